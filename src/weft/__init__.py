@@ -1,0 +1,40 @@
+"""Weft: the workbench for fused attention kernels. It runs the real compiled kernel on a CPU, exactly.
+
+The public names load on first use, so that `import weft` imports no compiler and no framework.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft.engines.kernel_file import load
+    from weft.engines.virtual import VirtualGPU
+    from weft.toolchain.cuda import compile_cuda
+    from weft.toolchain.triton_aot import compile_triton
+
+__version__ = "0.1.0"
+
+__all__ = ["VirtualGPU", "__version__", "compile_cuda", "compile_triton", "load"]
+
+# Public name → "module:attribute". The imports above say the same to a type checker;
+# tests/arch holds the two together.
+_LAZY = {
+    "VirtualGPU": "weft.engines.virtual:VirtualGPU",
+    "compile_cuda": "weft.toolchain.cuda:compile_cuda",
+    "compile_triton": "weft.toolchain.triton_aot:compile_triton",
+    "load": "weft.engines.kernel_file:load",
+}
+
+
+def __getattr__(name: str) -> object:
+    target = _LAZY.get(name)
+    if target is None:
+        raise AttributeError(f"module 'weft' has no attribute {name!r}")
+    module, _, attribute = target.partition(":")
+    value: object = getattr(import_module(module), attribute)
+    globals()[name] = value  # found at once the next time
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,115 @@
+"""The command `weft`: its verbs, each loaded only when it is called, and its exit codes.
+
+A verb is a function in its own file, annotated for typer. It returns its exit code (None is 0) or raises
+a WeftError. Exit codes: 0 clean, 1 findings or wrong, 2 usage or tool failure, 3 could not be judged
+(unsupported), 5 nothing selected.
+"""
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import weft
+from weft.core.errors import CompileError, ParseError, Unsupported, WeftError
+
+EXIT_FAILURE = 2
+EXIT_UNSUPPORTED = 3
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Where a verb lives, and the line `weft --help` shows without loading it."""
+
+    target: str
+    """module:function"""
+    help: str
+
+
+VERBS = {
+    "show": Verb("weft.cli.show:show", "Show what a kernel compiles to: PTX, resources, instructions."),
+    "run": Verb("weft.cli.run:run", "Run a kernel on the virtual GPU."),
+}
+
+
+class VerbGroup(TyperGroup):
+    """Lists verbs from the table; imports one only to run it, to show its help or to complete its options."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in VERBS:
+            command = _load(name, VERBS[name])
+        return name, command, rest
+
+    def invoke(self, ctx: Any) -> None:
+        status = super().invoke(ctx)
+        if isinstance(status, int):
+            raise typer.Exit(status)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        _application().main(args=args, prog_name="weft")
+    except SystemExit as stop:  # typer ends every call, good or bad, this way
+        return stop.code if isinstance(stop.code, int) else EXIT_FAILURE
+    except WeftError as error:
+        return _refuse(error)
+    except Exception as error:  # an uncaught exception would exit with 1, which means "findings"
+        traceback.print_exc()
+        _say(f"internal error: {type(error).__name__}: {error}")
+        return EXIT_FAILURE
+    return 0
+
+
+def _application() -> Any:
+    app = typer.Typer(cls=VerbGroup, no_args_is_help=True, rich_markup_mode=None, context_settings=_SETTINGS)
+    app.callback()(_weft)
+    for name, verb in VERBS.items():
+        app.command(name, help=verb.help)(_listed)
+    return typer.main.get_command(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"weft {weft.__version__}")
+        raise typer.Exit
+
+
+def _weft(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """The workbench for fused attention kernels: run the real compiled kernel on a CPU."""
+
+
+def _listed() -> None:
+    """A verb's row in the help; VerbGroup puts the real function in its place before anything is called."""
+
+
+def _load(name: str, verb: Verb) -> Any:
+    module, _, attribute = verb.target.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), attribute)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
+    app.command(name)(function)
+    return typer.main.get_command(app)
+
+
+def _refuse(error: WeftError) -> int:
+    if isinstance(error, CompileError):
+        for diagnostic in error.diagnostics:
+            print(diagnostic, file=sys.stderr)
+    _say(str(error))
+    return EXIT_UNSUPPORTED if isinstance(error, ParseError | Unsupported) else EXIT_FAILURE
+
+
+def _say(message: str) -> None:
+    print("weft: " + " ".join(message.splitlines()), file=sys.stderr)

@@ -1,0 +1,136 @@
+"""`weft show`: what a CUDA file compiles to."""
+
+import dataclasses
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from weft.core.errors import UsageError
+from weft.core.records import Binary
+from weft.toolchain import compile_cuda, disassemble
+
+
+class Form(StrEnum):
+    """What to show."""
+
+    PTX = "ptx"
+    SASS = "sass"
+    LLVM = "llvm"
+    RESOURCES = "resources"
+    SHARED = "shared"
+
+
+def show(
+    source: Annotated[Path, typer.Argument(help="A CUDA C++ file with device code.", dir_okay=False)],
+    form: Annotated[Form, typer.Option("--as", help="What to show.")] = Form.PTX,
+    arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
+    define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
+    include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
+    entry: Annotated[
+        list[str] | None, typer.Option("--entry", help="A kernel, templates as in C++: attn<64,true>.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what a kernel compiles to: PTX, SASS, LLVM IR, resources, shared memory."""
+    binary = compile_cuda(
+        source,
+        arch=arch,
+        defines=dict(_macro(text) for text in define or ()),
+        include_dirs=include or (),
+        entries=entry or (),
+    )
+    if form in (Form.RESOURCES, Form.SHARED):
+        columns, rows = _resource_rows(binary) if form is Form.RESOURCES else _shared_rows(binary)
+        if as_json:
+            _print_json(binary, form, [dict(zip(columns, row, strict=True)) for row in rows])
+        else:
+            _print_table(columns, rows)
+    else:
+        text = _text(binary, form)
+        if as_json:
+            _print_json(binary, form, text)
+        else:
+            print(text, end="" if text.endswith("\n") else "\n")
+    _summarise(binary)
+
+
+def _macro(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value if "=" in text else "1"
+
+
+def _text(binary: Binary, form: Form) -> str:
+    if form is Form.PTX:
+        return binary.ptx
+    if form is Form.SASS:
+        return disassemble(binary)
+    llvm_text = importlib.import_module("weft.vm.program").llvm_text
+    return "\n".join(str(llvm_text(binary, entry)) for entry in binary.entries)
+
+
+def _resource_rows(binary: Binary) -> tuple[list[str], list[list[str | int]]]:
+    columns = ["entry", "registers", "spill_store_bytes", "spill_load_bytes", "static_shared_bytes"]
+    columns += ["local_bytes", "constant_bytes"]
+    rows: list[list[str | int]] = []
+    for name, mangled in binary.entries.items():
+        used = binary.resources.get(mangled)
+        if used is None:
+            raise UsageError(f"ptxas gave no figures for {name}")
+        fields = dataclasses.asdict(used)
+        rows.append([name, *(fields[column] for column in columns[1:])])
+    return columns, rows
+
+
+def _shared_rows(binary: Binary) -> tuple[list[str], list[list[str | int]]]:
+    rows: list[list[str | int]] = []
+    for name, mangled in binary.entries.items():
+        if mangled not in binary.shared:
+            raise UsageError(f"the layout of {name}'s shared memory could not be read from the cubin")
+        rows += [[name, symbol.name, symbol.offset, symbol.size_bytes] for symbol in binary.shared[mangled]]
+    return ["entry", "symbol", "offset", "size_bytes"], rows
+
+
+def _print_json(binary: Binary, form: Form, content: object) -> None:
+    record = {
+        "source": binary.source_name,
+        "arch": binary.arch,
+        "compiler": binary.compiler,
+        "flags": binary.flags,
+        "entries": binary.entries,
+        "defines": binary.defines,
+        "ptx_digest": binary.ptx_digest,
+        "diagnostics": [str(diagnostic) for diagnostic in binary.diagnostics],
+        form.value: content,
+    }
+    print(json.dumps(record, indent=2))
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str | int]]) -> None:
+    """A table on a terminal; tab-separated lines in a pipe."""
+    if not sys.stdout.isatty():
+        for row in (columns, *rows):
+            print("\t".join(map(str, row)))
+        return
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console().print(table)
+
+
+def _summarise(binary: Binary) -> None:
+    """To standard error, so that what is shown can be piped on."""
+    for diagnostic in binary.diagnostics:
+        print(diagnostic, file=sys.stderr)
+    for macro, value in binary.defines.items():
+        if value.endswith("(unused)"):
+            print(f"warning: -D {macro}: no file mentions {macro}", file=sys.stderr)
+    names = ", ".join(binary.entries) or "no kernel"
+    print(f"{binary.source_name}: {names} for {binary.arch} by {binary.compiler}", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Records, errors, findings and knobs. Imports nothing else of Weft."""

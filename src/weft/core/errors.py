@@ -1,0 +1,49 @@
+"""Errors of Weft. Misuse raises; findings are values; unsupported is its own kind."""
+
+
+class WeftError(Exception):
+    """Base of every error Weft raises on purpose. The message says what to do next."""
+
+
+class UsageError(WeftError):
+    """The call or the command line is wrong."""
+
+
+class CompileError(WeftError):
+    """A compiler refused the source. `diagnostics` holds one entry per message, in the user's file and line."""
+
+    def __init__(self, message: str, diagnostics: "tuple[Diagnostic, ...]" = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = diagnostics
+
+
+class ParseError(WeftError):
+    """PTX text that is not PTX. Always carries the line."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(f"PTX line {line}: {message}")
+        self.line = line
+
+
+class Unsupported(WeftError):
+    """Valid PTX that the virtual GPU does not know: neither pass nor fail."""
+
+    def __init__(self, what: str, line: int | None = None) -> None:
+        super().__init__(f"unsupported at PTX line {line}: {what}" if line is not None else f"unsupported: {what}")
+        self.what = what
+        self.line = line
+
+
+class LaunchError(WeftError):
+    """The launch was refused before anything ran (shared memory over the limit, bad block size, wrong arguments)."""
+
+
+class ToolMissing(WeftError):
+    """An optional package or program is not installed; the message names the install command."""
+
+
+from .records import Diagnostic  # noqa: E402  (a type only; records imports nothing of ours)
+
+__all__ = [
+    "CompileError", "Diagnostic", "LaunchError", "ParseError", "ToolMissing", "Unsupported", "UsageError", "WeftError",
+]

@@ -1,0 +1,27 @@
+"""Every environment variable Weft reads, typed, in one place."""
+
+import os
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """WEFT_CACHE: where compiled things live (default: the user's cache folder)."""
+    explicit = os.environ.get("WEFT_CACHE")
+    if explicit:
+        return Path(explicit)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "weft"
+
+
+def host_cpu() -> str:
+    """WEFT_CPU: LLVM's name of the CPU to compile for, e.g. `x86-64-v3` to force AVX2 (default: this machine's)."""
+    return os.environ.get("WEFT_CPU", "")
+
+
+def threads() -> int:
+    """WEFT_THREADS: host threads that run CTAs (default: all cores)."""
+    return int(os.environ.get("WEFT_THREADS", "0")) or len(os.sched_getaffinity(0))
+
+
+def debug() -> int:
+    """WEFT_DEBUG: 1 prints compile times, 2 also the LLVM IR."""
+    return int(os.environ.get("WEFT_DEBUG", "0"))

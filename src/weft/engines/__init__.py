@@ -1,0 +1,1 @@
+"""Where a kernel runs: the virtual GPU, or a CUDA GPU."""

@@ -1,0 +1,82 @@
+"""Python values → the bytes of a kernel's parameters."""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.core.errors import LaunchError
+
+Array = npt.NDArray[Any]
+
+
+def as_array(value: object) -> Array | None:
+    """A NumPy view of an array or a CPU torch tensor; None for anything else. Never copies."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "data_ptr") and hasattr(value, "detach"):
+        return _tensor_view(value)
+    return None
+
+
+def _tensor_view(tensor: Any) -> Array:
+    if tensor.device.type != "cpu":
+        raise LaunchError(f"a tensor on {tensor.device}: the virtual GPU takes CPU tensors; call .cpu() first")
+    plain = tensor.detach()
+    if not plain.is_contiguous():
+        raise LaunchError("a tensor that is not contiguous: call .contiguous() first")
+    if plain.dtype.itemsize <= 2 and str(plain.dtype) not in ("torch.float16", "torch.int16", "torch.int8", "torch.uint8"):
+        import torch  # bfloat16 and the fp8 types have no NumPy twin: hand over their bits
+
+        plain = plain.view(torch.int16 if plain.dtype.itemsize == 2 else torch.uint8)
+    view: Array = plain.numpy()
+    return view
+
+
+def pack_parameters(
+    params: Sequence[tuple[str, int, int]], args: Sequence[object], address_of: Callable[[Array], int]
+) -> bytes:
+    """The parameter block for `args`, in the kernel's own layout (name, offset, size of each parameter)."""
+    if len(args) != len(params):
+        raise LaunchError(f"the kernel takes {len(params)} arguments, {len(args)} were given")
+    block = bytearray(max((at + size for _, at, size in params), default=0))
+    for (name, at, size), value in zip(params, args, strict=True):
+        data = _encode(value, size, address_of, name)
+        if len(data) != size:
+            raise LaunchError(f"argument {name} has {len(data)} bytes; the kernel's parameter has {size}")
+        block[at : at + size] = data
+    return bytes(block)
+
+
+def _encode(value: object, size: int, address_of: Callable[[Array], int], name: str) -> bytes:
+    array = as_array(value)
+    if array is not None:
+        return address_of(array).to_bytes(8, "little")
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, tuple):
+        return _pack_struct(value, size, address_of, name)
+    if isinstance(value, np.generic):
+        return value.tobytes()
+    if isinstance(value, bool | int):
+        return (int(value) & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    if isinstance(value, float):
+        if size not in (4, 8):
+            raise LaunchError(f"argument {name} is a float; the kernel's parameter has {size} bytes")
+        return struct.pack("<f" if size == 4 else "<d", value)
+    raise LaunchError(f"argument {name} is a {type(value).__name__}; give an array, a number, bytes or a tuple (struct)")
+
+
+def _pack_struct(members: tuple[object, ...], size: int, address_of: Callable[[Array], int], name: str) -> bytes:
+    """Members in order with C's natural alignment; each must say its own size (arrays are pointers)."""
+    data, largest = bytearray(), 1
+    for member in members:
+        if as_array(member) is None and not isinstance(member, np.generic):
+            raise LaunchError(f"a member of struct {name} is a {type(member).__name__}; give arrays or NumPy scalars")
+        piece = _encode(member, 8, address_of, name)
+        largest = max(largest, len(piece))
+        data += bytes(-len(data) % len(piece)) + piece
+    data += bytes(-len(data) % largest)
+    return bytes(data)

@@ -1,0 +1,1 @@
+"""The ladder of kernels, from the plainest to the fastest."""

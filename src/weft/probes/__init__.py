@@ -1,0 +1,1 @@
+"""What watches a run: each probe hands the virtual GPU its instrumentation."""

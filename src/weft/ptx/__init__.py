@@ -1,0 +1,1 @@
+"""PTX text → Module: lexer, parser, instruction tables and passes."""

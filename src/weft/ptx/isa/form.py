@@ -1,0 +1,118 @@
+"""What a row of the instruction table is, and how an opcode finds its row.
+
+A row is written as the manual writes it:
+
+    form("floating", "9.7.3.3", "add{.rnd}{.ftz}{.sat}.f32   d, a, b", rnd="rn rz rm rp")
+
+`{.x}` is optional, `.x` is required. `x` is a choice if the row names its values,
+and a literal otherwise. The slot `type` is the instruction type; a row with a literal type has it as `type`.
+Operands whose name starts with `d` or `p`, and both of a pair `p|q`, are written; all others are read.
+`d:u32` gives an operand a type of its own: a literal type, the name of a slot, or `wide` (twice the
+instruction type). Operands after `;` may be absent. `[a]` is an address, `@L` a label, `*x` may be a vector.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+TYPES = frozenset(
+    "pred b8 u8 s8 b16 u16 s16 f16 bf16 b32 u32 s32 f32 f16x2 bf16x2 tf32 u16x2 s16x2 b64 u64 s64 f64 b128 "
+    "e4m3 e5m2 e4m3x2 e5m2x2".split()
+)
+WIDER = {"u8": "u16", "s8": "s16", "u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One modifier position of an opcode."""
+
+    name: str
+    choices: frozenset[str]
+    optional: bool
+
+
+@dataclass(frozen=True)
+class OperandSpec:
+    """One operand position: its name in the manual, whether it is written, its type rule."""
+
+    name: str
+    written: bool
+    type_rule: str
+    kind: str
+    """value, address, label, pair (`p|q` or just `p`), or vector (one register or several)."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A row of the table: the opcode's name, its modifiers and its operands."""
+
+    text: str
+    name: str
+    slots: tuple[Slot, ...]
+    operands: tuple[OperandSpec, ...]
+    required: int
+    """How many operands must be present."""
+    section: str
+    chapter: str
+    """The table it stands in; `vm/emit` and `vm/reference` have a module of the same name."""
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """Operand name → position."""
+        return {spec.name: at for at, spec in enumerate(self.operands)}
+
+    def operand_type(self, name: str, mods: Mapping[str, str]) -> str:
+        """The type in which operand `name` is taken, given the modifiers chosen."""
+        rule = self.operands[self.index[name]].type_rule
+        if rule == "wide":
+            return WIDER[mods["type"]]
+        return mods.get(rule, rule)
+
+    def match(self, parts: tuple[str, ...]) -> dict[str, str] | None:
+        """Modifiers of `parts` by slot, or None if this row does not have them in this order."""
+        return _match(self.slots, parts)
+
+
+def _match(slots: tuple[Slot, ...], parts: tuple[str, ...]) -> dict[str, str] | None:
+    if not slots:
+        return {} if not parts else None
+    head, rest = slots[0], slots[1:]
+    if parts and parts[0] in head.choices:
+        found = _match(rest, parts[1:])
+        if found is not None:
+            return {head.name: parts[0], **found}
+    return _match(rest, parts) if head.optional else None
+
+
+_OPCODE = re.compile(r"\{\.([\w:]+)\}|\.([\w:]+)")
+
+
+def form(chapter: str, section: str, text: str, **choices: str) -> Form:
+    """Read one row; see the module's docstring for the notation."""
+    head, _, tail = text.strip().partition(" ")
+    name = re.split(r"[.{]", head, maxsplit=1)[0]
+    slots = []
+    for optional, required in _OPCODE.findall(head[len(name) :]):
+        slot = optional or required
+        values = frozenset(choices[slot].split()) if slot in choices else frozenset([slot])
+        slots.append(Slot("type" if slot in TYPES and slot not in choices else slot, values, bool(optional)))
+    fixed, _, absent = tail.partition(";")
+    operands = [_operand(item) for item in fixed.split(",") if item.strip()]
+    required_count = len(operands)
+    operands += [_operand(item) for item in absent.split(",") if item.strip()]
+    return Form(text.strip(), name, tuple(slots), tuple(operands), required_count, section, chapter)
+
+
+_OPERAND = re.compile(r"^(\*?)(\[?)(@?)([\w|]+)\]?(?::([\w]+))?$")
+
+
+def _operand(text: str) -> OperandSpec:
+    found = _OPERAND.match(text.strip())
+    if found is None:
+        raise ValueError(f"bad operand {text!r} in an ISA row")
+    star, bracket, at, names, rule = found.groups()
+    name, bar, _ = names.partition("|")
+    kind = "vector" if star else "address" if bracket else "label" if at else "pair" if bar else "value"
+    written = not bracket and not at and name[0] in "dp"
+    return OperandSpec(name, written, rule or "type", kind)

@@ -1,0 +1,45 @@
+"""Data movement: mov, ld, st, cvta, prefetch, asynchronous copies (PTX ISA 9.7.9)."""
+
+from functools import partial
+
+from .form import Form, form
+
+_f = partial(form, "memory")
+_INTS = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64"
+_ALL = f"{_INTS} f16 f32 f64"
+_SPACE = "const global local param shared shared::cta param::entry param::func"
+_CACHE = {
+    "cop": "ca cg cs lu cv",
+    "evict": "L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate",
+    "prefetch": "L2::64B L2::128B L2::256B",
+}
+_ORDER = {"order": "relaxed acquire", "scope": "cta cluster gpu sys"}
+
+ROWS: tuple[Form, ...] = (
+    _f("9.7.9.3", "mov.type *d, *a", type="pred b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"),
+    _f("9.7.9.8", "ld{.weak}{.space}{.cop}{.evict}{.prefetch}{.vec}.type *d, [a]; cache:b64", space=_SPACE, vec="v2 v4",
+       type=_ALL, **_CACHE),
+    _f("9.7.9.8", "ld{.weak}{.space}{.evict}{.L2::cache_hint}{.prefetch}{.vec}.type *d, [a], cache:b64", space=_SPACE,
+       vec="v2 v4", type=_ALL, evict=_CACHE["evict"], prefetch=_CACHE["prefetch"]),
+    _f("9.7.9.8", "ld.volatile{.space}{.vec}.type *d, [a]", space=_SPACE, vec="v2 v4", type=_ALL),
+    _f("9.7.9.8", "ld.order.scope{.space}{.evict}{.prefetch}{.vec}.type *d, [a]", space=_SPACE, vec="v2 v4", type=_ALL,
+       evict=_CACHE["evict"], prefetch=_CACHE["prefetch"], **_ORDER),
+    _f("9.7.9.9", "ld.global{.cop}.nc{.evict}{.L2::cache_hint}{.prefetch}{.vec}.type *d, [a]; cache:b64", vec="v2 v4",
+       type=_ALL, cop="ca cg cs", evict=_CACHE["evict"], prefetch=_CACHE["prefetch"]),
+    _f("9.7.9.11", "st{.weak}{.space}{.cop}{.evict}{.L2::cache_hint}{.vec}.type [a], *b; cache:b64", space=_SPACE,
+       vec="v2 v4", type=_ALL, cop="wb cg cs wt", evict=_CACHE["evict"]),
+    _f("9.7.9.11", "st.volatile{.space}{.vec}.type [a], *b", space=_SPACE, vec="v2 v4", type=_ALL),
+    _f("9.7.9.11", "st.order.scope{.space}{.evict}{.vec}.type [a], *b", space=_SPACE, vec="v2 v4", type=_ALL,
+       order="relaxed release", scope=_ORDER["scope"], evict=_CACHE["evict"]),
+    _f("9.7.9.17", "prefetch{.space}.level [a]", space="global local", level="L1 L2"),
+    _f("9.7.9.20", "cvta.space.type d, a", space="const global local shared param", type="u32 u64"),
+    _f("9.7.9.20", "cvta.to.space.type d, a", space="const global local shared param", type="u32 u64"),
+    _f("9.7.9.19", "isspacep.space d:pred, a:b64", space="const global local shared param"),
+    _f("9.7.9.25.3.1", "cp.async.cop.space.global{.prefetch} [dst], [src], size:u32; extra:u32", cop="ca cg",
+       space="shared shared::cta", prefetch=_CACHE["prefetch"]),
+    _f("9.7.9.25.3.1", "cp.async.cop.space.global.L2::cache_hint{.prefetch} [dst], [src], size:u32, extra:b64; cache:b64",
+       cop="ca cg", space="shared shared::cta", prefetch=_CACHE["prefetch"]),
+    _f("9.7.9.25.3.2", "cp.async.commit_group"),
+    _f("9.7.9.25.3.3", "cp.async.wait_group count:u32"),
+    _f("9.7.9.25.3.3", "cp.async.wait_all"),
+)  # fmt: skip

@@ -1,0 +1,51 @@
+"""PTX text → tokens. One regular expression; opcodes stay whole (`ld.global.v4.f32`) and are split by the parser."""
+
+import re
+from typing import NamedTuple
+
+from weft.core.errors import ParseError
+
+
+class Token(NamedTuple):
+    """A piece of PTX text and the line it stands on."""
+
+    kind: str
+    text: str
+    line: int
+
+
+_TOKEN = re.compile(
+    r"""
+    (?P<newline>\n)
+  | (?P<space>[ \t\r\f]+ | //[^\n]*)
+  | (?P<comment>/\*.*?\*/)
+  | (?P<float>0[fF][0-9a-fA-F]{8}(?![0-9a-zA-Z_]) | 0[dD][0-9a-fA-F]{16}(?![0-9a-zA-Z_]) | \d+\.\d*(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+)
+  | (?P<int>0[xX][0-9a-fA-F]+U? | 0[bB][01]+U? | \d+U?)
+  | (?P<word>[A-Za-z_$%][\w$]*(?:(?:\.|::)[\w$]+)*)
+  | (?P<directive>\.[A-Za-z_][\w$]*(?:(?:\.|::)[\w$]+)*)
+  | (?P<string>"(?:[^"\\\n]|\\.)*")
+  | (?P<punct>[{}()\[\],;:@!|+\-*/%&^~<>=?])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def tokenize(text: str) -> list[Token]:
+    """All tokens of `text`; ParseError at the first character that starts none."""
+    tokens: list[Token] = []
+    line, at, end = 1, 0, len(text)
+    match = _TOKEN.match
+    while at < end:
+        found = match(text, at)
+        if found is None:
+            raise ParseError(f"unexpected character {text[at]!r}", line)
+        kind = found.lastgroup or ""
+        at = found.end()
+        if kind == "newline":
+            line += 1
+        elif kind == "comment":
+            line += found.group().count("\n")
+        elif kind != "space":
+            tokens.append(Token(kind, found.group(), line))
+    tokens.append(Token("end", "", line))
+    return tokens

@@ -1,0 +1,1 @@
+"""Passes over a function, one verb per file."""

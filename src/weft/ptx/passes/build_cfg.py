@@ -1,0 +1,131 @@
+"""Instruction stream → basic blocks.
+
+A block ends at a branch, a return, or a CTA barrier (where the warp gives way to others). A warp collective
+(`.sync`) starts a block, so that lanes which arrive early in divergent code can wait in front of it.
+Before:  setp…; @p bra L1; add…; bar.sync 0; L1: ret
+After:   B0 [setp | @p bra → B3, B1]  B1 [add | bar.sync → B2]  B2 [→ B3]  B3 [ret]
+"""
+
+from dataclasses import dataclass
+
+from weft.core.errors import ParseError, Unsupported
+
+from ..module import Function, Instruction, Label, LabelDef
+
+
+@dataclass(frozen=True)
+class Block:
+    """Straight-line code with one way in and a described way out."""
+
+    id: int
+    body: tuple[Instruction, ...]
+    end: Instruction | None
+    """bra, brx, ret, exit, trap or a blocking barrier; None falls through."""
+    targets: tuple[int, ...]
+    """Where `end` may jump."""
+    next: int | None
+    """The block after it, if control can get there."""
+    collective: bool
+    """Whether the first instruction is a warp collective."""
+
+    @property
+    def successors(self) -> tuple[int, ...]:
+        return self.targets if self.next is None else (*self.targets, self.next)
+
+    @property
+    def size(self) -> int:
+        """Warp instructions this block counts for."""
+        return len(self.body) + (self.end is not None)
+
+
+@dataclass(frozen=True)
+class Cfg:
+    """The blocks of one function in program order; block 0 is the entry."""
+
+    function: Function
+    blocks: tuple[Block, ...]
+
+    def predecessors(self) -> list[list[int]]:
+        into: list[list[int]] = [[] for _ in self.blocks]
+        for block in self.blocks:
+            for successor in block.successors:
+                into[successor].append(block.id)
+        return into
+
+
+_ENDS = frozenset(["bra", "brx", "ret", "exit", "trap"])
+_COLLECTIVES = frozenset(["shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "movmatrix"])
+
+
+def is_barrier(ins: Instruction) -> bool:
+    """A CTA barrier at which the warp must wait."""
+    return ins.form.name in ("bar", "barrier") and not ins.has("arrive") and not ins.has("warp")
+
+
+def is_collective(ins: Instruction) -> bool:
+    """An instruction that lanes execute together."""
+    return ins.form.name in _COLLECTIVES or (ins.form.name == "bar" and ins.has("warp"))
+
+
+def build_cfg(function: Function) -> Cfg:
+    """Split `function` into blocks and link them."""
+    pieces: list[tuple[list[Instruction], Instruction | None]] = []
+    starts: dict[str, int] = {}
+    body: list[Instruction] = []
+    fresh = True
+
+    def close(end: Instruction | None) -> None:
+        nonlocal body, fresh
+        pieces.append((body, end))
+        body, fresh = [], True
+
+    for item in function.body:
+        if isinstance(item, LabelDef):
+            if not fresh:
+                close(None)
+            if item.name in starts:
+                raise ParseError(f"label {item.name} defined twice", item.line)
+            starts[item.name] = len(pieces)
+            continue
+        if is_collective(item) and not fresh:
+            close(None)
+        fresh = False
+        if item.form.name in _ENDS or is_barrier(item):
+            close(item)
+            if item.form.name == "bar" and item.has("red"):
+                body.append(item)  # inside a block, bar.red reads the result of the barrier just passed
+                fresh = False
+        else:
+            body.append(item)
+    if not fresh or not pieces or _falls_through(pieces[-1][1]) or len(pieces) in starts.values():
+        pieces.append((body, None))
+    blocks = []
+    for number, (instructions, end) in enumerate(pieces):
+        last = number + 1 == len(pieces)
+        follows = number + 1 if _falls_through(end) and not last else None
+        blocks.append(
+            Block(number, tuple(instructions), end, _targets(function, end, starts), follows,
+                  bool(instructions) and is_collective(instructions[0]))
+        )  # fmt: skip
+    return Cfg(function, tuple(blocks))
+
+
+def _falls_through(end: Instruction | None) -> bool:
+    return end is None or end.guard is not None or is_barrier(end)
+
+
+def _targets(function: Function, end: Instruction | None, starts: dict[str, int]) -> tuple[int, ...]:
+    if end is None or end.form.name not in ("bra", "brx"):
+        return ()
+    name = end.operands[-1]
+    assert isinstance(name, Label)
+    if end.form.name == "bra":
+        names: tuple[str, ...] = (name.name,)
+    elif name.name in function.tables:
+        names = function.tables[name.name].targets
+    else:
+        raise Unsupported(f"branch table {name.name}", end.line)
+    for target in names:
+        if target not in starts:
+            raise ParseError(f"label {target} is not defined", end.line)
+    return tuple(starts[target] for target in names)

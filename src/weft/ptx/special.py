@@ -1,0 +1,20 @@
+"""Special registers the virtual GPU knows (PTX ISA 10), with their types. Any other name is unsupported."""
+
+SPECIALS = {
+    **{f"%{name}.{axis}": "u32" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"},
+    "%laneid": "u32",
+    "%warpid": "u32",
+    "%nwarpid": "u32",
+    "%smid": "u32",
+    "%nsmid": "u32",
+    "%gridid": "u64",
+    **{f"%lanemask_{name}": "u32" for name in ("eq", "le", "lt", "ge", "gt")},
+    "%clock": "u32",
+    "%clock_hi": "u32",
+    "%clock64": "u64",
+    "%globaltimer": "u64",
+    "%globaltimer_lo": "u32",
+    "%globaltimer_hi": "u32",
+    "%dynamic_smem_size": "u32",
+    "%total_smem_size": "u32",
+}

@@ -1,0 +1,79 @@
+"""A content-addressed store of bytes on disk, safe under concurrent processes.
+
+One file per value: a JSON line (kind, key, length, sha256), a line feed, the payload. A file is written
+beside its place and moved over it, so a reader sees all or nothing; what does not match its header is a miss.
+"""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from weft.core import knobs
+from weft.core.errors import UsageError
+
+TOOLCHAIN_VERSION = "1"
+"""Part of every key: raise it when the meaning of a cached value changes."""
+
+_KIND = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def cache_key(parts: Iterable[str | bytes]) -> str:
+    """The sha256 of the parts, each with its length, so that ("ab", "c") and ("a", "bc") differ."""
+    digest = hashlib.sha256()
+    for part in (TOOLCHAIN_VERSION, *parts):
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+class Cache:
+    """The values of one kind (`cuda`, `triton`, `object` …) under `knobs.cache_dir()`."""
+
+    def __init__(self, kind: str, *, root: Path | None = None) -> None:
+        if not _KIND.fullmatch(kind):
+            raise UsageError(f"cache kind {kind!r} must be a lower-case word")
+        self.kind = kind
+        self.root = root if root is not None else knobs.cache_dir()
+
+    def path(self, key: str) -> Path:
+        """Where the value of a key lives; the first two digits spread files over folders."""
+        if not re.fullmatch(r"[0-9a-f]{64}", key):
+            raise UsageError(f"cache key {key!r} is not a sha256 in hex; make it with cache_key()")
+        return self.root / self.kind / key[:2] / key[2:]
+
+    def get(self, key: str) -> bytes | None:
+        """The stored bytes, or None if there are none or the file is damaged."""
+        try:
+            blob = self.path(key).read_bytes()
+        except OSError:
+            return None
+        head, separator, payload = blob.partition(b"\n")
+        return payload if separator and head == self._header(key, payload) else None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Store bytes. A folder that cannot be written costs time later, never the result now."""
+        path = self.path(key)
+        temporary = ""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self._header(key, value) + b"\n" + value)
+            os.replace(temporary, path)
+        except OSError:
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+
+    def _header(self, key: str, payload: bytes) -> bytes:
+        fields = {
+            "kind": self.kind,
+            "key": key,
+            "length": len(payload),
+            "sha256": hashlib.sha256(payload).hexdigest(),
+        }
+        return json.dumps(fields, sort_keys=True).encode()

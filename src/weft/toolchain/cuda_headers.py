@@ -1,0 +1,66 @@
+"""Where the CUDA headers of the pip packages and our shims are, and which versions they have."""
+
+import functools
+import hashlib
+import importlib.metadata
+import re
+from pathlib import Path
+
+from weft.core.errors import ToolMissing
+
+SHIM_DIR = Path(__file__).parent / "headers"
+
+_MARKERS = {
+    "nvidia-cuda-runtime": "cuda_fp16.h",
+    "nvidia-cuda-crt": "crt/host_defines.h",
+    "nvidia-cuda-cccl": "cuda/std/version",
+}
+"""Package → a header of it, as it is included: the folder it is found in is the include directory."""
+
+
+def package_file(package: str, suffix: str) -> Path:
+    """The installed file of a pip package whose path ends with `suffix`; ToolMissing names the package."""
+    try:
+        files = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise ToolMissing(f"{package} is not installed: pip install {package}") from None
+    for file in files:
+        if file.as_posix().endswith(f"/{suffix}"):
+            path = Path(str(file.locate())).resolve()
+            if path.is_file():
+                return path
+    raise ToolMissing(f"{package} has no {suffix}: pip install --force-reinstall {package}")
+
+
+@functools.cache
+def include_dirs() -> tuple[Path, ...]:
+    """Our shims first (NVRTC has no C library), then each CUDA package once."""
+    found = [SHIM_DIR]
+    for package, marker in _MARKERS.items():
+        directory = package_file(package, marker).parents[marker.count("/")]
+        if directory not in found:
+            found.append(directory)
+    return tuple(found)
+
+
+def tests_macro(macro: str) -> bool:
+    """Whether a header asks `#if … macro`, as <assert.h> does for NDEBUG."""
+    asked = re.compile(rb"^[ \t]*#[ \t]*(?:el)?if[^\n]*\b" + macro.encode() + rb"\b", re.MULTILINE)
+    return any(
+        asked.search(file.read_bytes())
+        for directory in include_dirs()
+        for file in directory.rglob("*")
+        if file.is_file()
+    )
+
+
+@functools.cache
+def fingerprint() -> str:
+    """Versions of the header packages and the content of the shims: part of every cache key."""
+    digest = hashlib.sha256()
+    for package in _MARKERS:
+        digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())
+    for file in sorted(SHIM_DIR.rglob("*")):
+        if file.is_file():
+            digest.update(f"{file.relative_to(SHIM_DIR).as_posix()}\n".encode() + file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,3 @@
+// memcpy, memset and memmove are built into NVRTC.
+#pragma once
+#include <stddef.h>

@@ -1,0 +1,76 @@
+"""NVRTC through cuda-bindings: source text and options in, log, PTX and cubin out. No driver is needed."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.core.errors import CompileError, ToolMissing
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What one run of NVRTC gave."""
+
+    ok: bool
+    log: str
+    ptx: str = ""
+    cubin: bytes = b""
+    lowered: dict[str, str] = field(default_factory=dict)
+    """Name expression → mangled name."""
+
+
+@functools.cache
+def _library() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        raise ToolMissing(f"no NVRTC ({error}): pip install cuda-bindings nvidia-cuda-nvrtc") from error
+    return nvrtc
+
+
+@functools.cache
+def version() -> str:
+    """For example `nvrtc 13.4`."""
+    _, major, minor = _library().nvrtcVersion()
+    return f"nvrtc {major}.{minor}"
+
+
+def compile_program(
+    source: str, *, name: str, options: Sequence[str], expressions: Sequence[str] = ()
+) -> Compilation:
+    """Compile one translation unit. A refusal by the compiler is a value; anything else wrong raises."""
+    nvrtc = _library()
+
+    def checked(outcome: tuple[Any, ...], doing: str) -> Any:
+        if outcome[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise CompileError(f"NVRTC failed to {doing}: {outcome[0].name}")
+        return outcome[1] if len(outcome) > 1 else None
+
+    def read(size_of: Any, copy: Any, doing: str) -> bytes:
+        buffer = bytearray(checked(size_of(program), doing))  # written in place: never an immutable bytes
+        checked(copy(program, buffer), doing)
+        return bytes(buffer)
+
+    program = checked(nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []), "start")
+    try:
+        for expression in expressions:
+            checked(nvrtc.nvrtcAddNameExpression(program, expression.encode()), f"take entry {expression!r}")
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, "give the log")
+        text = log.rstrip(b"\0 \n").decode(errors="replace")
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            return Compilation(ok=False, log=text or status.name)
+        lowered = {
+            expression: checked(
+                nvrtc.nvrtcGetLoweredName(program, expression.encode()), f"name the entry {expression!r}"
+            ).decode()
+            for expression in expressions
+        }
+        ptx = read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, "give the PTX").rstrip(b"\0").decode()
+        cubin = read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, "give the cubin")
+        return Compilation(ok=True, log=text, ptx=ptx, cubin=cubin, lowered=lowered)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)

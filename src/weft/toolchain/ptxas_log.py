@@ -1,0 +1,38 @@
+"""The verbose log of ptxas → what each kernel needs."""
+
+import re
+
+from weft.core.records import Resources
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_PROPERTIES = re.compile(r"Function properties for (\S+)")
+_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
+
+
+def parse_resources(log: str) -> dict[str, Resources]:
+    """By mangled entry name. Frame and spills are the entry's own, not those of the functions it calls."""
+    found: dict[str, Resources] = {}
+    entry = function = ""
+    frames: dict[str, tuple[int, int, int]] = {}
+    for line in log.splitlines():
+        if match := _ENTRY.search(line):
+            entry = match[1]
+        elif match := _PROPERTIES.search(line):
+            function = match[1]
+        elif match := _FRAME.search(line):
+            frames[function] = (int(match[1]), int(match[2]), int(match[3]))
+        elif entry and (match := _USED.search(line)):
+            stack, stores, loads = frames.get(entry, (0, 0, 0))
+            shared = _SHARED.search(line)
+            found[entry] = Resources(
+                registers=int(match[1]),
+                spill_store_bytes=stores,
+                spill_load_bytes=loads,
+                static_shared_bytes=int(shared[1]) if shared else 0,
+                local_bytes=stack,
+                constant_bytes=sum(int(size) for size in _CONSTANT.findall(line)),
+            )
+    return found

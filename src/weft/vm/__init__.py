@@ -1,0 +1,1 @@
+"""Module → Program → Run: PTX compiled for the host through LLVM."""

@@ -1,0 +1,129 @@
+"""The records that compiled code and host share: byte offsets, written once, used by both.
+
+Grid: what is launched. Worker: one host thread with the CTA it runs. Warp: 32 lanes. Compiled code receives the
+warp's record as its first argument and reaches the rest from there.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Field:
+    """A member of a record: where it is and its LLVM type."""
+
+    at: int
+    ty: str
+
+
+# Grid: one per launch, read by all workers; `next` is taken atomically.
+GRID_NEXT = Field(0, "i64")
+GRID_TOTAL = Field(8, "i64")
+GRID_ORDER = Field(16, "ptr")
+"""CTA numbers in the order they start (u32), or null for 0, 1, 2, …"""
+GRID_DIM = Field(24, "i32")
+"""gridDim x, y, z."""
+GRID_STOP = Field(40, "i32")
+"""Set by a worker that gives up, so that the others take no new CTA."""
+GRID_BYTES = 64
+
+# Worker: one per host thread.
+WORKER_GRID = Field(0, "ptr")
+WORKER_WARPS = Field(8, "ptr")
+WORKER_WARP_COUNT = Field(16, "i32")
+WORKER_BUSY = Field(20, "i32")
+"""1 while a CTA is under way; lets a worker return to the host and come back."""
+WORKER_THREADS = Field(24, "i32")
+"""Threads of the CTA that have not exited."""
+WORKER_CTA = Field(28, "i32")
+WORKER_SHARED = Field(32, "ptr")
+WORKER_SHARED_BYTES = Field(40, "i64")
+WORKER_SLICE = Field(48, "i64")
+"""Loop iterations a warp may run before it gives way."""
+WORKER_BUDGET = Field(56, "i64")
+"""Slices left before the launch is called endless."""
+WORKER_REPORTS = Field(64, "ptr")
+WORKER_REPORT_COUNT = Field(72, "i32")
+WORKER_REPORT_CAPACITY = Field(76, "i32")
+WORKER_BLOCK_COUNTS = Field(80, "ptr")
+"""u64 per basic block: how often a warp ran it."""
+WORKER_CALL_HOST = Field(88, "ptr")
+"""Host function for printf and assert: (worker, warp, call number, lane mask)."""
+WORKER_WARP_ORDER = Field(96, "ptr")
+"""Warp numbers (u32) in the order the scheduler visits them."""
+WORKER_BLOCK_THREADS = Field(104, "i32")
+WORKER_FAST = Field(112, "ptr")
+WORKER_MASKED = Field(120, "ptr")
+WORKER_STATUS = Field(128, "i32")
+WORKER_PROBE = Field(136, "ptr")
+"""Memory of the probes compiled in."""
+WORKER_BARRIERS = Field(192, "i32")
+"""16 records of BARRIER_BYTES."""
+WORKER_BYTES = 512
+
+BARRIER_BYTES = 16
+BARRIER_ARRIVED = Field(0, "i32")
+BARRIER_EXPECTED = Field(4, "i32")
+"""0: all threads of the CTA that have not exited."""
+BARRIER_TRUE = Field(8, "i32")
+"""bar.red: arrived threads whose predicate held."""
+BARRIER_RESULT = Field(12, "i32")
+"""bar.red: the count of the last completed phase (popc), all = (arrived == true)."""
+BARRIER_COUNT = 16
+
+# Warp.
+WARP_TABLE = Field(0, "ptr")
+"""Addresses of the runtime functions the kernel imports, in import order."""
+WARP_FRAME = Field(8, "ptr")
+WARP_SHARED = Field(16, "ptr")
+"""Host address of shared address 0."""
+WARP_SHARED_LIMIT = Field(24, "i64")
+"""First shared address past the end."""
+WARP_GLOBAL = Field(32, "ptr")
+"""Host address of the global arena."""
+WARP_GLOBAL_BYTES = Field(40, "i64")
+WARP_PARAMS = Field(48, "ptr")
+WARP_LOCAL = Field(56, "ptr")
+"""Local memory of the 32 lanes, words interleaved: byte a of lane l is at (a >> 2) * 128 + 4 l + (a & 3)."""
+WARP_LOCAL_LIMIT = Field(64, "i64")
+WARP_WORKER = Field(72, "ptr")
+WARP_COPIES = Field(80, "ptr")
+"""Asynchronous copies not yet waited for."""
+WARP_COPY_COUNT = Field(88, "i32")
+WARP_COPY_CAPACITY = Field(92, "i32")
+WARP_CTAID = Field(96, "i32")
+WARP_NCTAID = Field(108, "i32")
+WARP_NTID = Field(120, "i32")
+WARP_ID = Field(132, "i32")
+WARP_COUNT = Field(136, "i32")
+WARP_LIVE = Field(140, "i32")
+"""Lanes that exist and have not exited."""
+WARP_BLOCKED = Field(144, "i32")
+"""Lanes that wait at a CTA barrier."""
+WARP_MASKED = Field(148, "i32")
+"""0: all lanes run in step, 1: lanes have their own program counters."""
+WARP_RESUME = Field(152, "i32")
+"""Where the compiled code goes on."""
+WARP_SHARED_DYNAMIC = Field(156, "i32")
+WARP_SLICE = Field(160, "i64")
+WARP_CLOCK = Field(168, "i64")
+WARP_PARAM_BYTES = Field(176, "i64")
+WARP_TID = Field(192, "i32")
+"""tid.x of the 32 lanes, then tid.y, then tid.z."""
+WARP_PC = Field(576, "i32")
+"""Block number of each lane."""
+WARP_WAITING = Field(704, "i32")
+"""Per barrier: the lanes that wait at it."""
+WARP_GROUP = Field(768, "i32")
+"""Per lane: cp.async groups committed so far."""
+WARP_BYTES = 1024
+
+REPORT_BYTES = 32
+"""code i32, site i32, lanes i32, warp i32, address i64, CTA i32, detail i32."""
+
+# What a warp's code returns to the scheduler.
+EXITED, BLOCKED, YIELDED, DIVERGED, CONVERGED, TRAPPED, STUCK = range(7)
+# What a worker returns to the host.
+DONE, NEED_MASKED, STOPPED = range(3)
+# Codes in reports that the plain virtual GPU makes itself.
+OUT_OF_BOUNDS, MISALIGNED, DEADLOCK, OUT_OF_BUDGET, TRAP, COPY_QUEUE_FULL, BAD_BARRIER = range(1, 8)
+FIRST_PROBE_CODE = 32

@@ -1,0 +1,1 @@
+"""LLVM IR for each PTX instruction; mirrors weft.ptx.isa."""

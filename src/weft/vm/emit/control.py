@@ -1,0 +1,40 @@
+"""Control flow inside a block's body. Branches end blocks and are written by the two copies themselves."""
+
+from collections.abc import Callable
+
+from weft.core.errors import Unsupported
+from weft.ptx.module import Instruction, Sym
+
+from ..context import WARP_WORKER, WORKER_CALL_HOST
+from ..ir import const
+from ..runtime.shape import get
+from .kernel_contract import KernelContract
+
+HOST_CALLS = {"vprintf": 1, "__assertfail": 2}
+"""Functions that the host serves, with the numbers it knows them by."""
+
+
+def call(e: KernelContract, ins: Instruction) -> None:
+    """Only functions of the device runtime; calls of the kernel's own functions are inlined before."""
+    target = ins.operand("func")
+    if not isinstance(target, Sym) or target.name not in HOST_CALLS:
+        raise Unsupported(f"call of {target.name if isinstance(target, Sym) else target}", ins.line)
+    worker = get(e.b, e.warp, WARP_WORKER)
+    pointer = get(e.b, worker, WORKER_CALL_HOST)
+    e.b.call_pointer(pointer, "void", [worker, e.warp, const("i32", ins.line), e.active()])
+
+
+def nothing(e: KernelContract, ins: Instruction) -> None:
+    """nanosleep, pmevent: no effect that a program can see."""
+
+
+def refuse(e: KernelContract, ins: Instruction) -> None:
+    raise Unsupported(ins.opcode, ins.line)
+
+
+EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
+    "call": call,
+    "nanosleep": nothing,
+    "pmevent": nothing,
+    "brkpt": refuse,
+}

@@ -1,0 +1,254 @@
+"""cvt and cvt.pack (PTX ISA 9.7.9.21, 9.7.9.22)."""
+
+from collections.abc import Callable
+
+from weft.ptx.module import WIDTH, Instruction
+
+from ..ir import Value, element
+from .emitter import Emitter
+from .rounding import canonical, flush, is_nan, narrow, quiet_f64, relu, saturate, step, to_odd, widen
+
+_INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+_LARGEST = {"f16": (0x7C00, 0x7BFF), "bf16": (0x7F80, 0x7F7F), "tf32": (0x7F800000, 0x7F7FE000)}
+"""Bits of infinity and of the largest finite number."""
+
+
+def _is_integer(ptx_type: str) -> bool:
+    return ptx_type[0] in "us"
+
+
+def _bounds(ptx_type: str) -> tuple[int, int]:
+    """Least and largest value of u8, s32, u4, …"""
+    width = int(ptx_type[1:])
+    return (0, (1 << width) - 1) if ptx_type[0] == "u" else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
+
+
+def _clamp(e: Emitter, x: Value, source: str, target: str) -> Value:
+    """An integer of type `source` clamped to the range of `target`."""
+    (least, largest), (low, high) = _bounds(source), _bounds(target)
+    sign, scalar = source[0], element(x.ty)
+    if low > least:
+        x = e.b.intrinsic(f"{sign}max", x.ty, [x, e.const(scalar, low)])
+    if high < largest:
+        x = e.b.intrinsic(f"{sign}min", x.ty, [x, e.const(scalar, high)])
+    return x
+
+
+def _integer_to_integer(e: Emitter, ins: Instruction) -> Value:
+    dtype, atype = ins.mods["dtype"], ins.mods["atype"]
+    x = e.src(ins, "a")
+    if ins.has("sat"):
+        x = _clamp(e, x, atype, dtype)
+    if WIDTH[dtype] < WIDTH[atype]:
+        return e.b.cast("trunc", x, e.ty(f"i{WIDTH[dtype]}"))
+    return e.b.cast("sext" if atype[0] == "s" else "zext", x, e.ty(f"i{WIDTH[dtype]}"))
+
+
+def _float_source(e: Emitter, ins: Instruction) -> Value:
+    """Operand a as float (f16, bf16, f32) or double, flushed and made integral as the modifiers say."""
+    atype = ins.mods["atype"]
+    x = e.src(ins, "a")
+    if atype in ("f16", "bf16"):
+        x = widen(e, x, atype)
+    elif atype == "f32" and ins.has("ftz"):
+        x = flush(e, x)
+    if ins.has("irnd"):
+        x = e.b.intrinsic(_INTEGRAL[ins.mods["irnd"]], x.ty, [x])
+    return x
+
+
+def _float_to_integer(e: Emitter, ins: Instruction) -> Value:
+    """Clamped to the range. NaN is 0, but the top bit alone if either type is 64 bits wide."""
+    dtype, atype = ins.mods["dtype"], ins.mods["atype"]
+    x = _float_source(e, ins)
+    result = e.ty(f"i{WIDTH[dtype]}")
+    value = e.b.intrinsic(f"fpto{dtype[0]}i.sat", result, [x], overloads=[result, x.ty])
+    if WIDTH[dtype] == 64 or atype == "f64":
+        top = e.const(element(result), 1 << (WIDTH[dtype] - 1))
+        value = e.b.select(is_nan(e, x), top, value)
+    return value
+
+
+def _integer_to_float(e: Emitter, ins: Instruction) -> Value:
+    dtype, atype, rounding = ins.mods["dtype"], ins.mods["atype"], ins.mods["rnd"]
+    x = e.src(ins, "a")
+    if ins.has("sat"):
+        x = _clamp(e, x, atype, "u1")
+    cast = "sitofp" if atype[0] == "s" else "uitofp"
+    if rounding == "rn" and dtype in ("f32", "f64"):
+        return e.b.cast(cast, x, e.ty("float" if dtype == "f32" else "double"))
+    if WIDTH[atype] < 64:
+        exact = e.b.cast(cast, x, e.ty("double"))
+        return exact if dtype == "f64" else narrow(e, exact, dtype, rounding)
+    op = e.b.op
+    upper = op("ashr" if atype[0] == "s" else "lshr", x, e.const("i64", 32))
+    high = op("fmul", e.b.cast(cast, upper, e.ty("double")), e.const("double", 2.0**32))
+    low = e.b.cast("uitofp", op("and", x, e.const("i64", 0xFFFFFFFF)), e.ty("double"))
+    total = op("fadd", high, low)
+    # Exact, since high is zero or at least as large as low (Dekker).
+    error = op("fsub", low, op("fsub", total, high))
+    zero, no = e.const("double", 0.0), e.const("i1", 0)
+    above, below = e.b.fcmp("ogt", error, zero), e.b.fcmp("olt", error, zero)
+    if dtype != "f64":
+        return narrow(e, to_odd(e, total, above, below), dtype, rounding)
+    if rounding == "rz":
+        negative = e.b.fcmp("olt", total, zero)
+        positive = op("xor", negative, e.const("i1", 1))
+        return step(e, total, op("and", above, negative), op("and", below, positive))
+    return step(e, total, above if rounding == "rp" else no, below if rounding == "rm" else no)
+
+
+def _shape(e: Emitter, ins: Instruction, x: Value) -> Value:
+    """.sat and .relu, which may as well come before the rounding: 0 and 1 are exact in every type."""
+    if ins.has("sat"):
+        return saturate(e, x)
+    return relu(e, x) if ins.has("relu") else x
+
+
+def _float_to_float(e: Emitter, ins: Instruction) -> Value:
+    dtype, atype = ins.mods["dtype"], ins.mods["atype"]
+    x = _float_source(e, ins)
+    if dtype == "f64":
+        wide = e.b.cast("fpext", x, e.ty("double"))
+        return _shape(e, ins, quiet_f64(e, wide, [wide]))
+    if dtype == "f32":
+        result = narrow(e, x, "f32", ins.mods["rnd"]) if atype == "f64" else x
+        result = flush(e, result) if ins.has("ftz") else result
+        return canonical(e, _shape(e, ins, result))
+    return _narrow_half(e, ins, x, dtype)
+
+
+def _narrow_half(e: Emitter, ins: Instruction, x: Value, dtype: str) -> Value:
+    """A float or double as f16 or bf16, as i16 bits."""
+    result = narrow(e, _shape(e, ins, x), dtype, ins.mods.get("rnd", "rn"))
+    bits = e.bits(canonical(e, result) if dtype == "f16" else result)
+    return _finite(e, bits, dtype) if ins.has("satfinite") else bits
+
+
+def _finite(e: Emitter, bits: Value, ptx_type: str) -> Value:
+    """Infinities as the largest finite number of the same sign."""
+    scalar = element(bits.ty)
+    infinity, largest = _LARGEST[ptx_type]
+    sign = 1 << (WIDTH[ptx_type] - 1)
+    magnitude = e.b.op("and", bits, e.const(scalar, sign - 1))
+    is_infinite = e.b.icmp("eq", magnitude, e.const(scalar, infinity))
+    return e.b.select(is_infinite, e.b.op("sub", bits, e.const(scalar, infinity - largest)), bits)
+
+
+def _pack(e: Emitter, high: Value, low: Value, scalar: str) -> Value:
+    """Two unsigned fields of half the width of `scalar`."""
+    ty, shift = e.ty(scalar), int(scalar[1:]) // 2
+    upper = e.b.op("shl", e.b.cast("zext", high, ty), e.const(scalar, shift))
+    return e.b.op("or", upper, e.b.cast("zext", low, ty))
+
+
+def _halves(e: Emitter, ins: Instruction) -> Value:
+    base = ins.mods["dtype"].removesuffix("x2")
+    a, b = (_narrow_half(e, ins, e.src(ins, name), base) for name in "ab")
+    return _pack(e, a, b, "i32")
+
+
+def _tf32(e: Emitter, ins: Instruction) -> Value:
+    """The upper 19 bits of an f32, rounded in integers; the rest is zero. NaN is 0x7fffffff."""
+    x = _shape(e, ins, e.src(ins, "a"))
+    op, bits = e.b.op, e.bits(x)
+    if ins.mods["rnd"] == "rna":
+        bits = op("add", bits, e.const("i32", 0x1000))
+    elif ins.mods["rnd"] == "rn":
+        last = op("and", op("lshr", bits, e.const("i32", 13)), e.const("i32", 1))
+        bits = op("add", bits, op("add", last, e.const("i32", 0xFFF)))
+    bits = op("and", bits, e.const("i32", 0xFFFFE000))
+    bits = _finite(e, bits, "tf32") if ins.has("satfinite") else bits
+    return e.b.select(is_nan(e, x), e.const("i32", 0x7FFFFFFF), bits)
+
+
+def _to_fp8(e: Emitter, x: Value, kind: str) -> Value:
+    """A float as e4m3 or e5m2 code (i8): nearest even, clamped to the largest finite number, NaN is 0x7f."""
+    fraction, bias, largest = (3, 7, 0x7E) if kind == "e4m3" else (2, 15, 0x7B)
+    op, dropped = e.b.op, 23 - fraction
+    bits = e.bits(x)
+    magnitude = op("and", bits, e.const("i32", 0x7FFFFFFF))
+    last = op("and", op("lshr", magnitude, e.const("i32", dropped)), e.const("i32", 1))
+    rounded = op("add", magnitude, op("add", last, e.const("i32", (1 << (dropped - 1)) - 1)))
+    normal = op("sub", op("lshr", rounded, e.const("i32", dropped)), e.const("i32", (127 - bias) << fraction))
+    # Subnormal codes count multiples of 2^(1 - bias - fraction): adding 2^23 of those rounds to one.
+    anchor = e.const("float", 2.0 ** (23 + 1 - bias - fraction))
+    small = op("sub", e.bits(op("fadd", e.as_float(magnitude, "float"), anchor)), e.bits(anchor))
+    is_small = e.b.icmp("ult", magnitude, e.const("i32", (127 + 1 - bias) << 23))
+    code = e.b.select(is_small, small, e.b.intrinsic("smin", normal.ty, [normal, e.const("i32", largest)]))
+    signed = op("or", code, op("and", op("lshr", bits, e.const("i32", 24)), e.const("i32", 0x80)))
+    return e.b.cast("trunc", e.b.select(is_nan(e, x), e.const("i32", 0x7F), signed), e.ty("i8"))
+
+
+def _unpack(e: Emitter, packed: Value, scalar: str) -> tuple[Value, Value]:
+    """The upper and the lower field of `scalar` bits."""
+    width = int(scalar[1:])
+    upper = e.b.op("lshr", packed, e.const(element(packed.ty), width))
+    return e.b.cast("trunc", upper, e.ty(scalar)), e.b.cast("trunc", packed, e.ty(scalar))
+
+
+def _fp8_pair(e: Emitter, ins: Instruction) -> Value:
+    kind = ins.mods["dtype"].removesuffix("x2")
+    if ins.mods["atype"] == "f32":
+        sources = [e.src(ins, "a"), e.src(ins, "b")]
+    else:
+        sources = [widen(e, e.as_float(half, "half"), "f16") for half in _unpack(e, e.src(ins, "a"), "i16")]
+    high, low = (_to_fp8(e, _shape(e, ins, x), kind) for x in sources)
+    return _pack(e, high, low, "i16")
+
+
+def _from_fp8(e: Emitter, code: Value, kind: str) -> Value:
+    """An fp8 code (i8) as half, exactly; NaN is canonical."""
+    op = e.b.op
+    wide = e.b.cast("zext", code, e.ty("i16"))
+    if kind == "e5m2":
+        return canonical(e, e.as_float(op("shl", wide, e.const("i16", 8)), "half"))
+    sign = op("shl", op("and", wide, e.const("i16", 0x80)), e.const("i16", 8))
+    magnitude = op("and", wide, e.const("i16", 0x7F))
+    # The same fields one format wider read 2^-8 of the value, as the bias is 15 instead of 7.
+    fields = e.as_float(op("or", sign, op("shl", magnitude, e.const("i16", 7))), "half")
+    scaled = op("fmul", e.b.cast("fpext", fields, e.ty("float")), e.const("float", 256.0))
+    value = e.b.cast("fptrunc", scaled, e.ty("half"))
+    is_special = e.b.icmp("eq", magnitude, e.const("i16", 0x7F))
+    return e.as_float(e.b.select(is_special, e.const("i16", 0x7FFF), e.bits(value)), "half")
+
+
+def _fp8_to_halves(e: Emitter, ins: Instruction) -> Value:
+    kind = ins.mods["atype"].removesuffix("x2")
+    halves = [_from_fp8(e, code, kind) for code in _unpack(e, e.src(ins, "a"), "i8")]
+    high, low = (e.bits(_shape(e, ins, half)) for half in halves)
+    return _pack(e, high, low, "i32")
+
+
+def _cvt_pack(e: Emitter, ins: Instruction) -> Value:
+    """a and b clamped to the small type: b in the lowest field, a above it, then the low bits of c."""
+    kind = ins.mods["ctype"]
+    width = int(kind[1:])
+    mask, op = e.const("i32", (1 << width) - 1), e.b.op
+    high, low = (op("and", _clamp(e, e.src(ins, name), "s32", kind), mask) for name in "ab")
+    packed = op("or", op("shl", high, e.const("i32", width)), low)
+    if ins.find("c") is None:
+        return packed
+    return op("or", op("shl", e.src(ins, "c"), e.const("i32", 2 * width)), packed)
+
+
+def _choose(ins: Instruction) -> Callable[[Emitter, Instruction], Value]:
+    if ins.has("pack"):
+        return _cvt_pack
+    dtype, atype = ins.mods["dtype"], ins.mods["atype"]
+    if dtype == "tf32":
+        return _tf32
+    if dtype in ("e4m3x2", "e5m2x2"):
+        return _fp8_pair
+    if dtype in ("f16x2", "bf16x2"):
+        return _halves if atype == "f32" else _fp8_to_halves
+    if _is_integer(dtype):
+        return _integer_to_integer if _is_integer(atype) else _float_to_integer
+    return _integer_to_float if _is_integer(atype) else _float_to_float
+
+
+def _cvt(e: Emitter, ins: Instruction) -> None:
+    e.dst(ins, _choose(ins)(e, ins))
+
+
+EMIT: dict[str, Callable[[Emitter, Instruction], None]] = {"cvt": _cvt}

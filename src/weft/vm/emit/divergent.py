@@ -1,0 +1,272 @@
+"""The copy that runs when lanes have their own program counters: registers live in the warp's frame.
+
+Lanes at the lowest block go first. A block's code runs for the lanes that are at it (the mask); a collective waits
+in front of its block until the lanes it names have come. When all 32 lanes meet at a block where the other copy can
+be entered, and the registers that copy holds once per warp agree, the warp goes back to it.
+"""
+
+from weft.core.errors import Unsupported
+from weft.ptx.module import Guard, Imm, Instruction, Operand
+from weft.ptx.passes.build_cfg import Block, is_barrier
+
+from ..context import (
+    BLOCKED, CONVERGED, EXITED, STUCK, TRAP, TRAPPED, WARP_BLOCKED, WARP_FRAME, WARP_LIVE, WARP_MASKED, WARP_PC,
+    WARP_RESUME, WARP_SLICE, WARP_WORKER, WORKER_THREADS, YIELDED,
+)  # fmt: skip
+from ..ir import LANES, Value, const, lanes_of, module_text, vec
+from ..runtime.shape import bits, get, put, unbits
+from .in_step import resume_points
+from .kernel import Kernel, KernelEmitter
+
+
+class Divergent(KernelEmitter):
+    """Emits `i32 @divergent(ptr warp)`."""
+
+    def __init__(self, kernel: Kernel, symbol: str, imports: list[str]) -> None:
+        super().__init__(kernel, symbol, imports)
+        self.known: dict[str, Value] = {}
+        self.dirty: dict[str, None] = {}
+        self.mask = const("i32", 0)
+        self.mask_lanes = const(vec("i1"), 0)
+        self.frame = Value("ptr", "%frame")
+
+    # -- registers ------------------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Value:
+        if name not in self.known:
+            predicate = self.registers[name] == "pred"
+            ty = "i32" if predicate else vec(self.register_llvm(name))
+            if name in self.kernel.frame:
+                value = self.b.load(ty, self.b.offset(self.frame, self.kernel.frame[name]), align=4)
+            else:
+                value = const(ty, 0)  # never live across blocks, so nobody sees the old value
+            self.known[name] = unbits(self.b, value) if predicate else value
+        return self.known[name]
+
+    def put(self, name: str, value: Value) -> None:
+        if lanes_of(value.ty) == 1:
+            value = self.b.splat(value)
+        lanes = self.mask_lanes
+        if self.ins is not None and self.ins.guard is not None:
+            lanes = unbits(self.b, self.active())
+        self.known[name] = self.b.select(lanes, value, self.get(name))
+        self.dirty[name] = None
+
+    def active(self) -> Value:
+        guard = self.ins.guard if self.ins else None
+        return self.mask if guard is None else self.b.op("and", self.mask, self.guard_bits(guard))
+
+    def guard_bits(self, guard: Guard) -> Value:
+        value = bits(self.b, self.get(guard.reg.name))
+        return self.b.op("xor", value, const("i32", -1)) if guard.negated else value
+
+    def width_of(self, ins: Instruction) -> int:
+        return LANES
+
+    # -- the function ---------------------------------------------------------------------------------------
+
+    def emit_module(self) -> str:
+        """The whole function as LLVM IR text."""
+        b = self.b
+        b.do("%frame = load ptr, ptr " + b.offset(self.warp, WARP_FRAME.at).ref + ", align 8")
+        self.parked = b.alloca("i32")
+        b.store(const("i32", 0), self.parked, align=4)
+        self.dispatch()
+        for block in self.cfg.blocks:
+            self.emit_block(block)
+        return module_text([b])
+
+    def dispatch(self) -> None:
+        """Choose the lanes that go next."""
+        b = self.b
+        count = len(self.cfg.blocks)
+        b.place("next")
+        live = get(b, self.warp, WARP_LIVE)
+        pcs = b.load(vec("i32"), b.offset(self.warp, WARP_PC.at), align=64)
+        leaving = b.op("and", live, bits(b, b.icmp("eq", pcs, const(vec("i32"), count))))
+        some_leave, stay = b.label("leave"), b.label("stay")
+        b.cbr(b.icmp("ne", leaving, const("i32", 0)), some_leave, stay)
+        b.place(some_leave)
+        put(b, self.warp, WARP_LIVE, b.op("xor", live, leaving))
+        worker = get(b, self.warp, WARP_WORKER)
+        gone = b.intrinsic("ctpop", "i32", [leaving])
+        put(b, worker, WORKER_THREADS, b.op("sub", get(b, worker, WORKER_THREADS), gone))
+        b.store(const("i32", 0), self.parked, align=4)
+        b.br("next")
+        b.place(stay)
+        nobody, somebody = b.label("nobody"), b.label("somebody")
+        b.cbr(b.icmp("eq", live, const("i32", 0)), nobody, somebody)
+        b.place(nobody)
+        b.ret(const("i32", EXITED))
+        b.place(somebody)
+        blocked = get(b, self.warp, WARP_BLOCKED)
+        parked = b.load("i32", self.parked, align=4)
+        idle = b.op("or", blocked, parked)
+        ready = b.op("and", live, b.op("xor", idle, const("i32", -1)))
+        none_ready, some_ready = b.label("idle"), b.label("ready")
+        b.cbr(b.icmp("eq", ready, const("i32", 0)), none_ready, some_ready)
+        b.place(none_ready)
+        waits = b.icmp("ne", b.op("and", blocked, live), const("i32", 0))
+        b.ret(b.select(waits, const("i32", BLOCKED), const("i32", STUCK)))
+        b.place(some_ready)
+        candidates = b.select(unbits(b, ready), pcs, const(vec("i32"), count + 1))
+        lowest = b.intrinsic("vector.reduce.umin", "i32", [candidates], overloads=[vec("i32")])
+        here = b.op("and", ready, bits(b, b.icmp("eq", pcs, b.splat(lowest))))
+        self.choice = b.alloca("i32")
+        b.store(here, self.choice, align=4)
+        whole, partial = b.label("whole"), b.label("partial")
+        b.cbr(b.icmp("eq", here, const("i32", -1)), whole, partial)
+        b.place(whole)
+        points = resume_points(self.kernel)
+        b.switch(lowest, partial, [(point, f"join.{point}") for point in points])
+        for point in points:
+            self.join(point, partial)
+        b.place(partial)
+        b.switch(lowest, "lost", [(block.id, f"block.{block.id}") for block in self.cfg.blocks])
+        b.place("lost")
+        b.do("unreachable")
+        b.closed = True
+
+    def join(self, point: int, partial: str) -> None:
+        """All lanes are at `point`: leave if the registers that the other copy keeps once per warp agree."""
+        b = self.b
+        b.place(f"join.{point}")
+        agree = const("i1", 1)
+        for name in self.kernel.liveness.at(point) if point else ():
+            if name in self.kernel.uniformity.varying:
+                continue
+            place = b.offset(self.frame, self.kernel.frame[name])
+            if self.registers[name] == "pred":
+                mask = b.load("i32", place, align=4)
+                same = b.op("or", b.icmp("eq", mask, const("i32", 0)), b.icmp("eq", mask, const("i32", -1)))
+            else:
+                value = b.load(vec(self.register_llvm(name)), place, align=4)
+                equal = b.icmp("eq", value, b.splat(b.extract(value, 0)))
+                same = b.icmp("eq", bits(b, equal), const("i32", -1))
+            agree = b.op("and", agree, same)
+        back = b.label("back")
+        b.cbr(agree, back, partial)
+        b.place(back)
+        put(b, self.warp, WARP_MASKED, const("i32", 0))
+        put(b, self.warp, WARP_RESUME, const("i32", point))
+        b.ret(const("i32", CONVERGED))
+
+    def emit_block(self, block: Block) -> None:
+        b = self.b
+        self.known, self.dirty, self.ins = {}, {}, None
+        b.place(f"block.{block.id}")
+        self.mask = b.load("i32", self.choice, align=4)
+        if block.collective:
+            self.assemble(block.body[0])
+        self.mask_lanes = unbits(b, self.mask)
+        b.store(const("i32", 0), self.parked, align=4)
+        if block.size:
+            self.count_block(block.id, block.size)
+        for ins in block.body:
+            self.instruction(ins)
+        self.terminate(block)
+
+    def assemble(self, ins: Instruction) -> None:
+        """Wait until every lane that the collective names is here; the lanes that came are parked meanwhile."""
+        b = self.b
+        live = get(b, self.warp, WARP_LIVE)
+        first = b.intrinsic("cttz", "i32", [self.mask, const("i1", 1)])
+        wanted = ins.find("mask")
+        if wanted is None or isinstance(wanted, Imm):
+            members: Value = const("i32", wanted.value if isinstance(wanted, Imm) else -1)
+            same = self.mask
+        else:
+            each = self.read(wanted, "u32", ins.line)
+            members = b.extract(each, first)
+            same = b.op("and", self.mask, bits(b, b.icmp("eq", each, b.splat(members))))
+        need = b.op("and", members, live)
+        missing = b.op("and", need, b.op("xor", same, const("i32", -1)))
+        wait, go = b.label("wait"), b.label("go")
+        b.cbr(b.icmp("eq", missing, const("i32", 0)), go, wait)
+        b.place(wait)
+        b.store(b.op("or", b.load("i32", self.parked, align=4), self.mask), self.parked, align=4)
+        b.br("next")
+        b.place(go)
+        # Lanes that came without being members run on their own afterwards.
+        own = b.op("and", same, members)
+        self.mask = b.select(b.icmp("eq", own, const("i32", 0)), same, own)
+
+    # -- ends of blocks -------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        for name in self.dirty:
+            if name in self.kernel.frame:
+                value = self.known[name]
+                value = bits(self.b, value) if self.registers[name] == "pred" else value
+                self.b.store(value, self.b.offset(self.frame, self.kernel.frame[name]), align=4)
+        self.dirty = {}
+
+    def move(self, lanes: Value, target: int | Value) -> None:
+        """Set the program counter of `lanes` (an i32 mask)."""
+        b = self.b
+        place = b.offset(self.warp, WARP_PC.at)
+        to = const(vec("i32"), target) if isinstance(target, int) else target
+        b.store(b.select(unbits(b, lanes), to, b.load(vec("i32"), place, align=64)), place, align=64)
+
+    def terminate(self, block: Block) -> None:
+        end, b = block.end, self.b
+        self.ins = end
+        count = len(self.cfg.blocks)
+        follow = count if block.next is None else block.next
+        if end is None:
+            self.flush()
+            self.move(self.mask, follow)
+        elif is_barrier(end):
+            from .sync import arrive
+
+            lanes = self.active()
+            arrive(self, end, lanes)
+            self.flush()
+            self.move(self.mask, follow)
+        elif end.form.name in ("bra", "ret", "exit"):
+            lanes = self.active()
+            self.flush()
+            self.move(self.mask, follow)
+            self.move(lanes, block.targets[0] if end.form.name == "bra" else count)
+        elif end.form.name == "brx":
+            self.indexed(block, end.operand("index"), end.line)
+        elif end.form.name == "trap":
+            self.trap(follow)
+        else:
+            raise Unsupported(end.opcode, end.line)
+        if not b.closed:
+            self.give_way(block)
+
+    def indexed(self, block: Block, operand: Operand, line: int) -> None:
+        b = self.b
+        index = self.read(operand, "u32", line)
+        self.flush()
+        to = const(vec("i32"), block.targets[-1])
+        for number, target in enumerate(block.targets[:-1]):
+            to = b.select(b.icmp("eq", index, const(vec("i32"), number)), const(vec("i32"), target), to)
+        self.move(self.mask, to)
+
+    def trap(self, follow: int) -> None:
+        b = self.b
+        lanes = self.active()
+        self.flush()
+        self.move(self.mask, follow)
+        hit, go_on = b.label("trap"), b.label("on")
+        b.cbr(b.icmp("eq", lanes, const("i32", 0)), go_on, hit)
+        b.place(hit)
+        self.runtime("report", "void", [const("i32", TRAP), self.site(), lanes, const("i64", 0)])
+        b.ret(const("i32", TRAPPED))
+        b.place(go_on)
+
+    def give_way(self, block: Block) -> None:
+        """After a backward edge other warps may have a turn."""
+        b = self.b
+        if all(successor > block.id for successor in block.successors):
+            b.br("next")
+            return
+        left = b.op("sub", get(b, self.warp, WARP_SLICE), const("i64", 1))
+        put(b, self.warp, WARP_SLICE, left)
+        out = b.label("yield")
+        b.cbr(b.icmp("slt", left, const("i64", 0)), out, "next", likely=False)
+        b.place(out)
+        b.ret(const("i32", YIELDED))

@@ -1,0 +1,169 @@
+"""f32 and f64 arithmetic (PTX ISA 9.7.3). A NaN result is 0x7fffffff for f32, the first NaN input for f64."""
+
+from collections.abc import Callable, Sequence
+
+from weft.ptx.module import Instruction
+
+from ..ir import Value, element
+from . import approx
+from .directed import directed
+from .emitter import Emitter
+from .rounding import canonical, flush, is_nan, quiet_f64, saturate
+
+_Emit = Callable[[Emitter, Instruction], None]
+
+
+def _inputs(e: Emitter, ins: Instruction, names: str) -> list[Value]:
+    values = [e.src(ins, name) for name in names]
+    return [flush(e, value) for value in values] if ins.has("ftz") else values
+
+
+def _finish(e: Emitter, ins: Instruction, result: Value, inputs: list[Value]) -> None:
+    """Flush, clamp and settle NaN, then write."""
+    if ins.has("ftz"):
+        result = flush(e, result)
+    if ins.has("sat"):
+        result = saturate(e, result)
+    elif element(result.ty) == "double":
+        result = quiet_f64(e, result, inputs)
+    else:
+        result = canonical(e, result)
+    e.dst(ins, result)
+
+
+def _rounded(e: Emitter, ins: Instruction, operation: str, args: Sequence[Value]) -> Value:
+    rounding = ins.mods.get("rnd", "rn")
+    if rounding != "rn":
+        return directed(e, operation, rounding, args)
+    if operation in ("fma", "sqrt"):
+        return e.b.intrinsic(operation, args[0].ty, args)
+    return e.b.op(operation, args[0], args[1])
+
+
+def _arithmetic(operation: str, names: str) -> _Emit:
+    def emit(e: Emitter, ins: Instruction) -> None:
+        inputs = _inputs(e, ins, names)
+        _finish(e, ins, _rounded(e, ins, operation, inputs), inputs)
+
+    return emit
+
+
+def _div(e: Emitter, ins: Instruction) -> None:
+    a, b = inputs = _inputs(e, ins, "ab")
+    quotient = _rounded(e, ins, "fdiv", inputs)
+    if ins.mods.get("accuracy") == "approx":
+        # a * (1/b) where 1/b is flushed: for 2^126 < |b| < 2^128 zero, or NaN if a is infinite.
+        magnitude = e.b.op("and", e.bits(b), e.const("i32", 0x7FFFFFFF))
+        above = e.b.icmp("ugt", magnitude, e.const("i32", 0x7E800000))
+        finite = e.b.icmp("ult", magnitude, e.const("i32", 0x7F800000))
+        zero = e.b.intrinsic("copysign", b.ty, [e.const("float", 0.0), b])
+        quotient = e.b.select(e.b.op("and", above, finite), e.b.op("fmul", a, zero), quotient)
+    _finish(e, ins, quotient, inputs)
+
+
+def _rcp(e: Emitter, ins: Instruction) -> None:
+    (a,) = inputs = _inputs(e, ins, "a")
+    _finish(e, ins, _rounded(e, ins, "fdiv", [e.const(element(a.ty), 1.0), a]), inputs)
+
+
+def _bit_operation(operation: str) -> _Emit:
+    """abs clears the sign, neg turns it; NaN included."""
+
+    def emit(e: Emitter, ins: Instruction) -> None:
+        (a,) = _inputs(e, ins, "a")
+        e.dst(ins, e.b.fneg(a) if operation == "neg" else e.b.intrinsic("fabs", a.ty, [a]))
+
+    return emit
+
+
+def _copysign(e: Emitter, ins: Instruction) -> None:
+    # The sign is a's, the magnitude b's.
+    a, b = _inputs(e, ins, "ab")
+    e.dst(ins, e.b.intrinsic("copysign", a.ty, [b, a]))
+
+
+def extreme(e: Emitter, ins: Instruction, name: str, a: Value, b: Value) -> Value:
+    """min or max, NaN not yet canonical: -0 < +0; beside one NaN the other operand, or NaN with .NaN."""
+    sign = e.b.op("xor", e.bits(a), e.bits(b))
+    if ins.has("xorsign"):
+        a, b = (e.b.intrinsic("fabs", x.ty, [x]) for x in (a, b))
+    operation = {"min": "minimum", "max": "maximum"}[name] + ("" if ins.has("NaN") else "num")
+    result = e.b.intrinsic(operation, a.ty, [a, b])
+    if ins.has("xorsign"):
+        result = e.b.intrinsic("copysign", a.ty, [result, e.as_float(sign, element(a.ty))])
+    return result
+
+
+def _extreme(name: str) -> _Emit:
+    def emit(e: Emitter, ins: Instruction) -> None:
+        a, b = inputs = _inputs(e, ins, "ab")
+        _finish(e, ins, extreme(e, ins, name, a, b), inputs)
+
+    return emit
+
+
+def _testp(e: Emitter, ins: Instruction) -> None:
+    a = e.src(ins, "a")
+    scalar = element(a.ty)
+    least = {"float": 2.0**-126, "double": 2.0**-1022}[scalar]
+    magnitude = e.b.intrinsic("fabs", a.ty, [a])
+    infinity, smallest, zero = (e.const(scalar, value) for value in (float("inf"), least, 0.0))
+    match ins.mods["op"]:
+        case "finite":
+            result = e.b.fcmp("olt", magnitude, infinity)
+        case "infinite":
+            result = e.b.fcmp("oeq", magnitude, infinity)
+        case "number":
+            result = e.b.fcmp("ord", a, a)
+        case "notanumber":
+            result = is_nan(e, a)
+        case "subnormal":
+            small = e.b.fcmp("olt", magnitude, smallest)
+            result = e.b.op("and", small, e.b.fcmp("ogt", magnitude, zero))
+        case _:
+            # normal; zero counts as normal.
+            usual = e.b.op("and", e.b.fcmp("oge", magnitude, smallest), e.b.fcmp("olt", magnitude, infinity))
+            result = e.b.op("or", usual, e.b.fcmp("oeq", magnitude, zero))
+    e.dst(ins, result, "p")
+
+
+def _rsqrt(e: Emitter, ins: Instruction) -> None:
+    (a,) = inputs = _inputs(e, ins, "a")
+    wide = e.b.cast("fpext", a, e.ty("double"))
+    root = e.b.intrinsic("sqrt", wide.ty, [wide])
+    result = e.b.op("fdiv", e.const("double", 1.0), root)
+    _finish(e, ins, e.b.cast("fptrunc", result, a.ty), inputs)
+
+
+def _in_double(function: Callable[[Emitter, Value], Value]) -> _Emit:
+    """An f32 function evaluated in double and rounded once."""
+
+    def emit(e: Emitter, ins: Instruction) -> None:
+        (a,) = inputs = _inputs(e, ins, "a")
+        _finish(e, ins, e.b.cast("fptrunc", function(e, a), a.ty), inputs)
+
+    return emit
+
+
+EMIT: dict[str, _Emit] = {
+    "add": _arithmetic("fadd", "ab"),
+    "sub": _arithmetic("fsub", "ab"),
+    "mul": _arithmetic("fmul", "ab"),
+    "fma": _arithmetic("fma", "abc"),
+    "mad": _arithmetic("fma", "abc"),
+    "div": _div,
+    "rcp": _rcp,
+    "sqrt": _arithmetic("sqrt", "a"),
+    "rsqrt": _rsqrt,
+    "abs": _bit_operation("abs"),
+    "neg": _bit_operation("neg"),
+    "min": _extreme("min"),
+    "max": _extreme("max"),
+    "copysign": _copysign,
+    "testp": _testp,
+    "ex2": _in_double(approx.ex2),
+    "lg2": _in_double(approx.lg2),
+    "tanh": _in_double(approx.tanh),
+    "sin": _in_double(approx.sin),
+    "cos": _in_double(approx.cos),
+}

@@ -1,0 +1,345 @@
+"""The copy that runs while all 32 lanes go together: registers are SSA values, uniform ones scalars.
+
+It leaves for the `divergent` copy where lanes disagree at a branch, after storing the live registers in the frame,
+and it can be entered again at every block in `resume_points`: barrier continuations, loop heads, joins.
+"""
+
+from weft.core.errors import Unsupported
+from weft.ptx.module import Guard, Instruction, Reg
+from weft.ptx.passes.build_cfg import Block, is_barrier
+
+from ..context import (
+    BLOCKED, DIVERGED, EXITED, TRAP, TRAPPED, WARP_COUNT, WARP_FRAME, WARP_MASKED, WARP_PC, WARP_RESUME, WARP_SLICE,
+    YIELDED,
+)  # fmt: skip
+from ..ir import LANES, Value, const, lanes_of, module_text, vec
+from ..runtime.shape import get, put
+from .kernel import Kernel, KernelEmitter
+
+_ALWAYS_WIDE = frozenset(
+    ["atom", "red", "match", "mma", "wmma", "ldmatrix", "movmatrix", "shfl", "st", "cp", "call", "barrier"]
+)  # fmt: skip
+
+
+def resume_points(kernel: Kernel) -> list[int]:
+    """Blocks at which a warp may (re-)enter the copy for warps in step."""
+    points = {0} | set(kernel.uniformity.joins)
+    for block in kernel.cfg.blocks:
+        points |= {target for target in block.successors if target <= block.id}
+        if block.end is not None and is_barrier(block.end) and block.next is not None:
+            points.add(block.next)
+    return sorted(points)
+
+
+class InStep(KernelEmitter):
+    """Emits `i32 @in_step(ptr warp)`."""
+
+    def __init__(self, kernel: Kernel, symbol: str, imports: list[str]) -> None:
+        super().__init__(kernel, symbol, imports)
+        self.varying = kernel.uniformity.varying
+        self.slots: dict[str, Value] = {}
+        self.known: dict[str, Value] = {}
+        self.lifted: dict[str, Value] = {}
+        self.dirty: dict[str, None] = {}
+
+    # -- registers ------------------------------------------------------------------------------------------
+
+    def storage_type(self, name: str) -> str:
+        """How a register is kept: iN or <32 x iN>; varying predicates as an i32 mask."""
+        scalar = self.register_llvm(name)
+        if name not in self.varying:
+            return scalar
+        return "i32" if scalar == "i1" else vec(scalar)
+
+    def slot(self, name: str) -> Value:
+        if name not in self.slots:
+            self.slots[name] = self.b.alloca(self.storage_type(name))
+        return self.slots[name]
+
+    def stored(self, name: str) -> Value:
+        """The register as it is kept."""
+        if name not in self.known:
+            self.known[name] = self.b.load(self.storage_type(name), self.slot(name), align=64)
+        return self.known[name]
+
+    def get(self, name: str) -> Value:
+        value = self.stored(name)
+        predicate = self.registers[name] == "pred"
+        if name in self.varying:
+            if not predicate:
+                return value
+            if name not in self.lifted:
+                self.lifted[name] = self.mask_vector(value)
+            return self.lifted[name]
+        if self.lanes == 1:
+            return value
+        if name not in self.lifted:
+            self.lifted[name] = self.b.splat(value)
+        return self.lifted[name]
+
+    def put(self, name: str, value: Value) -> None:
+        guard = self.ins.guard if self.ins else None
+        varying = name in self.varying
+        if varying and lanes_of(value.ty) == 1:
+            value = self.b.splat(value)
+        if guard is not None:
+            wide = self.lanes
+            self.lanes = LANES if varying else 1
+            old = self.get(name)
+            value = self.b.select(self.guard_value(guard, lanes_of(value.ty)), value, old)
+            self.lanes = wide
+        self.lifted.pop(name, None)
+        if varying and self.registers[name] == "pred":
+            self.lifted[name] = value
+            value = self.mask_bits(value)
+        self.known[name] = value
+        self.dirty[name] = None
+
+    def guard_value(self, guard: Guard, lanes: int) -> Value:
+        """The guard as i1 or <32 x i1>."""
+        wide = self.lanes
+        self.lanes = 1 if guard.reg.name not in self.varying else LANES
+        value = self.get(guard.reg.name)
+        if guard.negated:
+            value = self.b.op("xor", value, const(value.ty, 1))
+        self.lanes = wide
+        return self.b.splat(value) if lanes > 1 and value.ty == "i1" else value
+
+    def guard_bits(self, guard: Guard) -> Value:
+        """The guard as an i32 lane mask."""
+        if guard.reg.name in self.varying:
+            value = self.stored(guard.reg.name)
+        else:
+            value = self.b.cast("sext", self.stored(guard.reg.name), "i32")
+        return self.b.op("xor", value, const("i32", -1)) if guard.negated else value
+
+    def active(self) -> Value:
+        guard = self.ins.guard if self.ins else None
+        return const("i32", -1) if guard is None else self.guard_bits(guard)
+
+    def width_of(self, ins: Instruction) -> int:
+        if ins.form.name in _ALWAYS_WIDE:
+            return LANES
+        return 1 if self.kernel.uniformity.is_uniform(ins) else LANES
+
+    # -- the function ---------------------------------------------------------------------------------------
+
+    def emit_module(self) -> str:
+        """The whole function as LLVM IR text."""
+        b = self.b
+        points = resume_points(self.kernel)
+        resume = get(b, self.warp, WARP_RESUME)
+        b.switch(resume, "resume.0", [(point, f"resume.{point}") for point in points if point])
+        for point in points:
+            self.begin()
+            b.place(f"resume.{point}")
+            self.reload(point)
+            b.br(f"block.{point}")
+        for block in self.cfg.blocks:
+            self.begin()
+            b.place(f"block.{block.id}")
+            if block.size:
+                self.count_block(block.id, block.size)
+            for ins in block.body:
+                self.instruction(ins)
+            self.terminate(block)
+        return module_text([b])
+
+    def begin(self) -> None:
+        """Forget what was known of registers: a new block starts."""
+        self.known, self.lifted, self.dirty, self.ins = {}, {}, {}, None
+
+    def flush(self, block: Block) -> None:
+        """Store registers that later blocks read."""
+        alive: set[str] = set()
+        for successor in block.successors:
+            alive.update(self.kernel.liveness.at(successor))
+        for name in self.dirty:
+            if name in alive:
+                self.b.store(self.known[name], self.slot(name), align=64)
+        self.dirty = {}
+
+    def reload(self, point: int) -> None:
+        """Registers live at `point` from the frame."""
+        b, frame = self.b, get(self.b, self.warp, WARP_FRAME)
+        for name in self.kernel.liveness.at(point) if point else ():
+            place = b.offset(frame, self.kernel.frame[name])
+            ty = self.storage_type(name)
+            if ty == "i1":
+                bits = b.load("i32", place, align=4)
+                b.store(b.icmp("ne", bits, const("i32", 0)), self.slot(name), align=64)
+            else:
+                b.store(b.load(ty, place, align=4), self.slot(name), align=64)
+
+    def spill(self, names: list[str]) -> None:
+        """Registers to the frame, as the divergent copy keeps them: 32 lanes each, predicates as masks."""
+        b, frame = self.b, get(self.b, self.warp, WARP_FRAME)
+        for name in names:
+            value = b.load(self.storage_type(name), self.slot(name), align=64)
+            if value.ty == "i1":
+                value = b.cast("sext", value, "i32")
+            elif name not in self.varying:
+                value = b.splat(value)
+            b.store(value, b.offset(frame, self.kernel.frame[name]), align=4)
+
+    def leave(self, status: int, point: int) -> None:
+        """Store what `point` needs and return to the scheduler."""
+        self.spill(self.kernel.liveness.at(point))
+        put(self.b, self.warp, WARP_RESUME, const("i32", point))
+        self.b.ret(const("i32", status))
+
+    # -- ends of blocks -------------------------------------------------------------------------------------
+
+    def terminate(self, block: Block) -> None:
+        end, b = block.end, self.b
+        self.ins = end
+        if end is None:
+            self.flush(block)
+            if block.next is None:
+                b.ret(const("i32", EXITED))
+            else:
+                self.jump(block, block.next)
+            return
+        name = end.form.name
+        if is_barrier(end):
+            self.barrier(block, end)
+        elif name == "bra":
+            self.branch(block, end, f"edge.{block.id}.taken", block.targets[0])
+        elif name in ("ret", "exit"):
+            self.branch(block, end, f"exit.{block.id}", len(self.cfg.blocks))
+        elif name == "brx":
+            self.indexed(block, end)
+        elif name == "trap":
+            self.flush(block)
+            self.trap(block, end)
+        else:
+            raise Unsupported(end.opcode, end.line)
+
+    def jump(self, block: Block, target: int) -> None:
+        """An unconditional edge; backward ones may give way to other warps."""
+        b = self.b
+        if target > block.id:
+            b.br(f"block.{target}")
+            return
+        left = b.op("sub", get(b, self.warp, WARP_SLICE), const("i64", 1))
+        put(b, self.warp, WARP_SLICE, left)
+        give_way = b.label("yield")
+        b.cbr(b.icmp("slt", left, const("i64", 0)), give_way, f"block.{target}", likely=False)
+        b.place(give_way)
+        self.leave(YIELDED, target)
+
+    def go(self, block: Block, target: int) -> None:
+        """An edge to a block, or out of the kernel."""
+        if target == len(self.cfg.blocks):
+            self.b.ret(const("i32", EXITED))
+        else:
+            self.jump(block, target)
+
+    def branch(self, block: Block, end: Instruction, taken: str, target: int) -> None:
+        """`@p bra` and `@p exit`: together if all lanes agree, else leave for the divergent copy."""
+        b, guard = self.b, end.guard
+        if guard is None:
+            self.flush(block)
+            self.go(block, target)
+            return
+        assert block.next is not None
+        if guard.reg.name not in self.varying:
+            condition = self.guard_value(guard, 1)
+            self.flush(block)
+            other = b.label("edge")
+            b.cbr(condition, taken, other)
+            b.place(taken)
+            self.go(block, target)
+            b.place(other)
+            self.jump(block, block.next)
+            return
+        lanes = self.guard_bits(guard)
+        self.flush(block)
+        mixed, other, some = b.label("mixed"), b.label("edge"), b.label("some")
+        b.cbr(b.icmp("eq", lanes, const("i32", 0)), other, some)
+        b.place(some)
+        b.cbr(b.icmp("eq", lanes, const("i32", -1)), taken, mixed)
+        b.place(taken)
+        self.go(block, target)
+        b.place(other)
+        self.jump(block, block.next)
+        b.place(mixed)
+        pcs = b.select(self.mask_vector(lanes), const(vec("i32"), target), const(vec("i32"), block.next))
+        self.diverge(pcs, {*block.targets, block.next})
+
+    def diverge(self, pcs: Value, ways: set[int]) -> None:
+        """Store registers and program counters, and continue in the divergent copy."""
+        alive = set()
+        for way in ways:
+            alive |= set(self.kernel.liveness.at(way))
+        self.spill([name for name in self.kernel.liveness.names if name in alive])
+        self.b.store(pcs, self.b.offset(self.warp, WARP_PC.at), align=64)
+        put(self.b, self.warp, WARP_MASKED, const("i32", 1))
+        self.b.ret(const("i32", DIVERGED))
+
+    def indexed(self, block: Block, end: Instruction) -> None:
+        """`brx.idx`: a switch if the index is the same in all lanes, else the divergent copy."""
+        b = self.b
+        count = len(block.targets)
+        operand = end.operand("index")
+        if end.guard is not None:
+            raise Unsupported("a guarded brx.idx", end.line)
+        uniform = not (isinstance(operand, Reg) and operand.name in self.varying)
+        self.lanes = 1 if uniform else LANES
+        index = self.read(operand, "u32", end.line)
+        self.lanes = LANES
+        self.flush(block)
+        scalar = index if uniform else b.extract(index, 0)
+        if not uniform:
+            same = b.icmp("eq", b.cast("bitcast", b.icmp("eq", index, b.splat(scalar)), "i32"), const("i32", -1))
+            together, mixed = b.label("together"), b.label("mixed")
+            b.cbr(same, together, mixed)
+            b.place(mixed)
+            pcs = const(vec("i32"), block.targets[-1])
+            for number in range(count - 1):
+                here = b.icmp("eq", index, const(vec("i32"), number))
+                pcs = b.select(here, const(vec("i32"), block.targets[number]), pcs)
+            self.diverge(pcs, set(block.targets))
+            b.place(together)
+        labels = [b.label("case") for _ in block.targets]
+        b.switch(scalar, labels[-1], list(enumerate(labels[:-1])))
+        for label, target in zip(labels, block.targets, strict=True):
+            b.place(label)
+            self.jump(block, target)
+
+    def barrier(self, block: Block, end: Instruction) -> None:
+        """Arrive, store the live registers, and give way until all threads are there."""
+        from .sync import arrive
+
+        b = self.b
+        assert block.next is not None
+        if end.guard is not None:
+            raise Unsupported("a guarded barrier", end.line)
+        alone, crowd = b.label("alone"), b.label("crowd")
+        simple = len(end.operands) == 1
+        if simple:
+            only = b.icmp("eq", get(b, self.warp, WARP_COUNT), const("i32", 1))
+            self.flush(block)
+            b.cbr(only, alone, crowd)
+            b.place(crowd)
+        arrive(self, end, const("i32", -1))
+        self.flush(block)
+        self.leave(BLOCKED, block.next)
+        if simple:
+            b.place(alone)
+            self.runtime("barrier.alone", "void", [])
+            b.br(f"block.{block.next}")
+
+    def trap(self, block: Block, end: Instruction) -> None:
+        b = self.b
+        lanes = self.active()
+        if end.guard is not None:
+            assert block.next is not None
+            hit = b.label("trap")
+            go_on = b.label("edge")
+            b.cbr(b.icmp("eq", lanes, const("i32", 0)), go_on, hit)
+            b.place(go_on)
+            self.jump(block, block.next)
+            b.place(hit)
+        self.runtime("report", "void", [const("i32", TRAP), self.site(), lanes, const("i64", 0)])
+        b.ret(const("i32", TRAPPED))

@@ -1,0 +1,226 @@
+"""What both copies of a kernel share: imports, symbols, special registers, and one instruction after the other.
+
+A kernel is compiled twice. `in_step` runs while all 32 lanes go together: registers are SSA values, uniform ones
+scalars. `divergent` runs when lanes have their own program counters: registers live in the warp's frame.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weft.core.errors import Unsupported
+from weft.ptx.module import WIDTH, Instruction, Mem, Module, Reg, Sym
+from weft.ptx.passes.build_cfg import Cfg
+from weft.ptx.passes.find_liveness import Liveness
+from weft.ptx.passes.find_uniform import Uniformity
+
+from ..context import (
+    WARP_CLOCK, WARP_COUNT, WARP_CTAID, WARP_ID, WARP_NCTAID, WARP_NTID, WARP_PARAMS, WARP_SHARED_DYNAMIC,
+    WARP_SHARED_LIMIT, WARP_TABLE, WARP_TID, WARP_WORKER, WORKER_BLOCK_COUNTS, Field,
+)  # fmt: skip
+from ..ir import LANES, Builder, Value, const, vec, vector
+from ..layout import Layout
+from ..runtime.shape import ATTRIBUTES, get
+from .chapters import EMIT
+from .kernel_contract import KernelContract
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Everything known about a kernel before code is written."""
+
+    module: Module
+    cfg: Cfg
+    liveness: Liveness
+    uniformity: Uniformity
+    layout: Layout
+    mode: str
+    arch: str
+    globals_order: tuple[str, ...]
+    """Module variables whose device addresses stand behind the parameters, in this order."""
+    frame: dict[str, int] = field(default_factory=dict)
+    """Register → byte offset of its slot in the warp's frame."""
+    frame_bytes: int = 0
+
+
+def frame_slots(cfg: Cfg, liveness: Liveness) -> tuple[dict[str, int], int]:
+    """A slot for every register that is live across some block boundary; predicates are 4-byte masks."""
+    alive = 0
+    for bits in liveness.live_in:
+        alive |= bits
+    slots: dict[str, int] = {}
+    at = 0
+    for number, name in enumerate(liveness.names):
+        if alive >> number & 1:
+            width = WIDTH[cfg.function.registers[name]]
+            slots[name] = at
+            at += 64 if width == 1 else LANES * width // 8
+    return slots, max(at, 64)
+
+
+class KernelEmitter(KernelContract):
+    """Emits the body of a kernel's blocks; the subclasses decide where registers live and how blocks connect."""
+
+    def __init__(self, kernel: Kernel, symbol: str, imports: list[str]) -> None:
+        self.kernel = kernel
+        self.cfg = kernel.cfg
+        self.registers = kernel.cfg.function.registers
+        self.imports = imports
+        self.mode, self.arch = kernel.mode, kernel.arch
+        self.b = Builder(symbol, "i32", [("ptr", "warp")], ATTRIBUTES)
+        self.warp = self.b.param("warp")
+        self.lanes = LANES
+        self.ins: Instruction | None = None
+        self.scratch: dict[tuple[str, int], Value] = {}
+
+    # -- emitter contract -----------------------------------------------------------------------------------
+
+    def register_type(self, name: str) -> str:
+        return self.registers[name]
+
+    def register_llvm(self, name: str) -> str:
+        """Scalar LLVM type of a register's bits; predicates are i1."""
+        declared = self.registers[name]
+        return "i1" if declared == "pred" else f"i{WIDTH[declared]}"
+
+    def imported(self, name: str) -> Value:
+        if name not in self.imports:
+            self.imports.append(name)
+        table = get(self.b, self.warp, WARP_TABLE)
+        return self.b.load("ptr", self.b.offset(table, 8 * self.imports.index(name)), align=8)
+
+    def runtime(self, name: str, result: str, args: Sequence[Value]) -> Value:
+        return self.b.call_pointer(self.imported(name), result, [self.warp, *args])
+
+    def site(self) -> Value:
+        """The current instruction as a number for reports: its PTX line."""
+        assert self.ins is not None
+        return const("i32", self.ins.line)
+
+    def buffer(self, role: str, size_bytes: int) -> Value:
+        """Stack memory for passing several registers to the runtime; one per role and size."""
+        key = (role, size_bytes)
+        if key not in self.scratch:
+            self.scratch[key] = self.b.alloca(f"[{size_bytes} x i8]")
+        return self.scratch[key]
+
+    def symbol(self, sym: Sym) -> Value:
+        placed = self.kernel.layout.symbols.get(sym.name)
+        if placed is not None:
+            return const("i64", placed.address + sym.offset)
+        if sym.name not in self.kernel.globals_order:
+            raise Unsupported(f"symbol {sym.name}", self.ins.line if self.ins else None)
+        at = self.kernel.layout.param_bytes + 8 * self.kernel.globals_order.index(sym.name)
+        address = self.b.load("i64", self.b.offset(get(self.b, self.warp, WARP_PARAMS), at), align=8)
+        return self.b.op("add", address, const("i64", sym.offset)) if sym.offset else address
+
+    def special(self, name: str) -> Value:
+        value = self._special(name)
+        return self.lift(value)
+
+    def _special(self, name: str) -> Value:
+        b, warp = self.b, self.warp
+        base, _, axis = name[1:].partition(".")
+        at = "xyz".index(axis) if axis else 0
+        scalars: dict[str, Field] = {"ctaid": WARP_CTAID, "nctaid": WARP_NCTAID, "ntid": WARP_NTID}
+        if base in scalars:
+            return get(b, warp, scalars[base], at)
+        if base == "tid":
+            return b.load(vec("i32"), b.offset(warp, WARP_TID.at + 128 * at), align=64)
+        lanes = vector("i32", range(LANES))
+        match base:
+            case "laneid":
+                return lanes
+            case "lanemask_eq":
+                return vector("i32", (1 << lane for lane in range(LANES)))
+            case "lanemask_lt":
+                return vector("i32", ((1 << lane) - 1 for lane in range(LANES)))
+            case "lanemask_le":
+                return vector("i32", ((2 << lane) - 1 for lane in range(LANES)))
+            case "lanemask_gt":
+                return vector("i32", (0xFFFFFFFF & ~((2 << lane) - 1) for lane in range(LANES)))
+            case "lanemask_ge":
+                return vector("i32", (0xFFFFFFFF & ~((1 << lane) - 1) for lane in range(LANES)))
+            case "warpid":
+                return get(b, warp, WARP_ID)
+            case "nwarpid":
+                return get(b, warp, WARP_COUNT)
+            case "smid" | "gridid":
+                return const("i64" if base == "gridid" else "i32", 0)
+            case "nsmid":
+                return const("i32", 1)
+            case "clock64" | "globaltimer":
+                return get(b, warp, WARP_CLOCK)
+            case "clock" | "globaltimer_lo":
+                return b.cast("trunc", get(b, warp, WARP_CLOCK), "i32")
+            case "clock_hi" | "globaltimer_hi":
+                return b.cast("trunc", b.op("lshr", get(b, warp, WARP_CLOCK), const("i64", 32)), "i32")
+            case "dynamic_smem_size":
+                return get(b, warp, WARP_SHARED_DYNAMIC)
+            case "total_smem_size":
+                return b.cast("trunc", get(b, warp, WARP_SHARED_LIMIT), "i32")
+        raise Unsupported(f"special register {name}", self.ins.line if self.ins else None)
+
+    # -- instructions ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def width_of(self, ins: Instruction) -> int:
+        """1 if the instruction may be computed once for the warp, else 32."""
+
+    def instruction(self, ins: Instruction) -> None:
+        """Write one instruction of a block's body."""
+        self.ins = ins
+        self.lanes = self.width_of(ins)
+        chapter = EMIT[ins.form.chapter]
+        write = chapter.get(ins.form.name)
+        if write is None:
+            raise Unsupported(ins.opcode, ins.line)
+        write(self, ins)
+        self.lanes = LANES
+
+    def count_block(self, number: int, size: int) -> None:
+        """Block counters and the virtual clock."""
+        b = self.b
+        counts = get(b, get(b, self.warp, WARP_WORKER), WORKER_BLOCK_COUNTS)
+        slot = b.offset(counts, 8 * number)
+        b.store(b.op("add", b.load("i64", slot, align=8), const("i64", 1)), slot, align=8)
+        clock = b.offset(self.warp, WARP_CLOCK.at)
+        b.store(b.op("add", b.load("i64", clock, align=8), const("i64", size)), clock, align=8)
+
+    def address(self, ins: Instruction, name: str, space: str) -> Value:
+        """A memory operand: i64 for global and generic, i32 for shared and local; lifted to the current lanes."""
+        operand = ins.operand(name)
+        if not isinstance(operand, Mem):
+            raise Unsupported(f"operand {name} of {ins.opcode} is no address", ins.line)
+        narrow = space in ("shared", "local")
+        scalar = "i32" if narrow else "i64"
+        base = operand.base
+        if isinstance(base, Reg):
+            value = self.get(base.name)
+            value = self._shared_address(value) if narrow else self.narrow(value, "i64")
+        elif isinstance(base, Sym):
+            value = self.b.cast("trunc", self.symbol(base), "i32") if narrow else self.symbol(base)
+            value = self.lift(value)
+        else:
+            value = self.const(scalar, base.value)
+        if operand.offset:
+            value = self.b.op("add", value, self.const(scalar, operand.offset))
+        return value
+
+    def space_of(self, ins: Instruction) -> str:
+        space = ins.mods.get("space", "global" if ins.has("global") else "generic").partition("::")[0]
+        if space == "const":
+            return "global"
+        operand = ins.find("a")
+        if space == "param" and isinstance(operand, Mem) and isinstance(operand.base, Sym):
+            placed = self.kernel.layout.symbols.get(operand.base.name)
+            return placed.space if placed is not None else "param"
+        return space
+
+    def _shared_address(self, value: Value) -> Value:
+        """A 64-bit register as a 32-bit shared or local address; what does not fit becomes an invalid address."""
+        b = self.b
+        if not value.ty.endswith("i64>") and value.ty != "i64":
+            return self.narrow(value, "i32")
+        too_big = b.icmp("ugt", value, self.const("i64", 0xFFFFFFFF))
+        return b.select(too_big, self.const("i32", 0xFFFFFFF0), b.cast("trunc", value, self.ty("i32")))

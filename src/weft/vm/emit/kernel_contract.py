@@ -1,0 +1,37 @@
+"""What the chapters on memory, synchronisation and matrices need of the kernel beyond reading and writing registers."""
+
+from abc import abstractmethod
+
+from weft.ptx.module import Instruction
+
+from ..ir import Value
+from .emitter import Emitter
+
+
+class KernelContract(Emitter):
+    """An emitter inside a kernel: it has a warp record, call sites, buffers and addresses."""
+
+    warp: Value
+    mode: str
+    """Tensor-core arithmetic: `hardware` or `ieee`."""
+    arch: str
+
+    @abstractmethod
+    def imported(self, name: str) -> Value:
+        """Pointer to a runtime function that takes no warp (tensor-core arithmetic)."""
+
+    @abstractmethod
+    def site(self) -> Value:
+        """The current instruction as a number for reports: its PTX line."""
+
+    @abstractmethod
+    def buffer(self, role: str, size_bytes: int) -> Value:
+        """Stack memory for passing several registers to the runtime; one per role and size."""
+
+    @abstractmethod
+    def address(self, ins: Instruction, name: str, space: str) -> Value:
+        """A memory operand: i64 for global and generic, i32 for shared and local; lifted to the current lanes."""
+
+    @abstractmethod
+    def space_of(self, ins: Instruction) -> str:
+        """The window a memory instruction names: global, shared, local, param or generic (const is in global)."""

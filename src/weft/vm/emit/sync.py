@@ -1,0 +1,202 @@
+"""Barriers, warp collectives, atomics and fences."""
+
+from collections.abc import Callable
+
+from weft.core.errors import Unsupported
+from weft.ptx.module import WIDTH, Imm, Instruction, Operand, Pair, Reg
+
+from ..context import BARRIER_BYTES, BARRIER_RESULT, WARP_WORKER, WORKER_BARRIERS
+from ..ir import LANES, Value, const, lanes_of, vec, vector
+from ..runtime.shape import get
+from .kernel_contract import KernelContract
+
+OPERATIONS = ("exch", "cas", "add", "inc", "dec", "min", "max", "and", "or", "xor")
+
+
+def first_lane(e: KernelContract, operand: Operand, lanes: Value, line: int) -> Value:
+    """A u32 operand on which the lanes must agree, taken from the first of them."""
+    if isinstance(operand, Imm):
+        return const("i32", operand.value)
+    width, e.lanes = e.lanes, LANES
+    value = e.read(operand, "u32", line)
+    e.lanes = width
+    return e.b.extract(value, e.b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]))
+
+
+# -- CTA barriers ---------------------------------------------------------------------------------------------------
+
+
+def arrive(e: KernelContract, ins: Instruction, lanes: Value, *, waits: bool = True) -> None:
+    """Count `lanes` in at the barrier."""
+    number = first_lane(e, ins.operand("a"), lanes, ins.line)
+    count = ins.find("b")
+    expected = const("i32", 0) if count is None else first_lane(e, count, lanes, ins.line)
+    true = const("i32", 0)
+    if ins.has("red"):
+        if ins.find("e") is not None:
+            raise Unsupported(f"{ins.opcode} with a thread count", ins.line)
+        true = e.b.op("and", lanes, _predicate_bits(e, ins, "c"))
+    args = [number, expected, lanes, true, const("i32", int(waits)), e.site()]
+    e.runtime("barrier.arrive", "void", args)
+
+
+def _predicate_bits(e: KernelContract, ins: Instruction, name: str) -> Value:
+    width, e.lanes = e.lanes, LANES
+    value = e.mask_bits(e.read(ins.operand(name), "pred", ins.line))
+    e.lanes = width
+    return value
+
+
+def bar(e: KernelContract, ins: Instruction) -> None:
+    """Inside a block: bar.warp.sync, bar.arrive, or the result of the bar.red that was just passed."""
+    if ins.has("warp"):
+        return
+    if ins.has("arrive"):
+        arrive(e, ins, e.active(), waits=False)
+        return
+    if not ins.has("red"):
+        raise Unsupported(ins.opcode, ins.line)
+    b = e.b
+    number = first_lane(e, ins.operand("a"), e.active(), ins.line)
+    worker = get(b, e.warp, WARP_WORKER)
+    at = b.op("add", b.op("mul", number, const("i32", BARRIER_BYTES)), const("i32", WORKER_BARRIERS.at + BARRIER_RESULT.at))
+    result = b.load("i32", b.offset(worker, b.cast("zext", at, "i64")), align=4)
+    count = b.op("and", result, const("i32", 0x7FFFFFFF))
+    if ins.has("popc"):
+        value = count
+    elif ins.mods["op"] == "or":
+        value = b.icmp("ne", count, const("i32", 0))
+    else:
+        value = b.icmp("slt", result, const("i32", 0))
+    e.dst(ins, value)
+
+
+# -- warp collectives -----------------------------------------------------------------------------------------------
+
+
+def vote(e: KernelContract, ins: Instruction) -> None:
+    """The lanes of the member mask that run here and whose predicate holds."""
+    b = e.b
+    active = e.active()
+    true = b.op("and", _predicate_bits(e, ins, "a"), active)
+    members = b.op("and", e.src(ins, "mask"), e.lift(active))
+    true = b.op("and", e.lift(true), members)
+    if ins.has("ballot"):
+        e.dst(ins, true)
+        return
+    nothing = e.const("i32", 0)
+    every, some = b.icmp("eq", true, members), b.icmp("ne", true, nothing)
+    match ins.mods["mode"]:
+        case "all":
+            e.dst(ins, every)
+        case "any":
+            e.dst(ins, some)
+        case _:
+            e.dst(ins, b.op("or", every, b.op("xor", some, e.const("i1", 1))))
+
+
+def activemask(e: KernelContract, ins: Instruction) -> None:
+    e.dst(ins, e.lift(e.active()))
+
+
+def redux(e: KernelContract, ins: Instruction) -> None:
+    mask = ins.operand("mask")
+    if e.lanes > 1 and not isinstance(mask, Imm | Reg):
+        raise Unsupported(ins.opcode, ins.line)
+    active = e.active()
+    members = e.b.op("and", first_lane(e, mask, active, ins.line), active)
+    width, e.lanes = e.lanes, LANES
+    a = e.src(ins, "a")
+    result = e.runtime(f"redux.{ins.mods['op']}.{ins.type}", vec("i32"), [a, members])
+    e.lanes = width
+    e.dst(ins, result if width > 1 else e.b.extract(result, 0))
+
+
+def match(e: KernelContract, ins: Instruction) -> None:
+    width = WIDTH[ins.type]
+    active = e.active()
+    members = e.b.op("and", first_lane(e, ins.operand("mask"), active, ins.line), active)
+    kind = "any" if ins.has("any") else "all"
+    result = e.runtime(f"match.{kind}.b{width}", vec("i32"), [e.src(ins, "a"), members])
+    e.dst(ins, result)
+    operand = ins.operand("d")
+    if isinstance(operand, Pair):
+        e.write(operand.second, e.b.icmp("ne", result, const(vec("i32"), 0)), "pred", ins.line)
+
+
+def shfl(e: KernelContract, ins: Instruction) -> None:
+    a, mode = e.src(ins, "a"), ins.mods["mode"]
+    b, c = ins.operand("b"), ins.operand("c")
+    operand = ins.operand("d")
+    if isinstance(b, Imm) and isinstance(c, Imm):
+        sources = [source_lane(mode, lane, b.value, c.value) for lane in range(LANES)]
+        value = e.b.shuffle(a, None, [lane for lane, _ in sources])
+        valid = Value(vec("i1"), vector("i1", [int(ok) for _, ok in sources]).ref)
+    else:
+        room = e.buffer("shfl", 64)
+        args = [a, e.src(ins, "b"), e.src(ins, "c"), e.active(), room]
+        value = e.runtime(f"shfl.{mode}", vec("i32"), args)
+        valid = e.mask_vector(e.b.load("i32", room, align=4))
+    e.dst(ins, value)
+    if isinstance(operand, Pair):
+        e.write(operand.second, valid, "pred", ins.line)
+
+
+def source_lane(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
+    """The manual's pseudo code for one lane: where the value comes from and whether that is in range."""
+    step, clamp, segment = b & 31, c & 31, c >> 8 & 31
+    first = lane & segment
+    last = first | (clamp & ~segment & 31)
+    match mode:
+        case "up":
+            source = lane - step
+            valid = source >= last
+        case "down":
+            source = lane + step
+            valid = source <= last
+        case "bfly":
+            source = lane ^ step
+            valid = source <= last
+        case _:
+            source = first | (step & ~segment & 31)
+            valid = source <= last
+    return (source if valid else lane), valid
+
+
+# -- atomics and fences ---------------------------------------------------------------------------------------------
+
+
+def atom(e: KernelContract, ins: Instruction) -> None:
+    operation = next(name for name in OPERATIONS if ins.has(name))
+    space = e.space_of(ins)
+    b = e.bits(e.src(ins, "b"))
+    c = e.bits(e.src(ins, "c")) if operation == "cas" else b
+    args = [e.address(ins, "a", space), e.active(), e.site(), b, c]
+    old = e.runtime(f"atom.{space}.{operation}.{ins.type}", b.ty, args)
+    if ins.form.name == "atom":
+        assert lanes_of(old.ty) == LANES
+        e.dst(ins, _typed(e, old, ins.type))
+
+
+def _typed(e: KernelContract, value: Value, ptx_type: str) -> Value:
+    scalar = {"f32": "float", "f64": "double", "f16": "half"}.get(ptx_type)
+    return e.as_float(value, scalar) if scalar else value
+
+
+def fence(e: KernelContract, ins: Instruction) -> None:
+    """Memory is in program order here; fences matter to the race checker only."""
+
+
+EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
+    "bar": bar,
+    "barrier": bar,
+    "vote": vote,
+    "activemask": activemask,
+    "redux": redux,
+    "match": match,
+    "shfl": shfl,
+    "atom": atom,
+    "red": atom,
+    "membar": fence,
+    "fence": fence,
+}

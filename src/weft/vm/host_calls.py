@@ -1,0 +1,132 @@
+"""printf and assert: a kernel calls, the host reads the arguments from local memory and formats."""
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.core.records import Finding
+from weft.ptx.module import Args, Sym
+
+from . import context as c
+from .memory import GLOBAL_BASE, LOCAL_BASE, GlobalMemory
+from .printf import format_device
+
+if TYPE_CHECKING:
+    from .program import Source
+
+Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32)
+
+
+class HostCalls:
+    """Collects what CTAs print, to be shown in CTA order whatever thread ran them."""
+
+    def __init__(self, source: "Source", memory: GlobalMemory) -> None:
+        self.source, self.memory = source, memory
+        self.lock = threading.Lock()
+        self.lines: list[tuple[int, int, str]] = []
+        self.failed: list[Finding] = []
+        self.errors: list[BaseException] = []
+
+    def callback(self, worker: int) -> Any:
+        """The function that compiled code calls; the caller keeps it alive."""
+
+        def call(_: int, warp: int, line: int, lanes: int) -> None:
+            try:
+                with self.lock:
+                    self._serve(worker, warp, line, lanes)
+            except BaseException as error:  # an exception cannot pass through compiled code
+                self.errors.append(error)
+
+        return Callback(call)
+
+    def printed(self) -> str:
+        """All output, ordered by CTA."""
+        if self.errors:
+            raise self.errors[0]
+        return "".join(text for _, _, text in sorted(self.lines, key=lambda row: row[:2]))
+
+    def findings(self) -> Iterator[Finding]:
+        """Failed assertions."""
+        yield from sorted(self.failed, key=lambda finding: (finding.cta, finding.warp, finding.ptx_line))
+
+    def _serve(self, worker: int, warp: int, line: int, lanes: int) -> None:
+        ins = self.source.instruction_at[line]
+        target, args = ins.operand("func"), ins.operand("args")
+        returns = ins.operand("ret")
+        assert isinstance(target, Sym) and isinstance(args, Args) and isinstance(returns, Args)
+        symbols = self.source.kernel.layout.symbols
+        places = [symbols[item.name].address for item in args.items if isinstance(item, Sym)]
+        cta = _field(worker, c.WORKER_CTA)
+        for lane in range(32):
+            if not lanes >> lane & 1:
+                continue
+            reader = _LaneMemory(warp, lane, self.memory)
+            if target.name == "vprintf":
+                fmt = reader.string(reader.word(places[0]))
+                block = reader.word(places[1])
+                text, used = format_device(fmt, lambda at, size: reader.read(block + at, size), reader.string)
+                self.lines.append((cta, len(self.lines), text))
+                for item in returns.items:
+                    if isinstance(item, Sym):
+                        reader.write_local(symbols[item.name].address, used)
+            else:
+                message = reader.string(reader.word(places[0])).decode(errors="replace")
+                self._assertion_failed(message, ins.line, warp, lane)
+
+    def _assertion_failed(self, message: str, line: int, warp: int, lane: int) -> None:
+        ins = self.source.instruction_at[line]
+        cta = tuple(_field(warp, c.Field(c.WARP_CTAID.at + 4 * axis, "i32")) for axis in range(3))
+        self.failed.append(
+            Finding(
+                "X402", f"assertion failed: {message}", ptx_line=line, place=ins.place, cta=(cta[0], cta[1], cta[2]),
+                warp=_field(warp, c.WARP_ID), lanes=1 << lane,
+            )  # fmt: skip
+        )
+
+
+def _field(record: int, field: c.Field) -> int:
+    kind = ctypes.c_uint32 if field.ty == "i32" else ctypes.c_uint64
+    return int(kind.from_address(record + field.at).value)
+
+
+class _LaneMemory:
+    """Memory as one lane sees it: generic addresses, local words interleaved."""
+
+    def __init__(self, warp: int, lane: int, memory: GlobalMemory) -> None:
+        self.local = _field(warp, c.WARP_LOCAL)
+        self.limit = _field(warp, c.WARP_LOCAL_LIMIT)
+        self.lane, self.memory = lane, memory
+
+    def read(self, address: int, size: int) -> bytes:
+        if LOCAL_BASE <= address < LOCAL_BASE + self.limit:
+            return self.read_local(address - LOCAL_BASE, size)
+        if address >= GLOBAL_BASE:
+            return self.memory.read(address, size).tobytes()
+        return bytes(size)
+
+    def read_local(self, at: int, size: int) -> bytes:
+        if at + size > self.limit:
+            return bytes(size)
+        return bytes(ctypes.c_uint8.from_address(self._place(at + i)).value for i in range(size))
+
+    def write_local(self, at: int, value: int) -> None:
+        for i, byte in enumerate(value.to_bytes(4, "little")):
+            ctypes.c_uint8.from_address(self._place(at + i)).value = byte
+
+    def word(self, at: int) -> int:
+        return int.from_bytes(self.read_local(at, 8), "little")
+
+    def string(self, address: int) -> bytes:
+        owner = self.memory.owner(address)
+        if owner is None:
+            return b"<bad pointer>"
+        room = owner.address + owner.size_bytes - address
+        data = self.memory.read(address, room)
+        end = np.flatnonzero(data == 0)
+        return data[: end[0]].tobytes() if len(end) else data.tobytes()
+
+    def _place(self, at: int) -> int:
+        return self.local + (at >> 2) * 128 + 4 * self.lane + (at & 3)

@@ -1,0 +1,111 @@
+"""LLVM IR text → machine code in this process, by way of object files that can be kept on disk."""
+
+import functools
+import hashlib
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from weft.core import knobs
+from weft.core.errors import WeftError
+from weft.toolchain.cache import Cache, cache_key
+
+_lock = threading.RLock()
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@functools.cache
+def emitter_version() -> str:
+    """A digest of the code generator's own source: objects of another version are never loaded."""
+    digest = hashlib.sha256(llvmlite.__version__.encode())
+    root = Path(__file__).parent
+    for path in sorted([*root.rglob("*.py"), *(root.parent / "ptx").rglob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def host() -> tuple[str, str]:
+    """CPU name and features to compile for; WEFT_CPU names another CPU (its features only)."""
+    _initialise()
+    forced = knobs.host_cpu()
+    if forced:
+        return forced, ""
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+@functools.cache
+def _machine(level: int) -> Any:
+    _initialise()
+    cpu, features = host()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=level, reloc="pic", codemodel="small", jit=True
+    )
+
+
+@functools.cache
+def _jit() -> Any:
+    return llvm.create_lljit_compiler(_machine(2))
+
+
+def object_key(*parts: str) -> str:
+    """Cache key of a compiled object: what was asked for, the host, LLVM and the emitter's version."""
+    return cache_key(["object", platform.machine(), *host(), emitter_version(), *parts])
+
+
+def objects() -> Cache:
+    """The cache of compiled objects."""
+    return Cache("object")
+
+
+def compile_object(text: str, what: str, *, level: int = 1) -> bytes:
+    """LLVM IR → a relocatable object. Only SSA construction and clean-up run: more passes cost more than they give."""
+    with _lock:
+        start = time.perf_counter()
+        machine = _machine(level)
+        try:
+            module = llvm.parse_assembly(text)
+        except RuntimeError as error:
+            raise WeftError(f"internal error: LLVM refused the code of {what}: {error}") from None
+        parsed = time.perf_counter()
+        options = llvm.create_pipeline_tuning_options(speed_level=0)
+        builder = llvm.create_pass_builder(machine, options)
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_simplify_cfg_pass()
+        passes.run(module, builder)
+        optimised = time.perf_counter()
+        code: bytes = machine.emit_object(module)
+        if knobs.debug() >= 1:
+            done = time.perf_counter()
+            print(f"weft: {what}: {len(text) // 1024} KB of IR, parse {parsed - start:.3f} s, "
+                  f"passes {optimised - parsed:.3f} s, code {done - optimised:.3f} s, {len(code) // 1024} KB")  # fmt: skip
+        return code
+
+
+_loaded: list[Any] = []
+"""Trackers of loaded libraries: code stays for the life of the process."""
+
+
+def load(code: bytes, exports: list[str], imports: Mapping[str, int], name: str) -> dict[str, int]:
+    """Link an object into this process; returns the addresses of `exports`."""
+    with _lock:
+        library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for symbol, address in imports.items():
+            library.import_symbol(symbol, address)
+        for symbol in exports:
+            library.export_symbol(symbol)
+        tracker = library.link(_jit(), f"{name}.{len(_loaded)}")
+        _loaded.append(tracker)
+        return {symbol: tracker[symbol] for symbol in exports}

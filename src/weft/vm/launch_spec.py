@@ -1,0 +1,34 @@
+"""What a launch is and what comes of it, for the reference interpreter and the JIT alike."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weft.core.records import Dim3, Finding
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """One kernel launch. `params` is the parameter block as `Layout` lays it out."""
+
+    entry: str
+    grid: Dim3
+    block: Dim3
+    params: bytes
+    shared_bytes: int = 0
+    """Dynamic shared memory."""
+    mode: str = "hardware"
+    """Tensor-core arithmetic: `hardware` or `ieee`."""
+    max_steps: int = 1 << 40
+    """Instruction budget, in warp instructions."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a launch left beside its memory."""
+
+    findings: tuple[Finding, ...] = ()
+    printed: str = ""
+    """What vprintf wrote, in CTA order."""
+    instructions: int = 0
+    """Warp instructions executed."""
+    counters: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,103 @@
+"""Where a kernel's variables stand: shared arrays between red zones, locals, parameters, module globals."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.core.errors import LaunchError, Unsupported
+from weft.core.records import SharedSymbol
+from weft.ptx.module import Function, Module, Sym, Variable
+
+from .memory import LOCAL_START, SHARED_START, GlobalMemory
+
+BANK_ROW = 128
+"""All banks once: a shared array keeps its hardware offset modulo this, or bank conflicts would change."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A variable with its address in its own state space. `size_bytes` 0 = dynamic shared memory."""
+
+    name: str
+    space: str
+    address: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Addresses of one kernel's variables, apart from module globals."""
+
+    symbols: Mapping[str, Placed]
+    shared_bytes: int
+    """Extent of static shared memory in the virtual address space, red zones included; dynamic memory starts here."""
+    static_shared_bytes: int
+    """What the hardware would count."""
+    local_bytes: int
+    param_bytes: int
+
+
+def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = ()) -> Layout:
+    """Place every variable that `function` can name. `cubin` gives the hardware's shared offsets where known."""
+    hardware = {symbol.name: symbol.offset for symbol in cubin}
+    symbols: dict[str, Placed] = {}
+    param = 0
+    for variable in function.params:
+        param = _align(param, variable.align)
+        symbols[variable.name] = Placed(variable.name, "param", param, variable.size_bytes)
+        param += variable.size_bytes
+    shared, local, packed = SHARED_START, LOCAL_START, 0
+    dynamic: list[Variable] = []
+    for variable in (*module.variables, *function.variables):
+        if variable.space == "shared" and variable.count == 0:
+            dynamic.append(variable)
+        elif variable.space == "shared":
+            packed = _align(packed, variable.align)
+            wanted = hardware.get(variable.name, packed) % BANK_ROW
+            shared += (wanted - shared) % BANK_ROW
+            symbols[variable.name] = Placed(variable.name, "shared", shared, variable.size_bytes)
+            shared += variable.size_bytes + BANK_ROW
+            packed += variable.size_bytes
+        elif variable.space in ("local", "param"):
+            local = _align(local, max(variable.align, 4))
+            symbols[variable.name] = Placed(variable.name, "local", local, variable.size_bytes)
+            local += variable.size_bytes
+    shared += (_align(packed, 16) - shared) % BANK_ROW
+    for variable in dynamic:
+        symbols[variable.name] = Placed(variable.name, "shared", shared, 0)
+    return Layout(symbols, shared, packed, local, max(_align(param, 8), 8))
+
+
+def place_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
+    """Allocate and initialise a module's `.global` and `.const` variables; returns name → device address."""
+    return place_variables(module_globals(module), memory)
+
+
+def module_globals(module: Module) -> list[Variable]:
+    """Every `.global` and `.const` variable, module level first."""
+    inner = [v for f in module.functions.values() for v in f.variables]
+    return [v for v in (*module.variables, *inner) if v.space in ("global", "const")]
+
+
+def place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dict[str, int]:
+    """Allocate and initialise variables; returns name → device address."""
+    placed: dict[str, int] = {}
+    for variable in variables:
+        if variable.extern:
+            raise Unsupported(f"extern .{variable.space} variable {variable.name}")
+        placed[variable.name] = memory.allocate(variable.size_bytes, variable.name, align=max(variable.align, 256))
+    for variable in variables:
+        data = bytearray(variable.init.ljust(variable.size_bytes, b"\0"))
+        for at, sym in variable.relocations:
+            data[at : at + 8] = _target(sym, placed, variable).to_bytes(8, "little")
+        memory.write(placed[variable.name], bytes(data))
+    return placed
+
+
+def _target(sym: Sym, placed: Mapping[str, int], variable: Variable) -> int:
+    if sym.name not in placed:
+        raise LaunchError(f"{variable.name} is initialised with the address of {sym.name}, which has none")
+    return placed[sym.name] + sym.offset
+
+
+def _align(value: int, to: int) -> int:
+    return -(-value // to) * to

@@ -1,0 +1,129 @@
+"""What a warp-level matrix instruction is (shape and types) and which tensor-core rule it follows.
+
+The table of rules is the published, hardware-validated one: a step aligns `step_k` exact products and the
+accumulator to the largest exponent, truncates every term to `fraction_bits`, adds exactly, and converts the
+sum.
+"""
+
+from dataclasses import dataclass
+
+from weft.core.errors import Unsupported
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """A binary format: sign, `exponent_bits`, `mantissa_bits`. e4m3 has no infinity and one NaN magnitude."""
+
+    name: str
+    exponent_bits: int
+    mantissa_bits: int
+    storage_bits: int  # tf32 lives in the upper bits of a 32-bit word; its low 13 bits are ignored
+    has_infinity: bool = True
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def min_exponent(self) -> int:
+        return 1 - self.bias
+
+
+FORMATS = {
+    fmt.name: fmt
+    for fmt in (
+        FloatFormat("f16", 5, 10, 16),
+        FloatFormat("bf16", 8, 7, 16),
+        FloatFormat("tf32", 8, 10, 32),
+        FloatFormat("f32", 8, 23, 32),
+        FloatFormat("f64", 11, 52, 64),
+        FloatFormat("e4m3", 4, 3, 8, has_infinity=False),
+        FloatFormat("e5m2", 5, 2, 8),
+    )
+}
+INTEGER_TYPES = ("s8", "u8")
+ZERO_EXPONENT = -126  # the exponent a zero operand counts with, whatever its format
+
+
+@dataclass(frozen=True)
+class MmaKind:
+    """One row of the `mma` table, e.g. MmaKind(16, 8, 16, "f16", "f16", "f32", "f32")."""
+
+    m: int
+    n: int
+    k: int
+    a_type: str
+    b_type: str
+    c_type: str
+    d_type: str
+    satfinite: bool = False  # integer kinds only: clamp to s32 instead of wrapping
+
+    @property
+    def label(self) -> str:
+        types = f"{self.d_type}.{self.a_type}.{self.b_type}.{self.c_type}"
+        return f"m{self.m}n{self.n}k{self.k}.{types}" + (".satfinite" if self.satfinite else "")
+
+    @property
+    def is_integer(self) -> bool:
+        return self.a_type in INTEGER_TYPES
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.a_type in ("e4m3", "e5m2")
+
+
+@dataclass(frozen=True)
+class FusedRule:
+    """Products per step, bits kept when aligning, and bits kept in an f32 result."""
+
+    step_k: int
+    fraction_bits: int
+    result_bits: int
+
+
+_SHAPES = {  # type of A -> K of m16n8kK
+    **dict.fromkeys(("f16", "bf16"), (8, 16)),
+    "tf32": (4, 8),
+    **dict.fromkeys(("e4m3", "e5m2", "s8", "u8"), (16, 32)),
+}
+
+
+def check_kind(kind: MmaKind) -> None:
+    """Raise Unsupported unless the combination of shape and types has a row."""
+    accumulators = (kind.c_type, kind.d_type)
+    if (kind.m, kind.n, kind.k, kind.a_type, kind.b_type, *accumulators) == (8, 8, 4, *("f64",) * 4):
+        known = not kind.satfinite
+    elif (kind.m, kind.n) != (16, 8) or kind.k not in _SHAPES.get(kind.a_type, ()):
+        known = False
+    elif kind.is_integer:
+        known = kind.b_type in INTEGER_TYPES and accumulators == ("s32", "s32")
+    elif kind.satfinite:
+        known = False
+    elif kind.is_fp8:
+        known = kind.b_type in ("e4m3", "e5m2") and accumulators in (("f32", "f32"), ("f16", "f16"))
+    elif kind.a_type == "f16":
+        known = kind.b_type == "f16" and accumulators in (("f32", "f32"), ("f16", "f16"))
+    else:
+        known = kind.b_type == kind.a_type and accumulators == ("f32", "f32")
+    if not known:
+        raise Unsupported(f"mma {kind.label}")
+
+
+def fused_rule(kind: MmaKind, arch: str) -> FusedRule:
+    """The rule of a floating-point kind (not f64, which is a chain of fused multiply-adds)."""
+    check_kind(kind)
+    if kind.is_fp8:
+        if arch != "sm_89":  # Hopper's 13-bit rule is published for wgmma, not for mma.sync
+            raise Unsupported(f"mma {kind.label} on {arch}: its rounding is known for sm_89 only")
+        return FusedRule(step_k=16, fraction_bits=13, result_bits=13)
+    if arch in ("sm_80", "sm_86", "sm_87", "sm_89"):
+        return FusedRule(step_k=4 if kind.a_type == "tf32" else 8, fraction_bits=24, result_bits=23)
+    if arch in ("sm_90", "sm_90a"):
+        return FusedRule(step_k=kind.k, fraction_bits=25, result_bits=23)
+    raise Unsupported(f"tensor-core rounding of {arch}")
+
+
+__all__ = [
+    "FORMATS", "INTEGER_TYPES", "ZERO_EXPONENT", "FloatFormat", "FusedRule", "MmaKind",
+    "check_kind", "fused_rule",
+]

@@ -1,0 +1,216 @@
+"""PTX → Program: a kernel compiled for this host, with everything a launch needs to know about it."""
+
+import functools
+import hashlib
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from weft.core.errors import UsageError
+from weft.core.records import SharedSymbol
+from weft.ptx.module import Function, Instruction, Module, Sym, Variable
+from weft.ptx.parse import parse
+from weft.ptx.passes.build_cfg import build_cfg
+from weft.ptx.passes.find_liveness import find_liveness
+from weft.ptx.passes.find_uniform import find_uniform
+
+from . import jit
+from .emit.divergent import Divergent
+from .emit.in_step import InStep
+from .emit.kernel import Kernel, frame_slots
+from .layout import Layout, Placed, lay_out, module_globals
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a launch needs beside the machine code; stored with it, so that a warm start parses nothing."""
+
+    entry: str
+    arch: str
+    mode: str
+    params: tuple[tuple[str, int, int], ...]
+    """Name, offset and size of each parameter."""
+    layout: Layout
+    frame_bytes: int
+    block_sizes: tuple[int, ...]
+    globals: tuple[Variable, ...]
+    imports: tuple[str, ...]
+    ordered: bool
+    """Whether results depend on the order of CTAs (atomics whose value or rounding order shows)."""
+    max_threads: int
+    ptx_digest: str
+
+
+class Program:
+    """A compiled kernel. The copy for divergent warps is compiled when one first needs it."""
+
+    def __init__(self, source: "Source", plan: Plan, code: bytes) -> None:
+        self.source = source
+        self.plan = plan
+        self.in_step = jit.load(code, ["in_step"], {}, plan.entry)["in_step"]
+        self._divergent: tuple[int, tuple[str, ...]] | None = None
+        self._lock = threading.Lock()
+
+    def divergent(self) -> tuple[int, tuple[str, ...]]:
+        """Address of the copy for divergent warps, and the imports of both copies."""
+        with self._lock:
+            if self._divergent is None:
+                self._divergent = self._compile_divergent()
+            return self._divergent
+
+    def _compile_divergent(self) -> tuple[int, tuple[str, ...]]:
+        key = self.source.key("divergent")
+        blob = jit.objects().get(key) if key else None
+        if blob is None:
+            imports = list(self.plan.imports)
+            text = Divergent(self.source.kernel, "divergent", imports).emit_module()
+            blob = json.dumps(imports).encode() + b"\n" + jit.compile_object(text, f"{self.plan.entry} (divergent)")
+            if key:
+                jit.objects().put(key, blob)
+        head, _, code = blob.partition(b"\n")
+        address = jit.load(code, ["divergent"], {}, f"{self.plan.entry}.divergent")["divergent"]
+        return address, tuple(json.loads(head))
+
+
+class Source:
+    """Where a program comes from; parsed and analysed only when something asks."""
+
+    def __init__(
+        self, ptx: str | Module, entry: str, *, mode: str, arch: str | None, cubin: Iterable[SharedSymbol]
+    ) -> None:
+        self.entry, self.mode = entry, mode
+        self.text = ptx if isinstance(ptx, str) else None
+        self._module = ptx if isinstance(ptx, Module) else None
+        self.cubin = tuple(cubin)
+        self._arch = arch
+
+    @functools.cached_property
+    def module(self) -> Module:
+        return self._module or parse(self.text or "")
+
+    @functools.cached_property
+    def function(self) -> Function:
+        function = self.module.functions.get(self.entry)
+        if function is None or not function.entry:
+            known = ", ".join(self.module.entries()) or "none"
+            raise UsageError(f"no kernel {self.entry!r} in this PTX; it has: {known}")
+        return function
+
+    @functools.cached_property
+    def arch(self) -> str:
+        return self._arch or self.module.target.removesuffix("a")
+
+    @functools.cached_property
+    def kernel(self) -> Kernel:
+        cfg = build_cfg(_with_carry(self.function))
+        liveness = find_liveness(cfg)
+        frame, frame_bytes = frame_slots(cfg, liveness)
+        layout = lay_out(self.module, self.function, self.cubin)
+        order = tuple(variable.name for variable in module_globals(self.module))
+        return Kernel(
+            self.module, cfg, liveness, find_uniform(cfg), layout, self.mode, self.arch, order, frame, frame_bytes
+        )
+
+    def key(self, part: str) -> str | None:
+        """Cache key of one compiled copy; None where the program was made from a Module."""
+        if self.text is None:
+            return None
+        shared = json.dumps([asdict(symbol) for symbol in self.cubin])
+        return jit.object_key("kernel", part, self.text, self.entry, self.mode, self._arch or "", shared)
+
+    @functools.cached_property
+    def instruction_at(self) -> Mapping[int, Instruction]:
+        """PTX line → the instruction that stands there."""
+        return {item.line: item for item in self.function.body if isinstance(item, Instruction)}
+
+
+def compile_program(
+    ptx: str | Module,
+    entry: str,
+    *,
+    mode: str = "hardware",
+    arch: str | None = None,
+    cubin: Iterable[SharedSymbol] = (),
+) -> Program:
+    """Compile one kernel of a PTX text (cached on disk) or of a parsed Module (not cached)."""
+    if mode not in ("hardware", "ieee"):
+        raise UsageError(f"mode {mode!r}: use 'hardware' or 'ieee'")
+    source = Source(ptx, entry, mode=mode, arch=arch, cubin=cubin)
+    key = source.key("in_step")
+    blob = jit.objects().get(key) if key else None
+    if blob is None:
+        plan, text = _emit(source)
+        blob = json.dumps(_to_json(plan)).encode() + b"\n" + jit.compile_object(text, entry)
+        if key:
+            jit.objects().put(key, blob)
+    head, _, code = blob.partition(b"\n")
+    return Program(source, _from_json(json.loads(head)), code)
+
+
+def llvm_text(ptx: str, entry: str, *, mode: str = "hardware") -> str:
+    """The LLVM IR of a kernel's copy for warps in step."""
+    return _emit(Source(ptx, entry, mode=mode, arch=None, cubin=()))[1]
+
+
+def _emit(source: Source) -> tuple[Plan, str]:
+    kernel = source.kernel
+    imports: list[str] = []
+    text = InStep(kernel, "in_step", imports).emit_module()
+    function = source.function
+    threads = function.directives.get("maxntid") or function.directives.get("reqntid") or (1024,)
+    limit = functools.reduce(lambda a, b: a * b, threads, 1)
+    plan = Plan(
+        entry=source.entry,
+        arch=source.arch,
+        mode=source.mode,
+        params=tuple((v.name, kernel.layout.symbols[v.name].address, v.size_bytes) for v in function.params),
+        layout=kernel.layout,
+        frame_bytes=kernel.frame_bytes,
+        block_sizes=tuple(block.size for block in kernel.cfg.blocks),
+        globals=tuple(module_globals(source.module)),
+        imports=tuple(imports),
+        ordered=any(_order_shows(item) for item in function.body if isinstance(item, Instruction)),
+        max_threads=limit,
+        ptx_digest=hashlib.sha256((source.text or "").encode()).hexdigest(),
+    )
+    return plan, text
+
+
+def _with_carry(function: Function) -> Function:
+    """The condition-code register of carry chains is a predicate register like others."""
+    if "%cc" in function.registers:
+        return function
+    return Function(**{**function.__dict__, "registers": {**function.registers, "%cc": "pred"}})
+
+
+def _order_shows(ins: Instruction) -> bool:
+    """An atomic on global memory whose result would show in which order CTAs ran."""
+    if ins.form.name not in ("atom", "red") or ins.mods.get("space", "generic").startswith("shared"):
+        return ins.form.name == "ld" and (ins.has("volatile") or ins.mods.get("order") == "acquire")
+    return ins.form.name == "atom" or "f" in ins.type
+
+
+def _to_json(plan: Plan) -> dict[str, object]:
+    fields = asdict(plan)
+    for variable in fields["globals"]:
+        variable["init"] = variable["init"].hex()
+        variable["relocations"] = [[at, sym["name"], sym["offset"]] for at, sym in variable["relocations"]]
+    return fields
+
+
+def _from_json(fields: dict[str, object]) -> Plan:
+    data = dict(fields)
+    layout = data.pop("layout")
+    variables = data.pop("globals")
+    assert isinstance(layout, dict) and isinstance(variables, list)
+    symbols = {name: Placed(**placed) for name, placed in layout.pop("symbols").items()}
+    placed_variables = []
+    for variable in variables:
+        moved = tuple((at, Sym(name, offset)) for at, name, offset in variable.pop("relocations"))
+        init = bytes.fromhex(variable.pop("init"))
+        placed_variables.append(Variable(**variable, init=init, relocations=moved))
+    for name in ("block_sizes", "imports"):
+        data[name] = tuple(data[name])  # type: ignore[arg-type]
+    data["params"] = tuple((name, at, size) for name, at, size in data["params"])  # type: ignore[attr-defined]
+    return Plan(**data, layout=Layout(symbols=symbols, **layout), globals=tuple(placed_variables))  # type: ignore[arg-type]

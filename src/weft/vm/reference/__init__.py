@@ -1,0 +1,1 @@
+"""The slow, obvious interpreter: what each instruction means."""

@@ -1,0 +1,175 @@
+"""Control flow (PTX ISA 9.7.12) and miscellaneous instructions (9.7.19)."""
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+
+from weft.core.errors import Unsupported
+from weft.ptx.module import Args, Instruction, Label, Sym
+
+from ..printf import format_device
+from .access import device_bytes, device_string
+from .machine import EXITED, Frame, RunningWarp, Stop
+from .program import Code
+
+
+def _bra(w: RunningWarp, ins: Instruction) -> None:
+    w.next_pc[w.mask] = _target(w, ins, "target")
+
+
+def _target(w: RunningWarp, ins: Instruction, name: str) -> int:
+    label = ins.operand(name)
+    if not isinstance(label, Label) or label.name not in w.code.labels:
+        raise Unsupported(f"branch to {label}", ins.line)
+    return w.code.labels[label.name]
+
+
+def _brx(w: RunningWarp, ins: Instruction) -> None:
+    label = ins.operand("targets")
+    if not isinstance(label, Label) or label.name not in w.code.function.tables:
+        raise Unsupported(f"branch table {label}", ins.line)
+    targets = np.array([w.code.labels[name] for name in w.code.function.tables[label.name].targets])
+    index = w.src(ins, "index").astype(np.int64)
+    outside = w.mask & (index >= len(targets))
+    if outside.any():
+        w.report("X403", f"branch index beyond {len(targets)} targets", ins, outside)
+        raise Stop
+    w.next_pc[w.mask] = targets[index[w.mask]]
+
+
+def leave(w: RunningWarp) -> None:
+    """`ret`: back to the caller, or the end of the thread where there is none."""
+    callee = w.code
+    for lane in w.lanes_on():
+        if not w.stack[lane]:
+            w.state[lane] = EXITED
+            continue
+        frame = w.stack[lane].pop()
+        _return_values(w, lane, callee, frame)
+        for name, value in frame.registers.items():
+            w.files[callee.function.name][name][lane] = value
+        w.frame_base[lane] = frame.base
+        w.next_pc[lane] = frame.return_pc
+
+
+def _return_values(w: RunningWarp, lane: int, callee: Code, frame: Frame) -> None:
+    results = frame.call.operand("ret")
+    assert isinstance(results, Args)
+    caller = w.grid.program.owners[frame.return_pc - 1]
+    for variable, target in zip(callee.function.returns, results.items, strict=True):
+        source = int(w.frame_base[lane]) + callee.frame[variable.name]
+        to = _local_address(w, caller, frame.base, target, frame.call)
+        _copy_local(w, lane, source, to, variable.size_bytes)
+
+
+def _local_address(w: RunningWarp, code: Code, base: int, operand: object, ins: Instruction) -> int:
+    if not isinstance(operand, Sym):
+        raise Unsupported(f"call parameter {operand}", ins.line)
+    if operand.name in code.frame:
+        return base + code.frame[operand.name] + operand.offset
+    return w.grid.layout.symbols[operand.name].address + operand.offset
+
+
+def _copy_local(w: RunningWarp, lane: int, source: int, to: int, size: int) -> None:
+    shift = lane * w.local.lane_bytes
+    w.local.data[shift + to : shift + to + size] = w.local.data[shift + source : shift + source + size].copy()
+
+
+def _call(w: RunningWarp, ins: Instruction) -> None:
+    func, args = ins.operand("func"), ins.operand("args")
+    if not isinstance(func, Sym) or not isinstance(args, Args):
+        raise Unsupported("indirect call", ins.line)
+    if func.name in w.grid.program.codes:
+        _enter(w, ins, w.grid.program.codes[func.name], args)
+    elif func.name == "vprintf":
+        _vprintf(w, ins, args)
+    elif func.name == "__assertfail":
+        _assertfail(w, ins, args)
+    else:
+        raise Unsupported(f"call of {func.name}, which has no body", ins.line)
+
+
+def _enter(w: RunningWarp, ins: Instruction, callee: Code, args: Args) -> None:
+    caller = w.code
+    if callee.function.name not in w.files:
+        w.enter(callee)
+        w.enter(caller)
+    registers = w.files[callee.function.name]
+    caller_bytes = caller.frame_bytes if caller.frame_bytes or not caller.function.entry else 0
+    for lane in w.lanes_on():
+        base = int(w.frame_base[lane])
+        top = w.grid.program.frame_bytes(w.grid.layout) if caller.function.entry else base + caller_bytes
+        if top + callee.frame_bytes > w.local.lane_bytes:
+            w.report("X404", f"call stack overflow in {callee.function.name}", ins, w.mask)
+            raise Stop
+        for variable, operand in zip(callee.function.params, args.items, strict=True):
+            source = _local_address(w, caller, base, operand, ins)
+            _copy_local(w, lane, source, top + callee.frame[variable.name], variable.size_bytes)
+        saved = {name: value[lane] for name, value in registers.items()}
+        for value in registers.values():
+            value[lane] = np.zeros((), value.dtype)
+        w.stack[lane].append(Frame(int(w.next_pc[lane]), saved, base, ins))
+        w.frame_base[lane] = top
+        w.next_pc[lane] = callee.start
+
+
+def _argument(w: RunningWarp, lane: int, ins: Instruction, operand: object, size: int) -> int:
+    at = _local_address(w, w.code, int(w.frame_base[lane]), operand, ins) + lane * w.local.lane_bytes
+    return int.from_bytes(w.local.data[at : at + size].tobytes(), "little")
+
+
+def _vprintf(w: RunningWarp, ins: Instruction, args: Args) -> None:
+    results = ins.operand("ret")
+    for lane in w.lanes_on():
+        text_at, values_at = (_argument(w, lane, ins, item, 8) for item in args.items)
+        text, used = format_device(
+            device_string(w, lane, text_at),
+            lambda at, size, lane=lane, base=values_at: device_bytes(w, lane, base + at, size),
+            lambda address, lane=lane: device_string(w, lane, address),
+        )
+        w.grid.printed.append(text)
+        if isinstance(results, Args) and results.items:
+            at = _local_address(w, w.code, int(w.frame_base[lane]), results.items[0], ins)
+            at += lane * w.local.lane_bytes
+            w.local.data[at : at + 4] = np.frombuffer(struct.pack("<i", used), np.uint8)
+
+
+def _assertfail(w: RunningWarp, ins: Instruction, args: Args) -> None:
+    lane = next(w.lanes_on())
+    message, file, line, function = (
+        _argument(w, lane, ins, item, size) for item, size in zip(args.items, (8, 8, 4, 8), strict=False)
+    )
+    what, where, who = (device_string(w, lane, at).decode(errors="replace") for at in (message, file, function))
+    w.report("X402", f"assertion `{what}` failed in {who} at {where}:{line}", ins, w.mask)
+    raise Stop
+
+
+def _ret(w: RunningWarp, ins: Instruction) -> None:
+    leave(w)
+
+
+def _exit(w: RunningWarp, ins: Instruction) -> None:
+    w.state[w.mask] = EXITED
+
+
+def _trap(w: RunningWarp, ins: Instruction) -> None:
+    w.report("X401", "trap", ins, w.mask)
+    raise Stop
+
+
+def _nothing(w: RunningWarp, ins: Instruction) -> None:
+    """No debugger, no timer, no performance monitor: these have no effect here."""
+
+
+EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
+    "bra": _bra,
+    "brx": _brx,
+    "call": _call,
+    "ret": _ret,
+    "exit": _exit,
+    "trap": _trap,
+    "brkpt": _nothing,
+    "nanosleep": _nothing,
+    "pmevent": _nothing,
+}

@@ -1,0 +1,165 @@
+"""Which lane, register and part of a register holds which element of a matrix, for `mma` and `wmma`.
+
+`mma` layouts are the manual's (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions", the sections
+"Matrix Fragments for mma.m8n8k4 with .f64", "... mma.m16n8k4", "... m16n8k8", "... m16n8k16 with floating
+point type", "... m16n8k16 with integer type", "... m16n8k32"). With groupID g = lane / 4, threadID_in_group
+t = lane mod 4 and P elements in a 32-bit register, all of them are three formulas: `_a`, `_b` and `_c`.
+
+`wmma` layouts are opaque in PTX ("Matrix Fragments for WMMA": the mapping is architecture specific), so
+ours is free: the fragments of the m16n8 instructions that the wmma is carried out with, one after the
+other. Registers that PTX demands beyond those repeat the first ones.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.core.errors import Unsupported
+from weft.vm.mma_kind import MmaKind, check_kind
+
+Array = NDArray[Any]
+_BITS = {
+    **dict.fromkeys(("e4m3", "e5m2", "s8", "u8"), 8),
+    **dict.fromkeys(("f16", "bf16"), 16),
+    **dict.fromkeys(("tf32", "f32", "s32"), 32),
+    "f64": 64,
+}
+_WORD = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """row and column of every element, indexed [register, lane, element within the register]."""
+
+    bits: int
+    shape: tuple[int, int]
+    rows: Array
+    columns: Array
+
+    @property
+    def registers(self) -> int:
+        return int(self.rows.shape[0])
+
+    def pack(self, matrix: Array) -> Array:
+        """Matrices of raw bits (..., R, C) -> registers (..., registers, 32) of u32 (f64: u64)."""
+        elements = matrix[..., self.rows, self.columns].astype(_WORD[self.bits])
+        word = np.uint64 if self.bits == 64 else np.uint32
+        return np.ascontiguousarray(elements).view(word)[..., 0]
+
+    def unpack(self, registers: Array) -> Array:
+        """The inverse of `pack`; of repeated elements the last register's counts."""
+        elements = np.ascontiguousarray(registers)[..., None].view(_WORD[self.bits])
+        matrix = np.zeros((*registers.shape[:-2], *self.shape), _WORD[self.bits])
+        matrix[..., self.rows, self.columns] = elements
+        return matrix
+
+
+def _fragment(bits: int, shape: tuple[int, int], places: list[tuple[Array, Array]]) -> Fragment:
+    pairs = [np.broadcast_arrays(rows, columns) for rows, columns in places]
+    return Fragment(bits, shape, np.stack([p[0] for p in pairs]), np.stack([p[1] for p in pairs]))
+
+
+def _lanes(bits: int) -> tuple[Array, Array, Array, int]:
+    """groupID and threadID_in_group as columns, the element index as a row, and the elements per register."""
+    lane = np.arange(32)[:, None]
+    per_register = max(32 // bits, 1)
+    return lane // 4, lane % 4, np.arange(per_register)[None, :], per_register
+
+
+def mma_fragment(kind: MmaKind, operand: str) -> Fragment:
+    """The fragment of operand "a", "b", "c" or "d" of an `mma`."""
+    check_kind(kind)
+    if operand == "a":
+        return _a(_BITS[kind.a_type], kind.m, kind.k)
+    if operand == "b":
+        return _b(_BITS[kind.b_type], kind.k, kind.n)
+    return _c(_BITS[kind.c_type if operand == "c" else kind.d_type], kind.m, kind.n)
+
+
+def _a(bits: int, m: int, k: int, first_row: int = 0) -> Fragment:
+    """Rows g and g + 8 in turn, then the next 4 P columns; an 8-row A has only the rows g."""
+    g, t, j, per_register = _lanes(bits)
+    places = [
+        (first_row + g + row, k0 + per_register * t + j)
+        for k0 in range(0, k, 4 * per_register)
+        for row in ((0, 8) if m >= 16 else (0,))
+    ]
+    return _fragment(bits, (m, k), places)
+
+
+def _b(bits: int, k: int, n: int, first_column: int = 0) -> Fragment:
+    g, t, j, per_register = _lanes(bits)
+    places = [(k0 + per_register * t + j, first_column + g) for k0 in range(0, k, 4 * per_register)]
+    return _fragment(bits, (k, n), places)
+
+
+def _c(bits: int, m: int, n: int, first_row: int = 0, first_column: int = 0) -> Fragment:
+    """Two neighbouring columns 2 t and 2 t + 1, in one register (f16) or in two, then the rows g + 8."""
+    g, t, j, per_register = _lanes(bits)
+    places = [
+        (first_row + g + row, first_column + 2 * t + i + j)
+        for row in ((0, 8) if m >= 16 else (0,))
+        for i in range(2 // per_register)
+    ]
+    return _fragment(bits, (m, n), places)
+
+
+_WMMA_SHAPES = {(16, 16, 16), (32, 8, 16), (8, 32, 16)}
+
+
+def wmma_fragment(m: int, n: int, k: int, *, operand: str, element: str) -> Fragment:
+    """The fragment of operand "a", "b" or "c" (also d) of a `wmma` with elements of type `element`."""
+    known = (m, n, k) in _WMMA_SHAPES and element in ("f16", "bf16", "s8", "u8", "f32", "s32")
+    if not known and ((m, n, k) != (16, 16, 8) or element not in ("tf32", "f32")):
+        raise Unsupported(f"wmma m{m}n{n}k{k} with {element}")
+    bits = _BITS[element]
+    row_tiles = range(0, m, 16)
+    column_tiles = range(0, n, 8)
+    if operand == "a":
+        parts = [_a(bits, m, k, row) for row in row_tiles]
+        shape = (m, k)
+    elif operand == "b":
+        parts = [_b(bits, k, n, column) for column in column_tiles]
+        shape = (k, n)
+    else:
+        parts = [_c(bits, m, n, row, column) for row in row_tiles for column in column_tiles]
+        shape = (m, n)
+    rows = np.concatenate([part.rows for part in parts])
+    columns = np.concatenate([part.columns for part in parts])
+    if operand != "c" and element == "f16":  # PTX gives f16 A and B eight registers in every shape
+        copies = 8 // rows.shape[0]
+        rows, columns = np.tile(rows, (copies, 1, 1)), np.tile(columns, (copies, 1, 1))
+    return Fragment(bits, shape, rows, columns)
+
+
+@dataclass(frozen=True)
+class WmmaPart:
+    """One m16n8 instruction of a wmma: its registers of A, B and C. None stands for eight absent rows."""
+
+    a: tuple[int | None, ...]
+    b: tuple[int, ...]
+    c: tuple[int | None, ...]
+
+
+def wmma_parts(m: int, n: int, k: int, *, a_type: str, c_type: str) -> tuple[WmmaPart, ...]:
+    """How a wmma is carried out: side by side m16n8 instructions (an 8-row one leaves rows 8-15 unused)."""
+    depth = k * _BITS[a_type] // 128  # registers of one 8-row strip of A, and of one 8-column strip of B
+    wide = 2 if c_type != "f16" else 1  # accumulator registers of an 8 x 8 block
+    parts = []
+    for row in range(max(m // 16, 1)):
+        for column in range(n // 8):
+            block = row * (n // 8) + column
+            b = tuple(range(column * depth, (column + 1) * depth))
+            if m == 8:
+                a = tuple(x for i in range(depth) for x in (i, None))
+                c: tuple[int | None, ...] = (*range(block * wide, (block + 1) * wide), *(None,) * wide)
+            else:
+                a = tuple(range(2 * row * depth, 2 * (row + 1) * depth))
+                c = tuple(range(2 * block * wide, 2 * (block + 1) * wide))
+            parts.append(WmmaPart(a, b, c))
+    return tuple(parts)
+
+
+__all__ = ["Fragment", "WmmaPart", "mma_fragment", "wmma_fragment", "wmma_parts"]

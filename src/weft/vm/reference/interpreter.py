@@ -1,0 +1,185 @@
+"""The slow, obvious interpreter: the living definition of what a launch computes.
+
+CTA after CTA; within a CTA warp after warp, each until all its lanes wait or are gone; within a warp the lanes
+with the lowest program counter go first, together. A lane that meets a warp collective parks there until every
+live lane of its member mask has come to the same instruction.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from weft.core.records import Finding
+from weft.ptx.module import Instruction, Module
+
+from ..launch_spec import LaunchSpec, Outcome
+from ..layout import Layout
+from ..memory import GlobalMemory
+from . import control, sync
+from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, RunningWarp, Stop
+from .program import line_up
+from .warp import Lanes
+
+@lru_cache
+def chapter(name: str) -> dict[str, Callable[[Any, Instruction], None]]:
+    """Opcode name → what it does, for one chapter of the instruction set."""
+    execute: dict[str, Callable[[Any, Instruction], None]] = import_module(f".{name}", __package__).EXECUTE
+    return execute
+
+
+_TURN = 50_000
+"""Warp instructions after which a warp lets the others go on, in case it spins on what they will write."""
+_PATIENCE = 4096
+"""Warp instructions a lane that could run is passed over, in case the others spin on what it will write."""
+
+
+def run(
+    module: Module, launch: LaunchSpec, memory: GlobalMemory, *, layout: Layout, globals_at: Mapping[str, int],
+    arch: str = "sm_89",
+) -> Outcome:  # fmt: skip
+    """Execute one launch against `memory`."""
+    grid = Grid(module, launch, layout, memory, globals_at, arch, line_up(module, launch.entry))
+    nx, ny, nz = launch.grid
+    try:
+        for linear in range(nx * ny * nz):
+            _run_cta(Cta(grid, (linear % nx, linear // nx % ny, linear // (nx * ny))))
+    except Stop:
+        pass
+    return Outcome(tuple(grid.findings.values()), "".join(grid.printed), grid.steps)
+
+
+def _run_cta(cta: Cta) -> None:
+    while cta.live_threads():
+        progress = False
+        for warp in cta.warps:
+            progress |= _run_warp(warp)
+        if not progress and not sync.release(cta):
+            _deadlock(cta)
+
+
+def _run_warp(w: RunningWarp) -> bool:
+    """Run until every lane is parked, waits or is gone, or the turn is over. False if nothing could be done."""
+    began = w.steps
+    while w.steps - began < _TURN:
+        if not _meet(w) and not _step(w):
+            break
+    return w.steps > began
+
+
+def _step(w: RunningWarp) -> bool:
+    """One instruction for the lanes with the lowest program counter."""
+    running = w.state == RUNNING
+    if not running.any():
+        return False
+    pc = int(w.pc[running].min())
+    waited = np.where(running, w.steps - w.last_run, 0)
+    if waited.max() > _PATIENCE:
+        pc = int(w.pc[waited.argmax()])
+    group = running & (w.pc == pc)
+    w.enter(w.grid.program.owners[pc])
+    ins = w.grid.program.instructions[pc]
+    if ins is None:
+        _spend(w, group)
+        w.mask = group
+        control.leave(w)
+        w.pc[group] = w.next_pc[group]
+        return True
+    on = group & _guard(w, ins)
+    members = _members(w, ins)
+    if members is None:
+        _execute(w, ins, group, on)
+        return True
+    w.state[on] = PARKED
+    w.member[on] = members[on]
+    w.line[on] = ins.line
+    off = group & ~on
+    w.pc[off] += 1
+    if not on.any():
+        _spend(w, off)
+    return True
+
+
+def _guard(w: RunningWarp, ins: Instruction) -> Lanes:
+    if ins.guard is None:
+        return np.ones(32, bool)
+    value = w.file[ins.guard.reg.name]
+    return ~value if ins.guard.negated else value
+
+
+def _members(w: RunningWarp, ins: Instruction) -> Lanes | None:
+    """The member mask of a warp collective, per lane; None for everything else."""
+    if "mask" in ins.form.index:
+        return w.src(ins, "mask")
+    return np.full(32, 0xFFFFFFFF, np.uint32) if ins.form.chapter == "matrix" else None
+
+
+def _meet(w: RunningWarp) -> bool:
+    """Execute a collective whose members are all there. False if none is."""
+    parked = w.state == PARKED
+    if not parked.any():
+        return False
+    lane = np.arange(32)
+    for first in np.flatnonzero(parked):
+        ins = w.grid.program.instructions[int(w.pc[first])]
+        assert ins is not None
+        group = parked & (w.member == w.member[first])
+        if not ins.has("warp"):  # bar.warp.sync may be several instructions with the same mask
+            group &= w.pc == w.pc[first]
+        wanted = (int(w.member[first]) >> lane & 1).astype(bool) & w.live
+        if (wanted & ~group).any():
+            continue
+        strangers = group & ~(int(w.member[first]) >> lane & 1).astype(bool)
+        if strangers.any():
+            w.report("S303", f"{ins.opcode} by a lane outside its member mask", ins, strangers)
+        w.enter(w.grid.program.owners[int(w.pc[first])])
+        w.state[group] = RUNNING
+        _execute(w, ins, group, group)
+        return True
+    return False
+
+
+def _execute(w: RunningWarp, ins: Instruction, group: Lanes, on: Lanes) -> None:
+    """`ins` for the lanes `on`; all of `group` go past it."""
+    _spend(w, group)
+    w.line[group] = ins.line
+    w.next_pc[group] = w.pc[group] + 1
+    w.mask = on
+    if on.any():
+        chapter(ins.form.chapter)[ins.form.name](w, ins)
+    w.pc[group] = w.next_pc[group]
+
+
+def _spend(w: RunningWarp, group: Lanes) -> None:
+    if w.grid.steps >= w.grid.launch.max_steps:
+        w.grid.record(
+            Finding("S302", f"instruction budget exhausted after {w.grid.steps} warp instructions", int(w.line.max()),
+                    None, w.cta.index, w.number)
+        )  # fmt: skip
+        raise Stop
+    w.grid.steps += 1
+    w.steps += 1
+    w.last_run[group] = w.steps
+
+
+def _deadlock(cta: Cta) -> None:
+    """Nobody can go on: say who waits where, and end the launch."""
+    where: dict[tuple[int, str], list[str]] = {}
+    for w in cta.warps:
+        for line in sorted(set(w.line[w.live].tolist())):
+            for state, verb in ((WAITING, "barrier"), (PARKED, "warp collective")):
+                lanes = [str(lane) for lane in np.flatnonzero((w.state == state) & (w.line == line))]
+                if lanes:
+                    text = "all lanes" if len(lanes) == np.count_nonzero(w.live) else f"lanes {','.join(lanes)}"
+                    where.setdefault((line, verb), []).append(f"warp {w.number} {text}")
+    who = "; ".join(f"{', '.join(names)} at the {verb} in PTX line {line}" for (line, verb), names in where.items())
+    gone = sum(int(np.count_nonzero(w.state == EXITED)) for w in cta.warps)
+    first = next(w for w in cta.warps if w.live.any())
+    lanes = sum(1 << int(lane) for lane in np.flatnonzero(first.live))
+    cta.grid.record(
+        Finding("S301", f"deadlock: {who}; {gone} threads have exited", int(first.line[first.live].max()), None,
+                cta.index, first.number, lanes)
+    )  # fmt: skip
+    raise Stop

@@ -1,0 +1,238 @@
+"""State of the reference interpreter: a grid, its CTAs, their warps. No instruction is executed here."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.core.errors import LaunchError, Unsupported
+from weft.core.records import Dim3, Finding
+from weft.ptx.module import Instruction, Module, Sym
+
+from ..launch_spec import LaunchSpec
+from ..layout import Layout
+from ..memory import GlobalMemory
+from .integer import CARRY
+from .program import Code, Program
+from .spaces import Region, global_region, local_region, param_region, shared_region
+from .warp import Lanes, Warp
+
+RUNNING, PARKED, WAITING, EXITED = range(4)
+"""A lane runs, is parked at a warp collective, waits at a CTA barrier, or is gone."""
+
+Copy = tuple[Region, int, Region, int, int, int]
+"""A cp.async on its way: destination and offset, source and offset, bytes read, bytes written."""
+
+
+class Stop(Exception):
+    """The launch ends here: trap, deadlock, exhausted budget. The finding is already recorded."""
+
+
+@dataclass
+class Grid:
+    """Everything the CTAs of one launch share."""
+
+    module: Module
+    launch: LaunchSpec
+    layout: Layout
+    memory: GlobalMemory
+    globals_at: Mapping[str, int]
+    arch: str
+    program: Program
+    steps: int = 0
+    printed: list[str] = field(default_factory=list)
+    findings: dict[tuple[str, int], Finding] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        needed = max((p.address + p.size_bytes for p in self.layout.symbols.values() if p.space == "param"), default=0)
+        if len(self.launch.params) < needed:
+            raise LaunchError(f"{self.launch.entry} takes {needed} bytes of parameters, got {len(self.launch.params)}")
+        self.global_region = global_region(self.memory)
+        self.param_region = param_region(self.launch.params)
+
+    def record(self, finding: Finding) -> None:
+        """Keep the first finding of a code and line; count the others."""
+        key = (finding.code, finding.ptx_line)
+        known = self.findings.get(key)
+        self.findings[key] = finding if known is None else replace(known, count=known.count + 1)
+
+
+@dataclass
+class Barrier:
+    """One of the sixteen barriers of a CTA, in its current phase."""
+
+    expected: int = 0
+    """Threads named by the instruction; 0 = every thread of the CTA that has not exited."""
+    arrived: int = 0
+    """A warp whose live lanes come together counts as 32, as on the hardware."""
+    waiting: list[tuple["RunningWarp", Lanes, Instruction]] = field(default_factory=list)
+    true: int = 0
+    """Threads whose predicate was true (bar.red)."""
+    voted: int = 0
+
+
+class Cta:
+    """One cooperative thread array: shared memory, barriers and warps."""
+
+    def __init__(self, grid: Grid, index: Dim3) -> None:
+        self.grid = grid
+        self.index = index
+        self.shared = shared_region(grid.layout, grid.launch.shared_bytes)
+        self.barriers: dict[int, Barrier] = {}
+        x, y, z = grid.launch.block
+        self.warps = [RunningWarp(self, number) for number in range(-(-x * y * z // 32))]
+
+    def live_threads(self) -> int:
+        """Threads that have not exited."""
+        return sum(int(np.count_nonzero(warp.state != EXITED)) for warp in self.warps)
+
+
+@dataclass
+class Frame:
+    """What a lane needs to come back from a call."""
+
+    return_pc: int
+    registers: dict[str, Lanes]
+    """The callee's registers in this lane before the call (it may be recursive)."""
+    base: int
+    """The caller's frame in local memory."""
+    call: Instruction
+
+
+class RunningWarp(Warp):
+    """A warp with its program counters, memory and everything its lanes wait for."""
+
+    def __init__(self, cta: Cta, number: int) -> None:
+        grid = cta.grid
+        program = grid.program
+        super().__init__({**program.entry.function.registers, CARRY: "pred"})
+        self.cta = cta
+        self.grid = grid
+        self.number = number
+        self.files: dict[str, dict[str, Lanes]] = {program.entry.function.name: self.file}
+        self.code: Code = program.entry
+        threads = int(np.prod(grid.launch.block))
+        present = np.arange(32) + 32 * number < threads
+        self.state: npt.NDArray[np.int8] = np.where(present, RUNNING, EXITED).astype(np.int8)
+        self.pc: npt.NDArray[np.int64] = np.zeros(32, np.int64)
+        self.next_pc: npt.NDArray[np.int64] = np.zeros(32, np.int64)
+        """Where each lane of the current group goes next; a branch changes it."""
+        self.member: npt.NDArray[np.uint32] = np.zeros(32, np.uint32)
+        """Member mask of the collective a lane is parked at."""
+        self.line: npt.NDArray[np.int64] = np.zeros(32, np.int64)
+        """PTX line of the instruction a lane executed last."""
+        self.steps = 0
+        self.last_run: npt.NDArray[np.int64] = np.zeros(32, np.int64)
+        self.local = local_region(grid.layout, calls=program.has_calls)
+        self.frame_base: npt.NDArray[np.int64] = np.zeros(32, np.int64)
+        self.stack: list[list[Frame]] = [[] for _ in range(32)]
+        self.uncommitted: list[list[Copy]] = [[] for _ in range(32)]
+        self.groups: list[list[list[Copy]]] = [[] for _ in range(32)]
+
+    @property
+    def live(self) -> Lanes:
+        """Lanes that have not exited."""
+        live: Lanes = self.state != EXITED
+        return live
+
+    def enter(self, code: Code) -> None:
+        """Make `code` the function whose registers the operands name."""
+        if code is self.code:
+            return
+        name = code.function.name
+        if name not in self.files:
+            self.files[name] = Warp({**code.function.registers, CARRY: "pred"}).file
+        self.code = code
+        self.types = {**code.function.registers, CARRY: "pred"}
+        self.file = self.files[name]
+
+    def lanes_on(self) -> Iterator[int]:
+        """Lanes of the current instruction, in order."""
+        return (int(lane) for lane in np.flatnonzero(self.mask))
+
+    def region(self, space: str) -> Region:
+        """The storage behind a state space, as this warp sees it."""
+        match space:
+            case "global" | "const":
+                return self.grid.global_region
+            case "shared":
+                return self.cta.shared
+            case "local":
+                return self.local
+            case "param":
+                return self.grid.param_region
+        raise KeyError(space)
+
+    # -- names -----------------------------------------------------------------------------------------------
+
+    def space_of(self, sym: Sym) -> str:
+        """The state space in which a variable really lies."""
+        if sym.name in self.code.frame:
+            return "local"
+        if sym.name in self.grid.globals_at:
+            return "global"
+        placed = self.grid.layout.symbols.get(sym.name)
+        if placed is None:
+            raise Unsupported(f"{sym.name} has no address")
+        return placed.space
+
+    def symbol(self, sym: Sym) -> Lanes:
+        if sym.name in self.code.frame:
+            addresses: Lanes = (self.frame_base + (self.code.frame[sym.name] + sym.offset)).astype(np.uint64)
+            return addresses
+        if sym.name in self.grid.globals_at:
+            return np.full(32, self.grid.globals_at[sym.name] + sym.offset, np.uint64)
+        self.space_of(sym)
+        return np.full(32, self.grid.layout.symbols[sym.name].address + sym.offset, np.uint64)
+
+    def special(self, name: str) -> Lanes:
+        grid = self.grid
+        launch = grid.launch
+        lane = np.arange(32, dtype=np.uint64)
+        base, _, axis = name[1:].partition(".")
+        if base == "tid":
+            x, y, _ = launch.block
+            thread = 32 * self.number + lane
+            by_axis: dict[str, Lanes] = {"x": thread % x, "y": thread // x % y, "z": thread // (x * y)}
+            return by_axis[axis]
+        if axis:
+            triple = {"ntid": launch.block, "ctaid": self.cta.index, "nctaid": launch.grid}[base]
+            return np.full(32, triple["xyz".index(axis)], np.uint64)
+        if base.startswith("lanemask_"):
+            below = (np.uint64(1) << lane) - np.uint64(1)
+            here = np.uint64(1) << lane
+            every = np.uint64(0xFFFFFFFF)
+            masks: dict[str, Lanes] = {
+                "eq": here, "lt": below, "le": below | here, "ge": every & ~below, "gt": every & ~(below | here),
+            }  # fmt: skip
+            return masks[base.removeprefix("lanemask_")]
+        counts = {
+            "warpid": self.number,
+            "nwarpid": -(-int(np.prod(launch.block)) // 32),
+            "smid": 0,
+            "nsmid": 1,
+            "gridid": 0,
+            "clock": self.steps,
+            "clock64": self.steps,
+            "globaltimer": self.steps,
+            "globaltimer_lo": self.steps,
+            "clock_hi": self.steps >> 32,
+            "globaltimer_hi": self.steps >> 32,
+            "dynamic_smem_size": launch.shared_bytes,
+            "total_smem_size": grid.layout.static_shared_bytes + launch.shared_bytes,
+        }
+        return lane if base == "laneid" else np.full(32, counts[base], np.uint64)
+
+    # -- findings --------------------------------------------------------------------------------------------
+
+    def report(self, code: str, message: str, ins: Instruction, lanes: Lanes, address: int = 0) -> None:
+        """Record a finding of this warp at `ins`."""
+        bits = sum(1 << int(lane) for lane in np.flatnonzero(lanes))
+        self.grid.record(Finding(code, message, ins.line, ins.place, self.cta.index, self.number, bits, address))
+
+
+__all__ = [
+    "EXITED", "PARKED", "RUNNING", "WAITING", "Barrier", "Copy", "Cta", "Frame", "Grid", "RunningWarp",
+    "Stop",
+]

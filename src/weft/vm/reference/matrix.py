@@ -1,0 +1,150 @@
+"""Warp-level matrix instructions (PTX ISA 9.7.14): whole matrices are gathered from the lanes, computed, and dealt out."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from weft.core.errors import Unsupported
+from weft.ptx.module import Instruction, Vec
+
+from ..mma_kind import MmaKind
+from .access import address_of, as_bytes, fetch, load, locate, store
+from .fragments import Array, Fragment, mma_fragment, wmma_fragment
+from .machine import RunningWarp
+from .tensorcore import mma
+from .warp import Lanes
+
+_LANE = np.arange(32)
+
+
+def _shape(ins: Instruction) -> tuple[int, int, int]:
+    m, n, k = (int(number) for number in re.findall(r"\d+", ins.mods["shape"]))
+    return m, n, k
+
+
+def _matrix(w: RunningWarp, ins: Instruction, name: str, fragment: Fragment) -> Array:
+    registers = w.items(ins, name, "b32")
+    _check_count(ins, name, len(registers), fragment)
+    return fragment.unpack(np.stack(registers))
+
+
+def _deal(w: RunningWarp, ins: Instruction, registers: Array) -> None:
+    target = ins.operand("d")
+    items = target.items if isinstance(target, Vec) else (target,)
+    if len(items) != len(registers):
+        raise Unsupported(f"{ins.opcode} with {len(items)} result registers", ins.line)
+    for item, value in zip(items, registers, strict=True):
+        w.write(item, value, "b32", ins.line)
+
+
+def _check_count(ins: Instruction, name: str, count: int, fragment: Fragment) -> None:
+    if count != fragment.registers:
+        raise Unsupported(f"{ins.opcode}: {count} registers for {name}, not {fragment.registers}", ins.line)
+
+
+def _mma(w: RunningWarp, ins: Instruction) -> None:
+    mods = ins.mods
+    types = (mods["atype"], mods["btype"], mods["ctype"], mods["dtype"])
+    kind = MmaKind(*_shape(ins), *types, ins.has("satfinite"))
+    a, b, c = (_matrix(w, ins, name, mma_fragment(kind, name)) for name in "abc")
+    d = mma(a, b, c, kind=kind, arch=w.grid.arch, mode=w.grid.launch.mode)
+    _deal(w, ins, mma_fragment(kind, "d").pack(d))
+
+
+def _wmma(w: RunningWarp, ins: Instruction) -> None:
+    if ins.has("load"):
+        _wmma_load(w, ins)
+    elif ins.has("store"):
+        _wmma_store(w, ins)
+    else:
+        _wmma_mma(w, ins)
+
+
+def _wmma_mma(w: RunningWarp, ins: Instruction) -> None:
+    m, n, k = _shape(ins)
+    a_type, b_type = ins.mods.get("atype", "f16"), ins.mods.get("btype", "f16")
+    c_type, d_type = ins.mods["ctype"], ins.mods["dtype"]
+    a = _matrix(w, ins, "a", wmma_fragment(m, n, k, operand="a", element=a_type))
+    b = _matrix(w, ins, "b", wmma_fragment(m, n, k, operand="b", element=b_type))
+    c = _matrix(w, ins, "c", wmma_fragment(m, n, k, operand="c", element=c_type))
+    kind = MmaKind(16, 8, k, a_type, b_type, c_type, d_type, ins.has("satfinite"))
+    rows = max(m, 16)  # an 8-row wmma is an m16n8 whose other rows nobody sees
+    tall_a, tall_c = np.zeros((rows, k), a.dtype), np.zeros((rows, n), c.dtype)
+    tall_a[:m], tall_c[:m] = a, c
+    d = np.zeros((rows, n), np.uint16 if d_type == "f16" else np.uint32)
+    for row in range(0, rows, 16):
+        for column in range(0, n, 8):
+            tile = slice(row, row + 16), slice(column, column + 8)
+            strip = b[:, tile[1]]
+            d[tile] = mma(tall_a[tile[0]], strip, tall_c[tile], kind=kind, arch=w.grid.arch, mode=w.grid.launch.mode)
+    _deal(w, ins, wmma_fragment(m, n, k, operand="c", element=d_type).pack(d[:m]))
+
+
+def _element_offsets(w: RunningWarp, ins: Instruction, fragment: Fragment) -> Array:
+    """Byte offset of every element from the matrix's address, [register, lane, element]."""
+    rows, columns = fragment.shape
+    by_row = ins.mods["layout"] == "row"
+    if ins.find("stride") is None:
+        stride: Lanes = np.full(32, columns if by_row else rows, np.uint64)
+    else:
+        stride = w.src(ins, "stride").astype(np.uint64)
+    outer, inner = (fragment.rows, fragment.columns) if by_row else (fragment.columns, fragment.rows)
+    offsets: Array = (outer.astype(np.uint64) * stride[:, None] + inner.astype(np.uint64)) * np.uint64(fragment.bits // 8)
+    return offsets
+
+
+def _wmma_load(w: RunningWarp, ins: Instruction) -> None:
+    operand = ins.mods.get("which", "c")
+    fragment = wmma_fragment(*_shape(ins), operand=operand, element=ins.type)
+    offsets = _element_offsets(w, ins, fragment)
+    space, address = address_of(w, ins, "a")
+    size = fragment.bits // 8
+    registers = np.zeros((fragment.registers, 32), np.uint32)
+    for register in range(fragment.registers):
+        parts = [load(w, ins, space, address + offsets[register, :, j], size) for j in range(offsets.shape[2])]
+        registers[register] = np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint32).reshape(32)
+    _deal(w, ins, registers)
+
+
+def _wmma_store(w: RunningWarp, ins: Instruction) -> None:
+    fragment = wmma_fragment(*_shape(ins), operand="c", element=ins.type)
+    values = w.items(ins, "b", "b32")
+    _check_count(ins, "d", len(values), fragment)
+    offsets = _element_offsets(w, ins, fragment)
+    space, address = address_of(w, ins, "a")
+    size = fragment.bits // 8
+    for register, value in enumerate(values):
+        raw = as_bytes(value).reshape(32, -1, size)
+        for j in range(offsets.shape[2]):
+            store(w, ins, space, address + offsets[register, :, j], raw[:, j])
+
+
+def _ldmatrix(w: RunningWarp, ins: Instruction) -> None:
+    """Lane 8 i + r points at row r of matrix i; lane l receives elements 2 (l mod 4) and the next of row l / 4."""
+    count = int(ins.mods["num"][1:])
+    space, address = address_of(w, ins, "a")
+    pointing = w.mask & (_LANE < 8 * count)
+    rows = fetch(locate(w, ins, space, address, 16, lanes=pointing), 16)
+    matrices = np.ascontiguousarray(rows).view(np.uint16).reshape(4, 8, 8)[:count]
+    if ins.has("trans"):
+        matrices = matrices.transpose(0, 2, 1)
+    _deal(w, ins, np.stack([_words(matrix) for matrix in matrices]))
+
+
+def _words(matrix: Array) -> Array:
+    """An 8×8 matrix of 16-bit elements as one register per lane."""
+    return np.ascontiguousarray(matrix).view(np.uint32).reshape(32)
+
+
+def _movmatrix(w: RunningWarp, ins: Instruction) -> None:
+    matrix = np.ascontiguousarray(w.src(ins, "a")).view(np.uint16).reshape(8, 8)
+    w.dst(ins, _words(matrix.T))
+
+
+EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
+    "mma": _mma,
+    "wmma": _wmma,
+    "ldmatrix": _ldmatrix,
+    "movmatrix": _movmatrix,
+}

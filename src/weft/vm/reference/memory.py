@@ -1,0 +1,153 @@
+"""Data movement (PTX ISA 9.7.9): mov, ld, st, cvta, isspacep, prefetch, cp.async."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from weft.core.errors import Unsupported
+from weft.ptx.module import WIDTH, Imm, Instruction, Reg, Vec
+
+from .access import Hit, address_of, as_bytes, load, locate, store
+from .machine import Copy, RunningWarp
+from .spaces import WINDOWS, in_window
+from .warp import Lanes, dtype_of
+
+
+def _mov(w: RunningWarp, ins: Instruction) -> None:
+    target, source = ins.operand("d"), ins.operand("a")
+    if isinstance(source, Vec):  # pack: the first member is the lowest
+        part = WIDTH[ins.type] // len(source.items)
+        packed = np.concatenate([as_bytes(item) for item in w.items(ins, "a", f"b{part}")], axis=1)
+        w.dst(ins, np.ascontiguousarray(packed).view(dtype_of(ins.type)).reshape(32))
+    elif isinstance(target, Vec):  # unpack
+        part = WIDTH[ins.type] // len(target.items)
+        raw = as_bytes(w.src(ins, "a")).reshape(32, len(target.items), part // 8)
+        for number, item in enumerate(target.items):
+            w.write(item, _values(raw[:, number], f"b{part}"), f"b{part}", ins.line)
+    else:
+        w.dst(ins, w.src(ins, "a"))
+
+
+def _values(raw: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], ptx_type: str) -> Lanes:
+    """(32, size) bytes as (32,) values."""
+    return np.ascontiguousarray(raw).view(dtype_of(ptx_type)).reshape(32)
+
+
+def _ld(w: RunningWarp, ins: Instruction) -> None:
+    target = ins.operand("d")
+    items = target.items if isinstance(target, Vec) else (target,)
+    _check_members(ins, len(items))
+    size = WIDTH[ins.type] // 8
+    space, address = address_of(w, ins, "a")
+    raw = load(w, ins, space, address, size * len(items)).reshape(32, len(items), size)
+    for number, item in enumerate(items):
+        w.write(item, _values(raw[:, number], ins.type), ins.type, ins.line)
+
+
+def _st(w: RunningWarp, ins: Instruction) -> None:
+    values = w.items(ins, "b")
+    _check_members(ins, len(values))
+    space, address = address_of(w, ins, "a")
+    store(w, ins, space, address, np.concatenate([as_bytes(value) for value in values], axis=1))
+
+
+def _check_members(ins: Instruction, members: int) -> None:
+    if members != int(ins.mods.get("vec", "v1")[1:]):
+        raise Unsupported(f"{ins.opcode} with {members} registers", ins.line)
+
+
+def _cvta(w: RunningWarp, ins: Instruction) -> None:
+    base = np.uint64(WINDOWS[ins.mods["space"]])
+    address = w.src(ins, "a").astype(np.uint64)
+    moved = address - base if ins.has("to") else address + base
+    w.dst(ins, moved.astype(dtype_of(ins.type)))
+
+
+def _isspacep(w: RunningWarp, ins: Instruction) -> None:
+    address = w.src(ins, "a")
+    space = ins.mods["space"]
+    if space not in ("const", "global"):
+        w.dst(ins, in_window(space, address))
+        return
+    constant = np.zeros(32, bool)
+    for variable in w.grid.module.variables:
+        if variable.space == "const":
+            at = w.grid.globals_at[variable.name]
+            constant |= (address >= np.uint64(at)) & (address < np.uint64(at + variable.size_bytes))
+    w.dst(ins, constant if space == "const" else in_window("global", address) & ~constant)
+
+
+def _prefetch(w: RunningWarp, ins: Instruction) -> None:
+    """A hint without effect."""
+
+
+def _cp(w: RunningWarp, ins: Instruction) -> None:
+    if ins.has("commit_group"):
+        for lane in w.lanes_on():
+            w.groups[lane].append(w.uncommitted[lane])
+            w.uncommitted[lane] = []
+    elif ins.has("wait_group"):
+        pending = w.src(ins, "count")
+        for lane in w.lanes_on():
+            _finish(w, lane, len(w.groups[lane]) - int(pending[lane]))
+    elif ins.has("wait_all"):
+        for lane in w.lanes_on():
+            w.groups[lane].append(w.uncommitted[lane])
+            w.uncommitted[lane] = []
+            _finish(w, lane, len(w.groups[lane]))
+    else:
+        _copy(w, ins)
+
+
+def _finish(w: RunningWarp, lane: int, count: int) -> None:
+    """Carry out the oldest `count` groups: only now is the source read and the destination written."""
+    for group in w.groups[lane][: max(count, 0)]:
+        for to, at, source, start, length, size in group:
+            data = bytes(source.data[start : start + length]) + bytes(size - length)
+            to.data[at : at + size] = np.frombuffer(data, np.uint8)
+    del w.groups[lane][: max(count, 0)]
+
+
+def _copy(w: RunningWarp, ins: Instruction) -> None:
+    size_operand = ins.operand("size")
+    if not isinstance(size_operand, Imm) or size_operand.value not in ((16,) if ins.mods["cop"] == "cg" else (4, 8, 16)):
+        raise Unsupported(f"{ins.opcode} of {size_operand}", ins.line)
+    size = size_operand.value
+    taken = _source_bytes(w, ins, size)
+    _, to = address_of(w, ins, "dst")  # the opcode names both spaces: destination shared, source global
+    _, source_address = address_of(w, ins, "src")
+    writes = _by_lane(locate(w, ins, "shared", to, size, write=True))
+    reads: dict[int, Hit] = {}
+    for length in sorted({int(n) for n in taken[w.mask]} - {0}):
+        lanes = w.mask & (taken == length)
+        reads |= _by_lane(locate(w, ins, "global", source_address, length, align=size, lanes=lanes))
+    for lane, target in writes.items():
+        length = int(taken[lane]) if lane in reads else 0
+        source = reads.get(lane, target)
+        copy: Copy = (target.region, int(target.at[lane]), source.region, int(source.at[lane]), length, size)
+        w.uncommitted[lane].append(copy)
+
+
+def _source_bytes(w: RunningWarp, ins: Instruction, size: int) -> Lanes:
+    """How many bytes come from the source; the rest of `size` is zero."""
+    extra = ins.find("extra")
+    if extra is None or (ins.has("L2::cache_hint") and ins.find("cache") is None):
+        return np.full(32, size)
+    if isinstance(extra, Reg) and w.types[extra.name] == "pred":  # ignore-src
+        return np.where(w.read(extra, "pred", ins.line), 0, size)
+    return np.minimum(w.read(extra, "u32", ins.line), size)
+
+
+def _by_lane(hits: list[Hit]) -> dict[int, Hit]:
+    return {int(lane): hit for hit in hits for lane in np.flatnonzero(hit.lanes)}
+
+
+EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
+    "mov": _mov,
+    "ld": _ld,
+    "st": _st,
+    "cvta": _cvta,
+    "isspacep": _isspacep,
+    "prefetch": _prefetch,
+    "cp": _cp,
+}

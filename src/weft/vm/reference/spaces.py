@@ -1,0 +1,80 @@
+"""Bytes behind the state spaces, and which addresses of them a kernel may touch."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..layout import Layout
+from ..memory import (
+    GLOBAL_BASE, LOCAL_BASE, LOCAL_START, PARAM_BASE, SHARED_BASE, SHARED_START, WINDOW_BYTES, Bytes, GlobalMemory,
+)  # fmt: skip
+
+SHARED_FILL = 0xFF
+LOCAL_FILL = 0xFF
+STACK_BYTES = 1 << 16
+"""Local memory for the frames of called functions, per lane."""
+
+Addresses = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Region:
+    """Storage of one state space; a kernel may touch the addresses from `start` to `end`."""
+
+    name: str
+    data: Bytes
+    start: int
+    end: int
+    lane_bytes: int = 0
+    """Distance between the private copies of neighbouring lanes (local memory only)."""
+    writable: bool = True
+
+    def holds(self, at: npt.NDArray[np.int64], size: int) -> Flags:
+        """Whether [at, at + size) may be touched."""
+        inside: Flags = (at >= self.start) & (at <= self.end - size)
+        return inside
+
+
+def global_region(memory: GlobalMemory) -> Region:
+    """The whole arena: telling red zones from buffers is the business of a checker, not of the plain device."""
+    return Region("global", memory.arena, 0, memory.used)
+
+
+def shared_region(layout: Layout, dynamic_bytes: int) -> Region:
+    """Static arrays, then the dynamic block."""
+    end = layout.shared_bytes + dynamic_bytes
+    return Region("shared", np.full(end, SHARED_FILL, np.uint8), SHARED_START, end)
+
+
+def local_region(layout: Layout, *, calls: bool) -> Region:
+    """Thirty-two private copies, lane after lane; called functions stack their frames above the kernel's."""
+    lane_bytes = layout.local_bytes + (STACK_BYTES if calls else 0)
+    data = np.full(32 * lane_bytes, LOCAL_FILL, np.uint8)
+    return Region("local", data, LOCAL_START, lane_bytes, lane_bytes)
+
+
+def param_region(params: bytes) -> Region:
+    """The launch's parameter block, which nobody writes."""
+    return Region("param", np.frombuffer(params, np.uint8), 0, len(params), writable=False)
+
+
+WINDOWS = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE, "global": 0, "const": 0}
+"""What cvta adds. Global and constant addresses are generic ones already."""
+
+
+def in_window(space: str, address: Addresses) -> Flags:
+    """Which generic addresses lie in the window of `space`."""
+    if space == "global":
+        above: Flags = address >= np.uint64(GLOBAL_BASE)
+        return above
+    base = np.uint64(WINDOWS[space])
+    inside: Flags = (address >= base) & (address < base + np.uint64(WINDOW_BYTES))
+    return inside
+
+
+def to_offset(space: str, address: Addresses, *, generic: bool) -> npt.NDArray[np.int64]:
+    """Position within the region's storage; out of any range for addresses of another window."""
+    base = GLOBAL_BASE if space in ("global", "const") else WINDOWS[space] if generic else 0
+    return (address - np.uint64(base)).astype(np.int64)

@@ -1,0 +1,242 @@
+"""Barriers, fences, atomics, votes, matches, reductions (PTX ISA 9.7.13) and shuffles (9.7.9.6)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from weft.core.errors import Unsupported
+from weft.ptx.module import WIDTH, Discard, Instruction, Operand, Pair
+
+from .access import address_of, locate
+from .machine import RUNNING, WAITING, Barrier, Cta, RunningWarp
+from .warp import Lanes, dtype_of
+
+_LANE = np.arange(32)
+
+
+# -- CTA barriers ------------------------------------------------------------------------------------------------
+
+
+def _bar(w: RunningWarp, ins: Instruction) -> None:
+    if ins.has("warp"):  # the lanes have met already: that is all bar.warp.sync asks for
+        return
+    if ins.has("red"):
+        predicate = ins.find("e")
+        count = ins.operand("c") if predicate is not None else None
+        _arrive(w, ins, count, votes=w.read(predicate or ins.operand("c"), "pred", ins.line))
+    else:
+        _arrive(w, ins, ins.find("b"), blocking=not ins.has("arrive"))
+
+
+def _arrive(
+    w: RunningWarp, ins: Instruction, count: Operand | None, *, votes: Lanes | None = None, blocking: bool = True
+) -> None:
+    numbers = w.src(ins, "a")
+    counts = np.zeros(32, np.uint32) if count is None else w.read(count, "u32", ins.line)
+    group = w.mask.copy()
+    for number in sorted({int(n) for n in numbers[group]}):
+        if number > 15:
+            raise Unsupported(f"barrier {number}: a CTA has barriers 0 to 15", ins.line)
+        lanes = group & (numbers == number)
+        barrier = w.cta.barriers.setdefault(number, Barrier())
+        barrier.expected = max(barrier.expected, int(counts[lanes].max()))
+        together = bool((lanes == w.live).all())
+        barrier.arrived += 32 if together else int(np.count_nonzero(lanes))
+        if votes is not None:
+            barrier.true += int(np.count_nonzero(votes & lanes))
+            barrier.voted += int(np.count_nonzero(lanes))
+        if blocking:
+            w.state[lanes] = WAITING
+            barrier.waiting.append((w, lanes, ins))
+        release(w.cta)
+
+
+def release(cta: Cta) -> bool:
+    """Let the threads of every complete barrier go on. False if none is complete."""
+    live = cta.live_threads()
+    done = [number for number, barrier in cta.barriers.items() if _complete(barrier, live)]
+    for number in done:
+        barrier = cta.barriers.pop(number)
+        _hand_out(barrier)
+        for warp, lanes, _ in barrier.waiting:
+            warp.state[lanes] = RUNNING
+    return bool(done)
+
+
+def _complete(barrier: Barrier, live_threads: int) -> bool:
+    """Whether everybody expected has arrived."""
+    if barrier.expected:
+        return barrier.arrived >= barrier.expected
+    waiting = sum(int(np.count_nonzero(lanes)) for _, lanes, _ in barrier.waiting)
+    return waiting > 0 and waiting >= live_threads
+
+
+def _hand_out(barrier: Barrier) -> None:
+    """Give every waiting thread of a complete barrier the result of its reduction, if it asked for one."""
+    results = {
+        "popc": np.full(32, barrier.true, np.uint32),
+        "and": np.full(32, barrier.true == barrier.voted),
+        "or": np.full(32, barrier.true > 0),
+    }
+    for w, lanes, ins in barrier.waiting:
+        if ins.has("red"):
+            w.enter(w.grid.program.owners[int(w.pc[lanes][0])])  # at the barrier, or just behind it
+            w.mask = lanes
+            w.dst(ins, results["popc" if ins.has("popc") else ins.mods["op"]])
+
+
+def _fence(w: RunningWarp, ins: Instruction) -> None:
+    """Memory is always in order here."""
+
+
+# -- atomics -----------------------------------------------------------------------------------------------------
+
+
+def _atom(w: RunningWarp, ins: Instruction) -> None:
+    old = _read_modify_write(w, ins)
+    w.dst(ins, old)
+
+
+def _red(w: RunningWarp, ins: Instruction) -> None:
+    _read_modify_write(w, ins)
+
+
+def _read_modify_write(w: RunningWarp, ins: Instruction) -> Lanes:
+    """One lane after the other: read, compute, write. Returns what each lane found."""
+    size = WIDTH[ins.type] // 8
+    packed = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}.get(ins.type)
+    dtype = np.dtype(packed) if packed else dtype_of(ins.type)
+    operation = next(name for name in _OPERATIONS if ins.has(name))
+    b = w.src(ins, "b")
+    c = w.src(ins, "c") if operation == "cas" else b
+    old = np.zeros(32, dtype_of(ins.type))
+    space, address = address_of(w, ins, "a")
+    where = {}
+    for hit in locate(w, ins, space, address, size, write=True):
+        where |= {int(lane): (hit.region, int(hit.at[lane])) for lane in np.flatnonzero(hit.lanes)}
+    for lane in sorted(where):
+        region, at = where[lane]
+        cell = region.data[at : at + size]
+        found = cell.copy().view(dtype)
+        operands = [value[lane : lane + 1].view(dtype) for value in (b, c)]
+        new = np.concatenate([_OPERATIONS[operation](*item) for item in zip(found, *operands, strict=True)])
+        old[lane : lane + 1] = found.view(old.dtype)
+        cell[:] = new.astype(dtype).view(np.uint8)
+    return old
+
+
+def _add(a: Any, b: Any, c: Any) -> Any:
+    with np.errstate(all="ignore"):
+        total = np.atleast_1d(a + b)
+    if total.dtype in (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)):
+        nan = np.full(1, 0x7FFFFFFF if total.dtype.itemsize == 4 else 0x7FFF, f"uint{8 * total.dtype.itemsize}")
+        return nan.view(total.dtype) if np.isnan(total[0]) else total
+    return total
+
+
+def _one(function: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    return lambda a, b, c: np.atleast_1d(np.asarray(function(a, b, c), a.dtype))
+
+
+_OPERATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "and": _one(lambda a, b, c: a & b),
+    "or": _one(lambda a, b, c: a | b),
+    "xor": _one(lambda a, b, c: a ^ b),
+    "exch": _one(lambda a, b, c: b),
+    "add": _add,
+    "inc": _one(lambda a, b, c: 0 if a >= b else a + 1),
+    "dec": _one(lambda a, b, c: b if a == 0 or a > b else a - 1),
+    "min": _one(lambda a, b, c: min(a, b)),
+    "max": _one(lambda a, b, c: max(a, b)),
+    "cas": _one(lambda a, b, c: c if a == b else a),
+}
+
+
+# -- warp collectives: w.mask is the group of lanes that met -----------------------------------------------------
+
+
+def _vote(w: RunningWarp, ins: Instruction) -> None:
+    votes = w.src(ins, "a")[w.mask]
+    if ins.has("ballot"):
+        w.dst(ins, np.full(32, _bits(w.mask & w.src(ins, "a")), np.uint32))
+        return
+    answer = {"all": votes.all(), "any": votes.any(), "uni": votes.all() or not votes.any()}[ins.mods["mode"]]
+    w.dst(ins, np.full(32, bool(answer)))
+
+
+def _bits(lanes: Lanes) -> int:
+    return sum(1 << int(lane) for lane in np.flatnonzero(lanes))
+
+
+def _match(w: RunningWarp, ins: Instruction) -> None:
+    values = w.src(ins, "a")
+    if ins.has("any"):
+        w.dst(ins, np.array([_bits(w.mask & (values == value)) for value in values], np.uint32))
+        return
+    same = len(set(values[w.mask].tolist())) == 1
+    w.dst(ins, np.full(32, _bits(w.mask) if same else 0, np.uint32))
+    _second(w, ins, np.full(32, same))
+
+
+def _second(w: RunningWarp, ins: Instruction, predicate: Lanes) -> None:
+    pair = ins.operand("d")
+    if isinstance(pair, Pair) and not isinstance(pair.second, Discard):
+        w.write(pair.second, predicate, "pred", ins.line)
+
+
+def _activemask(w: RunningWarp, ins: Instruction) -> None:
+    w.dst(ins, np.full(32, _bits(w.mask), np.uint32))
+
+
+def _redux(w: RunningWarp, ins: Instruction) -> None:
+    values = w.src(ins, "a")
+    fold = {
+        "add": np.add, "min": np.minimum, "max": np.maximum,
+        "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    }[ins.mods["op"]]  # fmt: skip
+    w.dst(ins, np.full(32, fold.reduce(values[w.mask], dtype=values.dtype)))
+
+
+def _shfl(w: RunningWarp, ins: Instruction) -> None:
+    a = w.src(ins, "a")
+    b = w.src(ins, "b").astype(np.int64) & 31
+    c = w.src(ins, "c").astype(np.int64)
+    clamp, segment = c & 31, c >> 8 & 31
+    first = _LANE & segment
+    last = first | (clamp & ~segment)
+    match ins.mods["mode"]:
+        case "up":
+            source = _LANE - b
+            valid = source >= last
+        case "down":
+            source = _LANE + b
+            valid = source <= last
+        case "bfly":
+            source = _LANE ^ b
+            valid = source <= last
+        case "idx":
+            source = first | (b & ~segment)
+            valid = source <= last
+        case mode:
+            raise Unsupported(f"shfl.{mode}", ins.line)
+    w.dst(ins, a[np.where(valid, source, _LANE)])
+    _second(w, ins, valid)
+
+
+EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
+    "bar": _bar,
+    "barrier": _bar,
+    "membar": _fence,
+    "fence": _fence,
+    "atom": _atom,
+    "red": _red,
+    "vote": _vote,
+    "match": _match,
+    "activemask": _activemask,
+    "redux": _redux,
+    "shfl": _shfl,
+}
+
+__all__ = ["EXECUTE", "release"]

@@ -1,0 +1,370 @@
+"""Loads and stores of a whole warp: `ld.<space>.b<bits>.v<n>`, `st…`, and `ldu…` for one address in all lanes.
+
+    <32 x iN> ld.S.bN.v1 (warp, <32 x iA> address, i32 mask, i32 site)
+    void      ld.S.bN.vK (warp, <32 x iA> address, i32 mask, i32 site, ptr out)      K vectors, one after the other
+    void      st.S.bN.v1 (warp, <32 x iA> address, i32 mask, i32 site, <32 x iN> value)
+    void      st.S.bN.vK (warp, <32 x iA> address, i32 mask, i32 site, ptr in)
+    iN        ldu.S.bN.v1 (warp, iA address, i32 mask, i32 site)                     void with `ptr out` for K > 1
+iA is i64 for global and generic, i32 for shared and local. Lanes that are off, out of bounds or misaligned read 0
+and write nothing; the last two are reported. `site` is the number of the PTX instruction.
+"""
+
+from dataclasses import dataclass
+
+from ..context import (
+    MISALIGNED, OUT_OF_BOUNDS, WARP_GLOBAL, WARP_GLOBAL_BYTES, WARP_LOCAL, WARP_LOCAL_LIMIT, WARP_PARAM_BYTES,
+    WARP_PARAMS, WARP_SHARED, WARP_SHARED_LIMIT,
+)  # fmt: skip
+from ..ir import LANES, Builder, Value, const, vec, vector
+from ..memory import GLOBAL_BASE, LOCAL_BASE, LOCAL_START, PARAM_BASE, SHARED_BASE, SHARED_START, WINDOW_BYTES
+from .shape import LANE_NUMBERS, bits, function, get, report, symbol, unbits, when
+from .watch import Access, Instrumentation
+
+ADDRESS = {"global": "i64", "generic": "i64", "shared": "i32", "local": "i32"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one access function moves."""
+
+    name: str
+    store: bool
+    space: str
+    bits: int
+    vector: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes per lane."""
+        return self.bits * self.vector // 8
+
+    @property
+    def address(self) -> str:
+        return ADDRESS[self.space]
+
+
+def parse_name(name: str) -> Shape:
+    """`ld.global.b32.v4` → its Shape."""
+    op, space, width, count = name.split(".")
+    return Shape(name, op == "st", space, int(width[1:]), int(count[1:]))
+
+
+def build_access(name: str, watch: Instrumentation) -> list[Builder]:
+    """The function called `name`."""
+    shape = parse_name(name)
+    if name.startswith("ldu."):
+        return [_uniform_load(shape)]
+    params = [("ptr", "warp"), (vec(shape.address), "address"), ("i32", "mask"), ("i32", "site")]
+    single = shape.vector == 1
+    if not single:
+        params.append(("ptr", "data"))
+    elif shape.store:
+        params.append((vec(f"i{shape.bits}"), "data"))
+    result = vec(f"i{shape.bits}") if single and not shape.store else "void"
+    b = function(name, result, params)
+    address, mask = b.param("address"), b.param("mask")
+    if shape.space in ("global", "shared"):
+        _linear(b, shape, address, mask, watch)
+    else:
+        _windowed(b, shape, address, mask, watch)
+    return [b]
+
+
+# -- global and shared: one window, linear --------------------------------------------------------------------------
+
+
+def _window(b: Builder, shape: Shape) -> tuple[Value, Value, Value]:
+    """Host address of the window's first byte, the first device address in it, and the bytes it has."""
+    warp = b.param("warp")
+    if shape.space == "global":
+        return get(b, warp, WARP_GLOBAL), const("i64", GLOBAL_BASE), get(b, warp, WARP_GLOBAL_BYTES)
+    start = const("i64", SHARED_START)
+    host = b.offset(get(b, warp, WARP_SHARED), SHARED_START)
+    return host, start, b.op("sub", get(b, warp, WARP_SHARED_LIMIT), start)
+
+
+def _linear(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instrumentation) -> None:
+    host, first, size = _window(b, shape)
+    scalar = shape.address
+    if scalar == "i32":
+        first, size = b.cast("trunc", first, "i32"), b.cast("trunc", size, "i32")
+    offsets = b.op("sub", address, b.splat(first))
+    leader = b.extract(offsets, 0)
+    row = b.op("sub", offsets, b.splat(leader))
+    expected = vector(scalar, (lane * shape.bytes for lane in range(LANES)))
+    in_row = b.icmp("eq", bits(b, b.icmp("eq", row, expected)), const("i32", -1))
+    total = LANES * shape.bytes
+    room = b.icmp("uge", size, const(scalar, total))
+    inside = b.op("and", room, b.icmp("ule", leader, b.op("sub", size, const(scalar, total))))
+    aligned = b.icmp("eq", b.op("and", leader, const(scalar, shape.bytes - 1)), const(scalar, 0))
+    whole = b.icmp("eq", mask, const("i32", -1))
+    together = b.op("and", b.op("and", in_row, whole), b.op("and", inside, aligned))
+    row_label, scattered = b.label("row"), b.label("scattered")
+    b.cbr(together, row_label, scattered)
+    b.place(row_label)
+    watch.access(b, Access(shape.store, shape.space, shape.bytes, offsets, mask, contiguous=True))
+    _move_row(b, shape, b.offset(host, _wide(b, leader)))
+    b.place(scattered)
+    valid = _check(b, shape, offsets, size, mask)
+    watch.access(b, Access(shape.store, shape.space, shape.bytes, offsets, valid, contiguous=False))
+    pointers = b.emit(vec("ptr"), f"getelementptr i8, ptr {host.ref}, {offsets.ty} {_wide(b, offsets).ref}") \
+        if scalar == "i64" else _pointers(b, host, offsets)
+    _move_lanes(b, shape, [b.emit(vec("ptr"), f"getelementptr i8, {pointers.ty} {pointers.ref}, i64 {k * shape.bits // 8}")
+                           for k in range(shape.vector)], valid)  # fmt: skip
+
+
+def _wide(b: Builder, value: Value) -> Value:
+    return value if "i64" in value.ty else b.cast("zext", value, value.ty.replace("i32", "i64"))
+
+
+def _pointers(b: Builder, host: Value, offsets: Value) -> Value:
+    wide = _wide(b, offsets)
+    return b.emit(vec("ptr"), f"getelementptr i8, ptr {host.ref}, {wide.ty} {wide.ref}")
+
+
+def _check(b: Builder, shape: Shape, offsets: Value, size: Value, mask: Value) -> Value:
+    """Lanes of `mask` that may access; the others are reported."""
+    scalar = shape.address
+    lanes_type = vec(scalar)
+    enough = b.icmp("uge", size, const(scalar, shape.bytes))
+    last = b.select(enough, b.op("sub", size, const(scalar, shape.bytes)), const(scalar, 0))
+    inside = bits(b, b.icmp("ule", offsets, b.splat(last)))
+    inside = b.op("and", inside, b.cast("sext", enough, "i32"))
+    outside = b.op("and", mask, b.op("xor", inside, const("i32", -1)))
+    _report_lanes(b, OUT_OF_BOUNDS, outside)
+    crooked = const("i32", 0)
+    if shape.bytes > 1:
+        low = b.op("and", offsets, const(lanes_type, shape.bytes - 1))
+        crooked = b.op("and", bits(b, b.icmp("ne", low, const(lanes_type, 0))), b.op("and", mask, inside))
+        _report_lanes(b, MISALIGNED, crooked)
+    valid = b.op("and", mask, inside)
+    return b.op("and", valid, b.op("xor", crooked, const("i32", -1)))
+
+
+def _report_lanes(b: Builder, code: int, lanes: Value) -> None:
+    with when(b, b.icmp("ne", lanes, const("i32", 0)), likely=False):
+        first = b.intrinsic("cttz", "i32", [lanes, const("i1", 1)])
+        where = b.extract(b.param("address"), first)
+        report(b, code, lanes, _wide(b, where))
+
+
+def _move_row(b: Builder, shape: Shape, pointer: Value) -> None:
+    """All 32 lanes in one run of memory."""
+    scalar, count = f"i{shape.bits}", shape.vector
+    lane_major = vec(scalar, LANES * count)
+    if count == 1:
+        if shape.store:
+            b.store(b.param("data"), pointer, align=shape.bytes)
+            b.ret()
+        else:
+            b.ret(b.load(vec(scalar), pointer, align=shape.bytes))
+        return
+    stride = LANES * shape.bits // 8
+    data = b.param("data")
+    if shape.store:
+        # v registers, each 32 lanes → 32 lanes of v neighbours
+        flat = b.load(lane_major, data, align=64)
+        mixed = b.shuffle(flat, None, [k * LANES + lane for lane in range(LANES) for k in range(count)])
+        b.store(mixed, pointer, align=shape.bits // 8)
+    else:
+        flat = b.load(lane_major, pointer, align=shape.bits // 8)
+        for k in range(count):
+            part = b.shuffle(flat, None, [lane * count + k for lane in range(LANES)])
+            b.store(part, b.offset(data, k * stride), align=64)
+    b.ret()
+
+
+def _move_lanes(b: Builder, shape: Shape, pointers: list[Value], valid: Value) -> None:
+    """Lane by lane, through gather and scatter; one pointer vector per vector element."""
+    ty = vec(f"i{shape.bits}")
+    lanes = unbits(b, valid)
+    stride = LANES * shape.bits // 8
+    results = []
+    for k, pointer in enumerate(pointers):
+        if shape.store:
+            value = b.param("data") if shape.vector == 1 else b.load(ty, b.offset(b.param("data"), k * stride), align=64)
+            _scatter(b, value, pointer, lanes, shape.bits // 8)
+        else:
+            results.append(_gather(b, ty, pointer, lanes, shape.bits // 8))
+    if shape.store or shape.vector > 1:
+        for k, value in enumerate(results):
+            b.store(value, b.offset(b.param("data"), k * stride), align=64)
+        b.ret()
+    else:
+        b.ret(results[0])
+
+
+def _gather(b: Builder, ty: str, pointers: Value, lanes: Value, align: int) -> Value:
+    b.declarations.setdefault(
+        f"llvm.masked.gather.{_mangle(ty)}.v32p0",
+        f"declare {ty} @llvm.masked.gather.{_mangle(ty)}.v32p0(<32 x ptr>, <32 x i1>, {ty})",
+    )
+    return b.emit(ty, f"call {ty} @llvm.masked.gather.{_mangle(ty)}.v32p0(<32 x ptr> align {align} {pointers.ref}, "
+                      f"<32 x i1> {lanes.ref}, {ty} zeroinitializer)")  # fmt: skip
+
+
+def _scatter(b: Builder, value: Value, pointers: Value, lanes: Value, align: int) -> None:
+    b.declarations.setdefault(
+        f"llvm.masked.scatter.{_mangle(value.ty)}.v32p0",
+        f"declare void @llvm.masked.scatter.{_mangle(value.ty)}.v32p0({value.ty}, <32 x ptr>, <32 x i1>)",
+    )
+    b.do(f"call void @llvm.masked.scatter.{_mangle(value.ty)}.v32p0({value.ty} {value.ref}, "
+         f"<32 x ptr> align {align} {pointers.ref}, <32 x i1> {lanes.ref})")  # fmt: skip
+
+
+def _mangle(ty: str) -> str:
+    return "v32" + ty[ty.index("i") : -1]
+
+
+# -- local and generic: words of a lane are apart, windows are mixed ------------------------------------------------
+
+
+def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instrumentation) -> None:
+    """Local memory is interleaved by words; a generic address may lie in any window."""
+    if shape.space == "local":
+        generic = b.op("add", b.cast("zext", address, vec("i64")), const(vec("i64"), LOCAL_BASE))
+        _report_wide = generic
+    else:
+        generic = address
+        _all_global(b, shape, address, mask)
+    warp = b.param("warp")
+    windows = (
+        (GLOBAL_BASE, get(b, warp, WARP_GLOBAL), const("i64", 0), get(b, warp, WARP_GLOBAL_BYTES)),
+        (SHARED_BASE, get(b, warp, WARP_SHARED), const("i64", SHARED_START), get(b, warp, WARP_SHARED_LIMIT)),
+        (PARAM_BASE, get(b, warp, WARP_PARAMS), const("i64", 0), get(b, warp, WARP_PARAM_BYTES)),
+        (LOCAL_BASE, get(b, warp, WARP_LOCAL), const("i64", LOCAL_START), get(b, warp, WARP_LOCAL_LIMIT)),
+    )
+    wide = vec("i64")
+    inside = const("i32", 0)
+    linear = const(wide, 0)
+    is_local = const("i32", 0)
+    for base, host, first, limit in windows:
+        if shape.space == "local" and base != LOCAL_BASE:
+            continue
+        if base == PARAM_BASE and shape.store:
+            continue
+        offset = b.op("sub", generic, const(wide, base))
+        low = b.icmp("uge", offset, b.splat(first))
+        enough = b.icmp("uge", limit, const("i64", shape.bytes))
+        last = b.select(enough, b.op("sub", limit, const("i64", shape.bytes)), const("i64", 0))
+        high = b.icmp("ule", offset, b.splat(last))
+        here = b.op("and", b.op("and", bits(b, low), bits(b, high)), b.cast("sext", enough, "i32"))
+        host_int = b.splat(b.emit("i64", f"ptrtoint ptr {host.ref} to i64"))
+        if base == LOCAL_BASE:
+            words = b.op("mul", b.op("lshr", offset, const(wide, 2)), const(wide, 128))
+            place = b.op("add", b.op("add", words, b.op("and", offset, const(wide, 3))),
+                         b.cast("zext", b.op("mul", LANE_NUMBERS, const(vec("i32"), 4)), wide))  # fmt: skip
+            is_local = here
+        else:
+            place = offset
+        linear = b.select(unbits(b, here), b.op("add", host_int, place), linear)
+        inside = b.op("or", inside, here)
+    outside = b.op("and", mask, b.op("xor", inside, const("i32", -1)))
+    _report_lanes(b, OUT_OF_BOUNDS, outside)
+    valid = b.op("and", mask, inside)
+    if shape.bytes > 1:
+        low_bits = b.op("and", generic, const(wide, shape.bytes - 1))
+        crooked = b.op("and", bits(b, b.icmp("ne", low_bits, const(wide, 0))), valid)
+        _report_lanes(b, MISALIGNED, crooked)
+        valid = b.op("and", valid, b.op("xor", crooked, const("i32", -1)))
+    watch.access(b, Access(shape.store, shape.space, shape.bytes, generic, valid, contiguous=False))
+    _move_words(b, shape, linear, is_local, valid)
+
+
+def _all_global(b: Builder, shape: Shape, address: Value, mask: Value) -> None:
+    """Generic addresses that are all global take the function for global memory."""
+    off = b.op("sub", address, const(vec("i64"), GLOBAL_BASE))
+    inside = bits(b, b.icmp("ult", off, const(vec("i64"), WINDOW_BYTES << 12)))
+    rest = b.op("and", mask, b.op("xor", inside, const("i32", -1)))
+    elsewhere, global_only = b.label("elsewhere"), b.label("global")
+    b.cbr(b.icmp("eq", rest, const("i32", 0)), global_only, elsewhere)
+    b.place(global_only)
+    name = shape.name.replace("generic", "global")
+    args = [b.param(given) for _, given in b.params]
+    result = b.call(symbol(name), b.result, args)
+    b.ret(None if b.result == "void" else result)
+    b.place(elsewhere)
+
+
+def _move_words(b: Builder, shape: Shape, linear: Value, is_local: Value, valid: Value) -> None:
+    """Move each element as one piece, or as 32-bit words where it is wider (local words are 128 bytes apart)."""
+    wide, lanes = vec("i64"), unbits(b, valid)
+    step = b.select(unbits(b, is_local), const(wide, 128), const(wide, 4))
+    piece = min(shape.bits, 32)
+    per_element = shape.bits // piece
+    ty, piece_type = vec(f"i{shape.bits}"), vec(f"i{piece}")
+    stride = LANES * shape.bits // 8
+    results = []
+    for k in range(shape.vector):
+        value = None
+        if shape.store:
+            value = b.param("data") if shape.vector == 1 else b.load(ty, b.offset(b.param("data"), k * stride), align=64)
+        whole = const(ty, 0)
+        for part in range(per_element):
+            at = k * shape.bits // 8 + part * 4
+            # Elements narrower than a word stay inside it: alignment was checked.
+            if at % 4 == 0:
+                moved = b.op("add", linear, b.op("mul", step, const(wide, at // 4)))
+            else:
+                moved = b.op("add", b.op("add", linear, b.op("mul", step, const(wide, at // 4))), const(wide, at % 4))
+            pointers = b.emit(vec("ptr"), f"inttoptr {wide} {moved.ref} to {vec('ptr')}")
+            if value is not None:
+                shifted = value if per_element == 1 else b.op("lshr", value, const(ty, 32 * part))
+                _scatter(b, b.cast("trunc", shifted, piece_type), pointers, lanes, piece // 8)
+            else:
+                loaded = b.cast("zext", _gather(b, piece_type, pointers, lanes, piece // 8), ty)
+                whole = loaded if per_element == 1 else b.op("or", whole, b.op("shl", loaded, const(ty, 32 * part)))
+        results.append(whole)
+    if shape.store:
+        b.ret()
+    elif shape.vector == 1:
+        b.ret(results[0])
+    else:
+        for k, whole in enumerate(results):
+            b.store(whole, b.offset(b.param("data"), k * stride), align=64)
+        b.ret()
+
+
+# -- one address for the whole warp ---------------------------------------------------------------------------------
+
+
+def _uniform_load(shape: Shape) -> Builder:
+    """`ldu`: the lanes agree on the address, so one load serves all."""
+    scalar = f"i{shape.bits}"
+    params = [("ptr", "warp"), (shape.address, "address"), ("i32", "mask"), ("i32", "site")]
+    if shape.vector > 1:
+        params.append(("ptr", "data"))
+    b = function(shape.name, scalar if shape.vector == 1 else "void", params)
+    vector_params = vec(shape.address)
+    lanes = b.splat(b.param("address"))
+    args = [b.param("warp"), Value(vector_params, lanes.ref), b.param("mask"), b.param("site")]
+    name = symbol(shape.name.replace("ldu.", "ld."))
+    host, first, size = _window(b, shape)
+    if shape.address == "i32":
+        first, size = b.cast("trunc", first, "i32"), b.cast("trunc", size, "i32")
+    offset = b.op("sub", b.param("address"), first)
+    room = b.icmp("uge", size, const(shape.address, shape.bytes))
+    inside = b.op("and", room, b.icmp("ule", offset, b.op("sub", size, const(shape.address, shape.bytes))))
+    aligned = b.icmp("eq", b.op("and", offset, const(shape.address, shape.bytes - 1)), const(shape.address, 0))
+    quick = b.op("and", b.op("and", inside, aligned), b.icmp("ne", b.param("mask"), const("i32", 0)))
+    fast, slow = b.label("fast"), b.label("slow")
+    b.cbr(quick, fast, slow, likely=True)
+    b.place(fast)
+    pointer = b.offset(host, _wide(b, offset))
+    if shape.vector == 1:
+        b.ret(b.load(scalar, pointer, align=shape.bytes))
+        b.place(slow)
+        b.ret(b.extract(b.call(name, vec(scalar), args), 0))
+        return b
+    for k in range(shape.vector):
+        item = b.load(scalar, b.offset(pointer, k * shape.bits // 8), align=shape.bits // 8)
+        b.store(item, b.offset(b.param("data"), k * shape.bits // 8), align=shape.bits // 8)
+    b.ret()
+    b.place(slow)
+    room_for = b.alloca(f"[{LANES * shape.bytes} x i8]")
+    b.call(name, "void", [*args, room_for])
+    for k in range(shape.vector):
+        item = b.load(scalar, b.offset(room_for, k * LANES * shape.bits // 8), align=shape.bits // 8)
+        b.store(item, b.offset(b.param("data"), k * shape.bits // 8), align=shape.bits // 8)
+    b.ret()
+    return b

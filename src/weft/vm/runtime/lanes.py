@@ -1,0 +1,155 @@
+"""Exchange between the lanes of a warp: shfl, match, redux.
+
+    <32 x i32> shfl.{up,down,bfly,idx}
+               (warp, <32 x i32> a, <32 x i32> b, <32 x i32> c, i32 mask, ptr predicate)
+    <32 x i32> match.any.{b32,b64}     (warp, <32 x iN> a, i32 members)
+    <32 x i32> match.all.{b32,b64}     (warp, <32 x iN> a, i32 members)  0 unless all values are equal
+    <32 x i32> redux.<op>.<type>       (warp, <32 x i32> a, i32 members)  the same in every lane
+`predicate` receives the i32 mask of lanes whose source lies in range, whether they are on or not. A shuffle
+takes the register content of the source lane even if that lane is off: PTX leaves the value open. The
+predicate of match.all is "the result is not 0", for members are never none.
+"""
+
+from weft.core.errors import Unsupported
+
+from ..ir import LANES, Builder, Value, const, element, vec
+from .shape import LANE_NUMBERS, Variable, bits, function, loop, unbits
+from .watch import Instrumentation
+
+_WORDS = vec("i32")
+_REDUX = {
+    "add.u32": ("add", 0), "add.s32": ("add", 0), "min.u32": ("umin", -1), "min.s32": ("smin", (1 << 31) - 1),
+    "max.u32": ("umax", 0), "max.s32": ("smax", -(1 << 31)),
+    "and.b32": ("and", -1), "or.b32": ("or", 0), "xor.b32": ("xor", 0),
+}  # fmt: skip
+"""Name of the LLVM reduction and its neutral element."""
+
+
+def build_lanes(name: str, watch: Instrumentation) -> list[Builder]:
+    """The function called `name`; exchanging lanes is no event to a watcher."""
+    opcode, _, rest = name.partition(".")
+    if opcode == "shfl" and rest in ("up", "down", "bfly", "idx"):
+        return [_shfl(name, rest)]
+    if opcode == "match" and rest in ("any.b32", "any.b64", "all.b32", "all.b64"):
+        return [_match(name, rest)]
+    if opcode == "redux" and rest in _REDUX:
+        return [_redux(name, *_REDUX[rest])]
+    raise Unsupported(f"runtime function {name}")
+
+
+# -- shfl -----------------------------------------------------------------------------------------------
+
+
+def _shfl(name: str, mode: str) -> Builder:
+    params = [
+        ("ptr", "warp"),
+        (_WORDS, "a"),
+        (_WORDS, "b"),
+        (_WORDS, "c"),
+        ("i32", "mask"),
+        ("ptr", "predicate"),
+    ]
+    b = function(name, _WORDS, params)
+    if mode == "bfly":
+        _butterfly(b)
+    elif mode == "idx":
+        _broadcast(b)
+    lane, distance = LANE_NUMBERS, b.op("and", b.param("b"), const(_WORDS, 31))
+    segment = b.op("and", b.op("lshr", b.param("c"), const(_WORDS, 8)), const(_WORDS, 31))
+    within = b.op("xor", segment, const(_WORDS, 31))
+    first = b.op("and", lane, segment)
+    last = b.op("or", first, b.op("and", b.param("c"), within))
+    match mode:
+        case "up":
+            source = b.op("sub", lane, distance)
+        case "down":
+            source = b.op("add", lane, distance)
+        case "bfly":
+            source = b.op("xor", lane, distance)
+        case _:
+            source = b.op("or", first, b.op("and", distance, within))
+    in_range = b.icmp("sge" if mode == "up" else "sle", source, last)
+    b.store(bits(b, in_range), b.param("predicate"), align=4)
+    b.ret(_picked(b, b.param("a"), b.select(in_range, source, lane)))
+    return b
+
+
+def _picked(b: Builder, a: Value, source: Value) -> Value:
+    """a[source] for source lanes below 32: through memory, which every CPU can."""
+    slot = b.alloca(_WORDS)
+    b.store(a, slot, align=64)
+    pointers = b.emit(vec("ptr"), f"getelementptr i32, ptr {slot.ref}, {source.ty} {source.ref}")
+    gather, lanes = "llvm.masked.gather.v32i32.v32p0", vec("i1")
+    b.declarations.setdefault(gather, f"declare {_WORDS} @{gather}({pointers.ty}, {lanes}, {_WORDS})")
+    everywhere = const(lanes, 1).ref
+    arguments = f"{pointers.ty} align 4 {pointers.ref}, {lanes} {everywhere}, {_WORDS} poison"
+    return b.emit(_WORDS, f"call {_WORDS} @{gather}({arguments})")
+
+
+def _same_everywhere(b: Builder, distance: Value, plain: str, general: str) -> None:
+    """Go to `plain` if all lanes ask for one distance below 32 over the whole warp (c = 31)."""
+    one = bits(b, b.icmp("eq", b.param("b"), b.splat(distance)))
+    whole = bits(b, b.icmp("eq", b.param("c"), const(_WORDS, 31)))
+    small = b.icmp("ult", distance, const("i32", LANES))
+    b.cbr(b.op("and", small, b.icmp("eq", b.op("and", one, whole), const("i32", -1))), plain, general)
+
+
+def _butterfly(b: Builder) -> None:
+    """The steps of a tree reduction are constant permutations."""
+    distance = b.extract(b.param("b"), 0)
+    plain, general = b.label("plain"), b.label("general")
+    steps = {step: b.label(f"step{step}") for step in (1, 2, 4, 8, 16)}
+    _same_everywhere(b, distance, plain, general)
+    b.place(plain)
+    b.switch(distance, general, steps.items())
+    for step, label in steps.items():
+        b.place(label)
+        b.store(const("i32", -1), b.param("predicate"), align=4)
+        b.ret(b.shuffle(b.param("a"), None, [lane ^ step for lane in range(LANES)]))
+    b.place(general)
+
+
+def _broadcast(b: Builder) -> None:
+    """One source lane for all."""
+    distance = b.extract(b.param("b"), 0)
+    plain, general = b.label("plain"), b.label("general")
+    _same_everywhere(b, distance, plain, general)
+    b.place(plain)
+    b.store(const("i32", -1), b.param("predicate"), align=4)
+    b.ret(b.splat(b.extract(b.param("a"), distance)))
+    b.place(general)
+
+
+# -- match and redux ------------------------------------------------------------------------------------
+
+
+def _match(name: str, rest: str) -> Builder:
+    mode, _, kind = rest.partition(".")
+    values = vec(f"i{kind[1:]}")
+    b = function(name, _WORDS, [("ptr", "warp"), (values, "a"), ("i32", "members")])
+    a, members = b.param("a"), b.param("members")
+    if mode == "all":
+        equal = _equal_to_first(b, a, members)
+        b.ret(b.splat(b.select(b.icmp("eq", equal, members), members, const("i32", 0))))
+        return b
+    result, left = Variable(b, const(_WORDS, 0)), Variable(b, members)
+    with loop(b, lambda: b.icmp("ne", left.get(), const("i32", 0))):
+        now = left.get()
+        equal = _equal_to_first(b, a, now)
+        result.set(b.select(unbits(b, equal), b.splat(equal), result.get()))
+        left.set(b.op("xor", now, equal))
+    b.ret(result.get())
+    return b
+
+
+def _equal_to_first(b: Builder, a: Value, lanes: Value) -> Value:
+    """Lanes of a mask that hold what its lowest lane holds; the mask may be empty."""
+    first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", 31))
+    return b.op("and", lanes, bits(b, b.icmp("eq", a, b.splat(b.extract(a, first)))))
+
+
+def _redux(name: str, operation: str, neutral: int) -> Builder:
+    b = function(name, _WORDS, [("ptr", "warp"), (_WORDS, "a"), ("i32", "members")])
+    values = b.select(unbits(b, b.param("members")), b.param("a"), const(_WORDS, neutral))
+    b.ret(b.splat(b.intrinsic(f"vector.reduce.{operation}", element(_WORDS), [values], overloads=[_WORDS])))
+    return b

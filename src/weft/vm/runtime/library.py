@@ -1,0 +1,108 @@
+"""Runtime functions by name: built, compiled, cached on disk, and linked into the process on demand."""
+
+import json
+import threading
+from collections.abc import Callable
+
+from weft.core.errors import Unsupported
+
+from .. import jit
+from ..emit.tensorcore import tensorcore_ir
+from ..ir import Builder, module_text
+from ..mma_kind import MmaKind
+from . import access, atomics, copies, lanes, scheduler, tiles
+from .shape import PREFIX, REPORT, build_report, symbol
+from .watch import Instrumentation
+
+Build = Callable[[str, Instrumentation], list[Builder]]
+
+FAMILIES: tuple[tuple[str, Build], ...] = (
+    ("ld.", access.build_access),
+    ("ldu.", access.build_access),
+    ("st.", access.build_access),
+    ("atom.", atomics.build_atomic),
+    ("cp.", copies.build_copies),
+    ("ldmatrix.", tiles.build_tiles),
+    ("movmatrix", tiles.build_tiles),
+    ("wmma.", tiles.build_tiles),
+    ("shfl.", lanes.build_lanes),
+    ("match.", lanes.build_lanes),
+    ("redux.", lanes.build_lanes),
+    ("barrier.", scheduler.build_arrive),
+    ("run", scheduler.build_run),
+    (REPORT, lambda name, watch: [build_report()]),
+)
+
+
+class Library:
+    """The runtime functions of one instrumentation; each is compiled once per machine and loaded once per process."""
+
+    def __init__(self, watch: Instrumentation) -> None:
+        self.watch = watch
+        self.addresses: dict[str, int] = {}
+        self.lock = threading.RLock()
+
+    def address(self, name: str) -> int:
+        """Where the function `name` starts in this process."""
+        with self.lock:
+            if name not in self.addresses:
+                self.addresses[name] = self._load(name)
+            return self.addresses[name]
+
+    def _load(self, name: str) -> int:
+        key = jit.object_key("runtime", self.watch.key, name)
+        blob = jit.objects().get(key)
+        if blob is None:
+            text, exported = self.text(name)
+            needs = sorted(line for line in _undefined(text))
+            head = json.dumps({"export": exported, "needs": needs}).encode()
+            blob = head + b"\n" + jit.compile_object(text, name, level=2)
+            jit.objects().put(key, blob)
+        head, _, code = blob.partition(b"\n")
+        meta = json.loads(head)
+        imports = {needed: self.address(needed[len(PREFIX) :]) for needed in meta["needs"]}
+        found = jit.load(code, [meta["export"]], imports, name)
+        return found[meta["export"]]
+
+    def text(self, name: str) -> tuple[str, str]:
+        """LLVM IR of a function and the symbol under which it is exported."""
+        if name.startswith("mma."):
+            exported, text = _tensorcore(name)
+            return text, exported
+        for prefix, build in FAMILIES:
+            if name.startswith(prefix):
+                return module_text(build(name, self.watch)), symbol(name)
+        for extra in self.watch.functions():
+            if extra.name == symbol(name):
+                return module_text([extra]), symbol(name)
+        raise Unsupported(f"runtime function {name}")
+
+
+def _undefined(text: str) -> set[str]:
+    """Runtime functions that a module declares but does not define."""
+    found = set()
+    for line in text.splitlines():
+        if line.startswith("declare ") and f"@{PREFIX}" in line:
+            found.add(line.split("@", 1)[1].split("(", 1)[0])
+    return found
+
+
+def _tensorcore(name: str) -> tuple[str, str]:
+    """`mma.m16n8k16.f32.f16.f16.f32[.satfinite].hardware.sm_89`."""
+    _, shape, d_type, a_type, b_type, c_type, *rest = name.split(".")
+    m, _, tail = shape[1:].partition("n")
+    n, _, k = tail.partition("k")
+    saturate = rest[0] == "satfinite"
+    mode, arch = rest[-2:]
+    kind = MmaKind(int(m), int(n), int(k), a_type, b_type, c_type, d_type, saturate)
+    return tensorcore_ir(kind, mode, arch)
+
+
+_libraries: dict[str, Library] = {}
+
+
+def library(watch: Instrumentation) -> Library:
+    """The process-wide library of an instrumentation."""
+    if watch.key not in _libraries:
+        _libraries[watch.key] = Library(watch)
+    return _libraries[watch.key]

@@ -1,0 +1,243 @@
+"""The CTA scheduler, run by each host thread: take a CTA, give its warps turns, complete barriers, go on.
+
+    i32 run(ptr worker)
+
+returns DONE when the grid is finished, NEED_MASKED when a warp diverged and the divergent copy is not compiled yet
+(the host compiles it and calls again), STOPPED when the launch must end. All state is in the records, so a worker
+can return to the host at any time and continue later.
+"""
+
+from ..context import (
+    BAD_BARRIER, BARRIER_ARRIVED, BARRIER_BYTES, BARRIER_COUNT, BARRIER_EXPECTED, BARRIER_RESULT, BARRIER_TRUE,
+    CONVERGED, DEADLOCK, DIVERGED, DONE, EXITED, GRID_DIM, GRID_NEXT, GRID_ORDER, GRID_STOP, GRID_TOTAL, NEED_MASKED,
+    OUT_OF_BUDGET, STOPPED, STUCK, TRAPPED, WARP_BLOCKED, WARP_BYTES, WARP_CLOCK, WARP_COPY_COUNT, WARP_CTAID,
+    WARP_GROUP, WARP_LIVE, WARP_MASKED, WARP_PC, WARP_RESUME, WARP_SLICE, WARP_WAITING, WARP_WORKER,
+    WORKER_BARRIERS, WORKER_BLOCK_THREADS, WORKER_BUDGET, WORKER_BUSY, WORKER_CTA, WORKER_FAST, WORKER_GRID,
+    WORKER_MASKED, WORKER_SHARED, WORKER_SHARED_BYTES, WORKER_SLICE, WORKER_THREADS, WORKER_WARP_COUNT,
+    WORKER_WARP_ORDER, WORKER_WARPS, YIELDED, Field,
+)  # fmt: skip
+from ..ir import LANES, Builder, Value, const, vec
+from .shape import Variable, count_range, function, get, loop, put, symbol, when
+from .watch import Instrumentation
+
+
+def build_run(name: str, watch: Instrumentation) -> list[Builder]:
+    """`run` and the functions it is made of."""
+    return [_run(), _begin_cta(watch), _turn(), _release(watch)]
+
+
+def _run() -> Builder:
+    b = function("run", "i32", [("ptr", "worker")])
+    worker = b.param("worker")
+    grid = get(b, worker, WORKER_GRID)
+    with loop(b, lambda: const("i1", 1)):
+        with when(b, b.icmp("eq", get(b, worker, WORKER_BUSY), const("i32", 0))):
+            stop = b.emit("i32", f"load atomic i32, ptr {b.offset(grid, GRID_STOP.at).ref} monotonic, align 4")
+            with when(b, b.icmp("ne", stop, const("i32", 0))):
+                b.ret(const("i32", STOPPED))
+            number = b.emit("i64", f"atomicrmw add ptr {b.offset(grid, GRID_NEXT.at).ref}, i64 1 monotonic")
+            with when(b, b.icmp("uge", number, get(b, grid, GRID_TOTAL))):
+                b.ret(const("i32", DONE))
+            b.call(symbol("begin_cta"), "void", [worker, number])
+        status = b.call(symbol("turn"), "i32", [worker])
+        with when(b, b.icmp("eq", status, const("i32", NEED_MASKED))):
+            b.ret(status)
+        with when(b, b.icmp("eq", status, const("i32", STOPPED))):
+            where = b.offset(grid, GRID_STOP.at)
+            b.do(f"store atomic i32 1, ptr {where.ref} monotonic, align 4")
+            b.ret(status)
+    b.do("unreachable")
+    return b
+
+
+def _begin_cta(watch: Instrumentation) -> Builder:
+    b = function("begin_cta", "void", [("ptr", "worker"), ("i64", "number")])
+    worker = b.param("worker")
+    grid = get(b, worker, WORKER_GRID)
+    order = get(b, grid, GRID_ORDER)
+    cta = Variable(b, b.cast("trunc", b.param("number"), "i32"))
+    with when(b, b.icmp("ne", order, Value("ptr", "null"))):
+        place = b.offset(order, b.op("shl", b.param("number"), const("i64", 2)))
+        cta.set(b.load("i32", place, align=4))
+    number = cta.get()
+    put(b, worker, WORKER_CTA, number)
+    put(b, worker, WORKER_BUSY, const("i32", 1))
+    put(b, worker, WORKER_THREADS, get(b, worker, WORKER_BLOCK_THREADS))
+    fill = [get(b, worker, WORKER_SHARED), const("i8", 0xFF), get(b, worker, WORKER_SHARED_BYTES), const("i1", 0)]
+    b.intrinsic("memset", "void", fill, overloads=["ptr", "i64"])
+    barriers = b.offset(worker, WORKER_BARRIERS.at)
+    clear = [barriers, const("i8", 0), const("i64", BARRIER_COUNT * BARRIER_BYTES), const("i1", 0)]
+    b.intrinsic("memset", "void", clear, overloads=["ptr", "i64"])
+    width, height = get(b, grid, GRID_DIM, 0), get(b, grid, GRID_DIM, 1)
+    x = b.op("urem", number, width)
+    rows = b.op("udiv", number, width)
+    y, z = b.op("urem", rows, height), b.op("udiv", rows, height)
+    threads = get(b, worker, WORKER_BLOCK_THREADS)
+    with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
+        warp = _warp(b, worker, index)
+        for axis, value in enumerate((x, y, z)):
+            put(b, warp, WARP_CTAID, value, axis)
+        left = b.op("sub", threads, b.op("mul", index, const("i32", LANES)))
+        full = b.icmp("uge", left, const("i32", LANES))
+        few = b.op("sub", b.op("shl", const("i32", 1), b.op("and", left, const("i32", 31))), const("i32", 1))
+        put(b, warp, WARP_LIVE, b.select(full, const("i32", -1), few))
+        put(b, warp, WARP_MASKED, b.select(full, const("i32", 0), const("i32", 1)))
+        for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT):
+            put(b, warp, field, const("i32", 0))
+        put(b, warp, WARP_CLOCK, const("i64", 0))
+        for field in (WARP_PC, WARP_GROUP):
+            b.store(const(vec("i32"), 0), b.offset(warp, field.at), align=64)
+        b.store(const(vec("i32", 16), 0), b.offset(warp, WARP_WAITING.at), align=64)
+    watch.cta(b, worker)
+    b.ret()
+    return b
+
+
+def _warp(b: Builder, worker: Value, index: Value) -> Value:
+    wide = b.cast("zext", index, "i64")
+    return b.offset(get(b, worker, WORKER_WARPS), b.op("mul", wide, const("i64", WARP_BYTES)))
+
+
+def _turn() -> Builder:
+    """One round over the warps of the CTA. DONE: go on; NEED_MASKED, STOPPED: to the host."""
+    b = function("turn", "i32", [("ptr", "worker")])
+    worker = b.param("worker")
+    moved = Variable(b, const("i32", 0))
+    alive = Variable(b, const("i32", 0))
+    order = get(b, worker, WORKER_WARP_ORDER)
+    with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as position:
+        at = b.op("shl", b.cast("zext", position, "i64"), const("i64", 2))
+        warp = _warp(b, worker, b.load("i32", b.offset(order, at), align=4))
+        live = get(b, warp, WARP_LIVE)
+        with when(b, b.icmp("ne", live, const("i32", 0))):
+            alive.set(const("i32", 1))
+            blocked = get(b, warp, WARP_BLOCKED)
+            ready = b.op("and", live, b.op("xor", blocked, const("i32", -1)))
+            with when(b, b.icmp("ne", ready, const("i32", 0))):
+                _give_turn(b, worker, warp, moved)
+    with when(b, b.icmp("eq", alive.get(), const("i32", 0))):
+        put(b, worker, WORKER_BUSY, const("i32", 0))
+        b.ret(const("i32", DONE))
+    freed = b.call(symbol("release"), "i32", [worker])
+    with when(b, b.icmp("ne", b.op("or", freed, moved.get()), const("i32", 0))):
+        b.ret(const("i32", DONE))
+    _report_waiting(b, worker)
+    b.ret(const("i32", STOPPED))
+    return b
+
+
+def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
+    """Run one warp until it blocks, yields or ends, changing copies as it diverges and converges."""
+    put(b, warp, WARP_SLICE, get(b, worker, WORKER_SLICE))
+    status = Variable(b, const("i32", CONVERGED))
+
+    def changes_copy() -> Value:
+        now = status.get()
+        return b.op("or", b.icmp("eq", now, const("i32", CONVERGED)), b.icmp("eq", now, const("i32", DIVERGED)))
+
+    with loop(b, changes_copy):
+        masked = b.icmp("ne", get(b, warp, WARP_MASKED), const("i32", 0))
+        code = b.select(masked, get(b, worker, WORKER_MASKED), get(b, worker, WORKER_FAST))
+        with when(b, b.icmp("eq", code, Value("ptr", "null"))):
+            b.ret(const("i32", NEED_MASKED))
+        status.set(b.call_pointer(code, "i32", [warp]))
+    now = status.get()
+    with when(b, b.icmp("eq", now, const("i32", EXITED))):
+        gone = b.intrinsic("ctpop", "i32", [get(b, warp, WARP_LIVE)])
+        put(b, worker, WORKER_THREADS, b.op("sub", get(b, worker, WORKER_THREADS), gone))
+        put(b, warp, WARP_LIVE, const("i32", 0))
+    with when(b, b.icmp("eq", now, const("i32", TRAPPED))):
+        b.ret(const("i32", STOPPED))
+    with when(b, b.icmp("eq", now, const("i32", YIELDED))):
+        left = b.op("sub", get(b, worker, WORKER_BUDGET), const("i64", 1))
+        put(b, worker, WORKER_BUDGET, left)
+        with when(b, b.icmp("slt", left, const("i64", 0))):
+            _report(b, warp, OUT_OF_BUDGET, get(b, warp, WARP_LIVE), get(b, warp, WARP_PC))
+            b.ret(const("i32", STOPPED))
+    # A warp whose lanes wait for each other made no progress; everything else did.
+    with when(b, b.icmp("ne", now, const("i32", STUCK))):
+        moved.set(const("i32", 1))
+
+
+def _report(b: Builder, warp: Value, code: int, lanes: Value, detail: Value) -> None:
+    wide = b.cast("zext", detail, "i64")
+    b.call(symbol("report"), "void", [warp, const("i32", code), const("i32", 0), lanes, wide])
+
+
+def _report_waiting(b: Builder, worker: Value) -> None:
+    """Nobody can go on: say which warps wait, each with its lanes; the address holds the first lane's block."""
+    with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
+        warp = _warp(b, worker, index)
+        live = get(b, warp, WARP_LIVE)
+        with when(b, b.icmp("ne", live, const("i32", 0))):
+            _report(b, warp, DEADLOCK, live, get(b, warp, WARP_BLOCKED))
+
+
+def _release(watch: Instrumentation) -> Builder:
+    """Complete every barrier whose threads have all arrived; returns whether one was."""
+    b = function("release", "i32", [("ptr", "worker")])
+    worker = b.param("worker")
+    done = Variable(b, const("i32", 0))
+    with count_range(b, const("i32", BARRIER_COUNT)) as number:
+        wide = b.cast("zext", number, "i64")
+        barrier = b.offset(b.offset(worker, WORKER_BARRIERS.at), b.op("mul", wide, const("i64", BARRIER_BYTES)))
+        arrived = get(b, barrier, BARRIER_ARRIVED)
+        expected = get(b, barrier, BARRIER_EXPECTED)
+        everyone = b.icmp("eq", expected, const("i32", 0))
+        needed = b.select(everyone, get(b, worker, WORKER_THREADS), expected)
+        full = b.op("and", b.icmp("ne", arrived, const("i32", 0)), b.icmp("uge", arrived, needed))
+        with when(b, full):
+            done.set(const("i32", 1))
+            true = get(b, barrier, BARRIER_TRUE)
+            every = b.select(b.icmp("eq", true, arrived), const("i32", -(1 << 31)), const("i32", 0))
+            put(b, barrier, BARRIER_RESULT, b.op("or", true, every))
+            for field in (BARRIER_ARRIVED, BARRIER_TRUE, BARRIER_EXPECTED):
+                put(b, barrier, field, const("i32", 0))
+            with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
+                warp = _warp(b, worker, index)
+                place = b.offset(b.offset(warp, WARP_WAITING.at), b.op("shl", wide, const("i64", 2)))
+                freed = b.load("i32", place, align=4)
+                b.store(const("i32", 0), place, align=4)
+                kept = b.op("xor", freed, const("i32", -1))
+                put(b, warp, WARP_BLOCKED, b.op("and", get(b, warp, WARP_BLOCKED), kept))
+            watch.barrier(b, worker)
+    b.ret(done.get())
+    return b
+
+
+def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
+    """Lanes arrive at a CTA barrier and, if `waits`, block there.
+
+    void barrier.arrive(warp, i32 number, i32 expected, i32 lanes, i32 true, i32 waits, i32 site)
+    """
+    if name == "barrier.alone":
+        b = function(name, "void", [("ptr", "warp")])
+        watch.barrier(b, get(b, b.param("warp"), WARP_WORKER))
+        b.ret()
+        return [b]
+    params = [("ptr", "warp"), *(("i32", given) for given in ("number", "expected", "lanes", "true", "waits", "site"))]
+    b = function(name, "void", params)
+    warp, number, lanes = b.param("warp"), b.param("number"), b.param("lanes")
+    with when(b, b.icmp("uge", number, const("i32", BARRIER_COUNT)), likely=False):
+        wide = b.cast("zext", number, "i64")
+        b.call(symbol("report"), "void", [warp, const("i32", BAD_BARRIER), b.param("site"), lanes, wide])
+        b.ret()
+    wide = b.cast("zext", number, "i64")
+    worker = get(b, warp, WARP_WORKER)
+    barrier = b.offset(b.offset(worker, WORKER_BARRIERS.at), b.op("mul", wide, const("i64", BARRIER_BYTES)))
+
+    def add(field: Field, mask: Value) -> None:
+        more = b.intrinsic("ctpop", "i32", [mask])
+        put(b, barrier, field, b.op("add", get(b, barrier, field), more))
+
+    add(BARRIER_ARRIVED, lanes)
+    add(BARRIER_TRUE, b.param("true"))
+    put(b, barrier, BARRIER_EXPECTED, b.param("expected"))
+    with when(b, b.icmp("ne", b.param("waits"), const("i32", 0))):
+        place = b.offset(b.offset(warp, WARP_WAITING.at), b.op("shl", wide, const("i64", 2)))
+        b.store(b.op("or", b.load("i32", place, align=4), lanes), place, align=4)
+        put(b, warp, WARP_BLOCKED, b.op("or", get(b, warp, WARP_BLOCKED), lanes))
+    b.ret()
+    return [b]
+
+

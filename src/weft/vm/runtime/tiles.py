@@ -1,0 +1,98 @@
+"""Matrix tiles: ldmatrix, movmatrix, and the entry to the wmma loads and stores.
+
+    void      ldmatrix.x{1,2,4}[.trans] (warp, <32 x i32> address, i32 mask, i32 site, ptr out)
+    <32 x i32> movmatrix (warp, <32 x i32> a, i32 mask, i32 site)
+    void      wmma.{load,store}.…       (see wmma_tiles)
+Lanes 8i to 8i + 7 name the rows (16 bytes, in shared memory) of matrix i. Lane 4r + c of register i holds
+halves 2c and 2c + 1 of row r: as 128 bytes, a register is its eight rows one after the other, so a load is a
+copy and `.trans` a permutation of 64 halves. A row that is out of bounds or misaligned is reported and reads
+as 0; a row named by a lane that is off reads as 0. `out` is aligned to 64 bytes.
+"""
+
+from weft.core.errors import Unsupported
+
+from ..context import MISALIGNED, OUT_OF_BOUNDS
+from ..ir import LANES, Builder, Value, const, vec
+from .bounds import fitting, report_lanes, shared_window, straight, without
+from .shape import each_lane, function, when
+from .watch import Instrumentation
+from .wmma_tiles import build_wmma, joined
+
+ROW_BYTES = 16
+REGISTER_BYTES = 4 * LANES
+HALVES = vec("i16", 64)
+"""A register as its 64 halves."""
+
+
+def build_tiles(name: str, watch: Instrumentation) -> list[Builder]:
+    """The function called `name`."""
+    if name.startswith("ldmatrix."):
+        return [_ldmatrix(name, watch)]
+    if name == "movmatrix":
+        return [_movmatrix(name)]
+    if name.startswith("wmma."):
+        return [build_wmma(name, watch)]
+    raise Unsupported(f"runtime function {name}")
+
+
+def transposed(b: Builder, halves: Value) -> Value:
+    """The 8 x 8 halves of a register with rows and columns exchanged."""
+    return b.shuffle(halves, None, [8 * (i % 8) + i // 8 for i in range(64)])
+
+
+def _ldmatrix(name: str, watch: Instrumentation) -> Builder:
+    count = int(name.split(".")[1][1:])
+    trans = name.endswith(".trans")
+    b = function(
+        name,
+        "void",
+        [("ptr", "warp"), (vec("i32"), "address"), ("i32", "mask"), ("i32", "site"), ("ptr", "out")],
+    )
+    out = b.param("out")
+    needed = const("i32", (1 << (8 * count)) - 1)
+    window = shared_window(b)
+    offsets = b.op("sub", b.param("address"), const(vec("i32"), window.base))
+    inside, aligned = fitting(b, offsets, window.size, ROW_BYTES), straight(b, offsets, ROW_BYTES)
+    named = b.op("and", b.param("mask"), needed)
+    valid = b.op("and", named, b.op("and", inside, aligned))
+    complete = b.icmp("eq", valid, needed)
+    with when(b, b.icmp("ne", valid, named), likely=False):
+        report_lanes(b, OUT_OF_BOUNDS, without(b, named, inside), b.param("address"))
+        report_lanes(b, MISALIGNED, without(b, b.op("and", named, inside), aligned), b.param("address"))
+    watch.tile_rows(b, offsets, valid, ROW_BYTES)
+    # The row offsets pass through memory that the rows overwrite: scalar loads cost less than extractions.
+    all_rows, some_rows = b.label("all_rows"), b.label("some_rows")
+    b.cbr(complete, all_rows, some_rows, likely=True)
+    b.place(all_rows)
+    b.store(offsets, out, align=64)
+    rows = [_row(b, window.host, b.load("i32", b.offset(out, 4 * row), align=4)) for row in range(8 * count)]
+    for matrix in range(count):
+        _store_register(b, joined(b, rows[8 * matrix : 8 * matrix + 8]), out, matrix, trans=trans)
+    b.ret()
+    b.place(some_rows)
+    for matrix in range(count):
+        b.store(const(HALVES, 0), b.offset(out, REGISTER_BYTES * matrix), align=64)
+    with each_lane(b, valid) as lane:
+        at = b.op("shl", b.cast("zext", lane, "i64"), const("i64", 4))
+        b.store(_row(b, window.host, b.extract(offsets, lane)), b.offset(out, at), align=ROW_BYTES)
+    if trans:
+        for matrix in range(count):
+            register = b.load(HALVES, b.offset(out, REGISTER_BYTES * matrix), align=64)
+            _store_register(b, register, out, matrix, trans=True)
+    b.ret()
+    return b
+
+
+def _row(b: Builder, host: Value, offset: Value) -> Value:
+    return b.load(vec("i16", 8), b.offset(host, b.cast("zext", offset, "i64")), align=ROW_BYTES)
+
+
+def _store_register(b: Builder, register: Value, out: Value, number: int, *, trans: bool) -> None:
+    b.store(transposed(b, register) if trans else register, b.offset(out, REGISTER_BYTES * number), align=64)
+
+
+def _movmatrix(name: str) -> Builder:
+    b = function(name, vec("i32"), [("ptr", "warp"), (vec("i32"), "a"), ("i32", "mask"), ("i32", "site")])
+    halves = b.cast("bitcast", b.param("a"), HALVES)
+    b.ret(b.cast("bitcast", transposed(b, halves), vec("i32")))
+    return b

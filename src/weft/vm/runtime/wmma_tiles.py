@@ -1,0 +1,271 @@
+"""wmma loads and stores: a matrix in memory to and from the registers of a fragment.
+
+    void wmma.load.{a,b,c}.{row,col}.<shape>.<space>.<type>
+         (warp, i64 address, i32 stride, i32 mask, i32 site, ptr out)
+    void wmma.store.d.{row,col}.<shape>.<space>.<type>
+         (warp, i64 address, i32 stride, i32 mask, i32 site, ptr data)
+`address` is the shared address, or the 64-bit global or generic one; `stride` counts elements. Register i
+stands at 128 i behind `out` (aligned to 64 bytes). The fragment layouts are those of
+`vm/reference/fragments.py`: the registers of the m16n8 instructions a wmma is made of, so every register, or
+pair of registers of a 32-bit accumulator, is one small block of the matrix. A block is a run of lines in
+memory; between its lines and its registers stands one permutation, or none where memory has the order of the
+register.
+
+Checked before anything is touched: every line lies in the window, address and stride are multiples of 16
+bytes (or of the line, if shorter). On a violation one report is left, a load gives zeros and a store does
+nothing. Watchers see one access per block: the 32 lanes share its lines evenly, in memory order (not the
+hardware's unknown order).
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from weft.core.errors import Unsupported
+
+from ..context import MISALIGNED, OUT_OF_BOUNDS
+from ..ir import LANES, Builder, Value, const, vec, vector
+from ..memory import SHARED_BASE, WINDOW_BYTES
+from .bounds import global_window, shared_window
+from .shape import function, report, when
+from .watch import Access, Instrumentation
+
+REGISTER_BYTES = 4 * LANES
+_ELEMENT_BYTES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "tf32": 4, "f32": 4, "s32": 4}
+_SHAPES = {
+    "m16n16k16": (16, 16, 16),
+    "m32n8k16": (32, 8, 16),
+    "m8n32k16": (8, 32, 16),
+    "m16n16k8": (16, 16, 8),
+}
+_NAME = re.compile(r"wmma\.(load\.[abc]|store\.d)\.(row|col)\.(m\d+n\d+k\d+)\.(shared|global|generic)\.(\w+)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Eight rows (B: columns) and 16 bytes, or 8 accumulators, of the matrix: one register, or two."""
+
+    row: int
+    """First row of the matrix; for B its first column, since B's registers run along n."""
+    column: int
+    """First column; for B the first k."""
+    registers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one wmma load or store moves."""
+
+    operand: str
+    contiguous: bool
+    """Neighbours in memory are neighbours in a register's row."""
+    shape: tuple[int, int, int]
+    space: str
+    kind: str
+
+    @property
+    def element_bytes(self) -> int:
+        return _ELEMENT_BYTES[self.kind]
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Rows and columns as registers see them: A m x k, B n x k, C m x n."""
+        m, n, k = self.shape
+        return {"a": (m, k), "b": (n, k)}.get(self.operand, (m, n))
+
+    @property
+    def accumulator(self) -> bool:
+        return self.operand in "cd"
+
+    @property
+    def block_columns(self) -> int:
+        return 8 if self.accumulator else 16 // self.element_bytes
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """In register order; of an f16 A or B, registers beyond the matrix repeat the first ones."""
+        rows, columns = self.extent
+        wide = 2 if self.accumulator and self.element_bytes == 4 else 1
+        places: list[tuple[int, int]] = []
+        # A and C: 16 rows, then along them, then the halves of 8 rows. B: 8 columns, then along k.
+        strip = 8 if self.operand == "b" else min(rows, 16)
+        for first in range(0, rows, strip):
+            for column in range(0, columns, self.block_columns):
+                places += [(row, column) for row in range(first, first + strip, 8)]
+        total = 8 if self.kind == "f16" and not self.accumulator else len(places) * wide
+        return tuple(
+            Block(row, column, tuple(number * wide + i for i in range(wide)) if wide == 2
+                  else tuple(range(number, total, len(places))))
+            for number, (row, column) in enumerate(places)
+        )  # fmt: skip
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """Lines of the whole matrix in memory and the bytes of one."""
+        rows, columns = self.extent
+        count, length = (rows, columns) if self.contiguous else (columns, rows)
+        return count, length * self.element_bytes
+
+    @property
+    def block_lines(self) -> tuple[int, int]:
+        """Lines of one block and the bytes of one."""
+        count, length = (8, self.block_columns) if self.contiguous else (self.block_columns, 8)
+        return count, length * self.element_bytes
+
+    def order(self) -> list[list[int]]:
+        """Per register of a block: which element of the block in memory order each of its elements is."""
+        columns = self.block_columns
+        place = [
+            [row * columns + column if self.contiguous else column * 8 + row for column in range(columns)]
+            for row in range(8)
+        ]
+        if self.accumulator and self.element_bytes == 4:
+            return [[place[row][column] for row in range(8) for column in range(i, 8, 2)] for i in range(2)]
+        return [[item for row in place for item in row]]
+
+
+def parse_tile(name: str) -> tuple[Tile, bool]:
+    """`wmma.load.a.row.m16n16k16.shared.f16` → its Tile, and whether it is a store."""
+    match = _NAME.fullmatch(name)
+    known = match is not None and match[3] in _SHAPES and match[5] in _ELEMENT_BYTES
+    if match is None or not known:
+        raise Unsupported(f"runtime function {name}")
+    operand, layout, shape, space, kind = match.groups()
+    accumulator = operand[-1] in "cd"
+    if shape == "m16n16k8":
+        kinds = "f32" if accumulator else "tf32"
+    else:
+        kinds = "f16 f32 s32" if accumulator else "f16 bf16 s8 u8"
+    if kind not in kinds.split():
+        raise Unsupported(f"runtime function {name}")
+    # B's registers run along n, so a column-major B is the one that is already in order.
+    along = "col" if operand[-1] == "b" else "row"
+    return Tile(operand[-1], layout == along, _SHAPES[shape], space, kind), operand == "store.d"
+
+
+def build_wmma(name: str, watch: Instrumentation) -> Builder:
+    """The function called `name`."""
+    tile, store = parse_tile(name)
+    data = "data" if store else "out"
+    params = [
+        ("ptr", "warp"),
+        ("i64", "address"),
+        ("i32", "stride"),
+        ("i32", "mask"),
+        ("i32", "site"),
+        ("ptr", data),
+    ]
+    b = function(name, "void", params)
+    step = b.op("mul", b.cast("zext", b.param("stride"), "i64"), const("i64", tile.element_bytes))
+    host, base, size = _window(b, tile.space)
+    offset = b.op("sub", b.param("address"), base)
+    lines, line_bytes = tile.lines
+    span = b.op("mul", step, const("i64", lines - 1))
+    # The sum cannot wrap where the first line lies inside, and counts only there.
+    room = b.icmp("uge", size, const("i64", line_bytes))
+    last = b.op("sub", size, const("i64", line_bytes))
+    first_in = b.op("and", room, b.icmp("ule", offset, last))
+    inside = b.op("and", first_in, b.icmp("ule", b.op("add", offset, span), last))
+    low = b.op("and", b.op("or", offset, step), const("i64", min(16, line_bytes) - 1))
+    aligned = b.icmp("eq", low, const("i64", 0))
+    good, bad = b.label("good"), b.label("bad")
+    b.cbr(b.op("and", inside, aligned), good, bad, likely=True)
+    b.place(good)
+    pointer = b.offset(host, offset)
+    seen = b.param("address") if tile.space == "generic" else offset
+    steps = {0: const("i64", 0), 1: step}
+    for block in tile.blocks:
+        _announce(b, watch, tile, store, b.op("add", seen, _distance(b, tile, block, step, steps)), step)
+        _move(b, tile, store, block, b.offset(pointer, _distance(b, tile, block, step, steps)), step, steps)
+    b.ret()
+    b.place(bad)
+    with when(b, b.op("xor", inside, const("i1", 1))):
+        where = b.select(first_in, b.op("add", b.param("address"), span), b.param("address"))
+        report(b, OUT_OF_BOUNDS, b.param("mask"), where)
+    with when(b, b.op("and", inside, b.op("xor", aligned, const("i1", 1)))):
+        report(b, MISALIGNED, b.param("mask"), b.param("address"))
+    if not store:
+        for register in {number for block in tile.blocks for number in block.registers}:
+            b.store(const(vec("i32"), 0), b.offset(b.param("out"), REGISTER_BYTES * register), align=64)
+    b.ret()
+    return b
+
+
+def _window(b: Builder, space: str) -> tuple[Value, Value, Value]:
+    """Host address of the window's first byte, the first device address in it, and the bytes it has."""
+    far = global_window(b)
+    if space == "global":
+        return far.host, const("i64", far.base), far.size
+    near = shared_window(b)
+    if space == "shared":
+        return near.host, const("i64", near.base), near.size
+    into = b.op("sub", b.param("address"), const("i64", SHARED_BASE))
+    is_near = b.icmp("ult", into, const("i64", WINDOW_BYTES))
+    host, size = b.select(is_near, near.host, far.host), b.select(is_near, near.size, far.size)
+    return host, b.select(is_near, const("i64", SHARED_BASE + near.base), const("i64", far.base)), size
+
+
+def _distance(b: Builder, tile: Tile, block: Block, step: Value, steps: dict[int, Value]) -> Value:
+    """Bytes from the matrix's first element to the block's."""
+    line, within = (block.row, block.column) if tile.contiguous else (block.column, block.row)
+    return b.op("add", _times(b, step, line, steps), const("i64", within * tile.element_bytes))
+
+
+def _times(b: Builder, step: Value, count: int, steps: dict[int, Value]) -> Value:
+    """`count * step`, computed once."""
+    if count not in steps:
+        steps[count] = b.op("mul", step, const("i64", count))
+    return steps[count]
+
+
+def _move(
+    b: Builder, tile: Tile, store: bool, block: Block, pointer: Value, step: Value, steps: dict[int, Value]
+) -> None:
+    scalar = f"i{8 * tile.element_bytes}"
+    count, line_bytes = tile.block_lines
+    length = line_bytes // tile.element_bytes
+    lines = [b.offset(pointer, _times(b, step, i, steps)) for i in range(count)]
+    order = tile.order()
+    register_type = vec(scalar, REGISTER_BYTES // tile.element_bytes)
+    if store:
+        data = b.param("data")
+        registers = [
+            b.load(register_type, b.offset(data, REGISTER_BYTES * n), align=64) for n in block.registers
+        ]
+        flat = joined(b, registers)
+        # order[] is a permutation of the block; memory wants its inverse.
+        source = [0] * (count * length)
+        for place, item in enumerate(item for part in order for item in part):
+            source[item] = place
+        for i, line in enumerate(lines):
+            b.store(b.shuffle(flat, None, source[i * length : (i + 1) * length]), line)
+        return
+    out = b.param("out")
+    flat = joined(b, [b.load(vec(scalar, length), line) for line in lines])
+    for part, items in enumerate(order):
+        register = flat if items == list(range(len(items))) else b.shuffle(flat, None, items)
+        for number in block.registers[part :: len(order)]:
+            b.store(register, b.offset(out, REGISTER_BYTES * number), align=64)
+
+
+def joined(b: Builder, parts: list[Value]) -> Value:
+    """Vectors of one type, end to end (a power of two of them)."""
+    while len(parts) > 1:
+        width = 2 * int(parts[0].ty[1 : parts[0].ty.index(" ")])
+        parts = [b.shuffle(parts[i], parts[i + 1], list(range(width))) for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def _announce(b: Builder, watch: Instrumentation, tile: Tile, store: bool, start: Value, step: Value) -> None:
+    """One access event for a block."""
+    if type(watch).access is Instrumentation.access:  # nobody listens: do not build the addresses
+        return
+    count, line_bytes = tile.block_lines
+    share = count * line_bytes // LANES
+    per_line = LANES // count
+    line = vector("i64", (lane // per_line for lane in range(LANES)))
+    within = vector("i64", (lane % per_line * share for lane in range(LANES)))
+    offsets = b.op("add", b.op("add", b.splat(start), b.op("mul", line, b.splat(step))), within)
+    if tile.space == "shared":
+        offsets = b.cast("trunc", offsets, vec("i32"))
+    watch.access(b, Access(store, tile.space, share, offsets, b.param("mask"), contiguous=False))

@@ -1,0 +1,109 @@
+"""Every kernel of the suite on the virtual GPU, against PyTorch and NumPy."""
+
+import zlib
+from functools import cache
+
+import numpy as np
+import pytest
+
+import weft
+from tests.kernels.case import (
+    CUDA_FOLDER,
+    EXACT,
+    Argument,
+    Array,
+    Arrays,
+    Buffer,
+    Case,
+    Cuda,
+    Struct,
+    Tolerance,
+    Triton,
+)
+from tests.kernels.cases import CASES
+from weft.core.records import Binary
+
+
+@cache
+def _compiled(case: str) -> Binary:
+    source = next(c.source for c in CASES if c.name == case)
+    if isinstance(source, Cuda):
+        return weft.compile_cuda(
+            CUDA_FOLDER / source.file,
+            arch=source.arch,
+            defines=source.defines,
+            entries=source.entries,
+            debug=source.debug,
+        )
+    pytest.importorskip("triton")
+    from tests.kernels import triton_kernels
+
+    return weft.compile_triton(
+        getattr(triton_kernels, source.kernel),
+        signature=source.signature,
+        constexprs=source.constexprs,
+        arch=source.arch,
+        num_warps=source.num_warps,
+        num_stages=source.num_stages,
+        attrs=dict.fromkeys(source.aligned, 16),
+    )
+
+
+def _poisoned(buffer: Buffer) -> Array:
+    dtype = np.dtype(buffer.dtype)
+    size_bytes = int(np.prod(buffer.shape)) * dtype.itemsize
+    return np.full(size_bytes, 0xFF, np.uint8).view(dtype).reshape(buffer.shape)
+
+
+def _argument(argument: Argument, arrays: Arrays) -> object:
+    """An array by its name; a struct as the tuple of its members; a scalar as it is."""
+    if isinstance(argument, str):
+        return arrays[argument]
+    if isinstance(argument, Struct):
+        return tuple(_argument(member, arrays) for member in argument.members)
+    return argument
+
+
+def _assert_close(name: str, got: Array, expected: Array, tolerance: Tolerance) -> None:
+    assert got.shape == expected.shape, name
+    if tolerance == EXACT:
+        wrong = np.flatnonzero(~(got == expected).reshape(-1))
+        assert not wrong.size, f"{name}: {wrong.size} of {got.size} differ, the first at {wrong[0]}"
+        return
+    wide, reference = got.astype(np.float64), expected.astype(np.float64)
+    error = np.abs(wide - reference)
+    limit = tolerance.absolute + tolerance.relative * np.abs(reference)
+    wrong = np.flatnonzero(~(error <= limit).reshape(-1))  # also true for NaN
+    assert not wrong.size, f"{name}: {wrong.size} of {got.size} off by up to {error.max()}, first {wrong[0]}"
+    rms = float(np.sqrt(np.mean(error**2)))
+    assert rms <= tolerance.rms, f"{name}: RMS error {rms} above {tolerance.rms}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_kernel(case: Case) -> None:
+    pytest.importorskip("torch")
+    binary = _compiled(case.name)
+    inputs = case.inputs(np.random.default_rng(zlib.crc32(case.name.encode())))
+    expected = case.expected({name: array.copy() for name, array in inputs.items()})
+    arrays = {**inputs, **{name: _poisoned(buffer) for name, buffer in case.outputs.items()}}
+    read_only = {name: array.copy() for name, array in inputs.items() if name not in expected}
+
+    gpu = weft.VirtualGPU(case.source.arch)
+    printed = ""
+    for launch in case.launches:
+        shared_bytes = binary.dynamic_shared_bytes if isinstance(case.source, Triton) else launch.shared_bytes
+        args = [_argument(argument, arrays) for argument in launch.args]
+        run = gpu.launch(binary, launch.entry, launch.grid, launch.block, args, shared_bytes=shared_bytes)
+        assert not run.findings, "\n".join(map(str, run.findings))
+        printed += run.printed
+
+    assert printed == case.printed
+    for name, before in read_only.items():
+        assert arrays[name].tobytes() == before.tobytes(), f"{name} is an input and was changed"
+    got = case.canonical(arrays)
+    for name, wanted in expected.items():
+        _assert_close(name, got[name], wanted, case.tolerance.get(name, EXACT))
+
+
+def test_case_names_are_unique() -> None:
+    assert len({case.name for case in CASES}) == len(CASES)

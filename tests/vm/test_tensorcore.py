@@ -1,0 +1,259 @@
+"""Compiled tensor-core functions equal the reference bit for bit, and that follows the published rules."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.vm.tensorcore_jit import CompiledMma
+from weft.core.errors import Unsupported
+from weft.vm.emit.tensorcore import tensorcore_ir
+from weft.vm.mma_kind import FORMATS, MmaKind
+from weft.vm.reference.tensorcore import mma, to_float64
+
+Array = NDArray[Any]
+F16 = MmaKind(16, 8, 16, "f16", "f16", "f32", "f32")
+E4M3 = MmaKind(16, 8, 32, "e4m3", "e4m3", "f32", "f32")
+FP8 = ("e4m3", "e5m2")
+FLOAT_KINDS = [
+    *(MmaKind(16, 8, k, "f16", "f16", acc, acc) for k in (16, 8) for acc in ("f32", "f16")),
+    *(MmaKind(16, 8, k, "bf16", "bf16", "f32", "f32") for k in (16, 8)),
+    *(MmaKind(16, 8, k, "tf32", "tf32", "f32", "f32") for k in (8, 4)),
+    *(MmaKind(16, 8, 32, a, b, acc, acc) for a in FP8 for b in FP8 for acc in ("f32", "f16")),
+    MmaKind(16, 8, 16, "e4m3", "e5m2", "f32", "f32"),
+]
+INTEGER_KINDS = [
+    MmaKind(16, 8, k, a, b, "s32", "s32", saturate)
+    for k in (32, 16) for a in ("s8", "u8") for b in ("s8", "u8") for saturate in (False, True)
+]
+REGIMES = ("normal", "cancellation", "denormal", "zeros", "wide", "top", "bottom", "special", "any")
+TILES_PER_REGIME = 1200  # nine regimes: 10,800 tiles for every kind and mode
+
+
+def random_bits(rng: np.random.Generator, shape: tuple[int, ...], name: str, regime: str) -> Array:
+    """Bit patterns of a format: a sign, an exponent field from the regime's range, a mantissa."""
+    fmt = FORMATS[name]
+    mantissa_bits = fmt.mantissa_bits + (13 if name == "tf32" else 0)  # tf32: with the ignored bits
+    top = (1 << fmt.exponent_bits) - 1
+    span = min(4, fmt.bias // 2)
+    low, high = {
+        "normal": (fmt.bias - span, fmt.bias + span), "cancellation": (fmt.bias - span, fmt.bias + span),
+        "denormal": (0, 1), "zeros": (fmt.bias - span, fmt.bias + span), "wide": (0, top - 1),
+        "top": (top - 6, top - 1), "bottom": (0, max(top // 4, 2)), "special": (0, top), "any": (0, top),
+    }[regime]
+    field = rng.integers(low, high + 1, shape, dtype=np.uint64)
+    mantissa = rng.integers(0, 1 << mantissa_bits, shape, dtype=np.uint64)
+    # Short mantissas make exact ties and exact cancellations common.
+    short = rng.random(shape) < 0.3
+    mantissa = np.where(short, mantissa >> (mantissa_bits - 1) << (mantissa_bits - 1), mantissa)
+    if regime == "special":
+        chosen = rng.random(shape) < 0.02
+        field = np.where(chosen, top, np.minimum(field, top - 1))
+        mantissa = np.where(chosen & (rng.random(shape) < 0.5), 0, mantissa)
+    sign = rng.integers(0, 2, shape, dtype=np.uint64)
+    bits = (sign << (mantissa_bits + fmt.exponent_bits)) | (field << mantissa_bits) | mantissa
+    if regime == "zeros":
+        rows_or_elements = rng.random(shape) < 0.6
+        rows_or_elements |= rng.random((*shape[:-1], 1)) < 0.3
+        bits = np.where(rows_or_elements, bits & (1 << (fmt.storage_bits - 1)), bits)
+    return bits.astype(np.dtype(f"u{fmt.storage_bits // 8}"))
+
+
+def random_tiles(kind: MmaKind, regime: str, tiles: int, seed: int) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng([seed, REGIMES.index(regime), kind.k])
+    a = random_bits(rng, (tiles, kind.m, kind.k), kind.a_type, regime)
+    b = random_bits(rng, (tiles, kind.k, kind.n), kind.b_type, regime)
+    c_regime = regime if rng.random() < 0.5 or regime in ("zeros", "top", "special") else "wide"
+    c = random_bits(rng, (tiles, kind.m, kind.n), kind.c_type, c_regime)
+    if regime == "cancellation":  # c = -(a b), a few units off
+        sign_bit = c.dtype.type(1 << (FORMATS[kind.c_type].storage_bits - 1))
+        c = (mma(a, b, np.zeros_like(c), kind=kind) ^ sign_bit) + rng.integers(0, 3, c.shape, dtype=c.dtype)
+    elif regime == "normal":  # ordinary accumulators, also of other sizes than the products
+        c = random_bits(rng, c.shape, kind.c_type, "normal")
+    return a, b, c
+
+
+def assert_same(got: Array, expected: Array, context: str) -> None:
+    wrong = np.argwhere(got != expected)
+    if len(wrong):
+        where = tuple(int(i) for i in wrong[0])
+        first = f"{got[where]:#x}, not {expected[where]:#x}"
+        pytest.fail(f"{context}: {len(wrong)} differ, first at {where}: {first}")
+
+
+@pytest.mark.parametrize("mode", ["hardware", "ieee"])
+@pytest.mark.parametrize("kind", FLOAT_KINDS, ids=lambda kind: kind.label)
+def test_compiled_equals_reference(kind: MmaKind, mode: str) -> None:
+    compiled = CompiledMma(kind, mode=mode)
+    for regime in REGIMES:
+        a, b, c = random_tiles(kind, regime, TILES_PER_REGIME, seed=1)
+        expected = mma(a, b, c, kind=kind, mode=mode)
+        assert_same(compiled(a, b, c), expected, f"{kind.label} {mode} {regime}")
+
+
+@pytest.mark.parametrize("kind", FLOAT_KINDS[::2], ids=lambda kind: kind.label)
+def test_without_avx512(kind: MmaKind) -> None:
+    compiled = CompiledMma(kind, cpu="x86-64-v3")
+    for regime in REGIMES:
+        a, b, c = random_tiles(kind, regime, 100, seed=2)
+        assert_same(compiled(a, b, c), mma(a, b, c, kind=kind), f"{kind.label} {regime}")
+
+
+@pytest.mark.parametrize("kind", [k for k in FLOAT_KINDS if not k.is_fp8], ids=lambda kind: kind.label)
+def test_hopper_rule(kind: MmaKind) -> None:
+    compiled = CompiledMma(kind, arch="sm_90")
+    for regime in REGIMES:
+        a, b, c = random_tiles(kind, regime, 100, seed=3)
+        assert_same(compiled(a, b, c), mma(a, b, c, kind=kind, arch="sm_90"), f"{kind.label} {regime}")
+
+
+@pytest.mark.parametrize("kind", INTEGER_KINDS, ids=lambda kind: kind.label)
+def test_integer_kinds(kind: MmaKind) -> None:
+    rng = np.random.default_rng(4)
+    a = rng.integers(0, 256, (10_000, 16, kind.k), dtype=np.uint8)
+    b = rng.integers(0, 256, (10_000, kind.k, 8), dtype=np.uint8)
+    c = rng.integers(-(2**31), 2**31, (10_000, 16, 8)).astype(np.int32)
+    c[::2] |= 0x7FF00000  # near the ends, so that sums leave s32
+    a[:8], b[:4] = 0x80, 0xFF
+    got = CompiledMma(kind)(a, b, c.view(np.uint32))
+    assert_same(got, mma(a, b, c, kind=kind).view(np.uint32), kind.label)
+
+
+def test_f64() -> None:
+    kind = MmaKind(8, 8, 4, "f64", "f64", "f64", "f64")
+    compiled = CompiledMma(kind)
+    for regime in REGIMES:
+        a, b, c = random_tiles(kind, regime, 300, seed=5)
+        assert_same(compiled(a, b, c), mma(a, b, c, kind=kind), regime)
+
+
+@pytest.mark.parametrize("kind", FLOAT_KINDS, ids=lambda kind: kind.label)
+def test_ordinary_tiles_stay_on_the_vector_path(kind: MmaKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the call of the exact path taken out, ordinary tiles, zeros and masked rows are still right."""
+
+    def without_exact(kind: MmaKind, mode: str, arch: str) -> tuple[str, str]:
+        name, text = tensorcore_ir(kind, mode, arch)
+        call = f"call void @{name}.exact(ptr %d, ptr %a, ptr %b, ptr %c)"
+        assert text.count(call) == 1
+        return name, text.replace(call, "")
+
+    monkeypatch.setattr("tests.vm.tensorcore_jit.tensorcore_ir", without_exact)
+    compiled = CompiledMma(kind)
+    for regime in ("normal", "zeros"):
+        a, b, c = random_tiles(kind, regime, 200, seed=6)
+        a[::3] = 0
+        c[::2] = 0
+        assert_same(compiled(a, b, c), mma(a, b, c, kind=kind), regime)
+
+
+def test_result_may_overwrite_the_accumulator() -> None:
+    for regime in ("normal", "special"):
+        a, b, c = random_tiles(F16, regime, 200, seed=7)
+        assert_same(CompiledMma(F16)(a, b, c, in_place=True), mma(a, b, c, kind=F16), regime)
+
+
+# Hand-derived examples: one row of A, one column of B, computed on paper.
+
+
+def dot(kind: MmaKind, a: list[float], b: list[float], c: float, *, mode: str = "hardware") -> float:
+    """Element (0, 0) with the given first products; the compiled function must agree."""
+    matrices = [np.zeros((1, kind.m, kind.k)), np.zeros((1, kind.k, kind.n)), np.zeros((1, kind.m, kind.n))]
+    matrices[0][0, 0, : len(a)] = a
+    matrices[1][0, : len(b), 0] = b
+    matrices[2][0, 0, 0] = c
+    types = (kind.a_type, kind.b_type, kind.c_type)
+    bits = [encode(x, name) for x, name in zip(matrices, types, strict=True)]
+    result = mma(*bits, kind=kind, mode=mode)
+    assert_same(CompiledMma(kind, mode=mode)(*bits), result, kind.label)
+    return float(to_float64(result[0, 0, 0], FORMATS[kind.d_type]))
+
+
+def encode(values: Array, name: str) -> Array:
+    """Exactly representable values to bits."""
+    if name in ("f32", "tf32"):
+        return values.astype(np.float32).view(np.uint32)
+    if name == "bf16":
+        return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    if name == "f16":
+        return values.astype(np.float16).view(np.uint16)
+    patterns = np.arange(256, dtype=np.uint8)
+    table = {value: bits for bits, value in zip(patterns, to_float64(patterns, FORMATS[name]), strict=True)}
+    return np.asarray(np.vectorize(table.__getitem__, otypes=[np.uint8])(values))
+
+
+def test_small_products_are_cut_before_the_sum() -> None:
+    # E = 24, so terms keep 2^(24 - 24) = 1: each 0.75 is cut to 0, though their exact sum of 6 would count.
+    assert dot(F16, [0.75] * 8, [1.0] * 8, 2.0**24) == 2.0**24
+    # With 1.25 each is cut to 1: 2^24 + 8. Plain fp32 rounds 2^24 + 1.25 up to 2^24 + 2, eight times.
+    assert dot(F16, [1.25] * 8, [1.0] * 8, 2.0**24) == 2.0**24 + 8
+    assert dot(F16, [1.25] * 8, [1.0] * 8, 2.0**24, mode="ieee") == 2.0**24 + 16
+    # With c = 2^23 the grid is 1/2: each 0.75 is cut to 0.5, the sum is 2^23 + 4 (exact would be 2^23 + 6).
+    assert dot(F16, [0.75] * 8, [1.0] * 8, 2.0**23) == 2.0**23 + 4
+
+
+def test_truncation_is_toward_zero_for_both_signs() -> None:
+    # E = 23, grid 1/2: -0.75 is cut to -0.5, so 2^23 - 0.5, whose f32 neighbours are 1/2 apart below 2^23.
+    assert dot(F16, [-0.75], [1.0], 2.0**23) == 2.0**23 - 0.5
+    # 2^24 + 3 needs 25 bits: nearest even is 2^24 + 4, toward zero 2^24 + 2.
+    assert dot(F16, [3.0], [1.0], 2.0**24) == 2.0**24 + 2
+    assert dot(F16, [-3.0], [1.0], -(2.0**24)) == -(2.0**24) - 2
+    assert dot(F16, [3.0], [1.0], 2.0**24, mode="ieee") == 2.0**24 + 4
+
+
+def test_the_second_half_of_k_starts_from_the_rounded_first_half() -> None:
+    # First half: 2^24 + 1 -> 2^24. Second half again. One step over all 16 would see 2 and give 2^24 + 2.
+    a = [1.0] + [0.0] * 7 + [1.0]
+    assert dot(F16, a, [1.0] * 9, 2.0**24) == 2.0**24
+    x, y, z = np.zeros((16, 16), np.uint16), np.zeros((16, 8), np.uint16), np.zeros((16, 8), np.uint32)
+    x[0, [0, 8]], y[[0, 8], 0], z[0, 0] = 0x3C00, 0x3C00, 0x4B800000
+    assert mma(x, y, z, kind=F16, arch="sm_90")[0, 0] == 0x4B800001  # Hopper takes the 16 in one step
+
+
+def test_product_exponent_is_not_normalised() -> None:
+    # 1.5 * 1.5 = 2.25 counts with exponent 0 (not 1): with F = 24 the grid is 2^-24, so a product of 2^-24
+    # survives, which subtracting 2.25 in the same step shows.
+    assert dot(F16, [1.5, -1.5, 2.0**-12], [1.5, 1.5, 2.0**-12], 0.0) == 2.0**-24
+    # With 2 * 1 the exponent is 1, the grid 2^-23, and the small product is lost.
+    assert dot(F16, [2.0, -2.0, 2.0**-12], [1.0, 1.0, 2.0**-12], 0.0) == 0.0
+
+
+def test_fp8_keeps_13_bits() -> None:
+    # Grid of E = 8 is 2^(8 - 13) = 1/32: a product of 1/64 next to c = 256 vanishes; 1/32 stays.
+    assert dot(E4M3, [0.015625], [1.0], 256.0) == 256.0
+    assert dot(E4M3, [0.03125], [1.0], 256.0) == 256.03125
+    # c itself loses what 13 bits cannot hold: 1 + 2^-14 -> 1, also when all products are zero.
+    assert dot(E4M3, [0.0], [0.0], 1.0 + 2.0**-14) == 1.0
+    # 448 * 448 * 32 = 6422528 = 1.53125 * 2^22 fits 13 bits; 1 more is lost (E = 16: the grid is 8).
+    assert dot(E4M3, [448.0] * 32, [448.0] * 32, 1.0) == 6422528.0
+    assert dot(E4M3, [448.0] * 32, [448.0] * 32, 1.0, mode="ieee") == 6422529.0
+
+
+def test_f16_result_rounds_to_nearest_even_once() -> None:
+    kind = MmaKind(16, 8, 8, "f16", "f16", "f16", "f16")
+    # 2048 + 1 is a tie between 2048 and 2050: even is 2048; 2048 + 1 + 2^-10 is above the tie.
+    assert dot(kind, [1.0], [1.0], 2048.0) == 2048.0
+    assert dot(kind, [1.0, 2.0**-10], [1.0, 1.0], 2048.0) == 2050.0
+    # 65504 + 16 is the tie to infinity: round to nearest even gives infinity.
+    assert dot(kind, [16.0], [1.0], 65504.0) == np.inf
+
+
+def test_special_values() -> None:
+    assert dot(F16, [np.inf], [1.0], 1.0) == np.inf
+    assert dot(F16, [np.inf, np.inf], [1.0, 1.0], -1.0) == np.inf
+    assert np.isnan(dot(F16, [np.inf, np.inf], [1.0, -1.0], 0.0))
+    assert np.isnan(dot(F16, [np.inf], [0.0], 0.0))
+    nan, zero = np.full((16, 16), 0x7E00, np.uint16), np.zeros((16, 8), np.uint16)
+    assert (mma(nan, zero, zero.astype(np.uint32), kind=F16) == 0x7FFFFFFF).all()
+    # A finite sum of 2^128 or more is infinity; large terms that cancel within a step do no harm.
+    bf16 = MmaKind(16, 8, 8, "bf16", "bf16", "f32", "f32")
+    assert dot(bf16, [2.0**127, 2.0**127], [1.0, 1.0], 0.0) == np.inf
+    assert dot(bf16, [2.0**127, 2.0**127, -(2.0**127)], [1.0, 1.0, 1.0], 0.0) == 2.0**127
+    assert dot(bf16, [2.0**100, 2.0**100], [2.0**100, -(2.0**100)], 1.0) == 0.0
+
+
+def test_unknown_kinds_are_refused() -> None:
+    with pytest.raises(Unsupported):
+        tensorcore_ir(MmaKind(16, 8, 16, "f16", "bf16", "f32", "f32"), "hardware", "sm_89")
+    with pytest.raises(Unsupported):
+        tensorcore_ir(E4M3, "hardware", "sm_80")
