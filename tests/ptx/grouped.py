@@ -1,6 +1,5 @@
 """Many opcodes of one row in one kernel: every modifier on every engine, without a compilation for each."""
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -25,17 +24,18 @@ def _sources(opcode: str) -> tuple[tuple[str, str], ...]:
     return tuple((spec.name, row.operand_type(spec.name, mods)) for spec in row.operands if not spec.written)
 
 
-def exact_groups(rows: list[Form]) -> Iterator[tuple[str, ...]]:
+def exact_groups(rows: list[Form]) -> list[tuple[str, ...]]:
     """Every opcode of the rows that must agree bit for bit, in groups with the same sources."""
     by_sources: dict[tuple[Any, ...], list[str]] = {}
     for row in rows:
         if row.name not in APPROXIMATE:
             for opcode in every_opcode(row):
                 by_sources.setdefault((row.name, _sources(opcode)), []).append(opcode)
+    groups = []
     for opcodes in by_sources.values():
-        unique = list(dict.fromkeys(opcodes))
-        for at in range(0, len(unique), _KERNEL):
-            yield tuple(unique[at : at + _KERNEL])
+        unique = tuple(dict.fromkeys(opcodes))
+        groups += [unique[at : at + _KERNEL] for at in range(0, len(unique), _KERNEL)]
+    return groups
 
 
 def approximate_opcodes(rows: list[Form]) -> list[str]:

@@ -426,7 +426,8 @@ def ulp_distance(a: Array, b: Array, ptx_type: str) -> Array:
 
     def ordered(bits: Array) -> Array:
         magnitude = (bits & np.array(sign - 1, bits.dtype)).astype(np.float64)
-        return np.where(bits >= np.array(sign, bits.dtype), -magnitude, magnitude)
+        signed: Array = np.where(bits >= np.array(sign, bits.dtype), -magnitude, magnitude)
+        return signed
 
     floats = a.view(_FLOAT[ptx_type]), b.view(_FLOAT[ptx_type])
     nan = [np.isnan(x.astype(np.float64)) for x in floats]

@@ -279,7 +279,8 @@ def test_block_that_is_no_multiple_of_a_warp() -> None:
 
 
 def test_a_barrier_nobody_else_reaches_is_a_deadlock() -> None:
-    ran = check_body("setp.lt.u32 %few, %tid, 32; @%few bar.sync 1, 128;", {}, {"d": "b32"}, declarations=".reg .pred %few;", n=128)
+    body = "setp.ge.u32 %most, %tid, 32; @%most bra END; bar.sync 1, 128; END:"
+    ran = check_body(body, {}, {"d": "b32"}, declarations=".reg .pred %most;", n=128)
     assert {f.code for f in ran.findings} == {"S301"}
 
 

@@ -1,7 +1,6 @@
 """`weft show`: what a CUDA file compiles to."""
 
 import dataclasses
-import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -10,12 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from weft.core.errors import UsageError
 from weft.core.records import Binary
 from weft.toolchain import compile_cuda, disassemble
+
+from .options import macros
+from .tables import print_table
 
 
 class Form(StrEnum):
@@ -37,24 +37,23 @@ def show(
     entry: Annotated[
         list[str] | None, typer.Option("--entry", help="A kernel, templates as in C++: attn<64,true>.")
     ] = None,
+    mode: Annotated[str, typer.Option(help="Tensor-core arithmetic of LLVM IR: hardware or ieee.")] = "hardware",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what a kernel compiles to: PTX, SASS, LLVM IR, resources, shared memory."""
+    mangled, expressions = _entries(entry or ())
     binary = compile_cuda(
-        source,
-        arch=arch,
-        defines=dict(_macro(text) for text in define or ()),
-        include_dirs=include or (),
-        entries=entry or (),
+        source, arch=arch, defines=macros(define), include_dirs=include or (), entries=expressions
     )
+    binary = _only(binary, mangled, expressions)
     if form in (Form.RESOURCES, Form.SHARED):
         columns, rows = _resource_rows(binary) if form is Form.RESOURCES else _shared_rows(binary)
         if as_json:
             _print_json(binary, form, [dict(zip(columns, row, strict=True)) for row in rows])
         else:
-            _print_table(columns, rows)
+            print_table(columns, rows)
     else:
-        text = _text(binary, form)
+        text = _text(binary, form, mode)
         if as_json:
             _print_json(binary, form, text)
         else:
@@ -62,18 +61,37 @@ def show(
     _summarise(binary)
 
 
-def _macro(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value if "=" in text else "1"
+def _entries(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of the PTX, which are only looked up, and name expressions, which the compiler instantiates."""
+    return [name for name in names if name.startswith("_Z")], [name for name in names if name[:2] != "_Z"]
 
 
-def _text(binary: Binary, form: Form) -> str:
+def _only(binary: Binary, mangled: Sequence[str], expressions: Sequence[str]) -> Binary:
+    """With the chosen kernels; a mangled name must be one of those that compiled."""
+    if not mangled:
+        return binary
+    entries = dict(binary.entries) if expressions else {}
+    readable = {symbol: name for name, symbol in binary.entries.items()}
+    for symbol in mangled:
+        if symbol not in readable and f".entry {symbol}(" not in binary.ptx:
+            known = ", ".join(binary.entries.values()) or "none"
+            raise UsageError(f"no kernel {symbol} in {binary.source_name}; it has {known}")
+        entries[readable.get(symbol, symbol)] = symbol
+    return dataclasses.replace(binary, entries=entries)
+
+
+def _text(binary: Binary, form: Form, mode: str) -> str:
     if form is Form.PTX:
         return binary.ptx
     if form is Form.SASS:
         return disassemble(binary)
-    llvm_text = importlib.import_module("weft.vm.program").llvm_text
-    return "\n".join(str(llvm_text(binary, entry)) for entry in binary.entries)
+    if mode not in ("hardware", "ieee"):
+        raise UsageError(f"mode {mode!r}: use 'hardware' or 'ieee'")
+    if not binary.entries:
+        raise UsageError(f"{binary.source_name} has no kernel; a template needs --entry 'name<64>'")
+    from weft.vm.program import llvm_text  # LLVM is slow to load, and only this form needs it
+
+    return "\n".join(llvm_text(binary.ptx, mangled, mode=mode) for mangled in binary.entries.values())
 
 
 def _resource_rows(binary: Binary) -> tuple[list[str], list[list[str | int]]]:
@@ -111,18 +129,6 @@ def _print_json(binary: Binary, form: Form, content: object) -> None:
         form.value: content,
     }
     print(json.dumps(record, indent=2))
-
-
-def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str | int]]) -> None:
-    """A table on a terminal; tab-separated lines in a pipe."""
-    if not sys.stdout.isatty():
-        for row in (columns, *rows):
-            print("\t".join(map(str, row)))
-        return
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*map(str, row))
-    Console().print(table)
 
 
 def _summarise(binary: Binary) -> None:

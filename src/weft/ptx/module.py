@@ -23,6 +23,10 @@ class Reg:
     name: str
 
 
+CARRY = Reg("%cc")
+"""The condition code of carry chains: a predicate register that instructions name only by `.cc`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Special:
     """A read-only special register, `%tid.x`, `%laneid` (PTX ISA 10)."""
@@ -150,7 +154,9 @@ class Instruction:
         return self.form.operand_type(name, self.mods)
 
     def written(self) -> Iterator[Reg]:
-        """Registers this instruction writes."""
+        """Registers this instruction writes; carry chains pass their carry through `%cc`."""
+        if "cc" in self.mods:
+            yield CARRY
         for spec, operand in zip(self.form.operands, self.operands, strict=False):
             if spec.written:
                 yield from _registers(operand)
@@ -159,6 +165,8 @@ class Instruction:
         """Registers this instruction reads, its guard included. A guarded write also keeps the old value."""
         if self.guard is not None:
             yield self.guard.reg
+        if self.form.name in ("addc", "subc", "madc") or ("cc" in self.mods and self.guard is not None):
+            yield CARRY
         for spec, operand in zip(self.form.operands, self.operands, strict=False):
             if not spec.written:
                 yield from _registers(operand)

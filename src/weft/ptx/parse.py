@@ -2,6 +2,8 @@
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from weft.core.errors import ParseError, Unsupported
@@ -32,6 +34,8 @@ class _Scope:
     def __init__(self, suffix: str) -> None:
         self.suffix = suffix
         self.names: dict[str, str] = {}
+        self.uses: list[tuple[str, int, Callable[[str], None]]] = []
+        """Labels named in this scope: as written, the line, and what to do with the unique name."""
 
 
 class _Parser:
@@ -79,7 +83,7 @@ class _Parser:
         return -value if negative else value
 
     def comma_list(self, item: Callable[[], _T], close: str) -> list[_T]:
-        items: list[T] = []
+        items: list[_T] = []
         while not self.accept(close):
             if items:
                 self.expect(",")
@@ -277,7 +281,29 @@ class _Body:
         self.opened += 1
         while not p.accept("}"):
             self.statement()
-        self.scopes.pop()
+        self.close(self.scopes.pop())
+
+    def close(self, scope: _Scope) -> None:
+        """Labels may stand behind their branch, so they are looked up where the scope ends: the innermost one wins."""
+        for name, line, settle in scope.uses:
+            if name in scope.names:
+                settle(scope.names[name])
+            elif self.scopes:
+                self.scopes[-1].uses.append((name, line, settle))
+            else:
+                raise ParseError(f"no label {name}", line)
+
+    def point(self, at: int, unique: str) -> None:
+        """Give instruction number `at` the unique name of its label."""
+        item = self.items[at]
+        assert isinstance(item, Instruction)
+        operands = tuple(Label(unique) if isinstance(operand, Label) else operand for operand in item.operands)
+        self.items[at] = replace(item, operands=operands)
+
+    def point_table(self, table: str, at: int, unique: str) -> None:
+        targets = list(self.tables[table].targets)
+        targets[at] = unique
+        self.tables[table] = BranchTable(table, tuple(targets))
 
     def statement(self) -> None:
         p = self.p
@@ -294,15 +320,23 @@ class _Body:
                 p.take()
                 targets = p.comma_list(lambda: p.kind("word").text, ";")
                 self.tables[label] = BranchTable(label, tuple(targets))
+                for at, target in enumerate(targets):
+                    self.scopes[-1].uses.append((target, token.line, partial(self.point_table, label, at)))
             elif p.token.text in (".callprototype", ".calltargets"):
                 raise Unsupported("indirect calls", token.line)
             else:
                 self.items.append(LabelDef(label, token.line))
         else:
-            self.items.append(self.instruction())
+            item = self.instruction()
+            for operand in item.operands:
+                if isinstance(operand, Label):
+                    self.scopes[-1].uses.append((operand.name, item.line, partial(self.point, len(self.items))))
+            self.items.append(item)
 
     def declare(self, name: str) -> str:
         scope = self.scopes[-1]
+        if name in scope.names:
+            raise ParseError(f"{name} is declared twice", self.p.token.line)
         unique = name + scope.suffix
         scope.names[name] = unique
         return unique
@@ -390,6 +424,8 @@ class _Body:
             if operands:
                 p.expect(",")
             at = len(operands)
+            if at >= len(row.operands) and row.name == "call":
+                raise Unsupported("indirect call", token.line)
             if at >= len(row.operands):
                 raise ParseError(f"{token.text} takes {len(row.operands)} operands", token.line)
             operands.append(self.operand(row.operands[at].kind))
@@ -424,7 +460,7 @@ class _Body:
             return p.literal()
         token = p.kind("word")
         if kind == "label":
-            return Label(self.resolve(token.text) or token.text)
+            return Label(token.text)
         first = self.name(token)
         if p.accept("|"):
             if kind != "pair":

@@ -44,8 +44,6 @@ WORKER_BUDGET = Field(56, "i64")
 WORKER_REPORTS = Field(64, "ptr")
 WORKER_REPORT_COUNT = Field(72, "i32")
 WORKER_REPORT_CAPACITY = Field(76, "i32")
-WORKER_BLOCK_COUNTS = Field(80, "ptr")
-"""u64 per basic block: how often a warp ran it."""
 WORKER_CALL_HOST = Field(88, "ptr")
 """Host function for printf and assert: (worker, warp, call number, lane mask)."""
 WORKER_WARP_ORDER = Field(96, "ptr")
@@ -107,6 +105,8 @@ WARP_SHARED_DYNAMIC = Field(156, "i32")
 WARP_SLICE = Field(160, "i64")
 WARP_CLOCK = Field(168, "i64")
 WARP_PARAM_BYTES = Field(176, "i64")
+WARP_COUNTS = Field(184, "ptr")
+"""u64 counters: visits of each run of blocks by warps in step, then visits of each block by divergent warps."""
 WARP_TID = Field(192, "i32")
 """tid.x of the 32 lanes, then tid.y, then tid.z."""
 WARP_PC = Field(576, "i32")

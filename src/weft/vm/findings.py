@@ -29,15 +29,18 @@ _REPORT = np.dtype(
 )
 
 
-def findings_of(reports: npt.NDArray[np.uint8], grid: Dim3, source: "Source") -> tuple[Finding, ...]:
+def findings_of(
+    reports: npt.NDArray[np.uint8], grid: Dim3, source: "Source", probe_codes: Mapping[int, tuple[str, str]]
+) -> tuple[Finding, ...]:
     """One finding per code and instruction, at its first CTA and warp, with the number of times it was seen."""
+    codes = {**probe_codes, **CODES}
     rows = np.sort(reports.view(_REPORT), order=["code", "line", "cta", "warp"])
     grouped: dict[tuple[int, int], list[np.void]] = {}
     for row in rows:
         grouped.setdefault((int(row["code"]), int(row["line"])), []).append(row)
     found = []
     for (code, line), seen in grouped.items():
-        name, message = CODES[code]
+        name, message = codes[code]
         first = seen[0]
         number, address = int(first["cta"]), int(first["address"])
         cta = (number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1]))

@@ -42,7 +42,7 @@ def run(
     watch: Instrumentation = PLAIN,
 ) -> Outcome:
     """Launch once. `schedule` other than 0 permutes the order of CTAs and warps; race-free kernels do not notice."""
-    return _Run(program, launch, memory, globals_at, watch).execute(threads, schedule)
+    return _Run(program.suited_to(launch.block), launch, memory, globals_at, watch).execute(threads, schedule)
 
 
 @dataclass
@@ -129,8 +129,9 @@ class _Run:
         copies = COPY_CAPACITY if any(name.startswith("cp.async") for name in plan.imports) else 0
         worker = _Worker(
             _buffer(c.WORKER_BYTES), _buffer(c.WARP_BYTES * self.warps), _buffer(c.REPORT_BYTES * REPORT_CAPACITY),
-            np.zeros(len(plan.block_sizes), np.uint64), _buffer(max(self.watch.bytes_per_worker, 64)),
+            np.zeros(2 * len(plan.block_sizes), np.uint64), _buffer(max(self.watch.probe_bytes(shared_limit, self.warps), 64)),
         )  # fmt: skip
+        self.watch.prepare(worker.probe, shared_limit, self.warps)
         frames = _buffer(plan.frame_bytes * self.warps)
         local_bytes = -(-layout.local_bytes // 4) * 4 * LANES
         local = _buffer(local_bytes * self.warps, fill=0xFF)
@@ -143,7 +144,7 @@ class _Run:
             (c.WORKER_WARP_COUNT, self.warps), (c.WORKER_SHARED, shared.ctypes.data),
             (c.WORKER_SHARED_BYTES, shared_limit), (c.WORKER_SLICE, SLICE),
             (c.WORKER_BUDGET, max(self.launch.max_steps // SLICE, 1)), (c.WORKER_REPORTS, worker.reports.ctypes.data),
-            (c.WORKER_REPORT_CAPACITY, REPORT_CAPACITY), (c.WORKER_BLOCK_COUNTS, worker.counts.ctypes.data),
+            (c.WORKER_REPORT_CAPACITY, REPORT_CAPACITY),
             (c.WORKER_CALL_HOST, ctypes.cast(call, ctypes.c_void_p).value or 0),
             (c.WORKER_WARP_ORDER, warp_order.ctypes.data), (c.WORKER_BLOCK_THREADS, self.threads),
             (c.WORKER_FAST, self.program.in_step), (c.WORKER_PROBE, worker.probe.ctypes.data),
@@ -160,7 +161,7 @@ class _Run:
                 (c.WARP_LOCAL, local.ctypes.data + number * local_bytes), (c.WARP_LOCAL_LIMIT, layout.local_bytes),
                 (c.WARP_WORKER, worker.record.ctypes.data), (c.WARP_COPY_CAPACITY, copies),
                 (c.WARP_COPIES, queues.ctypes.data + number * copies * COPY_BYTES),
-                (c.WARP_ID, number), (c.WARP_COUNT, self.warps), (c.WARP_SHARED_DYNAMIC, self.launch.shared_bytes),
+                (c.WARP_ID, number), (c.WARP_COUNT, self.warps), (c.WARP_COUNTS, worker.counts.ctypes.data), (c.WARP_SHARED_DYNAMIC, self.launch.shared_bytes),
             ):  # fmt: skip
                 _set(warp, name, value)
             threads = number * LANES + lanes
@@ -174,14 +175,18 @@ class _Run:
 
     def _outcome(self, workers: list[_Worker]) -> Outcome:
         counts = sum(worker.counts.astype(object) for worker in workers)
-        instructions = int(sum(int(n) * size for n, size in zip(counts, self.plan.block_sizes, strict=True)))
+        instructions = int(sum(int(n) * size for n, size in zip(counts, (*self.plan.chain_sizes, *self.plan.block_sizes), strict=True)))
         reports = []
         for worker in workers:
             count = min(int(worker.record[c.WORKER_REPORT_COUNT.at :][:4].view(np.uint32)[0]), REPORT_CAPACITY)
             reports.append(worker.reports[: count * c.REPORT_BYTES])
-        findings = findings_of(np.concatenate(reports), self.launch.grid, self.program.source)
+        findings = findings_of(np.concatenate(reports), self.launch.grid, self.program.source, self.watch.codes)
         findings += tuple(self.calls.findings())
-        return Outcome(findings, self.calls.printed(), instructions, {"inst_executed": instructions})
+        counters = {"inst_executed": instructions}
+        for worker in workers:
+            for name, value in self.watch.counters(worker.probe).items():
+                counters[name] = counters.get(name, 0) + value
+        return Outcome(findings, self.calls.printed(), instructions, counters)
 
 
 def _check(launch: LaunchSpec, threads: int, param_bytes: int) -> None:

@@ -27,6 +27,10 @@ class _Arguments:
     def integer(self, size: int, *, signed: bool) -> int:
         return int.from_bytes(self.take(size), "little", signed=signed)
 
+    def double(self) -> float:
+        value: float = struct.unpack("<d", self.take(8))[0]
+        return value
+
 
 def format_device(
     fmt: bytes, args: bytes | Callable[[int, int], bytes], string: Callable[[int], bytes] | None = None
@@ -59,9 +63,9 @@ def format_device(
         if letter in b"c":
             return (spec + b"s") % bytes([values.integer(4, signed=False) & 0xFF])
         if letter in b"eEfFgG":
-            return (spec + letter) % struct.unpack("<d", values.take(8))[0]
+            return (spec + letter) % values.double()
         if letter in b"aA":
-            text = struct.unpack("<d", values.take(8))[0].hex().encode()
+            text = values.double().hex().encode()
             return (b"%" + flags + (width or b"") + b"s") % (text.upper() if letter == b"A" else text)
         if letter == b"p":
             return (b"%" + flags + (width or b"") + b"s") % (b"0x%x" % values.integer(8, signed=False))

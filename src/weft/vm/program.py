@@ -8,17 +8,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from weft.core.errors import UsageError
-from weft.core.records import SharedSymbol
-from weft.ptx.module import Function, Instruction, Module, Sym, Variable
+from weft.core.records import Dim3, SharedSymbol
+from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 from weft.ptx.parse import parse
 from weft.ptx.passes.build_cfg import build_cfg
 from weft.ptx.passes.find_liveness import find_liveness
+from weft.ptx.passes.find_regions import find_regions
 from weft.ptx.passes.find_uniform import find_uniform
+from weft.ptx.passes.fold_constants import fold_constants
 
 from . import jit
 from .emit.divergent import Divergent
-from .emit.in_step import InStep
-from .emit.kernel import Kernel, frame_slots
+from .emit.in_step import InStep, resume_points
+from .emit.kernel import Kernel, find_chains, frame_slots
 from .layout import Layout, Placed, lay_out, module_globals
 
 
@@ -34,6 +36,9 @@ class Plan:
     layout: Layout
     frame_bytes: int
     block_sizes: tuple[int, ...]
+    """Instructions of each block."""
+    chain_sizes: tuple[int, ...]
+    """Instructions of the run of blocks that starts at each block; 0 inside a run."""
     globals: tuple[Variable, ...]
     imports: tuple[str, ...]
     ordered: bool
@@ -49,8 +54,23 @@ class Program:
         self.source = source
         self.plan = plan
         self.in_step = jit.load(code, ["in_step"], {}, plan.entry)["in_step"]
+        self._any_block: Program | None = None
         self._divergent: tuple[int, tuple[str, ...]] | None = None
         self._lock = threading.Lock()
+
+    def suited_to(self, block: Dim3) -> "Program":
+        """This program, or one that does not assume a warp to be 32 consecutive tid.x if `block` breaks that."""
+        x, y, z = block
+        if x % 32 == 0 or y * z == 1 or not self.source.rows:
+            return self
+        with self._lock:
+            if self._any_block is None:
+                source = self.source
+                self._any_block = _compile(
+                    Source(source.text or source.module, source.entry, mode=source.mode, arch=source.arch_given,
+                           cubin=source.cubin, rows=False)
+                )  # fmt: skip
+            return self._any_block
 
     def divergent(self) -> tuple[int, tuple[str, ...]]:
         """Address of the copy for divergent warps, and the imports of both copies."""
@@ -77,13 +97,14 @@ class Source:
     """Where a program comes from; parsed and analysed only when something asks."""
 
     def __init__(
-        self, ptx: str | Module, entry: str, *, mode: str, arch: str | None, cubin: Iterable[SharedSymbol]
-    ) -> None:
-        self.entry, self.mode = entry, mode
+        self, ptx: str | Module, entry: str, *, mode: str, arch: str | None, cubin: Iterable[SharedSymbol],
+        rows: bool = True,
+    ) -> None:  # fmt: skip
+        self.entry, self.mode, self.rows = entry, mode, rows
         self.text = ptx if isinstance(ptx, str) else None
         self._module = ptx if isinstance(ptx, Module) else None
         self.cubin = tuple(cubin)
-        self._arch = arch
+        self.arch_given = arch
 
     @functools.cached_property
     def module(self) -> Module:
@@ -99,25 +120,29 @@ class Source:
 
     @functools.cached_property
     def arch(self) -> str:
-        return self._arch or self.module.target.removesuffix("a")
+        return self.arch_given or self.module.target.removesuffix("a")
 
     @functools.cached_property
     def kernel(self) -> Kernel:
-        cfg = build_cfg(_with_carry(self.function))
+        cfg = build_cfg(_with_carry(fold_constants(self.function)))
         liveness = find_liveness(cfg)
         frame, frame_bytes = frame_slots(cfg, liveness)
         layout = lay_out(self.module, self.function, self.cubin)
         order = tuple(variable.name for variable in module_globals(self.module))
+        uniformity = find_uniform(cfg, warps_are_rows=self.rows)
+        regions = find_regions(cfg, uniformity)
+        chains = find_chains(cfg, resume_points(cfg, uniformity, regions))
         return Kernel(
-            self.module, cfg, liveness, find_uniform(cfg), layout, self.mode, self.arch, order, frame, frame_bytes
-        )
+            self.module, cfg, liveness, uniformity, regions, chains, _reads_clock(self.function), layout, self.mode,
+            self.arch, order, frame, frame_bytes,
+        )  # fmt: skip
 
     def key(self, part: str) -> str | None:
         """Cache key of one compiled copy; None where the program was made from a Module."""
         if self.text is None:
             return None
         shared = json.dumps([asdict(symbol) for symbol in self.cubin])
-        return jit.object_key("kernel", part, self.text, self.entry, self.mode, self._arch or "", shared)
+        return jit.object_key("kernel", part, self.text, self.entry, self.mode, self.arch_given or "", shared, str(self.rows))
 
     @functools.cached_property
     def instruction_at(self) -> Mapping[int, Instruction]:
@@ -136,12 +161,15 @@ def compile_program(
     """Compile one kernel of a PTX text (cached on disk) or of a parsed Module (not cached)."""
     if mode not in ("hardware", "ieee"):
         raise UsageError(f"mode {mode!r}: use 'hardware' or 'ieee'")
-    source = Source(ptx, entry, mode=mode, arch=arch, cubin=cubin)
+    return _compile(Source(ptx, entry, mode=mode, arch=arch, cubin=cubin))
+
+
+def _compile(source: Source) -> Program:
     key = source.key("in_step")
     blob = jit.objects().get(key) if key else None
     if blob is None:
         plan, text = _emit(source)
-        blob = json.dumps(_to_json(plan)).encode() + b"\n" + jit.compile_object(text, entry)
+        blob = json.dumps(_to_json(plan)).encode() + b"\n" + jit.compile_object(text, source.entry)
         if key:
             jit.objects().put(key, blob)
     head, _, code = blob.partition(b"\n")
@@ -168,6 +196,7 @@ def _emit(source: Source) -> tuple[Plan, str]:
         layout=kernel.layout,
         frame_bytes=kernel.frame_bytes,
         block_sizes=tuple(block.size for block in kernel.cfg.blocks),
+        chain_sizes=tuple(kernel.chains.get(block.id, 0) for block in kernel.cfg.blocks),
         globals=tuple(module_globals(source.module)),
         imports=tuple(imports),
         ordered=any(_order_shows(item) for item in function.body if isinstance(item, Instruction)),
@@ -182,6 +211,16 @@ def _with_carry(function: Function) -> Function:
     if "%cc" in function.registers:
         return function
     return Function(**{**function.__dict__, "registers": {**function.registers, "%cc": "pred"}})
+
+
+def _reads_clock(function: Function) -> bool:
+    clocks = ("%clock", "%globaltimer")
+    return any(
+        isinstance(operand, Special) and operand.name.startswith(clocks)
+        for item in function.body
+        if isinstance(item, Instruction)
+        for operand in item.operands
+    )
 
 
 def _order_shows(ins: Instruction) -> bool:
@@ -210,7 +249,7 @@ def _from_json(fields: dict[str, object]) -> Plan:
         moved = tuple((at, Sym(name, offset)) for at, name, offset in variable.pop("relocations"))
         init = bytes.fromhex(variable.pop("init"))
         placed_variables.append(Variable(**variable, init=init, relocations=moved))
-    for name in ("block_sizes", "imports"):
+    for name in ("block_sizes", "chain_sizes", "imports"):
         data[name] = tuple(data[name])  # type: ignore[arg-type]
     data["params"] = tuple((name, at, size) for name, at, size in data["params"])  # type: ignore[attr-defined]
     return Plan(**data, layout=Layout(symbols=symbols, **layout), globals=tuple(placed_variables))  # type: ignore[arg-type]

@@ -6,10 +6,10 @@ Ways that only leave the kernel do not count: a warp that has lost a lane never 
 The answer is used only while all 32 lanes run in step; a warp that comes back from divergence is checked first.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from ..module import Instruction, Mem, Operand, Reg, Special, Sym, Vec
+from ..module import Imm, Instruction, Mem, Operand, Reg, Special, Sym, Vec
 from .build_cfg import Block, Cfg
 
 _PER_LANE = frozenset(["%tid.x", "%tid.y", "%tid.z", "%laneid"])
@@ -22,29 +22,35 @@ class Uniformity:
 
     varying: frozenset[str]
     divergent_blocks: frozenset[int]
-    joins: frozenset[int]
-    """Immediate post-dominators of varying branches."""
+    join_of: Mapping[int, int]
+    """Block with a varying branch → where its ways meet again (its immediate post-dominator)."""
     params: frozenset[str]
     """Kernel parameters: the same for every lane (a callee's parameters are not)."""
+    row_numbers: frozenset[int]
+    """PTX lines that look only at which warp %tid.x lies in: uniform although their operand is not."""
 
     def is_uniform(self, ins: Instruction) -> bool:
         """Whether all lanes that run `ins` together compute the same."""
-        return not _varies(ins, self.varying, self.params)
+        return ins.line in self.row_numbers or not _varies(ins, self.varying, self.params)
 
 
-def find_uniform(cfg: Cfg) -> Uniformity:
-    """Optimistic fixed point: everything is uniform until shown otherwise."""
+def find_uniform(cfg: Cfg, *, warps_are_rows: bool) -> Uniformity:
+    """Optimistic fixed point: everything is uniform until shown otherwise.
+
+    `warps_are_rows`: the 32 lanes of a warp have consecutive tid.x from a multiple of 32, so tid.x / 32 is uniform.
+    """
+    rows = _row_numbers(cfg) if warps_are_rows else frozenset()
     post = _immediate_post_dominators(cfg)
     params = frozenset(variable.name for variable in cfg.function.params)
     varying: set[str] = set()
     divergent: set[int] = set()
-    joins: set[int] = set()
+    join_of: dict[int, int] = {}
     changed = True
     while changed:
         changed = False
         for block in cfg.blocks:
             for ins in (*block.body, *((block.end,) if block.end else ())):
-                if block.id in divergent or _varies(ins, varying, params):
+                if block.id in divergent or (ins.line not in rows and _varies(ins, varying, params)):
                     for reg in ins.written():
                         if reg.name not in varying:
                             varying.add(reg.name)
@@ -52,12 +58,49 @@ def find_uniform(cfg: Cfg) -> Uniformity:
             if _branch_varies(block, varying):
                 join = post[block.id]
                 if join is not None:
-                    joins.add(join)
+                    join_of[block.id] = join
                 region = _between(cfg, block, join)
                 if not region <= divergent:
                     divergent |= region
                     changed = True
-    return Uniformity(frozenset(varying), frozenset(divergent), frozenset(joins), params)
+    return Uniformity(frozenset(varying), frozenset(divergent), join_of, params, rows)
+
+
+def _row_numbers(cfg: Cfg) -> frozenset[int]:
+    """Lines whose result depends on %tid.x only through tid.x / 32."""
+    instructions = [ins for block in cfg.blocks for ins in block.body]
+    sources: dict[str, set[Operand | None]] = {}
+    for ins in instructions:
+        for reg in ins.written():
+            plain = ins.form.name == "mov" and ins.guard is None and isinstance(ins.operands[0], Reg)
+            sources.setdefault(reg.name, set()).add(ins.operands[1] if plain else None)
+    copies = {name for name, given in sources.items() if all(isinstance(value, Reg | Special) for value in given)}
+    while True:
+        kept = {
+            name for name in copies
+            if all(value == Special("%tid.x") or (isinstance(value, Reg) and value.name in copies) for value in sources[name])
+        }  # fmt: skip
+        if kept == copies:
+            break
+        copies = kept
+    return frozenset(ins.line for ins in instructions if ins.guard is None and _by_rows(ins, copies))
+
+
+def _by_rows(ins: Instruction, copies: set[str]) -> bool:
+    """tid.x / 32, tid.x without its low 5 bits, or tid.x compared with a multiple of 32."""
+    if ins.form.name not in ("shr", "and", "setp") or len(ins.operands) != 3:
+        return False
+    a, b = ins.operands[1:]
+    if not (isinstance(a, Reg) and a.name in copies and isinstance(b, Imm) and b.value >= 0):
+        return False
+    match ins.form.name:
+        case "shr":
+            return b.value >= 5
+        case "and":
+            return b.value & 31 == 0
+        case _:
+            bound = {"lt": 0, "ge": 0, "lo": 0, "hs": 0, "gt": 1, "le": 1, "hi": 1, "ls": 1}.get(ins.mods["cmp"])
+            return bound is not None and ins.type in ("u32", "s32") and (b.value + bound) % 32 == 0
 
 
 def _varies(ins: Instruction, varying: Set[str], params: Set[str]) -> bool:
@@ -144,9 +187,25 @@ def _immediate_post_dominators(cfg: Cfg) -> list[int | None]:
 
 
 def _ways_that_stay(cfg: Cfg, block: Block) -> Iterator[int]:
-    ways = block.successors
-    staying = [way for way in ways if not _only_leaves(cfg.blocks[way])]
-    yield from staying if staying else ways
+    """A block's ways on, without early exits: jumps to a bare `ret` from which the kernel also ends otherwise."""
+    staying = [way for way in block.successors if not _only_leaves(cfg.blocks[way])]
+    early = len(staying) < len(block.successors) and staying and _can_leave(cfg, block, staying)
+    yield from staying if early else block.successors
+
+
+def _can_leave(cfg: Cfg, block: Block, ways: list[int]) -> bool:
+    """Whether the kernel can end from `ways` without passing `block` again."""
+    seen, work = {block.id}, list(ways)
+    while work:
+        number = work.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        here = cfg.blocks[number]
+        if not here.successors:
+            return True
+        work += here.successors
+    return False
 
 
 def _only_leaves(block: Block) -> bool:

@@ -46,10 +46,11 @@ class Divergent(KernelEmitter):
     def put(self, name: str, value: Value) -> None:
         if lanes_of(value.ty) == 1:
             value = self.b.splat(value)
-        lanes = self.mask_lanes
-        if self.ins is not None and self.ins.guard is not None:
-            lanes = unbits(self.b, self.active())
-        self.known[name] = self.b.select(lanes, value, self.get(name))
+        guarded = self.ins is not None and self.ins.guard is not None
+        if guarded or name in self.kernel.frame:
+            lanes = unbits(self.b, self.active()) if guarded else self.mask_lanes
+            value = self.b.select(lanes, value, self.get(name))
+        self.known[name] = value
         self.dirty[name] = None
 
     def active(self) -> Value:
@@ -117,7 +118,7 @@ class Divergent(KernelEmitter):
         whole, partial = b.label("whole"), b.label("partial")
         b.cbr(b.icmp("eq", here, const("i32", -1)), whole, partial)
         b.place(whole)
-        points = resume_points(self.kernel)
+        points = resume_points(self.cfg, self.kernel.uniformity, self.kernel.regions)
         b.switch(lowest, partial, [(point, f"join.{point}") for point in points])
         for point in points:
             self.join(point, partial)
@@ -161,7 +162,7 @@ class Divergent(KernelEmitter):
         self.mask_lanes = unbits(b, self.mask)
         b.store(const("i32", 0), self.parked, align=4)
         if block.size:
-            self.count_block(block.id, block.size)
+            self.count_block(len(self.cfg.blocks) + block.id, block.size)
         for ins in block.body:
             self.instruction(ins)
         self.terminate(block)

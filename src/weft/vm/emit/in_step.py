@@ -4,9 +4,13 @@ It leaves for the `divergent` copy where lanes disagree at a branch, after stori
 and it can be entered again at every block in `resume_points`: barrier continuations, loop heads, joins.
 """
 
+from collections.abc import Mapping
+
 from weft.core.errors import Unsupported
 from weft.ptx.module import Guard, Instruction, Reg
-from weft.ptx.passes.build_cfg import Block, is_barrier
+from weft.ptx.passes.build_cfg import Block, Cfg, is_barrier
+from weft.ptx.passes.find_regions import Region
+from weft.ptx.passes.find_uniform import Uniformity
 
 from ..context import (
     BLOCKED, DIVERGED, EXITED, TRAP, TRAPPED, WARP_COUNT, WARP_FRAME, WARP_MASKED, WARP_PC, WARP_RESUME, WARP_SLICE,
@@ -21,14 +25,16 @@ _ALWAYS_WIDE = frozenset(
 )  # fmt: skip
 
 
-def resume_points(kernel: Kernel) -> list[int]:
+def resume_points(cfg: Cfg, uniformity: Uniformity, regions: Mapping[int, Region]) -> list[int]:
     """Blocks at which a warp may (re-)enter the copy for warps in step."""
-    points = {0} | set(kernel.uniformity.joins)
-    for block in kernel.cfg.blocks:
+    masked = {number for region in regions.values() for number in region.blocks}
+    diverging = uniformity.join_of.keys() - masked - regions.keys()
+    points = {0, *(uniformity.join_of[branch] for branch in diverging)}
+    for block in cfg.blocks:
         points |= {target for target in block.successors if target <= block.id}
         if block.end is not None and is_barrier(block.end) and block.next is not None:
             points.add(block.next)
-    return sorted(points)
+    return sorted(points - masked)
 
 
 class InStep(KernelEmitter):
@@ -41,6 +47,10 @@ class InStep(KernelEmitter):
         self.known: dict[str, Value] = {}
         self.lifted: dict[str, Value] = {}
         self.dirty: dict[str, None] = {}
+        self.lanes_on: Value | None = None
+        """In a masked region: the lanes that are in the current block."""
+        self.needed: set[str] = set()
+        """In a masked region: registers that are read after the current block."""
 
     # -- registers ------------------------------------------------------------------------------------------
 
@@ -66,6 +76,8 @@ class InStep(KernelEmitter):
         value = self.stored(name)
         predicate = self.registers[name] == "pred"
         if name in self.varying:
+            if self.lanes == 1:  # the instruction gives the same for every lane
+                return self.b.extract(self.mask_vector(value) if predicate else value, 0)
             if not predicate:
                 return value
             if name not in self.lifted:
@@ -82,11 +94,11 @@ class InStep(KernelEmitter):
         varying = name in self.varying
         if varying and lanes_of(value.ty) == 1:
             value = self.b.splat(value)
-        if guard is not None:
+        if guard is not None or (self.lanes_on is not None and name in self.needed):
             wide = self.lanes
             self.lanes = LANES if varying else 1
             old = self.get(name)
-            value = self.b.select(self.guard_value(guard, lanes_of(value.ty)), value, old)
+            value = self.b.select(self.write_lanes(guard, lanes_of(value.ty)), value, old)
             self.lanes = wide
         self.lifted.pop(name, None)
         if varying and self.registers[name] == "pred":
@@ -94,6 +106,13 @@ class InStep(KernelEmitter):
             value = self.mask_bits(value)
         self.known[name] = value
         self.dirty[name] = None
+
+    def write_lanes(self, guard: Guard | None, lanes: int) -> Value:
+        """Where a write takes effect, as i1 or <32 x i1>."""
+        if self.lanes_on is not None:
+            return self.mask_vector(self.active())
+        assert guard is not None
+        return self.guard_value(guard, lanes)
 
     def guard_value(self, guard: Guard, lanes: int) -> Value:
         """The guard as i1 or <32 x i1>."""
@@ -115,7 +134,10 @@ class InStep(KernelEmitter):
 
     def active(self) -> Value:
         guard = self.ins.guard if self.ins else None
-        return const("i32", -1) if guard is None else self.guard_bits(guard)
+        if guard is None:
+            return self.lanes_on or const("i32", -1)
+        lanes = self.guard_bits(guard)
+        return lanes if self.lanes_on is None else self.b.op("and", lanes, self.lanes_on)
 
     def width_of(self, ins: Instruction) -> int:
         if ins.form.name in _ALWAYS_WIDE:
@@ -127,7 +149,7 @@ class InStep(KernelEmitter):
     def emit_module(self) -> str:
         """The whole function as LLVM IR text."""
         b = self.b
-        points = resume_points(self.kernel)
+        points = resume_points(self.cfg, self.kernel.uniformity, self.kernel.regions)
         resume = get(b, self.warp, WARP_RESUME)
         b.switch(resume, "resume.0", [(point, f"resume.{point}") for point in points if point])
         for point in points:
@@ -135,11 +157,14 @@ class InStep(KernelEmitter):
             b.place(f"resume.{point}")
             self.reload(point)
             b.br(f"block.{point}")
+        masked = {number for region in self.kernel.regions.values() for number in region.blocks}
         for block in self.cfg.blocks:
+            if block.id in masked:
+                continue
             self.begin()
             b.place(f"block.{block.id}")
-            if block.size:
-                self.count_block(block.id, block.size)
+            if block.id in self.kernel.chains:
+                self.count_block(block.id, self.kernel.chains[block.id])
             for ins in block.body:
                 self.instruction(ins)
             self.terminate(block)
@@ -255,6 +280,9 @@ class InStep(KernelEmitter):
             return
         lanes = self.guard_bits(guard)
         self.flush(block)
+        if block.id in self.kernel.regions:
+            self.run_masked(block, target, lanes)
+            return
         mixed, other, some = b.label("mixed"), b.label("edge"), b.label("some")
         b.cbr(b.icmp("eq", lanes, const("i32", 0)), other, some)
         b.place(some)
@@ -266,6 +294,55 @@ class InStep(KernelEmitter):
         b.place(mixed)
         pcs = b.select(self.mask_vector(lanes), const(vec("i32"), target), const(vec("i32"), block.next))
         self.diverge(pcs, {*block.targets, block.next})
+
+    def run_masked(self, block: Block, target: int, lanes: Value) -> None:
+        """The region behind a varying branch, block after block, each for the lanes that come to it."""
+        b, region = self.b, self.kernel.regions[block.id]
+        masks = {number: b.alloca("i32") for number in region.blocks}
+        for slot in masks.values():
+            b.store(const("i32", 0), slot, align=4)
+        self.forget_unset(block)
+
+        def arrive(number: int, coming: Value) -> None:
+            if number in masks:
+                slot = masks[number]
+                b.store(b.op("or", b.load("i32", slot, align=4), coming), slot, align=4)
+
+        assert block.next is not None
+        arrive(target, lanes)
+        arrive(block.next, b.op("xor", lanes, const("i32", -1)))
+        for number in region.blocks:
+            here = self.cfg.blocks[number]
+            self.begin()
+            skip, enter = b.label("skip"), b.label("masked")
+            on = b.load("i32", masks[number], align=4)
+            b.cbr(b.icmp("eq", on, const("i32", 0)), skip, enter)
+            b.place(enter)
+            self.lanes_on = on
+            self.needed = {name for way in here.successors for name in self.kernel.liveness.at(way)}
+            if number in self.kernel.chains:
+                self.count_block(number, self.kernel.chains[number])
+            for ins in here.body:
+                self.instruction(ins)
+            self.ins = here.end
+            taken = self.active() if here.end is not None else const("i32", 0)
+            self.flush(here)
+            if here.end is not None:
+                arrive(here.targets[0], taken)
+            if here.next is not None:
+                arrive(here.next, b.op("and", on, b.op("xor", taken, const("i32", -1))))
+            self.lanes_on, self.ins = None, None
+            b.place(skip)
+        self.jump(block, region.join)
+
+    def forget_unset(self, block: Block) -> None:
+        """Registers that the region sets and nobody has set before: without this their old values would seem needed."""
+        alive = {name for way in block.successors for name in self.kernel.liveness.at(way)}
+        region = self.kernel.regions[block.id]
+        written = {reg.name for number in region.blocks for ins in self.cfg.blocks[number].body for reg in ins.written()}
+        for name in sorted(written - alive):
+            if name in self.kernel.frame:
+                self.b.store(const(self.storage_type(name), 0), self.slot(name), align=64)
 
     def diverge(self, pcs: Value, ways: set[int]) -> None:
         """Store registers and program counters, and continue in the divergent copy."""

@@ -5,18 +5,19 @@ scalars. `divergent` runs when lanes have their own program counters: registers 
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Instruction, Mem, Module, Reg, Sym
 from weft.ptx.passes.build_cfg import Cfg
 from weft.ptx.passes.find_liveness import Liveness
+from weft.ptx.passes.find_regions import Region
 from weft.ptx.passes.find_uniform import Uniformity
 
 from ..context import (
-    WARP_CLOCK, WARP_COUNT, WARP_CTAID, WARP_ID, WARP_NCTAID, WARP_NTID, WARP_PARAMS, WARP_SHARED_DYNAMIC,
-    WARP_SHARED_LIMIT, WARP_TABLE, WARP_TID, WARP_WORKER, WORKER_BLOCK_COUNTS, Field,
+    WARP_CLOCK, WARP_COUNT, WARP_COUNTS, WARP_CTAID, WARP_ID, WARP_NCTAID, WARP_NTID, WARP_PARAMS, WARP_SHARED_DYNAMIC,
+    WARP_SHARED_LIMIT, WARP_TABLE, WARP_TID, Field,
 )  # fmt: skip
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..layout import Layout
@@ -33,6 +34,10 @@ class Kernel:
     cfg: Cfg
     liveness: Liveness
     uniformity: Uniformity
+    regions: Mapping[int, Region]
+    chains: Mapping[int, int]
+    """First block of a run of blocks that follow each other unconditionally → instructions of the whole run."""
+    reads_clock: bool
     layout: Layout
     mode: str
     arch: str
@@ -56,6 +61,24 @@ def frame_slots(cfg: Cfg, liveness: Liveness) -> tuple[dict[str, int], int]:
             slots[name] = at
             at += 64 if width == 1 else LANES * width // 8
     return slots, max(at, 64)
+
+
+def find_chains(cfg: Cfg, points: Iterable[int]) -> dict[int, int]:
+    """Runs of blocks split only by collectives: counted once, at their first block.
+
+    A block starts a run if it can be entered other than by falling into it from a block that always does.
+    """
+    starts = {0, *points}
+    for block in cfg.blocks:
+        if block.end is not None:
+            starts.update(block.successors)
+    chains: dict[int, int] = {}
+    first = 0
+    for block in cfg.blocks:
+        if block.id in starts:
+            first = block.id
+        chains[first] = chains.get(first, 0) + block.size
+    return {number: size for number, size in chains.items() if size}
 
 
 class KernelEmitter(KernelContract):
@@ -179,11 +202,12 @@ class KernelEmitter(KernelContract):
         self.lanes = LANES
 
     def count_block(self, number: int, size: int) -> None:
-        """Block counters and the virtual clock."""
+        """Count a visit; the virtual clock runs only where the kernel looks at it."""
         b = self.b
-        counts = get(b, get(b, self.warp, WARP_WORKER), WORKER_BLOCK_COUNTS)
-        slot = b.offset(counts, 8 * number)
+        slot = b.offset(get(b, self.warp, WARP_COUNTS), 8 * number)
         b.store(b.op("add", b.load("i64", slot, align=8), const("i64", 1)), slot, align=8)
+        if not self.kernel.reads_clock:
+            return
         clock = b.offset(self.warp, WARP_CLOCK.at)
         b.store(b.op("add", b.load("i64", clock, align=8), const("i64", size)), clock, align=8)
 

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -125,14 +126,18 @@ def _vprintf(w: RunningWarp, ins: Instruction, args: Args) -> None:
         text_at, values_at = (_argument(w, lane, ins, item, 8) for item in args.items)
         text, used = format_device(
             device_string(w, lane, text_at),
-            lambda at, size, lane=lane, base=values_at: device_bytes(w, lane, base + at, size),
-            lambda address, lane=lane: device_string(w, lane, address),
+            partial(_packed, w, lane, values_at),
+            partial(device_string, w, lane),
         )
         w.grid.printed.append(text)
         if isinstance(results, Args) and results.items:
             at = _local_address(w, w.code, int(w.frame_base[lane]), results.items[0], ins)
             at += lane * w.local.lane_bytes
             w.local.data[at : at + 4] = np.frombuffer(struct.pack("<i", used), np.uint8)
+
+
+def _packed(w: RunningWarp, lane: int, base: int, at: int, size: int) -> bytes:
+    return device_bytes(w, lane, base + at, size)
 
 
 def _assertfail(w: RunningWarp, ins: Instruction, args: Args) -> None:

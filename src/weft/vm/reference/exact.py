@@ -63,7 +63,7 @@ def round_bits(value: Fraction, ptx_type: str, rounding: str, *, negative_zero: 
 
 
 def square_root(value: Fraction) -> Fraction:
-    """A stand-in for the square root that rounds like it in every format: 300 bits, the last one sticky."""
+    """Rounds like the square root in every format: far more bits than any, the last one sticky."""
     scaled = value * (1 << 3000)
     whole = scaled.numerator // scaled.denominator
     root = isqrt(whole)

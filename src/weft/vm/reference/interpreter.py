@@ -32,8 +32,10 @@ def chapter(name: str) -> dict[str, Callable[[Any, Instruction], None]]:
 
 _TURN = 50_000
 """Warp instructions after which a warp lets the others go on, in case it spins on what they will write."""
-_PATIENCE = 4096
+_PATIENCE = 1024
 """Warp instructions a lane that could run is passed over, in case the others spin on what it will write."""
+_FAVOUR = 256
+"""Warp instructions such a lane is then given."""
 
 
 def run(
@@ -75,9 +77,12 @@ def _step(w: RunningWarp) -> bool:
     if not running.any():
         return False
     pc = int(w.pc[running].min())
-    waited = np.where(running, w.steps - w.last_run, 0)
-    if waited.max() > _PATIENCE:
-        pc = int(w.pc[waited.argmax()])
+    if not running[w.favoured] or w.steps >= w.favoured_until:
+        waited = np.where(running, w.steps - w.last_run, 0)
+        if waited.max() > _PATIENCE:
+            w.favoured, w.favoured_until = int(waited.argmax()), w.steps + _FAVOUR
+    if running[w.favoured] and w.steps < w.favoured_until:
+        pc = int(w.pc[w.favoured])
     group = running & (w.pc == pc)
     w.enter(w.grid.program.owners[pc])
     ins = w.grid.program.instructions[pc]
@@ -133,7 +138,7 @@ def _meet(w: RunningWarp) -> bool:
             continue
         strangers = group & ~(int(w.member[first]) >> lane & 1).astype(bool)
         if strangers.any():
-            w.report("S303", f"{ins.opcode} by a lane outside its member mask", ins, strangers)
+            w.report("S304", f"{ins.opcode} by a lane outside its member mask", ins, strangers)
         w.enter(w.grid.program.owners[int(w.pc[first])])
         w.state[group] = RUNNING
         _execute(w, ins, group, group)
@@ -177,9 +182,9 @@ def _deadlock(cta: Cta) -> None:
     who = "; ".join(f"{', '.join(names)} at the {verb} in PTX line {line}" for (line, verb), names in where.items())
     gone = sum(int(np.count_nonzero(w.state == EXITED)) for w in cta.warps)
     first = next(w for w in cta.warps if w.live.any())
-    lanes = sum(1 << int(lane) for lane in np.flatnonzero(first.live))
+    mask = sum(1 << int(lane) for lane in np.flatnonzero(first.live))
     cta.grid.record(
         Finding("S301", f"deadlock: {who}; {gone} threads have exited", int(first.line[first.live].max()), None,
-                cta.index, first.number, lanes)
+                cta.index, first.number, mask)
     )  # fmt: skip
     raise Stop

@@ -124,6 +124,8 @@ class RunningWarp(Warp):
         """PTX line of the instruction a lane executed last."""
         self.steps = 0
         self.last_run: npt.NDArray[np.int64] = np.zeros(32, np.int64)
+        self.favoured, self.favoured_until = 0, 0
+        """A lane that was passed over for long and goes first until that step."""
         self.local = local_region(grid.layout, calls=program.has_calls)
         self.frame_base: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         self.stack: list[list[Frame]] = [[] for _ in range(32)]

@@ -10,7 +10,8 @@ from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Discard, Instruction, Operand, Pair
 
 from .access import address_of, locate
-from .machine import RUNNING, WAITING, Barrier, Cta, RunningWarp
+from .machine import RUNNING, WAITING, Barrier, Cta, RunningWarp, Stop
+from .spaces import Region
 from .warp import Lanes, dtype_of
 
 _LANE = np.arange(32)
@@ -38,7 +39,8 @@ def _arrive(
     group = w.mask.copy()
     for number in sorted({int(n) for n in numbers[group]}):
         if number > 15:
-            raise Unsupported(f"barrier {number}: a CTA has barriers 0 to 15", ins.line)
+            w.report("S303", f"barrier number {number} does not exist; there are 16", ins, group, number)
+            raise Stop
         lanes = group & (numbers == number)
         barrier = w.cta.barriers.setdefault(number, Barrier())
         barrier.expected = max(barrier.expected, int(counts[lanes].max()))
@@ -113,7 +115,7 @@ def _read_modify_write(w: RunningWarp, ins: Instruction) -> Lanes:
     c = w.src(ins, "c") if operation == "cas" else b
     old = np.zeros(32, dtype_of(ins.type))
     space, address = address_of(w, ins, "a")
-    where = {}
+    where: dict[int, tuple[Region, int]] = {}
     for hit in locate(w, ins, space, address, size, write=True):
         where |= {int(lane): (hit.region, int(hit.at[lane])) for lane in np.flatnonzero(hit.lanes)}
     for lane in sorted(where):

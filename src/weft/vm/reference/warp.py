@@ -22,8 +22,6 @@ def dtype_of(ptx_type: str) -> np.dtype[Any]:
         return np.dtype(bool)
     if ptx_type in _FLOATS:
         return np.dtype(_FLOATS[ptx_type])
-    if ptx_type == "b128":  # NumPy has no 128-bit integer: sixteen opaque bytes
-        return np.dtype("V16")
     return np.dtype(f"{'int' if ptx_type[0] == 's' and ptx_type[1:].isdigit() else 'uint'}{WIDTH[ptx_type]}")
 
 
@@ -100,9 +98,6 @@ class Warp:
         if register.dtype == bool:
             register[self.mask] = value[self.mask]
             return
-        if register.dtype.kind == "V":
-            register[self.mask] = value[self.mask]
-            return
         bits = value.view(f"uint{8 * value.dtype.itemsize}")
         if bits.dtype.itemsize > register.dtype.itemsize:
             raise Unsupported(f"a {8 * bits.dtype.itemsize}-bit result in register {operand.name}", line)
@@ -116,8 +111,6 @@ def _reinterpret(bits: Lanes, dtype: np.dtype[Any]) -> Lanes:
     """Register bits as `dtype`: truncated where the register is wider, zero-extended where it is narrower."""
     if bits.dtype == bool or dtype == bool:
         return bits.astype(dtype)
-    if dtype.kind == "V":
-        return bits
     return bits.astype(f"uint{8 * dtype.itemsize}").view(dtype)
 
 

@@ -53,7 +53,7 @@ def build_access(name: str, watch: Instrumentation) -> list[Builder]:
     """The function called `name`."""
     shape = parse_name(name)
     if name.startswith("ldu."):
-        return [_uniform_load(shape)]
+        return [_uniform_load(shape, watch)]
     params = [("ptr", "warp"), (vec(shape.address), "address"), ("i32", "mask"), ("i32", "site")]
     single = shape.vector == 1
     if not single:
@@ -328,7 +328,7 @@ def _move_words(b: Builder, shape: Shape, linear: Value, is_local: Value, valid:
 # -- one address for the whole warp ---------------------------------------------------------------------------------
 
 
-def _uniform_load(shape: Shape) -> Builder:
+def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:
     """`ldu`: the lanes agree on the address, so one load serves all."""
     scalar = f"i{shape.bits}"
     params = [("ptr", "warp"), (shape.address, "address"), ("i32", "mask"), ("i32", "site")]
@@ -350,6 +350,9 @@ def _uniform_load(shape: Shape) -> Builder:
     fast, slow = b.label("fast"), b.label("slow")
     b.cbr(quick, fast, slow, likely=True)
     b.place(fast)
+    if watch.wants("access"):
+        event = Access(False, shape.space, shape.bytes, b.splat(offset), b.param("mask"), contiguous=False, uniform=True)
+        watch.access(b, event)
     pointer = b.offset(host, _wide(b, offset))
     if shape.vector == 1:
         b.ret(b.load(scalar, pointer, align=shape.bytes))

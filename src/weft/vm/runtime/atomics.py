@@ -14,7 +14,7 @@ Floating-point addition rounds to nearest even. As PTX documents, f32 flushes su
 to zero in global memory and keeps them in shared memory; the other types keep them. NaN results are the
 canonical ones, except for f64, which keeps a payload.
 
-Watchers see a load: a plain store that meets it without order is a race, another atomic is not.
+Watchers see one access that is `atomic`.
 """
 
 from collections.abc import Callable
@@ -97,7 +97,8 @@ def build_atomic(name: str, watch: Instrumentation) -> list[Builder]:
     report_lanes(b, OUT_OF_BOUNDS, without(b, mask, inside), address)
     report_lanes(b, MISALIGNED, without(b, b.op("and", mask, inside), aligned), address)
     valid = b.op("and", mask, b.op("and", inside, aligned))
-    watch.access(b, Access(False, atomic.space, atomic.bits // 8, seen, valid, contiguous=False))
+    exchange = atomic.op == "exch"
+    watch.access(b, Access(exchange, atomic.space, atomic.bits // 8, seen, valid, contiguous=False, atomic=True))
     found, at, left, right = (b.alloca(ty) for ty in (word, vec("i64"), word, word))
     for value, slot in ((const(word, 0), found), (places, at), (b.param("b"), left), (b.param("c"), right)):
         b.store(value, slot, align=64)

@@ -10,8 +10,8 @@ earlier, and bytes beyond `source_bytes` become zero. Addresses are checked at t
 destination or source is out of bounds or misaligned is reported and makes no copy; a source of no bytes is
 not looked at.
 
-Watchers see the load from global memory at the instruction and the store to shared memory at the wait, there
-with the site of the instruction that asked for it.
+Watchers see the load from global memory and the copy at the instruction, and the store to shared memory at the
+wait, there with the site of the instruction that asked for it.
 
 The warp's queue is an array of entries of COPY_BYTES, WARP_COPY_COUNT of them in use:
     ENTRY_DST      32 x i32  shared addresses
@@ -93,6 +93,7 @@ def _issue(name: str, size: int, watch: Instrumentation) -> Builder:
         report_lanes(b, MISALIGNED, without(b, inside, target_straight), dst)
         report_lanes(b, MISALIGNED, without(b, inside, source_straight), src)
     watch.access(b, Access(False, "global", size, start, without(b, good, idle), contiguous=False))
+    watch.copy(b, Access(True, "shared", size, to, good, contiguous=False))
     count = get(b, warp, WARP_COPY_COUNT)
     fits = b.icmp("ult", count, get(b, warp, WARP_COPY_CAPACITY))
     with when(b, b.op("and", fits, b.icmp("ne", good, const("i32", 0))), likely=True):
@@ -179,7 +180,7 @@ def _perform_size(b: Builder, size: int, watch: Instrumentation) -> None:
     piece = "i32" if size == 4 else vec("i32", size // 4)
     taken = _lanes(b, entry, ENTRY_TAKEN)
     offsets = b.op("sub", _lanes(b, entry, ENTRY_DST), const(vec("i32"), SHARED_START))
-    watch.access(b, Access(True, "shared", size, offsets, lanes, contiguous=False))
+    watch.access(b, Access(True, "shared", size, offsets, lanes, contiguous=False, copied=True))
     whole = b.op("and", lanes, bits(b, b.icmp("eq", taken, const(vec("i32"), size))))
     all_lanes, some_lanes, after = b.label("all_lanes"), b.label("some_lanes"), b.label("after")
     b.cbr(b.icmp("eq", whole, const("i32", -1)), all_lanes, some_lanes, likely=True)

@@ -193,6 +193,7 @@ def _release(watch: Instrumentation) -> Builder:
             put(b, barrier, BARRIER_RESULT, b.op("or", true, every))
             for field in (BARRIER_ARRIVED, BARRIER_TRUE, BARRIER_EXPECTED):
                 put(b, barrier, field, const("i32", 0))
+            everyone = _everyone_waits(b, worker, wide) if watch.wants("barrier") else const("i1", 0)
             with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
                 warp = _warp(b, worker, index)
                 place = b.offset(b.offset(warp, WARP_WAITING.at), b.op("shl", wide, const("i64", 2)))
@@ -200,9 +201,19 @@ def _release(watch: Instrumentation) -> Builder:
                 b.store(const("i32", 0), place, align=4)
                 kept = b.op("xor", freed, const("i32", -1))
                 put(b, warp, WARP_BLOCKED, b.op("and", get(b, warp, WARP_BLOCKED), kept))
-            watch.barrier(b, worker)
+            watch.barrier(b, worker, everyone)
     b.ret(done.get())
     return b
+
+
+def _everyone_waits(b: Builder, worker: Value, barrier: Value) -> Value:
+    """Whether the lanes that wait at a barrier (not only arrived there) are all threads that have not exited."""
+    waiting = Variable(b, const("i32", 0))
+    with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
+        place = b.offset(b.offset(_warp(b, worker, index), WARP_WAITING.at), b.op("shl", barrier, const("i64", 2)))
+        lanes = b.intrinsic("ctpop", "i32", [b.load("i32", place, align=4)])
+        waiting.set(b.op("add", waiting.get(), lanes))
+    return b.icmp("uge", waiting.get(), get(b, worker, WORKER_THREADS))
 
 
 def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
@@ -212,7 +223,7 @@ def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
     """
     if name == "barrier.alone":
         b = function(name, "void", [("ptr", "warp")])
-        watch.barrier(b, get(b, b.param("warp"), WARP_WORKER))
+        watch.barrier(b, get(b, b.param("warp"), WARP_WORKER), const("i1", 1))
         b.ret()
         return [b]
     params = [("ptr", "warp"), *(("i32", given) for given in ("number", "expected", "lanes", "true", "waits", "site"))]

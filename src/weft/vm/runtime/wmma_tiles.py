@@ -28,7 +28,7 @@ from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import SHARED_BASE, WINDOW_BYTES
 from .bounds import global_window, shared_window
 from .shape import function, report, when
-from .watch import Access, Instrumentation
+from .watch import Access, Instrumentation, Lines
 
 REGISTER_BYTES = 4 * LANES
 _ELEMENT_BYTES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "tf32": 4, "f32": 4, "s32": 4}
@@ -258,7 +258,7 @@ def joined(b: Builder, parts: list[Value]) -> Value:
 
 def _announce(b: Builder, watch: Instrumentation, tile: Tile, store: bool, start: Value, step: Value) -> None:
     """One access event for a block."""
-    if type(watch).access is Instrumentation.access:  # nobody listens: do not build the addresses
+    if not watch.wants("access"):
         return
     count, line_bytes = tile.block_lines
     share = count * line_bytes // LANES
@@ -268,4 +268,5 @@ def _announce(b: Builder, watch: Instrumentation, tile: Tile, store: bool, start
     offsets = b.op("add", b.op("add", b.splat(start), b.op("mul", line, b.splat(step))), within)
     if tile.space == "shared":
         offsets = b.cast("trunc", offsets, vec("i32"))
-    watch.access(b, Access(store, tile.space, share, offsets, b.param("mask"), contiguous=False))
+    lines = Lines(start, step, count, line_bytes)
+    watch.access(b, Access(store, tile.space, share, offsets, b.param("mask"), contiguous=False, lines=lines))

@@ -1,0 +1,34 @@
+"""Options that several verbs share: `K=V` pairs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from weft.core.errors import UsageError
+
+
+def macros(texts: Sequence[str] | None) -> dict[str, str]:
+    """`-D K=V` or `-D K`, which is 1, as for a C++ compiler."""
+    pairs = (text.partition("=") for text in texts or ())
+    return {name: value if sign else "1" for name, sign, value in pairs}
+
+
+def sizes(texts: Sequence[str] | None) -> dict[str, int]:
+    """`--size S=1024`."""
+    found: dict[str, int] = {}
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        if not value.isdecimal():
+            raise UsageError(f"--size {text}: give it as NAME=NUMBER, such as S=1024")
+        found[name] = int(value)
+    return found
+
+
+def files(option: str, texts: Sequence[str] | None) -> dict[str, Path]:
+    """`--input q=file.npy`."""
+    found: dict[str, Path] = {}
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise UsageError(f"{option} {text}: give it as NAME=FILE.npy")
+        found[name] = Path(value)
+    return found

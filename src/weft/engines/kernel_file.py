@@ -1,0 +1,248 @@
+"""A kernel is one file: CUDA C++ whose `// weft:` lines say how it is launched.
+
+    kernel = load("attention.cu")
+    run, arrays = kernel.run(VirtualGPU(), {"q": q, "k": k, "v": v})
+    arrays["o"]
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.core.errors import LaunchError, UsageError
+from weft.core.records import Binary, Finding, Place, Run
+from weft.toolchain.cuda import compile_cuda
+
+from .arguments import Array
+from .bind import Bound, bind_arrays, bind_numbers, infer_sizes, take_arrays
+from .expressions import Expression
+from .launch_lines import at_line, parse_lines
+from .launch_records import ArrayLine, LaunchLine, LaunchLines, ScalarLine
+from .pass_arguments import pass_arguments
+from .propose_lines import propose_lines
+from .ptx_parameters import parameters
+from .virtual import SHARED_LIMIT_BYTES, VirtualGPU
+
+PLAIN_SHARED_BYTES = 48 * 1024
+"""Shared memory that a launch may have without opting in."""
+
+
+class NoLaunchLines(UsageError):
+    """The file does not say how it is launched; `draft` holds lines to start from."""
+
+    def __init__(self, file: str, draft: str) -> None:
+        super().__init__(f"{file} has no `// weft: launch` line. Put lines like these at its head:\n{draft}")
+        self.draft = draft
+
+
+class FileRun(NamedTuple):
+    """What a kernel file's run left: findings and figures, and every array it declares."""
+
+    run: Run
+    arrays: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class KernelFile:
+    """A CUDA file and what its lines declare. Nothing is compiled before `compile` or `run`."""
+
+    path: str
+    arch: str
+    lines: LaunchLines
+    defines: Mapping[str, str]
+    """The caller's macros, which override the file's."""
+    include_dirs: tuple[str, ...] = ()
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Default sizes."""
+        return self.lines.sizes
+
+    @property
+    def arrays(self) -> tuple[ArrayLine, ...]:
+        """Arrays that are passed, workspaces excepted."""
+        return self._with_role("in", "out", "inout")
+
+    @property
+    def outputs(self) -> tuple[ArrayLine, ...]:
+        """Arrays that carry a result."""
+        return self._with_role("out", "inout")
+
+    @property
+    def workspaces(self) -> tuple[ArrayLine, ...]:
+        """Scratch memory between launches."""
+        return self._with_role("workspace")
+
+    @property
+    def constants(self) -> tuple[ArrayLine, ...]:
+        """`__constant__` and `__device__` variables to initialise."""
+        return self._with_role("constant")
+
+    @property
+    def scalars(self) -> tuple[ScalarLine, ...]:
+        """Numbers with a type."""
+        return self.lines.scalars
+
+    @property
+    def launches(self) -> tuple[LaunchLine, ...]:
+        """The sequence."""
+        return self.lines.launches
+
+    def compile(self, sizes: Mapping[str, int] = {}) -> Binary:
+        """The file compiled for these sizes: they choose template arguments and macros."""
+        return self._compile(self._numbers(infer_sizes(self.lines, {}, sizes)))
+
+    def run(
+        self, gpu: VirtualGPU, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}, seed: int = 0
+    ) -> FileRun:
+        """Run every launch in order, on the given arrays; the others are generated from `seed`.
+
+        Sizes follow from the shapes of the given arrays. Given `out` and `inout` arrays change in place.
+        A launch with findings is the last one: on hardware nothing would run after a fault.
+        """
+        if gpu.arch != self.arch.rstrip("af"):
+            raise UsageError(f"{self.path} was loaded for {self.arch}; this GPU is {gpu.arch}")
+        taken = take_arrays(self.lines, arrays)
+        bound = self._numbers(infer_sizes(self.lines, taken, sizes))
+        placed = bind_arrays(self.lines, self.path, taken, bound.names, seed=seed)
+        binary = self._compile(bound)
+        self._initialise(gpu, binary, bound, placed)
+        before = {line.name: placed[line.name].tobytes() for line in self._with_role("in")}
+        runs: list[Run] = []
+        for launch in self.launches:
+            with at_line(self.path, launch.line):
+                runs.append(self._launch(gpu, binary, launch, bound, placed))
+            if runs[-1].findings:
+                break
+        found = tuple(self._spelled(finding) for run in runs for finding in run.findings)
+        return FileRun(_merged(runs, found + self._changed_inputs(before, placed)), placed)
+
+    def _with_role(self, *roles: str) -> tuple[ArrayLine, ...]:
+        return tuple(line for line in self.lines.arrays if line.role in roles)
+
+    def _numbers(self, sizes: Mapping[str, int]) -> Bound:
+        return bind_numbers(self.lines, self.path, sizes=sizes, defines=self.defines)
+
+    def _compile(self, bound: Bound) -> Binary:
+        entries = list(dict.fromkeys(self._entry(launch, bound) for launch in self.launches))
+        return compile_cuda(
+            self.path, arch=self.arch, defines=bound.defines, include_dirs=self.include_dirs, entries=entries
+        )
+
+    def _entry(self, launch: LaunchLine, bound: Bound) -> str:
+        """The name expression: `attn<{D}, {causal}>` → `attn<64, true>`."""
+        pieces = []
+        with at_line(self.path, launch.line):
+            for piece in launch.callee:
+                pieces.append(piece if isinstance(piece, str) else _template_argument(piece, bound))
+        return "".join(pieces).strip()
+
+    def _initialise(self, gpu: VirtualGPU, binary: Binary, bound: Bound, placed: Mapping[str, Array]) -> None:
+        entry = self._entry(self.launches[0], bound)
+        for line in self.constants:
+            with at_line(self.path, line.line):
+                gpu.set_symbol(binary, entry, line.name, placed[line.name])
+
+    def _launch(
+        self, gpu: VirtualGPU, binary: Binary, launch: LaunchLine, bound: Bound, placed: Mapping[str, Array]
+    ) -> Run:
+        entry = self._entry(launch, bound)
+        grid = [size.integer(bound.names, "grid") for size in launch.grid]
+        block = [size.integer(bound.names, "block") for size in launch.block]
+        shared_bytes = launch.shared.integer(bound.names, "shared") if launch.shared else 0
+        if shared_bytes < 0:
+            raise LaunchError(f"shared({launch.shared.text if launch.shared else ''}) is {shared_bytes}")
+        if not launch.opt_in_shared:
+            static_bytes = gpu.program(binary, entry).plan.layout.static_shared_bytes
+            _require_plain_shared(entry, static_bytes, shared_bytes, gpu.arch)
+        params = parameters(binary.ptx, binary.entries[entry])
+        args = pass_arguments(launch.arguments, params, bound, placed)
+        return gpu.launch(binary, entry, grid, block, args, shared_bytes=shared_bytes)
+
+    def _spelled(self, finding: Finding) -> Finding:
+        """With the file's name as the user gave it; the compiler was told the absolute one."""
+        return replace(finding, place=_respelled(finding.place, os.path.abspath(self.path), self.path))
+
+    def _changed_inputs(
+        self, before: Mapping[str, bytes], placed: Mapping[str, Array]
+    ) -> tuple[Finding, ...]:
+        changed = []
+        for line in self._with_role("in"):
+            array = placed[line.name]
+            now = array.reshape(-1).view(np.uint8)
+            different = np.flatnonzero(np.frombuffer(before[line.name], np.uint8) != now)
+            if different.size:
+                first = int(different[0]) // array.dtype.itemsize
+                message = f"the kernel changed {line.name}, which is declared `in`, first at element {first}"
+                changed.append(Finding("K501", message, place=Place(self.path, line.line)))
+        return tuple(changed)
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    arch: str = "sm_89",
+    defines: Mapping[str, str] = {},
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+) -> KernelFile:
+    """Read a CUDA file's launch lines. Raises NoLaunchLines, with a draft of them, if there are none."""
+    spelled = os.fspath(path)
+    try:
+        text = Path(spelled).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {spelled}: {error}") from error
+    lines = parse_lines(text, spelled)
+    folders = tuple(os.fspath(directory) for directory in include_dirs)
+    macros = {name: str(value) for name, value in defines.items()}
+    if not lines.launches:
+        binary = compile_cuda(spelled, arch=arch, defines=macros, include_dirs=folders)
+        raise NoLaunchLines(spelled, propose_lines(text, binary))
+    return KernelFile(spelled, arch, lines, macros, folders)
+
+
+def _template_argument(piece: Expression, bound: Bound) -> str:
+    text = bound.names.get(piece.name)
+    if isinstance(text, str):
+        return text
+    value = piece.value(bound.names)
+    if isinstance(value, float):
+        raise UsageError(f"{{{piece.text}}} is {value}; a template argument is an integer")
+    return str(value).lower()
+
+
+def _require_plain_shared(entry: str, static_bytes: int, dynamic_bytes: int, arch: str) -> None:
+    total = static_bytes + dynamic_bytes
+    if total > PLAIN_SHARED_BYTES:
+        raise LaunchError(
+            f"{entry} asks for {total} bytes of shared memory, {static_bytes} of them static; "
+            f"above {PLAIN_SHARED_BYTES} a launch must opt in: add opt_in_shared to its line "
+            f"({arch} then gives a CTA up to {SHARED_LIMIT_BYTES[arch]})"
+        )
+
+
+def _respelled(place: Place | None, absolute: str, spelled: str) -> Place | None:
+    if place is None:
+        return None
+    file = spelled if place.file == absolute else place.file
+    return replace(place, file=file, inlined_at=_respelled(place.inlined_at, absolute, spelled))
+
+
+def _merged(runs: Sequence[Run], findings: tuple[Finding, ...]) -> Run:
+    counters: dict[str, int] = {}
+    for run in runs:
+        for name, count in run.counters.items():
+            counters[name] = counters.get(name, 0) + count
+    return Run(
+        entries=tuple(entry for run in runs for entry in run.entries),
+        findings=findings,
+        printed="".join(run.printed for run in runs),
+        instructions=sum(run.instructions for run in runs),
+        source_digest=runs[0].source_digest,
+        ptx_digest=runs[0].ptx_digest,
+        defines=runs[0].defines,
+        counters=counters,
+    )

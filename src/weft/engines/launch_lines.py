@@ -1,0 +1,314 @@
+"""The `// weft:` lines of a CUDA file → records. The grammar is in docs/reference/launch_lines.md.
+
+Nothing is computed here: formulas are checked for their form and their names, and kept.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import replace
+
+from weft.core.errors import LaunchError, UsageError
+
+from .element_types import ELEMENT_TYPES, FILLS
+from .expressions import FUNCTIONS, Expression
+from .launch_records import (
+    Argument,
+    ArrayLine,
+    DefineLine,
+    Initialiser,
+    LaunchLine,
+    LaunchLines,
+    ScalarLine,
+    Struct,
+)
+
+ROLES = ("in", "out", "inout", "workspace", "constant")
+CLAUSES = ("grid", "block", "shared", "opt_in_shared")
+KEYWORDS = ("sizes", *ROLES, "scalar", "define", "launch")
+
+_LINE = re.compile(r"^\s*//+\s*weft\s*:\s*(.*?)\s*$", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_CALLEE = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*")
+_CLOSING = {"(": ")", "{": "}", "[": "]"}
+
+
+@contextlib.contextmanager
+def at_line(file: str, line: int) -> Iterator[None]:
+    """Errors inside name the file and the line."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(f"{file}:{line}: {error}") from error
+    except LaunchError as error:
+        raise LaunchError(f"{file}:{line}: {error}") from error
+
+
+def parse_lines(text: str, file: str) -> LaunchLines:
+    """Read the lines of a source text. `file` is for messages."""
+    found = LaunchLines()
+    for line, content in _statements(text, file):
+        with at_line(file, line):
+            found = _add(found, content, line)
+    _check_names(found, file)
+    return found
+
+
+def _statements(text: str, file: str) -> Iterator[tuple[int, str]]:
+    """The lines, with a launch's clauses joined to it."""
+    waiting: tuple[int, str] | None = None
+    for line, content in enumerate(text.splitlines(), 1):
+        match = _LINE.match(content)
+        if not match:
+            continue
+        keyword = _keyword(match[1])
+        if keyword in CLAUSES:
+            if waiting is None:
+                raise UsageError(f"{file}:{line}: {keyword} continues a launch line, but none stands above")
+            waiting = (waiting[0], f"{waiting[1]} {match[1]}")
+            continue
+        if waiting is not None:
+            yield waiting
+            waiting = None
+        if keyword == "launch":
+            waiting = (line, match[1])
+        else:
+            yield line, match[1]
+    if waiting is not None:
+        yield waiting
+
+
+def _keyword(content: str) -> str:
+    match = _NAME.match(content)
+    return match[0] if match else ""
+
+
+def _add(found: LaunchLines, content: str, line: int) -> LaunchLines:
+    keyword = _keyword(content)
+    rest = content[len(keyword) :].strip()
+    if keyword == "sizes":
+        return replace(found, sizes={**found.sizes, **_sizes(rest, found.sizes)})
+    if keyword in ROLES:
+        return replace(found, arrays=(*found.arrays, *_arrays(keyword, rest, line)))
+    if keyword == "scalar":
+        return replace(found, scalars=(*found.scalars, *_scalars(rest, line)))
+    if keyword == "define":
+        return replace(found, defines=(*found.defines, _define(rest, line)))
+    if keyword == "launch":
+        return replace(found, launches=(*found.launches, _launch(rest, line)))
+    first = content.split()[0] if content else ""
+    raise UsageError(f"{first!r}: a line starts with {', '.join(KEYWORDS)}")
+
+
+def _sizes(rest: str, known: Mapping[str, int]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for item in rest.replace(",", " ").split():
+        match = re.fullmatch(r"([A-Za-z_]\w*)=(\d+)", item)
+        if not match:
+            raise UsageError(f"{item!r} is not of the form S=512")
+        if match[1] in known or match[1] in sizes:
+            raise UsageError(f"{match[1]} is declared twice")
+        sizes[match[1]] = int(match[2])
+    if not sizes:
+        raise UsageError("sizes needs at least one, such as S=512")
+    return sizes
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not a name")
+    return names
+
+
+def _element(text: str) -> str:
+    if text not in ELEMENT_TYPES:
+        raise UsageError(f"{text!r} is not a type; there are {' '.join(ELEMENT_TYPES)}")
+    return text
+
+
+def _arrays(role: str, rest: str, line: int) -> Iterator[ArrayLine]:
+    match = re.fullmatch(r"([^:=]+):\s*(\w+)\s*\[(.*?)\]\s*(?:=\s*(.*))?", rest)
+    if not match:
+        raise UsageError(f"{rest!r} is not of the form `q, k : f16[S, D]` or `q, k : f16[S, D] = normal`")
+    shape = tuple(Expression.parse(size) for size in _split(match[3]))
+    initialiser = _initialiser(match[4]) if match[4] is not None else None
+    if initialiser and role in ("out", "workspace"):
+        raise UsageError(f"an array of role {role} starts as 0xFF bytes; one with a start is inout")
+    for name in _names(match[1]):
+        yield ArrayLine(role, name, _element(match[2]), shape, initialiser, line)
+
+
+def _initialiser(text: str) -> Initialiser:
+    match = re.fullmatch(r"(\w+)\s*(?:\((.*)\))?", text)
+    if not match or match[1] not in FILLS:
+        known = ", ".join(FILLS)
+        raise UsageError(f"{text!r} is not an initialiser; there are {known} and uniform(low, high)")
+    if match[2] is None:
+        return Initialiser(match[1])
+    bounds = tuple(Expression.parse(bound) for bound in _split(match[2]))
+    if match[1] != "uniform" or len(bounds) != 2:
+        raise UsageError(f"{text!r}: only uniform takes arguments, a low and a high bound")
+    return Initialiser(match[1], bounds)
+
+
+def _scalars(rest: str, line: int) -> Iterator[ScalarLine]:
+    match = re.fullmatch(r"([^:=]+):\s*(\w+)\s*=\s*(.+)", rest)
+    if not match:
+        raise UsageError(f"{rest!r} is not of the form `scale : f32 = 1 / sqrt(D)`")
+    for name in _names(match[1]):
+        yield ScalarLine(name, _element(match[2]), Expression.parse(match[3]), line)
+
+
+def _define(rest: str, line: int) -> DefineLine:
+    match = re.fullmatch(r"([A-Za-z_]\w*)\s*=\s*(.+)", rest)
+    if not match:
+        raise UsageError(f'{rest!r} is not of the form `TILE = 64` or `T = "half"`')
+    quoted = re.fullmatch(r'"([^"]*)"', match[2])
+    return DefineLine(match[1], quoted[1] if quoted else Expression.parse(match[2]), line)
+
+
+def _launch(rest: str, line: int) -> LaunchLine:
+    callee, after = _callee(rest)
+    inside, after = _bracketed(after)
+    clauses: dict[str, str] = {}
+    while after:
+        clause = _keyword(after)
+        if clause not in CLAUSES:
+            raise UsageError(f"{after!r}: after the arguments stand grid(…) block(…) shared(…) opt_in_shared")
+        if clause in clauses:
+            raise UsageError(f"{clause} stands twice")
+        after = after[len(clause) :].strip()
+        if clause == "opt_in_shared":
+            clauses[clause] = ""
+        else:
+            clauses[clause], after = _bracketed(after)
+    for needed in ("grid", "block"):
+        if needed not in clauses:
+            raise UsageError(f"the launch has no {needed}(…)")
+    return LaunchLine(
+        callee=callee,
+        arguments=tuple(_argument(text) for text in _split(inside)),
+        grid=_dimensions("grid", clauses["grid"]),
+        block=_dimensions("block", clauses["block"]),
+        shared=Expression.parse(clauses["shared"]) if "shared" in clauses else None,
+        opt_in_shared="opt_in_shared" in clauses,
+        line=line,
+    )
+
+
+def _callee(text: str) -> tuple[tuple[str | Expression, ...], str]:
+    """`attn<{D}, 64>` → its pieces, and the rest of the line from the opening parenthesis on."""
+    match = _CALLEE.match(text)
+    if not match:
+        raise UsageError(f"{text!r}: a kernel's name is expected")
+    end = match.end()
+    if text[end:].lstrip().startswith("<"):
+        end = _template_end(text, text.index("<", end))
+    pieces: list[str | Expression] = []
+    for number, piece in enumerate(re.split(r"\{([^{}]*)\}", text[:end])):
+        pieces.append(Expression.parse(piece) if number % 2 else piece)
+    if any(isinstance(piece, str) and ("{" in piece or "}" in piece) for piece in pieces):
+        raise UsageError(f"{text[:end]!r}: braces hold one formula each")
+    return tuple(pieces), text[end:].strip()
+
+
+def _template_end(text: str, start: int) -> int:
+    """Where the template arguments that open at `start` end; a `>` inside brackets does not count."""
+    depth, angles = 0, 0
+    for at in range(start, len(text)):
+        depth += (text[at] in "({[") - (text[at] in ")}]")
+        if not depth:
+            angles += (text[at] == "<") - (text[at] == ">")
+            if not angles:
+                return at + 1
+    raise UsageError(f"{text[start:]!r}: the template arguments do not end")
+
+
+def _bracketed(text: str) -> tuple[str, str]:
+    """`(a, (b)) rest` → `a, (b)` and `rest`."""
+    if not text.startswith("("):
+        raise UsageError(f"{text!r}: an opening parenthesis is expected")
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if not depth:
+            return text[1:at], text[at + 1 :].strip()
+    raise UsageError(f"{text!r}: a parenthesis is not closed")
+
+
+def _split(text: str) -> list[str]:
+    """At the commas outside brackets; nothing between the brackets is no item."""
+    items, expected, start = [], [], 0
+    for at, letter in enumerate(text):
+        if letter in _CLOSING:
+            expected.append(_CLOSING[letter])
+        elif letter in ")}]" and (not expected or expected.pop() != letter):
+            raise UsageError(f"{text!r}: {letter} closes nothing")
+        elif letter == "," and not expected:
+            items.append(text[start:at])
+            start = at + 1
+    if expected:
+        raise UsageError(f"{text!r}: {expected[-1]} is missing")
+    return [*items, text[start:]] if text.strip() else []
+
+
+def _argument(text: str) -> Argument:
+    stripped = text.strip()
+    if not stripped.startswith("{"):
+        return Expression.parse(stripped)
+    if not stripped.endswith("}"):
+        raise UsageError(f"{stripped!r}: braces hold a whole struct")
+    members = _split(stripped[1:-1])
+    if not members:
+        raise UsageError("a struct without members")
+    return Struct(tuple(Expression.parse(member) for member in members))
+
+
+def _dimensions(clause: str, text: str) -> tuple[Expression, ...]:
+    sizes = tuple(Expression.parse(size) for size in _split(text))
+    if not 1 <= len(sizes) <= 3:
+        raise UsageError(f"{clause} takes one to three sizes, {len(sizes)} are given")
+    return sizes
+
+
+def _check_names(found: LaunchLines, file: str) -> None:
+    """Names are declared once, and every formula reads only what is known where it stands."""
+    declared: dict[str, int] = dict.fromkeys(found.sizes, 0)
+    items: tuple[ArrayLine | ScalarLine | DefineLine, ...] = (*found.arrays, *found.scalars, *found.defines)
+    for item in items:
+        with at_line(file, item.line):
+            if item.name in declared:
+                raise UsageError(f"{item.name} is declared twice")
+            if item.name in FUNCTIONS:
+                raise UsageError(f"{item.name} is the name of a function")
+        declared[item.name] = item.line
+    numbers = set(found.sizes)
+    definitions: tuple[ScalarLine | DefineLine, ...] = (*found.defines, *found.scalars)
+    for definition in definitions:
+        if isinstance(definition.value, Expression):
+            _check_known(definition.value, numbers, file, definition.line)
+        numbers.add(definition.name)
+    for array in found.arrays:
+        bounds = array.initialiser.bounds if array.initialiser else ()
+        for formula in (*array.shape, *bounds):
+            _check_known(formula, numbers, file, array.line)
+    passable = {array.name for array in found.arrays if array.role != "constant"}
+    for launch in found.launches:
+        for formula in launch.formulas():
+            _check_known(formula, numbers, file, launch.line)
+        for formula in launch.passed():
+            if formula.name not in passable:
+                _check_known(formula, numbers, file, launch.line, also=passable)
+
+
+def _check_known(
+    formula: Expression, numbers: Set[str], file: str, line: int, *, also: Set[str] = frozenset()
+) -> None:
+    for name in sorted(formula.names - numbers):
+        with at_line(file, line):
+            if name in also:
+                raise UsageError(f"{formula.text!r} computes with the array {name}; pass it as it is")
+            known = ", ".join((*sorted(also), *sorted(numbers))) or "nothing"
+            raise UsageError(f"{name!r} is not known here; known: {known}")

@@ -1,0 +1,83 @@
+"""The arguments of a launch line → values for the launch, checked against the kernel's own parameters."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.errors import LaunchError
+
+from .arguments import Array
+from .bind import Bound
+from .expressions import Expression, Number
+from .launch_records import Argument, Struct
+from .ptx_parameters import Parameter
+
+_INTEGERS = ("u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32", "u64", "s64", "b64")
+
+
+def pass_arguments(
+    arguments: Sequence[Argument], params: Sequence[Parameter], bound: Bound, arrays: Mapping[str, Array]
+) -> list[object]:
+    """One value per parameter. A kind that does not fit is an error, never a reinterpretation."""
+    if len(arguments) != len(params):
+        raise LaunchError(f"the kernel takes {len(params)} arguments, its line passes {len(arguments)}")
+    passed: list[object] = []
+    for number, (argument, param) in enumerate(zip(arguments, params, strict=True), 1):
+        if isinstance(argument, Struct):
+            if param.type != "bytes":
+                raise LaunchError(f"argument {number} is a struct; the parameter is {_described(param)}")
+            passed.append(tuple(_member(member, bound, arrays) for member in argument.members))
+        elif argument.name in arrays:
+            if param.type not in ("u64", "b64", "s64"):
+                raise LaunchError(f"{argument.text} is an array; parameter {number} is {_described(param)}")
+            passed.append(arrays[argument.name])
+        elif argument.name in bound.scalars:
+            scalar = bound.scalars[argument.name]
+            _check_scalar(argument.name, scalar, param, number)
+            passed.append(scalar)
+        else:
+            passed.append(_number(argument, argument.value(bound.names), param, number))
+    return passed
+
+
+def _member(member: Expression, bound: Bound, arrays: Mapping[str, Array]) -> Any:
+    """Arrays are pointers, scalars have their type; a plain number is an `int`, `float` or `bool`."""
+    if member.name in arrays:
+        return arrays[member.name]
+    if member.name in bound.scalars:
+        return bound.scalars[member.name]
+    value = member.value(bound.names)
+    if isinstance(value, bool):
+        return np.bool_(value)
+    if isinstance(value, float):
+        return np.float32(value)
+    if not -(1 << 31) <= value < 1 << 31:
+        raise LaunchError(f"{member.text} is {value}, which does not fit an int; declare a scalar")
+    return np.int32(value)
+
+
+def _check_scalar(name: str, value: np.generic, param: Parameter, number: int) -> None:
+    kind = {"f": ("f32", "f64"), "i": _INTEGERS, "u": _INTEGERS, "b": _INTEGERS}.get(value.dtype.kind, ())
+    small_float = value.dtype.itemsize <= 2 and value.dtype.kind not in "iub"
+    expected = ("bytes",) if small_float else kind  # a half is a struct in C++
+    if param.type not in expected or value.dtype.itemsize != param.size_bytes:
+        raise LaunchError(f"{name} is declared {value.dtype}; parameter {number} is {_described(param)}")
+
+
+def _number(argument: Expression, value: Number, param: Parameter, number: int) -> Number:
+    if param.type in ("f32", "f64"):
+        return float(value)
+    if param.type not in _INTEGERS:
+        described = _described(param)
+        raise LaunchError(f"{argument.text} is a number; parameter {number} is {described}: declare a scalar")
+    if isinstance(value, float):
+        raise LaunchError(f"{argument.text} is {value}; parameter {number} is an integer ({param.type})")
+    bits = 8 * param.size_bytes
+    if not -(1 << bits - 1) <= value < 1 << bits:
+        raise LaunchError(f"{argument.text} is {value}, which does not fit parameter {number} ({param.type})")
+    return value
+
+
+def _described(param: Parameter) -> str:
+    return f"{param.size_bytes} bytes (a struct or a small float)" if param.type == "bytes" else param.type

@@ -1,0 +1,84 @@
+"""Several probes in one run.
+
+The worker's probe memory starts with a table of pointers, one per probe; each probe's own memory follows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.core.errors import UsageError
+from weft.vm.ir import Builder, Value
+from weft.vm.runtime.watch import Access, Instrumentation
+
+from .shared_probe import ALIGN, SharedProbe
+
+_TABLE_BYTES = 64
+_MOST = _TABLE_BYTES // 8
+
+
+class Probes(Instrumentation):
+    """`Probes(InitCheck(), RaceCheck())`: all of them watch. Their order does not matter."""
+
+    def __init__(self, *probes: SharedProbe) -> None:
+        by_name = {probe.name: probe for probe in probes}
+        if len(by_name) != len(probes) or not 1 <= len(probes) <= _MOST:
+            raise UsageError(f"one to {_MOST} different probes can watch a run, not {[p.name for p in probes]}")
+        self.probes = tuple(by_name[name].at_slot(slot) for slot, name in enumerate(sorted(by_name)))
+        self.key = "+".join(probe.key for probe in self.probes)
+        self.codes = {number: row for probe in self.probes for number, row in probe.codes.items()}
+
+    def wants(self, event: str) -> bool:
+        return any(probe.wants(event) for probe in self.probes)
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def probe_bytes(self, shared_limit: int, warps: int) -> int:
+        return _TABLE_BYTES + sum(_rounded(probe.probe_bytes(shared_limit, warps)) for probe in self.probes)
+
+    def prepare(self, memory: npt.NDArray[np.uint8], shared_limit: int, warps: int) -> None:
+        table = memory[:_TABLE_BYTES].view(np.uint64)
+        at = _TABLE_BYTES
+        for slot, probe in enumerate(self.probes):
+            size = probe.probe_bytes(shared_limit, warps)
+            table[slot] = memory.ctypes.data + at
+            probe.prepare(memory[at : at + size], shared_limit, warps)
+            at += _rounded(size)
+
+    def counters(self, memory: npt.NDArray[np.uint8]) -> Mapping[str, int]:
+        return {name: value for probe, own in self._areas(memory) for name, value in probe.counters(own).items()}
+
+    def _areas(self, memory: npt.NDArray[np.uint8]) -> Iterator[tuple[SharedProbe, npt.NDArray[np.uint8]]]:
+        table = memory[:_TABLE_BYTES].view(np.uint64)
+        for slot, probe in enumerate(self.probes):
+            yield probe, memory[int(table[slot]) - memory.ctypes.data :]
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def access(self, b: Builder, event: Access) -> None:
+        for probe in self.probes:
+            probe.access(b, event)
+
+    def copy(self, b: Builder, event: Access) -> None:
+        for probe in self.probes:
+            probe.copy(b, event)
+
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, row_bytes: int) -> None:
+        for probe in self.probes:
+            probe.tile_rows(b, offsets, lanes, row_bytes)
+
+    def barrier(self, b: Builder, worker: Value, everyone: Value) -> None:
+        for probe in self.probes:
+            probe.barrier(b, worker, everyone)
+
+    def cta(self, b: Builder, worker: Value) -> None:
+        for probe in self.probes:
+            probe.cta(b, worker)
+
+    def functions(self) -> Sequence[Builder]:
+        return [function for probe in self.probes for function in probe.functions()]
+
+
+def _rounded(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN

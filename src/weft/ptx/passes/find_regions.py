@@ -1,0 +1,76 @@
+"""Varying branches whose ways meet again soon and in straight order: they are run with masks instead of diverging.
+
+    X: @p bra J          X: lanes = p
+    B: st.shared …       B: st.shared … for the lanes not in p
+    J: …                 J: …
+A region has one way in (X), no loop, no barrier, no collective, no way out of the kernel: `if (lane == 0) { … }`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .build_cfg import Block, Cfg, is_barrier
+from .find_uniform import Uniformity
+
+MOST_INSTRUCTIONS = 400
+"""Beyond this a region is rarely short of lanes by accident; running both ways for all would cost more."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Blocks between a varying branch and its join, in an order in which every edge goes forward."""
+
+    blocks: tuple[int, ...]
+    join: int
+
+
+def find_regions(cfg: Cfg, uniformity: Uniformity) -> Mapping[int, Region]:
+    """Branch block → its region; regions do not nest (the outermost one is taken)."""
+    predecessors = cfg.predecessors()
+    taken: set[int] = set()
+    regions: dict[int, Region] = {}
+    for block in cfg.blocks:
+        join = uniformity.join_of.get(block.id)
+        if join is None or block.id in taken or block.end is None or block.end.form.name != "bra":
+            continue
+        inside = _inside(cfg, block, join)
+        if inside is None or not _suits(cfg, block, inside, predecessors):
+            continue
+        regions[block.id] = Region(tuple(inside), join)
+        taken |= set(inside)
+    return regions
+
+
+def _inside(cfg: Cfg, block: Block, join: int) -> list[int] | None:
+    """Blocks between `block` and `join` in program order; None if some edge goes backward."""
+    seen: set[int] = set()
+    work = [way for way in block.successors if way != join]
+    while work:
+        number = work.pop()
+        if number in seen:
+            continue
+        if number <= block.id:
+            return None
+        seen.add(number)
+        for way in cfg.blocks[number].successors:
+            if way == join:
+                continue
+            if way <= number:
+                return None
+            work.append(way)
+    return sorted(seen)
+
+
+def _suits(cfg: Cfg, block: Block, inside: list[int], predecessors: list[list[int]]) -> bool:
+    members = {block.id, *inside}
+    if sum(cfg.blocks[number].size for number in inside) > MOST_INSTRUCTIONS:
+        return False
+    for number in inside:
+        here = cfg.blocks[number]
+        if here.collective or not set(predecessors[number]) <= members:
+            return False
+        if here.end is not None and (here.end.form.name != "bra" or is_barrier(here.end)):
+            return False
+        if not here.successors or any(ins.form.name in ("call", "bar", "barrier") for ins in here.body):
+            return False
+    return True

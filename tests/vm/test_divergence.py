@@ -1,0 +1,49 @@
+"""A thousand random divergent programs: the compiled engine must equal the interpreter in every register."""
+
+import struct
+
+import numpy as np
+import pytest
+
+from tests.ptx.harness import ENGINES, Array, Engine
+from tests.vm.divergent_programs import VALUES, kernel
+from weft.ptx.parse import parse
+from weft.vm.launch_spec import LaunchSpec, Outcome
+from weft.vm.layout import place_globals
+from weft.vm.memory import GlobalMemory
+
+BATCHES, PROGRAMS = 50, 20
+BLOCKS = (64, 32, 64, 40, 64)
+
+
+def _run(text: str, engine: str, block: int) -> tuple[Array, Outcome]:
+    module = parse(text)
+    memory = GlobalMemory(1 << 20)
+    globals_at = place_globals(module, memory)
+    size = PROGRAMS * block * VALUES * 4
+    out = memory.allocate(size)
+    memory.write(out, bytes(size))
+    spec = LaunchSpec("k", (PROGRAMS, 1, 1), (block, 1, 1), struct.pack("<Q", out), max_steps=5_000_000)
+    outcome = Engine(engine, module).run(spec, memory, globals_at)
+    return memory.read(out, size).view(np.uint32).reshape(PROGRAMS, block, VALUES), outcome
+
+
+@pytest.mark.parametrize("seed", range(BATCHES))
+def test_random_divergent_programs(seed: int) -> None:
+    block = BLOCKS[seed % len(BLOCKS)]
+    text = kernel(seed, PROGRAMS)
+    reference, outcome = _run(text, "reference", block)
+    assert not outcome.findings
+    assert len(np.unique(reference)) > PROGRAMS, "the programs compute something"
+    for engine in ENGINES[1:]:
+        got, other = _run(text, engine, block)
+        assert not other.findings
+        wrong = [number for number in range(PROGRAMS) if (got[number] != reference[number]).any()]
+        assert not wrong, f"programs {wrong} of seed {seed} differ on {engine}"
+
+
+def test_the_generator_makes_divergent_programs() -> None:
+    """The text is not trivial: loops, breaks, exits, collectives and barriers all occur."""
+    text = "".join(kernel(seed, PROGRAMS) for seed in range(5))
+    for piece in ("HEAD", "ELSE", "exit;", "bra OUT;", "shfl.sync", "vote.sync", "redux.sync", "bar.warp.sync", "bar.sync", "red.shared"):
+        assert text.count(piece) >= 5, piece
