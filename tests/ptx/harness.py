@@ -62,15 +62,20 @@ def to_bits(values: Array, ptx_type: str) -> Array:
 
 
 _FLOAT_EDGES = {
-    "f16": "0000 8000 3c00 bc00 7bff fbff 7c00 fc00 7e00 fe00 7fff 7d00 0001 8001 03ff 0400 8400 4000 3800 3c01 6400 c900",
+    "f16": "0000 8000 3c00 bc00 7bff fbff 7c00 fc00 7e00 fe00 7fff 7d00 0001 8001 03ff 0400 8400 "
+    "4000 3800 3c01 6400 c900",
     "bf16": "0000 8000 3f80 bf80 7f7f ff7f 7f80 ff80 7fc0 ffc0 7fff 7f81 0001 8001 007f 0080 8080 4000 3f00 3f81 4f00",
-    "f32": "00000000 80000000 3f800000 bf800000 7f7fffff ff7fffff 7f800000 ff800000 7fc00000 ffc00000 7fffffff 7f800001 "
-    "00000001 80000001 007fffff 807fffff 00800000 80800000 40000000 3f000000 3f800001 4f000000 cf000000 5f000000 4b800000 "
+    "f32": "00000000 80000000 3f800000 bf800000 7f7fffff ff7fffff 7f800000 ff800000 7fc00000 "
+    "ffc00000 7fffffff 7f800001 "
+    "00000001 80000001 007fffff 807fffff 00800000 80800000 40000000 3f000000 3f800001 4f000000 "
+    "cf000000 5f000000 4b800000 "
     "3effffff 477fe000 33800000",
     "f64": "0000000000000000 8000000000000000 3ff0000000000000 bff0000000000000 7fefffffffffffff ffefffffffffffff "
-    "7ff0000000000000 fff0000000000000 7ff8000000000000 fff8000000000000 7ff0000000000001 0000000000000001 8000000000000001 "
-    "000fffffffffffff 0010000000000000 4000000000000000 3fe0000000000000 3ff0000000000001 41e0000000000000 43e0000000000000",
-}  # fmt: skip
+    "7ff0000000000000 fff0000000000000 7ff8000000000000 fff8000000000000 7ff0000000000001 "
+    "0000000000000001 8000000000000001 "
+    "000fffffffffffff 0010000000000000 4000000000000000 3fe0000000000000 3ff0000000000001 "
+    "41e0000000000000 43e0000000000000",
+}
 _BYTE_FLOATS = "00 80 38 b8 7e fe 7f ff 01 81 07 08 3c bc 7b fb 7c fc"
 
 
@@ -101,8 +106,11 @@ def random_values(ptx_type: str, n: int, rng: np.random.Generator) -> Array:
     if ptx_type == "pred":
         return rng.integers(0, 2, n).astype(bool)
     dtype = storage(ptx_type)
-    anything = rng.integers(0, 1 << 64, n, np.uint64, endpoint=False).astype(dtype) if dtype.itemsize < 8 else (
-        rng.integers(0, np.iinfo(np.uint64).max, n, np.uint64, endpoint=True))  # fmt: skip
+    anything = (
+        rng.integers(0, 1 << 64, n, np.uint64, endpoint=False).astype(dtype)
+        if dtype.itemsize < 8
+        else (rng.integers(0, np.iinfo(np.uint64).max, n, np.uint64, endpoint=True))
+    )
     if ptx_type in _FLOAT:
         small = to_bits((rng.standard_normal(n) * 2.0 ** rng.integers(-4, 8, n)).astype(_FLOAT[ptx_type]), ptx_type)
     elif ptx_type in ("f16x2", "bf16x2"):
@@ -148,9 +156,14 @@ HEADER = ".version 8.4\n.target sm_89\n.address_size 64\n"
 
 
 def kernel(
-    body: str, inputs: Mapping[str, str], outputs: Mapping[str, str], *, uniforms: Mapping[str, str] | None = None,
-    declarations: str = "", module_scope: str = "",
-) -> Kernel:  # fmt: skip
+    body: str,
+    inputs: Mapping[str, str],
+    outputs: Mapping[str, str],
+    *,
+    uniforms: Mapping[str, str] | None = None,
+    declarations: str = "",
+    module_scope: str = "",
+) -> Kernel:
     """A kernel whose `body` sees register %name for each input and output, %tid (global index) and %t0-%t9 (b32)."""
     uniforms = uniforms or {}
     pointers = [*(f"in_{name}" for name in inputs), *(f"out_{name}" for name in outputs)]
@@ -160,8 +173,11 @@ def kernel(
     for name, ptx_type in {**inputs, **uniforms, **outputs}.items():
         lines.append(f".reg .{bits_type(ptx_type)} %{name};")
     lines += [
-        "mov.u32 %h0, %ntid.x;", "mov.u32 %h1, %ctaid.x;", "mov.u32 %h2, %tid.x;", "mad.lo.u32 %tid, %h0, %h1, %h2;",
-    ]  # fmt: skip
+        "mov.u32 %h0, %ntid.x;",
+        "mov.u32 %h1, %ctaid.x;",
+        "mov.u32 %h2, %tid.x;",
+        "mad.lo.u32 %tid, %h0, %h1, %h2;",
+    ]
     for name, ptx_type in inputs.items():
         lines += [f"ld.param.u64 %hd0, [in_{name}];", *_element_address(ptx_type)]
         lines += _load(name, ptx_type, "global", "[%hd2]")
@@ -205,9 +221,16 @@ def _preset(name: str, ptx_type: str) -> list[str]:
 
 
 def launch(
-    made: Kernel, inputs: Mapping[str, Array], *, engine: str, uniforms: Mapping[str, Array] | None = None,
-    n: int | None = None, block: int = _BLOCK, shared_bytes: int = 0, program: "Any" = None,
-) -> Ran:  # fmt: skip
+    made: Kernel,
+    inputs: Mapping[str, Array],
+    *,
+    engine: str,
+    uniforms: Mapping[str, Array] | None = None,
+    n: int | None = None,
+    block: int = _BLOCK,
+    shared_bytes: int = 0,
+    program: "Any" = None,
+) -> Ran:
     """One launch of `made` over the inputs (all of the same length, filled up to whole CTAs by repetition)."""
     uniforms = uniforms or {}
     count = n if n is not None else max((len(v) for v in inputs.values()), default=block)
@@ -265,17 +288,26 @@ class Engine:
 
 
 def check_body(
-    body: str, inputs: Mapping[str, tuple[str, Array]], outputs: Mapping[str, str], *, declarations: str = "",
-    module_scope: str = "", n: int | None = None, block: int = _BLOCK, shared_bytes: int = 0,
-) -> Ran:  # fmt: skip
+    body: str,
+    inputs: Mapping[str, tuple[str, Array]],
+    outputs: Mapping[str, str],
+    *,
+    declarations: str = "",
+    module_scope: str = "",
+    n: int | None = None,
+    block: int = _BLOCK,
+    shared_bytes: int = 0,
+) -> Ran:
     """Run `body` on every engine, assert that outputs and finding codes agree, return the reference's."""
     made = kernel(
-        body, {name: t for name, (t, _) in inputs.items()}, outputs, declarations=declarations, module_scope=module_scope
+        body,
+        {name: t for name, (t, _) in inputs.items()},
+        outputs,
+        declarations=declarations,
+        module_scope=module_scope,
     )
     arrays = {name: values for name, (_, values) in inputs.items()}
-    ran = [
-        launch(made, arrays, engine=engine, n=n, block=block, shared_bytes=shared_bytes) for engine in ENGINES
-    ]  # fmt: skip
+    ran = [launch(made, arrays, engine=engine, n=n, block=block, shared_bytes=shared_bytes) for engine in ENGINES]
     for other in ran[1:]:
         for name, ptx_type in outputs.items():
             assert_same(other.outputs[name], ran[0].outputs[name], ptx_type, what=f"%{name}")
@@ -288,9 +320,14 @@ def _codes(ran: Ran) -> set[str]:
 
 
 def check(
-    opcode: str, sources: Mapping[str, Array | Sequence[Array]], *, exact: bool = True, ulp: int = 0,
-    immediates: Mapping[str, str] | None = None, uniform_sets: int = 6,
-) -> dict[str, Array]:  # fmt: skip
+    opcode: str,
+    sources: Mapping[str, Array | Sequence[Array]],
+    *,
+    exact: bool = True,
+    ulp: int = 0,
+    immediates: Mapping[str, str] | None = None,
+    uniform_sets: int = 6,
+) -> dict[str, Array]:
     """Run one instruction in all four settings on every engine; returns the reference's results for every lane.
 
     Sources are by the operand names of the ISA row; a sequence of arrays is a vector operand. `immediates` puts a
@@ -318,9 +355,13 @@ def check(
             assert not mine.findings, mine.findings
             for name, ptx_type in plan.kernel.outputs.items():
                 assert_same(
-                    mine.outputs[name], reference.outputs[name], plan.types.get(name, ptx_type), exact=exact, ulp=ulp,
+                    mine.outputs[name],
+                    reference.outputs[name],
+                    plan.types.get(name, ptx_type),
+                    exact=exact,
+                    ulp=ulp,
                     what=f"{opcode} {name}",
-                )  # fmt: skip
+                )
     reference_run = results[0][0]
     assert not reference_run.findings, reference_run.findings
     _check_settings(plan, results[0], columns, guard, picks, opcode)
@@ -330,7 +371,7 @@ def check(
 def _check_settings(
     plan: "_Plan", runs: list[Ran], columns: Mapping[str, Array], guard: Array, picks: Array, opcode: str
 ) -> None:
-    """Guarded and divergent lanes must agree with the plain ones or keep the old value; uniform ones with their lane."""
+    """Guarded and divergent lanes must agree with the plain ones or keep the old value; uniform ones likewise."""
     first = runs[0].outputs
     for name in plan.results:
         register = bits_type(plan.results[name])
@@ -378,14 +419,16 @@ class _Plan:
                 listed = ", ".join(f"%{name}{{s}}" for name in names)
                 templates.append(listed if len(members) == 1 else f"{{{{{listed}}}}}")
         text = f"{opcode} {', '.join(templates)};"
-        body = "\n  ".join([
-            text.format(d="", s=""),
-            "@%guard " + text.format(d="_guarded", s=""),
-            "@!%guard bra SKIP;",
-            text.format(d="_divergent", s=""),
-            "SKIP:",
-            text.format(d="_uniform", s="_u"),
-        ])  # fmt: skip
+        body = "\n  ".join(
+            [
+                text.format(d="", s=""),
+                "@%guard " + text.format(d="_guarded", s=""),
+                "@!%guard bra SKIP;",
+                text.format(d="_divergent", s=""),
+                "SKIP:",
+                text.format(d="_uniform", s="_u"),
+            ]
+        )
         settings = ("", "_guarded", "_divergent", "_uniform")
         outputs = {f"{name}{s}": t for s in settings for name, t in self.results.items()}
         uniforms = {f"{name}_u": t for name, t in inputs.items()}
@@ -404,9 +447,7 @@ class _Plan:
         return bits
 
 
-def assert_same(
-    got: Array, want: Array, ptx_type: str, *, exact: bool = True, ulp: int = 0, what: str = ""
-) -> None:
+def assert_same(got: Array, want: Array, ptx_type: str, *, exact: bool = True, ulp: int = 0, what: str = "") -> None:
     """Bit equality, or within `ulp` units in the last place; f64 NaNs are equal whatever their payload."""
     different = got != want
     if ptx_type == "f64":
@@ -416,7 +457,9 @@ def assert_same(
     if different.any():
         at = int(np.flatnonzero(different)[0])
         count = int(np.count_nonzero(different))
-        raise AssertionError(f"{what}: {count} of {len(got)} differ, first at {at}: got {got[at]:#x}, want {want[at]:#x}")
+        raise AssertionError(
+            f"{what}: {count} of {len(got)} differ, first at {at}: got {got[at]:#x}, want {want[at]:#x}"
+        )
 
 
 def ulp_distance(a: Array, b: Array, ptx_type: str) -> Array:

@@ -16,13 +16,25 @@ from weft.vm.reference import interpreter
 
 N = 1024
 OPCODES = [
-    "bra", "bra.uni", "brx.idx", "brx.idx.uni", "call", "call.uni", "ret", "ret.uni", "exit", "trap", "nanosleep.u32",
+    "bra",
+    "bra.uni",
+    "brx.idx",
+    "brx.idx.uni",
+    "call",
+    "call.uni",
+    "ret",
+    "ret.uni",
+    "exit",
+    "trap",
+    "nanosleep.u32",
     "pmevent",
-]  # fmt: skip
+]
 PREDICATES = ".reg .pred %p, %q, %r;"
 
 
-def _run(text: str, engine: str, *, block: int = 32, grid: int = 1, params: bytes = b"", max_steps: int = 1 << 20) -> Outcome:
+def _run(
+    text: str, engine: str, *, block: int = 32, grid: int = 1, params: bytes = b"", max_steps: int = 1 << 20
+) -> Outcome:
     module = parse(HEADER + text)
     memory = GlobalMemory(1 << 16)
     globals_at = place_globals(module, memory)
@@ -32,7 +44,10 @@ def _run(text: str, engine: str, *, block: int = 32, grid: int = 1, params: byte
 
 @pytest.mark.parametrize("bra", ["bra", "bra.uni"])
 def test_loop_with_the_same_trip_count_everywhere(bra: str) -> None:
-    body = f"mov.u32 %t0, 0; mov.u32 %d, 0; L: add.u32 %d, %d, 3; add.u32 %t0, %t0, 1; setp.lt.u32 %p, %t0, 5; @%p {bra} L;"
+    body = (
+        f"mov.u32 %t0, 0; mov.u32 %d, 0; L: add.u32 %d, %d, 3; add.u32 %t0, %t0, 1; "
+        f"setp.lt.u32 %p, %t0, 5; @%p {bra} L;"
+    )
     ran = check_body(body, {}, {"d": "b32"}, declarations=PREDICATES, n=N)
     assert (ran.outputs["d"] == 15).all()
 
@@ -92,7 +107,7 @@ def test_call_of_a_function(call: str) -> None:
     guard = "and.b32 %t1, %tid, 1; setp.eq.u32 %p, %t1, 0;"
     body = f"""{guard}
       mov.b32 %d, 5; and.b32 %t2, %tid, 3; cvt.u64.u32 %wide, %t2;
-      {'@%p bra SKIP;' if call == 'call' else ''}
+      {"@%p bra SKIP;" if call == "call" else ""}
       {{ .param .b32 a0; .param .b64 a1; .param .b32 r0;
         st.param.b32 [a0], %tid; st.param.b64 [a1], %wide;
         {call} (r0), twice_plus, (a0, a1);
@@ -101,7 +116,9 @@ def test_call_of_a_function(call: str) -> None:
     ran = check_body(body, {}, {"d": "b32"}, declarations=PREDICATES + ".reg .b64 %wide;", module_scope=FUNCTIONS, n=N)
     thread = np.arange(N)
     called = np.where(thread % 4 == 0, 0, 2 * thread + thread % 4)
-    np.testing.assert_array_equal(ran.outputs["d"], called if call == "call.uni" else np.where(thread % 2 == 0, 5, called))
+    np.testing.assert_array_equal(
+        ran.outputs["d"], called if call == "call.uni" else np.where(thread % 2 == 0, 5, called)
+    )
 
 
 def test_exit_and_ret_end_single_lanes() -> None:
@@ -124,42 +141,90 @@ def test_nanosleep_and_pmevent_have_no_effect() -> None:
 
 def test_special_registers() -> None:
     names = {
-        "lane": "laneid", "warp": "warpid", "warps": "nwarpid", "x": "tid.x", "y": "tid.y", "z": "tid.z", "nx": "ntid.x",
-        "ny": "ntid.y", "cx": "ctaid.x", "cy": "ctaid.y", "gx": "nctaid.x", "gz": "nctaid.z", "eq": "lanemask_eq",
-        "lt": "lanemask_lt", "le": "lanemask_le", "gt": "lanemask_gt", "ge": "lanemask_ge", "sm": "smid", "sms": "nsmid",
+        "lane": "laneid",
+        "warp": "warpid",
+        "warps": "nwarpid",
+        "x": "tid.x",
+        "y": "tid.y",
+        "z": "tid.z",
+        "nx": "ntid.x",
+        "ny": "ntid.y",
+        "cx": "ctaid.x",
+        "cy": "ctaid.y",
+        "gx": "nctaid.x",
+        "gz": "nctaid.z",
+        "eq": "lanemask_eq",
+        "lt": "lanemask_lt",
+        "le": "lanemask_le",
+        "gt": "lanemask_gt",
+        "ge": "lanemask_ge",
+        "sm": "smid",
+        "sms": "nsmid",
         "dynamic": "dynamic_smem_size",
-    }  # fmt: skip
+    }
     body = "\n".join(f"mov.u32 %{name}, %{special};" for name, special in names.items())
     ran = check_body(body, {}, dict.fromkeys(names, "b32"), n=N, shared_bytes=256)
     thread, lane = np.arange(N) % 128, np.arange(N) % 32
     one = np.uint64(1) << lane.astype(np.uint64)
     expected = {
-        "lane": lane, "warp": thread // 32, "warps": 4, "x": thread, "y": 0, "z": 0, "nx": 128, "ny": 1, "cx": np.arange(N) // 128,
-        "cy": 0, "gx": 8, "gz": 1, "eq": one, "lt": one - np.uint64(1), "le": 2 * one - np.uint64(1),
-        "gt": 0xFFFFFFFF - (2 * one - np.uint64(1)), "ge": 0xFFFFFFFF - (one - np.uint64(1)), "sm": 0, "sms": 1, "dynamic": 256,
-    }  # fmt: skip
+        "lane": lane,
+        "warp": thread // 32,
+        "warps": 4,
+        "x": thread,
+        "y": 0,
+        "z": 0,
+        "nx": 128,
+        "ny": 1,
+        "cx": np.arange(N) // 128,
+        "cy": 0,
+        "gx": 8,
+        "gz": 1,
+        "eq": one,
+        "lt": one - np.uint64(1),
+        "le": 2 * one - np.uint64(1),
+        "gt": 0xFFFFFFFF - (2 * one - np.uint64(1)),
+        "ge": 0xFFFFFFFF - (one - np.uint64(1)),
+        "sm": 0,
+        "sms": 1,
+        "dynamic": 256,
+    }
     for name, values in expected.items():
         np.testing.assert_array_equal(ran.outputs[name], np.broadcast_to(values, N), name)
 
 
 def test_clock_grows_and_is_no_host_time() -> None:
     body = "mov.u64 %a, %clock64; add.u32 %t0, %tid, 1; bra N; N: mov.u64 %b, %clock64; mov.u32 %c, %clock_hi;"
-    ran = check_body(body + "sub.u64 %d, %b, %a; setp.gt.u64 %p, %d, 0; setp.lt.u64 %q, %d, 1000;", {}, {"p": "pred", "q": "pred", "c": "b32"},
-                     declarations=".reg .b64 %a, %b, %d;", n=N)  # fmt: skip
+    ran = check_body(
+        body + "sub.u64 %d, %b, %a; setp.gt.u64 %p, %d, 0; setp.lt.u64 %q, %d, 1000;",
+        {},
+        {"p": "pred", "q": "pred", "c": "b32"},
+        declarations=".reg .b64 %a, %b, %d;",
+        n=N,
+    )
     assert ran.outputs["p"].all() and ran.outputs["q"].all() and not ran.outputs["c"].any()
 
 
 def test_three_dimensional_blocks_and_grids() -> None:
     text = """.visible .entry k(.param .u64 out) {
       .reg .b32 %r<20>; .reg .b64 %rd<5>;
-      mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ctaid.y; mov.u32 %r5, %ctaid.z;
+      mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mov.u32 %r3, %ctaid.x;
+      mov.u32 %r4, %ctaid.y; mov.u32 %r5, %ctaid.z;
       mad.lo.u32 %r6, %r2, 3, %r1; mad.lo.u32 %r6, %r6, 5, %r0;
       mad.lo.u32 %r7, %r5, 2, %r4; mad.lo.u32 %r7, %r7, 2, %r3; mad.lo.u32 %r8, %r7, 60, %r6;
-      mad.lo.u32 %r9, %r0, 10, %r1; mad.lo.u32 %r9, %r9, 10, %r2; mad.lo.u32 %r9, %r9, 10, %r3; mad.lo.u32 %r9, %r9, 10, %r4;
+      mad.lo.u32 %r9, %r0, 10, %r1; mad.lo.u32 %r9, %r9, 10, %r2; mad.lo.u32 %r9, %r9, 10, %r3;
+      mad.lo.u32 %r9, %r9, 10, %r4;
       mad.lo.u32 %r9, %r9, 10, %r5;
-      ld.param.u64 %rd0, [out]; mul.wide.u32 %rd1, %r8, 4; add.u64 %rd0, %rd0, %rd1; st.global.u32 [%rd0], %r9; ret; }"""
-    expected = [int(f"{x}{y}{z}{i}{j}{k}") for k in range(2) for j in range(2) for i in range(2)
-                for z in range(4) for y in range(3) for x in range(5)]  # fmt: skip
+      ld.param.u64 %rd0, [out]; mul.wide.u32 %rd1, %r8, 4; add.u64 %rd0, %rd0, %rd1;
+      st.global.u32 [%rd0], %r9; ret; }"""
+    expected = [
+        int(f"{x}{y}{z}{i}{j}{k}")
+        for k in range(2)
+        for j in range(2)
+        for i in range(2)
+        for z in range(4)
+        for y in range(3)
+        for x in range(5)
+    ]
     for engine in ENGINES:
         module = parse(HEADER + text)
         memory = GlobalMemory(1 << 16)
@@ -170,7 +235,10 @@ def test_three_dimensional_blocks_and_grids() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_trap_is_a_finding(engine: str) -> None:
-    text = ".visible .entry k() { .reg .pred %p; .reg .b32 %r; mov.u32 %r, %tid.x;\n setp.eq.u32 %p, %r, 3;\n @%p trap;\n ret; }"
+    text = (
+        ".visible .entry k() { .reg .pred %p; .reg .b32 %r; mov.u32 %r, %tid.x;\n"
+        " setp.eq.u32 %p, %r, 3;\n @%p trap;\n ret; }"
+    )
     findings = _run(text, engine).findings
     assert [f.code for f in findings] == ["X401"]
     assert findings[0].lanes == 8
@@ -197,7 +265,9 @@ def test_lanes_spinning_on_a_lock_of_their_own_warp_come_through(engine: str) ->
     module = parse(HEADER + text)
     memory = GlobalMemory(1 << 16)
     globals_at = place_globals(module, memory)
-    outcome = Engine(engine, module).run(LaunchSpec("k", (1, 1, 1), (32, 1, 1), bytes(8), max_steps=1 << 24), memory, globals_at)
+    outcome = Engine(engine, module).run(
+        LaunchSpec("k", (1, 1, 1), (32, 1, 1), bytes(8), max_steps=1 << 24), memory, globals_at
+    )
     assert not outcome.findings
     assert memory.read(globals_at["count"], 4).view(np.uint32)[0] == 32
 
@@ -243,7 +313,8 @@ ASSERTING = """
   .reg .b64 %rd<6>;
   mov.u64 %rd0, what; cvta.global.u64 %rd0, %rd0; mov.u64 %rd1, file; cvta.global.u64 %rd1, %rd1;
   { .param .b64 p0; .param .b64 p1; .param .b32 p2; .param .b64 p3; .param .b64 p4;
-    st.param.b64 [p0], %rd0; st.param.b64 [p1], %rd1; st.param.b32 [p2], 12; st.param.b64 [p3], %rd1; st.param.b64 [p4], 1;
+    st.param.b64 [p0], %rd0; st.param.b64 [p1], %rd1; st.param.b32 [p2], 12; st.param.b64 [p3], %rd1;
+    st.param.b64 [p4], 1;
     call.uni __assertfail, (p0, p1, p2, p3, p4); }
   ret;
 }
@@ -258,7 +329,10 @@ def test_assertfail_is_a_finding_with_its_text(engine: str) -> None:
 
 
 def test_call_of_an_unknown_extern_is_unsupported() -> None:
-    text = ".extern .func mystery (.param .b32 a);\n.visible .entry k() { .param .b32 a; st.param.b32 [a], 0; call mystery, (a); ret; }"
+    text = (
+        ".extern .func mystery (.param .b32 a);\n"
+        ".visible .entry k() { .param .b32 a; st.param.b32 [a], 0; call mystery, (a); ret; }"
+    )
     for engine in ENGINES:
         with pytest.raises(Unsupported, match="mystery"):
             _run(text, engine)
@@ -290,23 +364,28 @@ def test_recursion_keeps_registers_and_frames_apart() -> None:
     memory = GlobalMemory(1 << 16)
     out = memory.allocate(128)
     layout = lay_out(module, module.functions["k"])
-    interpreter.run(module, LaunchSpec("k", (1, 1, 1), (32, 1, 1), struct.pack("<Q", out)), memory, layout=layout, globals_at={})
+    interpreter.run(
+        module, LaunchSpec("k", (1, 1, 1), (32, 1, 1), struct.pack("<Q", out)), memory, layout=layout, globals_at={}
+    )
     factorials = [1, 1, 2, 6, 24, 120, 720, 5040]
     assert memory.read(out, 128).view(np.uint32).tolist() == factorials * 4
 
 
-@pytest.mark.parametrize(("fmt", "args", "text"), [
-    (b"%d %u %x %X|", struct.pack("<iIII", -5, 7, 255, 255), "-5 7 ff FF|"),
-    (b"%5d|%-5d|%05d|%+d", struct.pack("<iiii", 42, 42, 42, 42), "   42|42   |00042|+42"),
-    (b"%d%lld", struct.pack("<i4xq", 1, -2), "1-2"),
-    (b"%f %.3e %g", struct.pack("<ddd", 1.5, 12345.678, 0.0001), "1.500000 1.235e+04 0.0001"),
-    (b"%c%c%%", struct.pack("<ii", 72, 105), "Hi%"),
-    (b"%*d|%.*f", struct.pack("<iii4xd", 6, 42, 2, 3.14159), "    42|3.14"),
-    (b"%p %s", struct.pack("<QQ", 0x7000, 0), "0x7000 (null)"),
-    (b"%hhd %hu", struct.pack("<iI", 300, 65537), "44 1"),
-    (b"%lu %zu", struct.pack("<QQ", 2**63, 5), "9223372036854775808 5"),
-    (b"%#x %#o", struct.pack("<II", 255, 8), "0xff 010"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fmt", "args", "text"),
+    [
+        (b"%d %u %x %X|", struct.pack("<iIII", -5, 7, 255, 255), "-5 7 ff FF|"),
+        (b"%5d|%-5d|%05d|%+d", struct.pack("<iiii", 42, 42, 42, 42), "   42|42   |00042|+42"),
+        (b"%d%lld", struct.pack("<i4xq", 1, -2), "1-2"),
+        (b"%f %.3e %g", struct.pack("<ddd", 1.5, 12345.678, 0.0001), "1.500000 1.235e+04 0.0001"),
+        (b"%c%c%%", struct.pack("<ii", 72, 105), "Hi%"),
+        (b"%*d|%.*f", struct.pack("<iii4xd", 6, 42, 2, 3.14159), "    42|3.14"),
+        (b"%p %s", struct.pack("<QQ", 0x7000, 0), "0x7000 (null)"),
+        (b"%hhd %hu", struct.pack("<iI", 300, 65537), "44 1"),
+        (b"%lu %zu", struct.pack("<QQ", 2**63, 5), "9223372036854775808 5"),
+        (b"%#x %#o", struct.pack("<II", 255, 8), "0xff 010"),
+    ],
+)
 def test_format_device(fmt: bytes, args: bytes, text: str) -> None:
     assert format_device(fmt, args)[0] == text
 

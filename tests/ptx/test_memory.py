@@ -7,13 +7,13 @@ from tests.ptx.harness import Array, check, check_body, random_values
 from weft.ptx.module import WIDTH
 
 N = 1024
-INTS = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64".split()
+INTS = ["b8", "b16", "b32", "b64", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"]
 LOADED = [*INTS, "f16", "f32", "f64"]
-EVICT = "L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate".split()
+EVICT = ["L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate"]
 PREFETCH = ["L2::64B", "L2::128B", "L2::256B"]
 SPACES = ["global", "shared", "shared::cta", "local", "param", "param::func", "const", ""]
 
-MOVES = [f"mov.{t}" for t in "pred b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64".split()]
+MOVES = [f"mov.{t}" for t in ["pred", "b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64"]]
 
 
 def _dotted(*parts: str) -> str:
@@ -27,45 +27,67 @@ def _shapes(types: list[str]) -> list[tuple[str, str]]:
 LOADS = {
     space: [
         *(_dotted("ld", space, v, t) for v, t in _shapes(LOADED)),
-        *(_dotted("ld.weak", space, cop, "v2.u32") for cop in "ca cg cs lu cv".split()),
+        *(_dotted("ld.weak", space, cop, "v2.u32") for cop in ["ca", "cg", "cs", "lu", "cv"]),
         *(_dotted("ld", space, evict, prefetch, "u32") for evict in EVICT for prefetch in PREFETCH),
         *(_dotted("ld.volatile", space, v, t) for v, t in (("", "s8"), ("v2", "f64"), ("v4", "b32"))),
-        *(_dotted("ld", order, scope, space, "u32") for order in ("relaxed", "acquire") for scope in "cta cluster gpu sys".split()),
+        *(
+            _dotted("ld", order, scope, space, "u32")
+            for order in ("relaxed", "acquire")
+            for scope in ["cta", "cluster", "gpu", "sys"]
+        ),
     ]
     for space in SPACES
-}  # fmt: skip
+}
 NC_LOADS = [
     *(_dotted("ld.global.nc", v, t) for v, t in _shapes(LOADED)),
     *(_dotted("ld.global", cop, "nc.v4.f32") for cop in ("ca", "cg", "cs")),
     *(_dotted("ld.global.nc", evict, prefetch, "b64") for evict in EVICT for prefetch in PREFETCH),
 ]
-HINTED_LOADS = ["ld.global.L1::evict_last.L2::cache_hint.L2::128B.v4.b32", "ld.global.L2::cache_hint.u8",
-                "ld.global.nc.L1::no_allocate.L2::cache_hint.v2.b32"]  # fmt: skip
+HINTED_LOADS = [
+    "ld.global.L1::evict_last.L2::cache_hint.L2::128B.v4.b32",
+    "ld.global.L2::cache_hint.u8",
+    "ld.global.nc.L1::no_allocate.L2::cache_hint.v2.b32",
+]
 STORED_SPACES = ["global", "shared", "shared::cta", "local", "param", ""]
 STORES = {
     space: [
         *(_dotted("st", space, v, t) for v, t in _shapes(LOADED)),
-        *(_dotted("st.weak", space, cop, "v2.u32") for cop in "wb cg cs wt".split()),
+        *(_dotted("st.weak", space, cop, "v2.u32") for cop in ["wb", "cg", "cs", "wt"]),
         *(_dotted("st", space, evict, "b16") for evict in EVICT),
         *(_dotted("st.volatile", space, v, t) for v, t in (("", "s8"), ("v2", "f64"), ("v4", "b32"))),
-        *(_dotted("st", order, scope, space, "u32") for order in ("relaxed", "release") for scope in "cta cluster gpu sys".split()),
+        *(
+            _dotted("st", order, scope, space, "u32")
+            for order in ("relaxed", "release")
+            for scope in ["cta", "cluster", "gpu", "sys"]
+        ),
     ]
     for space in STORED_SPACES
-}  # fmt: skip
-CONVERSIONS = [f"cvta{to}.{s}.u64" for to in ("", ".to") for s in "const global local shared param".split()]
-PREDICATES = [f"isspacep.{space}" for space in "const global local shared param".split()]
+}
+CONVERSIONS = [f"cvta{to}.{s}.u64" for to in ("", ".to") for s in ["const", "global", "local", "shared", "param"]]
+PREDICATES = [f"isspacep.{space}" for space in ["const", "global", "local", "shared", "param"]]
 PREFETCHES = [_dotted("prefetch", space, level) for space in ("", "global", "local") for level in ("L1", "L2")]
 COPIES = [
     *(f"cp.async.{cop}.{space}.global" for cop in ("ca", "cg") for space in ("shared", "shared::cta")),
     *(f"cp.async.cg.shared.global.{prefetch}" for prefetch in PREFETCH),
-    "cp.async.cg.shared.global.L2::cache_hint", "cp.async.ca.shared.global.L2::cache_hint.L2::128B",
-    "cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all",
-]  # fmt: skip
+    "cp.async.cg.shared.global.L2::cache_hint",
+    "cp.async.ca.shared.global.L2::cache_hint.L2::128B",
+    "cp.async.commit_group",
+    "cp.async.wait_group",
+    "cp.async.wait_all",
+]
 OPCODES = [
-    *MOVES, *(op for ops in LOADS.values() for op in ops), "ld.param::entry.u64", *NC_LOADS,
-    *HINTED_LOADS, *(op for ops in STORES.values() for op in ops), "st.global.L1::evict_first.L2::cache_hint.b32",
-    *CONVERSIONS, *PREDICATES, *PREFETCHES, *COPIES,
-]  # fmt: skip
+    *MOVES,
+    *(op for ops in LOADS.values() for op in ops),
+    "ld.param::entry.u64",
+    *NC_LOADS,
+    *HINTED_LOADS,
+    *(op for ops in STORES.values() for op in ops),
+    "st.global.L1::evict_first.L2::cache_hint.b32",
+    *CONVERSIONS,
+    *PREDICATES,
+    *PREFETCHES,
+    *COPIES,
+]
 
 CONSTANT = bytes((7 * i + 3) % 256 for i in range(2048))
 BUFFERS = (
@@ -92,7 +114,10 @@ def _address(space: str) -> str:
     name = {"global": "gbuf", "": "gbuf", "shared": "sbuf", "const": "cbuf"}[kind]
     index = "%tid" if name == "gbuf" else "%t0"
     convert = "cvta.global.u64 %base, %base;" if not kind else ""
-    return f"mov.u32 %t0, %tid.x;\nmul.wide.u32 %off, {index}, 16;\nmov.u64 %base, {name};\nadd.u64 %base, %base, %off;{convert}"
+    return (
+        f"mov.u32 %t0, %tid.x;\nmul.wide.u32 %off, {index}, 16;\nmov.u64 %base, {name};\n"
+        f"add.u64 %base, %base, %off;{convert}"
+    )
 
 
 def _memory_operand(space: str) -> str:
@@ -148,9 +173,11 @@ def test_mov_packs_and_unpacks(whole: str, part: str, count: int, rng: np.random
     listed = ", ".join(f"%m{i}" for i in range(count))
     unpacked = ", ".join(["_", *(f"%e{i}" for i in range(1, count))])
     ran = check_body(
-        f"mov.{whole} %d, {{{listed}}};\nmov.{whole} {{{unpacked}}}, %d;\nmov.{whole} {{%e0, {', '.join(['_'] * (count - 1))}}}, %d;",
-        members, outputs,
-    )  # fmt: skip
+        f"mov.{whole} %d, {{{listed}}};\nmov.{whole} {{{unpacked}}}, %d;\n"
+        f"mov.{whole} {{%e0, {', '.join(['_'] * (count - 1))}}}, %d;",
+        members,
+        outputs,
+    )
     width = WIDTH[part]
     total = sum(values.astype(object) << (width * i) for i, (_, values) in enumerate(members.values()))
     assert ran.outputs["d"].tolist() == list(total)
@@ -171,9 +198,12 @@ def test_ld(space: str, rng: np.random.Generator) -> None:
         fill = f"{st}.b64 {at}, %lo;\n{st}.b64 {at[:-1]}+8], %hi;"
     loads = "\n".join(f"{opcode} {operand}, {at};" for opcode, operand in zip(opcodes, operands, strict=True))
     ran = check_body(
-        f"{_address(space)}\n{fill}\n{loads}", {"lo": ("b64", lo), "hi": ("b64", hi)}, outputs,
-        declarations=DECLARATIONS, module_scope=BUFFERS,
-    )  # fmt: skip
+        f"{_address(space)}\n{fill}\n{loads}",
+        {"lo": ("b64", lo), "hi": ("b64", hi)},
+        outputs,
+        declarations=DECLARATIONS,
+        module_scope=BUFFERS,
+    )
     raw = np.stack([lo, hi], axis=1).view(np.uint8).reshape(N, 16)
     if space == "const":
         raw = np.tile(np.frombuffer(CONSTANT, np.uint8).reshape(128, 16), (N // 128, 1))
@@ -194,8 +224,13 @@ def test_ld_nc_and_cache_hints(rng: np.random.Generator) -> None:
     body = [_address("global"), "st.global.v2.b64 [%base], {%lo, %hi};"]
     for opcode, operand in zip(opcodes, operands, strict=True):
         body.append(f"{opcode} {operand}, [%base]{', %policy' if 'cache_hint' in opcode else ''};")
-    ran = check_body("\n".join(body), {"lo": ("b64", lo), "hi": ("b64", hi)}, outputs, declarations=DECLARATIONS,
-                     module_scope=BUFFERS)  # fmt: skip
+    ran = check_body(
+        "\n".join(body),
+        {"lo": ("b64", lo), "hi": ("b64", hi)},
+        outputs,
+        declarations=DECLARATIONS,
+        module_scope=BUFFERS,
+    )
     _compare_loads(ran.outputs, np.stack([lo, hi], axis=1).view(np.uint8).reshape(N, 16), opcodes)
 
 
@@ -213,7 +248,10 @@ def test_st(space: str, rng: np.random.Generator) -> None:
         names = [f"%{'v' if WIDTH[ptx_type] == 64 else 'n'}{member}" for member in range(count)]
         source = f"{{{', '.join(names)}}}" if count > 1 else names[0]
         if ptx_type == "f16":
-            body.append("mov.b32 {%h16_0, _}, %n0; mov.b32 {%h16_1, _}, %n1; mov.b32 {%h16_2, _}, %n2; mov.b32 {%h16_3, _}, %n3;")
+            body.append(
+                "mov.b32 {%h16_0, _}, %n0; mov.b32 {%h16_1, _}, %n1; mov.b32 {%h16_2, _}, %n2; "
+                "mov.b32 {%h16_3, _}, %n3;"
+            )
             source = source.replace("%n", "%h16_")
         body += [f"{plain}.b64 {at}, %fill;", f"{plain}.b64 {at[:-1]}+8], %fill;", f"{opcode} {at}, {source};"]
         load = plain.replace("st", "ld", 1)
@@ -234,7 +272,10 @@ def test_st(space: str, rng: np.random.Generator) -> None:
 
 def test_st_with_cache_hint() -> None:
     values = np.arange(N, dtype=np.uint32)
-    body = f"{_address('global')}\nst.global.L1::evict_first.L2::cache_hint.b32 [%base], %v, %policy;\nld.global.b32 %d, [%base];"
+    body = (
+        f"{_address('global')}\nst.global.L1::evict_first.L2::cache_hint.b32 [%base], %v, "
+        f"%policy;\nld.global.b32 %d, [%base];"
+    )
     ran = check_body(body, {"v": ("b32", values)}, {"d": "b32"}, declarations=DECLARATIONS, module_scope=BUFFERS)
     np.testing.assert_array_equal(ran.outputs["d"], values)
 
@@ -252,19 +293,35 @@ def test_cvta_there_and_back_and_generic_accesses(rng: np.random.Generator) -> N
     body, outputs = [], {}
     for space in ("global", "shared", "local"):
         body += [
-            _address(space), f"st.{space}.b32 [%base], %v;", f"cvta.{space}.u64 %gen, %base;", f"ld.b32 %{space}_d, [%gen];",
-            f"cvta.to.{space}.u64 %back, %gen;", f"setp.eq.u64 %{space}_same, %back, %base;",
-        ]  # fmt: skip
+            _address(space),
+            f"st.{space}.b32 [%base], %v;",
+            f"cvta.{space}.u64 %gen, %base;",
+            f"ld.b32 %{space}_d, [%gen];",
+            f"cvta.to.{space}.u64 %back, %gen;",
+            f"setp.eq.u64 %{space}_same, %back, %base;",
+        ]
         outputs |= {f"{space}_d": "b32", f"{space}_same": "pred"}
     body += [
-        _address("const"), "cvta.const.u64 %gen, %base;", "ld.b32 %const_d, [%gen];", "cvta.to.const.u64 %back, %gen;",
+        _address("const"),
+        "cvta.const.u64 %gen, %base;",
+        "ld.b32 %const_d, [%gen];",
+        "cvta.to.const.u64 %back, %gen;",
         "setp.eq.u64 %const_same, %back, %base;",
-        "mov.u64 %base, out_global_d;", "cvta.param.u64 %gen, %base;", "ld.b64 %param_d, [%gen];",
-        "cvta.to.param.u64 %back, %gen;", "setp.eq.u64 %param_same, %back, %base;", "ld.param.b64 %param_e, [out_global_d];",
-    ]  # fmt: skip
+        "mov.u64 %base, out_global_d;",
+        "cvta.param.u64 %gen, %base;",
+        "ld.b64 %param_d, [%gen];",
+        "cvta.to.param.u64 %back, %gen;",
+        "setp.eq.u64 %param_same, %back, %base;",
+        "ld.param.b64 %param_e, [out_global_d];",
+    ]
     outputs |= {"const_d": "b32", "const_same": "pred", "param_d": "b64", "param_e": "b64", "param_same": "pred"}
-    ran = check_body("\n".join(body), {"v": ("b32", values)}, outputs, declarations=DECLARATIONS + ".reg .b64 %gen, %back;",
-                     module_scope=BUFFERS)  # fmt: skip
+    ran = check_body(
+        "\n".join(body),
+        {"v": ("b32", values)},
+        outputs,
+        declarations=DECLARATIONS + ".reg .b64 %gen, %back;",
+        module_scope=BUFFERS,
+    )
     for space in ("global", "shared", "local"):
         np.testing.assert_array_equal(ran.outputs[f"{space}_d"], values, space)
     assert all(ran.outputs[f"{space}_same"].all() for space in ("global", "shared", "local", "const", "param"))
@@ -282,7 +339,9 @@ def test_isspacep_tells_the_window() -> None:
             outputs[f"{space}_{asked}"] = "pred"
     body += [_address("const"), "cvta.const.u64 %gen, %base;", "isspacep.const %const_const, %gen;"]
     outputs["const_const"] = "pred"
-    ran = check_body("\n".join(body), {}, outputs, n=N, declarations=DECLARATIONS + ".reg .b64 %gen;", module_scope=BUFFERS)
+    ran = check_body(
+        "\n".join(body), {}, outputs, n=N, declarations=DECLARATIONS + ".reg .b64 %gen;", module_scope=BUFFERS
+    )
     for name, values in ran.outputs.items():
         is_space, asked = name.split("_")
         assert (values == (is_space == asked)).all(), name
@@ -293,7 +352,9 @@ def test_prefetch_changes_nothing() -> None:
     body += [f"{opcode} [%base];" for opcode in PREFETCHES if "local" not in opcode]
     body += ["ld.global.b32 %d, [%base];", _address("local"), *(f"{op} [%base];" for op in PREFETCHES if "local" in op)]
     values = np.arange(N, dtype=np.uint32)
-    ran = check_body("\n".join(body), {"v": ("b32", values)}, {"d": "b32"}, declarations=DECLARATIONS, module_scope=BUFFERS)
+    ran = check_body(
+        "\n".join(body), {"v": ("b32", values)}, {"d": "b32"}, declarations=DECLARATIONS, module_scope=BUFFERS
+    )
     np.testing.assert_array_equal(ran.outputs["d"], values)
     assert not ran.findings
 
@@ -310,12 +371,17 @@ _COPY_START = f"""{_address("global")}
 _COPY_DECLARATIONS = DECLARATIONS + ".reg .b64 %src; .reg .b32 %dst;"
 
 
-def _copy(body: str, outputs: dict[str, str], rng: np.random.Generator, **more: tuple[str, Array]) -> tuple[dict[str, Array], Array, Array]:
+def _copy(
+    body: str, outputs: dict[str, str], rng: np.random.Generator, **more: tuple[str, Array]
+) -> tuple[dict[str, Array], Array, Array]:
     lo, hi = random_values("b64", N, rng), random_values("b64", N, rng)
     ran = check_body(
-        _COPY_START + body, {"lo": ("b64", lo), "hi": ("b64", hi), **more}, outputs, declarations=_COPY_DECLARATIONS,
+        _COPY_START + body,
+        {"lo": ("b64", lo), "hi": ("b64", hi), **more},
+        outputs,
+        declarations=_COPY_DECLARATIONS,
         module_scope=BUFFERS,
-    )  # fmt: skip
+    )
     assert not ran.findings
     return ran.outputs, lo, hi
 
@@ -395,8 +461,13 @@ def test_out_of_range_accesses_are_reported_and_masked_off() -> None:
       ld.global.b32 %d, [%addr];
       st.global.b32 [%addr], 77;
       ld.global.b32 %e, [%base];"""
-    ran = check_body(body, {"v": ("b32", values), "far": ("pred", far)}, {"d": "b32", "e": "b32"},
-                     declarations=DECLARATIONS + ".reg .b64 %addr;", module_scope=BUFFERS)  # fmt: skip
+    ran = check_body(
+        body,
+        {"v": ("b32", values), "far": ("pred", far)},
+        {"d": "b32", "e": "b32"},
+        declarations=DECLARATIONS + ".reg .b64 %addr;",
+        module_scope=BUFFERS,
+    )
     np.testing.assert_array_equal(ran.outputs["d"], np.where(far, 0, values))
     np.testing.assert_array_equal(ran.outputs["e"], np.where(far, values, 77))
     assert {f.code for f in ran.findings} == {"M101"}
@@ -413,7 +484,9 @@ def test_out_of_range_in_every_space(space: str) -> None:
 
 
 def test_misaligned_accesses_are_reported() -> None:
-    body = f"{_address('global')}\nst.global.b32 [%base], 9;\nld.global.b32 %d, [%base+2];\nld.global.b16 %e, [%base+2];"
+    body = (
+        f"{_address('global')}\nst.global.b32 [%base], 9;\nld.global.b32 %d, [%base+2];\nld.global.b16 %e, [%base+2];"
+    )
     ran = check_body(body, {}, {"d": "b32", "e": "b16"}, declarations=DECLARATIONS, module_scope=BUFFERS, n=N)
     assert not ran.outputs["d"].any()
     assert {f.code for f in ran.findings} == {"M102"}

@@ -5,8 +5,22 @@ import pytest
 from weft.core.errors import ParseError, Unsupported
 from weft.core.records import Place
 from weft.ptx.module import (
-    Args, Discard, FloatImm, Function, Imm, Instruction, Label, LabelDef, Mem, Not, Pair, Reg, Special, Sym, Vec,
-)  # fmt: skip
+    Args,
+    Discard,
+    FloatImm,
+    Function,
+    Imm,
+    Instruction,
+    Label,
+    LabelDef,
+    Mem,
+    Not,
+    Pair,
+    Reg,
+    Special,
+    Sym,
+    Vec,
+)
 from weft.ptx.parse import parse
 
 HEADER = ".version 8.4\n.target sm_89\n.address_size 64\n"
@@ -30,7 +44,8 @@ REGISTERS = ".reg .b32 %r<8>; .reg .b64 %rd<8>; .reg .pred %p<4>; .reg .f32 %f<4
 
 def test_module_header_files_and_entries() -> None:
     module = parse(
-        '//\n// Generated\n//\n.version 7.8\n.target sm_80, debug\n.address_size 64\n.file 1 "a.cu"\n.file 2 "/x/b.cuh", 0, 12\n'
+        "//\n// Generated\n//\n.version 7.8\n.target sm_80, debug\n.address_size 64\n"
+        '.file 1 "a.cu"\n.file 2 "/x/b.cuh", 0, 12\n'
         ".visible .entry one() { ret; }\n.func two() { ret; }\n.weak .entry three() { ret; }\n"
     )
     assert (module.version, module.target) == ((7, 8), "sm_80")
@@ -41,16 +56,19 @@ def test_module_header_files_and_entries() -> None:
 
 def test_parameters_with_pointer_hints_arrays_and_directives() -> None:
     text = HEADER + (
-        ".visible .entry k(\n .param .u64 .ptr .global .align 16 k_param_0,\n .param .align 8 .b8 k_param_1[24],\n .param .f32 k_param_2\n)\n"
-        ".maxntid 128, 2, 1\n.minnctapersm 4\n.pragma \"nounroll\";\n{ ret; }\n"
-    )  # fmt: skip
+        ".visible .entry k(\n .param .u64 .ptr .global .align 16 k_param_0,\n"
+        " .param .align 8 .b8 k_param_1[24],\n .param .f32 k_param_2\n)\n"
+        '.maxntid 128, 2, 1\n.minnctapersm 4\n.pragma "nounroll";\n{ ret; }\n'
+    )
     try:
         function = parse(text).functions["k"]
     except ParseError:  # a .pragma between header and body is rare; both readings are fine as long as it is no silence
         function = parse(text.replace('.pragma "nounroll";\n', "")).functions["k"]
     assert [(v.name, v.type, v.size_bytes, v.align) for v in function.params] == [
-        ("k_param_0", "u64", 8, 8), ("k_param_1", "b8", 24, 8), ("k_param_2", "f32", 4, 4),
-    ]  # fmt: skip
+        ("k_param_0", "u64", 8, 8),
+        ("k_param_1", "b8", 24, 8),
+        ("k_param_2", "f32", 4, 4),
+    ]
     assert function.directives == {"maxntid": (128, 2, 1), "minnctapersm": (4,)}
 
 
@@ -69,8 +87,10 @@ def test_operands_of_every_kind() -> None:
         @%p2 mov.b32 %r5, 0b101;
         mov.u64 %rd3, tile+8;
         L1: ret;""",
-        declarations=REGISTERS, params=".param .u64 k_param_0", scope=".shared .align 16 .b8 tile[64];",
-    )  # fmt: skip
+        declarations=REGISTERS,
+        params=".param .u64 k_param_0",
+        scope=".shared .align 16 .b8 tile[64];",
+    )
     ins = _instructions(function)
     assert ins[0].operands == (Reg("%r1"), Special("%tid.x"))
     assert ins[1].operand("a") == Vec((Reg("%r1"), Reg("%r2")))
@@ -104,7 +124,7 @@ def test_nested_scopes_have_registers_and_labels_of_their_own() -> None:
         { .reg .f32 %r1; mov.f32 %r1, 0f00000000; bra IN; IN: mov.b32 %r2, 3; }
         mov.b32 %r1, 4;""",
         declarations=REGISTERS,
-    )  # fmt: skip
+    )
     moves = [item for item in _instructions(function) if item.form.name == "mov"]
     names = [next(item.written()).name for item in moves]
     types = [function.registers[name] for name in names]
@@ -120,8 +140,9 @@ def test_call_with_and_without_lists() -> None:
     scope = ".extern .func (.param .b32 r) f (.param .b64 a);\n.extern .func g;\n.extern .func h (.param .b32 x);"
     function = _function(
         "{ .param .b64 p0; .param .b32 r0; st.param.b64 [p0], %rd1; call.uni (r0), f, (p0); call g; call h, (r0); }",
-        declarations=REGISTERS, scope=scope,
-    )  # fmt: skip
+        declarations=REGISTERS,
+        scope=scope,
+    )
     calls = [item for item in _instructions(function) if item.form.name == "call"]
     assert [len(call.operands) for call in calls] == [3, 3, 3]
     returns, target, arguments = calls[0].operands
@@ -139,9 +160,11 @@ def test_branch_tables() -> None:
 def test_source_places_with_inlining() -> None:
     scope = '.file 1 "k.cu"\n.file 2 "lib.cuh"'
     function = _function(
-        ".loc 1 10 3\nmov.b32 %r1, 1;\n.loc 2 7 5, function_name $L__info_string0, inlined_at 1 12 9\nmov.b32 %r2, 2;\nmov.b32 %r3, 3;",
-        declarations=REGISTERS, scope=scope,
-    )  # fmt: skip
+        ".loc 1 10 3\nmov.b32 %r1, 1;\n"
+        ".loc 2 7 5, function_name $L__info_string0, inlined_at 1 12 9\nmov.b32 %r2, 2;\nmov.b32 %r3, 3;",
+        declarations=REGISTERS,
+        scope=scope,
+    )
     first, second, third = _instructions(function)
     assert first.place == Place("k.cu", 10, 3)
     assert second.place == third.place
@@ -151,7 +174,9 @@ def test_source_places_with_inlining() -> None:
 
 
 def test_debug_sections_are_skipped() -> None:
-    module = parse(HEADER + ".visible .entry k() { ret; }\n.section .debug_str\n{\n$L__info_string0:\n.b8 95,90,0\n{ .b8 1 }\n}\n")
+    module = parse(
+        HEADER + ".visible .entry k() { ret; }\n.section .debug_str\n{\n$L__info_string0:\n.b8 95,90,0\n{ .b8 1 }\n}\n"
+    )
     assert module.entries() == ("k",)
 
 
@@ -161,7 +186,7 @@ def test_initialisers() -> None:
         ".global .align 8 .u64 table[3] = {other, generic(other)+16, 5};\n"
         ".global .align 4 .b8 other[8] = {1, 0xFF, -1};\n"
         ".global .align 4 .s32 grid2[2][2] = {{1, 2}, {3, 4}};\n.global .u32 zero;\n"
-    )  # fmt: skip
+    )
     variables = {variable.name: variable for variable in parse(text.replace("2.0, 1, 0}", "2.0}")).variables}
     assert variables["weights"].init == bytes.fromhex("0000803f00000040")
     assert variables["weights"].size_bytes == 16
@@ -178,7 +203,10 @@ def test_dynamic_shared_memory_is_unsized() -> None:
 
 
 def test_comments_and_strings_keep_the_lines_right() -> None:
-    text = HEADER + ".visible .entry k() {\n/* two\nlines */ // and a tail { \n.reg .b32 %r<2>;\n\n mov.b32 %r1, 0; // here\n ret; }\n"
+    text = (
+        HEADER
+        + ".visible .entry k() {\n/* two\nlines */ // a tail {\n.reg .b32 %r<2>;\n\n mov.b32 %r1, 0; // here\n ret; }\n"
+    )
     function = parse(text).functions["k"]
     assert _instructions(function)[0].line == _line_of(text, "mov.b32")
 
@@ -186,17 +214,20 @@ def test_comments_and_strings_keep_the_lines_right() -> None:
 # -- refusals ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("statement", [
-    "frobnicate.b32 %r1, %r2;",
-    "add.s33 %r1, %r2, %r3;",
-    "add.rn.s32 %r1, %r2, %r3;",
-    "ld.global.v3.f32 {%f0, %f1, %f2}, [%rd1];",
-    "ld.mystery.u32 %r1, [%rd1];",
-    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0}, %rd1, %rd2, 1, 1, 1, 0, 0;",
-    "mov.u32 %r1, %clusterid.x;",
-    ".mystery 5;",
-    "call (%r1), %rd1, (%r2), proto;",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "frobnicate.b32 %r1, %r2;",
+        "add.s33 %r1, %r2, %r3;",
+        "add.rn.s32 %r1, %r2, %r3;",
+        "ld.global.v3.f32 {%f0, %f1, %f2}, [%rd1];",
+        "ld.mystery.u32 %r1, [%rd1];",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0}, %rd1, %rd2, 1, 1, 1, 0, 0;",
+        "mov.u32 %r1, %clusterid.x;",
+        ".mystery 5;",
+        "call (%r1), %rd1, (%r2), proto;",
+    ],
+)
 def test_unknown_but_plausible_ptx_is_unsupported_with_its_line(statement: str) -> None:
     text = f"{HEADER}.visible .entry k()\n{{\n{REGISTERS}\n\n  {statement}\n  ret;\n}}\n"
     with pytest.raises(Unsupported) as caught:
@@ -204,17 +235,20 @@ def test_unknown_but_plausible_ptx_is_unsupported_with_its_line(statement: str) 
     assert caught.value.line == _line_of(text, statement)
 
 
-@pytest.mark.parametrize("statement", [
-    "add.s32 %r1, %r2;",
-    "add.s32 %r1, %r2, %r3, %r4;",
-    "add.s32 %r1 %r2, %r3;",
-    "add.s32 %r1, {%r2, %r3}, %r4;",
-    "add.s32 %r1|%r2, %r3, %r4;",
-    "mov.b32 %r1, `;",
-    "@%r9q mov.b32 %r1, 0;",
-    "mov.b32 %r1, 09;",
-    "ld.global.u32 %r1, [%tid.x];",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "add.s32 %r1, %r2;",
+        "add.s32 %r1, %r2, %r3, %r4;",
+        "add.s32 %r1 %r2, %r3;",
+        "add.s32 %r1, {%r2, %r3}, %r4;",
+        "add.s32 %r1|%r2, %r3, %r4;",
+        "mov.b32 %r1, `;",
+        "@%r9q mov.b32 %r1, 0;",
+        "mov.b32 %r1, 09;",
+        "ld.global.u32 %r1, [%tid.x];",
+    ],
+)
 def test_what_is_no_ptx_is_a_parse_error_with_its_line(statement: str) -> None:
     text = f"{HEADER}.visible .entry k()\n{{\n{REGISTERS}\n\n  {statement}\n  ret;\n}}\n"
     with pytest.raises(ParseError) as caught:
@@ -222,21 +256,34 @@ def test_what_is_no_ptx_is_a_parse_error_with_its_line(statement: str) -> None:
     assert caught.value.line == _line_of(text, statement)
 
 
-@pytest.mark.parametrize("text", [
-    "", "hello world", ".version 8.4\n.target sm_89\n.visible .entry k() { ret;", HEADER + "ret;",
-    HEADER + ".visible .entry k() { .reg .b32 %r<2; }", HEADER + ".global .u32 a = ;",
-    HEADER + ".global .u8 a[2] = {1, 2, 3};", "\x00\x01\x02",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hello world",
+        ".version 8.4\n.target sm_89\n.visible .entry k() { ret;",
+        HEADER + "ret;",
+        HEADER + ".visible .entry k() { .reg .b32 %r<2; }",
+        HEADER + ".global .u32 a = ;",
+        HEADER + ".global .u8 a[2] = {1, 2, 3};",
+        "\x00\x01\x02",
+    ],
+)
 def test_garbage_is_a_parse_error(text: str) -> None:
     with pytest.raises(ParseError) as caught:
         parse(text)
     assert 1 <= caught.value.line <= text.count("\n") + 1
 
 
-@pytest.mark.parametrize("text", [
-    ".version 8.4\n.target sm_50\n.address_size 32\n", HEADER + ".alias a, b;\n",
-    HEADER + ".func (.reg .b32 r) f () { ret; }", HEADER + ".global .texref t;\n",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".version 8.4\n.target sm_50\n.address_size 32\n",
+        HEADER + ".alias a, b;\n",
+        HEADER + ".func (.reg .b32 r) f () { ret; }",
+        HEADER + ".global .texref t;\n",
+    ],
+)
 def test_unsupported_declarations(text: str) -> None:
     with pytest.raises((Unsupported, ParseError)) as caught:
         parse(text)

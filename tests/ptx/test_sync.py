@@ -14,29 +14,57 @@ N = 1024
 LANE = np.arange(N) % 32
 WARP_START = np.arange(N) - LANE
 TYPES = {
-    "and": "b32 b64", "or": "b32 b64", "xor": "b32 b64", "exch": "b32 b64", "add": "u32 s32 u64 f32 f64", "inc": "u32",
-    "dec": "u32", "min": "u32 s32 u64 s64", "max": "u32 s32 u64 s64", "cas": "b16 b32 b64",
+    "and": "b32 b64",
+    "or": "b32 b64",
+    "xor": "b32 b64",
+    "exch": "b32 b64",
+    "add": "u32 s32 u64 f32 f64",
+    "inc": "u32",
+    "dec": "u32",
+    "min": "u32 s32 u64 s64",
+    "max": "u32 s32 u64 s64",
+    "cas": "b16 b32 b64",
     "add.noftz": "f16 f16x2 bf16 bf16x2",
-}  # fmt: skip
+}
 OPERATIONS = [(op, t) for op, types in TYPES.items() for t in types.split()]
 ATOMICS = [
     *(f"atom.{space}.{op}.{t}" for space in ("global", "shared") for op, t in OPERATIONS),
     *(f"red.{space}.{op}.{t}" for space in ("global", "shared") for op, t in OPERATIONS if op not in ("exch", "cas")),
-    "atom.add.u32", "red.max.s32", "atom.shared::cta.add.u32", "red.shared::cta.add.u32",
-    *(f"{name}.{order}.{scope}.global.add.u32" for name in ("atom", "red") for order in "relaxed acquire release acq_rel".split()
-      for scope in "cta cluster gpu sys".split()),
-]  # fmt: skip
+    "atom.add.u32",
+    "red.max.s32",
+    "atom.shared::cta.add.u32",
+    "red.shared::cta.add.u32",
+    *(
+        f"{name}.{order}.{scope}.global.add.u32"
+        for name in ("atom", "red")
+        for order in ["relaxed", "acquire", "release", "acq_rel"]
+        for scope in ["cta", "cluster", "gpu", "sys"]
+    ),
+]
 BARRIERS = [
-    "bar.sync", "bar.cta.sync", "bar.arrive", "bar.cta.arrive", "bar.red.popc.u32", "bar.cta.red.popc.u32",
-    "bar.red.and.pred", "bar.red.or.pred", "barrier.sync", "barrier.cta.sync.aligned", "barrier.sync.aligned",
-    "barrier.arrive", "barrier.cta.arrive.aligned", "bar.warp.sync",
-]  # fmt: skip
+    "bar.sync",
+    "bar.cta.sync",
+    "bar.arrive",
+    "bar.cta.arrive",
+    "bar.red.popc.u32",
+    "bar.cta.red.popc.u32",
+    "bar.red.and.pred",
+    "bar.red.or.pred",
+    "barrier.sync",
+    "barrier.cta.sync.aligned",
+    "barrier.sync.aligned",
+    "barrier.arrive",
+    "barrier.cta.arrive.aligned",
+    "bar.warp.sync",
+]
 FENCES = [
     *(f"membar.{level}" for level in ("cta", "gl", "sys")),
-    *(f"fence{order}.{scope}" for order in ("", ".sc", ".acq_rel") for scope in "cta cluster gpu sys".split()),
+    *(f"fence{order}.{scope}" for order in ("", ".sc", ".acq_rel") for scope in ["cta", "cluster", "gpu", "sys"]),
 ]
-REDUX = [*(f"redux.sync.{op}.{t}" for op in ("add", "min", "max") for t in ("u32", "s32")),
-         *(f"redux.sync.{op}.b32" for op in ("and", "or", "xor"))]  # fmt: skip
+REDUX = [
+    *(f"redux.sync.{op}.{t}" for op in ("add", "min", "max") for t in ("u32", "s32")),
+    *(f"redux.sync.{op}.b32" for op in ("and", "or", "xor")),
+]
 VOTES = ["vote.sync.all.pred", "vote.sync.any.pred", "vote.sync.uni.pred", "vote.sync.ballot.b32"]
 MATCHES = ["match.any.sync.b32", "match.any.sync.b64", "match.all.sync.b32", "match.all.sync.b64"]
 SHUFFLES = [f"shfl.sync.{mode}.b32" for mode in ("up", "down", "bfly", "idx")]
@@ -61,7 +89,11 @@ def test_shfl(mode: str, form: str, rng: np.random.Generator) -> None:
     """Every distance and every segment width, against CUDA's definition of __shfl_*_sync(value, distance, width)."""
     a = random_values("b32", N, rng)
     width = 2 ** (np.arange(N) // 32 % 6).astype(np.uint32)
-    distance = rng.integers(0, 32, N // 32).repeat(32).astype(np.uint32) if mode != "idx" else rng.integers(0, 64, N).astype(np.uint32)
+    distance = (
+        rng.integers(0, 32, N // 32).repeat(32).astype(np.uint32)
+        if mode != "idx"
+        else rng.integers(0, 64, N).astype(np.uint32)
+    )
     if form == "immediates":
         width, distance = np.full(N, 8, np.uint32), np.full(N, 5, np.uint32)
     segment_start = LANE // width * width
@@ -72,11 +104,14 @@ def test_shfl(mode: str, form: str, rng: np.random.Generator) -> None:
         f"shfl.sync.{mode}.b32 %d|%p, %a, {operands}, 0xffffffff; shfl.sync.{mode}.b32 %e, %a, {operands}, -1;",
         {"a": ("b32", a), "b": ("b32", distance), "c": ("b32", clamp.astype(np.uint32))},
         {"d": "b32", "e": "b32", "p": "pred"},
-    )  # fmt: skip
+    )
     step = (distance & 31).astype(np.int64)
     wanted = {
-        "up": LANE - step, "down": LANE + step, "bfly": LANE ^ step, "idx": segment_start + step % width,
-    }[mode]  # fmt: skip
+        "up": LANE - step,
+        "down": LANE + step,
+        "bfly": LANE ^ step,
+        "idx": segment_start + step % width,
+    }[mode]
     if mode == "up":
         valid = wanted >= segment_start
     else:
@@ -99,9 +134,10 @@ def test_vote(members: int, rng: np.random.Generator) -> None:
     inside = (members >> LANE & 1).astype(bool)
     body = "\n".join(f"@%in vote.sync.{mode}.pred %{mode}, %p, {members:#x};" for mode in ("all", "any", "uni"))
     ran = check_body(
-        body + f"\n@%in vote.sync.ballot.b32 %ballot, %p, {members:#x};", {"p": ("pred", p), "in": ("pred", inside)},
+        body + f"\n@%in vote.sync.ballot.b32 %ballot, %p, {members:#x};",
+        {"p": ("pred", p), "in": ("pred", inside)},
         {"all": "pred", "any": "pred", "uni": "pred", "ballot": "b32"},
-    )  # fmt: skip
+    )
     for start in range(0, N, 32):
         votes = p[start : start + 32][inside[:32]]
         expected = {"all": votes.all(), "any": votes.any(), "uni": votes.all() or not votes.any()}
@@ -119,9 +155,11 @@ def test_match(ptx_type: str, rng: np.random.Generator) -> None:
         a <<= 33  # differ in the high half only
     a[:32] = a[0]
     ran = check_body(
-        f"match.any.sync.{ptx_type} %d, %a, -1; match.all.sync.{ptx_type} %e|%p, %a, -1; match.all.sync.{ptx_type} %f, %a, -1;",
-        {"a": (ptx_type, a)}, {"d": "b32", "e": "b32", "f": "b32", "p": "pred"},
-    )  # fmt: skip
+        f"match.any.sync.{ptx_type} %d, %a, -1; match.all.sync.{ptx_type} %e|%p, %a, -1; "
+        f"match.all.sync.{ptx_type} %f, %a, -1;",
+        {"a": (ptx_type, a)},
+        {"d": "b32", "e": "b32", "f": "b32", "p": "pred"},
+    )
     for start in range(0, N, 32):
         group = a[start : start + 32].tolist()
         expected = [sum(1 << j for j in range(32) if group[j] == mine) for mine in group]
@@ -133,10 +171,13 @@ def test_match(ptx_type: str, rng: np.random.Generator) -> None:
 
 
 _FOLD: dict[str, Callable[[list[int]], int]] = {
-    "add": sum, "min": min, "max": max,
-    "and": lambda v: int(np.bitwise_and.reduce(v)), "or": lambda v: int(np.bitwise_or.reduce(v)),
+    "add": sum,
+    "min": min,
+    "max": max,
+    "and": lambda v: int(np.bitwise_and.reduce(v)),
+    "or": lambda v: int(np.bitwise_or.reduce(v)),
     "xor": lambda v: int(np.bitwise_xor.reduce(v)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("opcode", REDUX)
@@ -163,7 +204,9 @@ def test_activemask_and_bar_warp_sync_in_a_divergent_branch() -> None:
       bar.warp.sync 0xeeeeeeee;
       vote.sync.ballot.b32 %e, %every, 0xeeeeeeee;
       JOIN: bar.warp.sync 0xffffffff;"""
-    ran = check_body(body, {"every": ("pred", np.ones(N, bool))}, {"d": "b32", "e": "b32"}, declarations=".reg .pred %odd;")
+    ran = check_body(
+        body, {"every": ("pred", np.ones(N, bool))}, {"d": "b32", "e": "b32"}, declarations=".reg .pred %odd;"
+    )
     expected = np.where(LANE % 4 == 0, 0x11111111, 0xEEEEEEEE)
     np.testing.assert_array_equal(ran.outputs["d"], expected)
     np.testing.assert_array_equal(ran.outputs["e"], expected)
@@ -186,8 +229,18 @@ SHARED = ".shared .align 8 .b8 box[2048];"
 ADDRESS = "mov.u32 %t0, %tid.x; shl.b32 %t1, %t0, 2; mov.u32 %t2, box; add.u32 %t1, %t1, %t2;"
 
 
-@pytest.mark.parametrize("sync", ["bar.sync 0", "bar.cta.sync 3", "bar.sync 1, 128", "barrier.sync 15",
-                                  "barrier.cta.sync.aligned 2, 128", "barrier.sync.aligned 0", "bar.sync %t9"])  # fmt: skip
+@pytest.mark.parametrize(
+    "sync",
+    [
+        "bar.sync 0",
+        "bar.cta.sync 3",
+        "bar.sync 1, 128",
+        "barrier.sync 15",
+        "barrier.cta.sync.aligned 2, 128",
+        "barrier.sync.aligned 0",
+        "bar.sync %t9",
+    ],
+)
 def test_barrier_orders_shared_memory(sync: str) -> None:
     """Every thread reads what the thread of the opposite warp wrote."""
     body = f"""{ADDRESS}
@@ -217,9 +270,15 @@ def test_bar_red(cta: str, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(ran.outputs["q"], votes.any(1).repeat(128))
 
 
-@pytest.mark.parametrize(("arrive", "wait"), [("bar.arrive", "bar.sync"), ("bar.cta.arrive", "bar.cta.sync"),
-                                              ("barrier.arrive", "barrier.sync"),
-                                              ("barrier.cta.arrive.aligned", "barrier.cta.sync.aligned")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arrive", "wait"),
+    [
+        ("bar.arrive", "bar.sync"),
+        ("bar.cta.arrive", "bar.cta.sync"),
+        ("barrier.arrive", "barrier.sync"),
+        ("barrier.cta.arrive.aligned", "barrier.cta.sync.aligned"),
+    ],
+)
 def test_producer_and_consumer_warps_over_named_barriers(arrive: str, wait: str) -> None:
     """Warps 0-1 write three rounds and only arrive at `full`; warps 2-3 wait, read, and arrive at `empty`."""
     body = f"""{ADDRESS}
@@ -271,7 +330,9 @@ def test_block_that_is_no_multiple_of_a_warp() -> None:
       bar.red.popc.u32 %d, 0, %every;
       vote.sync.ballot.b32 %e, %every, -1;
       bar.sync 1, 64;"""
-    ran = check_body(body, {"every": ("pred", np.ones(20 * 50, bool))}, {"d": "b32", "e": "b32"}, module_scope=SHARED, block=50)
+    ran = check_body(
+        body, {"every": ("pred", np.ones(20 * 50, bool))}, {"d": "b32", "e": "b32"}, module_scope=SHARED, block=50
+    )
     thread = np.arange(1000) % 50
     assert (ran.outputs["d"] == 50).all()
     np.testing.assert_array_equal(ran.outputs["e"], np.where(thread < 32, 0xFFFFFFFF, (1 << 18) - 1))
@@ -297,7 +358,9 @@ def test_a_collective_that_a_member_never_reaches_is_a_deadlock() -> None:
 
 def test_fences_change_nothing() -> None:
     body = "\n".join(f"{opcode};" for opcode in FENCES)
-    ran = check_body(f"st.shared.b32 [box], 5;\n{body}\nld.shared.b32 %d, [box];", {}, {"d": "b32"}, module_scope=SHARED, n=N)
+    ran = check_body(
+        f"st.shared.b32 [box], 5;\n{body}\nld.shared.b32 %d, [box];", {}, {"d": "b32"}, module_scope=SHARED, n=N
+    )
     assert (ran.outputs["d"] == 5).all()
 
 
@@ -320,15 +383,24 @@ def _apply(op: str, a: Any, b: Any, c: Any, ptx_type: str) -> Any:
             return (pair[0] + pair[1]).view(np.uint32)[0]
         return a + b
     match op:
-        case "and": return a & b
-        case "or": return a | b
-        case "xor": return a ^ b
-        case "exch": return b
-        case "cas": return c if a == b else a
-        case "inc": return np.uint32(0) if a >= b else a + np.uint32(1)
-        case "dec": return b if a == 0 or a > b else a - np.uint32(1)
-        case "min": return min(a, b)
-        case _: return max(a, b)
+        case "and":
+            return a & b
+        case "or":
+            return a | b
+        case "xor":
+            return a ^ b
+        case "exch":
+            return b
+        case "cas":
+            return c if a == b else a
+        case "inc":
+            return np.uint32(0) if a >= b else a + np.uint32(1)
+        case "dec":
+            return b if a == 0 or a > b else a - np.uint32(1)
+        case "min":
+            return min(a, b)
+        case _:
+            return max(a, b)
 
 
 @pytest.mark.parametrize("opcode", ATOMICS)
@@ -347,7 +419,7 @@ def test_atomics_commit_in_lane_order(opcode: str, rng: np.random.Generator) -> 
     index = "%t0" if shared else "%tid"
     # Lanes 0, 8, 16, 24 of each warp use cell 0 of the CTA, lanes 1, 9, … cell 1: conflicts within and across warps.
     body = f"""mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x; and.b32 %t2, {index}, 7; shl.b32 %t3, %t1, 3;
-      {'' if shared else 'add.u32 %t2, %t2, %t3;'}
+      {"" if shared else "add.u32 %t2, %t2, %t3;"}
       shl.b32 %t2, %t2, 3; cvt.u64.u32 %at, %t2; mov.u64 %base, cells; add.u64 %at, %at, %base;
       setp.lt.u32 %first, %t0, 8;
       @%first st.{space}.b{8 * size} [%at], %start;
@@ -360,9 +432,12 @@ def test_atomics_commit_in_lane_order(opcode: str, rng: np.random.Generator) -> 
         body = body.replace("mov.u64 %base, cells;", "mov.u64 %base, cells; cvta.global.u64 %base, %base;")
     bits = f"b{8 * size}"
     ran = check_body(
-        body, {"b": (ptx_type, values), "c": (ptx_type, others), "start": (ptx_type, start)}, {"d": bits, "e": bits},
-        declarations=".reg .b64 %at, %base; .reg .pred %first, %one;", module_scope=scope,
-    )  # fmt: skip
+        body,
+        {"b": (ptx_type, values), "c": (ptx_type, others), "start": (ptx_type, start)},
+        {"d": bits, "e": bits},
+        declarations=".reg .b64 %at, %base; .reg .pred %first, %one;",
+        module_scope=scope,
+    )
     found, left = ran.outputs["d"].view(_dtype(ptx_type)), ran.outputs["e"].view(_dtype(ptx_type))
     with np.errstate(all="ignore"):
         for cta in range(N // 128):
@@ -401,6 +476,13 @@ def test_atomic_add_of_all_threads_into_one_cell() -> None:
 
 def test_atomics_out_of_range_and_misaligned() -> None:
     body = "mov.u64 %at, 64; atom.global.add.u32 %d, [%at], 1; mov.u64 %at, cell; atom.global.add.u32 %e, [%at+2], 1;"
-    ran = check_body(body, {}, {"d": "b32", "e": "b32"}, declarations=".reg .b64 %at;", module_scope=".global .align 8 .b8 cell[8];", n=128)
+    ran = check_body(
+        body,
+        {},
+        {"d": "b32", "e": "b32"},
+        declarations=".reg .b64 %at;",
+        module_scope=".global .align 8 .b8 cell[8];",
+        n=128,
+    )
     assert {f.code for f in ran.findings} == {"M101", "M102"}
     assert not ran.outputs["d"].any() and not ran.outputs["e"].any()

@@ -35,8 +35,10 @@ class _Program:
     def condition(self, predicate: str) -> None:
         """A predicate that is true in some lanes and false in others."""
         mask = self.rng.choice((1, 3, 5, 7, 15, 31))
-        self.emit(f"and.b32 %t0, {self.value()}, {mask};",
-                  f"setp.{self.rng.choice(_COMPARE)} {predicate}, %t0, {self.rng.randint(0, mask)};")  # fmt: skip
+        self.emit(
+            f"and.b32 %t0, {self.value()}, {mask};",
+            f"setp.{self.rng.choice(_COMPARE)} {predicate}, %t0, {self.rng.randint(0, mask)};",
+        )
 
     # Level n: %m{n} is the mask of the lanes that are here, %p{n} and %c{n} are free for its statements.
 
@@ -69,7 +71,10 @@ class _Program:
 
     def guarded(self) -> None:
         self.condition("%p0")
-        self.emit(f"@{self.rng.choice(('', '!'))}%p0 {self.rng.choice(_ARITHMETIC)} {self.value()}, {self.value()}, {self.value()};")
+        self.emit(
+            f"@{self.rng.choice(('', '!'))}%p0 {self.rng.choice(_ARITHMETIC)} {self.value()}, "
+            f"{self.value()}, {self.value()};"
+        )
 
     def leave(self) -> None:
         """A few lanes end here: without a trace, or by way of the end of the program."""
@@ -81,11 +86,15 @@ class _Program:
         target = self.value()
         self.emit(
             f"vote.sync.ballot.b32 %t1, %yes, %m{level};",
-            f"and.b32 %t2, {self.value()}, 31;" if self.rng.random() < 0.5 else f"mov.b32 %t2, {self.rng.randint(0, 31)};",
+            f"and.b32 %t2, {self.value()}, 31;"
+            if self.rng.random() < 0.5
+            else f"mov.b32 %t2, {self.rng.randint(0, 31)};",
             f"shfl.sync.idx.b32 %t3, {self.value()}, %t2, 31, %m{level};",
-            "shr.u32 %t4, %t1, %t2;", "and.b32 %t4, %t4, 1;", "setp.ne.u32 %p0, %t4, 0;",
+            "shr.u32 %t4, %t1, %t2;",
+            "and.b32 %t4, %t4, 1;",
+            "setp.ne.u32 %p0, %t4, 0;",
             f"selp.b32 {target}, %t3, {target}, %p0;",
-        )  # fmt: skip
+        )
 
     def vote(self, level: int) -> None:
         self.condition("%p0")
@@ -108,8 +117,12 @@ class _Program:
             self.block(inner, depth=depth - 1)
         else:
             # Lanes of the other side need the complement; every lane holds its own copy of the mask.
-            self.emit("not.b32 %t5, %m%d;".replace("%d", str(inner)), f"and.b32 %t5, %t5, %m{level};",
-                      f"selp.b32 %m{inner}, %m{inner}, %t5, {predicate};", f"@!{predicate} bra {other};")  # fmt: skip
+            self.emit(
+                "not.b32 %t5, %m%d;".replace("%d", str(inner)),
+                f"and.b32 %t5, %t5, %m{level};",
+                f"selp.b32 %m{inner}, %m{inner}, %t5, {predicate};",
+                f"@!{predicate} bra {other};",
+            )
             self.block(inner, depth=depth - 1)
             self.emit(f"bra {join};", f"{other}:")
             self.block(inner, depth=depth - 1)
@@ -120,14 +133,24 @@ class _Program:
     def loop(self, level: int, depth: int) -> None:
         head, after, end = self.label("HEAD"), self.label("NEXT"), self.label("END")
         inner, counter, predicate = level + 1, f"%c{depth}", f"%p{level + 1}"
-        self.emit(f"and.b32 {counter}, {self.value()}, {self.rng.choice((1, 3, 7))};", f"mov.b32 %m{inner}, %m{level};", f"{head}:",
-                  f"setp.ne.u32 {predicate}, {counter}, 0;", f"vote.sync.ballot.b32 %m{inner}, {predicate}, %m{inner};",
-                  f"@!{predicate} bra {end};", f"sub.u32 {counter}, {counter}, 1;")  # fmt: skip
+        self.emit(
+            f"and.b32 {counter}, {self.value()}, {self.rng.choice((1, 3, 7))};",
+            f"mov.b32 %m{inner}, %m{level};",
+            f"{head}:",
+            f"setp.ne.u32 {predicate}, {counter}, 0;",
+            f"vote.sync.ballot.b32 %m{inner}, {predicate}, %m{inner};",
+            f"@!{predicate} bra {end};",
+            f"sub.u32 {counter}, {counter}, 1;",
+        )
         self.block(inner, depth=depth - 1)
         if self.rng.random() < 0.4:  # break
             self.condition(predicate)
-            self.emit(f"vote.sync.ballot.b32 %t6, {predicate}, %m{inner};", "not.b32 %t6, %t6;",
-                      f"and.b32 %m{inner}, %m{inner}, %t6;", f"@{predicate} bra {end};")  # fmt: skip
+            self.emit(
+                f"vote.sync.ballot.b32 %t6, {predicate}, %m{inner};",
+                "not.b32 %t6, %t6;",
+                f"and.b32 %m{inner}, %m{inner}, %t6;",
+                f"@{predicate} bra {end};",
+            )
         if self.rng.random() < 0.4:  # continue
             self.condition(predicate)
             self.emit(f"@{predicate} bra {after};")
@@ -138,9 +161,17 @@ class _Program:
     def exchange(self) -> None:
         """Through shared memory, between two barriers."""
         other = self.rng.choice((1, 2, 31, 33, 63))
-        self.emit(f"st.shared.b32 [%in2], {self.value()};", "bar.sync 0;", f"xor.b32 %t0, %in1, {other};", "and.b32 %t0, %t0, 63;",
-                  "shl.b32 %t0, %t0, 2;", "mov.u32 %t1, box;", "add.u32 %t0, %t0, %t1;", f"ld.shared.b32 {self.value()}, [%t0];",
-                  "bar.sync 0;")  # fmt: skip
+        self.emit(
+            f"st.shared.b32 [%in2], {self.value()};",
+            "bar.sync 0;",
+            f"xor.b32 %t0, %in1, {other};",
+            "and.b32 %t0, %t0, 63;",
+            "shl.b32 %t0, %t0, 2;",
+            "mov.u32 %t1, box;",
+            "add.u32 %t0, %t0, %t1;",
+            f"ld.shared.b32 {self.value()}, [%t0];",
+            "bar.sync 0;",
+        )
 
     def write(self) -> list[str]:
         self.emit("mov.b32 %m0, 0xffffffff;", "setp.eq.u32 %yes, %in1, %in1;")
@@ -160,11 +191,21 @@ def kernel(seed: int, programs: int, entry: str = "k") -> str:
     """One kernel of `programs` programs; CTA number i runs program i. Outputs are VALUES words per thread."""
     rng = random.Random(seed)
     lines = [
-        "mov.u32 %in1, %tid.x;", "mov.u32 %in3, %ctaid.x;", "mov.u32 %t0, %ntid.x;", "mad.lo.u32 %in0, %t0, %in3, %in1;",
-        "mov.u32 %t1, box;", "shl.b32 %t2, %in1, 2;", "add.u32 %in2, %t1, %t2;",
-        f"mul.wide.u32 %rd0, %in0, {4 * VALUES};", "ld.param.u64 %rd1, [out];", "add.u64 %rd1, %rd1, %rd0;",
-        "setp.eq.u32 %yes, %in1, 0;", "@%yes st.shared.b32 [count], 0;", "bar.sync 0;", "add.u32 %in0, %in0, 77;",
-    ]  # fmt: skip
+        "mov.u32 %in1, %tid.x;",
+        "mov.u32 %in3, %ctaid.x;",
+        "mov.u32 %t0, %ntid.x;",
+        "mad.lo.u32 %in0, %t0, %in3, %in1;",
+        "mov.u32 %t1, box;",
+        "shl.b32 %t2, %in1, 2;",
+        "add.u32 %in2, %t1, %t2;",
+        f"mul.wide.u32 %rd0, %in0, {4 * VALUES};",
+        "ld.param.u64 %rd1, [out];",
+        "add.u64 %rd1, %rd1, %rd0;",
+        "setp.eq.u32 %yes, %in1, 0;",
+        "@%yes st.shared.b32 [count], 0;",
+        "bar.sync 0;",
+        "add.u32 %in0, %in0, 77;",
+    ]
     for number in range(programs):
         lines += [f"setp.eq.u32 %yes, %in3, {number};", f"@%yes bra P{number};"]
     lines.append("ret;")

@@ -45,5 +45,16 @@ def test_random_divergent_programs(seed: int) -> None:
 def test_the_generator_makes_divergent_programs() -> None:
     """The text is not trivial: loops, breaks, exits, collectives and barriers all occur."""
     text = "".join(kernel(seed, PROGRAMS) for seed in range(5))
-    for piece in ("HEAD", "ELSE", "exit;", "bra OUT;", "shfl.sync", "vote.sync", "redux.sync", "bar.warp.sync", "bar.sync", "red.shared"):
+    for piece in (
+        "HEAD",
+        "ELSE",
+        "exit;",
+        "bra OUT;",
+        "shfl.sync",
+        "vote.sync",
+        "redux.sync",
+        "bar.warp.sync",
+        "bar.sync",
+        "red.shared",
+    ):
         assert text.count(piece) >= 5, piece

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.core.errors import LaunchError, UsageError
-from weft.core.records import Binary, Finding, Place, Run
+from weft.core.errors import CompileError, LaunchError, UsageError
+from weft.core.records import Binary, Diagnostic, Finding, Place, Run
 from weft.toolchain.cuda import compile_cuda
+from weft.vm.launch import PLAIN
+from weft.vm.runtime.watch import Instrumentation
 
 from .arguments import Array
 from .bind import Bound, bind_arrays, bind_numbers, infer_sizes, take_arrays
@@ -29,6 +31,9 @@ from .virtual import SHARED_LIMIT_BYTES, VirtualGPU
 
 PLAIN_SHARED_BYTES = 48 * 1024
 """Shared memory that a launch may have without opting in."""
+
+_NAME_MAP = "__nv_name_map"
+"""The file to which NVRTC ascribes errors in name expressions."""
 
 
 class NoLaunchLines(UsageError):
@@ -97,7 +102,13 @@ class KernelFile:
         return self._compile(self._numbers(infer_sizes(self.lines, {}, sizes)))
 
     def run(
-        self, gpu: VirtualGPU, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}, seed: int = 0
+        self,
+        gpu: VirtualGPU,
+        arrays: Mapping[str, Any] = {},
+        *,
+        sizes: Mapping[str, int] = {},
+        seed: int = 0,
+        watch: Instrumentation = PLAIN,
     ) -> FileRun:
         """Run every launch in order, on the given arrays; the others are generated from `seed`.
 
@@ -115,7 +126,7 @@ class KernelFile:
         runs: list[Run] = []
         for launch in self.launches:
             with at_line(self.path, launch.line):
-                runs.append(self._launch(gpu, binary, launch, bound, placed))
+                runs.append(gpu.launch(binary, **self._launch(gpu, binary, launch, bound, placed), watch=watch))
             if runs[-1].findings:
                 break
         found = tuple(self._spelled(finding) for run in runs for finding in run.findings)
@@ -129,9 +140,12 @@ class KernelFile:
 
     def _compile(self, bound: Bound) -> Binary:
         entries = list(dict.fromkeys(self._entry(launch, bound) for launch in self.launches))
-        return compile_cuda(
-            self.path, arch=self.arch, defines=bound.defines, include_dirs=self.include_dirs, entries=entries
-        )
+        try:
+            return compile_cuda(
+                self.path, arch=self.arch, defines=bound.defines, include_dirs=self.include_dirs, entries=entries
+            )
+        except CompileError as error:
+            raise self._at_launch_lines(error, bound) from error
 
     def _entry(self, launch: LaunchLine, bound: Bound) -> str:
         """The name expression: `attn<{D}, {causal}>` → `attn<64, true>`."""
@@ -141,6 +155,17 @@ class KernelFile:
                 pieces.append(piece if isinstance(piece, str) else _template_argument(piece, bound))
         return "".join(pieces).strip()
 
+    def _at_launch_lines(self, error: CompileError, bound: Bound) -> CompileError:
+        """A kernel that a launch line names but nobody can instantiate: the error belongs to that line."""
+        names = [item.message for item in error.diagnostics if item.place and item.place.file == _NAME_MAP]
+        for launch in self.launches:
+            entry = self._entry(launch, bound)
+            if any("".join(entry.split()) in "".join(message.split()) for message in names):
+                message = f"{entry}: {names[0]}"
+                place = Place(self.path, launch.line)
+                return CompileError(f"{place}: {message}", (Diagnostic("error", message, place),))
+        return error
+
     def _initialise(self, gpu: VirtualGPU, binary: Binary, bound: Bound, placed: Mapping[str, Array]) -> None:
         entry = self._entry(self.launches[0], bound)
         for line in self.constants:
@@ -149,7 +174,8 @@ class KernelFile:
 
     def _launch(
         self, gpu: VirtualGPU, binary: Binary, launch: LaunchLine, bound: Bound, placed: Mapping[str, Array]
-    ) -> Run:
+    ) -> dict[str, Any]:
+        """The arguments of `gpu.launch`."""
         entry = self._entry(launch, bound)
         grid = [size.integer(bound.names, "grid") for size in launch.grid]
         block = [size.integer(bound.names, "block") for size in launch.block]
@@ -161,7 +187,7 @@ class KernelFile:
             _require_plain_shared(entry, static_bytes, shared_bytes, gpu.arch)
         params = parameters(binary.ptx, binary.entries[entry])
         args = pass_arguments(launch.arguments, params, bound, placed)
-        return gpu.launch(binary, entry, grid, block, args, shared_bytes=shared_bytes)
+        return {"entry": entry, "grid": grid, "block": block, "args": args, "shared_bytes": shared_bytes}
 
     def _spelled(self, finding: Finding) -> Finding:
         """With the file's name as the user gave it; the compiler was told the absolute one."""

@@ -164,7 +164,7 @@ def _scalars(rest: str, line: int) -> Iterator[ScalarLine]:
 def _define(rest: str, line: int) -> DefineLine:
     match = re.fullmatch(r"([A-Za-z_]\w*)\s*=\s*(.+)", rest)
     if not match:
-        raise UsageError(f'{rest!r} is not of the form `TILE = 64` or `T = "half"`')
+        raise UsageError(f'{rest!r} is not of the form `TILE = 64` or `ELEMENT = "half"`')
     quoted = re.fullmatch(r'"([^"]*)"', match[2])
     return DefineLine(match[1], quoted[1] if quoted else Expression.parse(match[2]), line)
 

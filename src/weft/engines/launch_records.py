@@ -38,7 +38,7 @@ class ScalarLine:
 
 @dataclass(frozen=True)
 class DefineLine:
-    """`TILE = 64`, or `T = "half"` for text that is no number."""
+    """`TILE = 64`, or `ELEMENT = "half"` for text that is no number."""
 
     name: str
     value: Expression | str

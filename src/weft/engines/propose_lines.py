@@ -25,6 +25,8 @@ _ELEMENT = {
     **{f"uint{bits}_t": f"u{bits}" for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 """C++ → launch lines."""
+_COUNTS = ("i32", "u32", "i64", "u64")
+"""A parameter of these types is most likely a size."""
 
 
 def propose_lines(source: str, binary: Binary) -> str:
@@ -40,26 +42,23 @@ def propose_lines(source: str, binary: Binary) -> str:
         columns = [part.strip() for part in match["params"].split(",") if part.strip()] if match else []
         if compiled is not None and len(columns) != len(compiled):
             columns = [_c_type(param, number) for number, param in enumerate(compiled)]
-        passed = []
-        for column in columns:
-            type_text, argument = _declaration(column)
-            passed.append(argument)
+        declarations = [_declaration(column) for column in columns]
+        passed = [argument for _, argument in declarations]
+        numbers = [a for type_text, a in declarations if "*" not in type_text and _element(type_text) in _COUNTS]
+        length = numbers[0] if numbers else "N"
+        sizes |= dict.fromkeys(numbers or ["N"])
+        for type_text, argument in declarations:
             if "*" in type_text:
                 role = "in" if "const" in type_text.split("*")[0] else "out"
                 start = " = normal" if role == "in" else ""
-                arrays.setdefault(argument, f"{role:<9} {argument} : {_element(type_text)}[N]{start}")
-            elif _element(type_text) in ("i32", "u32", "i64", "u64"):
-                sizes[argument] = None
-            else:
+                arrays.setdefault(argument, f"{role:<9} {argument} : {_element(type_text)}[{length}]{start}")
+            elif argument not in numbers:
                 scalars.setdefault(argument, f"scalar    {argument} : {_element(type_text)} = 1")
         arguments = "<...>" if match and match["template"] else ""
-        length = next((column for column in passed if column in sizes), "N")
         call = f"{name}{arguments}({', '.join(passed)})"
         launches.append(f"launch    {call} grid(cdiv({length}, 128)) block(128)")
-    length = next(iter(sizes), "N")
-    shapes = [row.replace("[N]", f"[{length}]") for row in arrays.values()]
-    first = f"sizes     {' '.join(f'{name}=1024' for name in sizes or ['N'])}"
-    return "\n".join(f"// weft: {row}" for row in (first, *shapes, *scalars.values(), *launches))
+    first = "sizes     " + " ".join(f"{name}=1024" for name in sizes or ["N"])
+    return "\n".join(f"// weft: {row}" for row in (first, *arrays.values(), *scalars.values(), *launches))
 
 
 def _kernels(

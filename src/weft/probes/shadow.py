@@ -149,7 +149,8 @@ def _gather(b: Builder, places: Value, on: Value, off: Value) -> Value:
 def _scatter(b: Builder, value: Value, places: Value, on: Value) -> None:
     name = f"llvm.masked.scatter.v32{value.ty[6:-1]}.v32p0"
     b.declarations.setdefault(name, f"declare void @{name}({value.ty}, <32 x ptr>, <32 x i1>)")
-    b.do(f"call void @{name}({value.ty} {value.ref}, <32 x ptr> align {_align(value)} {places.ref}, <32 x i1> {on.ref})")
+    where = f"<32 x ptr> align {_align(value)} {places.ref}"
+    b.do(f"call void @{name}({value.ty} {value.ref}, {where}, <32 x i1> {on.ref})")
 
 
 def _align(words: Value) -> int:

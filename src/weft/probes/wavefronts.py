@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.vm.ir import LANES, Builder, Value, const, vec, vector
-from weft.vm.runtime.shape import LANE_NUMBERS, Variable, bits, function, loop, symbol, unbits, when
+from weft.vm.runtime.shape import Variable, bits, function, loop, symbol, unbits, when
 
 from .shared_probe import SharedProbe, Touch
 

@@ -12,8 +12,27 @@ from weft.core.records import Place
 from . import isa
 from .lex import Token, tokenize
 from .module import (
-    WIDTH, Args, BranchTable, Discard, FloatImm, Function, Guard, Imm, Instruction, Label, LabelDef, Mem, Module,
-    Not, Operand, Pair, Reg, Special, Sym, Variable, Vec,
+    WIDTH,
+    Args,
+    BranchTable,
+    Discard,
+    FloatImm,
+    Function,
+    Guard,
+    Imm,
+    Instruction,
+    Label,
+    LabelDef,
+    Mem,
+    Module,
+    Not,
+    Operand,
+    Pair,
+    Reg,
+    Special,
+    Sym,
+    Variable,
+    Vec,
 )  # fmt: skip
 from .special import SPECIALS
 
@@ -479,9 +498,8 @@ class _Body:
             return Reg(unique)
         if text in SPECIALS:
             return Special(text)
-        if text.startswith("%"):
-            if unique is None:
-                raise Unsupported(f"special register or undeclared register {text}", token.line)
+        if text.startswith("%") and unique is None:
+            raise Unsupported(f"special register or undeclared register {text}", token.line)
         if text == "WARP_SZ":
             return Imm(32)
         return Sym(unique or text)

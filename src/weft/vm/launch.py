@@ -129,7 +129,8 @@ class _Run:
         copies = COPY_CAPACITY if any(name.startswith("cp.async") for name in plan.imports) else 0
         worker = _Worker(
             _buffer(c.WORKER_BYTES), _buffer(c.WARP_BYTES * self.warps), _buffer(c.REPORT_BYTES * REPORT_CAPACITY),
-            np.zeros(2 * len(plan.block_sizes), np.uint64), _buffer(max(self.watch.probe_bytes(shared_limit, self.warps), 64)),
+            np.zeros(2 * len(plan.block_sizes), np.uint64),
+            _buffer(max(self.watch.probe_bytes(shared_limit, self.warps), 64)),
         )  # fmt: skip
         self.watch.prepare(worker.probe, shared_limit, self.warps)
         frames = _buffer(plan.frame_bytes * self.warps)

@@ -12,6 +12,7 @@ from weft.core.records import Dim3, SharedSymbol
 from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 from weft.ptx.parse import parse
 from weft.ptx.passes.build_cfg import build_cfg
+from weft.ptx.passes.find_hidden_nans import find_hidden_nans
 from weft.ptx.passes.find_liveness import find_liveness
 from weft.ptx.passes.find_regions import find_regions
 from weft.ptx.passes.find_uniform import find_uniform
@@ -133,8 +134,8 @@ class Source:
         regions = find_regions(cfg, uniformity)
         chains = find_chains(cfg, resume_points(cfg, uniformity, regions))
         return Kernel(
-            self.module, cfg, liveness, uniformity, regions, chains, _reads_clock(self.function), layout, self.mode,
-            self.arch, order, frame, frame_bytes,
+            self.module, cfg, liveness, uniformity, regions, chains, _reads_clock(self.function),
+            find_hidden_nans(cfg), layout, self.mode, self.arch, order, frame, frame_bytes,
         )  # fmt: skip
 
     def key(self, part: str) -> str | None:

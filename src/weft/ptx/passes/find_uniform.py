@@ -67,23 +67,50 @@ def find_uniform(cfg: Cfg, *, warps_are_rows: bool) -> Uniformity:
 
 
 def _row_numbers(cfg: Cfg) -> frozenset[int]:
-    """Lines whose result depends on %tid.x only through tid.x / 32."""
-    instructions = [ins for block in cfg.blocks for ins in block.body]
-    sources: dict[str, set[Operand | None]] = {}
-    for ins in instructions:
-        for reg in ins.written():
-            plain = ins.form.name == "mov" and ins.guard is None and isinstance(ins.operands[0], Reg)
-            sources.setdefault(reg.name, set()).add(ins.operands[1] if plain else None)
-    copies = {name for name, given in sources.items() if all(isinstance(value, Reg | Special) for value in given)}
-    while True:
-        kept = {
-            name for name in copies
-            if all(value == Special("%tid.x") or (isinstance(value, Reg) and value.name in copies) for value in sources[name])
-        }  # fmt: skip
-        if kept == copies:
-            break
-        copies = kept
-    return frozenset(ins.line for ins in instructions if ins.guard is None and _by_rows(ins, copies))
+    """Lines whose result depends on %tid.x only through tid.x / 32.
+
+    Forward must-analysis: which registers hold a copy of %tid.x on every way to a block.
+    """
+    everything = {reg.name for block in cfg.blocks for ins in block.body if ins.form.name == "mov" for reg in ins.written()}
+    at_start = [set(everything) for _ in cfg.blocks]
+    at_start[0] = set()
+    predecessors = cfg.predecessors()
+    work = list(range(len(cfg.blocks)))
+    at_end = [_copies_after(block, at_start[block.id]) for block in cfg.blocks]
+    while work:
+        number = work.pop(0)
+        coming = [at_end[before] for before in predecessors[number]]
+        start = set.intersection(*coming) if coming and number else set()
+        if start != at_start[number]:
+            at_start[number] = start
+            at_end[number] = _copies_after(cfg.blocks[number], start)
+            work += [way for way in cfg.blocks[number].successors if way not in work]
+    found = set()
+    for block in cfg.blocks:
+        copies = set(at_start[block.id])
+        for ins in block.body:
+            if ins.guard is None and _by_rows(ins, copies):
+                found.add(ins.line)
+            _follow(ins, copies)
+    return frozenset(found)
+
+
+def _copies_after(block: Block, copies: set[str]) -> set[str]:
+    copies = set(copies)
+    for ins in block.body:
+        _follow(ins, copies)
+    return copies
+
+
+def _follow(ins: Instruction, copies: set[str]) -> None:
+    """Update the set of copies of %tid.x past one instruction."""
+    source = ins.operands[1] if ins.form.name == "mov" and ins.guard is None else None
+    is_copy = source == Special("%tid.x") or (isinstance(source, Reg) and source.name in copies)
+    for reg in ins.written():
+        if is_copy:
+            copies.add(reg.name)
+        else:
+            copies.discard(reg.name)
 
 
 def _by_rows(ins: Instruction, copies: set[str]) -> bool:

@@ -68,6 +68,10 @@ class Emitter(ABC):
     def runtime(self, name: str, result: str, args: Sequence[Value]) -> Value:
         """Call an out-of-line function of the runtime by name (it receives the warp's context first)."""
 
+    def hides_nan(self, ins: Instruction) -> bool:
+        """Whether nobody can see the payload of a NaN that `ins` writes."""
+        return False
+
     # -- what chapters use ----------------------------------------------------------------------------------
 
     def ty(self, scalar: str) -> str:

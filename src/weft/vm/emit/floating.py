@@ -26,7 +26,7 @@ def _finish(e: Emitter, ins: Instruction, result: Value, inputs: list[Value]) ->
         result = saturate(e, result)
     elif element(result.ty) == "double":
         result = quiet_f64(e, result, inputs)
-    else:
+    elif not e.hides_nan(ins):
         result = canonical(e, result)
     e.dst(ins, result)
 
@@ -87,11 +87,22 @@ def extreme(e: Emitter, ins: Instruction, name: str, a: Value, b: Value) -> Valu
     sign = e.b.op("xor", e.bits(a), e.bits(b))
     if ins.has("xorsign"):
         a, b = (e.b.intrinsic("fabs", x.ty, [x]) for x in (a, b))
-    operation = {"min": "minimum", "max": "maximum"}[name] + ("" if ins.has("NaN") else "num")
-    result = e.b.intrinsic(operation, a.ty, [a, b])
+    if ins.has("NaN"):
+        result = e.b.intrinsic({"min": "minimum", "max": "maximum"}[name], a.ty, [a, b])
+    else:
+        result = _number_extreme(e, name, a, b)
     if ins.has("xorsign"):
         result = e.b.intrinsic("copysign", a.ty, [result, e.as_float(sign, element(a.ty))])
     return result
+
+
+def _number_extreme(e: Emitter, name: str, a: Value, b: Value) -> Value:
+    """LLVM's maximumnum, with all comparisons on the operands so that they do not wait for each other."""
+    order, zeros = ("ogt", "and") if name == "max" else ("olt", "or")
+    larger = e.b.select(e.b.fcmp(order, a, b), a, b)  # b if either is NaN
+    chosen = e.b.select(e.b.fcmp("uno", b, b), a, larger)
+    equal = e.as_float(e.b.op(zeros, e.bits(a), e.bits(b)), element(a.ty))  # settles -0 against +0
+    return e.b.select(e.b.fcmp("oeq", a, b), equal, chosen)
 
 
 def _extreme(name: str) -> _Emit:

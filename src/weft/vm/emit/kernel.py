@@ -38,6 +38,7 @@ class Kernel:
     chains: Mapping[int, int]
     """First block of a run of blocks that follow each other unconditionally → instructions of the whole run."""
     reads_clock: bool
+    hidden_nans: frozenset[str]
     layout: Layout
     mode: str
     arch: str
@@ -114,6 +115,9 @@ class KernelEmitter(KernelContract):
 
     def runtime(self, name: str, result: str, args: Sequence[Value]) -> Value:
         return self.b.call_pointer(self.imported(name), result, [self.warp, *args])
+
+    def hides_nan(self, ins: Instruction) -> bool:
+        return all(reg.name in self.kernel.hidden_nans for reg in ins.written())
 
     def site(self) -> Value:
         """The current instruction as a number for reports: its PTX line."""

@@ -23,6 +23,7 @@ from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, RunningWarp, S
 from .program import line_up
 from .warp import Lanes
 
+
 @lru_cache
 def chapter(name: str) -> dict[str, Callable[[Any, Instruction], None]]:
     """Opcode name → what it does, for one chapter of the instruction set."""
@@ -54,11 +55,12 @@ def run(
 
 
 def _run_cta(cta: Cta) -> None:
+    """Rounds of all warps in order; complete barriers open between two rounds."""
     while cta.live_threads():
         progress = False
         for warp in cta.warps:
             progress |= _run_warp(warp)
-        if not progress and not sync.release(cta):
+        if not sync.release(cta) and not progress:
             _deadlock(cta)
 
 

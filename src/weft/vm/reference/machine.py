@@ -235,6 +235,15 @@ class RunningWarp(Warp):
 
 
 __all__ = [
-    "EXITED", "PARKED", "RUNNING", "WAITING", "Barrier", "Copy", "Cta", "Frame", "Grid", "RunningWarp",
+    "EXITED",
+    "PARKED",
+    "RUNNING",
+    "WAITING",
+    "Barrier",
+    "Copy",
+    "Cta",
+    "Frame",
+    "Grid",
+    "RunningWarp",
     "Stop",
 ]

@@ -1,4 +1,4 @@
-"""Warp-level matrix instructions (PTX ISA 9.7.14): whole matrices are gathered from the lanes, computed, and dealt out."""
+"""Warp-level matrix instructions (PTX ISA 9.7.14): matrices are gathered from the lanes, computed, dealt out."""
 
 import re
 from collections.abc import Callable
@@ -90,7 +90,9 @@ def _element_offsets(w: RunningWarp, ins: Instruction, fragment: Fragment) -> Ar
     else:
         stride = w.src(ins, "stride").astype(np.uint64)
     outer, inner = (fragment.rows, fragment.columns) if by_row else (fragment.columns, fragment.rows)
-    offsets: Array = (outer.astype(np.uint64) * stride[:, None] + inner.astype(np.uint64)) * np.uint64(fragment.bits // 8)
+    offsets: Array = (outer.astype(np.uint64) * stride[:, None] + inner.astype(np.uint64)) * np.uint64(
+        fragment.bits // 8
+    )
     return offsets
 
 
@@ -124,7 +126,7 @@ def _ldmatrix(w: RunningWarp, ins: Instruction) -> None:
     """Lane 8 i + r points at row r of matrix i; lane l receives elements 2 (l mod 4) and the next of row l / 4."""
     count = int(ins.mods["num"][1:])
     space, address = address_of(w, ins, "a")
-    pointing = w.mask & (_LANE < 8 * count)
+    pointing = w.mask & (8 * count > _LANE)
     rows = fetch(locate(w, ins, space, address, 16, lanes=pointing), 16)
     matrices = np.ascontiguousarray(rows).view(np.uint16).reshape(4, 8, 8)[:count]
     if ins.has("trans"):

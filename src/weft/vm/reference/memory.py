@@ -110,7 +110,9 @@ def _finish(w: RunningWarp, lane: int, count: int) -> None:
 
 def _copy(w: RunningWarp, ins: Instruction) -> None:
     size_operand = ins.operand("size")
-    if not isinstance(size_operand, Imm) or size_operand.value not in ((16,) if ins.mods["cop"] == "cg" else (4, 8, 16)):
+    if not isinstance(size_operand, Imm) or size_operand.value not in (
+        (16,) if ins.mods["cop"] == "cg" else (4, 8, 16)
+    ):
         raise Unsupported(f"{ins.opcode} of {size_operand}", ins.line)
     size = size_operand.value
     taken = _source_bytes(w, ins, size)

@@ -7,7 +7,15 @@ import numpy.typing as npt
 
 from ..layout import Layout
 from ..memory import (
-    GLOBAL_BASE, LOCAL_BASE, LOCAL_START, PARAM_BASE, SHARED_BASE, SHARED_START, WINDOW_BYTES, Bytes, GlobalMemory,
+    GLOBAL_BASE,
+    LOCAL_BASE,
+    LOCAL_START,
+    PARAM_BASE,
+    SHARED_BASE,
+    SHARED_START,
+    WINDOW_BYTES,
+    Bytes,
+    GlobalMemory,
 )  # fmt: skip
 
 SHARED_FILL = 0xFF

@@ -42,6 +42,8 @@ def _arrive(
             w.report("S303", f"barrier number {number} does not exist; there are 16", ins, group, number)
             raise Stop
         lanes = group & (numbers == number)
+        if number in w.cta.barriers and _complete(w.cta.barriers[number], w.cta.live_threads()):
+            release(w.cta)  # this arrival belongs to the next phase
         barrier = w.cta.barriers.setdefault(number, Barrier())
         barrier.expected = max(barrier.expected, int(counts[lanes].max()))
         together = bool((lanes == w.live).all())
@@ -52,7 +54,6 @@ def _arrive(
         if blocking:
             w.state[lanes] = WAITING
             barrier.waiting.append((w, lanes, ins))
-        release(w.cta)
 
 
 def release(cta: Cta) -> bool:

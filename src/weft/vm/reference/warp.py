@@ -21,8 +21,10 @@ def dtype_of(ptx_type: str) -> np.dtype[Any]:
     if ptx_type == "pred":
         return np.dtype(bool)
     if ptx_type in _FLOATS:
-        return np.dtype(_FLOATS[ptx_type])
-    return np.dtype(f"{'int' if ptx_type[0] == 's' and ptx_type[1:].isdigit() else 'uint'}{WIDTH[ptx_type]}")
+        floating: np.dtype[Any] = np.dtype(_FLOATS[ptx_type])
+        return floating
+    signed = ptx_type[0] == "s" and ptx_type[1:].isdigit()
+    return np.dtype(f"{'int' if signed else 'uint'}{WIDTH[ptx_type]}")
 
 
 class Warp:
@@ -109,7 +111,7 @@ class Warp:
 
 def _reinterpret(bits: Lanes, dtype: np.dtype[Any]) -> Lanes:
     """Register bits as `dtype`: truncated where the register is wider, zero-extended where it is narrower."""
-    if bits.dtype == bool or dtype == bool:
+    if bits.dtype.kind == "b" or dtype.kind == "b":
         return bits.astype(dtype)
     return bits.astype(f"uint{8 * dtype.itemsize}").view(dtype)
 

@@ -53,10 +53,7 @@ class Library:
         key = jit.object_key("runtime", self.watch.key, name)
         blob = jit.objects().get(key)
         if blob is None:
-            text, exported = self.text(name)
-            needs = sorted(line for line in _undefined(text))
-            head = json.dumps({"export": exported, "needs": needs}).encode()
-            blob = head + b"\n" + jit.compile_object(text, name, level=2)
+            blob = _compiled(name, *self.text(name))
             jit.objects().put(key, blob)
         head, _, code = blob.partition(b"\n")
         meta = json.loads(head)
@@ -76,6 +73,17 @@ class Library:
             if extra.name == symbol(name):
                 return module_text([extra]), symbol(name)
         raise Unsupported(f"runtime function {name}")
+
+
+def _compiled(name: str, text: str, exported: str) -> bytes:
+    """A function's object behind a line that says what it needs; watchers that change nothing in it share it."""
+    key = jit.object_key("text", text)
+    blob = jit.objects().get(key)
+    if blob is None:
+        head = json.dumps({"export": exported, "needs": sorted(_undefined(text))}).encode()
+        blob = head + b"\n" + jit.compile_object(text, name, level=2)
+        jit.objects().put(key, blob)
+    return blob
 
 
 def _undefined(text: str) -> set[str]:

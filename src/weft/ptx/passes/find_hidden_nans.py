@@ -1,0 +1,68 @@
+"""f32 registers whose NaN payload nobody can see, so that arithmetic need not make it canonical.
+
+PTX says that an f32 result which is NaN is 0x7fffffff. A register read only by arithmetic, comparisons, conversions
+and tensor cores never shows those bits: a NaN stays a NaN, and the next result that can be seen is made canonical.
+"""
+
+from collections.abc import Iterator
+
+from ..module import Instruction, Reg, Vec
+from .build_cfg import Cfg
+
+_ARITHMETIC = frozenset(
+    ["add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "min", "max"]
+)
+_PASS_ON = frozenset(["mov", "selp", "shfl"])
+"""Instructions that copy bits: as hidden as what they write."""
+
+
+def find_hidden_nans(cfg: Cfg) -> frozenset[str]:
+    """Registers for which every reader is blind to NaN payloads, directly or through copies that are hidden too."""
+    exposed: set[str] = set()
+    copies: list[tuple[str, str]] = []
+    for block in cfg.blocks:
+        for ins in (*block.body, *((block.end,) if block.end else ())):
+            blind = set(_blind(ins))
+            passed = set(_passed_on(ins))
+            for reg in ins.read():
+                if reg.name in passed:
+                    copies += [(reg.name, written.name) for written in ins.written()]
+                elif reg.name not in blind:
+                    exposed.add(reg.name)
+    changed = True
+    while changed:
+        changed = False
+        for source, target in copies:
+            if target in exposed and source not in exposed:
+                exposed.add(source)
+                changed = True
+    return frozenset(cfg.function.registers.keys() - exposed)
+
+
+def _blind(ins: Instruction) -> Iterator[str]:
+    """Registers that `ins` reads as f32 numbers only."""
+    name, chapter = ins.form.name, ins.form.chapter
+    if chapter == "floating" and name in _ARITHMETIC and ins.type == "f32" and not ins.has("xorsign"):
+        slots = ("a", "b", "c")
+    elif chapter == "compare" and name in ("set", "setp") and ins.type == "f32":
+        slots = ("a", "b")
+    elif chapter == "convert" and ins.mods.get("atype") == "f32" and ins.mods.get("dtype") not in ("tf32", "f64"):
+        slots = ("a", "b")
+    elif name in ("mma", "wmma") and ins.mods.get("ctype") == "f32":
+        slots = ("c",)
+    else:
+        slots = ()
+    for slot in slots:
+        operand = ins.find(slot)
+        for item in operand.items if isinstance(operand, Vec) else (operand,):
+            if isinstance(item, Reg):
+                yield item.name
+
+
+def _passed_on(ins: Instruction) -> Iterator[str]:
+    if ins.form.name not in _PASS_ON:
+        return
+    for slot in ("a", "b") if ins.form.name == "selp" else ("a",):
+        operand = ins.find(slot)
+        if isinstance(operand, Reg):
+            yield operand.name

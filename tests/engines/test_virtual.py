@@ -1,0 +1,193 @@
+"""What the virtual GPU takes as arguments, what it refuses, and what it leaves behind."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import weft
+from weft.core.errors import LaunchError, UsageError
+from weft.core.records import Binary
+
+SOURCE = """
+struct Row { const float* x; bool twice; float scale; char flag; double offset; short n; };
+__constant__ float table[4];
+__device__ int counter;
+
+__global__ void add_one(float* x, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] += 1.0f;
+}
+__global__ void add_into(const float* a, float* b) { b[threadIdx.x] += a[threadIdx.x]; }
+__global__ void widths(char a, short b, int c, long long d, float e, double f, bool g, double* out) {
+    out[0] = a; out[1] = b; out[2] = c; out[3] = d; out[4] = e; out[5] = f; out[6] = g;
+}
+__global__ void members(Row row, double* out) {
+    out[0] = row.x[row.n]; out[1] = row.twice; out[2] = row.scale; out[3] = row.flag; out[4] = row.offset;
+    out[5] = row.n;
+}
+__global__ void bits(const unsigned short* x, unsigned* out) { out[threadIdx.x] = x[threadIdx.x]; }
+__global__ void look_up(float* out) { out[threadIdx.x] = table[threadIdx.x]; if (!threadIdx.x) ++counter; }
+__global__ void count(int* out) { *out = ++counter; }
+__global__ void __launch_bounds__(64) bounded(float* x) { x[threadIdx.x] = 0.0f; }
+__global__ void dynamic(float* x) { extern __shared__ float s[]; s[threadIdx.x] = x[threadIdx.x]; }
+"""
+
+
+@cache
+def binary() -> Binary:
+    return weft.compile_cuda(SOURCE, name="virtual_test.cu")
+
+
+@pytest.fixture
+def gpu() -> weft.VirtualGPU:
+    return weft.VirtualGPU(threads=1)
+
+
+def test_arrays_change_in_place(gpu: weft.VirtualGPU) -> None:
+    x = np.arange(100, dtype=np.float32)
+    run = gpu.launch(binary(), "add_one", 2, 64, [x, 100])
+    assert run.clean and run.entries == ("add_one",) and run.ptx_digest == binary().ptx_digest
+    assert np.array_equal(x, np.arange(1, 101))
+
+
+def test_numbers_take_the_width_of_their_parameter(gpu: weft.VirtualGPU) -> None:
+    out = np.zeros(7)
+    gpu.launch(binary(), "widths", 1, 1, [-1, -2, -3, -(1 << 40), 0.5, 0.1, True, out])
+    assert out.tolist() == [-1, -2, -3, -(1 << 40), 0.5, 0.1, 1]
+
+
+def test_a_tuple_is_a_struct_with_the_alignment_of_c(gpu: weft.VirtualGPU) -> None:
+    x, out = np.array([0, 0, 0, 7.5], np.float32), np.zeros(6)
+    row = (x, np.bool_(True), np.float32(0.25), np.int8(-5), np.float64(1e300), np.int16(3))
+    gpu.launch(binary(), "members", 1, 1, [row, out])
+    assert out.tolist() == [7.5, 1, 0.25, -5, 1e300, 3]
+
+
+def test_a_struct_can_be_given_as_bytes(gpu: weft.VirtualGPU) -> None:
+    x, out = np.zeros(1, np.float32), np.zeros(6)
+    with pytest.raises(LaunchError, match="has 3 bytes; the kernel's parameter has 40"):
+        gpu.launch(binary(), "members", 1, 1, [b"abc", out])
+    with pytest.raises(LaunchError, match="a member of struct .* is a float"):
+        gpu.launch(binary(), "members", 1, 1, [(x, 1.0), out])
+
+
+def test_the_same_array_twice_is_one_buffer(gpu: weft.VirtualGPU) -> None:
+    x = np.arange(8, dtype=np.float32)
+    gpu.launch(binary(), "add_into", 1, 8, [x, x])
+    assert np.array_equal(x, 2 * np.arange(8))
+
+
+def test_two_views_of_the_same_memory_are_one_buffer(gpu: weft.VirtualGPU) -> None:
+    x = np.arange(8, dtype=np.float32)
+    gpu.launch(binary(), "add_into", 1, 8, [x.reshape(2, 4), x.view(np.int32)])
+    assert np.array_equal(x, 2 * np.arange(8))
+
+
+def test_a_read_only_array_is_an_input(gpu: weft.VirtualGPU) -> None:
+    a, b = np.ones(4, np.float32), np.zeros(4, np.float32)
+    a.flags.writeable = False
+    gpu.launch(binary(), "add_into", 1, 4, [a, b])
+    assert b.tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([np.zeros(4, np.float32)], "takes 2 arguments, 1 were given"),
+        ([np.zeros((4, 4), np.float32).T, 4], "not C-contiguous"),
+        ([np.zeros(4, np.float32), "four"], "is a str; give an array, a number, bytes or a tuple"),
+        ([np.zeros(4, np.float32), np.zeros(4, np.float32)], "has 8 bytes; the kernel's parameter has 4"),
+        ([1.5, 4, 4], "takes 2 arguments, 3 were given"),
+        ([np.zeros(4, np.float32), np.int64(4)], "has 8 bytes; the kernel's parameter has 4"),
+    ],
+)
+def test_arguments_that_do_not_fit(gpu: weft.VirtualGPU, args: list[object], message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        gpu.launch(binary(), "add_one", 1, 4, args)
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "message"),
+    [
+        (1, 1025, "1025"),
+        (1, (32, 32, 2), "2048|larger than"),
+        (0, 32, "at least 1"),
+        (1, 0, "a block takes 1 to 1024|at least 1"),
+        (1, (1, 1, 1, 1), "4 dimensions"),
+    ],
+)
+def test_sizes_that_no_gpu_takes(gpu: weft.VirtualGPU, grid: int, block: int, message: str) -> None:
+    with pytest.raises(LaunchError, match=message):
+        gpu.launch(binary(), "add_one", grid, block, [np.zeros(4, np.float32), 4])
+
+
+def test_a_block_over_the_launch_bound(gpu: weft.VirtualGPU) -> None:
+    gpu.launch(binary(), "bounded", 1, 64, [np.zeros(64, np.float32)])
+    with pytest.raises(LaunchError, match="launch bound of 64 threads"):
+        gpu.launch(binary(), "bounded", 1, 96, [np.zeros(96, np.float32)])
+
+
+def test_shared_memory_over_the_limit_of_the_chip() -> None:
+    """99 KB per CTA on sm_89, 163 KB on sm_80 (CUDA programming guide, table of compute capabilities)."""
+    x = np.zeros(32, np.float32)
+    assert weft.VirtualGPU("sm_80").launch(binary(), "dynamic", 1, 32, [x], shared_bytes=163 * 1024).clean
+    assert weft.VirtualGPU("sm_89").launch(binary(), "dynamic", 1, 32, [x], shared_bytes=99 * 1024).clean
+    with pytest.raises(LaunchError, match="sm_89 has 101376 per CTA"):
+        weft.VirtualGPU("sm_89").launch(binary(), "dynamic", 1, 32, [x], shared_bytes=99 * 1024 + 4)
+
+
+def test_a_symbol_is_initialised_before_the_launch(gpu: weft.VirtualGPU) -> None:
+    out = np.zeros(4, np.float32)
+    gpu.launch(binary(), "look_up", 1, 4, [out])
+    assert out.tolist() == [0, 0, 0, 0]
+    gpu.set_symbol(binary(), "look_up", "table", np.array([1, 2, 3, 4], np.float32))
+    gpu.launch(binary(), "look_up", 1, 4, [out])
+    assert out.tolist() == [1, 2, 3, 4]
+
+
+def test_a_device_variable_lives_from_launch_to_launch(gpu: weft.VirtualGPU) -> None:
+    out = np.zeros(1, np.int32)
+    gpu.set_symbol(binary(), "count", "counter", np.array([40], np.int32))
+    for expected in (41, 42):
+        gpu.launch(binary(), "count", 1, 1, [out])
+        assert out[0] == expected
+
+
+def test_a_symbol_that_is_not_there_or_too_small(gpu: weft.VirtualGPU) -> None:
+    with pytest.raises(UsageError, match="no variable 'tables' in this module; it has: .*table"):
+        gpu.set_symbol(binary(), "look_up", "tables", np.zeros(4, np.float32))
+    with pytest.raises(UsageError, match="20 bytes for table, which has 16"):
+        gpu.set_symbol(binary(), "look_up", "table", np.zeros(5, np.float32))
+
+
+def test_a_kernel_that_is_not_there(gpu: weft.VirtualGPU) -> None:
+    with pytest.raises(UsageError, match="no kernel 'add_two'"):
+        gpu.launch(binary(), "add_two", 1, 1, [])
+
+
+def test_an_architecture_that_is_not_known() -> None:
+    with pytest.raises(UsageError, match="sm_89"):
+        weft.VirtualGPU("sm_70")
+
+
+def test_torch_tensors_change_in_place(gpu: weft.VirtualGPU) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.arange(8, dtype=torch.float32)
+    gpu.launch(binary(), "add_one", 1, 8, [x, 8])
+    assert x.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_bfloat16_tensors_hand_over_their_bits(gpu: weft.VirtualGPU) -> None:
+    """A bfloat16 is the upper half of a float: 1 = 0x3F80, -2 = 0xC000."""
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([1.0, -2.0, 0.0], dtype=torch.bfloat16)
+    out = np.zeros(3, np.uint32)
+    gpu.launch(binary(), "bits", 1, 3, [x, out])
+    assert out.tolist() == [0x3F80, 0xC000, 0]
+
+
+def test_a_tensor_that_is_not_contiguous(gpu: weft.VirtualGPU) -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(LaunchError, match=r"call \.contiguous\(\) first"):
+        gpu.launch(binary(), "add_one", 1, 4, [torch.zeros(4, 4).t(), 4])

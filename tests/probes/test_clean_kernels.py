@@ -1,0 +1,71 @@
+"""Correct kernels of the suite that use shared memory: nothing is found, and the results are those of a plain run."""
+
+import zlib
+
+import numpy as np
+import pytest
+
+import weft
+from tests.kernels.case import CUDA_FOLDER, Array, Arrays, Buffer, Case, Cuda, Triton
+from tests.kernels.cases import CASES
+from weft.core.records import Binary
+from weft.probes.combine import Probes
+from weft.probes.initcheck import InitCheck
+from weft.probes.racecheck import RaceCheck
+from weft.probes.wavefronts import Wavefronts
+from weft.vm.launch import PLAIN
+from weft.vm.runtime.watch import Instrumentation
+
+NAMES = (
+    "wmma_attention_B2_S77_32x32_w4_sm_89",
+    "mma_attention_B2_S200_fp16_w4_causal_sm_89",
+    "triton_flash_S128_fp16_w4_s3_causal_sm_89",
+    "triton_flash_S200_fp16_w8_s3_sm_89",
+    "tiled_gemm_45x70x70_beta-0.5",
+    "softmax_block_per_row",
+)
+
+
+def _compiled(case: Case) -> Binary:
+    source = case.source
+    if isinstance(source, Cuda):
+        path = CUDA_FOLDER / source.file
+        return weft.compile_cuda(path, arch=source.arch, defines=source.defines, entries=source.entries)
+    pytest.importorskip("triton")
+    from tests.kernels import triton_kernels
+
+    return weft.compile_triton(
+        getattr(triton_kernels, source.kernel), signature=source.signature, constexprs=source.constexprs,
+        arch=source.arch, num_warps=source.num_warps, num_stages=source.num_stages,
+        attrs=dict.fromkeys(source.aligned, 16),
+    )  # fmt: skip
+
+
+def _poisoned(buffer: Buffer) -> Array:
+    dtype = np.dtype(buffer.dtype)
+    size_bytes = int(np.prod(buffer.shape)) * dtype.itemsize
+    return np.full(size_bytes, 0xFF, np.uint8).view(dtype).reshape(buffer.shape)
+
+
+def _results(case: Case, binary: Binary, watch: Instrumentation) -> Arrays:
+    arrays = case.inputs(np.random.default_rng(zlib.crc32(case.name.encode())))
+    arrays |= {name: _poisoned(buffer) for name, buffer in case.outputs.items()}
+    gpu = weft.VirtualGPU(case.source.arch)
+    for launch in case.launches:
+        shared_bytes = binary.dynamic_shared_bytes if isinstance(case.source, Triton) else launch.shared_bytes
+        args = [arrays[item] if isinstance(item, str) else item for item in launch.args]
+        run = gpu.launch(
+            binary, launch.entry, launch.grid, launch.block, args, shared_bytes=shared_bytes, watch=watch
+        )
+        assert not run.findings, "\n".join(map(str, run.findings))
+    return arrays
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_found(name: str) -> None:
+    case = next(case for case in CASES if case.name.startswith(name))
+    binary = _compiled(case)
+    plain = _results(case, binary, PLAIN)
+    watched = _results(case, binary, Probes(InitCheck(), RaceCheck(), Wavefronts()))
+    for array, values in plain.items():
+        assert watched[array].tobytes() == values.tobytes(), array
