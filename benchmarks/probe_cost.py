@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 D = 64
-SETS = ("plain", "init", "race", "wavefronts", "init+race", "all")
 
 
 @dataclass
@@ -71,10 +69,7 @@ class Log:
 
 def probe_sets() -> dict[str, Any]:
     """The sets of probes by name."""
-    from weft.probes.combine import Probes
-    from weft.probes.initcheck import InitCheck
-    from weft.probes.racecheck import RaceCheck
-    from weft.probes.wavefronts import Wavefronts
+    from weft.probes import InitCheck, Probes, RaceCheck, Wavefronts
     from weft.vm.launch import PLAIN
 
     return {
@@ -87,8 +82,29 @@ def probe_sets() -> dict[str, Any]:
     }
 
 
-def kernels(heads: int, length: int) -> dict[str, Callable[..., Any]]:
-    """Functions that launch a kernel on (1, heads, length, 64) fp16 and return its Run, by name."""
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel ready to run; blocks of 128 threads."""
+
+    gpu: Any
+    binary: Any
+    entry: str
+    grid: tuple[int, int, int]
+    args: list[Any]
+
+    def launch(self, watch: Any) -> Any:
+        shared_bytes = self.binary.dynamic_shared_bytes
+        return self.gpu.launch(
+            self.binary, self.entry, self.grid, 128, self.args, shared_bytes=shared_bytes, watch=watch
+        )
+
+    def compile_divergent(self) -> None:
+        """These kernels need the copy for divergent warps rarely or never: ask for it."""
+        self.gpu.program(self.binary, self.entry).divergent()
+
+
+def kernels(heads: int, length: int) -> dict[str, Kernel]:
+    """Attention on (1, heads, length, 64) fp16, by name."""
     sys.path.insert(0, str(REPOSITORY))
     import weft
     from tests.kernels import triton_kernels
@@ -99,13 +115,13 @@ def kernels(heads: int, length: int) -> dict[str, Callable[..., Any]]:
     gpu = weft.VirtualGPU(threads=1)
     scale = np.float32(D**-0.5)
 
-    def wmma() -> Callable[..., Any]:
+    def wmma() -> Kernel:
         entry = "wmma_attention<32,64,4>"
         binary = weft.compile_cuda(REPOSITORY / "tests/kernels/cuda/wmma_attention.cu", entries=[entry])
-        grid, args = (-(-length // 32), heads, 1), [q, k, v, o, np.int32(length), scale]
-        return lambda watch: gpu.launch(binary, entry, grid, 128, args, watch=watch)
+        args = [q, k, v, o, np.int32(length), scale]
+        return Kernel(gpu, binary, entry, (-(-length // 32), heads, 1), args)
 
-    def triton(causal: bool) -> Callable[..., Any]:
+    def triton(causal: bool) -> Kernel:
         tensors = {f"{name}_ptr": "*fp16" for name in "qkvo"}
         binary = weft.compile_triton(
             triton_kernels.flash_attention,
@@ -116,10 +132,7 @@ def kernels(heads: int, length: int) -> dict[str, Callable[..., Any]]:
         )  # fmt: skip
         scratch = (np.uint64(0), np.uint64(0))
         args = [q, k, v, o, lse, np.int32(length), scale, *scratch]
-        shared_bytes, grid = binary.dynamic_shared_bytes, (-(-length // 64), heads, 1)
-        return lambda watch: gpu.launch(
-            binary, "flash_attention", grid, 128, args, shared_bytes=shared_bytes, watch=watch
-        )
+        return Kernel(gpu, binary, "flash_attention", (-(-length // 64), heads, 1), args)
 
     return {"wmma": wmma(), "triton_flash": triton(False), "triton_flash_causal": triton(True)}
 
@@ -127,13 +140,14 @@ def kernels(heads: int, length: int) -> dict[str, Callable[..., Any]]:
 def measure(heads: int, length: int, rounds: int) -> dict[str, Any]:
     """Compile cost of every kernel and set, then run times."""
     log = Log()
-    launches, sets = kernels(heads, length), probe_sets()
+    chosen, sets = kernels(heads, length), probe_sets()
     log.listen()
     results: dict[str, Any] = {}
-    for name, launch in launches.items():
+    for name, kernel in chosen.items():
         compiled = {}
         for label, watch in sets.items():
-            run = launch(watch)
+            run = kernel.launch(watch)
+            kernel.compile_divergent()
             if run.findings:
                 raise SystemExit(f"{name} with {label}: {run.findings[0]}")
             compiled[label] = log.take()
@@ -141,7 +155,7 @@ def measure(heads: int, length: int, rounds: int) -> dict[str, Any]:
         for _ in range(rounds):
             for label, watch in sets.items():
                 start = time.thread_time()
-                launch(watch)
+                kernel.launch(watch)
                 times[label].append(time.thread_time() - start)
         ratios = {
             label: round(statistics.median(a / b for a, b in zip(row, times["plain"], strict=True)), 2)
@@ -149,7 +163,7 @@ def measure(heads: int, length: int, rounds: int) -> dict[str, Any]:
         }
         milliseconds = round(1000 * statistics.median(times["plain"]), 1)
         results[name] = {"ratio": ratios, "plain_ms": milliseconds, "compiled": compiled}
-        results[name]["counters"] = dict(launch(sets["all"]).counters)
+        results[name]["counters"] = dict(kernel.launch(sets["all"]).counters)
     return results
 
 

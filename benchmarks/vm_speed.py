@@ -44,7 +44,7 @@ NOTES = {
     "jit_cold_s": "fresh process, empty cache: PTX text to the end of the first launch, runtime functions included; "
     "Triton's compile and Python imports excluded",
     "jit_warm_ms": "fresh process, filled cache: PTX text to the end of the first launch (hashing of the emitter's "
-    "sources, reading and linking objects, LLVM's start) minus one steady launch; Python imports (jit_import_ms) excluded",
+    "sources, reading and linking objects, LLVM's start) minus the fastest of five later launches; Python imports (jit_import_ms) excluded",
     "triton_interpreter_ms": "child process, its turns interleaved with the rounds",
     "avx2_ratio": "two child processes in turn, WEFT_CPU=x86-64-v3 over this CPU, wall clock, 2 threads; "
     "avx2_cpu_ratio: CPU time of one thread",
@@ -176,7 +176,7 @@ def first_launch(folder: Path, problem: Problem) -> None:
     launcher = Launcher(folder, problem)
     first = timed(lambda: launcher.launch("triton_fa", "hardware", THREADS), time.perf_counter)
     steady = [timed(lambda: launcher.launch("triton_fa", "hardware", THREADS), time.perf_counter) for _ in range(5)]
-    print(first, statistics.median(steady), imported)
+    print(first, min(steady), imported)
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -10,7 +10,8 @@ try:
     import triton
     import triton.language as tl
 except ImportError:
-    sys.exit(print("Triton is not installed: pip install triton"))
+    print("Triton is not installed: pip install triton")
+    sys.exit()
 
 
 @triton.jit

@@ -106,6 +106,14 @@ def test_a_compile_error_has_file_and_line(source: Path, capsys: pytest.CaptureF
     assert last.startswith("weft: k.cu does not compile for sm_89") and shown.out == ""
 
 
+def test_a_warning_of_the_compiler_is_shown_aside(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source.write_text(SOURCE.replace("if (i == 0) printf", "int spare = n;\n    if (i == 0) printf"))
+    assert main(["run", "k.cu", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("k.cu:8: warning: ") and "spare" in shown.err
+    assert json.loads(shown.out)["clean"]
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -143,7 +151,8 @@ def test_small_floats_survive_a_file(source: Path) -> None:
 
 
 def test_unsupported_is_exit_code_3(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source.write_text(SOURCE.replace("y[i] = STEP", 'asm volatile("nanosleep.u32 5; griddepcontrol.wait;"); y[i] = STEP'))
+    code = 'asm volatile("griddepcontrol.wait;"); y[i] = STEP'
+    source.write_text(SOURCE.replace("y[i] = STEP", code))
     assert main(["run", "k.cu", "--arch", "sm_90"]) == 3
     assert "unsupported" in capsys.readouterr().err
 
@@ -152,7 +161,8 @@ def test_a_file_without_lines_shows_a_draft(source: Path, capsys: pytest.Capture
     source.write_text("\n".join(line for line in SOURCE.splitlines() if "weft:" not in line).replace("STEP", "2"))
     assert main(["run", "k.cu"]) == 2
     *draft, last = capsys.readouterr().err.splitlines()
-    assert all(line.startswith("// weft: ") for line in draft) and any("launch    twice(x, y, n)" in line for line in draft)
+    assert all(line.startswith("// weft: ") for line in draft)
+    assert any("launch    twice(x, y, n)" in line for line in draft)
     assert last == "weft: k.cu has no `// weft: launch` line; the lines above are a draft to put at its head"
 
 

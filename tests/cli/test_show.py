@@ -53,3 +53,31 @@ def test_a_compile_error_is_exit_code_2(source: str, capsys: pytest.CaptureFixtu
     Path(source).write_text("int main() { return 0; }\n")
     assert main(["show", source]) == 2
     assert f"{source}:1" in capsys.readouterr().err
+
+
+PAIR = "__global__ void one(float* a) { *a = 1; }\n__global__ void two(float* a) { *a = 2; }\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "kernels"), [([], 2), (["--entry", "two"], 1), (["--entry", "_Z3twoPf"], 1)]
+)
+def test_llvm_of_all_kernels_or_of_those_named(
+    source: str, capsys: pytest.CaptureFixture[str], options: list[str], kernels: int
+) -> None:
+    Path(source).write_text(PAIR)
+    assert main(["show", source, "--as", "llvm", *options]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("define i32 @in_step(") == kernels
+    assert shown.count("ret i32") >= kernels
+
+
+def test_llvm_of_a_kernel_that_is_not_there(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(source).write_text(PAIR)
+    assert main(["show", source, "--as", "llvm", "--entry", "_Z5threePf"]) == 2
+    assert "no kernel _Z5threePf" in capsys.readouterr().err
+
+
+def test_llvm_of_a_template_needs_an_instance(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", source, "--as", "llvm"]) == 2
+    assert "a template needs --entry" in capsys.readouterr().err
+    assert main(["show", source, "--as", "llvm", "--entry", "k<2>", "--mode", "ieee"]) == 0

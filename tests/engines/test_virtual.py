@@ -68,7 +68,7 @@ def test_a_struct_can_be_given_as_bytes(gpu: weft.VirtualGPU) -> None:
     x, out = np.zeros(1, np.float32), np.zeros(6)
     with pytest.raises(LaunchError, match="has 3 bytes; the kernel's parameter has 40"):
         gpu.launch(binary(), "members", 1, 1, [b"abc", out])
-    with pytest.raises(LaunchError, match="a member of struct .* is a float"):
+    with pytest.raises(LaunchError, match=r"a member of struct .* is a float"):
         gpu.launch(binary(), "members", 1, 1, [(x, 1.0), out])
 
 
@@ -155,7 +155,7 @@ def test_a_device_variable_lives_from_launch_to_launch(gpu: weft.VirtualGPU) -> 
 
 
 def test_a_symbol_that_is_not_there_or_too_small(gpu: weft.VirtualGPU) -> None:
-    with pytest.raises(UsageError, match="no variable 'tables' in this module; it has: .*table"):
+    with pytest.raises(UsageError, match=r"no variable 'tables' in this module; it has: .*table"):
         gpu.set_symbol(binary(), "look_up", "tables", np.zeros(4, np.float32))
     with pytest.raises(UsageError, match="20 bytes for table, which has 16"):
         gpu.set_symbol(binary(), "look_up", "table", np.zeros(5, np.float32))

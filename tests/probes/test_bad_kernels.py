@@ -7,9 +7,7 @@ import pytest
 
 import weft
 from weft.core.records import Finding, Run
-from weft.probes.combine import Probes
-from weft.probes.initcheck import InitCheck
-from weft.probes.racecheck import RaceCheck
+from weft.probes import InitCheck, Probes, RaceCheck
 
 BAD = Path(__file__).parent.parent / "bad"
 FILES = sorted(BAD.glob("*/*.cu"))

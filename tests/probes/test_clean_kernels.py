@@ -9,10 +9,7 @@ import weft
 from tests.kernels.case import CUDA_FOLDER, Array, Arrays, Buffer, Case, Cuda, Triton
 from tests.kernels.cases import CASES
 from weft.core.records import Binary
-from weft.probes.combine import Probes
-from weft.probes.initcheck import InitCheck
-from weft.probes.racecheck import RaceCheck
-from weft.probes.wavefronts import Wavefronts
+from weft.probes import InitCheck, Probes, RaceCheck, Wavefronts
 from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 

@@ -8,7 +8,7 @@ import pytest
 
 import weft
 from weft.core.records import Binary
-from weft.probes.racecheck import RaceCheck
+from weft.probes import RaceCheck
 
 SOURCE = Path(__file__).parent / "cuda/access_script.cu"
 TYPES = {"unsigned char": 1, "unsigned short": 2, "unsigned": 4, "unsigned long long": 8}

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import weft
+from weft.core.errors import UsageError
 from weft.core.records import Binary, Run
-from weft.probes.combine import Probes
-from weft.probes.initcheck import InitCheck
-from weft.probes.wavefronts import NAMES, Wavefronts
+from weft.probes import InitCheck, Probes, Wavefronts
+from weft.probes.wavefronts import NAMES
 
 SOURCE = Path(__file__).parent / "cuda/shared_patterns.cu"
 KINDS = ("load_2", "load_4", "load_8", "load_16", "store_4", "store_8", "store_16", "ldmatrix_1", "ldmatrix_4")
@@ -119,6 +119,11 @@ def test_random_patterns(kind: str) -> None:
             offsets[rng.random(32) < rng.choice([0.1, 0.9])] = -1
             offsets[rng.integers(0, 32)] = 0
         assert measured(kind, offsets) == (1, *formula(kind, offsets)), offsets
+
+
+def test_a_probe_watches_once() -> None:
+    with pytest.raises(UsageError, match="different probes"):
+        Probes(InitCheck(), InitCheck())
 
 
 def test_counts_are_the_same_beside_another_probe_and_on_two_threads() -> None:

@@ -26,6 +26,7 @@ OPCODES = [
     "ret.uni",
     "exit",
     "trap",
+    "brkpt",
     "nanosleep.u32",
     "pmevent",
 ]
@@ -245,6 +246,14 @@ def test_trap_is_a_finding(engine: str) -> None:
     assert findings[0].ptx_line == 6
 
 
+def test_brkpt_finds_no_debugger() -> None:
+    """The interpreter goes on; compiled code refuses it."""
+    assert not _run(".visible .entry k() { brkpt; ret; }", "reference").findings
+    for engine in ENGINES[1:]:
+        with pytest.raises(Unsupported, match="brkpt"):
+            _run(".visible .entry k() { brkpt; ret; }", engine)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_endless_loop_ends_with_the_budget(engine: str) -> None:
     findings = _run(".visible .entry k() { L: bra L; }", engine, max_steps=10_000).findings
@@ -324,7 +333,7 @@ ASSERTING = """
 @pytest.mark.parametrize("engine", ENGINES)
 def test_assertfail_is_a_finding_with_its_text(engine: str) -> None:
     findings = _run(ASSERTING, engine).findings
-    assert [f.code for f in findings] == ["X402"]
+    assert {f.code for f in findings} == {"X402"}
     assert "x>0" in findings[0].message
 
 

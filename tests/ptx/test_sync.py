@@ -1,13 +1,16 @@
 """Barriers, fences, atomics, votes, matches, reductions and shuffles on every engine."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.ptx.harness import Array, check_body, random_values
+from tests.ptx.harness import ENGINES, Array, check_body, random_values
 from weft.ptx.module import WIDTH
 
 N = 1024
@@ -345,15 +348,28 @@ def test_a_barrier_nobody_else_reaches_is_a_deadlock() -> None:
     assert {f.code for f in ran.findings} == {"S301"}
 
 
-def test_a_collective_that_a_member_never_reaches_is_a_deadlock() -> None:
-    body = """and.b32 %t0, %tid, 1; setp.eq.u32 %even, %t0, 0;
-      @!%even bra WAIT;
-      shfl.sync.bfly.b32 %d, %tid, 1, 31, -1;
-      bra END;
-      WAIT: bar.sync 0;
-      END:"""
-    ran = check_body(body, {}, {"d": "b32"}, declarations=".reg .pred %even;", n=128)
-    assert {f.code for f in ran.findings} == {"S301"}
+STUCK = """and.b32 %t0, %tid, 1; setp.eq.u32 %even, %t0, 0;
+  @!%even bra WAIT;
+  shfl.sync.bfly.b32 %d, %tid, 1, 31, -1;
+  bra END;
+  WAIT: bar.sync 0;
+  END:"""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_collective_that_a_member_never_reaches_is_a_deadlock(engine: str) -> None:
+    """In a process of its own: an engine that misses it would hang the whole session."""
+    code = (
+        "from tests.ptx.harness import kernel, launch\n"
+        "from tests.ptx.test_sync import STUCK\n"
+        "made = kernel(STUCK, {}, {'d': 'b32'}, declarations='.reg .pred %even;')\n"
+        f"print(*sorted({{f.code for f in launch(made, {{}}, engine={engine!r}, n=128).findings}}))"
+    )
+    root = Path(__file__).parents[2]
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.stdout.split() == ["S301"], ran.stderr
 
 
 def test_fences_change_nothing() -> None:

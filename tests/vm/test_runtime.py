@@ -170,14 +170,14 @@ class Recorder(Instrumentation):
     def access(self, b: Builder, event: Access) -> None:
         self.events.append(event)
 
-    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, row_bytes: int) -> None:
-        self.rows.append((offsets.ty, row_bytes))
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
+        self.rows.append((offsets.ty, rows))
 
 
 def test_watchers_hear_of_tiles_copies_and_atomics() -> None:
     watch = Recorder()
     build_tiles("ldmatrix.x4", watch)
-    assert watch.rows == [(vec("i32"), 16)]
+    assert watch.rows == [(vec("i32"), 32)]
     build_tiles("wmma.load.a.row.m16n16k16.shared.f16", watch)
     build_copies("cp.async.16", watch)
     build_copies("cp.wait", watch)

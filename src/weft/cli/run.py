@@ -57,7 +57,11 @@ def run(
     _check_targets(kernel, targets)
     arrays = {name: _read(file) for name, file in inputs.items()}
     gpu = VirtualGPU(arch.rstrip("af"), mode=mode.value, threads=threads, schedule=schedule)
-    with _progress(f"{source}: compiling and running"):
+    with _progress(f"compiling {source}"):
+        binary = kernel.compile(arrays, sizes=chosen)
+    for diagnostic in binary.diagnostics:
+        print(diagnostic, file=sys.stderr)
+    with _progress(f"compiling for this host and running {source}"):
         outcome, results = kernel.run(gpu, arrays, sizes=chosen, seed=seed)
     for name, file in targets.items():
         _write(file, results[name])
@@ -117,7 +121,8 @@ def _progress(text: str) -> Iterator[None]:
 def _show(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mode) -> None:
     if run.printed:
         print(run.printed, end="" if run.printed.endswith("\n") else "\n")
-    print_table(ArraySummary.COLUMNS, [summary.row() for summary in summaries])
+    if summaries:
+        print_table(ArraySummary.COLUMNS, [summary.row() for summary in summaries])
     for finding in run.findings:
         print(f"{finding} · {finding.count} times" if finding.count > 1 else finding)
     print(f"source {run.source_digest[:16]} · PTX {run.ptx_digest[:16]}")

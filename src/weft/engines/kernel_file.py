@@ -97,9 +97,10 @@ class KernelFile:
         """The sequence."""
         return self.lines.launches
 
-    def compile(self, sizes: Mapping[str, int] = {}) -> Binary:
-        """The file compiled for these sizes: they choose template arguments and macros."""
-        return self._compile(self._numbers(infer_sizes(self.lines, {}, sizes)))
+    def compile(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> Binary:
+        """The file as `run` would compile it: sizes choose template arguments and macros."""
+        taken = take_arrays(self.lines, arrays)
+        return self._compile(self._numbers(infer_sizes(self.lines, taken, sizes)))
 
     def run(
         self,

@@ -64,9 +64,9 @@ class Probes(Instrumentation):
         for probe in self.probes:
             probe.copy(b, event)
 
-    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, row_bytes: int) -> None:
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
         for probe in self.probes:
-            probe.tile_rows(b, offsets, lanes, row_bytes)
+            probe.tile_rows(b, offsets, lanes, rows)
 
     def barrier(self, b: Builder, worker: Value, everyone: Value) -> None:
         for probe in self.probes:

@@ -41,7 +41,7 @@ class InitCheck(SharedProbe):
         if touch.verb == "copy":
             return
         shadow = self.memory_of_warp(b)
-        if touch.matrices:
+        if touch.rows:
             self._rows(b, shadow, touch)
             return
         pieces = read_shadow(b, shadow, touch, _WRITTEN)
@@ -57,7 +57,7 @@ class InitCheck(SharedProbe):
 
     def _rows(self, b: Builder, shadow: Value, touch: Touch) -> None:
         """ldmatrix: straight over its rows if all are named."""
-        whole = b.icmp("eq", touch.lanes, const("i32", (1 << 8 * touch.matrices) - 1))
+        whole = b.icmp("eq", touch.lanes, const("i32", (1 << touch.rows) - 1))
         all_rows, some_rows, after = b.label("init.all"), b.label("init.some"), b.label("init.after")
         b.cbr(whole, all_rows, some_rows, likely=True)
         b.place(all_rows)

@@ -9,7 +9,8 @@ One shadow byte per byte says who touched it since the last barrier of the whole
 A conflict shows at its second access, so one byte is enough to miss none: whoever comes second meets the first. Only
 the copy's mark outlives a barrier: until its wait, nobody may touch the bytes, not even the warp that asked. Barriers
 of a part of the CTA, locks and fences are not understood here: they may leave a false alarm, never hide a race
-between warps. Races inside a warp are not looked for.
+between warps. Races inside a warp are not looked for. Threads that have exited need not come to a barrier, as on the
+hardware: it also ends what they did.
 """
 
 from collections.abc import Sequence
@@ -75,12 +76,12 @@ class RaceCheck(SharedProbe):
         shadow = self.memory_of_warp(b)
         number = b.cast("trunc", get(b, b.param("warp"), WARP_ID), "i8")
         me = b.op("add", number, const("i8", 1))
-        if not touch.matrices:
+        if not touch.rows:
             # Lanes that are off look like bytes that are already as this access leaves them.
             neutral = b.op("or", me, const("i8", _WRITTEN))
             _apply(b, touch, read_shadow(b, shadow, touch, neutral), me)
             return
-        whole = b.icmp("eq", touch.lanes, const("i32", (1 << 8 * touch.matrices) - 1))
+        whole = b.icmp("eq", touch.lanes, const("i32", (1 << touch.rows) - 1))
         all_rows, some_rows, after = b.label("race.all"), b.label("race.some"), b.label("race.after")
         b.cbr(whole, all_rows, some_rows, likely=True)
         b.place(all_rows)

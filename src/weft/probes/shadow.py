@@ -12,13 +12,12 @@ from weft.vm.ir import LANES, Builder, Value, bits_of, const, element, lanes_of,
 from weft.vm.runtime.shape import each_lane, unbits
 from weft.vm.runtime.wmma_tiles import joined
 
-from .shared_probe import Touch
+from .shared_probe import ROW_BYTES, Touch
 
 PIECE = 128
 """Most bytes of a run in one vector."""
 GROUP = 64
 """Lines are joined up to this many bytes."""
-ROW_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def read_rows(b: Builder, shadow: Value, touch: Touch) -> list[Piece]:
     """The rows of an ldmatrix in which every lane that should name a row does."""
     slot = b.alloca(vec("i32"))
     b.store(touch.offsets, slot, align=64)
-    starts = [b.load("i32", b.offset(slot, 4 * row), align=4) for row in range(8 * touch.matrices)]
+    starts = [b.load("i32", b.offset(slot, 4 * row), align=4) for row in range(touch.rows)]
     return _lines(b, [b.offset(shadow, b.cast("zext", start, "i64")) for start in starts], ROW_BYTES)
 
 

@@ -17,6 +17,8 @@ from weft.vm.runtime.shape import bits, get, when
 from weft.vm.runtime.watch import Access, Instrumentation, Lines
 
 ALIGN = 64
+ROW_BYTES = 16
+"""A row of a matrix of ldmatrix."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ class Touch:
     uniform: bool = False
     lines: Lines | None = None
     """Where known: the same bytes as lines. Start and step are i64."""
-    matrices: int = 0
-    """ldmatrix: how many groups of eight lanes name rows."""
+    rows: int = 0
+    """ldmatrix: how many lanes, from the first on, should name a row; never known as contiguous or uniform."""
 
 
 def touch_of(event: Access, verb: str) -> Touch:
@@ -79,9 +81,8 @@ class SharedProbe(Instrumentation):
     def copy(self, b: Builder, event: Access) -> None:
         self.touch(b, touch_of(event, "copy"))
 
-    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, row_bytes: int) -> None:
-        matrices = int(b.name.split(".x")[1][0])
-        self.touch(b, Touch("load", row_bytes, offsets, lanes, matrices=matrices))
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
+        self.touch(b, Touch("load", ROW_BYTES, offsets, lanes, rows=rows))
 
     def memory(self, b: Builder, worker: Value) -> Value:
         """The probe's memory."""

@@ -52,8 +52,8 @@ class Wavefronts(SharedProbe):
         if touch.uniform and unit < 16:
             self._add(b, vector("i64", [1, 1, 1, 0]))
             return
-        wanted = (1 << 8 * touch.matrices) - 1 if touch.matrices else (1 << LANES) - 1
-        ideal = touch.matrices or phases
+        lanes = touch.rows or LANES
+        wanted, ideal = (1 << lanes) - 1, lanes * phases // LANES
         one_each = b.op("shl", const(_WORDS, 1), _slots(b, touch.offsets, unit, LANES // phases))
         taken = b.select(unbits(b, touch.lanes), one_each, const(_WORDS, 0))
         union = b.intrinsic("vector.reduce.or", "i32", [taken], overloads=[_WORDS])
@@ -65,7 +65,7 @@ class Wavefronts(SharedProbe):
         self._add(b, vector("i64", [1, ideal, ideal, 0]))
         b.br(after)
         b.place(count)
-        joins = unit > 4 and touch.verb == "load" and not touch.matrices
+        joins = unit > 4 and touch.verb == "load" and not touch.rows
         b.call(symbol(_name(unit, joins)), "void", [b.param("warp"), touch.offsets, touch.lanes])
         b.place(after)
 

@@ -54,6 +54,9 @@ WORKER_MASKED = Field(120, "ptr")
 WORKER_STATUS = Field(128, "i32")
 WORKER_PROBE = Field(136, "ptr")
 """Memory of the probes compiled in."""
+WORKER_FRAMES = Field(144, "ptr")
+WORKER_FRAME_BYTES = Field(152, "i64")
+"""Bytes of all warps' frames to clear for a new CTA; 0 where every register is set before it is read."""
 WORKER_BARRIERS = Field(192, "i32")
 """16 records of BARRIER_BYTES."""
 WORKER_BYTES = 512
@@ -107,6 +110,10 @@ WARP_CLOCK = Field(168, "i64")
 WARP_PARAM_BYTES = Field(176, "i64")
 WARP_COUNTS = Field(184, "ptr")
 """u64 counters: visits of each run of blocks by warps in step, then visits of each block by divergent warps."""
+WARP_OWNERS = Field(896, "ptr")
+"""u32 per 256 bytes of global memory: the number of the allocation there, 0 for none."""
+WARP_ALLOCATIONS = Field(904, "ptr")
+"""Per allocation: i64 offset in the arena, i64 size; number 0 has size 0."""
 WARP_TID = Field(192, "i32")
 """tid.x of the 32 lanes, then tid.y, then tid.z."""
 WARP_PC = Field(576, "i32")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.core.records import Finding
-from weft.ptx.module import Args, Sym
+from weft.ptx.module import Args, Instruction, Sym
 
 from . import context as c
 from .memory import GLOBAL_BASE, LOCAL_BASE, GlobalMemory
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .program import Source
 
 Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32)
+"""Worker, warp, position of the call in the kernel's body, mask of calling lanes."""
 
 
 class HostCalls:
@@ -33,10 +34,10 @@ class HostCalls:
     def callback(self, worker: int) -> Any:
         """The function that compiled code calls; the caller keeps it alive."""
 
-        def call(_: int, warp: int, line: int, lanes: int) -> None:
+        def call(_: int, warp: int, position: int, lanes: int) -> None:
             try:
                 with self.lock:
-                    self._serve(worker, warp, line, lanes)
+                    self._serve(worker, warp, position, lanes)
             except BaseException as error:  # an exception cannot pass through compiled code
                 self.errors.append(error)
 
@@ -52,8 +53,9 @@ class HostCalls:
         """Failed assertions."""
         yield from sorted(self.failed, key=lambda finding: (finding.cta, finding.warp, finding.ptx_line))
 
-    def _serve(self, worker: int, warp: int, line: int, lanes: int) -> None:
-        ins = self.source.instruction_at[line]
+    def _serve(self, worker: int, warp: int, position: int, lanes: int) -> None:
+        ins = self.source.kernel.cfg.function.body[position]
+        assert isinstance(ins, Instruction)
         target, args = ins.operand("func"), ins.operand("args")
         returns = ins.operand("ret")
         assert isinstance(target, Sym) and isinstance(args, Args) and isinstance(returns, Args)
@@ -65,25 +67,27 @@ class HostCalls:
                 continue
             reader = _LaneMemory(warp, lane, self.memory)
             if target.name == "vprintf":
-                fmt = reader.string(reader.word(places[0]))
-                block = reader.word(places[1])
-                text, used = format_device(fmt, lambda at, size: reader.read(block + at, size), reader.string)
+                text, used = reader.format(reader.word(places[0]), reader.word(places[1]))
                 self.lines.append((cta, len(self.lines), text))
                 for item in returns.items:
                     if isinstance(item, Sym):
                         reader.write_local(symbols[item.name].address, used)
             else:
                 message = reader.string(reader.word(places[0])).decode(errors="replace")
-                self._assertion_failed(message, ins.line, warp, lane)
+                self._assertion_failed(message, ins, warp, lane)
 
-    def _assertion_failed(self, message: str, line: int, warp: int, lane: int) -> None:
-        ins = self.source.instruction_at[line]
+    def _assertion_failed(self, message: str, ins: Instruction, warp: int, lane: int) -> None:
         cta = tuple(_field(warp, c.Field(c.WARP_CTAID.at + 4 * axis, "i32")) for axis in range(3))
         self.failed.append(
             Finding(
-                "X402", f"assertion failed: {message}", ptx_line=line, place=ins.place, cta=(cta[0], cta[1], cta[2]),
-                warp=_field(warp, c.WARP_ID), lanes=1 << lane,
-            )  # fmt: skip
+                "X402",
+                f"assertion failed: {message}",
+                ptx_line=ins.line,
+                place=ins.place,
+                cta=(cta[0], cta[1], cta[2]),
+                warp=_field(warp, c.WARP_ID),
+                lanes=1 << lane,
+            )
         )
 
 
@@ -118,6 +122,10 @@ class _LaneMemory:
 
     def word(self, at: int) -> int:
         return int.from_bytes(self.read_local(at, 8), "little")
+
+    def format(self, fmt: int, block: int) -> tuple[str, int]:
+        """printf's text and how many arguments it used."""
+        return format_device(self.string(fmt), lambda at, size: self.read(block + at, size), self.string)
 
     def string(self, address: int) -> bytes:
         owner = self.memory.owner(address)

@@ -18,7 +18,7 @@ from .findings import findings_of
 from .host_calls import HostCalls
 from .ir import LANES
 from .launch_spec import LaunchSpec, Outcome
-from .memory import GlobalMemory
+from .memory import GlobalMemory, aligned_bytes
 from .program import Program
 from .runtime.copies import COPY_BYTES
 from .runtime.library import Library, library
@@ -148,7 +148,8 @@ class _Run:
             (c.WORKER_REPORT_CAPACITY, REPORT_CAPACITY),
             (c.WORKER_CALL_HOST, ctypes.cast(call, ctypes.c_void_p).value or 0),
             (c.WORKER_WARP_ORDER, warp_order.ctypes.data), (c.WORKER_BLOCK_THREADS, self.threads),
-            (c.WORKER_FAST, self.program.in_step), (c.WORKER_PROBE, worker.probe.ctypes.data),
+            (c.WORKER_FAST, self.program.in_step),
+            (c.WORKER_FRAMES, frames.ctypes.data), (c.WORKER_FRAME_BYTES, frames.nbytes if plan.reads_unset else 0), (c.WORKER_PROBE, worker.probe.ctypes.data),
         ):  # fmt: skip
             _set(worker.record, name, value)
         lanes = np.arange(LANES)
@@ -158,6 +159,8 @@ class _Run:
                 (c.WARP_TABLE, self.table.ctypes.data), (c.WARP_FRAME, frames.ctypes.data + number * plan.frame_bytes),
                 (c.WARP_SHARED, shared.ctypes.data), (c.WARP_SHARED_LIMIT, shared_limit),
                 (c.WARP_GLOBAL, self.memory.arena.ctypes.data), (c.WARP_GLOBAL_BYTES, self.memory.used),
+                (c.WARP_OWNERS, self.memory.owners.ctypes.data),
+                (c.WARP_ALLOCATIONS, self.memory.extents.ctypes.data),
                 (c.WARP_PARAMS, self.params.ctypes.data), (c.WARP_PARAM_BYTES, layout.param_bytes),
                 (c.WARP_LOCAL, local.ctypes.data + number * local_bytes), (c.WARP_LOCAL_LIMIT, layout.local_bytes),
                 (c.WARP_WORKER, worker.record.ctypes.data), (c.WARP_COPY_CAPACITY, copies),
@@ -208,10 +211,10 @@ def _params(given: bytes, size: int, globals_at: list[int]) -> npt.NDArray[np.ui
 
 
 def _buffer(size: int, *, fill: int = 0) -> npt.NDArray[np.uint8]:
-    """Zeroed bytes at a 64-byte boundary."""
-    raw = np.full(size + 64, fill, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size]
+    """Bytes at a 64-byte boundary, all `fill`."""
+    memory = aligned_bytes(size)
+    memory[:] = fill
+    return memory
 
 
 def _row(records: npt.NDArray[np.uint8], number: int, size: int) -> npt.NDArray[np.uint8]:

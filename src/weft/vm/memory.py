@@ -24,6 +24,7 @@ SHARED_START = 1024
 LOCAL_START = 256
 RED_ZONE = 256
 ALIGN = 256
+"""Allocations start at multiples of this, so that a granule of as many bytes belongs to one at most."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -37,28 +38,48 @@ class Allocation:
     name: str = ""
 
 
+def aligned_bytes(size: int) -> Bytes:
+    """Host memory at a 64-byte boundary, contents arbitrary."""
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size]
+
+
 class GlobalMemory:
     """Global memory of one device: bump allocation, red zones of 0xFF between buffers."""
 
     def __init__(self, capacity_bytes: int = 1 << 26) -> None:
-        self.arena: Bytes = np.empty(capacity_bytes, np.uint8)
+        self.arena = aligned_bytes(capacity_bytes)
         self.used = RED_ZONE
         self.arena[: self.used] = 0xFF
         self.allocations: list[Allocation] = []
+        self.owners = np.zeros(capacity_bytes // ALIGN + 1, np.uint32)
+        """Per granule: the number of the allocation there, from 1; 0 for none."""
+        self.extents = np.zeros((64, 2), np.int64)
+        """Per allocation number: offset in the arena and size."""
 
     def allocate(self, size_bytes: int, name: str = "", *, align: int = ALIGN) -> int:
         """Reserve `size_bytes`; returns the device address. Contents are whatever the arena held."""
+        align = max(align, ALIGN)
         start = -(-self.used // align) * align
         end = start + size_bytes
         top = -(-(end + RED_ZONE) // ALIGN) * ALIGN
         if top > len(self.arena):
-            grown = np.empty(max(top, 2 * len(self.arena)), np.uint8)
+            grown = aligned_bytes(max(top, 2 * len(self.arena)))
             grown[: self.used] = self.arena[: self.used]
             self.arena = grown
+            owners = np.zeros(len(grown) // ALIGN + 1, np.uint32)
+            owners[: len(self.owners)] = self.owners
+            self.owners = owners
         self.arena[self.used : start] = 0xFF
         self.arena[end:top] = 0xFF
         self.used = top
         self.allocations.append(Allocation(GLOBAL_BASE + start, size_bytes, name))
+        number = len(self.allocations)
+        if number == len(self.extents):
+            self.extents = np.concatenate([self.extents, np.zeros_like(self.extents)])
+        self.extents[number] = start, size_bytes
+        self.owners[start // ALIGN : -(-end // ALIGN)] = number
         return GLOBAL_BASE + start
 
     def mark(self) -> tuple[int, int]:
@@ -67,6 +88,7 @@ class GlobalMemory:
 
     def release(self, mark: tuple[int, int]) -> None:
         """Free everything allocated since `mark`."""
+        self.owners[mark[0] // ALIGN : self.used // ALIGN + 1] = 0
         self.used = mark[0]
         del self.allocations[mark[1] :]
 

@@ -12,6 +12,7 @@ from weft.core.records import Dim3, SharedSymbol
 from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 from weft.ptx.parse import parse
 from weft.ptx.passes.build_cfg import build_cfg
+from weft.ptx.passes.inline_calls import inline_calls
 from weft.ptx.passes.find_hidden_nans import find_hidden_nans
 from weft.ptx.passes.find_liveness import find_liveness
 from weft.ptx.passes.find_regions import find_regions
@@ -44,6 +45,8 @@ class Plan:
     imports: tuple[str, ...]
     ordered: bool
     """Whether results depend on the order of CTAs (atomics whose value or rounding order shows)."""
+    reads_unset: bool
+    """Whether some register may be read before it is set; frames are then cleared for every CTA."""
     max_threads: int
     ptx_digest: str
 
@@ -120,21 +123,26 @@ class Source:
         return function
 
     @functools.cached_property
+    def inlined(self) -> Function:
+        """The kernel with the functions it calls in place."""
+        return inline_calls(self.module, self.function)
+
+    @functools.cached_property
     def arch(self) -> str:
         return self.arch_given or self.module.target.removesuffix("a")
 
     @functools.cached_property
     def kernel(self) -> Kernel:
-        cfg = build_cfg(_with_carry(fold_constants(self.function)))
+        cfg = build_cfg(_with_carry(fold_constants(self.inlined)))
         liveness = find_liveness(cfg)
         frame, frame_bytes = frame_slots(cfg, liveness)
-        layout = lay_out(self.module, self.function, self.cubin)
+        layout = lay_out(self.module, self.inlined, self.cubin)
         order = tuple(variable.name for variable in module_globals(self.module))
         uniformity = find_uniform(cfg, warps_are_rows=self.rows)
         regions = find_regions(cfg, uniformity)
         chains = find_chains(cfg, resume_points(cfg, uniformity, regions))
         return Kernel(
-            self.module, cfg, liveness, uniformity, regions, chains, _reads_clock(self.function),
+            self.module, cfg, liveness, uniformity, regions, chains, _reads_clock(self.inlined),
             find_hidden_nans(cfg), layout, self.mode, self.arch, order, frame, frame_bytes,
         )  # fmt: skip
 
@@ -148,7 +156,7 @@ class Source:
     @functools.cached_property
     def instruction_at(self) -> Mapping[int, Instruction]:
         """PTX line → the instruction that stands there."""
-        return {item.line: item for item in self.function.body if isinstance(item, Instruction)}
+        return {item.line: item for item in self.inlined.body if isinstance(item, Instruction)}
 
 
 def compile_program(
@@ -200,7 +208,8 @@ def _emit(source: Source) -> tuple[Plan, str]:
         chain_sizes=tuple(kernel.chains.get(block.id, 0) for block in kernel.cfg.blocks),
         globals=tuple(module_globals(source.module)),
         imports=tuple(imports),
-        ordered=any(_order_shows(item) for item in function.body if isinstance(item, Instruction)),
+        ordered=any(_order_shows(item) for item in source.inlined.body if isinstance(item, Instruction)),
+        reads_unset=bool(kernel.liveness.live_in[0]),
         max_threads=limit,
         ptx_digest=hashlib.sha256((source.text or "").encode()).hexdigest(),
     )
@@ -225,10 +234,16 @@ def _reads_clock(function: Function) -> bool:
 
 
 def _order_shows(ins: Instruction) -> bool:
-    """An atomic on global memory whose result would show in which order CTAs ran."""
-    if ins.form.name not in ("atom", "red") or ins.mods.get("space", "generic").startswith("shared"):
-        return ins.form.name == "ld" and (ins.has("volatile") or ins.mods.get("order") == "acquire")
-    return ins.form.name == "atom" or "f" in ins.type
+    """An access to global memory that shows in which order CTAs ran."""
+    if ins.mods.get("space", "generic").partition("::")[0] not in ("global", "generic"):
+        return False
+    match ins.form.name:
+        case "ld":
+            return ins.has("volatile") or ins.mods.get("order") == "acquire"
+        case "red":
+            return "f" in ins.type
+        case name:
+            return name == "atom"
 
 
 def _to_json(plan: Plan) -> dict[str, object]:

@@ -10,8 +10,8 @@ from ..ir import const
 from ..runtime.shape import get
 from .kernel_contract import KernelContract
 
-HOST_CALLS = {"vprintf": 1, "__assertfail": 2}
-"""Functions that the host serves, with the numbers it knows them by."""
+HOST_CALLS = frozenset(["vprintf", "__assertfail"])
+"""Functions that the host serves."""
 
 
 def call(e: KernelContract, ins: Instruction) -> None:
@@ -21,7 +21,7 @@ def call(e: KernelContract, ins: Instruction) -> None:
         raise Unsupported(f"call of {target.name if isinstance(target, Sym) else target}", ins.line)
     worker = get(e.b, e.warp, WARP_WORKER)
     pointer = get(e.b, worker, WORKER_CALL_HOST)
-    e.b.call_pointer(pointer, "void", [worker, e.warp, const("i32", ins.line), e.active()])
+    e.b.call_pointer(pointer, "void", [worker, e.warp, const("i32", e.position(ins)), e.active()])
 
 
 def nothing(e: KernelContract, ins: Instruction) -> None:

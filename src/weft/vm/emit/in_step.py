@@ -185,9 +185,13 @@ class InStep(KernelEmitter):
         self.dirty = {}
 
     def reload(self, point: int) -> None:
-        """Registers live at `point` from the frame."""
+        """Registers live at `point` from the frame; what the kernel reads before it is set starts as zero."""
+        if point == 0:
+            for name in self.kernel.liveness.at(0):
+                self.b.store(const(self.storage_type(name), 0), self.slot(name), align=64)
+            return
         b, frame = self.b, get(self.b, self.warp, WARP_FRAME)
-        for name in self.kernel.liveness.at(point) if point else ():
+        for name in self.kernel.liveness.at(point):
             place = b.offset(frame, self.kernel.frame[name])
             ty = self.storage_type(name)
             if ty == "i1":

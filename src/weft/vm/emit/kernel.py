@@ -90,7 +90,7 @@ class KernelEmitter(KernelContract):
         self.cfg = kernel.cfg
         self.registers = kernel.cfg.function.registers
         self.imports = imports
-        self.mode, self.arch = kernel.mode, kernel.arch
+        self.mode, self.arch, self.param_bytes = kernel.mode, kernel.arch, kernel.layout.param_bytes
         self.b = Builder(symbol, "i32", [("ptr", "warp")], ATTRIBUTES)
         self.warp = self.b.param("warp")
         self.lanes = LANES
@@ -123,6 +123,9 @@ class KernelEmitter(KernelContract):
         """The current instruction as a number for reports: its PTX line."""
         assert self.ins is not None
         return const("i32", self.ins.line)
+
+    def position(self, ins: Instruction) -> int:
+        return next(at for at, item in enumerate(self.cfg.function.body) if item is ins)
 
     def buffer(self, role: str, size_bytes: int) -> Value:
         """Stack memory for passing several registers to the runtime; one per role and size."""

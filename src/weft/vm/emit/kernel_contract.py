@@ -15,6 +15,8 @@ class KernelContract(Emitter):
     mode: str
     """Tensor-core arithmetic: `hardware` or `ieee`."""
     arch: str
+    param_bytes: int
+    """Size of the kernel's parameters."""
 
     @abstractmethod
     def imported(self, name: str) -> Value:
@@ -23,6 +25,10 @@ class KernelContract(Emitter):
     @abstractmethod
     def site(self) -> Value:
         """The current instruction as a number for reports: its PTX line."""
+
+    @abstractmethod
+    def position(self, ins: Instruction) -> int:
+        """Which item of the kernel's body `ins` is; unlike its line, this differs between inlined copies."""
 
     @abstractmethod
     def buffer(self, role: str, size_bytes: int) -> Value:

@@ -1,9 +1,10 @@
 """ldmatrix, movmatrix, mma and wmma: registers are handed to the runtime as consecutive 128-byte rows."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from weft.core.errors import Unsupported
-from weft.ptx.module import Instruction, Operand, Vec
+from weft.ptx.module import WIDTH, Instruction, Operand, Vec
 
 from ..ir import LANES, Value, const, vec
 from .kernel_contract import KernelContract
@@ -16,6 +17,19 @@ ROW = 128
 def _registers(ins: Instruction, name: str) -> tuple[Operand, ...]:
     operand = ins.operand(name)
     return operand.items if isinstance(operand, Vec) else (operand,)
+
+
+def _check_registers(ins: Instruction, name: str, matrix: str, shape: str, ptx_type: str) -> None:
+    """Refuse a list of registers that is not a warp's A, B or C: the runtime would run past the end of its buffer."""
+    m, n, k = (int(size) for size in re.findall(r"\d+", shape))
+    elements = {"a": m * k, "b": k * n}.get(matrix, m * n)
+    width = WIDTH[ptx_type]
+    needed = elements * width // (LANES * max(width, 32))
+    if ins.form.name == "wmma" and matrix in ("a", "b") and ptx_type == "f16":
+        needed = 8  # in every shape; those beyond the matrix repeat the first ones
+    found = len(_registers(ins, name))
+    if found != needed:
+        raise Unsupported(f"{ins.opcode} with {found} registers as operand {name}; it takes {needed}", ins.line)
 
 
 def _pass(e: KernelContract, role: str, values: Sequence[Value]) -> Value:
@@ -49,6 +63,8 @@ def movmatrix(e: KernelContract, ins: Instruction) -> None:
 
 def mma(e: KernelContract, ins: Instruction) -> None:
     types = [ins.mods[slot] for slot in ("dtype", "atype", "btype", "ctype")]
+    for name, ptx_type in zip("dabc", types, strict=True):
+        _check_registers(ins, name, name, ins.mods["shape"], ptx_type)
     _multiply(e, ins, ins.mods["shape"], types)
 
 
@@ -81,6 +97,7 @@ def wmma(e: KernelContract, ins: Instruction) -> None:
     shape = ins.mods["shape"]
     if stride_operand is None:
         raise Unsupported(f"{ins.opcode} without a stride", ins.line)
+    _check_registers(ins, "b" if which == "d" else "d", which, shape, ins.type)
     stride = first_lane(e, stride_operand, active, ins.line)
     verb = "store" if which == "d" else "load"
     name = f"wmma.{verb}.{which}.{ins.mods['layout']}.{shape}.{space}.{ins.type}"
@@ -100,6 +117,8 @@ def _wmma_mma(e: KernelContract, ins: Instruction) -> None:
     if shape != "m16n16k16" or atype not in ("f16", "bf16"):
         raise Unsupported(f"{ins.opcode} on the virtual GPU", ins.line)
     types = [ins.mods["dtype"], atype, ins.mods.get("btype", "f16"), ins.mods["ctype"]]
+    for operand, ptx_type in zip("dabc", types, strict=True):
+        _check_registers(ins, operand, operand, shape, ptx_type)
     a, b, c = (e.items(ins, name) for name in "abc")
     name = mma_name("m16n8k16", types, saturate=False, mode=e.mode, arch=e.arch)
     half = len(c) // 2

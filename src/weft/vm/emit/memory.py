@@ -85,8 +85,8 @@ def _load_parameter(e: KernelContract, ins: Instruction, operand: Mem, items: tu
     size = WIDTH[ins.type] // 8
     base = get(e.b, e.warp, WARP_PARAMS)
     at = int(e.symbol(operand.base).ref) + operand.offset
-    if at < 0:
-        raise Unsupported(f"parameter offset {at}", ins.line)
+    if not 0 <= at <= e.param_bytes - size * len(items):
+        raise Unsupported(f"{ins.opcode} outside the kernel's {e.param_bytes} bytes of parameters", ins.line)
     for number, item in enumerate(items):
         value = e.b.load(f"i{8 * size}", e.b.offset(base, at + number * size), align=1)
         e.write(item, e.lift(value), ins.type, ins.line)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Imm, Instruction, Operand, Pair, Reg
 
-from ..context import BARRIER_BYTES, BARRIER_RESULT, WARP_WORKER, WORKER_BARRIERS
+from ..context import BARRIER_BYTES, BARRIER_COUNT, BARRIER_RESULT, WARP_WORKER, WORKER_BARRIERS
 from ..ir import LANES, Value, const, lanes_of, vec, vector
 from ..runtime.shape import get
 from .kernel_contract import KernelContract
@@ -57,7 +57,9 @@ def bar(e: KernelContract, ins: Instruction) -> None:
     if not ins.has("red"):
         raise Unsupported(ins.opcode, ins.line)
     b = e.b
+    # A number that does not exist was reported on arrival; here it must only stay inside the record.
     number = first_lane(e, ins.operand("a"), e.active(), ins.line)
+    number = b.op("and", number, const("i32", BARRIER_COUNT - 1))
     worker = get(b, e.warp, WARP_WORKER)
     at = b.op("add", b.op("mul", number, const("i32", BARRIER_BYTES)), const("i32", WORKER_BARRIERS.at + BARRIER_RESULT.at))
     result = b.load("i32", b.offset(worker, b.cast("zext", at, "i64")), align=4)

@@ -6,8 +6,6 @@ live lane of its member mask has come to the same instruction.
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,19 +16,26 @@ from weft.ptx.module import Instruction, Module
 from ..launch_spec import LaunchSpec, Outcome
 from ..layout import Layout
 from ..memory import GlobalMemory
-from . import control, sync
+from . import bits, compare, control, convert, floating, half, integer, matrix, sync
+from . import memory as memory_chapter
 from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, RunningWarp, Stop
 from .program import line_up
 from .warp import Lanes
 
 
-@lru_cache
-def chapter(name: str) -> dict[str, Callable[[Any, Instruction], None]]:
-    """Opcode name → what it does, for one chapter of the instruction set."""
-    execute: dict[str, Callable[[Any, Instruction], None]] = import_module(f".{name}", __package__).EXECUTE
-    return execute
-
-
+EXECUTE: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
+    "integer": integer.EXECUTE,
+    "bits": bits.EXECUTE,
+    "floating": floating.EXECUTE,
+    "half": half.EXECUTE,
+    "compare": compare.EXECUTE,
+    "convert": convert.EXECUTE,
+    "memory": memory_chapter.EXECUTE,
+    "control": control.EXECUTE,
+    "sync": sync.EXECUTE,
+    "matrix": matrix.EXECUTE,
+}
+"""Chapter → opcode name → what it does."""
 _TURN = 50_000
 """Warp instructions after which a warp lets the others go on, in case it spins on what they will write."""
 _PATIENCE = 1024
@@ -155,7 +160,7 @@ def _execute(w: RunningWarp, ins: Instruction, group: Lanes, on: Lanes) -> None:
     w.next_pc[group] = w.pc[group] + 1
     w.mask = on
     if on.any():
-        chapter(ins.form.chapter)[ins.form.name](w, ins)
+        EXECUTE[ins.form.chapter][ins.form.name](w, ins)
     w.pc[group] = w.next_pc[group]
 
 

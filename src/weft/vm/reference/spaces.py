@@ -14,6 +14,7 @@ from ..memory import (
     SHARED_BASE,
     SHARED_START,
     WINDOW_BYTES,
+    Allocation,
     Bytes,
     GlobalMemory,
 )  # fmt: skip
@@ -38,16 +39,21 @@ class Region:
     lane_bytes: int = 0
     """Distance between the private copies of neighbouring lanes (local memory only)."""
     writable: bool = True
+    allocations: tuple[Allocation, ...] = ()
+    """Global memory: what may be touched are these, not what lies between them."""
 
     def holds(self, at: npt.NDArray[np.int64], size: int) -> Flags:
         """Whether [at, at + size) may be touched."""
         inside: Flags = (at >= self.start) & (at <= self.end - size)
+        if self.name == "global":
+            starts = [(allocation.address - GLOBAL_BASE, allocation.size_bytes) for allocation in self.allocations]
+            inside &= np.array([any(s <= a and a + size <= s + n for s, n in starts) for a in at.tolist()], bool)
         return inside
 
 
 def global_region(memory: GlobalMemory) -> Region:
-    """The whole arena: telling red zones from buffers is the business of a checker, not of the plain device."""
-    return Region("global", memory.arena, 0, memory.used)
+    """The arena, of which only allocations may be touched."""
+    return Region("global", memory.arena, 0, memory.used, allocations=tuple(memory.allocations))
 
 
 def shared_region(layout: Layout, dynamic_bytes: int) -> Region:

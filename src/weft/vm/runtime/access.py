@@ -17,6 +17,7 @@ from ..context import (
 )  # fmt: skip
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import GLOBAL_BASE, LOCAL_BASE, LOCAL_START, PARAM_BASE, SHARED_BASE, SHARED_START, WINDOW_BYTES
+from .bounds import allocation, fitting, owned
 from .shape import LANE_NUMBERS, bits, function, get, report, symbol, unbits, when
 from .watch import Access, Instrumentation
 
@@ -94,8 +95,10 @@ def _linear(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instru
     expected = vector(scalar, (lane * shape.bytes for lane in range(LANES)))
     in_row = b.icmp("eq", bits(b, b.icmp("eq", row, expected)), const("i32", -1))
     total = LANES * shape.bytes
-    room = b.icmp("uge", size, const(scalar, total))
-    inside = b.op("and", room, b.icmp("ule", leader, b.op("sub", size, const(scalar, total))))
+    start, extent = allocation(b, leader) if shape.space == "global" else (const(scalar, 0), size)
+    room = b.icmp("uge", extent, const(scalar, total))
+    inside = b.icmp("ule", b.op("sub", leader, start), b.op("sub", extent, const(scalar, total)))
+    inside = b.op("and", room, inside)
     aligned = b.icmp("eq", b.op("and", leader, const(scalar, shape.bytes - 1)), const(scalar, 0))
     whole = b.icmp("eq", mask, const("i32", -1))
     together = b.op("and", b.op("and", in_row, whole), b.op("and", inside, aligned))
@@ -124,12 +127,11 @@ def _pointers(b: Builder, host: Value, offsets: Value) -> Value:
 
 def _check(b: Builder, shape: Shape, offsets: Value, size: Value, mask: Value) -> Value:
     """Lanes of `mask` that may access; the others are reported."""
-    scalar = shape.address
-    lanes_type = vec(scalar)
-    enough = b.icmp("uge", size, const(scalar, shape.bytes))
-    last = b.select(enough, b.op("sub", size, const(scalar, shape.bytes)), const(scalar, 0))
-    inside = bits(b, b.icmp("ule", offsets, b.splat(last)))
-    inside = b.op("and", inside, b.cast("sext", enough, "i32"))
+    lanes_type = vec(shape.address)
+    if shape.space == "global":
+        inside = owned(b, offsets, mask, shape.bytes)
+    else:
+        inside = fitting(b, offsets, _wide(b, size), shape.bytes)
     outside = b.op("and", mask, b.op("xor", inside, const("i32", -1)))
     _report_lanes(b, OUT_OF_BOUNDS, outside)
     crooked = const("i32", 0)
@@ -249,6 +251,8 @@ def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Inst
         last = b.select(enough, b.op("sub", limit, const("i64", shape.bytes)), const("i64", 0))
         high = b.icmp("ule", offset, b.splat(last))
         here = b.op("and", b.op("and", bits(b, low), bits(b, high)), b.cast("sext", enough, "i32"))
+        if base == GLOBAL_BASE:
+            here = owned(b, offset, b.op("and", mask, here), shape.bytes)
         host_int = b.splat(b.emit("i64", f"ptrtoint ptr {host.ref} to i64"))
         if base == LOCAL_BASE:
             words = b.op("mul", b.op("lshr", offset, const(wide, 2)), const(wide, 128))
@@ -343,8 +347,12 @@ def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:
     if shape.address == "i32":
         first, size = b.cast("trunc", first, "i32"), b.cast("trunc", size, "i32")
     offset = b.op("sub", b.param("address"), first)
+    start = const(shape.address, 0)
+    if shape.space == "global":
+        start, size = allocation(b, offset)
     room = b.icmp("uge", size, const(shape.address, shape.bytes))
-    inside = b.op("and", room, b.icmp("ule", offset, b.op("sub", size, const(shape.address, shape.bytes))))
+    reach = b.icmp("ule", b.op("sub", offset, start), b.op("sub", size, const(shape.address, shape.bytes)))
+    inside = b.op("and", room, reach)
     aligned = b.icmp("eq", b.op("and", offset, const(shape.address, shape.bytes - 1)), const(shape.address, 0))
     quick = b.op("and", b.op("and", inside, aligned), b.icmp("ne", b.param("mask"), const("i32", 0)))
     fast, slow = b.label("fast"), b.label("slow")

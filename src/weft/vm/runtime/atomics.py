@@ -24,12 +24,13 @@ from weft.core.errors import Unsupported
 
 from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import Builder, Value, const, vec
-from ..memory import SHARED_BASE
+from ..memory import GLOBAL_BASE, SHARED_BASE
 from .bounds import (
     Window,
     fitting,
     global_window,
     host_addresses,
+    owned,
     report_lanes,
     shared_window,
     straight,
@@ -129,6 +130,8 @@ def _places(b: Builder, atomic: Atomic, address: Value) -> tuple[Value, Value, V
 
     def within(window: Window, base: int) -> tuple[Value, Value, Value]:
         offsets = b.op("sub", address, const(address.ty, base))
+        if window.base == GLOBAL_BASE:
+            return host_addresses(b, window, offsets), owned(b, offsets, b.param("mask"), size), offsets
         return host_addresses(b, window, offsets), fitting(b, offsets, window.size, size), offsets
 
     if atomic.space == "shared":

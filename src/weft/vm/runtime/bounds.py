@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from ..context import WARP_GLOBAL, WARP_GLOBAL_BYTES, WARP_SHARED, WARP_SHARED_LIMIT
+from ..context import WARP_ALLOCATIONS, WARP_GLOBAL, WARP_GLOBAL_BYTES, WARP_OWNERS, WARP_SHARED, WARP_SHARED_LIMIT
 from ..ir import Builder, Value, const, element, vec
-from ..memory import GLOBAL_BASE, SHARED_START
-from .shape import bits, get, report, when
+from ..memory import ALIGN, GLOBAL_BASE, SHARED_START
+from .shape import Variable, bits, each_lane, function, get, report, symbol, when
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,58 @@ def shared_window(b: Builder) -> Window:
     warp = b.param("warp")
     size = b.op("sub", get(b, warp, WARP_SHARED_LIMIT), const("i64", SHARED_START))
     return Window(b.offset(get(b, warp, WARP_SHARED), SHARED_START), SHARED_START, size)
+
+
+def allocation(b: Builder, offset: Value) -> tuple[Value, Value]:
+    """Start (an arena offset) and size of the allocation at `offset`; size 0 where there is none. All i64."""
+    warp = b.param("warp")
+    known = b.icmp("ult", offset, get(b, warp, WARP_GLOBAL_BYTES))
+    granule = b.select(known, b.op("lshr", offset, const("i64", ALIGN.bit_length() - 1)), const("i64", 0))
+    owners = b.offset(get(b, warp, WARP_OWNERS), b.op("shl", granule, const("i64", 2)))
+    number = b.cast("zext", b.load("i32", owners, align=4), "i64")
+    record = b.offset(get(b, warp, WARP_ALLOCATIONS), b.op("shl", number, const("i64", 4)))
+    return b.load("i64", record, align=8), b.load("i64", b.offset(record, 8), align=8)
+
+
+def owned(b: Builder, offsets: Value, lanes: Value, count: int | Value) -> Value:
+    """i32 mask of the `lanes` whose `count` bytes (an i64 if not known) lie in one allocation of global memory.
+
+    The lanes of an instruction nearly always touch one buffer: all are held against the first one's, and only lanes
+    that leave it are looked up one by one.
+    """
+    wide = vec("i64")
+    bytes_each = const("i64", count) if isinstance(count, int) else count
+    first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", 31))
+    start, size = allocation(b, b.extract(offsets, first))
+    room = b.icmp("uge", size, bytes_each)
+    last = b.select(room, b.op("sub", size, bytes_each), const("i64", 0))
+    near = bits(b, b.icmp("ule", b.op("sub", offsets, b.splat(start)), b.splat(last)))
+    near = b.op("and", b.op("and", near, lanes), b.cast("sext", room, "i32"))
+    inside = Variable(b, near)
+    rest = without(b, lanes, near)
+    with when(b, b.icmp("ne", rest, const("i32", 0)), likely=False):
+        more = b.call(symbol(OWNERS), "i32", [b.param("warp"), offsets, rest, bytes_each])
+        inside.set(b.op("or", near, more))
+    assert offsets.ty == wide
+    return inside.get()
+
+
+OWNERS = "owners"
+
+
+def build_owners() -> Builder:
+    """`i32 owners(warp, <32 x i64> offsets, i32 lanes, i64 count)`: lanes that lie in an allocation, one by one."""
+    b = function(OWNERS, "i32", [("ptr", "warp"), (vec("i64"), "offsets"), ("i32", "lanes"), ("i64", "count")])
+    found = Variable(b, const("i32", 0))
+    with each_lane(b, b.param("lanes")) as lane:
+        offset = b.extract(b.param("offsets"), lane)
+        start, size = allocation(b, offset)
+        room = b.icmp("uge", size, b.param("count"))
+        fits = b.icmp("ule", b.op("sub", offset, start), b.op("sub", size, b.param("count")))
+        bit = b.op("shl", b.cast("zext", b.op("and", room, fits), "i32"), lane)
+        found.set(b.op("or", found.get(), bit))
+    b.ret(found.get())
+    return b
 
 
 def fitting(b: Builder, offsets: Value, size: Value, count: int) -> Value:

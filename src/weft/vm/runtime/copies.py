@@ -39,7 +39,7 @@ from ..context import (
 )
 from ..ir import LANES, Builder, Value, const, vec
 from ..memory import SHARED_START
-from .bounds import fitting, global_window, report_lanes, shared_window, straight, without
+from .bounds import fitting, global_window, owned, report_lanes, shared_window, straight, without
 from .shape import Variable, bits, count_range, each_lane, function, get, put, symbol, unbits, when
 from .watch import Access, Instrumentation
 
@@ -78,10 +78,10 @@ def _issue(name: str, size: int, watch: Instrumentation) -> Builder:
     to = b.op("sub", dst, const(vec("i32"), near.base))
     start = b.op("sub", src, const(vec("i64"), far.base))
     idle = bits(b, b.icmp("eq", taken, const(vec("i32"), 0)))
-    # The end cannot wrap where the start is below the size.
-    end = b.op("add", start, b.cast("zext", taken, vec("i64")))
-    far_size = b.splat(far.size)
-    reads = b.op("and", bits(b, b.icmp("ule", start, far_size)), bits(b, b.icmp("ule", end, far_size)))
+    # A copy of fewer bytes than its size is a tail: both ends of what it takes must lie in an allocation.
+    reading = without(b, mask, idle)
+    end = b.op("sub", b.op("add", start, b.cast("zext", taken, vec("i64"))), const(vec("i64"), 1))
+    reads = b.op("and", owned(b, start, reading, 1), owned(b, end, reading, 1))
     source_in, source_straight = b.op("or", idle, reads), b.op("or", idle, straight(b, start, size))
     target_in, target_straight = fitting(b, to, near.size, size), straight(b, to, size)
     placed = b.op("and", target_in, source_in)

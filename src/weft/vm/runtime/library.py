@@ -11,6 +11,7 @@ from ..emit.tensorcore import tensorcore_ir
 from ..ir import Builder, module_text
 from ..mma_kind import MmaKind
 from . import access, atomics, copies, lanes, scheduler, tiles
+from .bounds import OWNERS, build_owners
 from .shape import PREFIX, REPORT, build_report, symbol
 from .watch import Instrumentation
 
@@ -31,6 +32,7 @@ FAMILIES: tuple[tuple[str, Build], ...] = (
     ("barrier.", scheduler.build_arrive),
     ("run", scheduler.build_run),
     (REPORT, lambda name, watch: [build_report()]),
+    (OWNERS, lambda name, watch: [build_owners()]),
 )
 
 

@@ -12,7 +12,7 @@ from ..context import (
     CONVERGED, DEADLOCK, DIVERGED, DONE, EXITED, GRID_DIM, GRID_NEXT, GRID_ORDER, GRID_STOP, GRID_TOTAL, NEED_MASKED,
     OUT_OF_BUDGET, STOPPED, STUCK, TRAPPED, WARP_BLOCKED, WARP_BYTES, WARP_CLOCK, WARP_COPY_COUNT, WARP_CTAID,
     WARP_GROUP, WARP_LIVE, WARP_MASKED, WARP_PC, WARP_RESUME, WARP_SLICE, WARP_WAITING, WARP_WORKER,
-    WORKER_BARRIERS, WORKER_BLOCK_THREADS, WORKER_BUDGET, WORKER_BUSY, WORKER_CTA, WORKER_FAST, WORKER_GRID,
+    WORKER_BARRIERS, WORKER_BLOCK_THREADS, WORKER_BUDGET, WORKER_BUSY, WORKER_CTA, WORKER_FAST, WORKER_FRAME_BYTES, WORKER_FRAMES, WORKER_GRID,
     WORKER_MASKED, WORKER_SHARED, WORKER_SHARED_BYTES, WORKER_SLICE, WORKER_THREADS, WORKER_WARP_COUNT,
     WORKER_WARP_ORDER, WORKER_WARPS, YIELDED, Field,
 )  # fmt: skip
@@ -65,6 +65,8 @@ def _begin_cta(watch: Instrumentation) -> Builder:
     put(b, worker, WORKER_THREADS, get(b, worker, WORKER_BLOCK_THREADS))
     fill = [get(b, worker, WORKER_SHARED), const("i8", 0xFF), get(b, worker, WORKER_SHARED_BYTES), const("i1", 0)]
     b.intrinsic("memset", "void", fill, overloads=["ptr", "i64"])
+    unset = [get(b, worker, WORKER_FRAMES), const("i8", 0), get(b, worker, WORKER_FRAME_BYTES), const("i1", 0)]
+    b.intrinsic("memset", "void", unset, overloads=["ptr", "i64"])
     barriers = b.offset(worker, WORKER_BARRIERS.at)
     clear = [barriers, const("i8", 0), const("i64", BARRIER_COUNT * BARRIER_BYTES), const("i1", 0)]
     b.intrinsic("memset", "void", clear, overloads=["ptr", "i64"])

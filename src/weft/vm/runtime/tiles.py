@@ -59,7 +59,7 @@ def _ldmatrix(name: str, watch: Instrumentation) -> Builder:
     with when(b, b.icmp("ne", valid, named), likely=False):
         report_lanes(b, OUT_OF_BOUNDS, without(b, named, inside), b.param("address"))
         report_lanes(b, MISALIGNED, without(b, b.op("and", named, inside), aligned), b.param("address"))
-    watch.tile_rows(b, offsets, valid, ROW_BYTES)
+    watch.tile_rows(b, offsets, valid, 8 * count)
     # The row offsets pass through memory that the rows overwrite: scalar loads cost less than extractions.
     all_rows, some_rows = b.label("all_rows"), b.label("some_rows")
     b.cbr(complete, all_rows, some_rows, likely=True)

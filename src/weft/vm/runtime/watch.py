@@ -80,8 +80,8 @@ class Instrumentation:
     def copy(self, b: Builder, event: Access) -> None:
         """An asynchronous copy to shared memory is issued: its bytes arrive at any time until the wait."""
 
-    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, row_bytes: int) -> None:
-        """ldmatrix: every active lane names the shared-memory offset of one row."""
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
+        """ldmatrix of `rows` rows of 16 bytes: every active lane below that names the shared offset of one."""
 
     def barrier(self, b: Builder, worker: Value, everyone: Value) -> None:
         """A CTA barrier was completed; `everyone` (i1): all threads that have not exited waited at it."""

@@ -26,7 +26,7 @@ from weft.core.errors import Unsupported
 from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import SHARED_BASE, WINDOW_BYTES
-from .bounds import global_window, shared_window
+from .bounds import allocation, global_window, shared_window
 from .shape import function, report, when
 from .watch import Access, Instrumentation, Lines
 
@@ -192,17 +192,22 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
 
 
 def _window(b: Builder, space: str) -> tuple[Value, Value, Value]:
-    """Host address of the window's first byte, the first device address in it, and the bytes it has."""
-    far = global_window(b)
-    if space == "global":
-        return far.host, const("i64", far.base), far.size
+    """Host address of the first byte that may be touched, its device address, and how many bytes there are.
+
+    In global memory that is the allocation the matrix starts in, in shared memory the whole window.
+    """
     near = shared_window(b)
     if space == "shared":
         return near.host, const("i64", near.base), near.size
+    far = global_window(b)
+    start, size = allocation(b, b.op("sub", b.param("address"), const("i64", far.base)))
+    host, base = b.offset(far.host, start), b.op("add", start, const("i64", far.base))
+    if space == "global":
+        return host, base, size
     into = b.op("sub", b.param("address"), const("i64", SHARED_BASE))
     is_near = b.icmp("ult", into, const("i64", WINDOW_BYTES))
-    host, size = b.select(is_near, near.host, far.host), b.select(is_near, near.size, far.size)
-    return host, b.select(is_near, const("i64", SHARED_BASE + near.base), const("i64", far.base)), size
+    near_base = const("i64", SHARED_BASE + near.base)
+    return b.select(is_near, near.host, host), b.select(is_near, near_base, base), b.select(is_near, near.size, size)
 
 
 def _distance(b: Builder, tile: Tile, block: Block, step: Value, steps: dict[int, Value]) -> Value:
