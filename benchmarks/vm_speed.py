@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,8 @@ NOTES = {
     "jit_cold_s": "fresh process, empty cache: PTX text to the end of the first launch, runtime functions included; "
     "Triton's compile and Python imports excluded",
     "jit_warm_ms": "fresh process, filled cache: PTX text to the end of the first launch (hashing of the emitter's "
-    "sources, reading and linking objects, LLVM's start) minus the fastest of five later launches; Python imports (jit_import_ms) excluded",
+    "sources, reading and linking objects, LLVM's start) minus the fastest of five later launches; "
+    "Python imports (jit_import_ms) excluded",
     "triton_interpreter_ms": "child process, its turns interleaved with the rounds",
     "avx2_ratio": "two child processes in turn, WEFT_CPU=x86-64-v3 over this CPU, wall clock, 2 threads; "
     "avx2_cpu_ratio: CPU time of one thread",
@@ -114,11 +116,10 @@ class Launcher:
         if (mode, threads) not in self.devices:
             self.devices[mode, threads] = weft.VirtualGPU(mode=mode, threads=threads)
         heads, length = self.problem.heads, self.problem.length
-        if kernel == "cuda_wmma":
-            entry, rows, extra, scratch = WMMA_ENTRY, 32, (), ()
-        else:
-            entry, rows, extra, scratch = "flash_attention", 64, (self.lse,), (np.uint64(0), np.uint64(0))
-        args = [self.q, self.k, self.v, self.o, *extra, np.int32(length), np.float32(SCALE), *scratch]
+        entry, rows = (WMMA_ENTRY, 32) if kernel == "cuda_wmma" else ("flash_attention", 64)
+        args = [self.q, self.k, self.v, self.o, np.int32(length), np.float32(SCALE)]
+        if kernel == "triton_fa":
+            args = [*args[:4], self.lse, *args[4:], np.uint64(0), np.uint64(0)]  # Triton's scratch pointers
         run = self.devices[mode, threads].launch(
             binary, entry, (-(-length // rows), heads, 1), 128, args, shared_bytes=binary.dynamic_shared_bytes
         )
@@ -150,6 +151,7 @@ def serve(folder: Path, problem: Problem) -> None:
 def serve_interpreter(problem: Problem) -> None:
     """Child with TRITON_INTERPRET=1: one run of the Triton kernel for every line on stdin; the first says its error."""
     import torch
+
     from tests.kernels import triton_kernels
 
     torch.set_num_threads(THREADS)
@@ -170,8 +172,7 @@ def serve_interpreter(problem: Problem) -> None:
 def first_launch(folder: Path, problem: Problem) -> None:
     """Child: seconds from PTX text to the end of the first launch, of a steady one, and of the imports."""
     start = time.perf_counter()
-    import weft.engines.virtual
-
+    import_module("weft.engines.virtual")
     imported = time.perf_counter() - start
     launcher = Launcher(folder, problem)
     first = timed(lambda: launcher.launch("triton_fa", "hardware", THREADS), time.perf_counter)

@@ -26,7 +26,6 @@ OPCODES = [
     "ret.uni",
     "exit",
     "trap",
-    "brkpt",
     "nanosleep.u32",
     "pmevent",
 ]
@@ -244,14 +243,6 @@ def test_trap_is_a_finding(engine: str) -> None:
     assert [f.code for f in findings] == ["X401"]
     assert findings[0].lanes == 8
     assert findings[0].ptx_line == 6
-
-
-def test_brkpt_finds_no_debugger() -> None:
-    """The interpreter goes on; compiled code refuses it."""
-    assert not _run(".visible .entry k() { brkpt; ret; }", "reference").findings
-    for engine in ENGINES[1:]:
-        with pytest.raises(Unsupported, match="brkpt"):
-            _run(".visible .entry k() { brkpt; ret; }", engine)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

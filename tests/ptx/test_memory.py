@@ -64,7 +64,7 @@ STORES = {
     for space in STORED_SPACES
 }
 CONVERSIONS = [f"cvta{to}.{s}.u64" for to in ("", ".to") for s in ["const", "global", "local", "shared", "param"]]
-PREDICATES = [f"isspacep.{space}" for space in ["const", "global", "local", "shared", "param"]]
+PREDICATES = [f"isspacep.{space}" for space in ["global", "local", "shared", "param"]]
 PREFETCHES = [_dotted("prefetch", space, level) for space in ("", "global", "local") for level in ("L1", "L2")]
 COPIES = [
     *(f"cp.async.{cop}.{space}.global" for cop in ("ca", "cg") for space in ("shared", "shared::cta")),
@@ -343,15 +343,6 @@ def test_isspacep_tells_the_window() -> None:
     for name, values in ran.outputs.items():
         is_space, asked = name.split("_")
         assert (values == (is_space == asked)).all(), name
-
-
-def test_isspacep_const_in_the_interpreter() -> None:
-    """Constants lie in the global arena, so only the variables tell them apart; compiled code refuses the question."""
-    body = f"{_address('const')} isspacep.const %p, %base; {_address('global')} isspacep.const %q, %base;"
-    made = kernel(body, {}, {"p": "pred", "q": "pred"}, declarations=DECLARATIONS, module_scope=BUFFERS)
-    ran = launch(made, {}, engine="reference", n=N)
-    assert ran.outputs["p"].all()
-    assert not ran.outputs["q"].any()
 
 
 def test_prefetch_changes_nothing() -> None:

@@ -39,7 +39,8 @@ def _instructions() -> list[str]:
     lines += ["ld.const.b32 %r, [%rd];", "ld.param.b32 %r, [%rd];", "ld.volatile.global.b32 %r, [%rd];",
               "ld.global.nc.v4.b32 {%t0, %t1, %t2, %t3}, [%rd];", "prefetch.global.L2 [%rd];",
               "cp.async.ca.shared.global [%ra], [%rd], 4;", "cp.async.ca.shared.global [%ra], [%rd], 8, %r;",
-              "cp.async.cg.shared.global [%ra], [%rd], 16;", "cp.async.commit_group;", "cp.async.wait_all;"]  # fmt: skip
+              "cp.async.cg.shared.global [%ra], [%rd], 16;", "cp.async.commit_group;",
+              "cp.async.wait_all;"]  # fmt: skip
     for trans in ("", ".trans"):
         lines += [f"ldmatrix.sync.aligned.m8n8.x1{trans}.shared.b16 {{%t0}}, [%ra];",
                   f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {{%t0, %t1, %t2, %t3}}, [%ra];"]  # fmt: skip

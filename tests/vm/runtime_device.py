@@ -13,8 +13,10 @@ from weft.vm.context import (
     WARP_COPIES,
     WARP_COPY_CAPACITY,
     WARP_COPY_COUNT,
+    WARP_ALLOCATIONS,
     WARP_GLOBAL,
     WARP_GLOBAL_BYTES,
+    WARP_OWNERS,
     WARP_SHARED,
     WARP_SHARED_LIMIT,
     WARP_WORKER,
@@ -26,6 +28,7 @@ from weft.vm.context import (
 )
 from weft.vm.ir import Builder, element, module_text
 from weft.vm.memory import SHARED_START
+from weft.vm.runtime.bounds import build_owners
 from weft.vm.runtime.copies import COPY_BYTES
 from weft.vm.runtime.shape import build_report, symbol
 
@@ -64,12 +67,17 @@ class Device:
         self.engine = _compile(functions, cpu)
         self.warp, self.worker = aligned(WARP_BYTES), aligned(WORKER_BYTES)
         self.shared, self.memory = aligned(SHARED_START + SHARED_BYTES), aligned(GLOBAL_BYTES)
+        # The whole arena is allocation number 1.
+        self.owners = np.ones(GLOBAL_BYTES // 256, np.uint32)
+        self.extents = np.array([[0, 0], [0, GLOBAL_BYTES]], np.int64)
         self.reports, self.queue = aligned(REPORTS * REPORT_BYTES), aligned(48 * COPY_BYTES)
         for record, field, value in (
             (self.warp, WARP_SHARED, self.shared.ctypes.data),
             (self.warp, WARP_SHARED_LIMIT, SHARED_END),
             (self.warp, WARP_GLOBAL, self.memory.ctypes.data),
             (self.warp, WARP_GLOBAL_BYTES, GLOBAL_BYTES),
+            (self.warp, WARP_OWNERS, self.owners.ctypes.data),
+            (self.warp, WARP_ALLOCATIONS, self.extents.ctypes.data),
             (self.warp, WARP_WORKER, self.worker.ctypes.data),
             (self.warp, WARP_COPIES, self.queue.ctypes.data),
             (self.warp, WARP_COPY_CAPACITY, 48),
@@ -134,7 +142,7 @@ def _compile(functions: list[Builder], cpu: str) -> Any:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name() if cpu == "host" else cpu, features=features, opt=2, jit=True
     )
-    module = llvm.parse_assembly(module_text([build_report(), *functions, *map(_entry_point, functions)]))
+    module = llvm.parse_assembly(module_text([build_report(), build_owners(), *functions, *map(_entry_point, functions)]))
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()

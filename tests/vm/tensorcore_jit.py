@@ -40,15 +40,19 @@ done:
 class CompiledMma:
     """Logical matrices of raw bits in, logical matrices out; the registers in between are the fragments'."""
 
-    def __init__(self, kind: MmaKind, *, mode: str = "hardware", arch: str = "sm_89", cpu: str = "") -> None:
+    def __init__(
+        self, kind: MmaKind, *, mode: str = "hardware", arch: str = "sm_89", cpu: str = "", count: int = 1
+    ) -> None:
+        """With a count, each call of the function does so many tiles that share A."""
         self.fragments = {operand: mma_fragment(kind, operand) for operand in "abcd"}
         word = 8 if kind.a_type == "f64" else 4
         sizes = {operand: f.registers * 32 * word for operand, f in self.fragments.items()}
-        name, text = tensorcore_ir(kind, mode, arch)
-        text += _DRIVER.format(name=name, a=sizes["a"], b=sizes["b"], c=sizes["c"])
+        name, text = tensorcore_ir(kind, mode, arch, count=count)
+        text += _DRIVER.format(name=name, a=sizes["a"], b=count * sizes["b"], c=count * sizes["c"])
         self._engine, self.tiles = _compile(text, cpu)
 
     def __call__(self, a: Array, b: Array, c: Array, *, in_place: bool = False) -> Array:
+        """`a` has one matrix for every `count` matrices of `b` and `c`."""
         operands = zip("abc", (a, b, c), strict=True)
         registers = {name: _aligned(self.fragments[name].pack(x)) for name, x in operands}
         d = registers["c"] if in_place else _aligned(np.zeros_like(registers["c"]))

@@ -1,5 +1,6 @@
 """Compiled tensor-core functions equal the reference bit for bit, and that follows the published rules."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from weft.vm.reference.tensorcore import mma, to_float64
 
 Array = NDArray[Any]
 F16 = MmaKind(16, 8, 16, "f16", "f16", "f32", "f32")
+F64 = MmaKind(8, 8, 4, "f64", "f64", "f64", "f64")
 E4M3 = MmaKind(16, 8, 32, "e4m3", "e4m3", "f32", "f32")
 FP8 = ("e4m3", "e5m2")
 FLOAT_KINDS = [
@@ -121,22 +123,21 @@ def test_integer_kinds(kind: MmaKind) -> None:
 
 
 def test_f64() -> None:
-    kind = MmaKind(8, 8, 4, "f64", "f64", "f64", "f64")
-    compiled = CompiledMma(kind)
+    compiled = CompiledMma(F64)
     for regime in REGIMES:
-        a, b, c = random_tiles(kind, regime, 300, seed=5)
-        assert_same(compiled(a, b, c), mma(a, b, c, kind=kind), regime)
+        a, b, c = random_tiles(F64, regime, 300, seed=5)
+        assert_same(compiled(a, b, c), mma(a, b, c, kind=F64), regime)
 
 
 @pytest.mark.parametrize("kind", FLOAT_KINDS, ids=lambda kind: kind.label)
 def test_ordinary_tiles_stay_on_the_vector_path(kind: MmaKind, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the call of the exact path taken out, ordinary tiles, zeros and masked rows are still right."""
 
-    def without_exact(kind: MmaKind, mode: str, arch: str) -> tuple[str, str]:
-        name, text = tensorcore_ir(kind, mode, arch)
-        call = f"call void @{name}.exact(ptr %d, ptr %a, ptr %b, ptr %c)"
-        assert text.count(call) == 1
-        return name, text.replace(call, "")
+    def without_exact(kind: MmaKind, mode: str, arch: str, *, count: int) -> tuple[str, str]:
+        name, text = tensorcore_ir(kind, mode, arch, count=count)
+        text, calls = re.subn(rf"call void @{re.escape(name)}\.exact\(.*\)", "", text)
+        assert calls == 1
+        return name, text
 
     monkeypatch.setattr("tests.vm.tensorcore_jit.tensorcore_ir", without_exact)
     compiled = CompiledMma(kind)
@@ -151,6 +152,36 @@ def test_result_may_overwrite_the_accumulator() -> None:
     for regime in ("normal", "special"):
         a, b, c = random_tiles(F16, regime, 200, seed=7)
         assert_same(CompiledMma(F16)(a, b, c, in_place=True), mma(a, b, c, kind=F16), regime)
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize("mode", ["hardware", "ieee"])
+@pytest.mark.parametrize("kind", FLOAT_KINDS[::3], ids=lambda kind: kind.label)
+def test_several_tiles_that_share_a(kind: MmaKind, mode: str, count: int) -> None:
+    """Also with tiles that need the exact path beside tiles that do not."""
+    compiled = CompiledMma(kind, mode=mode, count=count)
+    for regime in REGIMES:
+        a, b, c = random_tiles(kind, regime, 48, seed=8)
+        calm = random_tiles(kind, "normal", 48, seed=9)
+        a, b[::3], c[::3] = calm[0][::count], calm[1][::3], calm[2][::3]
+        expected = mma(np.repeat(a, count, axis=0), b, c, kind=kind, mode=mode)
+        context = f"{kind.label} {mode} {regime} x{count}"
+        assert_same(compiled(a, b, c), expected, context)
+        assert_same(compiled(a, b, c, in_place=True), expected, f"{context} in place")
+
+
+@pytest.mark.parametrize("kind", [INTEGER_KINDS[1], F64], ids=lambda kind: kind.label)
+def test_several_exact_tiles_that_share_a(kind: MmaKind) -> None:
+    if kind.is_integer:
+        rng = np.random.default_rng(10)
+        a = rng.integers(0, 256, (10, 16, kind.k), dtype=np.uint8)
+        b = rng.integers(0, 256, (40, kind.k, 8), dtype=np.uint8)
+        c = rng.integers(0, 2**32, (40, 16, 8), dtype=np.uint32)
+    else:
+        a, b, c = random_tiles(kind, "any", 40, seed=10)
+        a = a[:10]
+    expected = mma(np.repeat(a, 4, axis=0), b, c.view(np.int32) if kind.is_integer else c, kind=kind)
+    assert_same(CompiledMma(kind, count=4)(a, b, c), expected.view(c.dtype), kind.label)
 
 
 # Hand-derived examples: one row of A, one column of B, computed on paper.

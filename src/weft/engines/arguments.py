@@ -27,7 +27,8 @@ def _tensor_view(tensor: Any) -> Array:
     plain = tensor.detach()
     if not plain.is_contiguous():
         raise LaunchError("a tensor that is not contiguous: call .contiguous() first")
-    if plain.dtype.itemsize <= 2 and str(plain.dtype) not in ("torch.float16", "torch.int16", "torch.int8", "torch.uint8"):
+    shared = ("torch.float16", "torch.int16", "torch.int8", "torch.uint8", "torch.bool")
+    if plain.dtype.itemsize <= 2 and str(plain.dtype) not in shared:
         import torch  # bfloat16 and the fp8 types have no NumPy twin: hand over their bits
 
         plain = plain.view(torch.int16 if plain.dtype.itemsize == 2 else torch.uint8)
@@ -36,13 +37,17 @@ def _tensor_view(tensor: Any) -> Array:
 
 
 def pack_parameters(
-    params: Sequence[tuple[str, int, int]], args: Sequence[object], address_of: Callable[[Array], int]
+    params: Sequence[tuple[str, int, int]],
+    args: Sequence[object],
+    address_of: Callable[[Array, str], int],
+    names: Sequence[str] = (),
 ) -> bytes:
     """The parameter block for `args`, in the kernel's own layout (name, offset, size of each parameter)."""
     if len(args) != len(params):
         raise LaunchError(f"the kernel takes {len(params)} arguments, {len(args)} were given")
     block = bytearray(max((at + size for _, at, size in params), default=0))
-    for (name, at, size), value in zip(params, args, strict=True):
+    for number, ((_, at, size), value) in enumerate(zip(params, args, strict=True)):
+        name = names[number] if names else str(number)
         data = _encode(value, size, address_of, name)
         if len(data) != size:
             raise LaunchError(f"argument {name} has {len(data)} bytes; the kernel's parameter has {size}")
@@ -50,10 +55,10 @@ def pack_parameters(
     return bytes(block)
 
 
-def _encode(value: object, size: int, address_of: Callable[[Array], int], name: str) -> bytes:
+def _encode(value: object, size: int, address_of: Callable[[Array, str], int], name: str) -> bytes:
     array = as_array(value)
     if array is not None:
-        return address_of(array).to_bytes(8, "little")
+        return address_of(array, name).to_bytes(8, "little")
     if isinstance(value, bytes):
         return value
     if isinstance(value, tuple):
@@ -66,10 +71,11 @@ def _encode(value: object, size: int, address_of: Callable[[Array], int], name: 
         if size not in (4, 8):
             raise LaunchError(f"argument {name} is a float; the kernel's parameter has {size} bytes")
         return struct.pack("<f" if size == 4 else "<d", value)
-    raise LaunchError(f"argument {name} is a {type(value).__name__}; give an array, a number, bytes or a tuple (struct)")
+    kind = type(value).__name__
+    raise LaunchError(f"argument {name} is a {kind}; give an array, a number, bytes or a tuple (struct)")
 
 
-def _pack_struct(members: tuple[object, ...], size: int, address_of: Callable[[Array], int], name: str) -> bytes:
+def _pack_struct(members: tuple[object, ...], size: int, address_of: Callable[[Array, str], int], name: str) -> bytes:
     """Members in order with C's natural alignment; each must say its own size (arrays are pointers)."""
     data, largest = bytearray(), 1
     for member in members:

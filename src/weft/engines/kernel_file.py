@@ -188,7 +188,15 @@ class KernelFile:
             _require_plain_shared(entry, static_bytes, shared_bytes, gpu.arch)
         params = parameters(binary.ptx, binary.entries[entry])
         args = pass_arguments(launch.arguments, params, bound, placed)
-        return {"entry": entry, "grid": grid, "block": block, "args": args, "shared_bytes": shared_bytes}
+        names = [argument.text if isinstance(argument, Expression) else "struct" for argument in launch.arguments]
+        return {
+            "entry": entry,
+            "grid": grid,
+            "block": block,
+            "args": args,
+            "shared_bytes": shared_bytes,
+            "names": names,
+        }
 
     def _spelled(self, finding: Finding) -> Finding:
         """With the file's name as the user gave it; the compiler was told the absolute one."""

@@ -48,10 +48,14 @@ class VirtualGPU:
         args: Sequence[Any],
         *,
         shared_bytes: int = 0,
+        names: Sequence[str] = (),
         max_steps: int = 1 << 40,
         watch: Instrumentation = PLAIN,
     ) -> Run:
-        """Launch a kernel. Arrays among `args` are copied in before and out after, so they change in place."""
+        """Launch a kernel. Arrays among `args` are copied in before and out after, so they change in place.
+
+        `names` are what findings call the arguments; without them they are numbered.
+        """
         program = self.program(binary, entry)
         plan = program.plan
         self._check_shared(plan.layout.static_shared_bytes + shared_bytes, entry)
@@ -61,7 +65,7 @@ class VirtualGPU:
         mark = self.memory.mark()
         try:
             buffers = _Buffers(self.memory)
-            params = pack_parameters(plan.params, args, buffers.address)
+            params = pack_parameters(plan.params, args, buffers.address, names)
             buffers.copy_in()
             spec = LaunchSpec(plan.entry, _dim3(grid), _dim3(block), params, shared_bytes, self.mode, max_steps)
             outcome = run(
@@ -119,14 +123,17 @@ class _Buffers:
         self.memory = memory
         self.placed: dict[tuple[int, int], tuple[Array, int]] = {}
 
-    def address(self, value: Array) -> int:
+    def address(self, value: Array, name: str) -> int:
         array = as_array(value)
         assert array is not None
         if not array.flags.c_contiguous:
             raise LaunchError("an array that is not C-contiguous: pass np.ascontiguousarray(array)")
         key = (array.ctypes.data, array.nbytes)
         if key not in self.placed:
-            self.placed[key] = (array, self.memory.allocate(array.nbytes))
+            for start, size in self.placed:
+                if start < key[0] + key[1] and key[0] < start + size:
+                    raise LaunchError(f"argument {name} overlaps another array in part; pass copies, or one array twice")
+            self.placed[key] = (array, self.memory.allocate(array.nbytes, f"argument {name}"))
         return self.placed[key][1]
 
     def copy_in(self) -> None:

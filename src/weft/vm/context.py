@@ -114,6 +114,8 @@ WARP_OWNERS = Field(896, "ptr")
 """u32 per 256 bytes of global memory: the number of the allocation there, 0 for none."""
 WARP_ALLOCATIONS = Field(904, "ptr")
 """Per allocation: i64 offset in the arena, i64 size; number 0 has size 0."""
+WARP_SPENT = Field(912, "i32")
+"""Lanes of a divergent warp that used up its last turn."""
 WARP_TID = Field(192, "i32")
 """tid.x of the 32 lanes, then tid.y, then tid.z."""
 WARP_PC = Field(576, "i32")

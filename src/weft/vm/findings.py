@@ -9,13 +9,14 @@ import numpy.typing as npt
 from weft.core.records import Dim3, Finding
 
 from . import context as c
+from .memory import GlobalMemory
 
 if TYPE_CHECKING:
     from .program import Source
 
 CODES: Mapping[int, tuple[str, str]] = {
-    c.OUT_OF_BOUNDS: ("M101", "access outside every allocation, at address {address:#x}"),
-    c.MISALIGNED: ("M102", "misaligned access at address {address:#x}"),
+    c.OUT_OF_BOUNDS: ("M101", "out of bounds, {where}"),
+    c.MISALIGNED: ("M102", "misaligned access, {where} at {address:#x}"),
     c.COPY_QUEUE_FULL: ("M103", "more asynchronous copies in flight than the virtual GPU keeps"),
     c.DEADLOCK: ("S301", "deadlock: these lanes wait and nobody can release them (at a barrier: {address:#010x})"),
     c.OUT_OF_BUDGET: ("S302", "instruction budget exhausted: an endless loop?"),
@@ -30,7 +31,11 @@ _REPORT = np.dtype(
 
 
 def findings_of(
-    reports: npt.NDArray[np.uint8], grid: Dim3, source: "Source", probe_codes: Mapping[int, tuple[str, str]]
+    reports: npt.NDArray[np.uint8],
+    grid: Dim3,
+    source: "Source",
+    memory: GlobalMemory,
+    probe_codes: Mapping[int, tuple[str, str]],
 ) -> tuple[Finding, ...]:
     """One finding per code and instruction, at its first CTA and warp, with the number of times it was seen."""
     codes = {**probe_codes, **CODES}
@@ -48,7 +53,7 @@ def findings_of(
         found.append(
             Finding(
                 name,
-                message.format(address=address),
+                message.format(address=address, where=memory.describe(address)),
                 ptx_line=line,
                 place=instruction.place if instruction else None,
                 cta=cta,

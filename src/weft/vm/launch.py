@@ -67,7 +67,8 @@ class _Run:
         self.threads = int(np.prod(launch.block))
         self.ctas = int(np.prod(launch.grid))
         self.warps = -(-self.threads // LANES)
-        _check(launch, self.threads, self.plan.layout.param_bytes)
+        needed = max((at + size for _, at, size in self.plan.params), default=0)
+        _check(launch, self.threads, needed, self.plan.layout.param_bytes)
         self.params = _params(launch.params, self.plan.layout.param_bytes,
                               [globals_at[variable.name] for variable in self.plan.globals])  # fmt: skip
         self.library: Library = library(watch)
@@ -184,7 +185,9 @@ class _Run:
         for worker in workers:
             count = min(int(worker.record[c.WORKER_REPORT_COUNT.at :][:4].view(np.uint32)[0]), REPORT_CAPACITY)
             reports.append(worker.reports[: count * c.REPORT_BYTES])
-        findings = findings_of(np.concatenate(reports), self.launch.grid, self.program.source, self.watch.codes)
+        findings = findings_of(
+            np.concatenate(reports), self.launch.grid, self.program.source, self.memory, self.watch.codes
+        )
         findings += tuple(self.calls.findings())
         counters = {"inst_executed": instructions}
         for worker in workers:
@@ -193,13 +196,13 @@ class _Run:
         return Outcome(findings, self.calls.printed(), instructions, counters)
 
 
-def _check(launch: LaunchSpec, threads: int, param_bytes: int) -> None:
+def _check(launch: LaunchSpec, threads: int, needed: int, param_bytes: int) -> None:
     if not 1 <= threads <= MAX_THREADS:
         raise LaunchError(f"block {launch.block} has {threads} threads; a block takes 1 to {MAX_THREADS}")
     if any(size < 1 for size in (*launch.grid, *launch.block)):
         raise LaunchError(f"grid {launch.grid} and block {launch.block} must be at least 1 in every direction")
-    if len(launch.params) > param_bytes:
-        raise LaunchError(f"{len(launch.params)} bytes of parameters; the kernel takes {param_bytes}")
+    if not needed <= len(launch.params) <= param_bytes:
+        raise LaunchError(f"{len(launch.params)} bytes of parameters; the kernel takes {needed}")
 
 
 def _params(given: bytes, size: int, globals_at: list[int]) -> npt.NDArray[np.uint8]:

@@ -110,6 +110,21 @@ class GlobalMemory:
                 return allocation
         return None
 
+    def describe(self, address: int) -> str:
+        """Where an address lies, for a person: relative to the nearest allocation if it is a global one."""
+        if address < GLOBAL_BASE or not self.allocations:
+            return f"address {address:#x}"
+
+        def distance(allocation: Allocation) -> int:
+            return max(allocation.address - address, address - allocation.address - allocation.size_bytes + 1, 0)
+
+        nearest = min(self.allocations, key=distance)
+        name = f"{nearest.name or 'a buffer'} ({nearest.size_bytes} bytes)"
+        if address < nearest.address:
+            return f"{nearest.address - address} bytes before {name}"
+        behind = address - nearest.address - nearest.size_bytes
+        return f"{behind} bytes past the end of {name}" if behind >= 0 else f"in {name}"
+
     def _offset(self, address: int, size_bytes: int) -> int:
         at = address - GLOBAL_BASE
         if at < 0 or at + size_bytes > self.used:

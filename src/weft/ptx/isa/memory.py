@@ -34,7 +34,7 @@ ROWS: tuple[Form, ...] = (
     _f("9.7.9.17", "prefetch{.space}.level [a]", space="global local", level="L1 L2"),
     _f("9.7.9.20", "cvta.space.type d, a", space="const global local shared param", type="u32 u64"),
     _f("9.7.9.20", "cvta.to.space.type d, a", space="const global local shared param", type="u32 u64"),
-    _f("9.7.9.19", "isspacep.space d:pred, a:b64", space="const global local shared param"),
+    _f("9.7.9.19", "isspacep.space d:pred, a:b64", space="global local shared param"),
     _f("9.7.9.25.3.1", "cp.async.cop.space.global{.prefetch} [dst], [src], size:u32; extra:u32", cop="ca cg",
        space="shared shared::cta", prefetch=_CACHE["prefetch"]),
     _f("9.7.9.25.3.1", "cp.async.cop.space.global.L2::cache_hint{.prefetch} [dst], [src], size:u32, extra:b64; cache:b64",

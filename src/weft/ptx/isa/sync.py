@@ -19,8 +19,8 @@ _OPS = {
 ROWS: tuple[Form, ...] = (
     _f("9.7.13.1", "bar{.cta}.sync a:u32; b:u32"),
     _f("9.7.13.1", "bar{.cta}.arrive a:u32, b:u32"),
-    _f("9.7.13.1", "bar{.cta}.red.popc.u32 d, a:u32, c:pred; e:pred"),
-    _f("9.7.13.1", "bar{.cta}.red.op.pred d, a:u32, c:pred; e:pred", op="and or"),
+    _f("9.7.13.1", "bar{.cta}.red.popc.u32 d, a:u32, c:pred"),
+    _f("9.7.13.1", "bar{.cta}.red.op.pred d, a:u32, c:pred", op="and or"),
     _f("9.7.13.1", "barrier{.cta}.sync{.aligned} a:u32; b:u32"),
     _f("9.7.13.1", "barrier{.cta}.arrive{.aligned} a:u32, b:u32"),
     _f("9.7.13.2", "bar.warp.sync mask:u32"),

@@ -6,11 +6,12 @@ Before:  setp…; @p bra L1; add…; bar.sync 0; L1: ret
 After:   B0 [setp | @p bra → B3, B1]  B1 [add | bar.sync → B2]  B2 [→ B3]  B3 [ret]
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.core.errors import ParseError, Unsupported
 
-from ..module import Function, Instruction, Label, LabelDef
+from .. import isa
+from ..module import Function, Guard, Instruction, Label, LabelDef
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,13 @@ def build_cfg(function: Function) -> Cfg:
             continue
         if is_collective(item) and not fresh:
             close(None)
+        if is_barrier(item) and item.guard is not None:
+            # `@p bar.sync` is a branch around the barrier.
+            around = f"$around{len(pieces)}"
+            close(branch_to(around, item, Guard(item.guard.reg, not item.guard.negated)))
+            close(replace(item, guard=None))
+            starts[around] = len(pieces)
+            continue
         fresh = False
         if item.form.name in _ENDS or is_barrier(item):
             close(item)
@@ -108,6 +116,13 @@ def build_cfg(function: Function) -> Cfg:
                   bool(instructions) and is_collective(instructions[0]))
         )  # fmt: skip
     return Cfg(function, tuple(blocks))
+
+
+def branch_to(label: str, at: Instruction, guard: Guard | None) -> Instruction:
+    """A `bra` that the passes make, at the place of another instruction."""
+    found = isa.lookup("bra")
+    assert found is not None
+    return Instruction("bra", found[0], found[1], (Label(label),), guard, at.line, at.place)
 
 
 def _falls_through(end: Instruction | None) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from weft.core.errors import ParseError, Unsupported
 
-from .. import isa
 from ..module import (
     Args,
     BranchTable,
@@ -30,6 +29,7 @@ from ..module import (
     Variable,
     Vec,
 )
+from .build_cfg import branch_to
 
 MOST_INSTRUCTIONS = 200_000
 
@@ -85,12 +85,12 @@ def _add(module: Module, made: _Inlined, item: Instruction | LabelDef, stack: tu
         made.tables[table.name + suffix] = BranchTable(table.name + suffix, targets)
     if item.guard is not None:
         skipped = Guard(item.guard.reg, not item.guard.negated)
-        made.body.append(_branch(end, item, skipped))
+        made.body.append(branch_to(end, item, skipped))
     for inner in callee.body:
         if isinstance(inner, LabelDef):
             made.body.append(LabelDef(inner.name + suffix, inner.line))
         elif inner.form.name == "ret":
-            made.body.append(_branch(end, inner, _guard(inner.guard, suffix)))
+            made.body.append(branch_to(end, inner, _guard(inner.guard, suffix)))
         else:
             _add(module, made, _rename(inner, suffix, names), (*stack, callee.name))
     made.body.append(LabelDef(end, item.line))
@@ -111,12 +111,6 @@ def _arguments(call: Instruction, callee: Function) -> dict[str, str]:
                 raise Unsupported(f"call of {callee.name} with {item}", call.line)
             names[variable.name] = item.name
     return names
-
-
-def _branch(label: str, at: Instruction, guard: Guard | None) -> Instruction:
-    found = isa.lookup("bra")
-    assert found is not None
-    return Instruction("bra", found[0], found[1], (Label(label),), guard, at.line, at.place)
 
 
 def _guard(guard: Guard | None, suffix: str) -> Guard | None:

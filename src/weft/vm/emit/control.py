@@ -28,13 +28,8 @@ def nothing(e: KernelContract, ins: Instruction) -> None:
     """nanosleep, pmevent: no effect that a program can see."""
 
 
-def refuse(e: KernelContract, ins: Instruction) -> None:
-    raise Unsupported(ins.opcode, ins.line)
-
-
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
     "call": call,
     "nanosleep": nothing,
     "pmevent": nothing,
-    "brkpt": refuse,
 }

@@ -11,7 +11,7 @@ from weft.ptx.passes.build_cfg import Block, is_barrier
 
 from ..context import (
     BLOCKED, CONVERGED, EXITED, STUCK, TRAP, TRAPPED, WARP_BLOCKED, WARP_FRAME, WARP_LIVE, WARP_MASKED, WARP_PC,
-    WARP_RESUME, WARP_SLICE, WARP_WORKER, WORKER_THREADS, YIELDED,
+    WARP_RESUME, WARP_SLICE, WARP_SPENT, WARP_WORKER, WORKER_THREADS, YIELDED,
 )  # fmt: skip
 from ..ir import LANES, Value, const, lanes_of, module_text, vec
 from ..runtime.shape import bits, get, put, unbits
@@ -70,8 +70,9 @@ class Divergent(KernelEmitter):
         """The whole function as LLVM IR text."""
         b = self.b
         b.do("%frame = load ptr, ptr " + b.offset(self.warp, WARP_FRAME.at).ref + ", align 8")
-        self.parked = b.alloca("i32")
+        self.parked, self.ran = b.alloca("i32"), b.alloca("i32")
         b.store(const("i32", 0), self.parked, align=4)
+        b.store(const("i32", 0), self.ran, align=4)
         self.dispatch()
         for block in self.cfg.blocks:
             self.emit_block(block)
@@ -107,12 +108,15 @@ class Divergent(KernelEmitter):
         none_ready, some_ready = b.label("idle"), b.label("ready")
         b.cbr(b.icmp("eq", ready, const("i32", 0)), none_ready, some_ready)
         b.place(none_ready)
-        waits = b.icmp("ne", b.op("and", blocked, live), const("i32", 0))
-        b.ret(b.select(waits, const("i32", BLOCKED), const("i32", STUCK)))
+        moved = b.icmp("ne", b.load("i32", self.ran, align=4), const("i32", 0))
+        b.ret(b.select(moved, const("i32", BLOCKED), const("i32", STUCK)))
         b.place(some_ready)
-        candidates = b.select(unbits(b, ready), pcs, const(vec("i32"), count + 1))
+        # Lanes that used up the last turn let others go first: the holder of a lock they spin on may be among them.
+        others = b.op("and", ready, b.op("xor", get(b, self.warp, WARP_SPENT), const("i32", -1)))
+        pool = b.select(b.icmp("eq", others, const("i32", 0)), ready, others)
+        candidates = b.select(unbits(b, pool), pcs, const(vec("i32"), count + 1))
         lowest = b.intrinsic("vector.reduce.umin", "i32", [candidates], overloads=[vec("i32")])
-        here = b.op("and", ready, bits(b, b.icmp("eq", pcs, b.splat(lowest))))
+        here = b.op("and", pool, bits(b, b.icmp("eq", pcs, b.splat(lowest))))
         self.choice = b.alloca("i32")
         b.store(here, self.choice, align=4)
         whole, partial = b.label("whole"), b.label("partial")
@@ -150,6 +154,7 @@ class Divergent(KernelEmitter):
         b.place(back)
         put(b, self.warp, WARP_MASKED, const("i32", 0))
         put(b, self.warp, WARP_RESUME, const("i32", point))
+        put(b, self.warp, WARP_SPENT, const("i32", 0))
         b.ret(const("i32", CONVERGED))
 
     def emit_block(self, block: Block) -> None:
@@ -161,6 +166,7 @@ class Divergent(KernelEmitter):
             self.assemble(block.body[0])
         self.mask_lanes = unbits(b, self.mask)
         b.store(const("i32", 0), self.parked, align=4)
+        b.store(const("i32", 1), self.ran, align=4)
         if block.size:
             self.count_block(len(self.cfg.blocks) + block.id, block.size)
         for ins in block.body:
@@ -270,4 +276,5 @@ class Divergent(KernelEmitter):
         out = b.label("yield")
         b.cbr(b.icmp("slt", left, const("i64", 0)), out, "next", likely=False)
         b.place(out)
+        put(b, self.warp, WARP_SPENT, self.mask)
         b.ret(const("i32", YIELDED))

@@ -394,8 +394,6 @@ class InStep(KernelEmitter):
 
         b = self.b
         assert block.next is not None
-        if end.guard is not None:
-            raise Unsupported("a guarded barrier", end.line)
         alone, crowd = b.label("alone"), b.label("crowd")
         simple = len(end.operands) == 1
         if simple:

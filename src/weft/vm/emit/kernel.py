@@ -17,7 +17,7 @@ from weft.ptx.passes.find_uniform import Uniformity
 
 from ..context import (
     WARP_CLOCK, WARP_COUNT, WARP_COUNTS, WARP_CTAID, WARP_ID, WARP_NCTAID, WARP_NTID, WARP_PARAMS, WARP_SHARED_DYNAMIC,
-    WARP_SHARED_LIMIT, WARP_TABLE, WARP_TID, Field,
+ WARP_TABLE, WARP_TID, Field,
 )  # fmt: skip
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..layout import Layout
@@ -188,7 +188,8 @@ class KernelEmitter(KernelContract):
             case "dynamic_smem_size":
                 return get(b, warp, WARP_SHARED_DYNAMIC)
             case "total_smem_size":
-                return b.cast("trunc", get(b, warp, WARP_SHARED_LIMIT), "i32")
+                static = const("i32", self.kernel.layout.static_shared_bytes)
+                return b.op("add", get(b, warp, WARP_SHARED_DYNAMIC), static)
         raise Unsupported(f"special register {name}", self.ins.line if self.ins else None)
 
     # -- instructions ---------------------------------------------------------------------------------------

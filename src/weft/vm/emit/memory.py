@@ -168,10 +168,8 @@ def isspacep(e: KernelContract, ins: Instruction) -> None:
     if space in WINDOWS:
         offset = e.b.op("sub", value, e.const("i64", WINDOWS[space]))
         e.dst(ins, e.b.icmp("ult", offset, e.const("i64", WINDOW_BYTES)))
-    elif space == "global":
-        e.dst(ins, e.b.icmp("uge", value, e.const("i64", GLOBAL_BASE)))
     else:
-        raise Unsupported("isspacep.const", ins.line)
+        e.dst(ins, e.b.icmp("uge", value, e.const("i64", GLOBAL_BASE)))
 
 
 def prefetch(e: KernelContract, ins: Instruction) -> None:
@@ -205,7 +203,10 @@ def _copy(e: KernelContract, ins: Instruction) -> None:
         raise Unsupported(f"{ins.opcode} of {size} bytes", ins.line)
     extra = ins.find("extra")
     from_bytes = const(vec("i32"), size)
-    if isinstance(extra, Reg | Imm) and not ins.has("L2::cache_hint"):
+    if isinstance(extra, Reg) and e.register_type(extra.name) == "pred":
+        ignored = e.read(extra, "pred", ins.line)
+        from_bytes = e.b.select(ignored, const(vec("i32"), 0), from_bytes)
+    elif isinstance(extra, Reg | Imm) and not ins.has("L2::cache_hint"):
         from_bytes = e.read(extra, "u32", ins.line)
     elif extra is not None and not ins.has("L2::cache_hint"):
         raise Unsupported(f"{ins.opcode} with {extra}", ins.line)

@@ -33,8 +33,6 @@ def arrive(e: KernelContract, ins: Instruction, lanes: Value, *, waits: bool = T
     expected = const("i32", 0) if count is None else first_lane(e, count, lanes, ins.line)
     true = const("i32", 0)
     if ins.has("red"):
-        if ins.find("e") is not None:
-            raise Unsupported(f"{ins.opcode} with a thread count", ins.line)
         true = e.b.op("and", lanes, _predicate_bits(e, ins, "c"))
     args = [number, expected, lanes, true, const("i32", int(waits)), e.site()]
     e.runtime("barrier.arrive", "void", args)

@@ -2,268 +2,261 @@
 
     void @NAME(ptr d, ptr a, ptr b, ptr c)
 
-Each pointer names consecutive warp registers (32 x i32 each, f64: 32 x i64, 64-byte aligned); d may be c.
-The meaning is that of weft.vm.reference.tensorcore. The work is laid out for 16-lane vectors: a lane is a row
-of A, b is broadcast from memory, one vector holds one column of C. `hardware` mode computes, per column
-and step,
+Each pointer names consecutive warp registers (32 x i32 each, f64: 32 x i64, 64-byte aligned); d may be c. With a
+`count`, b, c and d hold so many operand sets one after the other, and a is shared.
+The meaning is that of weft.vm.reference.tensorcore. The work is laid out for 16-lane vectors of C as it lies in
+its registers (tensorcore_operands.py). `hardware` mode computes, per element and step,
     E = max exponent, S = sum over k of trunc(a b 2^(F - E)) + trunc(c 2^(F - E)), d = round(S) 2^(E - F)
 in f32 and i32, where every product and scaling is exact. Tiles this cannot do (infinity, NaN, exponents
 near the ends of f32's range) are found by a few running vector tests and go to a scalar integer loop
 (tensorcore_exact.py).
 """
 
+from contextlib import AbstractContextManager
+
 from weft.core.errors import UsageError
-from weft.vm.emit.ir_text import IrText, function, splat
 from weft.vm.emit.tensorcore_exact import exact_function
 from weft.vm.emit.tensorcore_integer import f64_body, integer_body
 from weft.vm.emit.tensorcore_operands import (
-    F32,
-    I32,
-    OperandCode,
-    Operands,
-    any_lane,
-    load_accumulators,
-    store_results,
-)
+    F32, I32, Decoded, OperandCode, Tests, any_lane, four_columns, half_bits, load_accumulators, multiply_words,
+    register_bytes, repeat, scaled, store_results, umax, umin,
+)  # fmt: skip
+from weft.vm.emit.tensorcore_sets import Set, each_set
+from weft.vm.ir import Builder, Value, const, module_text, vec
 from weft.vm.mma_kind import FusedRule, MmaKind, check_kind, fused_rule
+from weft.vm.runtime.shape import ATTRIBUTES, Variable
 
-PARAMETERS = "ptr %d, ptr %a, ptr %b, ptr %c"
-# Without these two attributes LLVM prefers 256-bit vectors on CPUs that have 512-bit ones.
-ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+PARAMETERS = [("ptr", "d"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c")]
 EXPONENT_MASK = 0x7F800000
 LOWEST = 127 - 90  # biased; a larger E is kept: below it 2^(F - E) nears the end of f32's range
 HIGHEST = 127 + 125  # biased; from here on a b may overflow f32
+MOST_SETS = 8
+"""Instructions one function does at most."""
 
 
-def tensorcore_ir(kind: MmaKind, mode: str, arch: str) -> tuple[str, str]:
+def tensorcore_ir(kind: MmaKind, mode: str, arch: str, *, count: int = 1) -> tuple[str, str]:
     """The function's name and the text of an LLVM module that defines it."""
     check_kind(kind)
     if mode not in ("hardware", "ieee"):
         raise UsageError(f"tensor-core mode {mode!r}; use 'hardware' or 'ieee'")
+    if not 1 <= count <= MOST_SETS:
+        raise UsageError(f"{count} tensor-core instructions at once; at most {MOST_SETS}")
+    fused = not kind.is_integer and kind.a_type != "f64"
     name = f"weft.mma.{kind.label}"
-    ir = IrText()
-    ir.label("entry")
-    functions: list[str] = []
-    declarations: dict[str, str] = {}
+    if fused:
+        name += ".ieee" if mode == "ieee" else f".{arch}"
+    if count > 1:
+        name += f".x{count}"
+    b = Builder(name, "void", PARAMETERS, ATTRIBUTES)
+    functions = [b]
+    sets = each_set(b, kind, count)
     if kind.is_integer:
-        integer_body(ir, kind)
-    elif kind.a_type == "f64":
-        f64_body(ir, kind)
+        integer_body(b, kind, sets)
+    elif not fused:
+        f64_body(b, kind, sets)
     elif mode == "ieee":
-        name += ".ieee"
-        _ieee_body(ir, kind)
+        _ieee_body(b, kind, sets)
     else:
-        name += f".{arch}"
         rule = fused_rule(kind, arch)
-        text, declarations = exact_function(f"{name}.exact", kind, rule)
-        functions.append(text)
+        exact = exact_function(f"{name}.exact", kind, rule)
+        functions.append(exact)
         if _sums_fit_i32(rule):
-            _fused_body(ir, kind, rule, f"{name}.exact")
+            _fused_body(b, kind, rule, exact.name, sets, count)
         else:
-            ir.line(f"call void @{name}.exact(ptr %d, ptr %a, ptr %b, ptr %c)")
-    ir.line("ret void")
-    functions.append(function(f"void @{name}({PARAMETERS})", ir.lines, attributes=ATTRIBUTES))
-    declarations = {**declarations, **ir.declarations}
-    return name, "\n".join([*(declarations[x] for x in sorted(declarations)), "", *functions])
+            with sets as here:
+                b.call(exact.name, "void", [here.d, b.param("a"), here.b, here.c])
+    b.ret()
+    return name, module_text(functions)
 
 
 def _sums_fit_i32(rule: FusedRule) -> bool:
     return rule.step_k * (4 << rule.fraction_bits) + (2 << rule.fraction_bits) < 1 << 31
 
 
-def _ieee_body(ir: IrText, kind: MmaKind) -> None:
+def _ieee_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -> None:
     code = OperandCode(kind, exponents=False)
-    columns = ir.alloca(64 * 8)
-    operands = code.decode(ir)
-    load_accumulators(ir, kind, columns)
-    first = [ir.load(F32, columns, 64 * n, align=64) for n in range(8)]
-    # A loop over words of B: its moving address keeps b in memory, where a broadcast is free; unrolled, LLVM
-    # would keep b in registers and spend a shuffle on every broadcast.
-    ir.line("br label %words")
-    ir.label("words")
-    words = kind.k // code.per_word
-    ir.line("%word = phi i64 [ 0, %entry ], [ %word.next, %words ]")
-    for n in range(8):
-        ir.line(f"%acc{n} = phi {F32} [ {first[n]}, %entry ], [ %acc{n}.next, %words ]")
-    a_base = ir.address(operands.a_floats, ir.op("mul", "i64", "%word", str(64 * code.per_word)))
-    pair = ir.op("mul", "i64", ir.op("lshr", "i64", "%word", "2"), str(128 * code.per_word))
-    column = ir.op("shl", "i64", ir.op("and", "i64", "%word", "3"), "2")
-    b_base = ir.address(operands.b_floats, ir.op("add", "i64", pair, column))
-    accumulators = [f"%acc{n}" for n in range(8)]
-    for j in range(code.per_word):
-        a = ir.load(F32, a_base, 64 * j, align=64)
-        for n in range(8):
-            b = _broadcast(ir, "float", b_base, 128 * j + 16 * n)
-            accumulators[n] = ir.call(F32, "llvm.fma", a, b, accumulators[n])
-    for n in range(8):
-        ir.line(f"%acc{n}.next = select i1 true, {F32} {accumulators[n]}, {F32} poison")
-    ir.line("%word.next = add i64 %word, 1")
-    ir.line(f"%again = icmp ult i64 %word.next, {words}")
-    ir.line("br i1 %again, label %words, label %store")
-    ir.label("store")
-    accumulators = [f"%acc{n}.next" for n in range(8)]
-    for n, value in enumerate(accumulators):
-        is_nan = ir.op("fcmp uno", F32, value, value)
-        if kind.d_type == "f16":
-            half = ir.cast("fptrunc", F32, value, "<16 x half>")
-            bits = ir.cast("zext", "<16 x i16>", ir.cast("bitcast", "<16 x half>", half, "<16 x i16>"), I32)
-        else:
-            bits = ir.cast("bitcast", F32, value, I32)
-        canonical = 0x7FFF if kind.d_type == "f16" else 0x7FFFFFFF
-        ir.store(I32, ir.select(I32, is_nan, splat("i32", canonical), bits), columns, 64 * n, align=64)
-    store_results(ir, kind, columns)
+    a = code.decode_a(b, b.param("a"))
+    floats = b.alloca(f"[{code.b_float_bytes} x i8]")
+    with sets as here:
+        code.decode_b(b, here.b, floats, None)
+        rows = register_bytes(kind.c_type) // 2
+        start = [c for top in range(2) for c in load_accumulators(b, kind, b.offset(here.c, rows * top))]
+        sums = multiply_words(
+            b, a.floats, floats, F32, [b.cast("bitcast", c, F32) for c in start],
+            words=kind.k // code.per_word, per_word=code.per_word,
+            add=lambda x, y, total: b.intrinsic("fma", F32, [x, y, total]),
+        )  # fmt: skip
+        results = []
+        for value in sums:
+            bits = half_bits(b, value) if kind.d_type == "f16" else b.cast("bitcast", value, I32)
+            canonical = const(I32, 0x7FFF if kind.d_type == "f16" else 0x7FFFFFFF)
+            results.append(b.select(b.fcmp("uno", value, value), canonical, bits))
+        for top in range(2):
+            store_results(b, kind, results[4 * top : 4 * top + 4], b.offset(here.d, rows * top))
 
 
-def _broadcast(ir: IrText, element: str, base: str, offset: int) -> str:
-    return ir.broadcast(element, ir.load(element, base, offset, align=4), 16)
-
-
-def _fused_body(ir: IrText, kind: MmaKind, rule: FusedRule, exact_name: str) -> None:
-    """A loop over groups of columns whose exponents share a word, then the choice of the path."""
+def _fused_body(
+    b: Builder, kind: MmaKind, rule: FusedRule, exact_name: str, sets: AbstractContextManager[Set], count: int
+) -> None:
+    """For each set a loop over groups of accumulators whose exponents share a word, then the choice of the path."""
     code = OperandCode(kind, exponents=True)
-    columns = ir.alloca(64 * 8)
-    operands = code.decode(ir)
-    load_accumulators(ir, kind, columns)
-    per_group = code.columns_per_word
-    ir.line("br label %columns")
-    ir.label("columns")
-    ir.line("%group = phi i64 [ 0, %entry ], [ %group.next, %columns ]")
-    # Running tests: the largest and smallest E, the smallest non-zero accumulator (2|c| - 1 as an integer).
-    ones = splat("i32", -1)
-    for name, initial in (("largest", "zeroinitializer"), ("smallest", ones), ("smallest.c", ones)):
-        ir.line(f"%{name} = phi {I32} [ {initial}, %entry ], [ %{name}.next, %columns ]")
-    largest, smallest, smallest_c = "%largest", "%smallest", "%smallest.c"
-    here = Operands(
-        a_floats=operands.a_floats,
-        b_floats=ir.address(operands.b_floats, ir.op("mul", "i64", "%group", str(16 * per_group))),
-        a_exponents=operands.a_exponents,
-        b_exponents=ir.address(operands.b_exponents, ir.op("mul", "i64", "%group", "16")),
-    )
-    base = ir.address(columns, ir.op("mul", "i64", "%group", str(64 * per_group)))
-    values = [ir.load(I32, base, 64 * n, align=64) for n in range(per_group)]
+    a = code.decode_a(b, b.param("a"))
+    size = register_bytes(kind.d_type)
+    staged = b.alloca(f"[{size} x i8]")  # d may be c, which the exact path would read
+    floats = b.alloca(f"[{code.b_float_bytes * count} x i8]")
+    exponents = b.alloca(f"[{code.b_exponent_bytes * count} x i8]")
+    with sets as here:
+        # Every set has its own place for b: a moving address keeps b in memory, where repeating it is free.
+        place = scaled(b, floats, here.number, code.b_float_bytes)
+        operand = code.decode_b(b, here.b, place, scaled(b, exponents, here.number, code.b_exponent_bytes))
+        running = _Running(b)
+        with repeat(b, code.groups) as group:
+            stride = 64 if code.narrow else 128
+            at = _group_offset(b, code, group)
+            values = load_accumulators(b, kind, b.offset(here.c, at), stride=stride, count=code.group_size)
+            rows = a.at(b, group, 32 * code.group_size, 64)
+            values = _group(b, code, rule, rows, operand, values, running)
+            if kind.d_type == "f16":
+                values = [half_bits(b, b.cast("bitcast", bits, F32)) for bits in values]
+            store_results(b, kind, values, b.offset(staged, at), stride=stride)
+        exact, fast, done = b.label("exact"), b.label("fast"), b.label("done")
+        b.cbr(running.needs_exact(code, a.tests + operand.tests), exact, fast, likely=False)
+        b.place(exact)
+        b.call(exact_name, "void", [here.d, b.param("a"), here.b, here.c])
+        b.br(done)
+        b.place(fast)
+        for at_vector in range(0, size, 64):
+            b.store(b.load(I32, b.offset(staged, at_vector), align=64), b.offset(here.d, at_vector), align=64)
+        b.place(done)
+
+
+def _group_offset(b: Builder, code: OperandCode, group: Value) -> Value:
+    """Byte offset of a group's first accumulator: a group is the rows above or below 8, or one half of these."""
+    if code.narrow:
+        return b.op("mul", group, const("i64", register_bytes(code.kind.c_type) // 2))
+    top = b.op("shl", b.op("lshr", group, const("i64", 1)), const("i64", 8))
+    return b.op("add", top, b.op("shl", b.op("and", group, const("i64", 1)), const("i64", 6)))
+
+
+class _Running:
+    """The largest and smallest E, and the smallest non-zero accumulator (2|c| - 1 as an integer)."""
+
+    def __init__(self, b: Builder) -> None:
+        self.b = b
+        self.largest = Variable(b, const(I32, 0))
+        self.smallest = Variable(b, const(I32, -1))
+        self.smallest_c = Variable(b, const(I32, -1))
+
+    def see_accumulator(self, c: Value) -> None:
+        below = self.b.op("add", self.b.op("shl", c, const(I32, 1)), const(I32, -1))
+        self.smallest_c.set(umin(self.b, self.smallest_c.get(), below))
+
+    def see_exponent(self, exponent: Value) -> None:
+        self.largest.set(umax(self.b, self.largest.get(), exponent))
+        self.smallest.set(umin(self.b, self.smallest.get(), exponent))
+
+    def needs_exact(self, code: OperandCode, operands: Tests) -> Value:
+        """All tests as one i1."""
+        b = self.b
+        too_high = b.icmp("uge", self.largest.get(), const(I32, HIGHEST << 23))
+        tests = [*operands.special, any_lane(b, too_high)]
+        if code.kind.c_type == "f32":
+            tests.append(any_lane(b, b.icmp("ult", self.smallest_c.get(), const(I32, (LOWEST << 24) - 1))))
+        if not code.narrow:
+            # E at the lower clamp is harmless if every term is zero, which is certain without tiny operands.
+            clamped = any_lane(b, b.icmp("ule", self.smallest.get(), const(I32, LOWEST << 23)))
+            tests.append(b.op("and", clamped, b.op("or", *operands.tiny)))
+        hit = tests[0]
+        for test in tests[1:]:
+            hit = b.op("or", hit, test)
+        return hit
+
+
+def _group(
+    b: Builder, code: OperandCode, rule: FusedRule, a: Decoded, operand: Decoded, values: list[Value], running: _Running
+) -> list[Value]:
+    """A group's accumulators after all steps."""
+    kind = code.kind
     for start in range(0, kind.k, rule.step_k):
         step = range(start, start + rule.step_k)
-        packed = _packed_largest_exponents(ir, code, here, step)
-        for n in range(per_group):
+        packed = _packed_largest_exponents(b, code, a, operand, step)
+        for n, c in enumerate(values):
             if kind.c_type == "f32" and (start == 0 or not code.narrow):
-                doubled = ir.op("shl", I32, values[n], splat("i32", 1))
-                smallest_c = _umin(ir, smallest_c, ir.op("add", I32, doubled, splat("i32", -1)))
-            exponent = _step_exponent(ir, code, packed, n, values[n])
-            largest = ir.call(I32, "llvm.umax", largest, exponent)
-            if not code.narrow:
-                smallest = _umin(ir, smallest, exponent)
-            total = _aligned_sum(ir, code, here, n, values[n], exponent, step, rule)
-            values[n] = _rounded(ir, kind, rule, total, exponent)
-    for n in range(per_group):
-        bits = values[n]
-        if kind.d_type == "f16":
-            half = ir.cast("fptrunc", F32, ir.cast("bitcast", I32, bits, F32), "<16 x half>")
-            bits = ir.cast("zext", "<16 x i16>", ir.cast("bitcast", "<16 x half>", half, "<16 x i16>"), I32)
-        ir.store(I32, bits, base, 64 * n, align=64)
-    for name, value in (("largest", largest), ("smallest", smallest), ("smallest.c", smallest_c)):
-        ir.line(f"%{name}.next = or {I32} {value}, zeroinitializer")
-    ir.line("%group.next = add i64 %group, 1")
-    ir.line(f"%again = icmp ult i64 %group.next, {8 // per_group}")
-    ir.line("br i1 %again, label %columns, label %choose")
-    ir.label("choose")
-    hit = _needs_exact(ir, code, operands)
-    ir.line(f"br i1 {hit}, label %exact, label %fast")
-    ir.label("exact")
-    ir.line(f"call void @{exact_name}(ptr %d, ptr %a, ptr %b, ptr %c)")
-    ir.line("ret void")
-    ir.label("fast")
-    store_results(ir, kind, columns)
+                running.see_accumulator(c)
+            exponent = _step_exponent(b, code, packed, n, c)
+            running.see_exponent(exponent)
+            total = _aligned_sum(b, code, a, operand, n, c, exponent, step, rule)
+            values[n] = _rounded(b, kind, rule, total, exponent)
+    return values
 
 
-def _needs_exact(ir: IrText, code: OperandCode, operands: Operands) -> str:
-    """The running tests of the column loop and of the operands, as one i1."""
-    too_high = ir.op("icmp uge", I32, "%largest.next", splat("i32", HIGHEST << 23))
-    tests = [*operands.tests, any_lane(ir, too_high, I32)]
-    if code.kind.c_type == "f32":
-        below = ir.op("icmp ult", I32, "%smallest.c.next", splat("i32", (LOWEST << 24) - 1))
-        tests.append(any_lane(ir, below, I32))
-    if not code.narrow:
-        # E at the lower clamp is harmless if every term is zero, which is certain without tiny operands.
-        clamped = any_lane(ir, ir.op("icmp ule", I32, "%smallest.next", splat("i32", LOWEST << 23)), I32)
-        tiny = ir.op("or", "i1", operands.tiny[0], operands.tiny[1])
-        tests.append(ir.op("and", "i1", clamped, tiny))
-    hit = tests[0]
-    for test in tests[1:]:
-        hit = ir.op("or", "i1", hit, test)
-    return hit
-
-
-def _umin(ir: IrText, left: str, right: str) -> str:
-    return ir.call(I32, "llvm.umin", left, right)
-
-
-def _packed_largest_exponents(ir: IrText, code: OperandCode, here: Operands, step: range) -> str:
-    """Words of biased max over k of e_a + e_b, one field per column of the group, never below LOWEST."""
-    lanes, element = (64, "i8") if code.narrow else (32, "i16")
-    ty = f"<{lanes} x {element}>"
+def _packed_largest_exponents(b: Builder, code: OperandCode, a: Decoded, operand: Decoded, step: range) -> Value:
+    """Words of biased max over k of e_a + e_b, one field per accumulator of the group, never below LOWEST."""
+    assert a.exponents is not None and operand.exponents is not None
+    ty = vec("i8", 64) if code.narrow else vec("i16", 32)
     bias = 0 if code.narrow else 127  # 8-bit sums are true exponents: only those fit a signed byte
-    largest = splat(element, LOWEST - 127 + bias)
+    largest = const(ty, LOWEST - 127 + bias)
     for k in step:
-        a = ir.load(ty, here.a_exponents, 64 * k, align=64)
-        b = ir.cast("bitcast", I32, _broadcast(ir, "i32", here.b_exponents, code.b_exponent_offset(k)), ty)
+        x = b.load(ty, b.offset(a.exponents, 64 * code.groups * k), align=64)
+        y = b.cast("bitcast", four_columns(b, "i32", b.offset(operand.exponents, code.b_exponent_offset(k))), ty)
         # Saturation keeps zero times zero (-252) in a byte; nothing below -126 can be the maximum.
-        both = ir.call(ty, "llvm.sadd.sat", a, b) if code.narrow else ir.op("add", ty, a, b)
-        largest = ir.call(ty, "llvm.smax", largest, both)
+        both = b.intrinsic("sadd.sat", ty, [x, y]) if code.narrow else b.op("add", x, y)
+        largest = b.intrinsic("smax", ty, [largest, both])
     if code.narrow:
-        largest = ir.op("add", ty, largest, splat("i8", 127))
+        largest = b.op("add", largest, const(ty, 127))
     else:
-        largest = ir.call(ty, "llvm.smin", largest, splat("i16", HIGHEST + 1))
-    return ir.cast("bitcast", ty, largest, I32)
+        largest = b.intrinsic("smin", ty, [largest, const(ty, HIGHEST + 1)])
+    return b.cast("bitcast", largest, I32)
 
 
-def _step_exponent(ir: IrText, code: OperandCode, packed: str, n: int, c: str) -> str:
-    """E of column n with c included, as the bits of 2^E."""
+def _step_exponent(b: Builder, code: OperandCode, packed: Value, n: int, c: Value) -> Value:
+    """E of accumulator n with c included, as the bits of 2^E."""
     left = 23 - (8 if code.narrow else 16) * n
-    shifted = ir.op("shl" if left >= 0 else "lshr", I32, packed, splat("i32", abs(left)))
-    products = ir.op("and", I32, shifted, splat("i32", EXPONENT_MASK))
-    exponent = ir.op("and", I32, c, splat("i32", EXPONENT_MASK))
+    shifted = b.op("shl" if left >= 0 else "lshr", packed, const(I32, abs(left)))
+    products = b.op("and", shifted, const(I32, EXPONENT_MASK))
+    exponent = b.op("and", c, const(I32, EXPONENT_MASK))
     if code.kind.c_type == "f16":  # an f16 denormal counts with -14, a zero not at all
-        floor = ir.call(I32, "llvm.umax", exponent, splat("i32", (127 - 14) << 23))
-        is_zero = ir.op("icmp eq", I32, exponent, "zeroinitializer")
-        exponent = ir.select(I32, is_zero, "zeroinitializer", floor)
-    return ir.call(I32, "llvm.umax", exponent, products)
+        floor = umax(b, exponent, const(I32, (127 - 14) << 23))
+        exponent = b.select(b.icmp("eq", exponent, const(I32, 0)), const(I32, 0), floor)
+    return umax(b, exponent, products)
 
 
 def _aligned_sum(
-    ir: IrText, code: OperandCode, here: Operands, n: int, c: str, exponent: str, step: range, rule: FusedRule
-) -> str:
+    b: Builder, code: OperandCode, a: Decoded, operand: Decoded, n: int, c: Value, exponent: Value, step: range,
+    rule: FusedRule,
+) -> Value:  # fmt: skip
     """S: every term times 2^(F - E), truncated toward zero, added as integers."""
-    bits = ir.op("sub", I32, splat("i32", (254 + rule.fraction_bits) << 23), exponent)
-    scale = ir.cast("bitcast", I32, bits, F32)
-    total = ir.cast("fptosi", F32, ir.op("fmul", F32, ir.cast("bitcast", I32, c, F32), scale), I32)
+    parity, half = (n // 2, n % 2) if code.narrow else (n, 0)
+    bits = b.op("sub", const(I32, (254 + rule.fraction_bits) << 23), exponent)
+    scale = b.cast("bitcast", bits, F32)
+    total = b.cast("fptosi", b.op("fmul", b.cast("bitcast", c, F32), scale), I32)
     for k in step:
-        a = ir.load(F32, here.a_floats, 64 * k, align=64)
-        b = _broadcast(ir, "float", here.b_floats, code.b_float_offset(k) + 16 * n)
-        term = ir.op("fmul", F32, ir.op("fmul", F32, a, b), scale)
-        total = ir.op("add", I32, total, ir.cast("fptosi", F32, term, I32))
+        x = b.load(F32, b.offset(a.floats, 256 * k + 64 * half), align=64)
+        y = four_columns(b, "float", b.offset(operand.floats, code.b_float_offset(k) + 16 * parity))
+        term = b.op("fmul", b.op("fmul", x, y), scale)
+        total = b.op("add", total, b.cast("fptosi", term, I32))
     return total
 
 
-def _rounded(ir: IrText, kind: MmaKind, rule: FusedRule, total: str, exponent: str) -> str:
+def _rounded(b: Builder, kind: MmaKind, rule: FusedRule, total: Value, exponent: Value) -> Value:
     """S 2^(E - F) as f32 bits: truncated to the result's bits; f16 is rounded to nearest even and widened."""
-    value = ir.cast("sitofp", I32, total, F32)
-    bits = ir.cast("bitcast", F32, value, I32)
+    value = b.cast("sitofp", total, F32)
+    bits = b.cast("bitcast", value, I32)
     if rule.fraction_bits > 13:  # the integer may have more than 24 bits: the conversion rounded to nearest
-        back = ir.cast("fptosi", F32, value, I32)
-        sizes = [ir.call(I32, "llvm.abs", x) for x in (back, total)]
-        too_large = ir.op("icmp ugt", I32, sizes[0], sizes[1])
-        less = ir.op("add", I32, bits, splat("i32", -1))  # one unit smaller in magnitude, for either sign
-        bits = ir.select(I32, too_large, less, bits)
+        back = b.cast("fptosi", value, I32)
+        sizes = [b.intrinsic("abs", I32, [x, const("i1", 0)]) for x in (back, total)]
+        too_large = b.icmp("ugt", sizes[0], sizes[1])
+        less = b.op("add", bits, const(I32, -1))  # one unit smaller in magnitude, for either sign
+        bits = b.select(too_large, less, bits)
         if kind.d_type == "f16":  # round to odd: the dropped bits stay visible to the second rounding
-            inexact = ir.op("icmp ne", I32, back, total)
-            bits = ir.op("or", I32, bits, ir.cast("zext", "<16 x i1>", inexact, I32))
+            bits = b.op("or", bits, b.cast("zext", b.icmp("ne", back, total), I32))
     elif kind.d_type == "f32":
-        bits = ir.op("and", I32, bits, splat("i32", -(1 << (23 - rule.result_bits))))
-    unit = ir.op("sub", I32, exponent, splat("i32", rule.fraction_bits << 23))
-    result = ir.op("fmul", F32, ir.cast("bitcast", I32, bits, F32), ir.cast("bitcast", I32, unit, F32))
+        bits = b.op("and", bits, const(I32, -(1 << (23 - rule.result_bits))))
+    unit = b.op("sub", exponent, const(I32, rule.fraction_bits << 23))
+    result = b.op("fmul", b.cast("bitcast", bits, F32), b.cast("bitcast", unit, F32))
     if kind.d_type == "f16":
-        result = ir.cast("fpext", "<16 x half>", ir.cast("fptrunc", F32, result, "<16 x half>"), F32)
-    return ir.cast("bitcast", F32, result, I32)
+        result = b.cast("fpext", b.cast("fptrunc", result, vec("half", 16)), F32)
+    return b.cast("bitcast", result, I32)
 
 
-__all__ = ["MmaKind", "tensorcore_ir"]
+__all__ = ["MOST_SETS", "MmaKind", "tensorcore_ir"]

@@ -1,58 +1,115 @@
 """Registers of an mma fragment to and from the vectors the arithmetic works on.
 
-A warp register is 32 words, lane = 4 g + t (g = groupID, t = threadID_in_group), so a pair of A registers
-is a 16-row tile whose column t is the words 4 g + t. One word holds P elements (1, 2 or 4) that are
-neighbours in K: register pair h, column t, element j is k = 4 P h + P t + j; for B, g is the column n.
-The arithmetic wants
-  A: for each k one vector of the 16 rows,      B: for each (k, n) a scalar in memory, loaded as a broadcast,
-  C and D: for each column n one vector of the 16 rows.
+A warp register is 32 words. For A and B, lane = 4 g + t, and one word holds P elements (1, 2 or 4) that are
+neighbours in K: register pair h, column t, element j is k = 4 P h + P t + j. g is a row of A (the pair's second
+register has rows 8-15) or a column of B. For C and D, lane = 4 g + q holds columns 2 q and 2 q + 1 of row g.
+The arithmetic works on C as it lies in its registers, 16 lanes at a time: 4 rows by 4 columns of one parity. So
+  C: 8 vectors, number 4 top + 2 parity + half: rows 8 top + 4 half ..., columns of that parity,
+  A: for each k 4 vectors, number 2 top + half: each of 4 rows repeated for the 4 columns,
+  B: for each k and parity 4 numbers in memory, which a load repeats for the 4 rows.
+Only A is moved between lanes at a cost, and A is what several instructions share.
 """
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.vm.emit.ir_text import IrText, f32_constant, splat
+from weft.vm.ir import Builder, Value, const, element, lanes_of, vec
 from weft.vm.mma_kind import FORMATS, MmaKind
+from weft.vm.runtime.shape import Variable
 
-F32 = "<16 x float>"
-I32 = "<16 x i32>"
+F32 = vec("float", 16)
+I32 = vec("i32", 16)
+I16 = vec("i16", 32)
 
-
-def tile_columns(ir: IrText, base: str, first: int, second: int) -> list[str]:
-    """The 4 columns (<16 x i32>) of the tile whose rows 0-7 are register `first` and rows 8-15 `second`."""
-    offsets = [128 * register + half for register in (first, second) for half in (0, 64)]
-    x0, x1, y0, y1 = (ir.load(I32, base, offset, align=64) for offset in offsets)
-    even, odd = range(0, 32, 2), range(1, 32, 2)
-    x_even, y_even = ir.shuffle(I32, x0, x1, even), ir.shuffle(I32, y0, y1, even)  # t = 0 and 2
-    x_odd, y_odd = ir.shuffle(I32, x0, x1, odd), ir.shuffle(I32, y0, y1, odd)  # t = 1 and 3
-    return [
-        ir.shuffle(I32, x_even, y_even, even),
-        ir.shuffle(I32, x_odd, y_odd, even),
-        ir.shuffle(I32, x_even, y_even, odd),
-        ir.shuffle(I32, x_odd, y_odd, odd),
-    ]
+_BY_COLUMN = [4 * (2 * q + parity) + t for t in range(4) for parity in range(2) for q in range(4)]
+"""Lanes of a B register in the order [t][parity][q]."""
 
 
-def _store_tile_columns(ir: IrText, columns: list[str], base: str, first: int, second: int) -> None:
-    """The inverse of `tile_columns`."""
-    zip_low = [lane for i in range(8) for lane in (i, 16 + i)]
-    zip_high = [lane + 8 for lane in zip_low]
-    for register, pick in ((first, zip_low), (second, zip_high)):
-        even = ir.shuffle(I32, columns[0], columns[2], pick)
-        odd = ir.shuffle(I32, columns[1], columns[3], pick)
-        ir.store(I32, ir.shuffle(I32, even, odd, zip_low), base, 128 * register, align=64)
-        ir.store(I32, ir.shuffle(I32, even, odd, zip_high), base, 128 * register + 64, align=64)
+@contextmanager
+def repeat(b: Builder, count: int) -> Iterator[Value]:
+    """A loop with its test at the end; yields the number of the turn."""
+    turn, head, after = Variable(b, const("i64", 0)), b.label("turn"), b.label("after")
+    b.place(head)
+    now = turn.get()
+    yield now
+    following = b.op("add", now, const("i64", 1))
+    turn.set(following)
+    b.cbr(b.icmp("ult", following, const("i64", count)), head, after)
+    b.place(after)
+
+
+def scaled(b: Builder, pointer: Value, index: Value, size_bytes: int) -> Value:
+    """`pointer` moved by `index` items."""
+    return b.offset(pointer, b.op("mul", index, const("i64", size_bytes)))
+
+
+def pick(b: Builder, value: Value, indices: Sequence[int]) -> Value:
+    """A shuffle of one vector."""
+    return b.shuffle(value, None, indices)
+
+
+def umax(b: Builder, x: Value, y: Value) -> Value:
+    return b.intrinsic("umax", x.ty, [x, y])
+
+
+def umin(b: Builder, x: Value, y: Value) -> Value:
+    return b.intrinsic("umin", x.ty, [x, y])
+
+
+def four_columns(b: Builder, scalar: str, pointer: Value) -> Value:
+    """4 numbers in memory, repeated for 4 rows: one load."""
+    return pick(b, b.load(vec(scalar, 4), pointer, align=16), list(range(4)) * 4)
+
+
+def for_four_columns(b: Builder, value: Value, t: int) -> Value:
+    """Column t of 4 rows of an A register, repeated for the 4 columns of C."""
+    per_row = lanes_of(value.ty) // 4
+    if element(value.ty) == "i16":  # t counts halves of words: fill both halves
+        return pick(b, value, [per_row * row + t for row in range(4) for _ in range(8)])
+    return pick(b, value, [per_row * row + t for row in range(4) for _ in range(4)])
+
+
+def a_registers(kind: MmaKind) -> Iterator[tuple[int, int]]:
+    """(h, top) of each register of A, in order."""
+    bits = 8 if kind.is_integer else FORMATS[kind.a_type].storage_bits
+    return ((h, top) for h in range(kind.k * bits // 128) for top in range(2))
+
+
+def load_a(b: Builder, a: Value, h: int, top: int) -> list[Value]:
+    """The halves of one A register: rows 0-3 and 4-7 above `top`."""
+    return [b.load(I32, b.offset(a, 128 * (2 * h + top) + 64 * half), align=64) for half in range(2)]
+
+
+def load_b(b: Builder, pointer: Value, h: int) -> Value:
+    """One B register in the order [t][parity][q]."""
+    return pick(b, b.load(vec("i32"), b.offset(pointer, 128 * h), align=64), _BY_COLUMN)
 
 
 @dataclass
-class Operands:
-    """Where decoded operands lie on the stack, and the running tests that choose the exact path."""
+class Tests:
+    """Running tests of a set of operands: any true sends the tile to the exact path."""
 
-    a_floats: str = ""  # [k][16 rows] f32
-    b_floats: str = ""  # [k][...]: see b_float_offset
-    a_exponents: str = ""  # [k][16 rows], the exponent repeated `columns_per_word` times in a word
-    b_exponents: str = ""  # [k][group of columns]: one word of packed exponents
-    tests: list[str] = field(default_factory=list)  # i1 values: any true sends the tile to the exact path
-    tiny: list[str] = field(default_factory=list)  # i1 values: a non-zero operand below 2^-45
+    special: list[Value] = field(default_factory=list)
+    tiny: list[Value] = field(default_factory=list)  # a non-zero operand below 2^-45
+
+    def __add__(self, other: "Tests") -> "Tests":
+        return Tests(self.special + other.special, self.tiny + other.tiny)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Where a decoded operand lies on the stack."""
+
+    floats: Value  # A: [k][4 vectors]; B: see b_float_offset
+    exponents: Value | None  # A: [k][group]; B: see b_exponent_offset
+    tests: Tests
+
+    def at(self, b: Builder, group: Value, float_bytes: int, exponent_bytes: int) -> "Decoded":
+        """Moved to another group of accumulators."""
+        assert self.exponents is not None
+        floats = scaled(b, self.floats, group, float_bytes)
+        return Decoded(floats, scaled(b, self.exponents, group, exponent_bytes), self.tests)
 
 
 @dataclass(frozen=True)
@@ -68,217 +125,242 @@ class OperandCode:
 
     @property
     def narrow(self) -> bool:
-        """f16 and fp8 exponents fit a byte (4 columns in a word); bf16 and tf32 need 16 bits (2 columns)."""
+        """f16 and fp8 exponents fit a byte; bf16 and tf32 need 16 bits."""
         return self.kind.a_type not in ("bf16", "tf32")
 
     @property
-    def columns_per_word(self) -> int:
+    def group_size(self) -> int:
+        """Accumulators whose exponents share a word: both parities, with 8-bit exponents of both halves."""
         return 4 if self.narrow else 2
 
     @property
-    def register_pairs(self) -> int:
-        return self.kind.k // (4 * self.per_word)
+    def groups(self) -> int:
+        return 8 // self.group_size
 
-    def place(self, k: int) -> tuple[int, int, int]:
-        """k -> (register pair h, column t, element j)."""
-        return k // (4 * self.per_word), k % (4 * self.per_word) // self.per_word, k % self.per_word
+    @property
+    def b_float_bytes(self) -> int:
+        return 32 * self.kind.k
+
+    @property
+    def b_exponent_bytes(self) -> int:
+        return 16 * self.kind.k
 
     def b_float_offset(self, k: int) -> int:
-        """Byte offset of b[k][0]; b[k][n] is 16 n further."""
-        h, t, j = self.place(k)
-        return 128 * (h * self.per_word + j) + 4 * t
+        """Byte offset of the 4 even columns of b[k]; the odd ones are 16 further."""
+        h, t, j = k // (4 * self.per_word), k % (4 * self.per_word) // self.per_word, k % self.per_word
+        return 128 * (h * self.per_word + j) + 32 * t
 
     def b_exponent_offset(self, k: int) -> int:
-        """Byte offset of the packed exponents of columns 0..; the next group of columns is 16 further."""
-        h, t, j = self.place(k)
-        group_bytes = 16 * 8 // self.columns_per_word
-        return group_bytes * (h * self.per_word + j) + 4 * t
+        """Byte offset of 4 words with the packed exponents of columns 2 q and 2 q + 1 of b[k]."""
+        return self.b_float_offset(k) // 2
 
-    def decode(self, ir: IrText) -> Operands:
-        out = Operands()
-        out.a_floats = ir.alloca(64 * self.kind.k)
-        out.b_floats = ir.alloca(32 * self.kind.k)
-        if self.exponents:
-            out.a_exponents = ir.alloca(64 * self.kind.k)
-            out.b_exponents = ir.alloca(32 * self.kind.k)
-        a_largest: list[str] = []
-        b_largest: list[str] = []
-        for h in range(self.register_pairs):
-            for t, words in enumerate(tile_columns(ir, "%a", 2 * h, 2 * h + 1)):
-                k = 4 * self.per_word * h + self.per_word * t
-                for first, step, bits in self._split(ir, words, 16, self.kind.a_type):
-                    floats = self._floats(ir, bits, 16, self.kind.a_type)
-                    for s, value in enumerate(floats):
-                        ir.store(F32, value, out.a_floats, 64 * (k + first + step * s), align=64)
-                    if self.exponents:
-                        self._store_a_exponents(ir, bits, out, k + first, step)
-                        a_largest.append(bits)
-            words = ir.load("<32 x i32>", "%b", 128 * h, align=64)
-            for first, step, bits in self._split(ir, words, 32, self.kind.b_type):
-                for s, value in enumerate(self._floats(ir, bits, 32, self.kind.b_type)):
+    def decode_a(self, b: Builder, a: Value) -> Decoded:
+        kind = self.kind
+        floats = b.alloca(f"[{256 * kind.k} x i8]")
+        exponents = b.alloca(f"[{64 * self.groups * kind.k} x i8]") if self.exponents else None
+        seen: list[Value] = []
+        for h, top in a_registers(kind):
+            halves = [self._split(b, words, kind.a_type) for words in load_a(b, a, h, top)]
+            for parts in zip(*halves, strict=True):  # the same elements of both halves of the register
+                first, step, _ = parts[0]
+                start = 4 * self.per_word * h + first
+                for half, (_, _, bits) in enumerate(parts):
+                    for s, value in enumerate(self._floats(b, bits, kind.a_type)):
+                        for t in range(4):
+                            at = 256 * (start + self.per_word * t + step * s) + 64 * (2 * top + half)
+                            b.store(for_four_columns(b, value, t), b.offset(floats, at), align=64)
+                if exponents is not None:
+                    patterns = [bits for _, _, bits in parts]
+                    seen += patterns
+                    self._store_a_exponents(b, patterns, exponents, start, step, top)
+        tests = self._test_range(b, seen, kind.a_type) if self.exponents else Tests()
+        return Decoded(floats, exponents, tests)
+
+    def decode_b(self, b: Builder, source: Value, floats: Value, exponents: Value | None) -> Decoded:
+        kind = self.kind
+        seen: list[Value] = []
+        for h in range(kind.k // (4 * self.per_word)):
+            for first, step, bits in self._split(b, load_b(b, source, h), kind.b_type):
+                seen.append(bits)
+                for s, value in enumerate(self._floats(b, bits, kind.b_type)):
                     if self._b_scale:
-                        factor = splat("float", f32_constant(self._b_scale))
-                        value = ir.op("fmul", "<32 x float>", value, factor)
-                    offset = 128 * (h * self.per_word + first + step * s)
-                    ir.store("<32 x float>", value, out.b_floats, offset, align=64)
-                if self.exponents:
-                    self._store_b_exponents(ir, bits, out, h, first, step)
-                    b_largest.append(bits)
-        if self.exponents:
-            self._test_range(ir, a_largest, 16, self.kind.a_type, out)
-            self._test_range(ir, b_largest, 32, self.kind.b_type, out)
-        return out
+                        value = b.op("fmul", value, const(value.ty, 2.0**self._b_scale))
+                    at = 128 * (h * self.per_word + first + step * s)
+                    b.store(value, b.offset(floats, at), align=64)
+                if exponents is not None:
+                    self._store_b_exponents(b, bits, exponents, h * self.per_word + first, step)
+        tests = self._test_range(b, seen, kind.b_type) if self.exponents else Tests()
+        return Decoded(floats, exponents, tests)
 
     @property
     def _b_scale(self) -> int:
         """e4m3 is decoded as an f16 that is 2^-8 too small; b makes up for both operands (exactly)."""
         return 8 * (self.kind.a_type == "e4m3") + 8 * (self.kind.b_type == "e4m3")
 
-    def _split(self, ir: IrText, words: str, lanes: int, name: str) -> list[tuple[int, int, str]]:
+    def _split(self, b: Builder, words: Value, name: str) -> list[tuple[int, int, Value]]:
         """Words -> vectors of f16 / bf16 / tf32 bit patterns as (j of the first, step of j, vector)."""
-        ty = f"<{lanes} x i32>"
         if name == "tf32":
-            return [(0, 1, ir.op("and", ty, words, splat("i32", -8192)))]  # the low 13 bits do not exist
-        half_type = f"<{2 * lanes} x i16>"
-        halves = ir.cast("bitcast", ty, words, half_type)
+            return [(0, 1, b.op("and", words, const(words.ty, -8192)))]  # the low 13 bits do not exist
+        halves = b.cast("bitcast", words, vec("i16", 2 * lanes_of(words.ty)))
         if self.per_word == 2:
             return [(0, 1, halves)]
-        even = ir.op("shl", half_type, halves, splat("i16", 8))
-        odd = ir.op("and", half_type, halves, splat("i16", -256))
+        even = b.op("shl", halves, const(halves.ty, 8))
+        odd = b.op("and", halves, const(halves.ty, -256))
         if name == "e4m3":
-            even, odd = self._e4m3_to_f16(ir, half_type, even), self._e4m3_to_f16(ir, half_type, odd)
+            even, odd = self._e4m3_to_f16(b, even), self._e4m3_to_f16(b, odd)
         return [(0, 2, even), (1, 2, odd)]  # an e5m2 byte is the upper byte of its f16
 
     @staticmethod
-    def _e4m3_to_f16(ir: IrText, ty: str, top: str) -> str:
+    def _e4m3_to_f16(b: Builder, top: Value) -> Value:
         """S.EEEE.MMM in the upper byte -> f16 of the value times 2^-8 (denormals too); NaN -> NaN."""
-        sign = ir.op("and", ty, top, splat("i16", -32768))
-        magnitude = ir.op("lshr", ty, ir.op("and", ty, top, splat("i16", 0x7F00)), splat("i16", 1))
-        is_nan = ir.op("icmp eq", ty, magnitude, splat("i16", 0x7F << 7))
-        magnitude = ir.select(ty, is_nan, splat("i16", 0x7E00), magnitude)
-        return ir.op("or", ty, sign, magnitude)
+        ty = top.ty
+        sign = b.op("and", top, const(ty, -32768))
+        magnitude = b.op("lshr", b.op("and", top, const(ty, 0x7F00)), const(ty, 1))
+        is_nan = b.icmp("eq", magnitude, const(ty, 0x7F << 7))
+        return b.op("or", sign, b.select(is_nan, const(ty, 0x7E00), magnitude))
 
     @staticmethod
-    def _floats(ir: IrText, bits: str, lanes: int, name: str) -> list[str]:
+    def _floats(b: Builder, bits: Value, name: str) -> list[Value]:
         """Bit patterns -> f32 vectors, one per 16-bit half of a word (tf32: one)."""
-        ty, target = f"<{lanes} x i32>", f"<{lanes} x float>"
         if name == "tf32":
-            return [ir.cast("bitcast", ty, bits, target)]
-        half_type = f"<{2 * lanes} x i16>"
+            return [b.cast("bitcast", bits, vec("float", lanes_of(bits.ty)))]
+        count = lanes_of(bits.ty)
+        target = vec("float", count // 2)
         if name == "bf16":
-            words = ir.cast("bitcast", half_type, bits, ty)
-            low = ir.op("shl", ty, words, splat("i32", 16))
-            high = ir.op("and", ty, words, splat("i32", -65536))
-            return [ir.cast("bitcast", ty, value, target) for value in (low, high)]
-        parted = ir.pick(half_type, bits, [*range(0, 2 * lanes, 2), *range(1, 2 * lanes, 2)])
-        halves = ir.cast("bitcast", half_type, parted, f"<{2 * lanes} x half>")
-        wide_type = f"<{2 * lanes} x float>"
-        wide = ir.cast("fpext", f"<{2 * lanes} x half>", halves, wide_type)
-        return [ir.pick(wide_type, wide, range(lanes)), ir.pick(wide_type, wide, range(lanes, 2 * lanes))]
+            words = b.cast("bitcast", bits, vec("i32", count // 2))
+            low, high = b.op("shl", words, const(words.ty, 16)), b.op("and", words, const(words.ty, -65536))
+            return [b.cast("bitcast", value, target) for value in (low, high)]
+        parted = pick(b, bits, [*range(0, count, 2), *range(1, count, 2)])
+        wide = b.cast("fpext", b.cast("bitcast", parted, vec("half", count)), vec("float", count))
+        return [pick(b, wide, range(count // 2)), pick(b, wide, range(count // 2, count))]
 
-    def _unbiased(self, ir: IrText, bits: str, lanes: int, name: str, offset: int) -> tuple[str, str]:
+    @staticmethod
+    def _unbiased(b: Builder, bits: Value, name: str, offset: int) -> Value:
         """Exponents plus `offset`, by the rule: denormals have the smallest exponent, zeros -126."""
-        element, shift, bias = {"bf16": ("i16", 7, 127), "tf32": ("i32", 23, 127)}.get(name, ("i16", 10, 15))
-        ty = f"<{lanes if element == 'i32' else 2 * lanes} x {element}>"
-        magnitude = ir.op("and", ty, bits, splat(element, (1 << (int(element[1:]) - 1)) - 1))
-        exponent = ir.op("lshr", ty, magnitude, splat(element, shift))
-        exponent = ir.call(ty, "llvm.umax", exponent, splat(element, 1))
+        shift, bias = {"bf16": (7, 127), "tf32": (23, 127)}.get(name, (10, 15))
+        ty = bits.ty
+        magnitude = b.op("and", bits, const(ty, 0x7FFFFFFF if name == "tf32" else 0x7FFF))
+        exponent = umax(b, b.op("lshr", magnitude, const(ty, shift)), const(ty, 1))
         if offset != bias:
-            exponent = ir.op("add", ty, exponent, splat(element, offset - bias))
+            exponent = b.op("add", exponent, const(ty, offset - bias))
         if bias == 15:  # with bias 127 a zero has exponent -126 already
-            is_zero = ir.op("icmp eq", ty, magnitude, splat(element, 0))
-            exponent = ir.select(ty, is_zero, splat(element, -126), exponent)
-        return ty, exponent
+            exponent = b.select(b.icmp("eq", magnitude, const(ty, 0)), const(ty, -126), exponent)
+        return exponent
 
-    def _store_a_exponents(self, ir: IrText, bits: str, out: Operands, k: int, step: int) -> None:
-        """One vector per k; 8-bit exponents are true ones, 16-bit ones keep the bias 127 (B takes it off)."""
-        ty, exponent = self._unbiased(ir, bits, 16, self.kind.a_type, 0 if self.narrow else 127)
-        if self.narrow:
-            lane_bytes = ir.cast("bitcast", ty, exponent, "<64 x i8>")
-            for s in range(2):
-                order = [4 * r + 2 * s for r in range(16) for _ in range(4)]
-                repeated = ir.pick("<64 x i8>", lane_bytes, order)
-                ir.store("<64 x i8>", repeated, out.a_exponents, 64 * (k + step * s), align=64)
-        elif ty == I32:
-            repeated = ir.op("or", I32, exponent, ir.op("shl", I32, exponent, splat("i32", 16)))
-            ir.store(I32, repeated, out.a_exponents, 64 * k, align=64)
-        else:
-            for s in range(2):
-                repeated = ir.pick(ty, exponent, [2 * r + s for r in range(16) for _ in range(2)])
-                ir.store(ty, repeated, out.a_exponents, 64 * (k + step * s), align=64)
+    def _store_a_exponents(
+        self, b: Builder, halves: list[Value], out: Value, start: int, step: int, top: int
+    ) -> None:  # fmt: skip
+        """One vector per k and group; 8-bit exponents are true ones, 16-bit ones keep the bias 127 (B takes it off)."""
+        exponents = [self._unbiased(b, bits, self.kind.a_type, 0 if self.narrow else 127) for bits in halves]
+        if self.narrow:  # the bytes of a word: first half, second half, twice
+            low, high = b.op("and", exponents[0], const(I16, 255)), b.op("shl", exponents[1], const(I16, 8))
+            exponents = [b.op("or", low, high)]
+        per_top = len(exponents)
+        per_step = 2 if self.kind.a_type != "tf32" else 1
+        for half, exponent in enumerate(exponents):
+            as_halves = b.cast("bitcast", exponent, I16)  # tf32: the upper half of a word is not looked at
+            for t in range(4):
+                for s in range(per_step):
+                    k = start + self.per_word * t + step * s
+                    at = 64 * (self.groups * k + per_top * top + half)
+                    b.store(for_four_columns(b, as_halves, 2 * t + s), b.offset(out, at), align=64)
 
-    def _store_b_exponents(self, ir: IrText, bits: str, out: Operands, h: int, first: int, step: int) -> None:
-        """Words of packed exponents, [j][group of columns][t]. The 16-bit sums come out with bias 127."""
-        ty, exponent = self._unbiased(ir, bits, 32, self.kind.b_type, self._b_scale if self.narrow else 0)
-        halves = 1 if ty == "<32 x i32>" else 2
-        element, per_word = ("i8", 4) if self.narrow else ("i16", 2)
-        small = f"<{32 * halves} x {element}>"
-        exponent = ir.cast("trunc", ty, exponent, small)
-        group_bytes = 128 // per_word
-        for s in range(halves):
-            order = [
-                ((group * per_word + n) * 4 + t) * halves + s
-                for group in range(8 // per_word) for t in range(4) for n in range(per_word)
-            ]
-            packed = ir.pick(small, exponent, order)
-            offset = group_bytes * (h * self.per_word + first + step * s)
-            ir.store(f"<32 x {element}>", packed, out.b_exponents, offset, align=32)
+    def _store_b_exponents(self, b: Builder, bits: Value, out: Value, row: int, step: int) -> None:
+        """Words of packed exponents, [j][t][q]. The 16-bit sums come out with bias 127."""
+        exponent = self._unbiased(b, bits, self.kind.b_type, self._b_scale if self.narrow else 0)
+        per_step = lanes_of(bits.ty) // 32
+        fields = (0, 0, 1, 1) if self.narrow else (0, 1)
+        small = b.cast("trunc", exponent, vec("i8" if self.narrow else "i16", lanes_of(bits.ty)))
+        for s in range(per_step):
+            order = [per_step * (8 * t + 4 * parity + q) + s for t in range(4) for q in range(4) for parity in fields]
+            b.store(pick(b, small, order), b.offset(out, 64 * (row + step * s)), align=64)
 
-    def _test_range(self, ir: IrText, vectors: list[str], lanes: int, name: str, out: Operands) -> None:
+    @staticmethod
+    def _test_range(b: Builder, vectors: list[Value], name: str) -> Tests:
         """Infinity or NaN anywhere; for the formats with f32's range also non-zero values below 2^-45."""
-        element, infinity, tiny = {
-            "bf16": ("i16", 0x7F80, (127 - 45) << 7), "tf32": ("i32", 0x7F800000, (127 - 45) << 23),
-        }.get(name, ("i16", 0x7C00, 0))
-        ty = f"<{lanes if element == 'i32' else 2 * lanes} x {element}>"
-        largest = smallest = ""
-        for bits in vectors:
-            magnitude = ir.op("and", ty, bits, splat(element, (1 << (int(element[1:]) - 1)) - 1))
-            largest = ir.call(ty, "llvm.umax", largest, magnitude) if largest else magnitude
-            if tiny:  # zero wraps to the largest number, so that the minimum is over non-zero values
-                below = ir.op("add", ty, magnitude, splat(element, -1))
-                smallest = ir.call(ty, "llvm.umin", smallest, below) if smallest else below
-        out.tests.append(any_lane(ir, ir.op("icmp uge", ty, largest, splat(element, infinity)), ty))
-        if tiny:
-            out.tiny.append(any_lane(ir, ir.op("icmp ult", ty, smallest, splat(element, tiny - 1)), ty))
+        infinity, tiny = {
+            "bf16": (0x7F80, (127 - 45) << 7), "tf32": (0x7F800000, (127 - 45) << 23),
+        }.get(name, (0x7C00, 0))  # fmt: skip
+        ty = vectors[0].ty
+        magnitudes = [b.op("and", bits, const(ty, 0x7FFFFFFF if name == "tf32" else 0x7FFF)) for bits in vectors]
+        largest = _reduce(b, umax, magnitudes)
+        tests = Tests([any_lane(b, b.icmp("uge", largest, const(ty, infinity)))])
+        if tiny:  # zero wraps to the largest number, so that the minimum is over non-zero values
+            smallest = _reduce(b, umin, [b.op("add", x, const(ty, -1)) for x in magnitudes])
+            tests.tiny.append(any_lane(b, b.icmp("ult", smallest, const(ty, tiny - 1))))
+        return tests
 
 
-def any_lane(ir: IrText, condition: str, ty: str) -> str:
-    lanes = int(ty[1 : ty.index(" x ")])
-    packed = ir.cast("bitcast", f"<{lanes} x i1>", condition, f"i{lanes}")
-    return ir.op("icmp ne", f"i{lanes}", packed, "0")
+def _reduce(b: Builder, combine: Callable[[Builder, Value, Value], Value], values: list[Value]) -> Value:
+    result = values[0]
+    for value in values[1:]:
+        result = combine(b, result, value)
+    return result
 
 
-def load_accumulators(ir: IrText, kind: MmaKind, columns: str) -> None:
-    """C -> f32 columns on the stack, [n][16 rows]. (Integer accumulators: the same words.)"""
-    if kind.c_type == "f16":
-        for t, words in enumerate(tile_columns(ir, "%c", 0, 1)):
-            halves = ir.cast("bitcast", I32, words, "<32 x i16>")
-            parted = ir.pick("<32 x i16>", halves, [*range(0, 32, 2), *range(1, 32, 2)])
-            halves = ir.cast("bitcast", "<32 x i16>", parted, "<32 x half>")
-            wide = ir.cast("fpext", "<32 x half>", halves, "<32 x float>")
-            for parity in range(2):
-                column = ir.pick("<32 x float>", wide, range(16 * parity, 16 * parity + 16))
-                ir.store(F32, column, columns, 64 * (2 * t + parity), align=64)
-    else:
-        for parity in range(2):
-            for t, column in enumerate(tile_columns(ir, "%c", parity, 2 + parity)):
-                ir.store(I32, column, columns, 64 * (2 * t + parity), align=64)
+def any_lane(b: Builder, condition: Value) -> Value:
+    packed = b.cast("bitcast", condition, f"i{lanes_of(condition.ty)}")
+    return b.icmp("ne", packed, const(packed.ty, 0))
 
 
-def store_results(ir: IrText, kind: MmaKind, columns: str) -> None:
-    """Columns on the stack -> D registers. f16 results are already halves in the low part of each word."""
-    for parity in range(2 if kind.d_type != "f16" else 1):
-        words = []
-        for t in range(4):
-            word = ir.load(I32, columns, 64 * (2 * t + parity), align=64)
-            if kind.d_type == "f16":
-                upper = ir.load(I32, columns, 64 * (2 * t + 1), align=64)
-                word = ir.op("or", I32, word, ir.op("shl", I32, upper, splat("i32", 16)))
-            words.append(word)
-        second = 1 if kind.d_type == "f16" else 2 + parity
-        _store_tile_columns(ir, words, "%d", parity, second)
+def register_bytes(type_name: str) -> int:
+    """Bytes of the 8 accumulator vectors."""
+    return 256 if type_name == "f16" else 512
+
+
+def load_accumulators(b: Builder, kind: MmaKind, base: Value, *, stride: int = 64, count: int = 4) -> list[Value]:
+    """`count` accumulators from `base` on as f32 (or s32) bits; f16 ones share words, even columns below."""
+    if kind.c_type != "f16":
+        return [b.load(I32, b.offset(base, stride * n), align=64) for n in range(count)]
+    words = [b.load(I32, b.offset(base, 64 * half), align=64) for half in range(2)]
+    words += [b.op("lshr", word, const(I32, 16)) for word in words]
+    halves = [b.cast("bitcast", b.cast("trunc", word, vec("i16", 16)), vec("half", 16)) for word in words]
+    return [b.cast("bitcast", b.cast("fpext", half, F32), I32) for half in halves]
+
+
+def store_results(b: Builder, kind: MmaKind, values: Sequence[Value], base: Value, *, stride: int = 64) -> None:
+    """The inverse of `load_accumulators`. f16 results are already halves in the low part of each word."""
+    if kind.d_type == "f16":
+        shifted = [b.op("shl", value, const(I32, 16)) for value in values[2:]]
+        values = [b.op("or", low, high) for low, high in zip(values[:2], shifted, strict=True)]
+    for n, value in enumerate(values):
+        b.store(value, b.offset(base, stride * n), align=64)
+
+
+def half_bits(b: Builder, value: Value) -> Value:
+    """f32 -> the bits of the nearest f16, in the low part of each word."""
+    half = b.cast("fptrunc", value, vec("half", 16))
+    return b.cast("zext", b.cast("bitcast", half, vec("i16", 16)), I32)
+
+
+def multiply_words(
+    b: Builder, a: Value, columns: Value, ty: str, start: Sequence[Value], *, words: int, per_word: int,
+    add: Callable[[Value, Value, Value], Value],
+) -> list[Value]:  # fmt: skip
+    """`add` (a, b, accumulator) over all of K for the 8 accumulators.
+
+    A loop over words of B: its moving address keeps b in memory, where repeating it for four rows is free;
+    unrolled, LLVM would keep b in registers and spend a shuffle each time.
+    """
+    running = [Variable(b, value) for value in start]
+    with repeat(b, words) as word:
+        a_here = scaled(b, a, word, 256 * per_word)
+        pair = b.op("mul", b.op("lshr", word, const("i64", 2)), const("i64", 128 * per_word))
+        column = b.op("shl", b.op("and", word, const("i64", 3)), const("i64", 5))
+        b_here = b.offset(columns, b.op("add", pair, column))
+        values = [variable.get() for variable in running]
+        for j in range(per_word):
+            rows = [b.load(ty, b.offset(a_here, 256 * j + 64 * n), align=64) for n in range(4)]
+            by_parity = [four_columns(b, element(ty), b.offset(b_here, 128 * j + 16 * parity)) for parity in range(2)]
+            for n in range(8):
+                values[n] = add(rows[2 * (n // 4) + n % 2], by_parity[n // 2 % 2], values[n])
+        for variable, value in zip(running, values, strict=True):
+            variable.set(value)
+    return [variable.get() for variable in running]
 
 
 __all__ = [
-    "F32", "I32", "OperandCode", "Operands", "any_lane", "load_accumulators", "store_results", "tile_columns",
-]
+    "F32", "I32", "Decoded", "OperandCode", "Tests", "a_registers", "any_lane", "for_four_columns", "four_columns",
+    "half_bits", "load_a", "load_accumulators", "load_b", "multiply_words", "pick", "register_bytes", "repeat",
+    "scaled", "store_results", "umax", "umin",
+]  # fmt: skip

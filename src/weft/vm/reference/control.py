@@ -174,7 +174,6 @@ EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "ret": _ret,
     "exit": _exit,
     "trap": _trap,
-    "brkpt": _nothing,
     "nanosleep": _nothing,
     "pmevent": _nothing,
 }

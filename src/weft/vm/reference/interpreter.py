@@ -22,7 +22,6 @@ from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, RunningWarp, S
 from .program import line_up
 from .warp import Lanes
 
-
 EXECUTE: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "integer": integer.EXECUTE,
     "bits": bits.EXECUTE,

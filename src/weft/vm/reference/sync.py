@@ -124,10 +124,21 @@ def _read_modify_write(w: RunningWarp, ins: Instruction) -> Lanes:
         cell = region.data[at : at + size]
         found = cell.copy().view(dtype)
         operands = [value[lane : lane + 1].view(dtype) for value in (b, c)]
-        new = np.concatenate([_OPERATIONS[operation](*item) for item in zip(found, *operands, strict=True)])
+        if operation == "add" and ins.type == "f32" and region.name == "global":
+            # Global f32 atomics flush subnormals (PTX ISA 9.7.13.5); shared ones do not.
+            terms = [_flushed(value) for value in (found, *operands)]
+            new = _flushed(_add(*terms))
+        else:
+            new = np.concatenate([_OPERATIONS[operation](*item) for item in zip(found, *operands, strict=True)])
         old[lane : lane + 1] = found.view(old.dtype)
         cell[:] = new.astype(dtype).view(np.uint8)
     return old
+
+
+def _flushed(value: Lanes) -> Lanes:
+    """Subnormals as zeros of the same sign."""
+    tiny = np.abs(value) < np.finfo(np.float32).tiny
+    return np.where(tiny, np.copysign(np.float32(0), value), value).astype(np.float32)
 
 
 def _add(a: Any, b: Any, c: Any) -> Any:

@@ -11,7 +11,7 @@ from ..context import (
     BAD_BARRIER, BARRIER_ARRIVED, BARRIER_BYTES, BARRIER_COUNT, BARRIER_EXPECTED, BARRIER_RESULT, BARRIER_TRUE,
     CONVERGED, DEADLOCK, DIVERGED, DONE, EXITED, GRID_DIM, GRID_NEXT, GRID_ORDER, GRID_STOP, GRID_TOTAL, NEED_MASKED,
     OUT_OF_BUDGET, STOPPED, STUCK, TRAPPED, WARP_BLOCKED, WARP_BYTES, WARP_CLOCK, WARP_COPY_COUNT, WARP_CTAID,
-    WARP_GROUP, WARP_LIVE, WARP_MASKED, WARP_PC, WARP_RESUME, WARP_SLICE, WARP_WAITING, WARP_WORKER,
+    WARP_GROUP, WARP_LIVE, WARP_MASKED, WARP_PC, WARP_RESUME, WARP_SLICE, WARP_SPENT, WARP_WAITING, WARP_WORKER,
     WORKER_BARRIERS, WORKER_BLOCK_THREADS, WORKER_BUDGET, WORKER_BUSY, WORKER_CTA, WORKER_FAST, WORKER_FRAME_BYTES, WORKER_FRAMES, WORKER_GRID,
     WORKER_MASKED, WORKER_SHARED, WORKER_SHARED_BYTES, WORKER_SLICE, WORKER_THREADS, WORKER_WARP_COUNT,
     WORKER_WARP_ORDER, WORKER_WARPS, YIELDED, Field,
@@ -84,7 +84,7 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         few = b.op("sub", b.op("shl", const("i32", 1), b.op("and", left, const("i32", 31))), const("i32", 1))
         put(b, warp, WARP_LIVE, b.select(full, const("i32", -1), few))
         put(b, warp, WARP_MASKED, b.select(full, const("i32", 0), const("i32", 1)))
-        for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT):
+        for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT):
             put(b, warp, field, const("i32", 0))
         put(b, warp, WARP_CLOCK, const("i64", 0))
         for field in (WARP_PC, WARP_GROUP):
@@ -244,6 +244,13 @@ def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
         put(b, barrier, field, b.op("add", get(b, barrier, field), more))
 
     add(BARRIER_ARRIVED, lanes)
+    # A counted barrier counts whole warps: lanes that do not exist or have exited come with the lowest that lives.
+    live = get(b, warp, WARP_LIVE)
+    lowest = b.op("and", live, b.op("sub", const("i32", 0), live))
+    leads = b.icmp("ne", b.op("and", lanes, lowest), const("i32", 0))
+    counted = b.icmp("ne", b.param("expected"), const("i32", 0))
+    with when(b, b.op("and", leads, counted)):
+        add(BARRIER_ARRIVED, b.op("xor", live, const("i32", -1)))
     add(BARRIER_TRUE, b.param("true"))
     put(b, barrier, BARRIER_EXPECTED, b.param("expected"))
     with when(b, b.icmp("ne", b.param("waits"), const("i32", 0))):
