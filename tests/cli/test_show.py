@@ -26,9 +26,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(file)
 
 
-def test_ptx_goes_to_standard_output_and_the_summary_does_not(
-    source: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ptx_goes_to_standard_output_and_the_summary_does_not(source: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", source, "--entry", "k<2>", "--arch", "sm_80"]) == 0
     shown = capsys.readouterr()
     assert ".target sm_80" in shown.out and ".entry _Z1kILi2EEvPf(" in shown.out
@@ -58,9 +56,7 @@ def test_a_compile_error_is_exit_code_2(source: str, capsys: pytest.CaptureFixtu
 PAIR = "__global__ void one(float* a) { *a = 1; }\n__global__ void two(float* a) { *a = 2; }\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "kernels"), [([], 2), (["--entry", "two"], 1), (["--entry", "_Z3twoPf"], 1)]
-)
+@pytest.mark.parametrize(("options", "kernels"), [([], 2), (["--entry", "two"], 1), (["--entry", "_Z3twoPf"], 1)])
 def test_llvm_of_all_kernels_or_of_those_named(
     source: str, capsys: pytest.CaptureFixture[str], options: list[str], kernels: int
 ) -> None:

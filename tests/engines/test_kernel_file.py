@@ -344,9 +344,7 @@ def test_arrays_that_do_not_fit(
         written(tmp_path, SCALE).run(gpu, arrays, sizes=sizes)
 
 
-def test_an_output_that_is_an_input_too_is_refused_before_it_is_poisoned(
-    tmp_path: Path, gpu: weft.VirtualGPU
-) -> None:
+def test_an_output_that_is_an_input_too_is_refused_before_it_is_poisoned(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
     x = np.ones(4, np.float32)
     with pytest.raises(UsageError, match="y and x share memory; declare the array once, as inout"):
         written(tmp_path, SCALE).run(gpu, {"x": x, "y": x})

@@ -31,9 +31,7 @@ def test_scripts_are_short() -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), [(37, 100), (1, 1), (5, 33)])
 def test_softmax(rows: int, columns: int) -> None:
-    run, arrays = weft.load(EXAMPLES / "softmax.cu").run(
-        weft.VirtualGPU(), sizes={"ROWS": rows, "COLUMNS": columns}
-    )
+    run, arrays = weft.load(EXAMPLES / "softmax.cu").run(weft.VirtualGPU(), sizes={"ROWS": rows, "COLUMNS": columns})
     x = arrays["x"].astype(np.float64)
     weights = np.exp(x - x.max(1, keepdims=True))
     assert run.clean
@@ -44,9 +42,7 @@ def test_softmax(rows: int, columns: int) -> None:
 @pytest.mark.parametrize("S", [1, 32, 77])
 @pytest.mark.parametrize("causal", [0, 1])
 def test_attention(S: int, causal: int) -> None:
-    run, arrays = weft.load(EXAMPLES / "attention.cu").run(
-        weft.VirtualGPU(), sizes={"S": S, "causal": causal}, seed=S
-    )
+    run, arrays = weft.load(EXAMPLES / "attention.cu").run(weft.VirtualGPU(), sizes={"S": S, "causal": causal}, seed=S)
     q, k, v = (arrays[name].astype(np.float64) for name in "qkv")
     scores = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
     if causal:

@@ -147,9 +147,7 @@ def rms_norm(rows: int, columns: int, block: int) -> Case:
     )
 
 
-def rotary(
-    name: str, element: str, dtype: type, *, D: int, reach: int, inverse: bool, tolerance: Tolerance
-) -> Case:
+def rotary(name: str, element: str, dtype: type, *, D: int, reach: int, inverse: bool, tolerance: Tolerance) -> Case:
     """`reach` is the largest position; angles above 105615 take sincosf's slow path through local memory."""
     tokens, heads, base, scale = 9, 3, 10000.0, 0.5
     entry = f"rotary<{element}>"
@@ -163,9 +161,7 @@ def rotary(
         return {"out": out}
 
     sizes = (np.int32(tokens), np.int32(heads), np.int32(D))
-    parameters = Struct(
-        ("x", "out", "positions", *sizes, np.float32(base), np.float32(scale), np.bool_(inverse))
-    )
+    parameters = Struct(("x", "out", "positions", *sizes, np.float32(base), np.float32(scale), np.bool_(inverse)))
     return Case(
         name=f"rotary_{name}",
         source=Cuda("rotary_struct.cu", (entry,)),
@@ -181,13 +177,9 @@ def triton_vector_add(n: int) -> Case:
     pointers = ("x_ptr", "y_ptr", "out_ptr")
     return Case(
         name=f"triton_vector_add_{n}",
-        source=Triton(
-            "vector_add", {**dict.fromkeys(pointers, "*fp32"), "n": "i32"}, {"BLOCK": 1024}, pointers
-        ),
+        source=Triton("vector_add", {**dict.fromkeys(pointers, "*fp32"), "n": "i32"}, {"BLOCK": 1024}, pointers),
         launches=(
-            Launch(
-                "vector_add", (ceil_div(n, 1024), 1, 1), (128, 1, 1), ("x", "y", "out", np.int32(n), *SCRATCH)
-            ),
+            Launch("vector_add", (ceil_div(n, 1024), 1, 1), (128, 1, 1), ("x", "y", "out", np.int32(n), *SCRATCH)),
         ),
         inputs=lambda rng: {"x": _normal(rng, n), "y": _normal(rng, n)},
         outputs={"out": Buffer((n,), np.float32)},

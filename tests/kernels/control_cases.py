@@ -134,9 +134,7 @@ def ranks(length: int, n: int) -> Case:
             "wanted": rng.integers(-100, 1100, n).astype(np.int32),
         },
         outputs={"rank": Buffer((n,), np.int32)},
-        expected=lambda arrays: {
-            "rank": np.array([rank(arrays, int(w)) for w in arrays["wanted"]], np.int32)
-        },
+        expected=lambda arrays: {"rank": np.array([rank(arrays, int(w)) for w in arrays["wanted"]], np.int32)},
     )
 
 

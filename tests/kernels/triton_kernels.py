@@ -156,12 +156,8 @@ def flash_attention(
         whole = min(tile * BLOCK_M, S) // BLOCK_N * BLOCK_N
     else:
         whole = S // BLOCK_N * BLOCK_N
-    acc, l, m = _attend(
-        acc, l, m, q, k_head, v_head, queries, scale_log2, S, 0, whole, D, BLOCK_N, False, CAUSAL
-    )
-    acc, l, m = _attend(
-        acc, l, m, q, k_head, v_head, queries, scale_log2, S, whole, last, D, BLOCK_N, True, CAUSAL
-    )
+    acc, l, m = _attend(acc, l, m, q, k_head, v_head, queries, scale_log2, S, 0, whole, D, BLOCK_N, False, CAUSAL)
+    acc, l, m = _attend(acc, l, m, q, k_head, v_head, queries, scale_log2, S, whole, last, D, BLOCK_N, True, CAUSAL)
 
     tl.store(lse_ptr + head * S + queries, (m + tl.math.log2(l)) / LOG2_E, mask=queries < S)
     o = acc / l[:, None]

@@ -51,9 +51,7 @@ def _results(case: Case, binary: Binary, watch: Instrumentation) -> Arrays:
     for launch in case.launches:
         shared_bytes = binary.dynamic_shared_bytes if isinstance(case.source, Triton) else launch.shared_bytes
         args = [arrays[item] if isinstance(item, str) else item for item in launch.args]
-        run = gpu.launch(
-            binary, launch.entry, launch.grid, launch.block, args, shared_bytes=shared_bytes, watch=watch
-        )
+        run = gpu.launch(binary, launch.entry, launch.grid, launch.block, args, shared_bytes=shared_bytes, watch=watch)
         assert not run.findings, "\n".join(map(str, run.findings))
     return arrays
 

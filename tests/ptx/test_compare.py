@@ -47,11 +47,7 @@ def test_each_modifier_of_comparisons(row: Form) -> None:
 )
 def test_every_operator_of_every_type(source: str) -> None:
     opcodes = {
-        opcode
-        for row in COMPARISONS
-        if row.name == "setp"
-        for opcode in every_opcode(row)
-        if _source(opcode) == source
+        opcode for row in COMPARISONS if row.name == "setp" for opcode in every_opcode(row) if _source(opcode) == source
     }
     plain = sorted(opcode for opcode in opcodes if opcode.count(".") == 2)
     assert len(plain) == {"b": 2, "u": 10, "s": 6}.get(source[0] if source[:2] != "bf" else "f", 14)

@@ -20,9 +20,7 @@ def test_engines_agree(opcode: str) -> None:
 def test_division_by_a_literal(ptx_type: str) -> None:
     divisors = (7, 1, 16, -1) if ptx_type[0] == "s" else (7, 1, 16, 65535)
     a = operands(f"div.{ptx_type}", 1000)["a"]
-    lines = [
-        f"div.{ptx_type} %q{at}, %a, {b}; rem.{ptx_type} %r{at}, %a, {b};" for at, b in enumerate(divisors)
-    ]
+    lines = [f"div.{ptx_type} %q{at}, %a, {b}; rem.{ptx_type} %r{at}, %a, {b};" for at, b in enumerate(divisors)]
     outputs = {f"{kind}{at}": ptx_type for kind in "qr" for at in range(len(divisors))}
     ran = check_body("\n".join(lines), {"a": (ptx_type, a)}, outputs)
     mask = (1 << (8 * a.dtype.itemsize)) - 1
@@ -98,8 +96,7 @@ def test_chain_adds_128_bits() -> None:
     rng = np.random.default_rng(3)
     inputs = {name: ("u64", random_values("u64", 1000, rng)) for name in ("a0", "a1", "b0", "b1")}
     halves = "\n".join(
-        f"mov.b64 {{%w{2 * at}, %w{2 * at + 1}}}, %{name};"
-        for at, name in enumerate(("a0", "a1", "b0", "b1"))
+        f"mov.b64 {{%w{2 * at}, %w{2 * at + 1}}}, %{name};" for at, name in enumerate(("a0", "a1", "b0", "b1"))
     )
     body = f"""
         add.cc.u64 %s0, %a0, %b0;

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.ptx.harness import Array, check, check_body, kernel, launch, random_values
+from tests.ptx.harness import Array, check, check_body, random_values
 from weft.ptx.module import WIDTH
 
 N = 1024

@@ -66,7 +66,12 @@ def test_a_debug_build_lays_out_by_its_symbols() -> None:
     binary = compile_cuda(SOURCE, name="s.cu", debug=True)
     found = layout(binary, "first")
     assert {name: size for name, (_, size) in found.items()} == {
-        "bytes": 3, "row": 32, "wide": 24, "tile": 132, "module_bytes": 5, "in_callee": 36,
+        "bytes": 3,
+        "row": 32,
+        "wide": 24,
+        "tile": 132,
+        "module_bytes": 5,
+        "in_callee": 36,
     }
     ends = [(offset, offset + size) for offset, size in sorted(found.values())]
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ends))

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from weft.vm.context import (
     REPORT_BYTES,
+    WARP_ALLOCATIONS,
     WARP_BYTES,
     WARP_COPIES,
     WARP_COPY_CAPACITY,
     WARP_COPY_COUNT,
-    WARP_ALLOCATIONS,
     WARP_GLOBAL,
     WARP_GLOBAL_BYTES,
     WARP_OWNERS,
@@ -142,7 +142,8 @@ def _compile(functions: list[Builder], cpu: str) -> Any:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name() if cpu == "host" else cpu, features=features, opt=2, jit=True
     )
-    module = llvm.parse_assembly(module_text([build_report(), build_owners(), *functions, *map(_entry_point, functions)]))
+    everything = [build_report(), build_owners(), *functions, *map(_entry_point, functions)]
+    module = llvm.parse_assembly(module_text(everything))
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()

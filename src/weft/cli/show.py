@@ -42,9 +42,7 @@ def show(
 ) -> None:
     """Show what a kernel compiles to: PTX, SASS, LLVM IR, resources, shared memory."""
     mangled, expressions = _entries(entry or ())
-    binary = compile_cuda(
-        source, arch=arch, defines=macros(define), include_dirs=include or (), entries=expressions
-    )
+    binary = compile_cuda(source, arch=arch, defines=macros(define), include_dirs=include or (), entries=expressions)
     binary = _only(binary, mangled, expressions)
     if form in (Form.RESOURCES, Form.SHARED):
         columns, rows = _resource_rows(binary) if form is Form.RESOURCES else _shared_rows(binary)

@@ -45,5 +45,12 @@ class ToolMissing(WeftError):
 from .records import Diagnostic  # noqa: E402  (a type only; records imports nothing of ours)
 
 __all__ = [
-    "CompileError", "Diagnostic", "LaunchError", "ParseError", "ToolMissing", "Unsupported", "UsageError", "WeftError",
+    "CompileError",
+    "Diagnostic",
+    "LaunchError",
+    "ParseError",
+    "ToolMissing",
+    "Unsupported",
+    "UsageError",
+    "WeftError",
 ]

@@ -43,9 +43,7 @@ class Bound:
     """As they are passed."""
 
 
-def bind_numbers(
-    lines: LaunchLines, file: str, *, sizes: Mapping[str, int], defines: Mapping[str, str]
-) -> Bound:
+def bind_numbers(lines: LaunchLines, file: str, *, sizes: Mapping[str, int], defines: Mapping[str, str]) -> Bound:
     """Sizes first, then defines, then scalars, each seeing those before it. `defines` override the file's."""
     names: dict[str, Number | str] = {**lines.sizes, **sizes}
     macros: dict[str, str] = {}

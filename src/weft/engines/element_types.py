@@ -85,9 +85,7 @@ FILLS: Mapping[str, Fill] = {
 """Initialiser → values, rounded to the array's type afterwards."""
 
 
-def uniform_between(
-    rng: np.random.Generator, shape: tuple[int, ...], element: str, low: float, high: float
-) -> Array:
+def uniform_between(rng: np.random.Generator, shape: tuple[int, ...], element: str, low: float, high: float) -> Array:
     """low <= x < high."""
     if not low < high:
         raise UsageError(f"uniform({low}, {high}) is empty")

@@ -1,6 +1,6 @@
 """Arithmetic in launch lines: parsed by Python's own grammar, evaluated by a table, nothing else.
 
-    Expression.parse("cdiv(S, 64) * H").value({"S": 500, "H": 8})  →  64
+Expression.parse("cdiv(S, 64) * H").value({"S": 500, "H": 8})  →  64
 """
 
 import ast

@@ -1,8 +1,8 @@
 """A kernel is one file: CUDA C++ whose `// weft:` lines say how it is launched.
 
-    kernel = load("attention.cu")
-    run, arrays = kernel.run(VirtualGPU(), {"q": q, "k": k, "v": v})
-    arrays["o"]
+kernel = load("attention.cu")
+run, arrays = kernel.run(VirtualGPU(), {"q": q, "k": k, "v": v})
+arrays["o"]
 """
 
 import os
@@ -202,9 +202,7 @@ class KernelFile:
         """With the file's name as the user gave it; the compiler was told the absolute one."""
         return replace(finding, place=_respelled(finding.place, os.path.abspath(self.path), self.path))
 
-    def _changed_inputs(
-        self, before: Mapping[str, bytes], placed: Mapping[str, Array]
-    ) -> tuple[Finding, ...]:
+    def _changed_inputs(self, before: Mapping[str, bytes], placed: Mapping[str, Array]) -> tuple[Finding, ...]:
         changed = []
         for line in self._with_role("in"):
             array = placed[line.name]

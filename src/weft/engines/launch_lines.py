@@ -303,9 +303,7 @@ def _check_names(found: LaunchLines, file: str) -> None:
                 _check_known(formula, numbers, file, launch.line, also=passable)
 
 
-def _check_known(
-    formula: Expression, numbers: Set[str], file: str, line: int, *, also: Set[str] = frozenset()
-) -> None:
+def _check_known(formula: Expression, numbers: Set[str], file: str, line: int, *, also: Set[str] = frozenset()) -> None:
     for name in sorted(formula.names - numbers):
         with at_line(file, line):
             if name in also:

@@ -61,9 +61,7 @@ def propose_lines(source: str, binary: Binary) -> str:
     return "\n".join(f"// weft: {row}" for row in (first, *arrays.values(), *scalars.values(), *launches))
 
 
-def _kernels(
-    binary: Binary, declared: Mapping[str, re.Match[str]]
-) -> dict[str, tuple[Parameter, ...] | None]:
+def _kernels(binary: Binary, declared: Mapping[str, re.Match[str]]) -> dict[str, tuple[Parameter, ...] | None]:
     """Kernel → its parameters in the PTX; None for a template, of which the PTX holds no instance."""
     compiled = {name: parameters(binary.ptx, mangled) for name, mangled in binary.entries.items()}
     return {**dict.fromkeys((name for name in declared if name not in compiled), None), **compiled}

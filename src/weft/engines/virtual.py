@@ -132,7 +132,9 @@ class _Buffers:
         if key not in self.placed:
             for start, size in self.placed:
                 if start < key[0] + key[1] and key[0] < start + size:
-                    raise LaunchError(f"argument {name} overlaps another array in part; pass copies, or one array twice")
+                    raise LaunchError(
+                        f"argument {name} overlaps another array in part; pass copies, or one array twice"
+                    )
             self.placed[key] = (array, self.memory.allocate(array.nbytes, f"argument {name}"))
         return self.placed[key][1]
 

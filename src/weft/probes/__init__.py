@@ -1,6 +1,6 @@
 """What watches a run: each probe hands the virtual GPU its instrumentation.
 
-    gpu.launch(..., watch=Probes(InitCheck(), RaceCheck()))
+gpu.launch(..., watch=Probes(InitCheck(), RaceCheck()))
 """
 
 from .combine import Probes

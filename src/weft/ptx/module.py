@@ -168,9 +168,7 @@ class Instruction:
         if self.form.name in ("addc", "subc", "madc") or ("cc" in self.mods and self.guard is not None):
             yield CARRY
         for spec, operand in zip(self.form.operands, self.operands, strict=False):
-            if not spec.written:
-                yield from _registers(operand)
-            elif self.guard is not None:
+            if not spec.written or self.guard is not None:
                 yield from _registers(operand)
 
 

@@ -28,8 +28,7 @@ def unpack(data: bytes) -> Binary | None:
         fields["flags"] = tuple(fields["flags"])
         fields["resources"] = {name: Resources(**value) for name, value in fields["resources"].items()}
         fields["shared"] = {
-            name: tuple(SharedSymbol(**symbol) for symbol in symbols)
-            for name, symbols in fields["shared"].items()
+            name: tuple(SharedSymbol(**symbol) for symbol in symbols) for name, symbols in fields["shared"].items()
         }
         fields["diagnostics"] = tuple(
             Diagnostic(d["severity"], d["message"], _place(d["place"])) for d in fields["diagnostics"]

@@ -22,10 +22,20 @@ _ARCH = re.compile(r"sm_\d{2,3}[af]?")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 _ENTRY = re.compile(r"^\s*(?:\.visible\s+|\.weak\s+)*\.entry\s+([\w$%]+)", re.MULTILINE)
 _OWN_OPTIONS = {
-    "-I": "include_dirs", "--include-path": "include_dirs", "-include": "an #include in the file",
-    "--pre-include": "an #include in the file", "-D": "defines", "--define-macro": "defines",
-    "-U": "defines", "--undefine-macro": "defines", "-arch": "arch", "--gpu-architecture": "arch",
-    "-G": "debug", "--device-debug": "debug", "-fmad": "fmad", "--fmad": "fmad",
+    "-I": "include_dirs",
+    "--include-path": "include_dirs",
+    "-include": "an #include in the file",
+    "--pre-include": "an #include in the file",
+    "-D": "defines",
+    "--define-macro": "defines",
+    "-U": "defines",
+    "--undefine-macro": "defines",
+    "-arch": "arch",
+    "--gpu-architecture": "arch",
+    "-G": "debug",
+    "--device-debug": "debug",
+    "-fmad": "fmad",
+    "--fmad": "fmad",
 }
 """Options with a parameter of their own: taken there, they are checked and part of the cache key."""
 
@@ -67,8 +77,15 @@ def compile_cuda(
     includes = find_includes(unit.text, directory=Path(unit.path).parent, include_dirs=folders)
     key = cache_key(
         [
-            "cuda", nvrtc.version(), cuda_headers.fingerprint(), unit.spelled, unit.path, unit.text,
-            "\0".join(flags), "\0".join(map(str, folders)), "\0".join(entries),
+            "cuda",
+            nvrtc.version(),
+            cuda_headers.fingerprint(),
+            unit.spelled,
+            unit.path,
+            unit.text,
+            "\0".join(flags),
+            "\0".join(map(str, folders)),
+            "\0".join(entries),
             *(part for file in includes.files for part in file),
         ]
     )
@@ -163,8 +180,7 @@ def _plain_names(kernels: Sequence[str]) -> dict[str, str]:
     """Readable name → PTX name; overloads, whose readable names clash, keep the mangled one."""
     readable = [demangle(kernel) for kernel in kernels]
     return {
-        plain if readable.count(plain) == 1 else kernel: kernel
-        for plain, kernel in zip(readable, kernels, strict=True)
+        plain if readable.count(plain) == 1 else kernel: kernel for plain, kernel in zip(readable, kernels, strict=True)
     }
 
 

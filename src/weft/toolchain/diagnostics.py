@@ -19,8 +19,22 @@ _DEVICE_ONLY = (
 )
 _HOST_HEADERS = frozenset(
     (
-        "chrono", "fstream", "iomanip", "iostream", "map", "memory", "random", "sstream", "stdexcept",
-        "string", "thread", "unordered_map", "vector", "torch/extension.h", "torch/all.h", "ATen/ATen.h",
+        "chrono",
+        "fstream",
+        "iomanip",
+        "iostream",
+        "map",
+        "memory",
+        "random",
+        "sstream",
+        "stdexcept",
+        "string",
+        "thread",
+        "unordered_map",
+        "vector",
+        "torch/extension.h",
+        "torch/all.h",
+        "ATen/ATen.h",
         "cublas_v2.h",
     )
 )

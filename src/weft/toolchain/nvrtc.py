@@ -38,9 +38,7 @@ def version() -> str:
     return f"nvrtc {major}.{minor}"
 
 
-def compile_program(
-    source: str, *, name: str, options: Sequence[str], expressions: Sequence[str] = ()
-) -> Compilation:
+def compile_program(source: str, *, name: str, options: Sequence[str], expressions: Sequence[str] = ()) -> Compilation:
     """Compile one translation unit. A refusal by the compiler is a value; anything else wrong raises."""
     nvrtc = _library()
 

@@ -56,7 +56,12 @@ def compile_triton(
     file = inspect.getsourcefile(jitted.fn) or jitted.__name__
     key = cache_key(
         [
-            "triton", triton.__version__, arch, file, jitted.cache_key, repr(sorted(types.items())),
+            "triton",
+            triton.__version__,
+            arch,
+            file,
+            jitted.cache_key,
+            repr(sorted(types.items())),
             repr(sorted((name, getattr(value, "cache_key", value)) for name, value in constexprs.items())),
             repr(sorted(hints.items())),
             triton.compiler.make_backend(target).parse_options(settings).hash(),
@@ -74,9 +79,7 @@ def compile_triton(
         constexprs=dict(constexprs),
         attrs={(jitted.arg_names.index(name),): [["tt.divisibility", by]] for name, by in hints.items()},
     )
-    compiled, log = _compile(
-        triton, lambda: triton.compile(source, target=target, options=settings), jitted, file
-    )
+    compiled, log = _compile(triton, lambda: triton.compile(source, target=target, options=settings), jitted, file)
     ptx: str = compiled.asm["ptx"]
     flags = tuple(f"{name}={value}" for name, value in sorted({**settings, **constexprs}.items()))
     binary = Binary(

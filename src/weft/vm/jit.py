@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import platform
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -89,8 +90,10 @@ def compile_object(text: str, what: str, *, level: int = 1) -> bytes:
         code: bytes = machine.emit_object(module)
         if knobs.debug() >= 1:
             done = time.perf_counter()
-            print(f"weft: {what}: {len(text) // 1024} KB of IR, parse {parsed - start:.3f} s, "
-                  f"passes {optimised - parsed:.3f} s, code {done - optimised:.3f} s, {len(code) // 1024} KB")  # fmt: skip
+            steps = f"parse {parsed - start:.3f} s, passes {optimised - parsed:.3f} s, code {done - optimised:.3f} s"
+            print(f"weft: {what}: {len(text) // 1024} KB of IR, {steps}, {len(code) // 1024} KB", file=sys.stderr)
+        if knobs.debug() >= 2:
+            print(text, file=sys.stderr)
         return code
 
 

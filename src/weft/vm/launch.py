@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from weft.core.errors import LaunchError
 
-
 from . import context as c
 from .findings import findings_of
 from .host_calls import HostCalls
@@ -141,46 +140,70 @@ class _Run:
         worker.kept += [shared, frames, local, queues, warp_order]
         call = self.calls.callback(worker.record.ctypes.data)
         worker.kept.append(call)
-        for name, value in (
-            (c.WORKER_GRID, self.grid.ctypes.data), (c.WORKER_WARPS, worker.warps.ctypes.data),
-            (c.WORKER_WARP_COUNT, self.warps), (c.WORKER_SHARED, shared.ctypes.data),
-            (c.WORKER_SHARED_BYTES, shared_limit), (c.WORKER_SLICE, SLICE),
-            (c.WORKER_BUDGET, max(self.launch.max_steps // SLICE, 1)), (c.WORKER_REPORTS, worker.reports.ctypes.data),
-            (c.WORKER_REPORT_CAPACITY, REPORT_CAPACITY),
-            (c.WORKER_CALL_HOST, ctypes.cast(call, ctypes.c_void_p).value or 0),
-            (c.WORKER_WARP_ORDER, warp_order.ctypes.data), (c.WORKER_BLOCK_THREADS, self.threads),
-            (c.WORKER_FAST, self.program.in_step),
-            (c.WORKER_FRAMES, frames.ctypes.data), (c.WORKER_FRAME_BYTES, frames.nbytes if plan.reads_unset else 0), (c.WORKER_PROBE, worker.probe.ctypes.data),
-        ):  # fmt: skip
-            _set(worker.record, name, value)
-        lanes = np.arange(LANES)
+        _fill(
+            worker.record,
+            {
+                c.WORKER_GRID: self.grid.ctypes.data,
+                c.WORKER_WARPS: worker.warps.ctypes.data,
+                c.WORKER_WARP_COUNT: self.warps,
+                c.WORKER_SHARED: shared.ctypes.data,
+                c.WORKER_SHARED_BYTES: shared_limit,
+                c.WORKER_SLICE: SLICE,
+                c.WORKER_BUDGET: max(self.launch.max_steps // SLICE, 1),
+                c.WORKER_REPORTS: worker.reports.ctypes.data,
+                c.WORKER_REPORT_CAPACITY: REPORT_CAPACITY,
+                c.WORKER_CALL_HOST: ctypes.cast(call, ctypes.c_void_p).value or 0,
+                c.WORKER_WARP_ORDER: warp_order.ctypes.data,
+                c.WORKER_BLOCK_THREADS: self.threads,
+                c.WORKER_FAST: self.program.in_step,
+                c.WORKER_FRAMES: frames.ctypes.data,
+                c.WORKER_FRAME_BYTES: frames.nbytes if plan.reads_unset else 0,
+                c.WORKER_PROBE: worker.probe.ctypes.data,
+            },
+        )
+        same_for_all = {
+            c.WARP_TABLE: self.table.ctypes.data,
+            c.WARP_SHARED: shared.ctypes.data,
+            c.WARP_SHARED_LIMIT: shared_limit,
+            c.WARP_SHARED_DYNAMIC: self.launch.shared_bytes,
+            c.WARP_GLOBAL: self.memory.arena.ctypes.data,
+            c.WARP_GLOBAL_BYTES: self.memory.used,
+            c.WARP_OWNERS: self.memory.owners.ctypes.data,
+            c.WARP_ALLOCATIONS: self.memory.extents.ctypes.data,
+            c.WARP_PARAMS: self.params.ctypes.data,
+            c.WARP_PARAM_BYTES: layout.param_bytes,
+            c.WARP_LOCAL_LIMIT: layout.local_bytes,
+            c.WARP_WORKER: worker.record.ctypes.data,
+            c.WARP_COPY_CAPACITY: copies,
+            c.WARP_COUNT: self.warps,
+            c.WARP_COUNTS: worker.counts.ctypes.data,
+        }
         for number in range(self.warps):
             warp = _row(worker.warps, number, c.WARP_BYTES)
-            for name, value in (
-                (c.WARP_TABLE, self.table.ctypes.data), (c.WARP_FRAME, frames.ctypes.data + number * plan.frame_bytes),
-                (c.WARP_SHARED, shared.ctypes.data), (c.WARP_SHARED_LIMIT, shared_limit),
-                (c.WARP_GLOBAL, self.memory.arena.ctypes.data), (c.WARP_GLOBAL_BYTES, self.memory.used),
-                (c.WARP_OWNERS, self.memory.owners.ctypes.data),
-                (c.WARP_ALLOCATIONS, self.memory.extents.ctypes.data),
-                (c.WARP_PARAMS, self.params.ctypes.data), (c.WARP_PARAM_BYTES, layout.param_bytes),
-                (c.WARP_LOCAL, local.ctypes.data + number * local_bytes), (c.WARP_LOCAL_LIMIT, layout.local_bytes),
-                (c.WARP_WORKER, worker.record.ctypes.data), (c.WARP_COPY_CAPACITY, copies),
-                (c.WARP_COPIES, queues.ctypes.data + number * copies * COPY_BYTES),
-                (c.WARP_ID, number), (c.WARP_COUNT, self.warps), (c.WARP_COUNTS, worker.counts.ctypes.data), (c.WARP_SHARED_DYNAMIC, self.launch.shared_bytes),
-            ):  # fmt: skip
-                _set(warp, name, value)
-            threads = number * LANES + lanes
-            x, y, _ = self.launch.block
-            for axis, values in enumerate((threads % x, threads // x % y, threads // (x * y))):
-                warp[c.WARP_TID.at + 128 * axis :][:128] = values.astype(np.uint32).view(np.uint8)
-            for axis in range(3):
-                _set(warp, c.Field(c.WARP_NCTAID.at + 4 * axis, "i32"), self.launch.grid[axis])
-                _set(warp, c.Field(c.WARP_NTID.at + 4 * axis, "i32"), self.launch.block[axis])
+            own = {
+                c.WARP_ID: number,
+                c.WARP_FRAME: frames.ctypes.data + number * plan.frame_bytes,
+                c.WARP_LOCAL: local.ctypes.data + number * local_bytes,
+                c.WARP_COPIES: queues.ctypes.data + number * copies * COPY_BYTES,
+            }
+            _fill(warp, {**same_for_all, **own})
+            self._place_threads(warp, number)
         return worker
 
+    def _place_threads(self, warp: npt.NDArray[np.uint8], number: int) -> None:
+        """tid of the 32 lanes, and the sizes of grid and block."""
+        threads = number * LANES + np.arange(LANES)
+        x, y, _ = self.launch.block
+        for axis, values in enumerate((threads % x, threads // x % y, threads // (x * y))):
+            warp[c.WARP_TID.at + 128 * axis :][:128] = values.astype(np.uint32).view(np.uint8)
+        for axis in range(3):
+            _set(warp, c.Field(c.WARP_NCTAID.at + 4 * axis, "i32"), self.launch.grid[axis])
+            _set(warp, c.Field(c.WARP_NTID.at + 4 * axis, "i32"), self.launch.block[axis])
+
     def _outcome(self, workers: list[_Worker]) -> Outcome:
-        counts = sum(worker.counts.astype(object) for worker in workers)
-        instructions = int(sum(int(n) * size for n, size in zip(counts, (*self.plan.chain_sizes, *self.plan.block_sizes), strict=True)))
+        counts: list[int] = np.add.reduce([worker.counts for worker in workers]).tolist()
+        sizes = (*self.plan.chain_sizes, *self.plan.block_sizes)
+        instructions = sum(visits * size for visits, size in zip(counts, sizes, strict=True))
         reports = []
         for worker in workers:
             count = min(int(worker.record[c.WORKER_REPORT_COUNT.at :][:4].view(np.uint32)[0]), REPORT_CAPACITY)
@@ -224,10 +247,13 @@ def _row(records: npt.NDArray[np.uint8], number: int, size: int) -> npt.NDArray[
     return records[number * size : (number + 1) * size]
 
 
+def _fill(record: npt.NDArray[np.uint8], values: Mapping[c.Field, int]) -> None:
+    for where, value in values.items():
+        _set(record, where, value)
+
+
 def _set(record: npt.NDArray[np.uint8], where: c.Field, value: int) -> None:
     size = 4 if where.ty == "i32" else 8
     record[where.at : where.at + size] = np.frombuffer(
         (value & ((1 << 8 * size) - 1)).to_bytes(size, "little"), np.uint8
     )
-
-

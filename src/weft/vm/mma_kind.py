@@ -124,6 +124,12 @@ def fused_rule(kind: MmaKind, arch: str) -> FusedRule:
 
 
 __all__ = [
-    "FORMATS", "INTEGER_TYPES", "ZERO_EXPONENT", "FloatFormat", "FusedRule", "MmaKind",
-    "check_kind", "fused_rule",
+    "FORMATS",
+    "INTEGER_TYPES",
+    "ZERO_EXPONENT",
+    "FloatFormat",
+    "FusedRule",
+    "MmaKind",
+    "check_kind",
+    "fused_rule",
 ]

@@ -12,12 +12,12 @@ from weft.core.records import Dim3, SharedSymbol
 from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 from weft.ptx.parse import parse
 from weft.ptx.passes.build_cfg import build_cfg
-from weft.ptx.passes.inline_calls import inline_calls
 from weft.ptx.passes.find_hidden_nans import find_hidden_nans
 from weft.ptx.passes.find_liveness import find_liveness
 from weft.ptx.passes.find_regions import find_regions
 from weft.ptx.passes.find_uniform import find_uniform
 from weft.ptx.passes.fold_constants import fold_constants
+from weft.ptx.passes.inline_calls import inline_calls
 
 from . import jit
 from .emit.divergent import Divergent
@@ -151,7 +151,9 @@ class Source:
         if self.text is None:
             return None
         shared = json.dumps([asdict(symbol) for symbol in self.cubin])
-        return jit.object_key("kernel", part, self.text, self.entry, self.mode, self.arch_given or "", shared, str(self.rows))
+        return jit.object_key(
+            "kernel", part, self.text, self.entry, self.mode, self.arch_given or "", shared, str(self.rows)
+        )
 
     @functools.cached_property
     def instruction_at(self) -> Mapping[int, Instruction]:

@@ -2,11 +2,30 @@
 
 from functools import lru_cache
 
-from . import bits, compare, control, convert, floating, half, integer, matrix, memory, sync
+from .bits import ROWS as BITS
+from .compare import ROWS as COMPARE
+from .control import ROWS as CONTROL
+from .convert import ROWS as CONVERT
+from .floating import ROWS as FLOATING
 from .form import Form
+from .half import ROWS as HALF
+from .integer import ROWS as INTEGER
+from .matrix import ROWS as MATRIX
+from .memory import ROWS as MEMORY
+from .sync import ROWS as SYNC
 
-CHAPTERS = (integer, bits, floating, half, compare, convert, memory, control, sync, matrix)
-ROWS: tuple[Form, ...] = tuple(row for chapter in CHAPTERS for row in chapter.ROWS)
+ROWS: tuple[Form, ...] = (
+    *INTEGER,
+    *BITS,
+    *FLOATING,
+    *HALF,
+    *COMPARE,
+    *CONVERT,
+    *MEMORY,
+    *CONTROL,
+    *SYNC,
+    *MATRIX,
+)
 _BY_NAME: dict[str, list[Form]] = {}
 for _row in ROWS:
     _BY_NAME.setdefault(_row.name, []).append(_row)
@@ -23,4 +42,4 @@ def lookup(opcode: str) -> tuple[Form, dict[str, str]] | None:
     return None
 
 
-__all__ = ["CHAPTERS", "ROWS", "Form", "lookup"]
+__all__ = ["ROWS", "Form", "lookup"]

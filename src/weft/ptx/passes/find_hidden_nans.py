@@ -43,10 +43,8 @@ def _blind(ins: Instruction) -> Iterator[str]:
     """Registers that `ins` reads as f32 numbers only."""
     name, chapter = ins.form.name, ins.form.chapter
     if chapter == "floating" and name in _ARITHMETIC and ins.type == "f32" and not ins.has("xorsign"):
-        slots = ("a", "b", "c")
-    elif chapter == "compare" and name in ("set", "setp") and ins.type == "f32":
-        slots = ("a", "b")
-    elif chapter == "convert" and ins.mods.get("atype") == "f32" and ins.mods.get("dtype") not in ("tf32", "f64"):
+        slots: tuple[str, ...] = ("a", "b", "c")
+    elif _compares_or_converts(ins):
         slots = ("a", "b")
     elif name in ("mma", "wmma") and ins.mods.get("ctype") == "f32":
         slots = ("c",)
@@ -57,6 +55,17 @@ def _blind(ins: Instruction) -> Iterator[str]:
         for item in operand.items if isinstance(operand, Vec) else (operand,):
             if isinstance(item, Reg):
                 yield item.name
+
+
+def _compares_or_converts(ins: Instruction) -> bool:
+    """Comparisons see no payload, conversions canonicalise; those to tf32 and f64 keep it."""
+    if ins.form.chapter == "compare":
+        return ins.form.name in ("set", "setp") and ins.type == "f32"
+    return (
+        ins.form.chapter == "convert"
+        and ins.mods.get("atype") == "f32"
+        and ins.mods.get("dtype") not in ("tf32", "f64")
+    )
 
 
 def _passed_on(ins: Instruction) -> Iterator[str]:

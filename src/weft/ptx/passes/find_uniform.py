@@ -71,7 +71,9 @@ def _row_numbers(cfg: Cfg) -> frozenset[int]:
 
     Forward must-analysis: which registers hold a copy of %tid.x on every way to a block.
     """
-    everything = {reg.name for block in cfg.blocks for ins in block.body if ins.form.name == "mov" for reg in ins.written()}
+    everything = {
+        reg.name for block in cfg.blocks for ins in block.body if ins.form.name == "mov" for reg in ins.written()
+    }
     at_start = [set(everything) for _ in cfg.blocks]
     at_start[0] = set()
     predecessors = cfg.predecessors()

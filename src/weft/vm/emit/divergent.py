@@ -10,8 +10,23 @@ from weft.ptx.module import Guard, Imm, Instruction, Operand
 from weft.ptx.passes.build_cfg import Block, is_barrier
 
 from ..context import (
-    BLOCKED, CONVERGED, EXITED, STUCK, TRAP, TRAPPED, WARP_BLOCKED, WARP_FRAME, WARP_LIVE, WARP_MASKED, WARP_PC,
-    WARP_RESUME, WARP_SLICE, WARP_SPENT, WARP_WORKER, WORKER_THREADS, YIELDED,
+    BLOCKED,
+    CONVERGED,
+    EXITED,
+    STUCK,
+    TRAP,
+    TRAPPED,
+    WARP_BLOCKED,
+    WARP_FRAME,
+    WARP_LIVE,
+    WARP_MASKED,
+    WARP_PC,
+    WARP_RESUME,
+    WARP_SLICE,
+    WARP_SPENT,
+    WARP_WORKER,
+    WORKER_THREADS,
+    YIELDED,
 )  # fmt: skip
 from ..ir import LANES, Value, const, lanes_of, module_text, vec
 from ..runtime.shape import bits, get, put, unbits

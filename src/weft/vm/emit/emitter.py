@@ -16,7 +16,19 @@ from collections.abc import Sequence
 
 from weft.core.errors import Unsupported
 from weft.ptx.module import (
-    WIDTH, Discard, FloatImm, Guard, Imm, Instruction, Not, Operand, Pair, Reg, Special, Sym, Vec,
+    WIDTH,
+    Discard,
+    FloatImm,
+    Guard,
+    Imm,
+    Instruction,
+    Not,
+    Operand,
+    Pair,
+    Reg,
+    Special,
+    Sym,
+    Vec,
 )  # fmt: skip
 
 from ..ir import LANES, Builder, Value, const, element, lanes_of, vec

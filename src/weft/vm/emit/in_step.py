@@ -11,14 +11,27 @@ from weft.ptx.module import Guard, Instruction, Reg
 from weft.ptx.passes.build_cfg import Block, Cfg, is_barrier
 from weft.ptx.passes.find_regions import Region
 from weft.ptx.passes.find_uniform import Uniformity
+from weft.ptx.passes.group_mma import group_mma
 
 from ..context import (
-    BLOCKED, DIVERGED, EXITED, TRAP, TRAPPED, WARP_COUNT, WARP_FRAME, WARP_MASKED, WARP_PC, WARP_RESUME, WARP_SLICE,
+    BLOCKED,
+    DIVERGED,
+    EXITED,
+    TRAP,
+    TRAPPED,
+    WARP_COUNT,
+    WARP_FRAME,
+    WARP_MASKED,
+    WARP_PC,
+    WARP_RESUME,
+    WARP_SLICE,
     YIELDED,
 )  # fmt: skip
 from ..ir import LANES, Value, const, lanes_of, module_text, vec
 from ..runtime.shape import get, put
 from .kernel import Kernel, KernelEmitter
+from .matrix import mma_together
+from .tensorcore import MOST_SETS
 
 _ALWAYS_WIDE = frozenset(
     ["atom", "red", "match", "mma", "wmma", "ldmatrix", "movmatrix", "shfl", "st", "cp", "call", "barrier"]
@@ -51,6 +64,10 @@ class InStep(KernelEmitter):
         """In a masked region: the lanes that are in the current block."""
         self.needed: set[str] = set()
         """In a masked region: registers that are read after the current block."""
+        masked = [number for region in kernel.regions.values() for number in (*region.blocks, region.join)]
+        self.groups = group_mma(self.cfg, [*kernel.chains, *masked], most=MOST_SETS)
+        self.waiting = {number for *early, _ in self.groups.values() for number in early}
+        """Blocks whose `mma` is executed in a later block, together with others."""
 
     # -- registers ------------------------------------------------------------------------------------------
 
@@ -165,10 +182,20 @@ class InStep(KernelEmitter):
             b.place(f"block.{block.id}")
             if block.id in self.kernel.chains:
                 self.count_block(block.id, self.kernel.chains[block.id])
-            for ins in block.body:
-                self.instruction(ins)
+            self.body(block)
             self.terminate(block)
         return module_text([b])
+
+    def body(self, block: Block) -> None:
+        """A block's instructions; an `mma` that is grouped with later ones waits for the last of them."""
+        rest = block.body
+        if block.id in self.waiting:
+            rest = rest[1:]
+        elif block.id in self.groups:
+            self.ins, rest = rest[0], rest[1:]
+            mma_together(self, [self.cfg.blocks[member].body[0] for member in self.groups[block.id]])
+        for ins in rest:
+            self.instruction(ins)
 
     def begin(self) -> None:
         """Forget what was known of registers: a new block starts."""
@@ -343,7 +370,9 @@ class InStep(KernelEmitter):
         """Registers that the region sets and nobody has set before: without this their old values would seem needed."""
         alive = {name for way in block.successors for name in self.kernel.liveness.at(way)}
         region = self.kernel.regions[block.id]
-        written = {reg.name for number in region.blocks for ins in self.cfg.blocks[number].body for reg in ins.written()}
+        written = {
+            reg.name for number in region.blocks for ins in self.cfg.blocks[number].body for reg in ins.written()
+        }
         for name in sorted(written - alive):
             if name in self.kernel.frame:
                 self.b.store(const(self.storage_type(name), 0), self.slot(name), align=64)

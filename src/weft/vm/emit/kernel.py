@@ -16,8 +16,18 @@ from weft.ptx.passes.find_regions import Region
 from weft.ptx.passes.find_uniform import Uniformity
 
 from ..context import (
-    WARP_CLOCK, WARP_COUNT, WARP_COUNTS, WARP_CTAID, WARP_ID, WARP_NCTAID, WARP_NTID, WARP_PARAMS, WARP_SHARED_DYNAMIC,
- WARP_TABLE, WARP_TID, Field,
+    WARP_CLOCK,
+    WARP_COUNT,
+    WARP_COUNTS,
+    WARP_CTAID,
+    WARP_ID,
+    WARP_NCTAID,
+    WARP_NTID,
+    WARP_PARAMS,
+    WARP_SHARED_DYNAMIC,
+    WARP_TABLE,
+    WARP_TID,
+    Field,
 )  # fmt: skip
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..layout import Layout

@@ -40,11 +40,11 @@ def _pass(e: KernelContract, role: str, values: Sequence[Value]) -> Value:
     return room
 
 
-def _take(e: KernelContract, ins: Instruction, room: Value, *, first: int = 0) -> None:
+def _take(e: KernelContract, registers: Sequence[Operand], room: Value, line: int) -> None:
     """Destination registers from memory."""
-    for number, item in enumerate(_registers(ins, "d")):
-        value = e.b.load(vec("i32"), e.b.offset(room, ROW * (first + number)), align=64)
-        e.write(item, value, "b32", ins.line)
+    for number, item in enumerate(registers):
+        value = e.b.load(vec("i32"), e.b.offset(room, ROW * number), align=64)
+        e.write(item, value, "b32", line)
 
 
 def ldmatrix(e: KernelContract, ins: Instruction) -> None:
@@ -54,7 +54,7 @@ def ldmatrix(e: KernelContract, ins: Instruction) -> None:
     room = e.buffer("tile", ROW * 4)
     name = f"ldmatrix.x{count}" + (".trans" if ins.has("trans") else "")
     e.runtime(name, "void", [e.address(ins, "a", "shared"), e.active(), e.site(), room])
-    _take(e, ins, room)
+    _take(e, _registers(ins, "d"), room, ins.line)
 
 
 def movmatrix(e: KernelContract, ins: Instruction) -> None:
@@ -62,10 +62,18 @@ def movmatrix(e: KernelContract, ins: Instruction) -> None:
 
 
 def mma(e: KernelContract, ins: Instruction) -> None:
-    types = [ins.mods[slot] for slot in ("dtype", "atype", "btype", "ctype")]
-    for name, ptx_type in zip("dabc", types, strict=True):
-        _check_registers(ins, name, name, ins.mods["shape"], ptx_type)
-    _multiply(e, ins, ins.mods["shape"], types)
+    mma_together(e, [ins])
+
+
+def mma_together(e: KernelContract, members: Sequence[Instruction]) -> None:
+    """Instructions of one opcode that share A, none of which reads what another writes."""
+    first = members[0]
+    types = [first.mods[slot] for slot in ("dtype", "atype", "btype", "ctype")]
+    name = mma_name(first.mods["shape"], types, saturate=first.has("satfinite"), mode=e.mode, arch=e.arch)
+    b, c = ([value for ins in members for value in e.items(ins, operand)] for operand in "bc")
+    results = [item for ins in members for item in _registers(ins, "d")]
+    d = _multiply(e, name, len(members), e.items(first, "a"), b, c, len(results))
+    _take(e, results, d, first.line)
 
 
 def mma_name(shape: str, types: Sequence[str], *, saturate: bool, mode: str, arch: str) -> str:
@@ -73,13 +81,14 @@ def mma_name(shape: str, types: Sequence[str], *, saturate: bool, mode: str, arc
     return ".".join(["mma", shape, *types, *(["satfinite"] if saturate else []), mode, arch])
 
 
-def _multiply(e: KernelContract, ins: Instruction, shape: str, types: Sequence[str]) -> None:
-    a, b, c = (e.items(ins, name) for name in "abc")
-    name = mma_name(shape, types, saturate=ins.has("satfinite"), mode=e.mode, arch=e.arch)
-    d = e.buffer("mma.d", ROW * len(_registers(ins, "d")))
+def _multiply(
+    e: KernelContract, name: str, count: int, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], results: int
+) -> Value:
+    """Call a tensor-core function for `count` operand sets that share A; returns where the results lie."""
+    d = e.buffer("mma.d", ROW * results)
     args = [d, _pass(e, "mma.a", a), _pass(e, "mma.b", b), _pass(e, "mma.c", c)]
-    e.b.call_pointer(e.imported(name), "void", args)
-    _take(e, ins, d)
+    e.b.call_pointer(e.imported(f"{name}.x{count}" if count > 1 else name), "void", args)
+    return d
 
 
 def wmma(e: KernelContract, ins: Instruction) -> None:
@@ -107,7 +116,7 @@ def wmma(e: KernelContract, ins: Instruction) -> None:
         return
     room = e.buffer("wmma.load", ROW * 8)
     e.runtime(name, "void", [base, stride, active, e.site(), room])
-    _take(e, ins, room)
+    _take(e, _registers(ins, "d"), room, ins.line)
 
 
 def _wmma_mma(e: KernelContract, ins: Instruction) -> None:
@@ -121,17 +130,8 @@ def _wmma_mma(e: KernelContract, ins: Instruction) -> None:
         _check_registers(ins, operand, operand, shape, ptx_type)
     a, b, c = (e.items(ins, name) for name in "abc")
     name = mma_name("m16n8k16", types, saturate=False, mode=e.mode, arch=e.arch)
-    half = len(c) // 2
-    d_half = len(_registers(ins, "d")) // 2
-    d = e.buffer("wmma.d", ROW * 8)
-    a_room, b_room, c_room = _pass(e, "mma.a", a[:4]), _pass(e, "wmma.b", b[:4]), _pass(e, "wmma.c", c)
-    for side in range(2):
-        e.b.call_pointer(
-            e.imported(name), "void",
-            [e.b.offset(d, ROW * d_half * side), a_room, e.b.offset(b_room, ROW * 2 * side),
-             e.b.offset(c_room, ROW * half * side)],
-        )  # fmt: skip
-    _take(e, ins, d)
+    results = _registers(ins, "d")
+    _take(e, results, _multiply(e, name, 2, a[:4], b[:4], c, len(results)), ins.line)
 
 
 assert LANES * 4 == ROW

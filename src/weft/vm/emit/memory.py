@@ -114,9 +114,7 @@ def _load_once(e: KernelContract, ins: Instruction, space: str, items: tuple[Ope
         e.write(item, value, ins.type, ins.line)
 
 
-def _load_lanes(
-    e: KernelContract, ins: Instruction, space: str, items: tuple[Operand, ...], address: Value
-) -> None:
+def _load_lanes(e: KernelContract, ins: Instruction, space: str, items: tuple[Operand, ...], address: Value) -> None:
     width, count = WIDTH[ins.type], len(items)
     args = [address, e.active(), e.site()]
     name = f"ld.{space}.b{width}.v{count}"

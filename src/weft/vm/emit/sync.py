@@ -59,7 +59,9 @@ def bar(e: KernelContract, ins: Instruction) -> None:
     number = first_lane(e, ins.operand("a"), e.active(), ins.line)
     number = b.op("and", number, const("i32", BARRIER_COUNT - 1))
     worker = get(b, e.warp, WARP_WORKER)
-    at = b.op("add", b.op("mul", number, const("i32", BARRIER_BYTES)), const("i32", WORKER_BARRIERS.at + BARRIER_RESULT.at))
+    at = b.op(
+        "add", b.op("mul", number, const("i32", BARRIER_BYTES)), const("i32", WORKER_BARRIERS.at + BARRIER_RESULT.at)
+    )
     result = b.load("i32", b.offset(worker, b.cast("zext", at, "i64")), align=4)
     count = b.op("and", result, const("i32", 0x7FFFFFFF))
     if ins.has("popc"):

@@ -133,8 +133,7 @@ def _pack(w: Warp, ins: Instruction) -> None:
     mask = 2**width - 1
     upper = w.src(ins, "c") if ins.find("c") is not None else np.zeros(32, np.uint32)
     bits = [
-        (int(c) << 2 * width | (_clamp(int(a), kind) & mask) << width | _clamp(int(b), kind) & mask)
-        & 0xFFFFFFFF
+        (int(c) << 2 * width | (_clamp(int(a), kind) & mask) << width | _clamp(int(b), kind) & mask) & 0xFFFFFFFF
         for a, b, c in zip(w.src(ins, "a"), w.src(ins, "b"), upper, strict=True)
     ]
     w.dst(ins, lanes_from_bits(bits, "b32"))

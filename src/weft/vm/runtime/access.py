@@ -12,13 +12,21 @@ and write nothing; the last two are reported. `site` is the number of the PTX in
 from dataclasses import dataclass
 
 from ..context import (
-    MISALIGNED, OUT_OF_BOUNDS, WARP_GLOBAL, WARP_GLOBAL_BYTES, WARP_LOCAL, WARP_LOCAL_LIMIT, WARP_PARAM_BYTES,
-    WARP_PARAMS, WARP_SHARED, WARP_SHARED_LIMIT,
+    MISALIGNED,
+    OUT_OF_BOUNDS,
+    WARP_GLOBAL,
+    WARP_GLOBAL_BYTES,
+    WARP_LOCAL,
+    WARP_LOCAL_LIMIT,
+    WARP_PARAM_BYTES,
+    WARP_PARAMS,
+    WARP_SHARED,
+    WARP_SHARED_LIMIT,
 )  # fmt: skip
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import GLOBAL_BASE, LOCAL_BASE, LOCAL_START, PARAM_BASE, SHARED_BASE, SHARED_START, WINDOW_BYTES
-from .bounds import allocation, fitting, owned
-from .shape import LANE_NUMBERS, bits, function, get, report, symbol, unbits, when
+from .bounds import allocation, fitting, owned, report_lanes, straight, without
+from .shape import LANE_NUMBERS, bits, function, get, symbol, unbits
 from .watch import Access, Instrumentation
 
 ADDRESS = {"global": "i64", "generic": "i64", "shared": "i32", "local": "i32"}
@@ -110,44 +118,37 @@ def _linear(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instru
     b.place(scattered)
     valid = _check(b, shape, offsets, size, mask)
     watch.access(b, Access(shape.store, shape.space, shape.bytes, offsets, valid, contiguous=False))
-    pointers = b.emit(vec("ptr"), f"getelementptr i8, ptr {host.ref}, {offsets.ty} {_wide(b, offsets).ref}") \
-        if scalar == "i64" else _pointers(b, host, offsets)
-    _move_lanes(b, shape, [b.emit(vec("ptr"), f"getelementptr i8, {pointers.ty} {pointers.ref}, i64 {k * shape.bits // 8}")
-                           for k in range(shape.vector)], valid)  # fmt: skip
+    first_pointers = b.offset(host, _wide(b, offsets))
+    pieces = [first_pointers]
+    for k in range(1, shape.vector):
+        ty = first_pointers.ty
+        pieces.append(b.emit(ty, f"getelementptr i8, {ty} {first_pointers.ref}, i64 {k * shape.bits // 8}"))
+    _move_lanes(b, shape, pieces, valid)
 
 
 def _wide(b: Builder, value: Value) -> Value:
     return value if "i64" in value.ty else b.cast("zext", value, value.ty.replace("i32", "i64"))
 
 
-def _pointers(b: Builder, host: Value, offsets: Value) -> Value:
-    wide = _wide(b, offsets)
-    return b.emit(vec("ptr"), f"getelementptr i8, ptr {host.ref}, {wide.ty} {wide.ref}")
-
-
 def _check(b: Builder, shape: Shape, offsets: Value, size: Value, mask: Value) -> Value:
     """Lanes of `mask` that may access; the others are reported."""
-    lanes_type = vec(shape.address)
     if shape.space == "global":
         inside = owned(b, offsets, mask, shape.bytes)
     else:
         inside = fitting(b, offsets, _wide(b, size), shape.bytes)
-    outside = b.op("and", mask, b.op("xor", inside, const("i32", -1)))
-    _report_lanes(b, OUT_OF_BOUNDS, outside)
-    crooked = const("i32", 0)
-    if shape.bytes > 1:
-        low = b.op("and", offsets, const(lanes_type, shape.bytes - 1))
-        crooked = b.op("and", bits(b, b.icmp("ne", low, const(lanes_type, 0))), b.op("and", mask, inside))
-        _report_lanes(b, MISALIGNED, crooked)
+    return _settle(b, shape, offsets, mask, inside)
+
+
+def _settle(b: Builder, shape: Shape, offsets: Value, mask: Value, inside: Value) -> Value:
+    """Report lanes that are outside or misaligned; returns the rest."""
+    address = b.param("address")
+    report_lanes(b, OUT_OF_BOUNDS, without(b, mask, inside), address)
     valid = b.op("and", mask, inside)
-    return b.op("and", valid, b.op("xor", crooked, const("i32", -1)))
-
-
-def _report_lanes(b: Builder, code: int, lanes: Value) -> None:
-    with when(b, b.icmp("ne", lanes, const("i32", 0)), likely=False):
-        first = b.intrinsic("cttz", "i32", [lanes, const("i1", 1)])
-        where = b.extract(b.param("address"), first)
-        report(b, code, lanes, _wide(b, where))
+    if shape.bytes == 1:
+        return valid
+    crooked = without(b, valid, straight(b, offsets, shape.bytes))
+    report_lanes(b, MISALIGNED, crooked, address)
+    return without(b, valid, crooked)
 
 
 def _move_row(b: Builder, shape: Shape, pointer: Value) -> None:
@@ -184,7 +185,9 @@ def _move_lanes(b: Builder, shape: Shape, pointers: list[Value], valid: Value) -
     results = []
     for k, pointer in enumerate(pointers):
         if shape.store:
-            value = b.param("data") if shape.vector == 1 else b.load(ty, b.offset(b.param("data"), k * stride), align=64)
+            value = (
+                b.param("data") if shape.vector == 1 else b.load(ty, b.offset(b.param("data"), k * stride), align=64)
+            )
             _scatter(b, value, pointer, lanes, shape.bits // 8)
         else:
             results.append(_gather(b, ty, pointer, lanes, shape.bits // 8))
@@ -225,7 +228,6 @@ def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Inst
     """Local memory is interleaved by words; a generic address may lie in any window."""
     if shape.space == "local":
         generic = b.op("add", b.cast("zext", address, vec("i64")), const(vec("i64"), LOCAL_BASE))
-        _report_wide = generic
     else:
         generic = address
         _all_global(b, shape, address, mask)
@@ -263,14 +265,7 @@ def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Inst
             place = offset
         linear = b.select(unbits(b, here), b.op("add", host_int, place), linear)
         inside = b.op("or", inside, here)
-    outside = b.op("and", mask, b.op("xor", inside, const("i32", -1)))
-    _report_lanes(b, OUT_OF_BOUNDS, outside)
-    valid = b.op("and", mask, inside)
-    if shape.bytes > 1:
-        low_bits = b.op("and", generic, const(wide, shape.bytes - 1))
-        crooked = b.op("and", bits(b, b.icmp("ne", low_bits, const(wide, 0))), valid)
-        _report_lanes(b, MISALIGNED, crooked)
-        valid = b.op("and", valid, b.op("xor", crooked, const("i32", -1)))
+    valid = _settle(b, shape, generic, mask, inside)
     watch.access(b, Access(shape.store, shape.space, shape.bytes, generic, valid, contiguous=False))
     _move_words(b, shape, linear, is_local, valid)
 
@@ -302,7 +297,9 @@ def _move_words(b: Builder, shape: Shape, linear: Value, is_local: Value, valid:
     for k in range(shape.vector):
         value = None
         if shape.store:
-            value = b.param("data") if shape.vector == 1 else b.load(ty, b.offset(b.param("data"), k * stride), align=64)
+            value = (
+                b.param("data") if shape.vector == 1 else b.load(ty, b.offset(b.param("data"), k * stride), align=64)
+            )
         whole = const(ty, 0)
         for part in range(per_element):
             at = k * shape.bits // 8 + part * 4
@@ -359,7 +356,9 @@ def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:
     b.cbr(quick, fast, slow, likely=True)
     b.place(fast)
     if watch.wants("access"):
-        event = Access(False, shape.space, shape.bytes, b.splat(offset), b.param("mask"), contiguous=False, uniform=True)
+        event = Access(
+            False, shape.space, shape.bytes, b.splat(offset), b.param("mask"), contiguous=False, uniform=True
+        )
         watch.access(b, event)
     pointer = b.offset(host, _wide(b, offset))
     if shape.vector == 1:

@@ -106,9 +106,7 @@ def build_atomic(name: str, watch: Instrumentation) -> list[Builder]:
     with each_lane(b, valid) as lane:
         place = b.load("i64", _element(b, at, lane, 64), align=8)
         pointer = b.emit("ptr", f"inttoptr i64 {place.ref} to ptr")
-        operands = [
-            b.load(atomic.word, _element(b, slot, lane, atomic.bits), align=2) for slot in (left, right)
-        ]
+        operands = [b.load(atomic.word, _element(b, slot, lane, atomic.bits), align=2) for slot in (left, right)]
         bit = b.op("and", b.op("lshr", in_global, lane), const("i32", 1))
         flush = b.icmp("ne", bit, const("i32", 0))
         if atomic.space == "shared":
@@ -161,9 +159,7 @@ def _plain(b: Builder, atomic: Atomic, pointer: Value, operands: list[Value]) ->
     return old
 
 
-def _between_threads(
-    b: Builder, atomic: Atomic, pointer: Value, operands: list[Value], flush: Value
-) -> Value:
+def _between_threads(b: Builder, atomic: Atomic, pointer: Value, operands: list[Value], flush: Value) -> Value:
     left, right = operands
     word, align = atomic.word, atomic.bits // 8
     if atomic.op == "cas":
@@ -187,9 +183,7 @@ def _exchanged(b: Builder, pointer: Value, old: Value, new: Value) -> tuple[Valu
     pair = f"{{ {old.ty}, i1 }}"
     swap = f"cmpxchg ptr {pointer.ref}, {old.ty} {old.ref}, {old.ty} {new.ref}"
     both = b.emit(pair, f"{swap} monotonic monotonic")
-    return b.emit(old.ty, f"extractvalue {pair} {both.ref}, 0"), b.emit(
-        "i1", f"extractvalue {pair} {both.ref}, 1"
-    )
+    return b.emit(old.ty, f"extractvalue {pair} {both.ref}, 0"), b.emit("i1", f"extractvalue {pair} {both.ref}, 1")
 
 
 def _combined(b: Builder, atomic: Atomic, old: Value, operands: list[Value], flush: Value) -> Value:

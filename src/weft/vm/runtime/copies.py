@@ -208,6 +208,4 @@ def _perform_size(b: Builder, size: int, watch: Instrumentation) -> None:
 def _of_lane(b: Builder, entry: Value, field: Field, index: Value) -> Value:
     """One lane's element of a member."""
     width = 8 if field.ty == "i64" else 4
-    return b.load(
-        field.ty, b.offset(b.offset(entry, field.at), b.op("mul", index, const("i64", width))), align=4
-    )
+    return b.load(field.ty, b.offset(b.offset(entry, field.at), b.op("mul", index, const("i64", width))), align=4)

@@ -98,14 +98,15 @@ def _undefined(text: str) -> set[str]:
 
 
 def _tensorcore(name: str) -> tuple[str, str]:
-    """`mma.m16n8k16.f32.f16.f16.f32[.satfinite].hardware.sm_89`."""
+    """`mma.m16n8k16.f32.f16.f16.f32[.satfinite].hardware.sm_89[.x4]`: x4 does four instructions that share A."""
     _, shape, d_type, a_type, b_type, c_type, *rest = name.split(".")
     m, _, tail = shape[1:].partition("n")
     n, _, k = tail.partition("k")
     saturate = rest[0] == "satfinite"
+    count = int(rest.pop()[1:]) if rest[-1].startswith("x") else 1
     mode, arch = rest[-2:]
     kind = MmaKind(int(m), int(n), int(k), a_type, b_type, c_type, d_type, saturate)
-    return tensorcore_ir(kind, mode, arch)
+    return tensorcore_ir(kind, mode, arch, count=count)
 
 
 _libraries: dict[str, Library] = {}

@@ -1,11 +1,19 @@
 """Small vocabulary for writing runtime functions in LLVM IR: record fields, variables, loops, reports."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from collections.abc import Iterator
 
-from ..context import REPORT_BYTES, WARP_CTAID, WARP_ID, WARP_WORKER, WORKER_CTA, WORKER_REPORT_CAPACITY
-from ..context import WORKER_REPORT_COUNT, WORKER_REPORTS, Field
+from ..context import (
+    REPORT_BYTES,
+    WARP_CTAID,
+    WARP_ID,
+    WARP_WORKER,
+    WORKER_CTA,
+    WORKER_REPORT_CAPACITY,
+    WORKER_REPORT_COUNT,
+    WORKER_REPORTS,
+    Field,
+)
 from ..ir import LANES, Builder, Value, const, vec, vector
 
 ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'

@@ -234,9 +234,7 @@ def _move(
     register_type = vec(scalar, REGISTER_BYTES // tile.element_bytes)
     if store:
         data = b.param("data")
-        registers = [
-            b.load(register_type, b.offset(data, REGISTER_BYTES * n), align=64) for n in block.registers
-        ]
+        registers = [b.load(register_type, b.offset(data, REGISTER_BYTES * n), align=64) for n in block.registers]
         flat = joined(b, registers)
         # order[] is a permutation of the block; memory wants its inverse.
         source = [0] * (count * length)
