@@ -19,6 +19,8 @@ from weft.vm.context import (
     WARP_OWNERS,
     WARP_SHARED,
     WARP_SHARED_LIMIT,
+    WARP_SHARED_OBJECTS,
+    WARP_SHARED_OWNERS,
     WARP_WORKER,
     WORKER_BYTES,
     WORKER_REPORT_CAPACITY,
@@ -67,8 +69,10 @@ class Device:
         self.engine = _compile(functions, cpu)
         self.warp, self.worker = aligned(WARP_BYTES), aligned(WORKER_BYTES)
         self.shared, self.memory = aligned(SHARED_START + SHARED_BYTES), aligned(GLOBAL_BYTES)
-        # The whole arena is allocation number 1.
+        # The whole arena is allocation number 1, all of shared memory one array.
         self.owners = np.ones(GLOBAL_BYTES // 256, np.uint32)
+        self.shared_owners = np.ones(SHARED_BYTES // 64 + 1, np.uint32)
+        self.shared_extents = np.array([[0, 0], [0, SHARED_BYTES]], np.int64)
         self.extents = np.array([[0, 0], [0, GLOBAL_BYTES]], np.int64)
         self.reports, self.queue = aligned(REPORTS * REPORT_BYTES), aligned(48 * COPY_BYTES)
         for record, field, value in (
@@ -76,6 +80,8 @@ class Device:
             (self.warp, WARP_SHARED_LIMIT, SHARED_END),
             (self.warp, WARP_GLOBAL, self.memory.ctypes.data),
             (self.warp, WARP_GLOBAL_BYTES, GLOBAL_BYTES),
+            (self.warp, WARP_SHARED_OWNERS, self.shared_owners.ctypes.data),
+            (self.warp, WARP_SHARED_OBJECTS, self.shared_extents.ctypes.data),
             (self.warp, WARP_OWNERS, self.owners.ctypes.data),
             (self.warp, WARP_ALLOCATIONS, self.extents.ctypes.data),
             (self.warp, WARP_WORKER, self.worker.ctypes.data),
@@ -142,7 +148,13 @@ def _compile(functions: list[Builder], cpu: str) -> Any:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name() if cpu == "host" else cpu, features=features, opt=2, jit=True
     )
-    everything = [build_report(), build_owners(), *functions, *map(_entry_point, functions)]
+    everything = [
+        build_report(),
+        build_owners("owners.global"),
+        build_owners("owners.shared"),
+        *functions,
+        *map(_entry_point, functions),
+    ]
     module = llvm.parse_assembly(module_text(everything))
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine)

@@ -47,7 +47,8 @@ class CompiledMma:
         self.fragments = {operand: mma_fragment(kind, operand) for operand in "abcd"}
         word = 8 if kind.a_type == "f64" else 4
         sizes = {operand: f.registers * 32 * word for operand, f in self.fragments.items()}
-        name, text = tensorcore_ir(kind, mode, arch, count=count)
+        embedded = not cpu and bool(llvm.get_host_cpu_features().get("avx512f"))
+        name, text = tensorcore_ir(kind, mode, arch, count=count, embedded_rounding=embedded)
         text += _DRIVER.format(name=name, a=sizes["a"], b=count * sizes["b"], c=count * sizes["c"])
         self._engine, self.tiles = _compile(text, cpu)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from weft.core.errors import Unsupported
-from weft.vm.mma_kind import MmaKind
-from weft.vm.reference.fragments import mma_fragment, wmma_fragment, wmma_parts
+from weft.vm.mma_kind import MmaKind, wmma_parts
+from weft.vm.reference.fragments import mma_fragment, wmma_fragment
 from weft.vm.reference.tensorcore import mma
 
 F16 = MmaKind(16, 8, 16, "f16", "f16", "f32", "f32")

@@ -305,7 +305,6 @@ def test_shared_load_outside(at: int, lanes: int) -> None:
     assert np.count_nonzero(out == 1) == np.count_nonzero(out) == 32 - lanes.bit_count()
 
 
-@pytest.mark.xfail(reason="static shared arrays are checked against all of shared memory, not one by one")
 @pytest.mark.parametrize(("at", "lanes"), [(33, 1 << 31), (64, ALL)])
 def test_shared_load_just_outside_its_array(at: int, lanes: int) -> None:
     _assert_at(_only(_launch("shared_at", [_zeros(), np.int32(at)]), "M101"), "shared", lanes)

@@ -27,7 +27,10 @@ FLOAT_KINDS = [
 ]
 INTEGER_KINDS = [
     MmaKind(16, 8, k, a, b, "s32", "s32", saturate)
-    for k in (32, 16) for a in ("s8", "u8") for b in ("s8", "u8") for saturate in (False, True)
+    for k in (32, 16)
+    for a in ("s8", "u8")
+    for b in ("s8", "u8")
+    for saturate in (False, True)
 ]
 REGIMES = ("normal", "cancellation", "denormal", "zeros", "wide", "top", "bottom", "special", "any")
 TILES_PER_REGIME = 1200  # nine regimes: 10,800 tiles for every kind and mode
@@ -40,9 +43,15 @@ def random_bits(rng: np.random.Generator, shape: tuple[int, ...], name: str, reg
     top = (1 << fmt.exponent_bits) - 1
     span = min(4, fmt.bias // 2)
     low, high = {
-        "normal": (fmt.bias - span, fmt.bias + span), "cancellation": (fmt.bias - span, fmt.bias + span),
-        "denormal": (0, 1), "zeros": (fmt.bias - span, fmt.bias + span), "wide": (0, top - 1),
-        "top": (top - 6, top - 1), "bottom": (0, max(top // 4, 2)), "special": (0, top), "any": (0, top),
+        "normal": (fmt.bias - span, fmt.bias + span),
+        "cancellation": (fmt.bias - span, fmt.bias + span),
+        "denormal": (0, 1),
+        "zeros": (fmt.bias - span, fmt.bias + span),
+        "wide": (0, top - 1),
+        "top": (top - 6, top - 1),
+        "bottom": (0, max(top // 4, 2)),
+        "special": (0, top),
+        "any": (0, top),
     }[regime]
     field = rng.integers(low, high + 1, shape, dtype=np.uint64)
     mantissa = rng.integers(0, 1 << mantissa_bits, shape, dtype=np.uint64)
@@ -133,8 +142,8 @@ def test_f64() -> None:
 def test_ordinary_tiles_stay_on_the_vector_path(kind: MmaKind, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the call of the exact path taken out, ordinary tiles, zeros and masked rows are still right."""
 
-    def without_exact(kind: MmaKind, mode: str, arch: str, *, count: int) -> tuple[str, str]:
-        name, text = tensorcore_ir(kind, mode, arch, count=count)
+    def without_exact(kind: MmaKind, mode: str, arch: str, **options: Any) -> tuple[str, str]:
+        name, text = tensorcore_ir(kind, mode, arch, **options)
         text, calls = re.subn(rf"call void @{re.escape(name)}\.exact\(.*\)", "", text)
         assert calls == 1
         return name, text

@@ -114,6 +114,10 @@ WARP_OWNERS = Field(896, "ptr")
 """u32 per 256 bytes of global memory: the number of the allocation there, 0 for none."""
 WARP_ALLOCATIONS = Field(904, "ptr")
 """Per allocation: i64 offset in the arena, i64 size; number 0 has size 0."""
+WARP_SHARED_OWNERS = Field(920, "ptr")
+"""u32 per 64 bytes of shared memory: the number of the array there, 0 for none."""
+WARP_SHARED_OBJECTS = Field(928, "ptr")
+"""Per array: i64 offset in the window, i64 size; number 0 has size 0."""
 WARP_SPENT = Field(912, "i32")
 """Lanes of a divergent warp that used up its last turn."""
 WARP_TID = Field(192, "i32")

@@ -17,7 +17,8 @@ from .findings import findings_of
 from .host_calls import HostCalls
 from .ir import LANES
 from .launch_spec import LaunchSpec, Outcome
-from .memory import GlobalMemory, aligned_bytes
+from .layout import shared_objects
+from .memory import SHARED_GRANULE, SHARED_START, GlobalMemory, aligned_bytes
 from .program import Program
 from .runtime.copies import COPY_BYTES
 from .runtime.library import Library, library
@@ -126,6 +127,7 @@ class _Run:
         plan, layout = self.plan, self.plan.layout
         shared_limit = layout.shared_bytes + self.launch.shared_bytes
         shared = _buffer(shared_limit + 64)
+        owners, extents = _shared_map(shared_objects(layout, self.launch.shared_bytes), shared_limit)
         copies = COPY_CAPACITY if any(name.startswith("cp.async") for name in plan.imports) else 0
         worker = _Worker(
             _buffer(c.WORKER_BYTES), _buffer(c.WARP_BYTES * self.warps), _buffer(c.REPORT_BYTES * REPORT_CAPACITY),
@@ -137,7 +139,7 @@ class _Run:
         local_bytes = -(-layout.local_bytes // 4) * 4 * LANES
         local = _buffer(local_bytes * self.warps, fill=0xFF)
         queues = _buffer(max(copies * COPY_BYTES * self.warps, 64))
-        worker.kept += [shared, frames, local, queues, warp_order]
+        worker.kept += [owners, extents, shared, frames, local, queues, warp_order]
         call = self.calls.callback(worker.record.ctypes.data)
         worker.kept.append(call)
         _fill(
@@ -166,6 +168,8 @@ class _Run:
             c.WARP_SHARED: shared.ctypes.data,
             c.WARP_SHARED_LIMIT: shared_limit,
             c.WARP_SHARED_DYNAMIC: self.launch.shared_bytes,
+            c.WARP_SHARED_OWNERS: owners.ctypes.data,
+            c.WARP_SHARED_OBJECTS: extents.ctypes.data,
             c.WARP_GLOBAL: self.memory.arena.ctypes.data,
             c.WARP_GLOBAL_BYTES: self.memory.used,
             c.WARP_OWNERS: self.memory.owners.ctypes.data,
@@ -234,6 +238,17 @@ def _params(given: bytes, size: int, globals_at: list[int]) -> npt.NDArray[np.ui
     block[: len(given)] = np.frombuffer(given, np.uint8)
     block[size : size + 8 * len(globals_at)] = np.array(globals_at, np.uint64).view(np.uint8)
     return block
+
+
+def _shared_map(objects: list[tuple[int, int]], limit: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """The maps of `runtime/bounds.py` for shared memory: granule → array, array → offset and size."""
+    owners = np.zeros(limit // SHARED_GRANULE + 1, np.uint32)
+    extents = np.zeros((len(objects) + 1, 2), np.int64)
+    for number, (address, size) in enumerate(objects, start=1):
+        start = address - SHARED_START
+        extents[number] = start, size
+        owners[start // SHARED_GRANULE : -(-(start + size) // SHARED_GRANULE)] = number
+    return owners, extents
 
 
 def _buffer(size: int, *, fill: int = 0) -> npt.NDArray[np.uint8]:

@@ -36,6 +36,12 @@ class Layout:
     param_bytes: int
 
 
+def shared_objects(layout: Layout, dynamic_bytes: int) -> list[tuple[int, int]]:
+    """Address and size of every shared array, the dynamic block included."""
+    fixed = [(s.address, s.size_bytes) for s in layout.symbols.values() if s.space == "shared" and s.size_bytes]
+    return fixed + ([(layout.shared_bytes, dynamic_bytes)] if dynamic_bytes else [])
+
+
 def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = ()) -> Layout:
     """Place every variable that `function` can name. `cubin` gives the hardware's shared offsets where known."""
     hardware = {symbol.name: symbol.offset for symbol in cubin}

@@ -21,6 +21,8 @@ WINDOW_BYTES = 1 << 32
 
 SHARED_START = 1024
 """First shared address handed out; a multiple of 128, so banks are those of offset 0."""
+SHARED_GRANULE = 64
+"""Shared arrays are at least two of these apart, so that a granule belongs to one at most."""
 LOCAL_START = 256
 RED_ZONE = 256
 ALIGN = 256

@@ -42,6 +42,7 @@ FORMATS = {
     )
 }
 INTEGER_TYPES = ("s8", "u8")
+STORAGE_BITS = {**{name: fmt.storage_bits for name, fmt in FORMATS.items()}, "s8": 8, "u8": 8, "s32": 32}
 ZERO_EXPONENT = -126  # the exponent a zero operand counts with, whatever its format
 
 
@@ -123,6 +124,34 @@ def fused_rule(kind: MmaKind, arch: str) -> FusedRule:
     raise Unsupported(f"tensor-core rounding of {arch}")
 
 
+@dataclass(frozen=True)
+class WmmaPart:
+    """One m16n8 instruction of a wmma: its registers of A, B and C. None stands for eight absent rows."""
+
+    a: tuple[int | None, ...]
+    b: tuple[int, ...]
+    c: tuple[int | None, ...]
+
+
+def wmma_parts(m: int, n: int, k: int, *, a_type: str, c_type: str) -> tuple[WmmaPart, ...]:
+    """How a wmma is carried out: side by side m16n8 instructions (an 8-row one leaves rows 8-15 unused)."""
+    depth = k * STORAGE_BITS[a_type] // 128  # registers of one 8-row strip of A, and of one 8-column strip of B
+    wide = 2 if c_type != "f16" else 1  # accumulator registers of an 8 x 8 block
+    parts = []
+    for row in range(max(m // 16, 1)):
+        for column in range(n // 8):
+            block = row * (n // 8) + column
+            b = tuple(range(column * depth, (column + 1) * depth))
+            if m == 8:
+                a = tuple(x for i in range(depth) for x in (i, None))
+                c: tuple[int | None, ...] = (*range(block * wide, (block + 1) * wide), *(None,) * wide)
+            else:
+                a = tuple(range(2 * row * depth, 2 * (row + 1) * depth))
+                c = tuple(range(2 * block * wide, 2 * (block + 1) * wide))
+            parts.append(WmmaPart(a, b, c))
+    return tuple(parts)
+
+
 __all__ = [
     "FORMATS",
     "INTEGER_TYPES",
@@ -130,6 +159,8 @@ __all__ = [
     "FloatFormat",
     "FusedRule",
     "MmaKind",
+    "WmmaPart",
     "check_kind",
     "fused_rule",
+    "wmma_parts",
 ]

@@ -27,11 +27,14 @@ class Uniformity:
     params: frozenset[str]
     """Kernel parameters: the same for every lane (a callee's parameters are not)."""
     row_numbers: frozenset[int]
-    """PTX lines that look only at which warp %tid.x lies in: uniform although their operand is not."""
+    """Identities of instructions that look only at which warp %tid.x lies in: uniform although their operand is not.
+
+    Not lines: several instructions may stand on one.
+    """
 
     def is_uniform(self, ins: Instruction) -> bool:
         """Whether all lanes that run `ins` together compute the same."""
-        return ins.line in self.row_numbers or not _varies(ins, self.varying, self.params)
+        return id(ins) in self.row_numbers or not _varies(ins, self.varying, self.params)
 
 
 def find_uniform(cfg: Cfg, *, warps_are_rows: bool) -> Uniformity:
@@ -50,7 +53,7 @@ def find_uniform(cfg: Cfg, *, warps_are_rows: bool) -> Uniformity:
         changed = False
         for block in cfg.blocks:
             for ins in (*block.body, *((block.end,) if block.end else ())):
-                if block.id in divergent or (ins.line not in rows and _varies(ins, varying, params)):
+                if block.id in divergent or (id(ins) not in rows and _varies(ins, varying, params)):
                     for reg in ins.written():
                         if reg.name not in varying:
                             varying.add(reg.name)
@@ -67,7 +70,7 @@ def find_uniform(cfg: Cfg, *, warps_are_rows: bool) -> Uniformity:
 
 
 def _row_numbers(cfg: Cfg) -> frozenset[int]:
-    """Lines whose result depends on %tid.x only through tid.x / 32.
+    """Identities of instructions whose result depends on %tid.x only through tid.x / 32.
 
     Forward must-analysis: which registers hold a copy of %tid.x on every way to a block.
     """
@@ -92,7 +95,7 @@ def _row_numbers(cfg: Cfg) -> frozenset[int]:
         copies = set(at_start[block.id])
         for ins in block.body:
             if ins.guard is None and _by_rows(ins, copies):
-                found.add(ins.line)
+                found.add(id(ins))
             _follow(ins, copies)
     return frozenset(found)
 

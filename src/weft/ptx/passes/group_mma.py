@@ -1,4 +1,4 @@
-"""Which `mma` instructions may be executed together, at the place of the last: those that share A in straight-line code.
+"""Which `mma` instructions may be executed together, at the place of the last: those that share A in straight code.
 
 Blocks are split in front of every collective, so a run here is blocks that follow each other unconditionally. A member
 waits until the last one; for that nobody in between may read or write what it writes, or write what it reads.

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from weft.core.errors import Unsupported
-from weft.ptx.module import WIDTH, Instruction, Operand, Vec
+from weft.ptx.module import WIDTH, Imm, Instruction, Operand, Vec
 
 from ..ir import LANES, Value, const, vec
+from ..mma_kind import wmma_parts
 from .kernel_contract import KernelContract
 from .sync import first_lane
 
@@ -21,7 +22,7 @@ def _registers(ins: Instruction, name: str) -> tuple[Operand, ...]:
 
 def _check_registers(ins: Instruction, name: str, matrix: str, shape: str, ptx_type: str) -> None:
     """Refuse a list of registers that is not a warp's A, B or C: the runtime would run past the end of its buffer."""
-    m, n, k = (int(size) for size in re.findall(r"\d+", shape))
+    m, n, k = _sizes(shape)
     elements = {"a": m * k, "b": k * n}.get(matrix, m * n)
     width = WIDTH[ptx_type]
     needed = elements * width // (LANES * max(width, 32))
@@ -69,7 +70,11 @@ def mma_together(e: KernelContract, members: Sequence[Instruction]) -> None:
     """Instructions of one opcode that share A, none of which reads what another writes."""
     first = members[0]
     types = [first.mods[slot] for slot in ("dtype", "atype", "btype", "ctype")]
-    name = mma_name(first.mods["shape"], types, saturate=first.has("satfinite"), mode=e.mode, arch=e.arch)
+    shape = first.mods["shape"]
+    for ins in members:
+        for operand, ptx_type in zip("dabc", types, strict=True):
+            _check_registers(ins, operand, operand, shape, ptx_type)
+    name = mma_name(shape, types, saturate=first.has("satfinite"), mode=e.mode, arch=e.arch)
     b, c = ([value for ins in members for value in e.items(ins, operand)] for operand in "bc")
     results = [item for ins in members for item in _registers(ins, "d")]
     d = _multiply(e, name, len(members), e.items(first, "a"), b, c, len(results))
@@ -102,12 +107,10 @@ def wmma(e: KernelContract, ins: Instruction) -> None:
     first = e.b.intrinsic("cttz", "i32", [active, const("i1", 0)])
     base = e.b.extract(address, first)
     base = e.b.cast("zext", base, "i64")
-    stride_operand = ins.find("stride")
     shape = ins.mods["shape"]
-    if stride_operand is None:
-        raise Unsupported(f"{ins.opcode} without a stride", ins.line)
     _check_registers(ins, "b" if which == "d" else "d", which, shape, ins.type)
-    stride = first_lane(e, stride_operand, active, ins.line)
+    given = ins.find("stride")
+    stride = first_lane(e, given if given is not None else Imm(_width(which, shape, ins)), active, ins.line)
     verb = "store" if which == "d" else "load"
     name = f"wmma.{verb}.{which}.{ins.mods['layout']}.{shape}.{space}.{ins.type}"
     if which == "d":
@@ -119,19 +122,52 @@ def wmma(e: KernelContract, ins: Instruction) -> None:
     _take(e, _registers(ins, "d"), room, ins.line)
 
 
+def _width(which: str, shape: str, ins: Instruction) -> int:
+    """The stride of a matrix whose rows or columns follow each other without gaps."""
+    m, n, k = _sizes(shape)
+    rows, columns = {"a": (m, k), "b": (k, n)}.get(which, (m, n))
+    return columns if ins.mods["layout"] == "row" else rows
+
+
+def _sizes(shape: str) -> tuple[int, int, int]:
+    m, n, k = (int(size) for size in re.findall(r"\d+", shape))
+    return m, n, k
+
+
 def _wmma_mma(e: KernelContract, ins: Instruction) -> None:
-    """m16n16k16 is two m16n8k16 side by side, as ptxas lowers it; fragments are laid out for that."""
+    """A wmma is m16n8 instructions side by side, as ptxas lowers it; those of one strip of A share it."""
     shape = ins.mods["shape"]
-    atype = ins.mods.get("atype", "f16")
-    if shape != "m16n16k16" or atype not in ("f16", "bf16"):
-        raise Unsupported(f"{ins.opcode} on the virtual GPU", ins.line)
-    types = [ins.mods["dtype"], atype, ins.mods.get("btype", "f16"), ins.mods["ctype"]]
+    m, n, k = _sizes(shape)
+    types = [ins.mods["dtype"], ins.mods.get("atype", "f16"), ins.mods.get("btype", "f16"), ins.mods["ctype"]]
     for operand, ptx_type in zip("dabc", types, strict=True):
         _check_registers(ins, operand, operand, shape, ptx_type)
     a, b, c = (e.items(ins, name) for name in "abc")
-    name = mma_name("m16n8k16", types, saturate=False, mode=e.mode, arch=e.arch)
+    name = mma_name(f"m16n8k{k}", types, saturate=ins.has("satfinite"), mode=e.mode, arch=e.arch)
     results = _registers(ins, "d")
-    _take(e, results, _multiply(e, name, 2, a[:4], b[:4], c, len(results)), ins.line)
+    parts = wmma_parts(m, n, k, a_type=types[1], c_type=types[3])
+    targets = wmma_parts(m, n, k, a_type=types[1], c_type=types[0])
+    per_strip = n // 8
+    for first in range(0, len(parts), per_strip):
+        strip, into = parts[first : first + per_strip], targets[first : first + per_strip]
+        written = [register for part in into for register in part.c]
+        room = _multiply(
+            e,
+            name,
+            per_strip,
+            _chosen(a, strip[0].a),
+            _chosen(b, [register for part in strip for register in part.b]),
+            _chosen(c, [register for part in strip for register in part.c]),
+            len(written),
+        )
+        for number, register in enumerate(written):
+            if register is not None:
+                value = e.b.load(vec("i32"), e.b.offset(room, ROW * number), align=64)
+                e.write(results[register], value, "b32", ins.line)
+
+
+def _chosen(values: Sequence[Value], registers: Sequence[int | None]) -> list[Value]:
+    """Registers by number; absent rows are zero."""
+    return [const(vec("i32"), 0) if number is None else values[number] for number in registers]
 
 
 assert LANES * 4 == ROW

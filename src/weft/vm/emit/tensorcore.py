@@ -13,13 +13,28 @@ near the ends of f32's range) are found by a few running vector tests and go to 
 """
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from weft.core.errors import UsageError
 from weft.vm.emit.tensorcore_exact import exact_function
 from weft.vm.emit.tensorcore_integer import f64_body, integer_body
 from weft.vm.emit.tensorcore_operands import (
-    F32, I32, Decoded, OperandCode, Tests, any_lane, four_columns, half_bits, load_accumulators, multiply_words,
-    register_bytes, repeat, scaled, store_results, umax, umin,
+    F32,
+    I32,
+    Decoded,
+    OperandCode,
+    Tests,
+    any_lane,
+    four_columns,
+    half_bits,
+    load_accumulators,
+    multiply_words,
+    register_bytes,
+    repeat,
+    scaled,
+    store_results,
+    umax,
+    umin,
 )  # fmt: skip
 from weft.vm.emit.tensorcore_sets import Set, each_set
 from weft.vm.ir import Builder, Value, const, module_text, vec
@@ -30,12 +45,18 @@ PARAMETERS = [("ptr", "d"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c")]
 EXPONENT_MASK = 0x7F800000
 LOWEST = 127 - 90  # biased; a larger E is kept: below it 2^(F - E) nears the end of f32's range
 HIGHEST = 127 + 125  # biased; from here on a b may overflow f32
+ROUND_TOWARD_ZERO = 11  # as _mm512_cvt_roundepi32_ps takes it, exceptions off
 MOST_SETS = 8
 """Instructions one function does at most."""
 
 
-def tensorcore_ir(kind: MmaKind, mode: str, arch: str, *, count: int = 1) -> tuple[str, str]:
-    """The function's name and the text of an LLVM module that defines it."""
+def tensorcore_ir(
+    kind: MmaKind, mode: str, arch: str, *, count: int = 1, embedded_rounding: bool = False
+) -> tuple[str, str]:
+    """The function's name and the text of an LLVM module that defines it.
+
+    `embedded_rounding`: the CPU has AVX-512, whose instructions can name a rounding mode.
+    """
     check_kind(kind)
     if mode not in ("hardware", "ieee"):
         raise UsageError(f"tensor-core mode {mode!r}; use 'hardware' or 'ieee'")
@@ -61,7 +82,7 @@ def tensorcore_ir(kind: MmaKind, mode: str, arch: str, *, count: int = 1) -> tup
         exact = exact_function(f"{name}.exact", kind, rule)
         functions.append(exact)
         if _sums_fit_i32(rule):
-            _fused_body(b, kind, rule, exact.name, sets, count)
+            _fused_body(b, _Fused(kind, rule, embedded_rounding), exact.name, sets, count)
         else:
             with sets as here:
                 b.call(exact.name, "void", [here.d, b.param("a"), here.b, here.c])
@@ -95,10 +116,18 @@ def _ieee_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -> 
             store_results(b, kind, results[4 * top : 4 * top + 4], b.offset(here.d, rows * top))
 
 
-def _fused_body(
-    b: Builder, kind: MmaKind, rule: FusedRule, exact_name: str, sets: AbstractContextManager[Set], count: int
-) -> None:
+@dataclass(frozen=True)
+class _Fused:
+    """What the code of a fused kind depends on."""
+
+    kind: MmaKind
+    rule: FusedRule
+    embedded_rounding: bool
+
+
+def _fused_body(b: Builder, how: _Fused, exact_name: str, sets: AbstractContextManager[Set], count: int) -> None:
     """For each set a loop over groups of accumulators whose exponents share a word, then the choice of the path."""
+    kind = how.kind
     code = OperandCode(kind, exponents=True)
     a = code.decode_a(b, b.param("a"))
     size = register_bytes(kind.d_type)
@@ -115,7 +144,7 @@ def _fused_body(
             at = _group_offset(b, code, group)
             values = load_accumulators(b, kind, b.offset(here.c, at), stride=stride, count=code.group_size)
             rows = a.at(b, group, 32 * code.group_size, 64)
-            values = _group(b, code, rule, rows, operand, values, running)
+            values = _group(b, code, how, rows, operand, values, running)
             if kind.d_type == "f16":
                 values = [half_bits(b, b.cast("bitcast", bits, F32)) for bits in values]
             store_results(b, kind, values, b.offset(staged, at), stride=stride)
@@ -173,10 +202,10 @@ class _Running:
 
 
 def _group(
-    b: Builder, code: OperandCode, rule: FusedRule, a: Decoded, operand: Decoded, values: list[Value], running: _Running
+    b: Builder, code: OperandCode, how: _Fused, a: Decoded, operand: Decoded, values: list[Value], running: _Running
 ) -> list[Value]:
     """A group's accumulators after all steps."""
-    kind = code.kind
+    kind, rule = how.kind, how.rule
     for start in range(0, kind.k, rule.step_k):
         step = range(start, start + rule.step_k)
         packed = _packed_largest_exponents(b, code, a, operand, step)
@@ -186,7 +215,7 @@ def _group(
             exponent = _step_exponent(b, code, packed, n, c)
             running.see_exponent(exponent)
             total = _aligned_sum(b, code, a, operand, n, c, exponent, step, rule)
-            values[n] = _rounded(b, kind, rule, total, exponent)
+            values[n] = _rounded(b, how, total, exponent)
     return values
 
 
@@ -238,25 +267,39 @@ def _aligned_sum(
     return total
 
 
-def _rounded(b: Builder, kind: MmaKind, rule: FusedRule, total: Value, exponent: Value) -> Value:
+def _rounded(b: Builder, how: _Fused, total: Value, exponent: Value) -> Value:
     """S 2^(E - F) as f32 bits: truncated to the result's bits; f16 is rounded to nearest even and widened."""
-    value = b.cast("sitofp", total, F32)
-    bits = b.cast("bitcast", value, I32)
-    if rule.fraction_bits > 13:  # the integer may have more than 24 bits: the conversion rounded to nearest
-        back = b.cast("fptosi", value, I32)
-        sizes = [b.intrinsic("abs", I32, [x, const("i1", 0)]) for x in (back, total)]
-        too_large = b.icmp("ugt", sizes[0], sizes[1])
-        less = b.op("add", bits, const(I32, -1))  # one unit smaller in magnitude, for either sign
-        bits = b.select(too_large, less, bits)
-        if kind.d_type == "f16":  # round to odd: the dropped bits stay visible to the second rounding
-            bits = b.op("or", bits, b.cast("zext", b.icmp("ne", back, total), I32))
-    elif kind.d_type == "f32":
-        bits = b.op("and", bits, const(I32, -(1 << (23 - rule.result_bits))))
+    kind, rule = how.kind, how.rule
+    if rule.fraction_bits > 13:  # the integer may have more than 24 bits
+        bits = _toward_zero(b, how, total)
+    else:
+        bits = b.cast("bitcast", b.cast("sitofp", total, F32), I32)
+        if kind.d_type == "f32":
+            bits = b.op("and", bits, const(I32, -(1 << (23 - rule.result_bits))))
     unit = b.op("sub", exponent, const(I32, rule.fraction_bits << 23))
     result = b.op("fmul", b.cast("bitcast", bits, F32), b.cast("bitcast", unit, F32))
     if kind.d_type == "f16":
         result = b.cast("fpext", b.cast("fptrunc", result, vec("half", 16)), F32)
     return b.cast("bitcast", result, I32)
+
+
+def _toward_zero(b: Builder, how: _Fused, total: Value) -> Value:
+    """An integer as f32 bits, truncated; for f16 results the last bit says whether something was cut (round to odd)."""
+    if how.embedded_rounding:
+        mode = const("i32", ROUND_TOWARD_ZERO)
+        value = b.intrinsic("x86.avx512.sitofp.round", F32, [total, mode], overloads=[F32, I32])
+        bits = b.cast("bitcast", value, I32)
+        if how.kind.d_type != "f16":
+            return bits
+        back = b.cast("fptosi", value, I32)
+    else:  # to nearest, and one unit smaller in magnitude where that was too large
+        value = b.cast("sitofp", total, F32)
+        bits, back = b.cast("bitcast", value, I32), b.cast("fptosi", value, I32)
+        sizes = [b.intrinsic("abs", I32, [x, const("i1", 0)]) for x in (back, total)]
+        bits = b.select(b.icmp("ugt", *sizes), b.op("add", bits, const(I32, -1)), bits)
+        if how.kind.d_type != "f16":
+            return bits
+    return b.op("or", bits, b.cast("zext", b.icmp("ne", back, total), I32))
 
 
 __all__ = ["MOST_SETS", "MmaKind", "tensorcore_ir"]

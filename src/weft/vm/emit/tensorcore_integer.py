@@ -4,7 +4,16 @@ from contextlib import AbstractContextManager
 from math import nan
 
 from weft.vm.emit.tensorcore_operands import (
-    I16, I32, a_registers, for_four_columns, load_a, load_accumulators, load_b, multiply_words, pick, store_results,
+    I16,
+    I32,
+    a_registers,
+    for_four_columns,
+    load_a,
+    load_accumulators,
+    load_b,
+    multiply_words,
+    pick,
+    store_results,
 )  # fmt: skip
 from weft.vm.emit.tensorcore_sets import Set
 from weft.vm.ir import Builder, Value, const, lanes_of, vec

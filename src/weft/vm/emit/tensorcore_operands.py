@@ -357,10 +357,3 @@ def multiply_words(
         for variable, value in zip(running, values, strict=True):
             variable.set(value)
     return [variable.get() for variable in running]
-
-
-__all__ = [
-    "F32", "I32", "Decoded", "OperandCode", "Tests", "a_registers", "any_lane", "for_four_columns", "four_columns",
-    "half_bits", "load_a", "load_accumulators", "load_b", "multiply_words", "pick", "register_bytes", "repeat",
-    "scaled", "store_results", "umax", "umin",
-]  # fmt: skip

@@ -134,32 +134,4 @@ def wmma_fragment(m: int, n: int, k: int, *, operand: str, element: str) -> Frag
     return Fragment(bits, shape, rows, columns)
 
 
-@dataclass(frozen=True)
-class WmmaPart:
-    """One m16n8 instruction of a wmma: its registers of A, B and C. None stands for eight absent rows."""
-
-    a: tuple[int | None, ...]
-    b: tuple[int, ...]
-    c: tuple[int | None, ...]
-
-
-def wmma_parts(m: int, n: int, k: int, *, a_type: str, c_type: str) -> tuple[WmmaPart, ...]:
-    """How a wmma is carried out: side by side m16n8 instructions (an 8-row one leaves rows 8-15 unused)."""
-    depth = k * _BITS[a_type] // 128  # registers of one 8-row strip of A, and of one 8-column strip of B
-    wide = 2 if c_type != "f16" else 1  # accumulator registers of an 8 x 8 block
-    parts = []
-    for row in range(max(m // 16, 1)):
-        for column in range(n // 8):
-            block = row * (n // 8) + column
-            b = tuple(range(column * depth, (column + 1) * depth))
-            if m == 8:
-                a = tuple(x for i in range(depth) for x in (i, None))
-                c: tuple[int | None, ...] = (*range(block * wide, (block + 1) * wide), *(None,) * wide)
-            else:
-                a = tuple(range(2 * row * depth, 2 * (row + 1) * depth))
-                c = tuple(range(2 * block * wide, 2 * (block + 1) * wide))
-            parts.append(WmmaPart(a, b, c))
-    return tuple(parts)
-
-
-__all__ = ["Fragment", "WmmaPart", "mma_fragment", "wmma_fragment", "wmma_parts"]
+__all__ = ["Fragment", "mma_fragment", "wmma_fragment"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..layout import Layout
+from ..layout import Layout, shared_objects
 from ..memory import (
     GLOBAL_BASE,
     LOCAL_BASE,
@@ -14,7 +14,6 @@ from ..memory import (
     SHARED_BASE,
     SHARED_START,
     WINDOW_BYTES,
-    Allocation,
     Bytes,
     GlobalMemory,
 )  # fmt: skip
@@ -39,27 +38,29 @@ class Region:
     lane_bytes: int = 0
     """Distance between the private copies of neighbouring lanes (local memory only)."""
     writable: bool = True
-    allocations: tuple[Allocation, ...] = ()
-    """Global memory: what may be touched are these, not what lies between them."""
+    objects: tuple[tuple[int, int], ...] | None = None
+    """Offset and size of the allocations or shared arrays: what lies between them may not be touched."""
 
     def holds(self, at: npt.NDArray[np.int64], size: int) -> Flags:
         """Whether [at, at + size) may be touched."""
         inside: Flags = (at >= self.start) & (at <= self.end - size)
-        if self.name == "global":
-            starts = [(allocation.address - GLOBAL_BASE, allocation.size_bytes) for allocation in self.allocations]
-            inside &= np.array([any(s <= a and a + size <= s + n for s, n in starts) for a in at.tolist()], bool)
+        if self.objects is not None:
+            found = [any(s <= a and a + size <= s + n for s, n in self.objects) for a in at.tolist()]
+            inside &= np.array(found, bool)
         return inside
 
 
 def global_region(memory: GlobalMemory) -> Region:
     """The arena, of which only allocations may be touched."""
-    return Region("global", memory.arena, 0, memory.used, allocations=tuple(memory.allocations))
+    objects = tuple((allocation.address - GLOBAL_BASE, allocation.size_bytes) for allocation in memory.allocations)
+    return Region("global", memory.arena, 0, memory.used, objects=objects)
 
 
 def shared_region(layout: Layout, dynamic_bytes: int) -> Region:
     """Static arrays, then the dynamic block."""
     end = layout.shared_bytes + dynamic_bytes
-    return Region("shared", np.full(end, SHARED_FILL, np.uint8), SHARED_START, end)
+    objects = tuple(shared_objects(layout, dynamic_bytes))
+    return Region("shared", np.full(end, SHARED_FILL, np.uint8), SHARED_START, end, objects=objects)
 
 
 def local_region(layout: Layout, *, calls: bool) -> Region:

@@ -25,7 +25,7 @@ from ..context import (
 )  # fmt: skip
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import GLOBAL_BASE, LOCAL_BASE, LOCAL_START, PARAM_BASE, SHARED_BASE, SHARED_START, WINDOW_BYTES
-from .bounds import allocation, fitting, owned, report_lanes, straight, without
+from .bounds import object_at, owned, report_lanes, straight, without
 from .shape import LANE_NUMBERS, bits, function, get, symbol, unbits
 from .watch import Access, Instrumentation
 
@@ -103,10 +103,7 @@ def _linear(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instru
     expected = vector(scalar, (lane * shape.bytes for lane in range(LANES)))
     in_row = b.icmp("eq", bits(b, b.icmp("eq", row, expected)), const("i32", -1))
     total = LANES * shape.bytes
-    start, extent = allocation(b, leader) if shape.space == "global" else (const(scalar, 0), size)
-    room = b.icmp("uge", extent, const(scalar, total))
-    inside = b.icmp("ule", b.op("sub", leader, start), b.op("sub", extent, const(scalar, total)))
-    inside = b.op("and", room, inside)
+    inside = _fits(b, shape, leader, total)
     aligned = b.icmp("eq", b.op("and", leader, const(scalar, shape.bytes - 1)), const(scalar, 0))
     whole = b.icmp("eq", mask, const("i32", -1))
     together = b.op("and", b.op("and", in_row, whole), b.op("and", inside, aligned))
@@ -116,7 +113,7 @@ def _linear(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instru
     watch.access(b, Access(shape.store, shape.space, shape.bytes, offsets, mask, contiguous=True))
     _move_row(b, shape, b.offset(host, _wide(b, leader)))
     b.place(scattered)
-    valid = _check(b, shape, offsets, size, mask)
+    valid = _check(b, shape, offsets, mask)
     watch.access(b, Access(shape.store, shape.space, shape.bytes, offsets, valid, contiguous=False))
     first_pointers = b.offset(host, _wide(b, offsets))
     pieces = [first_pointers]
@@ -126,17 +123,22 @@ def _linear(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instru
     _move_lanes(b, shape, pieces, valid)
 
 
+def _fits(b: Builder, shape: Shape, offset: Value, count: int) -> Value:
+    """Whether `count` bytes at `offset` (a scalar) lie in one object."""
+    wide = _wide(b, offset)
+    start, size = object_at(b, shape.space, wide)
+    room = b.icmp("uge", size, const("i64", count))
+    reach = b.icmp("ule", b.op("sub", wide, start), b.op("sub", size, const("i64", count)))
+    return b.op("and", room, reach)
+
+
 def _wide(b: Builder, value: Value) -> Value:
     return value if "i64" in value.ty else b.cast("zext", value, value.ty.replace("i32", "i64"))
 
 
-def _check(b: Builder, shape: Shape, offsets: Value, size: Value, mask: Value) -> Value:
+def _check(b: Builder, shape: Shape, offsets: Value, mask: Value) -> Value:
     """Lanes of `mask` that may access; the others are reported."""
-    if shape.space == "global":
-        inside = owned(b, offsets, mask, shape.bytes)
-    else:
-        inside = fitting(b, offsets, _wide(b, size), shape.bytes)
-    return _settle(b, shape, offsets, mask, inside)
+    return _settle(b, shape, offsets, mask, owned(b, shape.space, offsets, mask, shape.bytes))
 
 
 def _settle(b: Builder, shape: Shape, offsets: Value, mask: Value, inside: Value) -> Value:
@@ -254,7 +256,10 @@ def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Inst
         high = b.icmp("ule", offset, b.splat(last))
         here = b.op("and", b.op("and", bits(b, low), bits(b, high)), b.cast("sext", enough, "i32"))
         if base == GLOBAL_BASE:
-            here = owned(b, offset, b.op("and", mask, here), shape.bytes)
+            here = owned(b, "global", offset, b.op("and", mask, here), shape.bytes)
+        elif base == SHARED_BASE:
+            in_window = b.op("sub", offset, const(wide, SHARED_START))
+            here = owned(b, "shared", in_window, b.op("and", mask, here), shape.bytes)
         host_int = b.splat(b.emit("i64", f"ptrtoint ptr {host.ref} to i64"))
         if base == LOCAL_BASE:
             words = b.op("mul", b.op("lshr", offset, const(wide, 2)), const(wide, 128))
@@ -344,12 +349,7 @@ def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:
     if shape.address == "i32":
         first, size = b.cast("trunc", first, "i32"), b.cast("trunc", size, "i32")
     offset = b.op("sub", b.param("address"), first)
-    start = const(shape.address, 0)
-    if shape.space == "global":
-        start, size = allocation(b, offset)
-    room = b.icmp("uge", size, const(shape.address, shape.bytes))
-    reach = b.icmp("ule", b.op("sub", offset, start), b.op("sub", size, const(shape.address, shape.bytes)))
-    inside = b.op("and", room, reach)
+    inside = _fits(b, shape, offset, shape.bytes)
     aligned = b.icmp("eq", b.op("and", offset, const(shape.address, shape.bytes - 1)), const(shape.address, 0))
     quick = b.op("and", b.op("and", inside, aligned), b.icmp("ne", b.param("mask"), const("i32", 0)))
     fast, slow = b.label("fast"), b.label("slow")

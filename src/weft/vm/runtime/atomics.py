@@ -27,7 +27,6 @@ from ..ir import Builder, Value, const, vec
 from ..memory import GLOBAL_BASE, SHARED_BASE
 from .bounds import (
     Window,
-    fitting,
     global_window,
     host_addresses,
     owned,
@@ -128,9 +127,8 @@ def _places(b: Builder, atomic: Atomic, address: Value) -> tuple[Value, Value, V
 
     def within(window: Window, base: int) -> tuple[Value, Value, Value]:
         offsets = b.op("sub", address, const(address.ty, base))
-        if window.base == GLOBAL_BASE:
-            return host_addresses(b, window, offsets), owned(b, offsets, b.param("mask"), size), offsets
-        return host_addresses(b, window, offsets), fitting(b, offsets, window.size, size), offsets
+        space = "global" if window.base == GLOBAL_BASE else "shared"
+        return host_addresses(b, window, offsets), owned(b, space, offsets, b.param("mask"), size), offsets
 
     if atomic.space == "shared":
         near = shared_window(b)

@@ -2,9 +2,19 @@
 
 from dataclasses import dataclass
 
-from ..context import WARP_ALLOCATIONS, WARP_GLOBAL, WARP_GLOBAL_BYTES, WARP_OWNERS, WARP_SHARED, WARP_SHARED_LIMIT
+from ..context import (
+    WARP_ALLOCATIONS,
+    WARP_GLOBAL,
+    WARP_GLOBAL_BYTES,
+    WARP_OWNERS,
+    WARP_SHARED,
+    WARP_SHARED_LIMIT,
+    WARP_SHARED_OBJECTS,
+    WARP_SHARED_OWNERS,
+    Field,
+)
 from ..ir import Builder, Value, const, element, vec
-from ..memory import ALIGN, GLOBAL_BASE, SHARED_START
+from ..memory import ALIGN, GLOBAL_BASE, SHARED_GRANULE, SHARED_START
 from .shape import Variable, bits, each_lane, function, get, report, symbol, when
 
 
@@ -30,65 +40,80 @@ def shared_window(b: Builder) -> Window:
     return Window(b.offset(get(b, warp, WARP_SHARED), SHARED_START), SHARED_START, size)
 
 
-def allocation(b: Builder, offset: Value) -> tuple[Value, Value]:
-    """Start (an arena offset) and size of the allocation at `offset`; size 0 where there is none. All i64."""
-    warp = b.param("warp")
-    known = b.icmp("ult", offset, get(b, warp, WARP_GLOBAL_BYTES))
-    granule = b.select(known, b.op("lshr", offset, const("i64", ALIGN.bit_length() - 1)), const("i64", 0))
-    owners = b.offset(get(b, warp, WARP_OWNERS), b.op("shl", granule, const("i64", 2)))
-    number = b.cast("zext", b.load("i32", owners, align=4), "i64")
-    record = b.offset(get(b, warp, WARP_ALLOCATIONS), b.op("shl", number, const("i64", 4)))
+@dataclass(frozen=True)
+class Objects:
+    """What may be touched in a space: a map from granules to objects, and where each object lies."""
+
+    space: str
+    owners: Field
+    """u32 per granule: the number of the object there, 0 for none."""
+    extents: Field
+    """Per object: i64 offset in the window, i64 size."""
+    granule_bytes: int
+
+
+OBJECTS = {
+    "global": Objects("global", WARP_OWNERS, WARP_ALLOCATIONS, ALIGN),
+    "shared": Objects("shared", WARP_SHARED_OWNERS, WARP_SHARED_OBJECTS, SHARED_GRANULE),
+}
+
+
+def object_at(b: Builder, space: str, offset: Value) -> tuple[Value, Value]:
+    """Offset and size of the allocation or shared array at `offset` in its window; size 0 where there is none.
+
+    All values are i64; an `offset` beyond the window is no object's.
+    """
+    objects, warp = OBJECTS[space], b.param("warp")
+    window = global_window(b) if space == "global" else shared_window(b)
+    known = b.icmp("ult", offset, window.size)
+    granule = b.op("lshr", offset, const("i64", objects.granule_bytes.bit_length() - 1))
+    owner = b.offset(
+        get(b, warp, objects.owners), b.op("shl", b.select(known, granule, const("i64", 0)), const("i64", 2))
+    )
+    number = b.select(known, b.load("i32", owner, align=4), const("i32", 0))
+    record = b.offset(get(b, warp, objects.extents), b.op("shl", b.cast("zext", number, "i64"), const("i64", 4)))
     return b.load("i64", record, align=8), b.load("i64", b.offset(record, 8), align=8)
 
 
-def owned(b: Builder, offsets: Value, lanes: Value, count: int | Value) -> Value:
-    """i32 mask of the `lanes` whose `count` bytes (an i64 if not known) lie in one allocation of global memory.
+def owned(b: Builder, space: str, offsets: Value, lanes: Value, count: int) -> Value:
+    """i32 mask of the `lanes` whose `count` bytes lie in one allocation or shared array.
 
-    The lanes of an instruction nearly always touch one buffer: all are held against the first one's, and only lanes
+    The lanes of an instruction nearly always touch one object: all are held against the first one's, and only lanes
     that leave it are looked up one by one.
     """
-    wide = vec("i64")
-    bytes_each = const("i64", count) if isinstance(count, int) else count
+    scalar = element(offsets.ty)
     first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", 31))
-    start, size = allocation(b, b.extract(offsets, first))
-    room = b.icmp("uge", size, bytes_each)
-    last = b.select(room, b.op("sub", size, bytes_each), const("i64", 0))
+    start, size = object_at(b, space, b.cast("zext", b.extract(offsets, first), "i64"))
+    room = b.icmp("uge", size, const("i64", count))
+    last = b.select(room, b.op("sub", size, const("i64", count)), const("i64", 0))
+    start, last = b.cast("trunc", start, scalar), b.cast("trunc", last, scalar)
     near = bits(b, b.icmp("ule", b.op("sub", offsets, b.splat(start)), b.splat(last)))
     near = b.op("and", b.op("and", near, lanes), b.cast("sext", room, "i32"))
     inside = Variable(b, near)
     rest = without(b, lanes, near)
     with when(b, b.icmp("ne", rest, const("i32", 0)), likely=False):
-        more = b.call(symbol(OWNERS), "i32", [b.param("warp"), offsets, rest, bytes_each])
-        inside.set(b.op("or", near, more))
-    assert offsets.ty == wide
+        args = [b.param("warp"), b.cast("zext", offsets, vec("i64")), rest, const("i64", count)]
+        inside.set(b.op("or", near, b.call(symbol(f"{OWNERS}.{space}"), "i32", args)))
     return inside.get()
 
 
 OWNERS = "owners"
 
 
-def build_owners() -> Builder:
-    """`i32 owners(warp, <32 x i64> offsets, i32 lanes, i64 count)`: lanes that lie in an allocation, one by one."""
-    b = function(OWNERS, "i32", [("ptr", "warp"), (vec("i64"), "offsets"), ("i32", "lanes"), ("i64", "count")])
+def build_owners(name: str) -> Builder:
+    """`i32 owners.<space>(warp, <32 x i64> offsets, i32 lanes, i64 count)`: lanes inside an object, one by one."""
+    space = name.partition(".")[2]
+    b = function(name, "i32", [("ptr", "warp"), (vec("i64"), "offsets"), ("i32", "lanes"), ("i64", "count")])
     found = Variable(b, const("i32", 0))
     with each_lane(b, b.param("lanes")) as lane:
         offset = b.extract(b.param("offsets"), lane)
-        start, size = allocation(b, offset)
+        start, size = object_at(b, space, offset)
         room = b.icmp("uge", size, b.param("count"))
         fits = b.icmp("ule", b.op("sub", offset, start), b.op("sub", size, b.param("count")))
         bit = b.op("shl", b.cast("zext", b.op("and", room, fits), "i32"), lane)
         found.set(b.op("or", found.get(), bit))
     b.ret(found.get())
     return b
-
-
-def fitting(b: Builder, offsets: Value, size: Value, count: int) -> Value:
-    """i32 mask of the lanes whose `count` bytes at `offsets` lie below `size` (an i64)."""
-    scalar = element(offsets.ty)
-    room = b.icmp("uge", size, const("i64", count))
-    last = b.select(room, b.op("sub", size, const("i64", count)), const("i64", 0))
-    below = bits(b, b.icmp("ule", offsets, b.splat(b.cast("trunc", last, scalar))))
-    return b.op("and", below, b.cast("sext", room, "i32"))
 
 
 def straight(b: Builder, offsets: Value, align: int) -> Value:

@@ -39,7 +39,7 @@ from ..context import (
 )
 from ..ir import LANES, Builder, Value, const, vec
 from ..memory import SHARED_START
-from .bounds import fitting, global_window, owned, report_lanes, shared_window, straight, without
+from .bounds import global_window, owned, report_lanes, shared_window, straight, without
 from .shape import Variable, bits, count_range, each_lane, function, get, put, symbol, unbits, when
 from .watch import Access, Instrumentation
 
@@ -81,9 +81,9 @@ def _issue(name: str, size: int, watch: Instrumentation) -> Builder:
     # A copy of fewer bytes than its size is a tail: both ends of what it takes must lie in an allocation.
     reading = without(b, mask, idle)
     end = b.op("sub", b.op("add", start, b.cast("zext", taken, vec("i64"))), const(vec("i64"), 1))
-    reads = b.op("and", owned(b, start, reading, 1), owned(b, end, reading, 1))
+    reads = b.op("and", owned(b, "global", start, reading, 1), owned(b, "global", end, reading, 1))
     source_in, source_straight = b.op("or", idle, reads), b.op("or", idle, straight(b, start, size))
-    target_in, target_straight = fitting(b, to, near.size, size), straight(b, to, size)
+    target_in, target_straight = owned(b, "shared", to, mask, size), straight(b, to, size)
     placed = b.op("and", target_in, source_in)
     good = b.op("and", mask, b.op("and", placed, b.op("and", target_straight, source_straight)))
     with when(b, b.icmp("ne", good, mask), likely=False):

@@ -32,7 +32,7 @@ FAMILIES: tuple[tuple[str, Build], ...] = (
     ("barrier.", scheduler.build_arrive),
     ("run", scheduler.build_run),
     (REPORT, lambda name, watch: [build_report()]),
-    (OWNERS, lambda name, watch: [build_owners()]),
+    (OWNERS, lambda name, watch: [build_owners(name)]),
 )
 
 
@@ -106,7 +106,7 @@ def _tensorcore(name: str) -> tuple[str, str]:
     count = int(rest.pop()[1:]) if rest[-1].startswith("x") else 1
     mode, arch = rest[-2:]
     kind = MmaKind(int(m), int(n), int(k), a_type, b_type, c_type, d_type, saturate)
-    return tensorcore_ir(kind, mode, arch, count=count)
+    return tensorcore_ir(kind, mode, arch, count=count, embedded_rounding="+avx512f" in jit.host()[1])
 
 
 _libraries: dict[str, Library] = {}

@@ -13,7 +13,7 @@ from weft.core.errors import Unsupported
 
 from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import LANES, Builder, Value, const, vec
-from .bounds import fitting, report_lanes, shared_window, straight, without
+from .bounds import owned, report_lanes, shared_window, straight, without
 from .shape import each_lane, function, when
 from .watch import Instrumentation
 from .wmma_tiles import build_wmma, joined
@@ -52,8 +52,8 @@ def _ldmatrix(name: str, watch: Instrumentation) -> Builder:
     needed = const("i32", (1 << (8 * count)) - 1)
     window = shared_window(b)
     offsets = b.op("sub", b.param("address"), const(vec("i32"), window.base))
-    inside, aligned = fitting(b, offsets, window.size, ROW_BYTES), straight(b, offsets, ROW_BYTES)
     named = b.op("and", b.param("mask"), needed)
+    inside, aligned = owned(b, "shared", offsets, named, ROW_BYTES), straight(b, offsets, ROW_BYTES)
     valid = b.op("and", named, b.op("and", inside, aligned))
     complete = b.icmp("eq", valid, needed)
     with when(b, b.icmp("ne", valid, named), likely=False):

@@ -26,7 +26,7 @@ from weft.core.errors import Unsupported
 from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import SHARED_BASE, WINDOW_BYTES
-from .bounds import allocation, global_window, shared_window
+from .bounds import global_window, object_at, shared_window
 from .shape import function, report, when
 from .watch import Access, Instrumentation, Lines
 
@@ -194,20 +194,23 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
 def _window(b: Builder, space: str) -> tuple[Value, Value, Value]:
     """Host address of the first byte that may be touched, its device address, and how many bytes there are.
 
-    In global memory that is the allocation the matrix starts in, in shared memory the whole window.
+    That is the allocation or the shared array in which the matrix starts.
     """
-    near = shared_window(b)
-    if space == "shared":
-        return near.host, const("i64", near.base), near.size
-    far = global_window(b)
-    start, size = allocation(b, b.op("sub", b.param("address"), const("i64", far.base)))
-    host, base = b.offset(far.host, start), b.op("add", start, const("i64", far.base))
-    if space == "global":
-        return host, base, size
+    if space != "generic":
+        return _object(b, space, const("i64", shared_window(b).base if space == "shared" else global_window(b).base))
     into = b.op("sub", b.param("address"), const("i64", SHARED_BASE))
     is_near = b.icmp("ult", into, const("i64", WINDOW_BYTES))
-    near_base = const("i64", SHARED_BASE + near.base)
-    return b.select(is_near, near.host, host), b.select(is_near, near_base, base), b.select(is_near, near.size, size)
+    near = _object(b, "shared", const("i64", SHARED_BASE + shared_window(b).base))
+    far = _object(b, "global", const("i64", global_window(b).base))
+    host, base, size = (b.select(is_near, here, there) for here, there in zip(near, far, strict=True))
+    return host, base, size
+
+
+def _object(b: Builder, space: str, base: Value) -> tuple[Value, Value, Value]:
+    """The object at the matrix's address, `base` being the window's first device address."""
+    window = shared_window(b) if space == "shared" else global_window(b)
+    start, size = object_at(b, space, b.op("sub", b.param("address"), base))
+    return b.offset(window.host, start), b.op("add", base, start), size
 
 
 def _distance(b: Builder, tile: Tile, block: Block, step: Value, steps: dict[int, Value]) -> Value:
