@@ -14,6 +14,7 @@ near the ends of f32's range) are found by a few running vector tests and go to 
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import reduce
 
 from weft.core.errors import UsageError
 from weft.vm.emit.tensorcore_exact import exact_function
@@ -36,10 +37,10 @@ from weft.vm.emit.tensorcore_operands import (
     umax,
     umin,
 )  # fmt: skip
-from weft.vm.emit.tensorcore_sets import Set, each_set
+from weft.vm.emit.tensorcore_sets import Set, each_set, each_sets
 from weft.vm.ir import Builder, Value, const, module_text, vec
 from weft.vm.mma_kind import FusedRule, MmaKind, check_kind, fused_rule
-from weft.vm.runtime.shape import ATTRIBUTES, Variable
+from weft.vm.runtime.shape import ATTRIBUTES, Variable, when
 
 PARAMETERS = [("ptr", "d"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c")]
 EXPONENT_MASK = 0x7F800000
@@ -76,7 +77,7 @@ def tensorcore_ir(
     elif not fused:
         f64_body(b, kind, sets)
     elif mode == "ieee":
-        _ieee_body(b, kind, sets)
+        _ieee_body(b, kind, count)
     else:
         rule = fused_rule(kind, arch)
         exact = exact_function(f"{name}.exact", kind, rule)
@@ -94,26 +95,39 @@ def _sums_fit_i32(rule: FusedRule) -> bool:
     return rule.step_k * (4 << rule.fraction_bits) + (2 << rule.fraction_bits) < 1 << 31
 
 
-def _ieee_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -> None:
+def _ieee_body(b: Builder, kind: MmaKind, count: int) -> None:
     code = OperandCode(kind, exponents=False)
     a = code.decode_a(b, b.param("a"))
-    floats = b.alloca(f"[{code.b_float_bytes} x i8]")
-    with sets as here:
-        code.decode_b(b, here.b, floats, None)
-        rows = register_bytes(kind.c_type) // 2
-        start = [c for top in range(2) for c in load_accumulators(b, kind, b.offset(here.c, rows * top))]
+    together = 2 if count % 2 == 0 else 1  # two sets are 16 independent chains: more than the latency of an fma
+    floats = [b.alloca(f"[{code.b_float_bytes} x i8]") for _ in range(together)]
+    rows = register_bytes(kind.c_type) // 2
+    with each_sets(b, kind, count, together) as sets:
+        start: list[Value] = []
+        for here, place in zip(sets, floats, strict=True):
+            code.decode_b(b, here.b, place, None)
+            for top in range(2):
+                start += load_accumulators(b, kind, b.offset(here.c, rows * top))
         sums = multiply_words(
-            b, a.floats, floats, F32, [b.cast("bitcast", c, F32) for c in start],
-            words=kind.k // code.per_word, per_word=code.per_word,
+            b,
+            a.floats,
+            floats,
+            F32,
+            [b.cast("bitcast", c, F32) for c in start],
+            words=kind.k // code.per_word,
+            per_word=code.per_word,
             add=lambda x, y, total: b.intrinsic("fma", F32, [x, y, total]),
-        )  # fmt: skip
-        results = []
-        for value in sums:
-            bits = half_bits(b, value) if kind.d_type == "f16" else b.cast("bitcast", value, I32)
+        )
+        results = [half_bits(b, x) if kind.d_type == "f16" else b.cast("bitcast", x, I32) for x in sums]
+        places = [b.offset(here.d, rows * top) for here in sets for top in range(2)]
+        for number, place in enumerate(places):
+            store_results(b, kind, results[4 * number : 4 * number + 4], place)
+        # NaN is rare: look for it once for all and write the canonical one over it.
+        found = [b.fcmp("uno", *sums[n : n + 2]) for n in range(0, len(sums), 2)]
+        with when(b, any_lane(b, reduce(lambda x, y: b.op("or", x, y), found)), likely=False):
             canonical = const(I32, 0x7FFF if kind.d_type == "f16" else 0x7FFFFFFF)
-            results.append(b.select(b.fcmp("uno", value, value), canonical, bits))
-        for top in range(2):
-            store_results(b, kind, results[4 * top : 4 * top + 4], b.offset(here.d, rows * top))
+            clean = [b.select(b.fcmp("uno", x, x), canonical, r) for x, r in zip(sums, results, strict=True)]
+            for number, place in enumerate(places):
+                store_results(b, kind, clean[4 * number : 4 * number + 4], place)
 
 
 @dataclass(frozen=True)

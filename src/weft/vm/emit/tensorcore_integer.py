@@ -53,7 +53,7 @@ def integer_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -
             for s, pairs in enumerate(_byte_pairs(b, load_b(b, here.b, h), kind.b_type)):
                 b.store(pairs, b.offset(b_pairs, 128 * (2 * h + s)), align=64)
         zeros = [const(I32, 0)] * 8
-        sums = multiply_words(b, a_pairs, b_pairs, I32, zeros, words=words, per_word=2, add=add)
+        sums = multiply_words(b, a_pairs, [b_pairs], I32, zeros, words=words, per_word=2, add=add)
         accumulators = load_accumulators(b, kind, here.c, count=8)
         results = []
         for c, value in zip(accumulators, sums, strict=True):

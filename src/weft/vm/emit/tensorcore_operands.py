@@ -334,10 +334,10 @@ def half_bits(b: Builder, value: Value) -> Value:
 
 
 def multiply_words(
-    b: Builder, a: Value, columns: Value, ty: str, start: Sequence[Value], *, words: int, per_word: int,
+    b: Builder, a: Value, columns: Sequence[Value], ty: str, start: Sequence[Value], *, words: int, per_word: int,
     add: Callable[[Value, Value, Value], Value],
 ) -> list[Value]:  # fmt: skip
-    """`add` (a, b, accumulator) over all of K for the 8 accumulators.
+    """`add` (a, b, accumulator) over all of K for the 8 accumulators of each of `columns`, the sets of B.
 
     A loop over words of B: its moving address keeps b in memory, where repeating it for four rows is free;
     unrolled, LLVM would keep b in registers and spend a shuffle each time.
@@ -347,13 +347,15 @@ def multiply_words(
         a_here = scaled(b, a, word, 256 * per_word)
         pair = b.op("mul", b.op("lshr", word, const("i64", 2)), const("i64", 128 * per_word))
         column = b.op("shl", b.op("and", word, const("i64", 3)), const("i64", 5))
-        b_here = b.offset(columns, b.op("add", pair, column))
+        here = [b.offset(base, b.op("add", pair, column)) for base in columns]
         values = [variable.get() for variable in running]
         for j in range(per_word):
             rows = [b.load(ty, b.offset(a_here, 256 * j + 64 * n), align=64) for n in range(4)]
-            by_parity = [four_columns(b, element(ty), b.offset(b_here, 128 * j + 16 * parity)) for parity in range(2)]
-            for n in range(8):
-                values[n] = add(rows[2 * (n // 4) + n % 2], by_parity[n // 2 % 2], values[n])
+            for first, base in zip(range(0, len(values), 8), here, strict=True):
+                parities = [four_columns(b, element(ty), b.offset(base, 128 * j + 16 * parity)) for parity in range(2)]
+                for n in range(8):
+                    at = first + n
+                    values[at] = add(rows[2 * (n // 4) + n % 2], parities[n // 2 % 2], values[at])
         for variable, value in zip(running, values, strict=True):
             variable.set(value)
     return [variable.get() for variable in running]

@@ -28,13 +28,24 @@ def operand_bytes(rows: int, columns: int, type_name: str) -> int:
 @contextmanager
 def each_set(b: Builder, kind: MmaKind, count: int) -> Iterator[Set]:
     """The loop over the operand sets; what comes before it is done once, for the shared A."""
-    with repeat(b, count) as number:
-        yield Set(
-            number,
-            scaled(b, b.param("d"), number, operand_bytes(kind.m, kind.n, kind.d_type)),
-            scaled(b, b.param("b"), number, operand_bytes(kind.k, kind.n, kind.b_type)),
-            scaled(b, b.param("c"), number, operand_bytes(kind.m, kind.n, kind.c_type)),
-        )
+    with each_sets(b, kind, count, 1) as sets:
+        yield sets[0]
 
 
-__all__ = ["Set", "each_set", "operand_bytes"]
+@contextmanager
+def each_sets(b: Builder, kind: MmaKind, count: int, together: int) -> Iterator[list[Set]]:
+    """`each_set` with so many sets in a turn."""
+    sizes = {
+        "d": operand_bytes(kind.m, kind.n, kind.d_type),
+        "b": operand_bytes(kind.k, kind.n, kind.b_type),
+        "c": operand_bytes(kind.m, kind.n, kind.c_type),
+    }
+    with repeat(b, count // together) as number:
+        first = {name: scaled(b, b.param(name), number, together * size) for name, size in sizes.items()}
+        yield [
+            Set(number, **{name: b.offset(first[name], place * size) for name, size in sizes.items()})
+            for place in range(together)
+        ]
+
+
+__all__ = ["Set", "each_set", "each_sets", "operand_bytes"]

@@ -172,7 +172,10 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
     b.cbr(b.op("and", inside, aligned), good, bad, likely=True)
     b.place(good)
     pointer = b.offset(host, offset)
-    seen = b.param("address") if tile.space == "generic" else offset
+    seen = b.param("address")
+    if tile.space != "generic":
+        window = shared_window(b) if tile.space == "shared" else global_window(b)
+        seen = b.op("sub", seen, const("i64", window.base))
     steps = {0: const("i64", 0), 1: step}
     for block in tile.blocks:
         _announce(b, watch, tile, store, b.op("add", seen, _distance(b, tile, block, step, steps)), step)
