@@ -49,12 +49,13 @@ class VirtualGPU:
         *,
         shared_bytes: int = 0,
         names: Sequence[str] = (),
-        max_steps: int = 1 << 40,
+        max_steps: int = 1 << 32,
         watch: Instrumentation = PLAIN,
     ) -> Run:
         """Launch a kernel. Arrays among `args` are copied in before and out after, so they change in place.
 
-        `names` are what findings call the arguments; without them they are numbered.
+        `names` are what findings call the arguments; without them they are numbered. `max_steps` ends endless loops:
+        backward branches that one host thread may run.
         """
         program = self.program(binary, entry)
         plan = program.plan

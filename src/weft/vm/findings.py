@@ -19,8 +19,9 @@ CODES: Mapping[int, tuple[str, str]] = {
     c.MISALIGNED: ("M102", "misaligned access, {where} at {address:#x}"),
     c.COPY_QUEUE_FULL: ("M103", "more asynchronous copies in flight than the virtual GPU keeps"),
     c.DEADLOCK: ("S301", "deadlock: these lanes wait and nobody can release them (at a barrier: {address:#010x})"),
-    c.OUT_OF_BUDGET: ("S302", "instruction budget exhausted: an endless loop?"),
+    c.OUT_OF_BUDGET: ("S302", "an endless loop? the budget of loop iterations (max_steps) is used up"),
     c.BAD_BARRIER: ("S303", "barrier number {address} does not exist; there are 16"),
+    c.BAD_COUNT: ("S305", "a barrier for {address} threads; the count must be a multiple of 32"),
     c.TRAP: ("X401", "the kernel executed trap"),
 }
 """Report number → finding code and message."""
@@ -49,12 +50,12 @@ def findings_of(
         first = seen[0]
         number, address = int(first["cta"]), int(first["address"])
         cta = (number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1]))
-        instruction = source.instruction_at.get(line)
+        instruction = source.instruction_at.get(line) if line >= 0 else source.waiting_at(-1 - line)
         found.append(
             Finding(
                 name,
                 message.format(address=address, where=memory.describe(address)),
-                ptx_line=line,
+                ptx_line=instruction.line if instruction else 0,
                 place=instruction.place if instruction else None,
                 cta=cta,
                 warp=int(first["warp"]),

@@ -1,8 +1,11 @@
 """printf and assert: a kernel calls, the host reads the arguments from local memory and formats."""
 
 import ctypes
+import functools
+import operator
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,8 +53,14 @@ class HostCalls:
         return "".join(text for _, _, text in sorted(self.lines, key=lambda row: row[:2]))
 
     def findings(self) -> Iterator[Finding]:
-        """Failed assertions."""
-        yield from sorted(self.failed, key=lambda finding: (finding.cta, finding.warp, finding.ptx_line))
+        """Failed assertions: one per line, at the first CTA and warp, with all its lanes."""
+        grouped: dict[int, list[Finding]] = {}
+        for finding in sorted(self.failed, key=lambda each: (each.cta[::-1], each.warp)):
+            grouped.setdefault(finding.ptx_line, []).append(finding)
+        for found in grouped.values():
+            first = found[0]
+            together = [each.lanes for each in found if (each.cta, each.warp) == (first.cta, first.warp)]
+            yield replace(first, lanes=functools.reduce(operator.or_, together), count=len(found))
 
     def _serve(self, worker: int, warp: int, position: int, lanes: int) -> None:
         ins = self.source.kernel.cfg.function.body[position]

@@ -66,7 +66,8 @@ def vector(scalar: str, items: Iterable[int]) -> Value:
 
 
 def _suffix(ty: str) -> str:
-    scalar = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16", "ptr": "p0"}.get(element(ty), element(ty))
+    names = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16", "ptr": "p0"}
+    scalar = names.get(element(ty), element(ty))
     return scalar if ty[0] != "<" else f"v{lanes_of(ty)}{scalar}"
 
 
@@ -170,9 +171,12 @@ class Builder:
         """`zext`, `trunc`, `bitcast`, `fptosi`, …; a no-op where the type is already right."""
         return a if a.ty == ty else self.emit(ty, f"{name} {a.ty} {a.ref} to {ty}")
 
-    def intrinsic(self, name: str, result: str, args: Sequence[Value], *, overloads: Sequence[str] | None = None) -> Value:
+    def intrinsic(
+        self, name: str, result: str, args: Sequence[Value], *, overloads: Sequence[str] | None = None
+    ) -> Value:
         """Call `llvm.<name>` mangled by `overloads` (default: the result type)."""
-        mangled = f"llvm.{name}" + "".join("." + _suffix(ty) for ty in (overloads if overloads is not None else [result]))
+        types = overloads if overloads is not None else [result]
+        mangled = f"llvm.{name}" + "".join("." + _suffix(ty) for ty in types)
         return self.call(mangled, result, args)
 
     def call(self, name: str, result: str, args: Sequence[Value]) -> Value:
@@ -202,7 +206,9 @@ class Builder:
     def offset(self, pointer: Value, byte_offset: int | Value) -> Value:
         """`pointer` moved by a number of bytes."""
         if isinstance(byte_offset, int):
-            return pointer if byte_offset == 0 else self.emit("ptr", f"getelementptr i8, ptr {pointer.ref}, i64 {byte_offset}")
+            if byte_offset == 0:
+                return pointer
+            return self.emit("ptr", f"getelementptr i8, ptr {pointer.ref}, i64 {byte_offset}")
         result = vec("ptr", lanes_of(byte_offset.ty))
         return self.emit(result, f"getelementptr i8, ptr {pointer.ref}, {byte_offset.ty} {byte_offset.ref}")
 
@@ -231,6 +237,8 @@ def module_text(functions: Iterable[Builder]) -> str:
     """Several functions as one LLVM module; a name defined here is not declared as well."""
     functions = list(functions)
     defined = {function.name for function in functions}
-    declared = {name: text for function in functions for name, text in function.declarations.items() if name not in defined}
+    declared = {
+        name: text for function in functions for name, text in function.declarations.items() if name not in defined
+    }
     weights = '!0 = !{!"branch_weights", i32 2000, i32 1}\n!1 = !{!"branch_weights", i32 1, i32 2000}\n'
     return "\n".join([*(function.text() for function in functions), *declared.values(), weights])

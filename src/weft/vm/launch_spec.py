@@ -18,8 +18,8 @@ class LaunchSpec:
     """Dynamic shared memory."""
     mode: str = "hardware"
     """Tensor-core arithmetic: `hardware` or `ieee`."""
-    max_steps: int = 1 << 40
-    """Instruction budget, in warp instructions."""
+    max_steps: int = 1 << 32
+    """Budget against endless loops: backward branches of all warps that one host thread runs."""
 
 
 @dataclass(frozen=True)

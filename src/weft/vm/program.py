@@ -11,7 +11,7 @@ from weft.core.errors import UsageError
 from weft.core.records import Dim3, SharedSymbol
 from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 from weft.ptx.parse import parse
-from weft.ptx.passes.build_cfg import build_cfg
+from weft.ptx.passes.build_cfg import build_cfg, is_barrier
 from weft.ptx.passes.find_hidden_nans import find_hidden_nans
 from weft.ptx.passes.find_liveness import find_liveness
 from weft.ptx.passes.find_regions import find_regions
@@ -154,6 +154,17 @@ class Source:
         return jit.object_key(
             "kernel", part, self.text, self.entry, self.mode, self.arch_given or "", shared, str(self.rows)
         )
+
+    def waiting_at(self, block: int) -> Instruction | None:
+        """The instruction in front of which, or after which, a warp stands at the start of a block."""
+        blocks = self.kernel.cfg.blocks
+        if block >= len(blocks):
+            return None
+        before = blocks[block - 1].end if block else None
+        if before is not None and is_barrier(before):
+            return before
+        here = blocks[block]
+        return here.body[0] if here.body else here.end
 
     @functools.cached_property
     def instruction_at(self) -> Mapping[int, Instruction]:

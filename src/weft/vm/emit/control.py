@@ -5,7 +5,7 @@ from collections.abc import Callable
 from weft.core.errors import Unsupported
 from weft.ptx.module import Instruction, Sym
 
-from ..context import WARP_WORKER, WORKER_CALL_HOST
+from ..context import TRAPPED, WARP_WORKER, WORKER_CALL_HOST
 from ..ir import const
 from ..runtime.shape import get
 from .kernel_contract import KernelContract
@@ -19,9 +19,18 @@ def call(e: KernelContract, ins: Instruction) -> None:
     target = ins.operand("func")
     if not isinstance(target, Sym) or target.name not in HOST_CALLS:
         raise Unsupported(f"call of {target.name if isinstance(target, Sym) else target}", ins.line)
-    worker = get(e.b, e.warp, WARP_WORKER)
-    pointer = get(e.b, worker, WORKER_CALL_HOST)
-    e.b.call_pointer(pointer, "void", [worker, e.warp, const("i32", e.position(ins)), e.active()])
+    b, lanes = e.b, e.active()
+    fatal = target.name == "__assertfail"
+    failed, after = b.label("failed"), b.label("after")
+    if fatal:
+        b.cbr(b.icmp("ne", lanes, const("i32", 0)), failed, after, likely=False)
+        b.place(failed)
+    worker = get(b, e.warp, WARP_WORKER)
+    pointer = get(b, worker, WORKER_CALL_HOST)
+    b.call_pointer(pointer, "void", [worker, e.warp, const("i32", e.position(ins)), lanes])
+    if fatal:  # like trap, a failed assertion ends the launch
+        b.ret(const("i32", TRAPPED))
+        b.place(after)
 
 
 def nothing(e: KernelContract, ins: Instruction) -> None:

@@ -7,13 +7,14 @@ and it can be entered again at every block in `resume_points`: barrier continuat
 from collections.abc import Mapping
 
 from weft.core.errors import Unsupported
-from weft.ptx.module import Guard, Instruction, Reg
+from weft.ptx.module import Guard, Imm, Instruction, Reg
 from weft.ptx.passes.build_cfg import Block, Cfg, is_barrier
 from weft.ptx.passes.find_regions import Region
 from weft.ptx.passes.find_uniform import Uniformity
 from weft.ptx.passes.group_mma import group_mma
 
 from ..context import (
+    BARRIER_COUNT,
     BLOCKED,
     DIVERGED,
     EXITED,
@@ -424,7 +425,8 @@ class InStep(KernelEmitter):
         b = self.b
         assert block.next is not None
         alone, crowd = b.label("alone"), b.label("crowd")
-        simple = len(end.operands) == 1
+        number = end.operand("a")
+        simple = len(end.operands) == 1 and isinstance(number, Imm) and number.value < BARRIER_COUNT
         if simple:
             only = b.icmp("eq", get(b, self.warp, WARP_COUNT), const("i32", 1))
             self.flush(block)

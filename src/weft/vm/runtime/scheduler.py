@@ -9,6 +9,7 @@ can return to the host at any time and continue later.
 
 from ..context import (
     BAD_BARRIER,
+    BAD_COUNT,
     BARRIER_ARRIVED,
     BARRIER_BYTES,
     BARRIER_COUNT,
@@ -210,8 +211,14 @@ def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
 
 
 def _report(b: Builder, warp: Value, code: int, lanes: Value, detail: Value) -> None:
-    wide = b.cast("zext", detail, "i64")
-    b.call(symbol("report"), "void", [warp, const("i32", code), const("i32", 0), lanes, wide])
+    """A report about where a warp is, not about an instruction: its site is the block, as -1 - number."""
+    masked = b.icmp("ne", get(b, warp, WARP_MASKED), const("i32", 0))
+    first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", LANES - 1))
+    place = b.op("shl", b.cast("zext", first, "i64"), const("i64", 2))
+    own = b.load("i32", b.offset(b.offset(warp, WARP_PC.at), place), align=4)
+    block = b.select(masked, own, get(b, warp, WARP_RESUME))
+    site = b.op("sub", const("i32", -1), block)
+    b.call(symbol("report"), "void", [warp, const("i32", code), site, lanes, b.cast("zext", detail, "i64")])
 
 
 def _report_waiting(b: Builder, worker: Value) -> None:
@@ -283,6 +290,10 @@ def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
         wide = b.cast("zext", number, "i64")
         b.call(symbol("report"), "void", [warp, const("i32", BAD_BARRIER), b.param("site"), lanes, wide])
         b.ret()
+    odd = b.icmp("ne", b.op("and", b.param("expected"), const("i32", LANES - 1)), const("i32", 0))
+    with when(b, odd, likely=False):
+        asked = b.cast("zext", b.param("expected"), "i64")
+        b.call(symbol("report"), "void", [warp, const("i32", BAD_COUNT), b.param("site"), lanes, asked])
     wide = b.cast("zext", number, "i64")
     worker = get(b, warp, WARP_WORKER)
     barrier = b.offset(b.offset(worker, WORKER_BARRIERS.at), b.op("mul", wide, const("i64", BARRIER_BYTES)))
