@@ -70,6 +70,17 @@ def test_nested_divergence_and_loops_with_their_own_trip_counts() -> None:
     assert ran.outputs["d"].tolist() == expected
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("index", "lanes"), [("mov.u32 %r, %tid.x;", 0xFFFFFFFC), ("mov.u32 %r, 9;", 0xFFFFFFFF)])
+def test_a_branch_index_beyond_its_table_ends_the_launch(engine: str, index: str, lanes: int) -> None:
+    text = (
+        f".visible .entry k() {{ .reg .b32 %r;\n {index}\n brx.idx %r, table;\n"
+        " table: .branchtargets A, B;\n A: ret;\n B: ret; }"
+    )
+    (finding,) = _run(text, engine).findings
+    assert (finding.code, finding.lanes) == ("X403", lanes)
+
+
 @pytest.mark.parametrize("opcode", ["brx.idx", "brx.idx.uni"])
 def test_brx_idx(opcode: str) -> None:
     """Per lane for brx.idx; the same target in the whole warp for .uni."""

@@ -22,6 +22,7 @@ CODES: Mapping[int, tuple[str, str]] = {
     c.OUT_OF_BUDGET: ("S302", "an endless loop? the budget of loop iterations (max_steps) is used up"),
     c.BAD_BARRIER: ("S303", "barrier number {address} does not exist; there are 16"),
     c.BAD_COUNT: ("S305", "a barrier for {address} threads; the count must be a multiple of 32"),
+    c.BAD_INDEX: ("X403", "branch index {address} is beyond its table"),
     c.TRAP: ("X401", "the kernel executed trap"),
 }
 """Report number → finding code and message."""

@@ -263,6 +263,7 @@ class Divergent(KernelEmitter):
         b = self.b
         index = self.read(operand, "u32", line)
         self.flush()
+        self.check_index(index, len(block.targets), self.mask)
         to = const(vec("i32"), block.targets[-1])
         for number, target in enumerate(block.targets[:-1]):
             to = b.select(b.icmp("eq", index, const(vec("i32"), number)), const(vec("i32"), target), to)

@@ -400,6 +400,7 @@ class InStep(KernelEmitter):
         index = self.read(operand, "u32", end.line)
         self.lanes = LANES
         self.flush(block)
+        self.check_index(index, count, const("i32", -1))
         scalar = index if uniform else b.extract(index, 0)
         if not uniform:
             same = b.icmp("eq", b.cast("bitcast", b.icmp("eq", index, b.splat(scalar)), "i32"), const("i32", -1))

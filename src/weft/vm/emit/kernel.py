@@ -16,6 +16,8 @@ from weft.ptx.passes.find_regions import Region
 from weft.ptx.passes.find_uniform import Uniformity
 
 from ..context import (
+    BAD_INDEX,
+    TRAPPED,
     WARP_CLOCK,
     WARP_COUNT,
     WARP_COUNTS,
@@ -29,7 +31,7 @@ from ..context import (
     WARP_TID,
     Field,
 )  # fmt: skip
-from ..ir import LANES, Builder, Value, const, vec, vector
+from ..ir import LANES, Builder, Value, const, lanes_of, vec, vector
 from ..layout import Layout
 from ..runtime.shape import ATTRIBUTES, get
 from .chapters import EMIT
@@ -218,6 +220,19 @@ class KernelEmitter(KernelContract):
             raise Unsupported(ins.opcode, ins.line)
         write(self, ins)
         self.lanes = LANES
+
+    def check_index(self, index: Value, count: int, lanes: Value) -> None:
+        """End the launch if one of `lanes` (an i32 mask) would branch beyond a table of `count` targets."""
+        b = self.b
+        wide = index if lanes_of(index.ty) > 1 else b.splat(index)
+        outside = b.op("and", lanes, b.cast("bitcast", b.icmp("uge", wide, const(wide.ty, count)), "i32"))
+        bad, good = b.label("beyond"), b.label("within")
+        b.cbr(b.icmp("eq", outside, const("i32", 0)), good, bad, likely=True)
+        b.place(bad)
+        first = b.extract(wide, b.intrinsic("cttz", "i32", [outside, const("i1", 1)]))
+        self.runtime("report", "void", [const("i32", BAD_INDEX), self.site(), outside, b.cast("zext", first, "i64")])
+        b.ret(const("i32", TRAPPED))
+        b.place(good)
 
     def count_block(self, number: int, size: int) -> None:
         """Count a visit; the virtual clock runs only where the kernel looks at it."""

@@ -1,1 +1,0 @@
-"""The ladder of kernels, from the plainest to the fastest."""

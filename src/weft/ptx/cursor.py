@@ -1,0 +1,106 @@
+"""A position in the tokens of a PTX text, and the smallest things one reads there."""
+
+import struct
+from collections.abc import Callable
+from typing import TypeVar
+
+from weft.core.errors import ParseError
+
+from .lex import Token
+from .module import FloatImm, Imm
+
+_T = TypeVar("_T")
+
+
+class Cursor:
+    """Walks over tokens; every complaint carries the line."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = tokens
+        self.at = 0
+        self.files = _files(tokens)
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.at]
+
+    def take(self) -> Token:
+        token = self.tokens[self.at]
+        if token.kind == "end":
+            raise ParseError("unexpected end of file", token.line)
+        self.at += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        if self.tokens[self.at].text == text and self.tokens[self.at].kind != "string":
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        token = self.take()
+        if token.text != text:
+            raise ParseError(f"expected {text!r}, found {token.text!r}", token.line)
+        return token
+
+    def kind(self, kind: str) -> Token:
+        token = self.take()
+        if token.kind != kind:
+            raise ParseError(f"expected a {kind}, found {token.text!r}", token.line)
+        return token
+
+    def integer(self) -> int:
+        negative = self.accept("-")
+        value = _int(self.kind("int"))
+        return -value if negative else value
+
+    def comma_list(self, item: Callable[[], _T], close: str) -> list[_T]:
+        items: list[_T] = []
+        while not self.accept(close):
+            if items:
+                self.expect(",")
+            items.append(item())
+        return items
+
+    def literal(self) -> Imm | FloatImm:
+        negative = self.accept("-")
+        token = self.take()
+        if token.kind == "int":
+            return Imm(-_int(token) if negative else _int(token))
+        if token.kind == "float":
+            return _float(token, negative)
+        raise ParseError(f"expected a number, found {token.text!r}", token.line)
+
+
+def _files(tokens: list[Token]) -> dict[int, str]:
+    """The `.file` entries, read ahead: NVRTC writes them at the end, after the `.loc` lines that use them."""
+    rows = zip(tokens, tokens[1:], tokens[2:], strict=False)
+    return {
+        _int(number): name.text[1:-1]
+        for word, number, name in rows
+        if word.text == ".file" and number.kind == "int" and name.kind == "string"
+    }
+
+
+def _int(token: Token) -> int:
+    return int(token.text.rstrip("U"), 0) if token.text[:1] != "0" or len(token.text) < 2 else _radix(token)
+
+
+def _radix(token: Token) -> int:
+    text = token.text.rstrip("U")
+    if text[1:2] in "xXbB":
+        return int(text, 0)
+    try:
+        return int(text, 8)
+    except ValueError:
+        raise ParseError(f"bad octal number {text}", token.line) from None
+
+
+def _float(token: Token, negative: bool) -> FloatImm:
+    text = token.text
+    if text[1:2] in "fF":
+        return FloatImm(int(text[2:], 16) ^ (negative << 31), 32)
+    if text[1:2] in "dD":
+        return FloatImm(int(text[2:], 16) ^ (negative << 63), 64)
+    value = float(text)
+    return FloatImm(struct.unpack("<Q", struct.pack("<d", -value if negative else value))[0], 64)

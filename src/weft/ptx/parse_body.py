@@ -1,0 +1,298 @@
+"""The inside of a function: scopes, declarations, labels, instructions."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from weft.core.errors import ParseError, Unsupported
+from weft.core.records import Place
+
+from . import isa
+from .cursor import Cursor
+from .lex import Token
+from .module import (
+    WIDTH,
+    Args,
+    BranchTable,
+    Discard,
+    Guard,
+    Imm,
+    Instruction,
+    Label,
+    LabelDef,
+    Mem,
+    Not,
+    Operand,
+    Pair,
+    Reg,
+    Special,
+    Sym,
+    Variable,
+    Vec,
+)
+from .parse_variables import parse_variables
+from .special import SPECIALS
+
+MOST_REGISTERS = 1 << 20
+"""Of one declaration; compilers stay far below, and a text should not decide how much memory is used."""
+
+
+class _Scope:
+    """Names of one brace level: register or parameter as written → its unique name in the function."""
+
+    def __init__(self, suffix: str) -> None:
+        self.suffix = suffix
+        self.names: dict[str, str] = {}
+        self.uses: list[tuple[str, int, Callable[[str], None]]] = []
+        """Labels named in this scope: as written, the line, and what to do with the unique name."""
+
+
+class Body:
+    """The inside of one function."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.p = cursor
+        self.registers: dict[str, str] = {}
+        self.variables: list[Variable] = []
+        self.items: list[Instruction | LabelDef] = []
+        self.tables: dict[str, BranchTable] = {}
+        self.place: Place | None = None
+        self.scopes: list[_Scope] = []
+        self.opened = 0
+
+    def block(self) -> None:
+        p = self.p
+        p.expect("{")
+        self.scopes.append(_Scope(f"@{self.opened}" if self.opened else ""))
+        self.opened += 1
+        while not p.accept("}"):
+            self.statement()
+        self.close(self.scopes.pop())
+
+    def close(self, scope: _Scope) -> None:
+        """Labels may stand behind their branch, so they are looked up where the scope ends: the innermost one wins."""
+        for name, line, settle in scope.uses:
+            if name in scope.names:
+                settle(scope.names[name])
+            elif self.scopes:
+                self.scopes[-1].uses.append((name, line, settle))
+            else:
+                raise ParseError(f"no label {name}", line)
+
+    def point(self, at: int, unique: str) -> None:
+        """Give instruction number `at` the unique name of its label."""
+        item = self.items[at]
+        assert isinstance(item, Instruction)
+        operands = tuple(Label(unique) if isinstance(operand, Label) else operand for operand in item.operands)
+        self.items[at] = replace(item, operands=operands)
+
+    def point_table(self, table: str, at: int, unique: str) -> None:
+        targets = list(self.tables[table].targets)
+        targets[at] = unique
+        self.tables[table] = BranchTable(table, tuple(targets))
+
+    def statement(self) -> None:
+        p = self.p
+        token = p.token
+        if token.text == "{":
+            self.block()
+        elif token.kind == "directive":
+            p.take()
+            self.directive(token)
+        elif token.kind == "word" and p.tokens[p.at + 1].text == ":":
+            p.at += 2
+            label = self.declare(token.text)
+            if p.token.text == ".branchtargets":
+                p.take()
+                targets = p.comma_list(lambda: p.kind("word").text, ";")
+                self.tables[label] = BranchTable(label, tuple(targets))
+                for at, target in enumerate(targets):
+                    self.scopes[-1].uses.append((target, token.line, partial(self.point_table, label, at)))
+            elif p.token.text in (".callprototype", ".calltargets"):
+                raise Unsupported("indirect calls", token.line)
+            else:
+                self.items.append(LabelDef(label, token.line))
+        else:
+            item = self.instruction()
+            for operand in item.operands:
+                if isinstance(operand, Label):
+                    self.scopes[-1].uses.append((operand.name, item.line, partial(self.point, len(self.items))))
+            self.items.append(item)
+
+    def declare(self, name: str) -> str:
+        scope = self.scopes[-1]
+        if name in scope.names:
+            raise ParseError(f"{name} is declared twice", self.p.token.line)
+        unique = name + scope.suffix
+        scope.names[name] = unique
+        return unique
+
+    def resolve(self, name: str) -> str | None:
+        for scope in reversed(self.scopes):
+            if name in scope.names:
+                return scope.names[name]
+        return None
+
+    def directive(self, token: Token) -> None:
+        p = self.p
+        match token.text:
+            case ".reg":
+                self.register_declaration(token.line)
+            case ".loc":
+                self.location()
+                return
+            case ".pragma":
+                p.kind("string")
+            case ".shared" | ".local" | ".param" | ".global" | ".const":
+                for variable in parse_variables(p, token.text[1:]):
+                    unique = self.declare(variable.name)
+                    self.variables.append(
+                        Variable(unique, variable.space, variable.type, variable.align, variable.count,
+                                 variable.init, False, variable.relocations)
+                    )  # fmt: skip
+            case _:
+                raise Unsupported(f"directive {token.text}", token.line)
+        p.expect(";")
+
+    def register_declaration(self, line: int) -> None:
+        p = self.p
+        type_name = p.kind("directive").text[1:]
+        if type_name not in WIDTH:
+            raise Unsupported(f"registers of type .{type_name}", line)
+        while True:
+            name = p.kind("word").text
+            if p.accept("<"):
+                count = p.integer()
+                if count > MOST_REGISTERS:
+                    raise Unsupported(f"{count} registers", line)
+                for number in range(count):
+                    self.registers[self.declare(f"{name}{number}")] = type_name
+                p.expect(">")
+            else:
+                self.registers[self.declare(name)] = type_name
+            if not p.accept(","):
+                return
+
+    def location(self) -> None:
+        p = self.p
+
+        def triple() -> tuple[str, int, int]:
+            number = p.integer()
+            return p.files.get(number, f"file {number}"), p.integer(), p.integer()
+
+        file, line, column = triple()
+        outer = None
+        while p.accept(","):
+            word = p.kind("word").text
+            if word == "inlined_at":
+                outer = Place(*triple())
+            elif word == "function_name":
+                p.kind("word")
+                if p.accept("+"):
+                    p.integer()
+            else:
+                raise ParseError(f"unexpected {word!r} in .loc", p.token.line)
+        self.place = Place(file, line, column, outer)
+
+    # -- instructions ---------------------------------------------------------------------------------------
+
+    def instruction(self) -> Instruction:
+        p = self.p
+        guard = None
+        if p.accept("@"):
+            negated = p.accept("!")
+            token = p.kind("word")
+            guard = Guard(self.register(token), negated)
+        token = p.kind("word")
+        found = isa.lookup(token.text)
+        if found is None:
+            raise Unsupported(f"{token.text}", token.line)
+        row, mods = found
+        operands: list[Operand] = []
+        while not p.accept(";"):
+            if operands:
+                p.expect(",")
+            at = len(operands)
+            if at >= len(row.operands) and row.name == "call":
+                raise Unsupported("indirect call", token.line)
+            if at >= len(row.operands):
+                raise ParseError(f"{token.text} takes {len(row.operands)} operands", token.line)
+            operands.append(self.operand(row.operands[at].kind))
+        if row.name == "call":
+            operands = _call_operands(operands, token.line)
+        elif len(operands) < row.required:
+            raise ParseError(f"{token.text} needs {row.required} operands, has {len(operands)}", token.line)
+        return Instruction(token.text, row, mods, tuple(operands), guard, token.line, self.place)
+
+    def register(self, token: Token) -> Reg:
+        unique = self.resolve(token.text)
+        if unique is None or unique not in self.registers:
+            raise ParseError(f"{token.text} is not declared", token.line)
+        return Reg(unique)
+
+    def operand(self, kind: str) -> Operand:
+        p = self.p
+        token = p.token
+        if p.accept("["):
+            mem = self.address()
+            p.expect("]")
+            return mem
+        if p.accept("{"):
+            if kind != "vector":
+                raise ParseError("a vector is not allowed here", token.line)
+            return Vec(tuple(p.comma_list(lambda: self.operand("value"), "}")))
+        if p.accept("("):
+            return Args(tuple(p.comma_list(lambda: self.operand("value"), ")")))
+        if p.accept("!"):
+            return Not(self.register(p.kind("word")))
+        if token.kind in ("int", "float") or token.text == "-":
+            return p.literal()
+        token = p.kind("word")
+        if kind == "label":
+            return Label(token.text)
+        first = self.name(token)
+        if p.accept("|"):
+            if kind != "pair":
+                raise ParseError("two destinations are not allowed here", token.line)
+            return Pair(first, self.name(p.kind("word")))
+        if isinstance(first, Sym) and p.accept("+"):
+            return Sym(first.name, p.integer())
+        return first
+
+    def name(self, token: Token) -> Operand:
+        text = token.text
+        if text == "_":
+            return Discard()
+        unique = self.resolve(text)
+        if unique is not None and unique in self.registers:
+            return Reg(unique)
+        if text in SPECIALS:
+            return Special(text)
+        if text.startswith("%") and unique is None:
+            raise Unsupported(f"special register or undeclared register {text}", token.line)
+        if text == "WARP_SZ":
+            return Imm(32)
+        return Sym(unique or text)
+
+    def address(self) -> Mem:
+        p = self.p
+        token = p.token
+        if token.kind == "int":
+            return Mem(Imm(p.integer()))
+        base = self.name(p.kind("word"))
+        if not isinstance(base, Reg | Sym):
+            raise ParseError(f"{token.text} cannot be an address", token.line)
+        offset = p.integer() if p.accept("+") else -p.integer() if p.accept("-") else 0
+        return Mem(base, offset)
+
+
+def _call_operands(operands: list[Operand], line: int) -> list[Operand]:
+    """`call (ret), f, (args)` with either list left out → always three operands."""
+    returns = operands.pop(0) if operands and isinstance(operands[0], Args) else Args(())
+    if not operands or not isinstance(operands[0], Sym):
+        raise Unsupported("indirect call", line)
+    target = operands.pop(0)
+    arguments = operands.pop(0) if operands else Args(())
+    if operands or not isinstance(arguments, Args):
+        raise Unsupported("indirect call", line)
+    return [returns, target, arguments]

@@ -1,0 +1,90 @@
+"""Variable declarations and their initial values."""
+
+import struct
+
+from weft.core.errors import ParseError, Unsupported
+
+from .cursor import Cursor
+from .module import WIDTH, FloatImm, Imm, Sym, Variable
+
+SPACES = frozenset([".global", ".const", ".shared", ".local", ".param"])
+
+
+def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Variable]:
+    """What follows a state space: `.align 16 .b8 tile[4096], other[16]`."""
+    align, line = 0, p.token.line
+    vector = 1
+    while True:
+        token = p.kind("directive")
+        name = token.text[1:]
+        if name == "align":
+            align = p.integer()
+        elif name in ("v2", "v4"):
+            vector = int(name[1])
+        elif name in WIDTH:
+            break
+        else:
+            raise Unsupported(f"declaration with {token.text}", line)
+    if p.accept(".ptr"):  # a hint on a pointer parameter: its space and alignment bind nobody
+        while p.token.text in SPACES:
+            p.take()
+        if p.accept(".align"):
+            p.integer()
+    declared = []
+    while True:
+        word = p.kind("word").text
+        count, sized = vector, True
+        while p.accept("["):
+            if p.accept("]"):
+                sized = False
+            else:
+                count *= p.integer()
+                p.expect("]")
+        init, relocations = _initialiser(p, name, count) if p.accept("=") else (b"", ())
+        declared.append(
+            Variable(word, space, name, align or max(WIDTH[name] // 8, 1) * vector, count if sized else 0, init,
+                     extern, relocations)
+        )  # fmt: skip
+        if space == "param" or not p.accept(","):
+            return declared
+
+
+def _initialiser(p: Cursor, type_name: str, count: int) -> tuple[bytes, tuple[tuple[int, Sym], ...]]:
+    size = WIDTH[type_name] // 8
+    data, relocations = bytearray(), []
+
+    def value() -> None:
+        if p.accept("{"):
+            p.comma_list(value, "}")
+            return
+        token = p.token
+        if token.kind == "word":
+            relocations.append((len(data), _symbol_value(p)))
+            data.extend(bytes(size))
+        else:
+            data.extend(_constant_bytes(p.literal(), type_name, token.line))
+
+    value()
+    if len(data) > max(count, 1) * size:
+        raise ParseError("more initial values than elements", p.token.line)
+    return bytes(data), tuple(relocations)
+
+
+def _symbol_value(p: Cursor) -> Sym:
+    name = p.kind("word").text
+    if name == "generic":
+        p.expect("(")
+        name = p.kind("word").text
+        p.expect(")")
+    return Sym(name, p.integer() if p.accept("+") else 0)
+
+
+def _constant_bytes(literal: Imm | FloatImm, type_name: str, line: int) -> bytes:
+    size = WIDTH[type_name] // 8
+    if isinstance(literal, Imm):
+        return (literal.value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    if literal.width == 8 * size:
+        return literal.bits.to_bytes(size, "little")
+    if literal.width == 64 and size == 4:
+        return struct.pack("<f", struct.unpack("<d", literal.bits.to_bytes(8, "little"))[0])
+    raise ParseError(f"a floating literal cannot initialise .{type_name}", line)
