@@ -32,6 +32,7 @@ from ..ir import LANES, Value, const, lanes_of, module_text, vec
 from ..runtime.shape import bits, get, put, unbits
 from .in_step import resume_points
 from .kernel import Kernel, KernelEmitter
+from .sync import arrive
 
 
 class Divergent(KernelEmitter):
@@ -239,8 +240,6 @@ class Divergent(KernelEmitter):
             self.flush()
             self.move(self.mask, follow)
         elif is_barrier(end):
-            from .sync import arrive
-
             lanes = self.active()
             arrive(self, end, lanes)
             self.flush()

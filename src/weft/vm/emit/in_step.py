@@ -32,6 +32,7 @@ from ..ir import LANES, Value, const, lanes_of, module_text, vec
 from ..runtime.shape import get, put
 from .kernel import Kernel, KernelEmitter
 from .matrix import mma_together
+from .sync import arrive
 from .tensorcore import MOST_SETS
 
 _ALWAYS_WIDE = frozenset(
@@ -421,8 +422,6 @@ class InStep(KernelEmitter):
 
     def barrier(self, block: Block, end: Instruction) -> None:
         """Arrive, store the live registers, and give way until all threads are there."""
-        from .sync import arrive
-
         b = self.b
         assert block.next is not None
         alone, crowd = b.label("alone"), b.label("crowd")
