@@ -173,3 +173,27 @@ def test_a_pipe_gets_plain_text_whatever_the_colours(source: Path) -> None:
     )
     assert "\x1b" not in done.stdout + done.stderr and "compiling" not in done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith("k.cu: clean")
+
+
+RACE = """\
+// weft: out     y : i32[64]
+// weft: launch  turn(y) grid(1) block(64)
+__global__ void turn(int* y) {
+    __shared__ int tile[64];
+    tile[threadIdx.x] = threadIdx.x;
+    BARRIER;
+    y[threadIdx.x] = tile[63 - threadIdx.x];
+}
+"""
+
+
+def test_watching_for_races(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "turn.cu"
+    file.write_text(RACE)
+    options = ["run", str(file), "--watch", "race", "--watch", "init", "--watch", "wavefronts"]
+    assert main([*options, "-D", "BARRIER=__syncthreads()"]) == 0
+    assert "vm__shared_accesses 4 · vm__shared_wavefronts 4 · vm__shared_wavefronts_ideal 4" in capsys.readouterr().out
+    assert main([*options, "-D", "BARRIER="]) == 1
+    findings = [line for line in capsys.readouterr().out.splitlines() if line[0] in "IR" and line[1:4].isdigit()]
+    assert findings and all("turn.cu:" in line for line in findings)
+    assert any(line.startswith("R10") for line in findings)

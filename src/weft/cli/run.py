@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,9 @@ from weft.engines.arguments import Array
 from weft.engines.array_summary import ArraySummary, summarise
 from weft.engines.kernel_file import KernelFile, NoLaunchLines, load
 from weft.engines.virtual import VirtualGPU
+from weft.probes import InitCheck, Probes, RaceCheck, Wavefronts
+from weft.probes.shared_probe import SharedProbe
+from weft.vm.launch import PLAIN
 
 from .options import files, macros, sizes
 from .tables import print_table
@@ -30,6 +33,21 @@ class Mode(StrEnum):
     IEEE = "ieee"
 
 
+class Probe(StrEnum):
+    """What can watch a run."""
+
+    INIT = "init"
+    RACE = "race"
+    WAVEFRONTS = "wavefronts"
+
+
+PROBES: Mapping[Probe, Callable[[], SharedProbe]] = {
+    Probe.INIT: InitCheck,
+    Probe.RACE: RaceCheck,
+    Probe.WAVEFRONTS: Wavefronts,
+}
+
+
 def run(
     source: Annotated[Path, typer.Argument(help="A CUDA C++ file with launch lines.", dir_okay=False)],
     size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
@@ -40,6 +58,9 @@ def run(
     mode: Annotated[Mode, typer.Option(help="Tensor cores: as the silicon rounds, or plain fp32.")] = Mode.HARDWARE,
     threads: Annotated[int | None, typer.Option(min=1, help="Host threads (default: all).")] = None,
     schedule: Annotated[int, typer.Option(min=0, help="Another order of CTAs and warps.")] = 0,
+    watch: Annotated[
+        list[Probe] | None, typer.Option("--watch", help="Look out for shared-memory trouble; may be repeated.")
+    ] = None,
     given: Annotated[
         list[str] | None, typer.Option("--input", metavar="A=FILE.npy", help="Take an array from a file.")
     ] = None,
@@ -62,7 +83,8 @@ def run(
     for diagnostic in binary.diagnostics:
         print(diagnostic, file=sys.stderr)
     with _progress(f"compiling for this host and running {source}"):
-        outcome, results = kernel.run(gpu, arrays, sizes=chosen, seed=seed)
+        probes = Probes(*(PROBES[name]() for name in dict.fromkeys(watch))) if watch else PLAIN
+        outcome, results = kernel.run(gpu, arrays, sizes=chosen, seed=seed, watch=probes)
     for name, file in targets.items():
         _write(file, results[name])
     summaries = [summarise(line.name, results[line.name]) for line in kernel.outputs]
@@ -128,6 +150,9 @@ def _show(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mod
     print(f"source {run.source_digest[:16]} · PTX {run.ptx_digest[:16]}")
     if run.defines:
         print("defines " + " ".join(f"{name}={value}" for name, value in run.defines.items()))
+    counted = {name: value for name, value in run.counters.items() if name != "inst_executed"}
+    if counted:
+        print(" · ".join(f"{name} {value}" for name, value in counted.items()))
     verdict = "clean" if run.clean else f"{len(run.findings)} finding{'s'[: len(run.findings) > 1]}"
     launches = f"{len(run.entries)} of {len(kernel.launches)} launches" if len(kernel.launches) > 1 else "1 launch"
     ran = f"{launches}, {run.instructions} warp instructions, {kernel.arch} {mode.value}"
