@@ -202,6 +202,48 @@ def test_text_defines_choose_a_type(tmp_path: Path, gpu: weft.VirtualGPU) -> Non
     assert run.entries == ("size<double, true, false>",) and arrays["y"].tolist() == [17]
 
 
+ELEMENT = """
+// weft: define  ELEMENT = "half"
+// weft: in      x : ELEMENT[4] = arange
+// weft: out     y : ELEMENT[4]
+// weft: scalar  half_one : ELEMENT = 0.5
+// weft: launch  add(x, y, half_one) grid(1) block(4)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+__global__ void add(const ELEMENT* x, ELEMENT* y, ELEMENT half_one) {
+    y[threadIdx.x] = ELEMENT(float(x[threadIdx.x]) + float(half_one));
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "dtype"),
+    [(None, np.float16), ("float", np.float32), ("double", np.float64), ("__nv_bfloat16", ml_dtypes.bfloat16)],
+)
+def test_a_define_chooses_an_element_type(
+    tmp_path: Path, gpu: weft.VirtualGPU, chosen: str | None, dtype: object
+) -> None:
+    kernel = written(tmp_path, ELEMENT, defines={"ELEMENT": chosen} if chosen else {})
+    run, arrays = kernel.run(gpu)
+    assert run.clean and arrays["x"].dtype == arrays["y"].dtype == dtype
+    assert arrays["y"].tolist() == [0.5, 1.5, 2.5, 3.5]
+    with pytest.raises(UsageError, match="array x is int32, declared"):
+        kernel.run(gpu, {"x": np.zeros(4, np.int32)})
+
+
+@pytest.mark.parametrize(
+    ("text", "defines", "message"),
+    [
+        (ELEMENT, {"ELEMENT": "float4"}, r"kernel\.cu:2: ELEMENT is 'float4', not a type of C\+\+ that Weft knows"),
+        (ELEMENT.replace("x : ELEMENT", "x : OTHER"), {}, r"kernel\.cu:2: 'OTHER' is not a type; there are f16"),
+        (ELEMENT.replace('"half"', "16"), {}, r"kernel\.cu:2: 'ELEMENT' is not a type"),
+    ],
+)
+def test_a_define_that_chooses_no_type(tmp_path: Path, text: str, defines: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        written(tmp_path, text, defines=defines)
+
+
 def test_small_types(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
     kernel = written(
         tmp_path,

@@ -34,6 +34,8 @@ class Verb:
 
 
 VERBS = {
+    "check": Verb("weft.cli.check:check", "Judge kernels: memory, races, numbers, determinism."),
+    "list": Verb("weft.cli.list:list_all", "List kernels, shapes and regimes."),
     "show": Verb("weft.cli.show:show", "Show what a kernel compiles to: PTX, resources, instructions."),
     "run": Verb("weft.cli.run:run", "Run a kernel on the virtual GPU."),
 }

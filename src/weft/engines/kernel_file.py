@@ -228,9 +228,9 @@ def load(
         text = Path(spelled).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {spelled}: {error}") from error
-    lines = parse_lines(text, spelled)
-    folders = tuple(os.fspath(directory) for directory in include_dirs)
     macros = {name: str(value) for name, value in defines.items()}
+    lines = parse_lines(text, spelled, defines=macros)
+    folders = tuple(os.fspath(directory) for directory in include_dirs)
     if not lines.launches:
         binary = compile_cuda(spelled, arch=arch, defines=macros, include_dirs=folders)
         raise NoLaunchLines(spelled, propose_lines(text, binary))

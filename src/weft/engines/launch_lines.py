@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from weft.core.errors import LaunchError, UsageError
 
-from .element_types import ELEMENT_TYPES, FILLS
+from .choose_types import choose_types
+from .element_types import FILLS
 from .expressions import FUNCTIONS, Expression
 from .launch_records import (
     Argument,
@@ -44,12 +45,13 @@ def at_line(file: str, line: int) -> Iterator[None]:
         raise LaunchError(f"{file}:{line}: {error}") from error
 
 
-def parse_lines(text: str, file: str) -> LaunchLines:
-    """Read the lines of a source text. `file` is for messages."""
+def parse_lines(text: str, file: str, *, defines: Mapping[str, str] = {}) -> LaunchLines:
+    """Read the lines of a source text. `file` is for messages; `defines` override the file's where they name a type."""
     found = LaunchLines()
     for line, content in _statements(text, file):
         with at_line(file, line):
             found = _add(found, content, line)
+    found = choose_types(found, file, defines)
     _check_names(found, file)
     return found
 
@@ -122,12 +124,6 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def _element(text: str) -> str:
-    if text not in ELEMENT_TYPES:
-        raise UsageError(f"{text!r} is not a type; there are {' '.join(ELEMENT_TYPES)}")
-    return text
-
-
 def _arrays(role: str, rest: str, line: int) -> Iterator[ArrayLine]:
     match = re.fullmatch(r"([^:=]+):\s*(\w+)\s*\[(.*?)\]\s*(?:=\s*(.*))?", rest)
     if not match:
@@ -137,7 +133,7 @@ def _arrays(role: str, rest: str, line: int) -> Iterator[ArrayLine]:
     if initialiser and role in ("out", "workspace"):
         raise UsageError(f"an array of role {role} starts as 0xFF bytes; one with a start is inout")
     for name in _names(match[1]):
-        yield ArrayLine(role, name, _element(match[2]), shape, initialiser, line)
+        yield ArrayLine(role, name, match[2], shape, initialiser, line)
 
 
 def _initialiser(text: str) -> Initialiser:
@@ -158,7 +154,7 @@ def _scalars(rest: str, line: int) -> Iterator[ScalarLine]:
     if not match:
         raise UsageError(f"{rest!r} is not of the form `scale : f32 = 1 / sqrt(D)`")
     for name in _names(match[1]):
-        yield ScalarLine(name, _element(match[2]), Expression.parse(match[3]), line)
+        yield ScalarLine(name, match[2], Expression.parse(match[3]), line)
 
 
 def _define(rest: str, line: int) -> DefineLine:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from weft.core.records import Binary
 
+from .element_types import CPP_TYPES
 from .ptx_parameters import Parameter, parameters
 
 _KERNEL = re.compile(
@@ -16,15 +17,6 @@ _KERNEL = re.compile(
     r"(?:void\s+)?(?:__launch_bounds__\s*\([^()]*(?:\([^()]*\))?[^()]*\)\s*)?(?:void\s+)?"
     r"(?P<name>\w+)\s*\((?P<params>[^(){}]*)\)"
 )
-_ELEMENT = {
-    "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "__nv_bfloat16": "bf16", "bool": "bool",
-    "__nv_fp8_e4m3": "e4m3", "__nv_fp8_e5m2": "e5m2", "int": "i32", "unsigned": "u32", "unsigned int": "u32",
-    "char": "i8", "signed char": "i8", "unsigned char": "u8", "short": "i16", "unsigned short": "u16",
-    "long long": "i64", "unsigned long long": "u64", "size_t": "u64",
-    **{f"int{bits}_t": f"i{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}_t": f"u{bits}" for bits in (8, 16, 32, 64)},
-}  # fmt: skip
-"""C++ → launch lines."""
 _COUNTS = ("i32", "u32", "i64", "u64")
 """A parameter of these types is most likely a size."""
 
@@ -76,7 +68,7 @@ def _declaration(column: str) -> tuple[str, str]:
 
 def _element(type_text: str) -> str:
     words = (word for word in re.split(r"[\s*&]+", type_text) if word not in ("const", "volatile", ""))
-    return _ELEMENT.get(" ".join(words), "f32")
+    return CPP_TYPES.get(" ".join(words), "f32")
 
 
 def _c_type(param: Parameter, number: int) -> str:

@@ -1,0 +1,62 @@
+"""The element types an attention kernel reads and writes: rounding, spacing and limits in one place."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import ContractError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+}
+"""Name in launch lines → NumPy type."""
+
+_finfo: Any = ml_dtypes.finfo  # NumPy's own knows neither bf16 nor e4m3
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """The NumPy type of a name."""
+    if name not in DTYPES:
+        raise ContractError(f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def largest(name: str) -> float:
+    """The largest finite value."""
+    return float(_finfo(numpy_dtype(name)).max)
+
+
+def smallest_normal(name: str) -> float:
+    """The smallest positive value that is not denormal."""
+    return float(_finfo(numpy_dtype(name)).smallest_normal)
+
+
+def epsilon(name: str) -> float:
+    """The distance from 1 to the next value."""
+    return float(_finfo(numpy_dtype(name)).eps)
+
+
+def ulp(values: Array, name: str) -> Array:
+    """The distance to the next larger magnitude of the type at each value, in float64; 0 where not finite."""
+    magnitude = np.abs(values.astype(np.float64))
+    finite = np.isfinite(magnitude)
+    exponent = np.frexp(np.where(finite, np.maximum(magnitude, smallest_normal(name)), 1.0))[1] - 1
+    return np.where(finite, np.ldexp(epsilon(name), exponent), 0.0)
+
+
+def rounded(values: Array, name: str) -> Array:
+    """Values rounded to the type and returned in their own; e4m3 saturates, as the hardware's conversion does."""
+    dtype = numpy_dtype(name)
+    if values.dtype == dtype:
+        return values
+    if name == "e4m3":
+        values = np.clip(values, -448.0, 448.0)
+    with np.errstate(over="ignore"):  # beyond the limit is infinity, which is the type's own rule
+        return values.astype(dtype).astype(values.dtype)

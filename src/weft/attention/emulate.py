@@ -1,0 +1,196 @@
+"""A kernel's declared algorithm: online softmax over KV tiles in float32, rounding where the kernel says it rounds.
+
+What is left between this and the kernel is order of summation inside a tile and the hardware's exponential;
+`Emulated.allowance` bounds both, so that a comparison can be tight everywhere else.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+
+from .dtypes import Array, epsilon, numpy_dtype, rounded
+from .errors import ContractError
+from .merge import Partial, merge
+from .reference import Causal, default_scale, shape_of, visible
+from .shapes import Shape
+from .stages import Tile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """What a kernel declares about its arithmetic."""
+
+    block_m: int
+    """Query rows of a CTA. Decides only which tiles a causal kernel skips."""
+    block_n: int
+    """Keys of a tile."""
+    splits: int = 1
+    """Parts the tiles are dealt to, each with as many whole tiles as the first; later ones may be empty."""
+    operand_dtype: str = "f32"
+    """Type that Q, K and V are rounded to before they are multiplied."""
+    s_dtype: str = "f32"
+    """Type that scaled scores are kept in."""
+    p_dtype: str = "f32"
+    """Type that P has in P·V; e4m3 saturates."""
+    p_scale: float = 1.0
+    """Power of two by which P is multiplied before it is rounded, and divided by afterwards."""
+    l_of_rounded_p: bool = False
+    """Whether l sums P after its rounding rather than before."""
+    out_dtype: str = "f32"
+    acc: Literal["f32", "f16", "bf16"] = "f32"
+    """Type in which Q·Kᵀ and U are accumulated, rounded once per tile."""
+    scale_in: Literal["scores", "q"] = "scores"
+    """Where the softmax scale is multiplied in."""
+    exp_base: float = math.e
+    """e, or 2 for kernels that fold log2(e) into the scale."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name.endswith("_dtype"):
+                numpy_dtype(getattr(self, field.name))
+        if min(self.block_m, self.block_n, self.splits) < 1:
+            raise ContractError("block_m, block_n and splits are at least 1")
+        if self.acc not in ("f32", "f16", "bf16"):
+            raise ContractError(f"acc is f32, f16 or bf16, not {self.acc!r}")
+        if self.scale_in not in ("scores", "q"):
+            raise ContractError(f"scale_in is 'scores' or 'q', not {self.scale_in!r}")
+        if self.exp_base not in (2, math.e):
+            raise ContractError(f"exp_base is e or 2, not {self.exp_base!r}")
+        if self.p_scale <= 0 or math.frexp(self.p_scale)[0] != 0.5:
+            raise ContractError(f"p_scale is a power of two, not {self.p_scale!r}")
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """The result, and on request the stages behind it."""
+
+    o: Array
+    """(b, hq, sq, d) in the algorithm's output type."""
+    lse: Array
+    """(b, hq, sq), float32, natural logarithm."""
+    allowance: Array
+    """(b, hq, sq): how far a right kernel may stray from o, as a share of max|V|; how far from lse, absolutely."""
+    q: Array
+    """(b, hq, sq, d) as multiplied: dequantised, scaled if the scale goes into Q, rounded."""
+    tiles: tuple[Tile, ...] = ()
+    """In the order of keys."""
+    partials: tuple[Partial, ...] = ()
+    """What each split hands to the merge."""
+
+
+def emulate(
+    algorithm: Algorithm,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float | None = None,
+    causal: Causal = None,
+    keep_stages: bool = False,
+) -> Emulated:
+    """Run the algorithm on (dequantised) inputs of the contract's shapes. `keep_stages` fills `tiles`."""
+    shape = shape_of(q, k, v)
+    factor = default_scale(shape.d) if scale is None else scale
+    to_base = 1.0 if algorithm.exp_base == math.e else math.log2(math.e)
+    in_q = algorithm.scale_in == "q"
+    q32, k32, v32 = (x.astype(np.float32) for x in (q, k, v))
+    if in_q:
+        q32 = q32 * np.float32(factor * to_base)
+    q32, k32, v32 = (rounded(x, algorithm.operand_dtype) for x in (q32, k32, v32))
+    call = _Call(
+        algorithm, shape, visible(shape.sq, shape.skv, causal), np.float32(1.0 if in_q else factor * to_base), q32
+    )
+
+    tile_count = -(-shape.skv // algorithm.block_n)
+    tiles_per_split = -(-tile_count // algorithm.splits)
+    kept: list[Tile] = []
+    partials: list[Partial] = []
+    for split in range(algorithm.splits):
+        last = call.start()
+        for tile in call.run(k32, v32, split, range(tile_count)[split * tiles_per_split :][:tiles_per_split]):
+            last = Partial(tile.u, tile.m, tile.l)
+            if keep_stages:
+                kept.append(tile)
+        partials.append(last)
+    merged = merge(partials, base=algorithm.exp_base)
+    with np.errstate(over="ignore"):
+        o = merged.o.astype(numpy_dtype(algorithm.out_dtype))
+    m = np.max([partial.m for partial in partials], axis=0)
+    return Emulated(o, merged.lse, call.allowance(k32, m, merged.lse), q32, tuple(kept), tuple(partials))
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One emulation: everything that stays the same from tile to tile."""
+
+    algorithm: Algorithm
+    shape: Shape
+    mask: Array
+    score_factor: np.float32
+    q: Array
+
+    def start(self) -> Partial:
+        """U = 0, m = -inf, l = 0."""
+        rows = self.shape.lse
+        return Partial(
+            np.zeros(self.shape.q, np.float32), np.full(rows, -np.inf, np.float32), np.zeros(rows, np.float32)
+        )
+
+    def run(self, k: Array, v: Array, split: int, tiles: range) -> Iterator[Tile]:
+        """The tiles of one split, in order."""
+        algorithm, step = self.algorithm, self.algorithm.block_n
+        exp = np.exp2 if algorithm.exp_base == 2 else np.exp
+        u, m, l = self.start()
+        for index in tiles:
+            k_tile, v_tile = (x[:, :, index * step : (index + 1) * step] for x in (k, v))
+            mask = self.mask[:, index * step : (index + 1) * step]
+            products = rounded(self._times(self.q, k_tile.swapaxes(2, 3)), algorithm.acc)
+            scores = rounded(products * self.score_factor, algorithm.s_dtype)
+            masked = np.where(mask, scores, np.float32(-np.inf))
+            m_old, m = m, np.maximum(m, masked.max(axis=-1))
+            # A row that has seen no key yet keeps m = -inf: subtracting 0 instead leaves P = 0 and U = 0.
+            shift = np.where(np.isneginf(m), np.float32(0), m)
+            exact_p, rescale = exp(masked - shift[..., None]), exp(m_old - shift)
+            scale = np.float32(algorithm.p_scale)
+            p = rounded(exact_p * scale, algorithm.p_dtype) / scale
+            l = l * rescale + (p if algorithm.l_of_rounded_p else exact_p).sum(axis=-1)
+            u = rounded(u * rescale[..., None] + self._times(p, v_tile), algorithm.acc)
+            yield Tile(index, split, index * step, k_tile, v_tile, scores, masked, m, p, l, u, self._visited(mask))
+
+    def _times(self, rows: Array, per_kv_head: Array) -> Array:
+        """Matrix product per head, each KV head shared by its group of query heads."""
+        b, hq, sq, inner = rows.shape
+        grouped = rows.reshape(b, self.shape.hkv, self.shape.group, sq, inner)
+        return np.asarray((grouped @ per_kv_head[:, :, None]).reshape(b, hq, sq, -1))
+
+    def _visited(self, mask: Array) -> Array:
+        starts = np.arange(0, self.shape.sq, self.algorithm.block_m)
+        block_sees = np.logical_or.reduceat(mask, starts, axis=0).any(axis=1)
+        return np.repeat(block_sees, self.algorithm.block_m)[: self.shape.sq]
+
+    def allowance(self, k: Array, m: Array, lse: Array) -> Array:
+        """How far rounding in another order may move a row, as a share of max|V|.
+
+        A score is off by about sqrt(d) roundings of a term no larger than |q|·|k|, and P by the same share. Where S, P
+        or U is kept in a short type, a value near the middle of two may fall to either side: one step of the largest
+        weight, exp(m - lse). A step of S is largest where |S| is; since weights fall off as exp(S - m), max(|m|, 1)
+        bounds |S| times its weight.
+        """
+        algorithm = self.algorithm
+        to_natural = math.log(algorithm.exp_base)
+        norm_q, norm_k = (np.linalg.norm(x.astype(np.float64), axis=-1) for x in (self.q, k))
+        longest_k = np.repeat(norm_k.max(axis=-1), self.shape.group, axis=1)[..., None]
+        score_error = norm_q * longest_k * float(self.score_factor) * to_natural * math.sqrt(self.shape.d)
+        m_natural = np.where(np.isneginf(m), 0.0, m * to_natural)
+        top_weight = np.exp(m_natural - np.where(np.isneginf(m), 0.0, lse))
+        step_s, step_p, step_u = map(_step, (algorithm.s_dtype, algorithm.p_dtype, algorithm.acc))
+        steps = top_weight * (step_s * np.maximum(np.abs(m_natural), 1.0) + step_p) + step_u
+        return np.asarray(score_error * epsilon(algorithm.acc) + steps)
+
+
+def _step(dtype: str) -> float:
+    """A short type's relative step; float32's own is far below what the comparison allows anyway."""
+    return 0.0 if dtype == "f32" else epsilon(dtype)

@@ -1,0 +1,123 @@
+"""One array against another: every figure a reader needs to see what kind of wrong it is, and where."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .dtypes import Array
+from .errors import ContractError
+
+BLOCK_ROWS = 64
+"""Rows judged together, so that one bad block is not averaged away."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Up to 64 rows of one head."""
+
+    batch: int
+    head: int
+    first_row: int
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} head {self.head} rows from {self.first_row}"
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorReport:
+    """actual - expected over (b, h, s, d). A NaN on either side is infinitely wrong, so no comparison passes it."""
+
+    max: float
+    mean: float
+    """Of magnitudes."""
+    bias: float
+    """Signed mean: rounding leaves none, a wrong constant does. NaN if any element is."""
+    rel_l2: float
+    cosine: float
+    rmse: float
+    bad_share: float
+    """Share of elements off by more than 0.05 of the largest expected magnitude."""
+    sign_flips: int
+    worst: tuple[int, ...]
+    """Index of the largest error."""
+    head_max: Array
+    """(b, h)."""
+    block_max: Array
+    """(b, h, blocks of 64 rows)."""
+
+    @property
+    def worst_block(self) -> Block:
+        """Where the largest error lies."""
+        batch, head, row = self.worst[:3]
+        return Block(batch, head, row - row % BLOCK_ROWS)
+
+
+def difference(actual: Array, expected: Array) -> Array:
+    """actual - expected in float64; equal infinities differ by 0, anything with NaN by infinity."""
+    if actual.shape != expected.shape:
+        raise ContractError(f"cannot compare {actual.shape} with {expected.shape}")
+    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # equal infinities are taken care of
+        apart = np.where(a == e, 0.0, a - e)
+    return np.where(np.isnan(apart), np.inf, apart)
+
+
+def block_max(values: Array) -> Array:
+    """The largest value of each block of 64 rows: (b, h, s, d) → (b, h, blocks)."""
+    return np.asarray(np.maximum.reduceat(values.max(axis=-1), _starts(values), axis=2))
+
+
+def block_mean(values: Array) -> Array:
+    """The mean of each block of 64 rows: (b, h, s, d) → (b, h, blocks)."""
+    starts = _starts(values)
+    rows = np.diff(np.append(starts, values.shape[2]))
+    return np.asarray(np.add.reduceat(values.mean(axis=-1), starts, axis=2) / rows)
+
+
+def _starts(values: Array) -> Array:
+    return np.arange(0, values.shape[2], BLOCK_ROWS)
+
+
+def compare(actual: Array, expected: Array, *, bad_above: float = 0.05) -> ErrorReport:
+    """Report on (b, h, s, d) arrays. An element is bad if off by more than `bad_above` of the largest |expected|."""
+    if actual.ndim != 4 or not actual.size:
+        raise ContractError(f"a report is made of (b, h, s, d) arrays that hold something, not {actual.shape}")
+    apart = difference(actual, expected)
+    size = np.abs(apart)
+    a, e = actual.astype(np.float64), expected.astype(np.float64)
+    finite_e = np.abs(e[np.isfinite(e)])
+    threshold = bad_above * (finite_e.max() if finite_e.size else 0.0)
+    # All figures are scaled by the largest magnitude, so that squares of values near a type's limit stay finite.
+    unit = max(float(size.max()) if np.isfinite(size.max()) else 0.0, float(finite_e.max(initial=0.0))) or 1.0
+    squares, energy = float(((size / unit) ** 2).mean()), float(((finite_e / unit) ** 2).sum() / e.size)
+    broken = not np.isfinite(size).all()
+    place = np.unravel_index(int(size.argmax()), size.shape)
+    return ErrorReport(
+        max=float(size.max()),
+        mean=float(size.mean()),
+        bias=float("nan") if broken else float(apart.mean()),
+        rel_l2=_ratio(squares, energy) ** 0.5,
+        cosine=float("nan") if broken else _cosine(a / unit, e / unit),
+        rmse=squares**0.5 * unit,
+        bad_share=float((size > threshold).mean()),
+        sign_flips=int((np.sign(a) * np.sign(e) < 0).sum()),
+        worst=tuple(int(i) for i in place),
+        head_max=size.max(axis=(2, 3)),
+        block_max=block_max(size),
+    )
+
+
+def _ratio(part: float, whole: float) -> float:
+    if whole > 0:
+        return part / whole
+    return 0.0 if part == 0 else float("inf")
+
+
+def _cosine(a: Array, e: Array) -> float:
+    """1 for the same direction; 1 for two zeros, 0 for a zero against something."""
+    both = np.isfinite(a) & np.isfinite(e)  # only equal infinities are left out
+    a, e = a[both], e[both]
+    norms = float(np.linalg.norm(a) * np.linalg.norm(e))
+    if norms == 0:
+        return 1.0 if not a.any() and not e.any() else 0.0
+    return float((a * e).sum() / norms)

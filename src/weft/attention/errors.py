@@ -1,0 +1,7 @@
+"""Misuse of the attention contract."""
+
+from weft.core.errors import UsageError
+
+
+class ContractError(UsageError, ValueError):
+    """An argument outside the contract: a shape that does not fit, a name that nobody defined."""

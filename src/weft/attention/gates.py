@@ -1,0 +1,102 @@
+"""The gates every attention kernel must pass, held per head and per block of 64 rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .dtypes import Array, epsilon, ulp
+from .error_report import BLOCK_ROWS, Block, block_max, block_mean, difference
+from .errors import ContractError
+
+ORDER_SHARE = 1e-5
+"""Share of max|V| by which float32 sums in another order may differ."""
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Whether a gate held, and the block that came closest to its limit or went furthest beyond."""
+
+    gate: str
+    passed: bool
+    worst: Block
+    error: float
+    limit: float
+
+    @property
+    def ratio(self) -> float:
+        """Error over limit in the worst block: at most 1 if the gate held."""
+        return float(_ratio(np.array(self.error), np.array(self.limit)))
+
+    def __str__(self) -> str:
+        relation = "within" if self.passed else "beyond"
+        return f"{self.gate}: {self.error:.3g} {relation} {self.limit:.3g} · {self.worst}"
+
+
+def tight_gate(out: Array, emulated: Array, v: Array, dtype: str, *, allowance: Array | None = None) -> GateResult:
+    """Gate 1: the kernel against its own algorithm, within 1 ulp of the output type + 1e-5·max|V| of the head.
+
+    `allowance` (b, hq, sq), from `Emulated`, adds a share of max|V| per row for what the algorithm leaves open.
+    """
+    _check(out, emulated)
+    if v.ndim != 4 or out.shape[1] % v.shape[1] or out.shape[0] != v.shape[0]:
+        raise ContractError(f"v {v.shape} does not belong to an output {out.shape}")
+    v_max = np.abs(v.astype(np.float64)).max(axis=(2, 3))
+    share = ORDER_SHARE + (np.zeros(out.shape[:3]) if allowance is None else allowance)
+    slack = share * np.repeat(v_max, out.shape[1] // v.shape[1], axis=1)[..., None]
+    return _elementwise("tight", out, emulated, ulp(emulated, dtype) + slack[..., None])
+
+
+def lse_gate(lse: Array, emulated: Array, *, allowance: Array | None = None) -> GateResult:
+    """Gate 1 for the LSE (b, hq, sq): within 1e-5·(1 + |LSE|) and the allowance; -inf only equals -inf."""
+    _check(lse[..., None], emulated[..., None])
+    wide = emulated.astype(np.float64)
+    limit = ORDER_SHARE * (1 + np.abs(np.where(np.isfinite(wide), wide, 0.0)))
+    limit = limit + (0.0 if allowance is None else allowance)
+    return _elementwise("lse", lse[..., None], emulated[..., None], limit[..., None])
+
+
+def flash_gate(out: Array, gold: Array, ref16: Array, dtype: str) -> GateResult:
+    """Gate 2, FlashAttention's rule for 16-bit kernels.
+
+    max|out - gold| ≤ 2·max|ref16 - gold| + 2·max|gold·eps|, and the same for means with 1.5.
+    """
+    _check(out, gold)
+    _check(ref16, gold)
+    if dtype not in ("f16", "bf16"):
+        raise ContractError(f"FlashAttention's rule is for f16 and bf16, not {dtype!r}")
+    error, yardstick = np.abs(difference(out, gold)), np.abs(difference(ref16, gold))
+    if not np.isfinite(yardstick).all():
+        raise ContractError("the 16-bit reference is not finite: it would pass anything")
+    rounding = np.abs(gold.astype(np.float64)) * epsilon(dtype)
+    peak = _worst("flash max", block_max(error), 2 * (block_max(yardstick) + block_max(rounding)))
+    mean = _worst("flash mean", block_mean(error), 1.5 * (block_mean(yardstick) + block_mean(rounding)))
+    return max(peak, mean, key=lambda result: (not result.passed, result.ratio))
+
+
+def _check(actual: Array, expected: Array) -> None:
+    if actual.shape != expected.shape or actual.ndim != 4 or not actual.size:
+        raise ContractError(f"cannot judge {actual.shape} against {expected.shape}")
+
+
+def _elementwise(gate: str, actual: Array, expected: Array, limit: Array) -> GateResult:
+    """Each element against its own limit; the error and limit reported are those of the worst element."""
+    error = np.abs(difference(actual, expected))
+    ratio = _ratio(error, limit)
+    batch, head, row, column = (int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
+    place = (batch, head, row, column)
+    worst = Block(batch, head, row - row % BLOCK_ROWS)
+    return GateResult(gate, bool((error <= limit).all()), worst, float(error[place]), float(limit[place]))
+
+
+def _worst(gate: str, error: Array, limit: Array) -> GateResult:
+    """Each block against its own limit."""
+    batch, head, block = (int(i) for i in np.unravel_index(int(_ratio(error, limit).argmax()), error.shape))
+    place = (batch, head, block)
+    worst = Block(batch, head, block * BLOCK_ROWS)
+    return GateResult(gate, bool((error <= limit).all()), worst, float(error[place]), float(limit[place]))
+
+
+def _ratio(error: Array, limit: Array) -> Array:
+    """error / limit; 0 where there is no error, infinite where there may be none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(error == 0, 0.0, np.where(np.isfinite(error), error / limit, np.inf))

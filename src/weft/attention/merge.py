@@ -1,0 +1,44 @@
+"""The merge of partial rows: one function, used wherever keys were split."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .dtypes import Array
+from .errors import ContractError
+from .reference import Attended
+
+
+class Partial(NamedTuple):
+    """What one split of the keys leaves: Σ P·V not yet divided by l, the running maximum m, and l = Σ P.
+
+    o is (…, d), m and l are (…). A split without keys is (0, -inf, 0).
+    """
+
+    o: Array
+    m: Array
+    l: Array
+
+
+def merge(partials: Sequence[Partial], *, base: float = math.e) -> Attended:
+    """O and natural LSE of all partials, in their own precision.
+
+    M = max m; where M = -inf the result is (0, -inf), else each partial weighs base^(m - M), so -inf - -inf is never
+    formed. With `base` 2 the partials' m count in powers of two. NaN in a partial stays NaN.
+    """
+    if not partials:
+        raise ContractError("nothing to merge: give at least one partial, an empty split is (0, -inf, 0)")
+    o, m, l = (np.stack(parts) for parts in zip(*partials, strict=True))
+    if m.shape != l.shape or o.shape[:-1] != m.shape:
+        raise ContractError(f"partials do not fit: o {o.shape[1:]}, m {m.shape[1:]}, l {l.shape[1:]}")
+    top = m.max(axis=0)
+    empty = np.isneginf(top)
+    weight = (np.exp2 if base == 2 else np.exp)(m - np.where(empty, 0, top))
+    total = (weight * l).sum(axis=0)
+    divisor = np.where(empty, 1, total)
+    merged = (weight[..., None] * o).sum(axis=0) / divisor[..., None]
+    log_base = o.dtype.type(math.log(base))
+    lse = np.where(empty, -np.inf, top * log_base + np.log(divisor)).astype(o.dtype)
+    return Attended(merged, lse)

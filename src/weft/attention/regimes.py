@@ -1,0 +1,137 @@
+"""Named kinds of input. Each stresses one habit of attention kernels; rows without keys come from causal shapes.
+
+`make` is deterministic in (regime, shape's sizes, dtype, seed), and every value is finite in the dtype.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from .dtypes import Array, largest, numpy_dtype, smallest_normal
+from .errors import ContractError
+from .shapes import Shape
+
+Inputs = tuple[Array, Array, Array]
+Regime = Callable[[np.random.Generator, Shape, str], Inputs]
+
+INPUT_DTYPES = ("f32", "f16", "bf16")
+
+
+def unit_normal(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """Everything N(0, 1): logits are N(0, 1) too."""
+    return rng.standard_normal(shape.q), rng.standard_normal(shape.kv), rng.standard_normal(shape.kv)
+
+
+def _logits(factor: float) -> Regime:
+    def regime(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+        q, k, v = unit_normal(rng, shape, dtype)
+        return q * factor, k, v
+
+    regime.__doc__ = f"Logits N(0, {factor:g}²): few keys carry each row" + (
+        "; exp overflows unless the maximum is subtracted." if factor == 32 else "."
+    )
+    return regime
+
+
+def one_hot(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """Keys of ±1 and each query 16 times one of them: a row's weight lies on one key, so o is a row of v."""
+    k = rng.choice((-1.0, 1.0), shape.kv)
+    chosen = rng.integers(0, shape.skv, (shape.b, shape.hq, shape.sq, 1))
+    q = 16 * np.take_along_axis(np.repeat(k, shape.group, axis=1), chosen, axis=2)
+    return q, k, rng.standard_normal(shape.kv)
+
+
+def v_offset(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """V around 4: weights that do not sum to one, or a quantiser's bias, show at once."""
+    q, k, v = unit_normal(rng, shape, dtype)
+    return q, k, v + 4
+
+
+def zeros(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """All zero: o is exactly zero, and a quantiser must not divide by the scale it finds."""
+    return np.zeros(shape.q), np.zeros(shape.kv), np.zeros(shape.kv)
+
+
+def all_equal(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """One value per tensor: o equals it whatever the number of keys."""
+    q, k, v = rng.uniform(0.5, 2.0, 3)
+    return np.full(shape.q, q), np.full(shape.kv, k), np.full(shape.kv, v)
+
+
+def outlier_channels(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """One channel in 16 of K and V is 50 times larger, which starves the other channels of a per-head scale."""
+    q, k, v = unit_normal(rng, shape, dtype)
+    channels = rng.choice(shape.d, max(1, shape.d // 16), replace=False)
+    k[..., channels] *= 50
+    v[..., channels] *= 50
+    return q, k, v
+
+
+def large_magnitude(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """K and V near the dtype's limit, Q small so that logits stay N(0, 1).
+
+    An fp32 accumulator of unnormalised rows still holds: where it has no more range than the dtype, V leaves room for
+    the sum over all keys.
+    """
+    q, k, v = unit_normal(rng, shape, dtype)
+    room = 1 if dtype == "f16" else 4 * shape.skv
+    k_size = 2.0**14 if dtype == "f16" else 2.0**112
+    v_limit = largest(dtype) / 2 / room
+    return q / k_size, np.clip(k, -3.9, 3.9) * k_size, np.clip(v / 4, -1, 1) * v_limit
+
+
+def denormals(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """Magnitudes from far below the smallest normal to 16 times it: o, which is their mean, must not be flushed."""
+
+    def values(size: tuple[int, ...]) -> Array:
+        sign = rng.choice((-1.0, 1.0), size)
+        return np.asarray(sign * smallest_normal(dtype) * np.exp2(rng.uniform(-6, 4, size)))
+
+    return values(shape.q), values(shape.kv), values(shape.kv)
+
+
+def sorted_keys(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """Every query of a head looks along one direction by which its keys ascend: the running maximum always rises."""
+    k, v = rng.standard_normal(shape.kv), rng.standard_normal(shape.kv)
+    direction = 4 * rng.standard_normal((shape.b, shape.hkv, shape.d, 1))
+    order = np.argsort(k @ direction, axis=2, kind="stable")
+    gain = rng.uniform(0.5, 1.5, (shape.b, shape.hq, shape.sq, 1))
+    q = gain * np.repeat(direction[..., 0], shape.group, axis=1)[:, :, None, :]
+    return q, np.take_along_axis(k, order, axis=2), v
+
+
+def reversed_keys(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """The same with keys descending: after the first tile the running maximum never rises."""
+    q, k, v = sorted_keys(rng, shape, dtype)
+    return q, k[:, :, ::-1], v
+
+
+REGIMES: Mapping[str, Regime] = {
+    "unit_normal": unit_normal,
+    "logits_8": _logits(8),
+    "logits_16": _logits(16),
+    "logits_32": _logits(32),
+    "one_hot": one_hot,
+    "v_offset": v_offset,
+    "zeros": zeros,
+    "all_equal": all_equal,
+    "outlier_channels": outlier_channels,
+    "large_magnitude": large_magnitude,
+    "denormals": denormals,
+    "sorted_keys": sorted_keys,
+    "reversed_keys": reversed_keys,
+}
+"""By name."""
+
+
+def make(regime: str, shape: Shape, dtype: str, seed: int) -> Inputs:
+    """q, k and v of the regime, rounded to the dtype."""
+    if regime not in REGIMES:
+        raise ContractError(f"unknown regime {regime!r}; use one of {', '.join(REGIMES)}")
+    if dtype not in INPUT_DTYPES:
+        raise ContractError(f"inputs are {', '.join(INPUT_DTYPES)}, not {dtype!r}")
+    sizes = (shape.b, shape.hq, shape.hkv, shape.sq, shape.skv, shape.d)
+    rng = np.random.default_rng([seed, zlib.crc32(regime.encode()), *sizes])
+    q, k, v = (np.ascontiguousarray(x).astype(numpy_dtype(dtype)) for x in REGIMES[regime](rng, shape, dtype))
+    return q, k, v

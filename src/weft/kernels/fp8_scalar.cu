@@ -1,0 +1,114 @@
+// Fused attention on 8-bit codes, one warp per query: the green baseline of the 8-bit rungs.
+//
+//     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
+//
+// Idea      `scalar` with a decoder in front: uint8 Q, K, V are a quarter of fp32's traffic, decoded in registers. A
+//           code c stands for x = (c - 128) / 127 · 448 · scale = (c - 128) · step, where scale = absmax / 448 of its
+//           head: a subtraction, and a product with a number that is the same for a whole head. Code 128 is exactly 0.
+//           All that follows is fp32 and the online softmax of `scalar`:
+//               m' = max(m, s),   r = exp(m - m'),   p = exp(s - m'),   l' = l · r + p,   u' = u · r + p · v
+// History   First made right without tensor cores; `fp8_wmma` is compared with it. What differs between this rung and
+//           fp32 attention is the quantiser alone.
+// Levers    WARPS: queries per CTA.
+// Supports  codes u8, scales f32 per head; ELEMENT, the type of O: float, half, __nv_bfloat16;
+//           any D, SQ, SKV ≥ 1; HQ a multiple of HKV (grouped queries);
+//           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
+//           A query that sees no key gets O = 0 and LSE = -inf.
+//
+// weft: sizes   B=1 HQ=4 HKV=2 SQ=65 SKV=77 D=64
+// weft: define  ELEMENT = "half"
+// weft: define  CAUSAL = 0
+// weft: define  WARPS = 4
+// weft: in      q_code : u8[B, HQ, SQ, D] = uniform(0, 256)
+// weft: in      k_code, v_code : u8[B, HKV, SKV, D] = uniform(0, 256)
+// weft: in      q_scale : f32[B, HQ] = uniform(0.005, 0.01)
+// weft: in      k_scale, v_scale : f32[B, HKV] = uniform(0.005, 0.01)
+// weft: out     o      : ELEMENT[B, HQ, SQ, D]
+// weft: out     lse    : f32[B, HQ, SQ]
+// weft: scalar  scale  : f32 = 1 / sqrt(D)
+// weft: launch  fp8_scalar<{D}>(q_code, k_code, v_code, q_scale, k_scale, v_scale, o, lse, HKV, SQ, SKV, scale)
+// weft:         grid(cdiv(SQ, WARPS), HQ, B) block(32 * WARPS)
+
+#include <assert.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <math_constants.h>
+
+constexpr unsigned ALL_LANES = 0xffffffffu;
+constexpr int MIDPOINT = 128;            // the code of 0
+constexpr float STEP = 448.0f / 127.0f;  // the value of one code step, in units of the head's scale
+
+__device__ __forceinline__ float decode(unsigned char code, float step) { return float(code - MIDPOINT) * step; }
+
+// The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
+__device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
+    static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2 (bottom right)");
+    if (CAUSAL == 0) return SKV;
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    return max(0, min(SKV, diagonal + 1));
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(ALL_LANES, x, offset);
+    return x;
+}
+
+template <int D>
+__global__ void __launch_bounds__(32 * WARPS)
+fp8_scalar(const unsigned char* __restrict__ q_code, const unsigned char* __restrict__ k_code,
+           const unsigned char* __restrict__ v_code, const float* __restrict__ q_scale,
+           const float* __restrict__ k_scale, const float* __restrict__ v_scale, ELEMENT* __restrict__ o,
+           float* __restrict__ lse, int HKV, int SQ, int SKV, float scale) {
+    constexpr int PER_LANE = (D + 31) / 32;  // a lane's columns: lane, lane + 32, lane + 64 …
+    const int lane = threadIdx.x % 32;
+    const int query = blockIdx.x * WARPS + threadIdx.x / 32;
+    if (query >= SQ) return;
+
+    const int HQ = gridDim.y, b = blockIdx.z, h = blockIdx.y;
+    assert(HQ % HKV == 0);
+    const size_t q_head = static_cast<size_t>(b) * HQ + h;                 // [b, h]
+    const size_t kv_head = static_cast<size_t>(b) * HKV + h / (HQ / HKV);  // HQ / HKV query heads share [b, kv head]
+    const size_t q_row = q_head * SQ + query;                              // [b, h, query]
+    const float q_step = STEP * q_scale[q_head];
+    const float k_step = STEP * k_scale[kv_head];
+    const float v_step = STEP * v_scale[kv_head];
+
+    float q_lane[PER_LANE], u[PER_LANE];
+#pragma unroll
+    for (int i = 0; i < PER_LANE; ++i) {
+        const int d = i * 32 + lane;
+        q_lane[i] = d < D ? decode(q_code[q_row * D + d], q_step) : 0.0f;
+        u[i] = 0.0f;
+    }
+    float m = -CUDART_INF_F, l = 0.0f;
+
+    const int end = visible_keys(query, SQ, SKV);
+    for (int key = 0; key < end; ++key) {
+        const size_t row = (kv_head * SKV + key) * D;  // k_code, v_code at [b, kv head, key, 0]
+        float products = 0.0f;
+#pragma unroll
+        for (int i = 0; i < PER_LANE; ++i) {
+            const int d = i * 32 + lane;
+            if (d < D) products += q_lane[i] * decode(k_code[row + d], k_step);
+        }
+        const float s = warp_sum(products) * scale;  // the same bits in every lane
+        const float m_new = fmaxf(m, s);             // finite from the first key on, so m - m_new is never inf - inf
+        const float rescale = expf(m - m_new), p = expf(s - m_new);
+#pragma unroll
+        for (int i = 0; i < PER_LANE; ++i) {
+            const int d = i * 32 + lane;
+            if (d < D) u[i] = u[i] * rescale + p * decode(v_code[row + d], v_step);
+        }
+        l = l * rescale + p;
+        m = m_new;
+    }
+
+    const float inverse = l > 0.0f ? 1.0f / l : 0.0f;  // l = 0: no key in sight
+#pragma unroll
+    for (int i = 0; i < PER_LANE; ++i) {
+        const int d = i * 32 + lane;
+        if (d < D) o[q_row * D + d] = ELEMENT(u[i] * inverse);
+    }
+    if (lane == 0) lse[q_row] = m + logf(l);  // -inf + log 0 = -inf
+}

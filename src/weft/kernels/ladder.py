@@ -1,0 +1,144 @@
+"""The table of the ladder: which rungs there are, in order, and what each supports. Data only.
+
+What a rung's file declares and what stands here are held together by tests/ladder.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+FOLDER = Path(__file__).parent
+
+MASKS = ("none", "top_left", "bottom_right")
+"""The define CAUSAL of a rung is the index into this."""
+
+ELEMENTS: Mapping[str, str] = MappingProxyType({"f32": "float", "f16": "half", "bf16": "__nv_bfloat16"})
+"""Type of an array → the define ELEMENT of a rung that leaves a choice."""
+
+ANY_FLOAT = ("f16", "bf16", "f32")
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One kernel file: what it computes, and for which inputs."""
+
+    name: str
+    idea: str
+    task: str
+    """Which arguments it takes: `sdpa`, `fp8_sdpa` (8-bit codes, a scale per head) or `fp8_qk` (the scores alone)."""
+    dtypes: tuple[str, ...]
+    """Types of Q, K and V, the default first."""
+    outputs: tuple[str, ...] = ANY_FLOAT
+    """Types of the result, the default first. In an `sdpa` rung it is that of Q."""
+    largest_d: int | None = None
+    """The largest head dimension; None is any."""
+    masks: tuple[str, ...] = MASKS
+    gqa: bool = True
+    """Several heads of Q may share one of K and V."""
+    ragged: bool = True
+    """Sequences may have any length from 1 on, not only whole tiles."""
+    levers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Defines that change how it is computed, not what; the default first."""
+
+    @property
+    def path(self) -> Path:
+        """The CUDA file."""
+        return FOLDER / f"{self.name}.cu"
+
+    @property
+    def file(self) -> str:
+        """The CUDA file's name."""
+        return self.path.name
+
+
+_LADDER = (
+    Rung(
+        name="qk_dot",
+        idea="one warp computes one dot product of quantised Q and K",
+        task="fp8_qk",
+        dtypes=("u8",),
+        outputs=("f32",),
+        masks=("none",),
+        levers={"WARPS": ("4", "1", "8")},
+    ),
+    Rung(
+        name="scalar",
+        idea="fused, online softmax, no tensor cores: the trusted baseline",
+        task="sdpa",
+        dtypes=ANY_FLOAT,
+        levers={"WARPS": ("4", "1", "8")},
+    ),
+    Rung(
+        name="fa1",
+        idea="FlashAttention tiling, softmax state in fp32",
+        task="sdpa",
+        dtypes=ANY_FLOAT,
+        largest_d=512,
+        levers={"BLOCK_M": ("16", "32"), "BLOCK_N": ("32", "64"), "WARPS": ("4", "2", "8")},
+    ),
+    Rung(
+        name="split_k",
+        idea="each part of the keys leaves (U, m, l), a second kernel merges",
+        task="sdpa",
+        dtypes=ANY_FLOAT,
+        levers={"SPLITS": ("4", "1", "2", "8"), "WARPS": ("4", "1", "8")},
+    ),
+    Rung(
+        name="fp8_scalar",
+        idea="8-bit Q, K, V, fused, no tensor cores: the baseline of the 8-bit rungs",
+        task="fp8_sdpa",
+        dtypes=("u8",),
+        levers={"WARPS": ("4", "1", "8")},
+    ),
+    Rung(
+        name="wmma_qk",
+        idea="Q·Kᵀ on WMMA with Kᵀ handled at load, P·V scalar",
+        task="sdpa",
+        dtypes=("f16",),
+        outputs=("f16",),
+        largest_d=128,
+        levers={
+            "K_TRANSPOSE": ("fragment", "copy"),
+            "BLOCK_M": ("32", "16", "64"),
+            "BLOCK_N": ("32", "64"),
+            "WARPS": ("4", "2", "8"),
+        },
+    ),
+    Rung(
+        name="wmma",
+        idea="Q·Kᵀ and P·V on WMMA, partial tiles padded with zeros",
+        task="sdpa",
+        dtypes=("f16", "bf16"),
+        outputs=("f16", "bf16"),
+        largest_d=128,
+        levers={"BLOCK_M": ("32", "16", "64"), "BLOCK_N": ("32", "64"), "WARPS": ("4", "2", "8")},
+    ),
+    Rung(
+        name="fp8_wmma",
+        idea="8-bit Q, K, V become fp16 on the way into shared memory, both products on WMMA",
+        task="fp8_sdpa",
+        dtypes=("u8",),
+        largest_d=128,
+        levers={
+            "DEQUANT": ("lut", "direct"),
+            "BLOCK_M": ("32", "16", "64"),
+            "BLOCK_N": ("32", "64"),
+            "WARPS": ("4", "2", "8"),
+        },
+    ),
+)
+
+RUNGS: Mapping[str, Rung] = MappingProxyType({rung.name: rung for rung in _LADDER})
+"""The rungs by name, in the order of the climb."""
+
+
+def table() -> str:
+    """The ladder as a Markdown table."""
+    rows = ["| rung | idea | Q, K, V | D | masks | levers |", "|---|---|---|---|---|---|"]
+    for rung in RUNGS.values():
+        largest = "any" if rung.largest_d is None else f"≤ {rung.largest_d}"
+        masks = ", ".join(f"`{mask}`" for mask in rung.masks if mask != "none") or "none"
+        levers = ", ".join(f"`{lever}`" for lever in rung.levers)
+        rows.append(f"| `{rung.name}` | {rung.idea} | {', '.join(rung.dtypes)} | {largest} | {masks} | {levers} |")
+    return "\n".join(rows) + "\n"

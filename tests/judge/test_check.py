@@ -1,0 +1,58 @@
+"""Right kernels pass, and each way of being wrong gets its own status."""
+
+from pathlib import Path
+
+import pytest
+
+from weft.attention.shapes import SHAPES
+from weft.judge.check import Candidate, check
+from weft.judge.select import Choice, find_candidate, workloads
+from weft.judge.verdict import Status, Workload
+from weft.kernels.ladder import RUNGS
+
+WORKLOAD = Workload(SHAPES["split_65"], "f16", "none", "unit_normal", 0)
+SCALAR = RUNGS["scalar"].path.read_text()
+
+
+def _broken(tmp_path: Path, old: str, new: str) -> Candidate:
+    assert old in SCALAR
+    path = tmp_path / "broken.cu"
+    path.write_text(SCALAR.replace(old, new))
+    return Candidate(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status"),
+    [
+        ("u[i] * rescale + p", "u[i] + p", Status.INCORRECT_NUMERICAL),
+        ("if (d < D) o[q_row * D + d]", "if (d <= D) o[q_row * D + d]", Status.PASSED),
+        ("o[q_row * D + d]", "o[(q_row + 1) * D + d]", Status.UNSAFE),
+        ("m = m_new;", "m = m_newest;", Status.COMPILE_ERROR),
+        ("m + logf(l)", "m + log2f(l)", Status.INCORRECT_NUMERICAL),
+        ("block(32 * WARPS)", "block(512 * WARPS)", Status.LAUNCH_ERROR),
+        ("m = m_new;", 'm = m_new; asm volatile("discard.global.L2 [%0], 128;" ::"l"(k));', Status.UNSUPPORTED),
+    ],
+)
+def test_each_kind_of_wrong(tmp_path: Path, old: str, new: str, status: Status) -> None:
+    verdict = check(_broken(tmp_path, old, new), "sdpa", WORKLOAD)
+    assert verdict.status is status, verdict.message
+    if status is Status.INCORRECT_NUMERICAL:
+        assert verdict.error is not None and verdict.samples
+
+
+QUICK = Choice(shapes=("split_4", "ragged", "few_keys", "gqa_8"), regimes=("unit_normal", "logits_32"), seeds=1)
+
+
+@pytest.mark.parametrize("rung", [name for name, rung in RUNGS.items() if rung.task != "fp8_qk"])
+def test_every_rung_is_green(rung: str) -> None:
+    candidate, supports = find_candidate(rung, task=None)
+    for workload in workloads(supports, QUICK):
+        verdict = check(candidate, supports.task, workload)
+        assert verdict.passed, f"{verdict.workload}: {verdict.status} {verdict.message}"
+
+
+def test_a_kernel_is_asked_only_for_what_it_supports() -> None:
+    _, supports = find_candidate("wmma", task=None)
+    chosen = list(workloads(supports, Choice(shapes=("ragged",), dtypes=("f32", "bf16"), masks=("none",), seeds=1)))
+    assert {workload.dtype for workload in chosen} == {"bf16"}
+    assert {workload.mask for workload in chosen} == {"none"}

@@ -1,0 +1,83 @@
+"""kernels/ladder.py says what the files themselves declare."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.engines.expressions import Expression
+from weft.kernels import RUNGS, Rung, table
+from weft.kernels.ladder import ELEMENTS, FOLDER, MASKS
+
+README = Path(__file__).parents[2] / "README.md"
+
+ARRAYS = {
+    "sdpa": ["q", "k", "v", "o", "lse"],
+    "fp8_sdpa": ["q_code", "k_code", "v_code", "q_scale", "k_scale", "v_scale", "o", "lse"],
+    "fp8_qk": ["q_code", "k_code", "q_scale", "k_scale", "s"],
+}
+
+every_rung = pytest.mark.parametrize("rung", RUNGS.values(), ids=lambda rung: rung.name)
+
+
+def defines(rung: Rung) -> dict[str, str]:
+    """The file's own, as text."""
+    lines = weft.load(rung.path).lines.defines
+    return {line.name: line.value.text if isinstance(line.value, Expression) else line.value for line in lines}
+
+
+def test_every_file_has_a_row() -> None:
+    assert {rung.file for rung in RUNGS.values()} == {path.name for path in FOLDER.glob("*.cu")}
+
+
+@every_rung
+def test_arguments_follow_the_task(rung: Rung) -> None:
+    kernel = weft.load(rung.path)
+    assert sorted(line.name for line in kernel.arrays) == sorted(ARRAYS[rung.task])
+    assert set(kernel.sizes) == {"B", "HQ", "HKV", "SQ", "SKV", "D"}
+
+
+@every_rung
+def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
+    found = defines(rung)
+    for lever, values in rung.levers.items():
+        assert found.pop(lever) == values[0], lever
+    if len(rung.masks) > 1:
+        assert MASKS[int(found.pop("CAUSAL"))] == "none"
+    if len(rung.outputs) > 1:
+        assert found.pop("ELEMENT") == ELEMENTS[rung.outputs[0]]
+    found.pop("SCALED", None)  # of `qk_dot`: it changes the result, so it is no lever
+    assert not found
+
+
+@every_rung
+def test_types_are_those_of_the_arrays(rung: Rung) -> None:
+    for element in rung.outputs:
+        kernel = weft.load(rung.path, defines={"ELEMENT": ELEMENTS[element]} if len(rung.outputs) > 1 else {})
+        types = {line.name: line.element for line in kernel.arrays}
+        assert types["s" if rung.task == "fp8_qk" else "o"] == element
+        inputs = {types[name] for name in types if name in "qkv" or name.endswith("_code")}
+        assert inputs == {element if rung.task == "sdpa" else "u8"}
+        assert inputs <= set(rung.dtypes)
+
+
+@every_rung
+def test_the_header_tells_the_story(rung: Rung) -> None:
+    header = rung.path.read_text().partition("// weft:")[0]
+    assert re.findall(r"^// ([A-Z]\w+) {2,}\S", header, re.MULTILINE) == ["Idea", "History", "Levers", "Supports"]
+    levers = header.partition("// Levers")[2].partition("// Supports")[0]
+    assert [lever for lever in rung.levers if lever not in levers] == []
+
+
+def test_the_table_has_a_row_per_rung() -> None:
+    lines = table().splitlines()
+    assert [re.findall(r"`(\w+)`", line)[0] for line in lines[2:]] == list(RUNGS)
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_readme_shows_this_table() -> None:
+    begin, end = "<!-- ladder -->\n", "<!-- /ladder -->"
+    text = README.read_text()
+    if begin in text:
+        assert text.partition(begin)[2].partition(end)[0].strip() == table().strip()
