@@ -30,6 +30,24 @@ def test_a_file_of_ones_own_that_is_wrong(tmp_path: Path, capsys: pytest.Capture
     assert shown.splitlines()[-1].startswith("0 of 2 workloads passed")
 
 
+def test_a_kernel_without_lse_is_judged_without_it_and_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = RUNGS["scalar"].path.read_text()
+    for old, new in (
+        ("// weft: out     lse  : f32[B, HQ, SQ]\n", ""),
+        ("(q, k, v, o, lse, HKV", "(q, k, v, o, HKV"),
+        ("if (lane == 0) lse[q_row] = m + logf(l);", ""),
+        ("float* __restrict__ lse, ", ""),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    file = tmp_path / "no_lse.cu"
+    file.write_text(text)
+    assert main(["check", str(file), *FAST]) == 0
+    assert "LSE not judged" in capsys.readouterr().out
+
+
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "wmma", *FAST, "--json"]) == 0
     verdicts = json.loads(capsys.readouterr().out)["wmma"]

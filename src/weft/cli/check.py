@@ -83,6 +83,8 @@ def _show(verdicts: dict[str, list[Verdict]], choice: Choice) -> None:
     passed = sum(verdict.passed for verdict in everything)
     seconds = sum(verdict.seconds for verdict in everything)
     scope = "races: shared memory between warps only"
+    if any(verdict.passed and all(gate.gate != "lse" for gate in verdict.gates) for verdict in everything):
+        scope += " · LSE not judged: the kernel has no output `lse`"
     print(f"{passed} of {len(everything)} workloads passed in {seconds:.1f} s · {scope}")
 
 
