@@ -35,6 +35,7 @@ class Verb:
 
 VERBS = {
     "check": Verb("weft.cli.check:check", "Judge kernels: memory, races, numbers, determinism."),
+    "certify": Verb("weft.cli.certify:certify", "Try to fool a task's gate with wrong implementations."),
     "list": Verb("weft.cli.list:list_all", "List kernels, shapes and regimes."),
     "show": Verb("weft.cli.show:show", "Show what a kernel compiles to: PTX, resources, instructions."),
     "run": Verb("weft.cli.run:run", "Run a kernel on the virtual GPU."),

@@ -15,7 +15,7 @@ from weft.engines.kernel_file import KernelFile, load
 from weft.engines.virtual import VirtualGPU
 from weft.probes import InitCheck, Probes, RaceCheck
 
-from .declared import algorithm_of
+from .declared import algorithms_of
 from .problem import Judgement, Problem, judge, pose
 from .verdict import Sample, Status, Verdict, Workload
 
@@ -40,9 +40,10 @@ class Candidate:
         selected = {name: value for name, value in problem.defines().items() if name in known}
         return load(self.path, arch=self.arch, defines={**selected, **(self.macros or {})})
 
-    def algorithm(self, dtype: str) -> Algorithm:
+    def algorithms(self, task: str, dtype: str) -> tuple[Algorithm, ...]:
+        """What the kernel declares about its arithmetic."""
         defaults = {line.name: str(getattr(line.value, "text", line.value)) for line in load(self.path).lines.defines}
-        return algorithm_of(self.rung, dtype, {**defaults, **(self.macros or {})})
+        return algorithms_of(self.rung, task, dtype, {**defaults, **(self.macros or {})})
 
 
 def check(candidate: Candidate, task: str, workload: Workload) -> Verdict:
@@ -70,13 +71,11 @@ def _decide(candidate: Candidate, task: str, workload: Workload) -> Verdict:
     wrong = _wrong_form(o, lse, problem)
     if wrong is not None:
         return wrong
-    judged = judge(problem, candidate.algorithm(workload.dtype), o, lse)
+    judged = judge(problem, candidate.algorithms(task, workload.dtype), o, lse)
     if not judged.passed:
         failed = next(gate for gate in judged.gates if not gate.passed)
         samples = _samples(o, judged)
-        return Verdict(
-            workload, Status.INCORRECT_NUMERICAL, str(failed), judged.gates, judged.error, samples=samples
-        )
+        return Verdict(workload, Status.INCORRECT_NUMERICAL, str(failed), judged.gates, judged.error, samples=samples)
     _, again, lse_again = _run(kernel, problem, schedule=OTHER_SCHEDULE)
     if not (_same(o, again) and _same(lse, lse_again)):
         message = "another order of CTAs and warps gives other bits"

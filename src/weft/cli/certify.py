@@ -1,0 +1,75 @@
+"""`weft certify`: a task's gate against implementations that are wrong, and some that are right."""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from weft.core.errors import UsageError
+from weft.judge.certify import CERTIFIED, Certificate, Trial, certify_loose, workloads
+from weft.judge.certify import certify as certify_tight
+
+from .tables import print_table
+
+POLICIES = ("tight", "loose")
+
+
+def certify(
+    task: Annotated[str, typer.Argument(help="sdpa or fp8_sdpa.")],
+    policy: Annotated[str, typer.Option(help="tight: the gate `weft check` uses; loose: a warning example.")] = "tight",
+    dtype: Annotated[str, typer.Option(help="Type of the output: f16, bf16, f32 (default: the task's first).")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Try to fool a task's gate: every wrong implementation must be killed, every right one must pass.
+
+    Exit codes: 0 the gate holds, 1 it let something through or rejected something right, 2 usage.
+    """
+    if policy not in POLICIES:
+        raise UsageError(f"policy {policy!r}: use one of {', '.join(POLICIES)}")
+    if task not in CERTIFIED:
+        raise UsageError(f"task {task!r}: use one of {', '.join(CERTIFIED)}")
+    chosen = dtype or CERTIFIED[task][0]
+    todo = workloads(chosen)
+    certificate = certify_tight(task, todo) if policy == "tight" else certify_loose(task, chosen)
+    if as_json:
+        print(json.dumps({"policy": policy, **_record(certificate)}, indent=2))
+    else:
+        _show(certificate)
+    return 0 if certificate.holds else 1
+
+
+def _show(certificate: Certificate) -> None:
+    rows = [
+        (trial.name, trial.what, trial.killed_by or "SURVIVED", trial.workload or "") for trial in certificate.mutants
+    ]
+    print_table(["mutant", "what is wrong", "killed by", "workload"], rows)
+    for mutant, why in certificate.excluded:
+        print(f"excluded: {mutant.name} ({mutant.what}): {why}")
+    if certificate.survivors:
+        print(f"survivors: {', '.join(trial.name for trial in certificate.survivors)}")
+    for trial in certificate.wrongly_killed:
+        print(f"right, but rejected: {trial.name} by {trial.killed_by} on {trial.workload}")
+    if not certificate.holds:
+        print(f"weft: the gate of {certificate.task} does not hold for {certificate.dtype}", file=sys.stderr)
+    print(certificate)
+
+
+def _record(certificate: Certificate) -> dict[str, object]:
+    return {
+        "task": certificate.task,
+        "dtype": certificate.dtype,
+        "holds": certificate.holds,
+        "mutants": [_trial(trial) for trial in certificate.mutants],
+        "right": [_trial(trial) for trial in certificate.right],
+        "excluded": {mutant.name: why for mutant, why in certificate.excluded},
+    }
+
+
+def _trial(trial: Trial) -> dict[str, str | None]:
+    return {
+        "name": trial.name,
+        "what": trial.what,
+        "killed_by": trial.killed_by or None,
+        "workload": str(trial.workload) if trial.workload else None,
+    }
