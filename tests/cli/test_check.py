@@ -60,7 +60,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["nothing.cu"], 2, "neither a file nor a rung"),
         (["scalar", "--shapes", "huge"], 2, "unknown shape 'huge'"),
-        (["wmma", "--dtypes", "f32"], 5, "nothing selected"),
+        (["wmma", "--dtypes", "f32"], 5, "nothing selected: wmma"),
+        (["scalar", "wmma", "--dtypes", "f32", *FAST], 5, "nothing selected: wmma"),
         (["qk_dot"], 2, "does not judge yet"),
     ],
 )

@@ -13,9 +13,10 @@ from weft.core.errors import UsageError
 from weft.judge.certify import CERTIFIED, RIGHT, certify, certify_loose, loose_survivors, workloads
 from weft.judge.mutant import Mutant
 from weft.judge.mutants import MUTANTS, mutants_of
-from weft.judge.problem import MASKS, pose
+from weft.judge.problem import pose
 from weft.judge.select import QUICK_REGIMES, QUICK_SHAPES
 from weft.judge.verdict import Workload
+from weft.kernels.ladder import MASKS
 
 AT_LEAST = {"sdpa": 35, "fp8_sdpa": 30}
 

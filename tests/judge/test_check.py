@@ -40,6 +40,36 @@ def test_each_kind_of_wrong(tmp_path: Path, old: str, new: str, status: Status) 
         assert verdict.error is not None and verdict.samples
 
 
+def test_a_finding_under_the_other_schedule_counts(tmp_path: Path) -> None:
+    """Clean as long as CTA 0 starts first; the second run of a verdict starts with another."""
+    text = SCALAR
+    for old, new in (
+        ("// weft: scalar  scale", "// weft: workspace  first : i32[1]\n// weft: scalar  scale"),
+        ("(q, k, v, o, lse, HKV", "(q, k, v, o, lse, first, HKV"),
+        ("lse, int HKV", "lse, int* first, int HKV"),
+        (
+            "    const size_t q_row",
+            "    assert(atomicCAS(first, -1, 1) != -1 || blockIdx.x == 0);\n    const size_t q_row",
+        ),
+    ):
+        assert old in text
+        text = text.replace(old, new, 1)
+    path = tmp_path / "first.cu"
+    path.write_text(text)
+    verdict = check(Candidate(path), "sdpa", WORKLOAD)
+    assert verdict.status is Status.UNSAFE
+    assert [finding.code for finding in verdict.findings] == ["X402"]
+
+
+def test_a_file_with_an_element_macro_is_judged_in_any_type(tmp_path: Path) -> None:
+    path = tmp_path / "own.cu"
+    path.write_text(SCALAR)
+    _, supports = find_candidate(str(path), task=None)
+    for dtypes, expected in (((), {"f16"}), (("bf16",), {"bf16"}), (("f32", "f16"), {"f32", "f16"})):
+        chosen = workloads(supports, Choice(shapes=("small",), dtypes=dtypes, seeds=1))
+        assert {workload.dtype for workload in chosen} == expected
+
+
 QUICK = Choice(shapes=("split_4", "ragged", "few_keys", "gqa_8"), regimes=("unit_normal", "logits_32"), seeds=1)
 
 

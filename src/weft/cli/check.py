@@ -46,7 +46,7 @@ def check(
         print(json.dumps({target: [_record(v) for v in rows] for target, rows in verdicts.items()}, indent=2))
     else:
         _show(verdicts, choice)
-    return _exit_code([verdict for rows in verdicts.values() for verdict in rows])
+    return _exit_code(verdicts)
 
 
 def _names(text: str, known: Iterable[str]) -> tuple[str, ...]:
@@ -119,11 +119,14 @@ def _record(verdict: Verdict) -> dict[str, object]:
     }
 
 
-def _exit_code(verdicts: list[Verdict]) -> int:
-    if not verdicts:
-        print("weft: nothing selected: the kernel supports none of these shapes, types and masks", file=sys.stderr)
-        return 5
-    statuses = {verdict.status for verdict in verdicts}
+def _exit_code(verdicts: dict[str, list[Verdict]]) -> int:
+    """A kernel that was asked for and never run is not green, whatever the others are."""
+    idle = [target for target, results in verdicts.items() if not results]
+    for target in idle:
+        print(f"weft: nothing selected: {target} supports none of these shapes, types and masks", file=sys.stderr)
+    statuses = {verdict.status for results in verdicts.values() for verdict in results}
     if statuses - {Status.PASSED, Status.UNSUPPORTED}:
         return 1
-    return 3 if Status.UNSUPPORTED in statuses else 0
+    if Status.UNSUPPORTED in statuses:
+        return 3
+    return 5 if idle else 0

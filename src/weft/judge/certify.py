@@ -14,12 +14,13 @@ from weft.attention.quantise import SimFp8
 from weft.attention.reference import Attended
 from weft.attention.shapes import SHAPES, Shape, square
 from weft.core.errors import UsageError
+from weft.kernels.ladder import ELEMENTS
 
 from .declared import algorithms_of
 from .mutant import Implementation, Mutant
 from .mutants import mutants_of
 from .numpy_attention import finite, online, plain, right_step
-from .problem import ELEMENTS, TASKS, Judgement, Problem, judge, pose
+from .problem import TASKS, Judgement, Problem, judge, pose
 from .verdict import Workload
 
 _CASES = (

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -26,24 +27,26 @@ OTHER_SCHEDULE = 1
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel to be judged: its file, the rung of the ladder it is (if it is one), and macros of the caller."""
+    """A kernel to be judged: its file, and the rung of the ladder it is (if it is one)."""
 
     path: Path
     rung: str | None = None
-    macros: Mapping[str, str] | None = None
     arch: str = "sm_89"
 
     def load(self, problem: Problem) -> KernelFile:
         """The file with the macros that select the problem's type and mask, as far as it has them."""
-        plain = load(self.path, arch=self.arch)
-        known = {line.name for line in plain.lines.defines}
-        selected = {name: value for name, value in problem.defines().items() if name in known}
-        return load(self.path, arch=self.arch, defines={**selected, **(self.macros or {})})
+        selected = {name: value for name, value in problem.defines().items() if name in self.macros}
+        return load(self.path, arch=self.arch, defines=selected)
 
     def algorithms(self, task: str, dtype: str) -> tuple[Algorithm, ...]:
         """What the kernel declares about its arithmetic."""
-        defaults = {line.name: str(getattr(line.value, "text", line.value)) for line in load(self.path).lines.defines}
-        return algorithms_of(self.rung, task, dtype, {**defaults, **(self.macros or {})})
+        return algorithms_of(self.rung, task, dtype, self.macros)
+
+    @cached_property
+    def macros(self) -> Mapping[str, str]:
+        """What the file defines, with its own values."""
+        lines = load(self.path, arch=self.arch).lines.defines
+        return {line.name: line.value if isinstance(line.value, str) else line.value.text for line in lines}
 
 
 def check(candidate: Candidate, task: str, workload: Workload) -> Verdict:
@@ -65,9 +68,7 @@ def _decide(candidate: Candidate, task: str, workload: Workload) -> Verdict:
     except LaunchError as error:
         return Verdict(workload, Status.LAUNCH_ERROR, str(error))
     if run.findings:
-        late = any(finding.code == "S302" for finding in run.findings)
-        status = Status.TIMEOUT if late else Status.UNSAFE
-        return Verdict(workload, status, str(run.findings[0]), findings=run.findings)
+        return _unsafe(workload, run)
     wrong = _wrong_form(o, lse, problem)
     if wrong is not None:
         return wrong
@@ -76,11 +77,19 @@ def _decide(candidate: Candidate, task: str, workload: Workload) -> Verdict:
         failed = next(gate for gate in judged.gates if not gate.passed)
         samples = _samples(o, judged)
         return Verdict(workload, Status.INCORRECT_NUMERICAL, str(failed), judged.gates, judged.error, samples=samples)
-    _, again, lse_again = _run(kernel, problem, schedule=OTHER_SCHEDULE)
+    shuffled, again, lse_again = _run(kernel, problem, schedule=OTHER_SCHEDULE)
+    if shuffled.findings:
+        return _unsafe(workload, shuffled)
     if not (_same(o, again) and _same(lse, lse_again)):
         message = "another order of CTAs and warps gives other bits"
         return Verdict(workload, Status.NONDETERMINISTIC, message, judged.gates, judged.error)
     return Verdict(workload, Status.PASSED, "", judged.gates, judged.error)
+
+
+def _unsafe(workload: Workload, run: Run) -> Verdict:
+    late = any(finding.code == "S302" for finding in run.findings)
+    status = Status.TIMEOUT if late else Status.UNSAFE
+    return Verdict(workload, status, str(run.findings[0]), findings=run.findings)
 
 
 def _run(kernel: KernelFile, problem: Problem, *, schedule: int) -> tuple[Run, Array, Array | None]:

@@ -8,10 +8,11 @@ import numpy as np
 from weft.attention.dtypes import Array
 from weft.attention.quantise import E4M3_MAX
 from weft.attention.reference import Attended
+from weft.kernels.ladder import ELEMENTS
 
 from .mutant import Mutant
 from .numpy_attention import finish, per_query_head, plain, scores
-from .problem import ELEMENTS, Problem
+from .problem import Problem
 
 ONLY_FP8 = ("fp8_sdpa",)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -14,14 +15,11 @@ from weft.attention.quantise import SimFp8
 from weft.attention.reference import Attended, Causal, attention, attention16
 from weft.attention.regimes import make
 from weft.core.errors import UsageError
+from weft.kernels.ladder import ELEMENTS, MASKS
 
 from .verdict import Workload
 
 TASKS = ("sdpa", "fp8_sdpa")
-MASKS: Mapping[str, Causal] = {"none": None, "top_left": "top_left", "bottom_right": "bottom_right"}
-"""Names of masks; their order is the macro CAUSAL of a kernel file."""
-ELEMENTS = {"f32": "float", "f16": "half", "bf16": "__nv_bfloat16"}
-"""Types of O → the macro ELEMENT of a kernel file."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Problem:
 
     @property
     def causal(self) -> Causal:
-        return MASKS[self.workload.mask]
+        return None if self.workload.mask == "none" else cast(Causal, self.workload.mask)
 
     def gold(self) -> Attended:
         """Attention in float64 on the kernel's own inputs."""
@@ -72,7 +70,7 @@ class Problem:
 
     def defines(self) -> dict[str, str]:
         """Macros that select this workload's type and mask."""
-        return {"ELEMENT": ELEMENTS[self.workload.dtype], "CAUSAL": str(list(MASKS).index(self.workload.mask))}
+        return {"ELEMENT": ELEMENTS[self.workload.dtype], "CAUSAL": str(MASKS.index(self.workload.mask))}
 
 
 def pose(task: str, workload: Workload) -> Problem:

@@ -8,10 +8,10 @@ from weft.attention.regimes import REGIMES
 from weft.attention.shapes import SHAPES, Shape
 from weft.core.errors import UsageError
 from weft.engines.kernel_file import load
-from weft.kernels.ladder import RUNGS
+from weft.kernels.ladder import ANY_FLOAT, ELEMENTS, MASKS, RUNGS
 
 from .check import Candidate
-from .problem import ELEMENTS, MASKS, TASKS
+from .problem import TASKS
 from .verdict import Workload
 
 QUICK_SHAPES = ("small", "ragged", "d32", "gqa_4", "gqa_4_ragged", "few_keys")
@@ -83,8 +83,8 @@ def _declared(path: Path, task: str) -> Supports:
     fixed = outputs["o"]
     if "ELEMENT" not in macros and fixed not in ELEMENTS:
         raise UsageError(f"{path}: o is {fixed}; {task} knows {', '.join(ELEMENTS)}")
-    dtypes = ("f16", "bf16", "f32") if "ELEMENT" in macros else (fixed,)
-    return Supports(task, dtypes[:1], tuple(MASKS) if "CAUSAL" in macros else ("none",))
+    dtypes = ANY_FLOAT if "ELEMENT" in macros else (fixed,)
+    return Supports(task, dtypes, MASKS if "CAUSAL" in macros else ("none",))
 
 
 def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
