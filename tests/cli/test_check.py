@@ -13,10 +13,10 @@ FAST = ["--shapes", "split_4,ragged", "--regimes", "unit_normal", "--masks", "no
 
 def test_two_kernels_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "scalar", "fa1", *FAST]) == 0
-    head, *rows, summary = capsys.readouterr().out.splitlines()
+    head, *rows, summary, last = capsys.readouterr().out.splitlines()
     assert head.split("\t") == ["shape", "scalar", "fa1"]
     assert [row.split("\t") for row in rows] == [["split_4", "1 of 1", "1 of 1"], ["ragged", "1 of 1", "1 of 1"]]
-    assert summary.startswith("4 of 4 workloads passed in ")
+    assert summary.startswith("4 of 4 workloads passed in ") and last == "ERROR SUMMARY: 0 errors, 0 warnings"
 
 
 def test_a_file_of_ones_own_that_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,7 +27,45 @@ def test_a_file_of_ones_own_that_is_wrong(tmp_path: Path, capsys: pytest.Capture
     assert main(["check", str(file), *FAST]) == 1
     shown = capsys.readouterr().out
     assert "INCORRECT_NUMERICAL" in shown and "should be" in shown and "sign flips" in shown
-    assert shown.splitlines()[-1].startswith("0 of 2 workloads passed")
+    assert shown.splitlines()[-2].startswith("0 of 2 workloads passed")
+    assert shown.splitlines()[-1] == "ERROR SUMMARY: 2 errors, 0 warnings"
+    assert main(["check", str(file), *FAST, "--format", "github"]) == 1
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("::error title=INCORRECT_NUMERICAL::") and "split_4" in first and "ragged" in second
+    assert last == "ERROR SUMMARY: 2 errors, 0 warnings"
+
+
+RACY = """\
+// weft: sizes   B=1 HQ=1 SQ=4 HKV=1 SKV=4 D=32
+// weft: in      q : f16[B, HQ, SQ, D]
+// weft: in      k, v : f16[B, HKV, SKV, D]
+// weft: out     o : f16[B, HQ, SQ, D]
+// weft: launch  racy(q, o, B * HQ * SQ * D) grid(1) block(64)
+#include <cuda_fp16.h>
+__global__ void racy(const __half* q, __half* o, int n) {
+    __shared__ __half first[32];
+    if (threadIdx.x < 32) first[threadIdx.x] = q[0];
+    const __half mine = first[threadIdx.x % 32];
+    for (int i = threadIdx.x; i < n; i += 64) o[i] = mine;
+}
+"""
+
+
+def test_the_same_race_of_every_workload_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "racy.cu"
+    file.write_text(RACY)
+    assert main(["check", str(file), *FAST, "--format", "github"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"::error file={file},line=10,") and "title=R102 " in lines[0]
+    assert len({line.split(",title")[0] for line in lines[:-1]}) == len(lines) - 1
+    assert lines[-1].startswith("ERROR SUMMARY: ")
+    assert main(["check", str(file), *FAST, "--json"]) == 1
+    for verdict in json.loads(capsys.readouterr().out)[str(file)]:
+        assert verdict["status"] == "UNSAFE" and {finding["code"] for finding in verdict["findings"]} == {"R102"}
+    assert main(["check", str(file), *FAST, "--tool", "memcheck"]) == 1
+    shown = capsys.readouterr().out
+    assert "R102" not in shown and "INCORRECT_NUMERICAL" in shown
+    assert "checkers: memcheck only, beside those that are always on" in shown
 
 
 def test_a_kernel_without_lse_is_judged_without_it_and_told_so(
@@ -62,7 +100,9 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["scalar", "--shapes", "huge"], 2, "unknown shape 'huge'"),
         (["wmma", "--dtypes", "f32"], 5, "nothing selected: wmma"),
         (["scalar", "wmma", "--dtypes", "f32", *FAST], 5, "nothing selected: wmma"),
-        (["qk_dot"], 2, "does not judge yet"),
+        (["scalar", "--task", "fp8_sdpa"], 2, "takes q, k, v; task fp8_sdpa gives q_code"),
+        (["scalar", "--tool", "lint"], 2, "no tool is called 'lint'"),
+        (["scalar", "--task", "conv"], 2, "use one of qk_dot, sdpa"),
     ],
 )
 def test_errors_say_what_to_do(

@@ -36,13 +36,14 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_clean_run(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "k.cu"]) == 0
     shown = capsys.readouterr()
-    printed, head, row, digests, defines, summary = shown.out.splitlines()
+    printed, head, row, digests, defines, ran, last = shown.out.splitlines()
     assert printed == "8 elements"
     assert head.split("\t") == ["output", "type", "shape", "min", "max", "mean", "NaN"]
     assert row.split("\t") == ["y", "f32", "8", "0", "14", "7", "0"]
     assert digests.startswith("source ") and " · PTX " in digests
     assert defines == "defines STEP=2"
-    assert summary.startswith("k.cu: clean · 1 launch, ") and summary.endswith(" warp instructions, sm_89 hardware")
+    assert ran.startswith("k.cu: clean · 1 launch, ") and ran.endswith(" warp instructions, sm_89 hardware")
+    assert last == "ERROR SUMMARY: 0 errors, 0 warnings"
     assert shown.err == ""
 
 
@@ -52,8 +53,8 @@ def test_sizes_macros_mode_and_schedule(source: Path, capsys: pytest.CaptureFixt
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "4 elements"
     assert lines[2].split("\t")[2:6] == ["4", "0", "9", "4.5"]
-    assert lines[-2] == "defines STEP=3 TYPO=1 (unused)"
-    assert lines[-1].endswith("sm_80 ieee")
+    assert lines[-3] == "defines STEP=3 TYPO=1 (unused)"
+    assert lines[-2].endswith("sm_80 ieee")
 
 
 def test_json(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +85,8 @@ def test_a_failed_assertion_is_exit_code_1(source: Path, capsys: pytest.CaptureF
     lines = capsys.readouterr().out.splitlines()
     (finding,) = (line for line in lines if line.startswith("X402"))
     assert "assertion failed: i != 5 · k.cu:9 · CTA (0, 0, 0) warp 0 lane 5" in finding
-    assert lines[0] == "8 elements" and lines[-1].startswith("k.cu: 1 finding · ")
+    assert lines[0] == "8 elements" and lines[-2].startswith("k.cu: 1 finding · ")
+    assert lines[-1] == "ERROR SUMMARY: 1 error, 0 warnings"
 
 
 def test_an_access_out_of_bounds_in_json(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,6 +127,7 @@ def test_a_warning_of_the_compiler_is_shown_aside(source: Path, capsys: pytest.C
         (["k.cu", "--save", "z=z.npy"], "weft: --save z: not an array of this kernel; it has x, y"),
         (["k.cu", "--arch", "sm_1"], "weft: arch 'sm_1'"),
         (["k.cu", "--mode", "fast"], "fast"),
+        (["k.cu", "--tool", "init"], "weft: no tool is called 'init'; there are memcheck, initcheck, racecheck"),
     ],
 )
 def test_wrong_usage(source: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str) -> None:
@@ -172,7 +175,7 @@ def test_a_pipe_gets_plain_text_whatever_the_colours(source: Path) -> None:
         [sys.executable, "-m", "weft", "run", "k.cu"], capture_output=True, text=True, check=True, env=environment
     )
     assert "\x1b" not in done.stdout + done.stderr and "compiling" not in done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1].startswith("k.cu: clean")
+    assert done.stdout.splitlines()[-2].startswith("k.cu: clean")
 
 
 RACE = """\
@@ -190,7 +193,7 @@ __global__ void turn(int* y) {
 def test_watching_for_races(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "turn.cu"
     file.write_text(RACE)
-    options = ["run", str(file), "--watch", "race", "--watch", "init", "--watch", "wavefronts"]
+    options = ["run", str(file), "--tool", "racecheck,initcheck", "--tool", "wavefronts"]
     assert main([*options, "-D", "BARRIER=__syncthreads()"]) == 0
     assert "vm__shared_accesses 4 · vm__shared_wavefronts 4 · vm__shared_wavefronts_ideal 4" in capsys.readouterr().out
     assert main([*options, "-D", "BARRIER="]) == 1

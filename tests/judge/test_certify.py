@@ -1,6 +1,7 @@
 """The gates kill every wrong implementation and no right one; a gate used in earnest elsewhere does not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,40 +11,43 @@ from weft.attention.dtypes import numpy_dtype
 from weft.attention.shapes import SHAPES
 from weft.cli.main import main
 from weft.core.errors import UsageError
-from weft.judge.certify import CERTIFIED, RIGHT, certify, certify_loose, loose_survivors, workloads
-from weft.judge.mutant import Mutant
-from weft.judge.mutants import MUTANTS, mutants_of
-from weft.judge.problem import pose
-from weft.judge.select import QUICK_REGIMES, QUICK_SHAPES
-from weft.judge.verdict import Workload
-from weft.kernels.ladder import MASKS
+from weft.judge.certify import certify
+from weft.judge.loose import certify_loose
+from weft.tasks.registry import TASKS
+from weft.tasks.task import Mutant, Task, Workload
 
-AT_LEAST = {"sdpa": 35, "fp8_sdpa": 30}
+AT_LEAST = {"qk_dot": 8, "sdpa": 35, "fp8_sdpa": 30, "sdpa_decode": 8}
+CERTIFIED = [(task, dtype) for task in TASKS.values() for dtype in task.workloads.dtypes]
+SDPA, FP8 = TASKS["sdpa"], TASKS["fp8_sdpa"]
 
 
-@pytest.mark.parametrize(("task", "dtype"), [(task, dtype) for task, dtypes in CERTIFIED.items() for dtype in dtypes])
-def test_the_gate_holds(task: str, dtype: str) -> None:
-    certificate = certify(task, workloads(dtype))
+@pytest.mark.parametrize(("task", "dtype"), CERTIFIED, ids=lambda each: getattr(each, "name", each))
+def test_the_gate_holds(task: Task, dtype: str) -> None:
+    certificate = certify(task, dtype)
     assert not certificate.survivors
     assert not certificate.wrongly_killed
-    assert len(certificate.right) == len(RIGHT) >= 4
-    assert len(certificate.mutants) >= AT_LEAST[task]
-    assert len(certificate.mutants) + len(certificate.excluded) == len(mutants_of(task))
+    assert len(certificate.right) == len(task.right) >= 3
+    assert len(certificate.mutants) >= AT_LEAST[task.name]
+    assert len(certificate.mutants) + len(certificate.excluded) == len(task.mutants)
     assert certificate.holds
 
 
 def test_the_page_says_what_the_command_says() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/certification.md").read_text()
-    for task in CERTIFIED:
-        count = len(certify(task, workloads("f16")).mutants)
-        assert f"| `{task}` | f16, bf16, f32 | {count} of {count} each | {len(RIGHT)} of {len(RIGHT)} |" in page
-    loose = certify_loose("sdpa")
-    killed = len(loose.mutants) - len(loose.survivors)
-    assert f"| `sdpa`, loose policy | f16 | {killed} of {len(loose.mutants)} |" in page
+    for name, task in TASKS.items():
+        count, right = len(certify(task).mutants), len(task.right)
+        types = ", ".join(dtype for dtype in ("f16", "bf16", "f32") if dtype in task.workloads.dtypes)
+        assert f"| `{name}` | {types} | {count} of {count} | {right} of {right} |" in page
+    for task in (SDPA, FP8):
+        loose = certify_loose(task)
+        killed = len(loose.mutants) - len(loose.survivors)
+        assert f"| `{task.name}`, loose policy | f16 | {killed} of {len(loose.mutants)} |" in page
+    for trial in certify_loose(SDPA).survivors:
+        assert f"`{trial.name}`" in page, "the survivors are listed"
 
 
 def test_the_workloads_cover_what_mutants_need() -> None:
-    todo = workloads("f16")
+    todo = SDPA.certified_on
     assert {work.mask for work in todo} == {"none", "top_left", "bottom_right"}
     assert len({work.seed for work in todo}) >= 2
     assert any(work.shape.group > 1 and work.shape.hkv > 1 for work in todo), "a wrong GQA mapping shows only there"
@@ -52,50 +56,58 @@ def test_the_workloads_cover_what_mutants_need() -> None:
 
 
 def test_what_weft_check_runs_by_default_kills_them_too() -> None:
-    """The quick selection, with one seed: a kernel that passes `weft check` is none of the mutants."""
+    """The quick selection, with two seeds: a kernel that passes `weft check` is none of the mutants."""
+    axes = SDPA.quick
     quick = [
         Workload(SHAPES[shape], "f16", mask, regime, seed)
-        for shape in QUICK_SHAPES
-        for mask in MASKS
-        for regime in QUICK_REGIMES
+        for shape in axes.shapes
+        for mask in axes.masks
+        for regime in axes.regimes
         for seed in (0, 1)
     ]
-    assert not certify("sdpa", quick).survivors
+    assert not certify(SDPA, "f16", quick).survivors
 
 
-def test_the_registry_is_a_table() -> None:
-    names = [mutant.name for mutant in MUTANTS]
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_the_mutants_are_a_table(task: Task) -> None:
+    names = [mutant.name for mutant in task.mutants]
     assert len(set(names)) == len(names)
-    assert all(mutant.what and all(mutant.excluded.values()) for mutant in MUTANTS)
+    assert all(mutant.what and all(mutant.excluded.values()) for mutant in task.mutants)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_has_the_form_of_a_kernels_result(mutant: Mutant) -> None:
+EVERY_MUTANT = [(task, mutant) for task in TASKS.values() for mutant in task.mutants]
+
+
+@pytest.mark.parametrize(("task", "mutant"), EVERY_MUTANT, ids=lambda each: each.name)
+def test_a_mutant_has_the_form_of_a_kernels_result(task: Task, mutant: Mutant) -> None:
     """It must die of its numbers, not of a wrong shape or type."""
-    problem = pose(mutant.tasks[-1], workloads("f16")[0])
+    workload = task.certified_on[0]
     with np.errstate(all="ignore"):
-        o, lse = mutant.run(problem)
-    assert (o.shape, o.dtype) == (problem.workload.shape.q, numpy_dtype("f16"))
-    assert (lse.shape, lse.dtype) == (problem.workload.shape.lse, numpy_dtype("f32"))
+        outputs = mutant.run(task.draw(workload))
+    assert set(outputs) == {output.name for output in task.outputs}
+    for output in task.outputs:
+        array = outputs[output.name]
+        assert (array.shape, array.dtype) == (output.shape(workload.shape), output.numpy_dtype(workload))
+    assert task.outputs[0].numpy_dtype(workload) == numpy_dtype(workload.dtype)
 
 
 def test_an_exclusion_is_true() -> None:
     """Without an LSE, a bias of K cannot be seen: the same O in exact arithmetic."""
-    excluded = [mutant for mutant in MUTANTS if mutant.excluded]
+    excluded = [mutant for _, mutant in EVERY_MUTANT if mutant.excluded]
     assert [mutant.name for mutant in excluded] == ["half_lsb_k_no_lse"]
-    problem = pose("fp8_sdpa", workloads("f32")[0])
-    np.testing.assert_allclose(excluded[0].run(problem).o, problem.gold().o, atol=1e-6)
+    problem = FP8.draw(replace(FP8.certified_on[0], dtype="f32"))
+    np.testing.assert_allclose(excluded[0].run(problem)["o"], FP8.reference(problem)["o"], atol=1e-6)
 
 
 def test_the_loose_gate_lets_mean_v_through() -> None:
-    survivors = loose_survivors("sdpa")
-    assert {"mean_v", "uniform_p", "no_scale", "k_not_transposed", "no_rescale"} <= set(survivors)
-    assert not {"nan", "zeros", "one_nan"} & set(survivors)
+    survivors = {trial.name for trial in certify_loose(SDPA).survivors}
+    assert {"mean_v", "uniform_p", "no_scale", "k_not_transposed", "no_rescale"} <= survivors
+    assert not {"nan", "zeros", "one_nan"} & survivors
 
 
-def test_workloads_are_of_one_type() -> None:
-    with pytest.raises(UsageError, match="one type"):
-        certify("sdpa", [*workloads("f16"), *workloads("f32")])
+def test_a_task_that_names_no_workload_is_not_certified() -> None:
+    with pytest.raises(UsageError, match="certified_on"):
+        certify(replace(SDPA, certified_on=()))
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,7 +115,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     head, *rows, summary = capsys.readouterr().out.splitlines()
     assert head.split("\t") == ["mutant", "what is wrong", "killed by", "workload"]
     count = len(rows)
-    assert count == len(mutants_of("sdpa"))
+    assert count == len(SDPA.mutants)
     assert summary == f"{count} of {count} mutants killed, 7 of 7 correct implementations passed"
 
 

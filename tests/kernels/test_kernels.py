@@ -22,6 +22,8 @@ from tests.kernels.case import (
 )
 from tests.kernels.cases import CASES
 from weft.core.records import Binary
+from weft.vm.launch import PLAIN
+from weft.vm.runtime.watch import Instrumentation
 
 
 @cache
@@ -82,7 +84,11 @@ def _assert_close(name: str, got: Array, expected: Array, tolerance: Tolerance) 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_kernel(case: Case) -> None:
     pytest.importorskip("torch")
-    binary = _compiled(case.name)
+    run_case(case, _compiled(case.name))
+
+
+def run_case(case: Case, binary: Binary, *, watch: Instrumentation = PLAIN) -> Arrays:
+    """Launch a case as `binary` has it, hold it against what must come out, and return that."""
     inputs = case.inputs(np.random.default_rng(zlib.crc32(case.name.encode())))
     expected = case.expected({name: array.copy() for name, array in inputs.items()})
     arrays = {**inputs, **{name: _poisoned(buffer) for name, buffer in case.outputs.items()}}
@@ -93,7 +99,9 @@ def test_kernel(case: Case) -> None:
     for launch in case.launches:
         shared_bytes = binary.dynamic_shared_bytes if isinstance(case.source, Triton) else launch.shared_bytes
         args = [_argument(argument, arrays) for argument in launch.args]
-        run = gpu.launch(binary, launch.entry, launch.grid, launch.block, args, shared_bytes=shared_bytes)
+        run = gpu.launch(
+            binary, launch.entry, launch.grid, launch.block, args, shared_bytes=shared_bytes, watch=watch
+        )  # fmt: skip
         assert not run.findings, "\n".join(map(str, run.findings))
         printed += run.printed
 
@@ -103,6 +111,7 @@ def test_kernel(case: Case) -> None:
     got = case.canonical(arrays)
     for name, wanted in expected.items():
         _assert_close(name, got[name], wanted, case.tolerance.get(name, EXACT))
+    return {name: got[name] for name in expected}
 
 
 def test_case_names_are_unique() -> None:

@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 import weft
+from weft.attention.quantise import QUANTISERS
 from weft.engines.expressions import Expression
 from weft.kernels import RUNGS, Rung, table
-from weft.kernels.ladder import ELEMENTS, FOLDER, MASKS
+from weft.kernels.ladder import ELEMENTS, ENCODINGS, FOLDER, MASKS
 
 README = Path(__file__).parents[2] / "README.md"
 
 ARRAYS = {
     "sdpa": ["q", "k", "v", "o", "lse"],
     "fp8_sdpa": ["q_code", "k_code", "v_code", "q_scale", "k_scale", "v_scale", "o", "lse"],
-    "fp8_qk": ["q_code", "k_code", "q_scale", "k_scale", "s"],
+    "qk_dot": ["q_code", "k_code", "q_scale", "k_scale", "s"],
 }
 
 every_rung = pytest.mark.parametrize("rung", RUNGS.values(), ids=lambda rung: rung.name)
@@ -45,6 +46,8 @@ def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
         assert found.pop(lever) == values[0], lever
     if len(rung.masks) > 1:
         assert MASKS[int(found.pop("CAUSAL"))] == "none"
+    if rung.encodings:
+        assert ENCODINGS[int(found.pop("ENCODING"))] == rung.encodings[0]
     if len(rung.outputs) > 1:
         assert found.pop("ELEMENT") == ELEMENTS[rung.outputs[0]]
     found.pop("SCALED", None)  # of `qk_dot`: it changes the result, so it is no lever
@@ -52,11 +55,17 @@ def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
 
 
 @every_rung
+def test_rungs_that_take_codes_say_of_which_encoding(rung: Rung) -> None:
+    assert bool(rung.encodings) == (rung.dtypes == ("u8",))
+    assert set(rung.encodings) <= set(ENCODINGS) == set(QUANTISERS)
+
+
+@every_rung
 def test_types_are_those_of_the_arrays(rung: Rung) -> None:
     for element in rung.outputs:
         kernel = weft.load(rung.path, defines={"ELEMENT": ELEMENTS[element]} if len(rung.outputs) > 1 else {})
         types = {line.name: line.element for line in kernel.arrays}
-        assert types["s" if rung.task == "fp8_qk" else "o"] == element
+        assert types["s" if rung.task == "qk_dot" else "o"] == element
         inputs = {types[name] for name in types if name in "qkv" or name.endswith("_code")}
         assert inputs == {element if rung.task == "sdpa" else "u8"}
         assert inputs <= set(rung.dtypes)

@@ -25,6 +25,7 @@ OPCODES = [
     "ret",
     "ret.uni",
     "exit",
+    "brkpt",
     "trap",
     "nanosleep.u32",
     "pmevent",
@@ -145,8 +146,10 @@ def test_exit_and_ret_end_single_lanes() -> None:
         assert ran.outputs["d"][start : start + 32].tolist() == [mask if on else 0 for on in alive]
 
 
-def test_nanosleep_and_pmevent_have_no_effect() -> None:
-    ran = check_body("nanosleep.u32 100; nanosleep.u32 %tid; pmevent 7; mov.u32 %d, %tid;", {}, {"d": "b32"}, n=N)
+def test_brkpt_nanosleep_and_pmevent_have_no_effect() -> None:
+    ran = check_body(
+        "brkpt; nanosleep.u32 100; nanosleep.u32 %tid; pmevent 7; mov.u32 %d, %tid;", {}, {"d": "b32"}, n=N
+    )
     np.testing.assert_array_equal(ran.outputs["d"], np.arange(N))
 
 
@@ -404,3 +407,16 @@ def test_format_device(fmt: bytes, args: bytes, text: str) -> None:
 def test_format_device_reads_strings_and_counts_arguments() -> None:
     text, used = format_device(b"<%s|%d>", struct.pack("<Qi", 0x10, 3), {0x10: b"abc"}.__getitem__)
     assert (text, used) == ("<abc|3>", 2)
+
+
+def test_the_workspace_of_a_cooperative_launch_is_zero_and_writable() -> None:
+    """%envreg1 and %envreg2 are the halves of its address; the system has the first 1024 bytes of shared memory."""
+    body = """mov.u32 %t0, %envreg1; mov.u32 %t1, %envreg2; mov.b64 %at, {%t1, %t0};
+      ld.global.u32 %d, [%at+4]; red.global.add.u32 [%at+4], 1;
+      mov.u32 %begin, %reserved_smem_offset_begin; mov.u32 %end, %reserved_smem_offset_end;"""
+    outputs = {"d": "b32", "begin": "b32", "end": "b32"}
+    for _ in range(2):
+        ran = check_body(body, {}, outputs, declarations=".reg .b64 %at;", n=32, block=32)
+        assert not ran.findings
+        assert (ran.outputs["d"] == 0).all()
+        assert (ran.outputs["end"] - ran.outputs["begin"] == 1024).all()

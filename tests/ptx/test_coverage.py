@@ -1,12 +1,17 @@
 """Every row of the instruction table is tested, and has a meaning on both engines."""
 
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
-from tests.ptx.harness import ENGINES
+from tests.ptx.harness import ENGINES, HEADER
+from tests.ptx.instruction_list import CHAPTERS as TITLES
+from tests.ptx.instruction_list import missing, page
+from weft.core.errors import Unsupported
 from weft.ptx import isa
 from weft.ptx.isa import ROWS, Form
+from weft.ptx.parse import parse
 
 CHAPTERS = sorted({row.chapter for row in ROWS})
 
@@ -46,3 +51,41 @@ def test_every_row_has_a_meaning_in_the_compiler(chapter: str) -> None:
                                     "mma.sync.aligned.m16n8k16.col.row.f32.f16.f16.f32", "frobnicate.b32"])  # fmt: skip
 def test_unknown_forms_have_no_row(opcode: str) -> None:
     assert isa.lookup(opcode) is None
+
+
+def test_every_opcode_of_the_list_has_a_row() -> None:
+    assert not missing()
+
+
+def test_the_page_is_what_the_tables_say() -> None:
+    assert set(TITLES) == {row.chapter for row in ROWS}
+    assert (Path(__file__).parents[2] / "docs" / "ptx_coverage.md").read_text() == page(), "run scripts/ptx_coverage"
+
+
+@pytest.mark.parametrize(
+    ("statement", "needs"),
+    [
+        ("wgmma.fence.sync.aligned;", "sm_90a"),
+        ("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%a}, %b, %b, 1, 1, 1, 0, 0;", "sm_90a"),
+        ("tcgen05.fence::before_thread_sync;", "sm_100a"),
+        ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%a], [%b], [%a];", "TMA"),
+        ("mbarrier.try_wait.parity.shared.b64 %p, [%a], 0;", "sm_90"),
+        ("mbarrier.arrive.expect_tx.shared.b64 _, [%a], 128;", "sm_90"),
+        ("barrier.cluster.arrive.aligned;", "clusters need sm_90"),
+        ("mapa.shared::cluster.u32 %a, %a, 0;", "clusters need sm_90"),
+        ("ld.shared::cluster.u32 %a, [%a];", "clusters need sm_90"),
+        ("mov.u32 %a, %cluster_ctarank;", "clusters need sm_90"),
+        ("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%a], {%a};", "sm_90"),
+    ],
+)  # fmt: skip
+def test_what_comes_later_is_refused_with_the_line_and_a_way_out(statement: str, needs: str) -> None:
+    text = f"{HEADER}.visible .entry k()\n{{ .reg .b32 %a; .reg .b64 %b; .reg .pred %p;\n{statement}\nret; }}"
+    with pytest.raises(Unsupported, match='arch="sm_89"') as refused:
+        parse(text)
+    assert needs in str(refused.value)
+    assert refused.value.line == 6
+
+
+def test_a_kernel_with_clusters_is_refused() -> None:
+    with pytest.raises(Unsupported, match="clusters need sm_90"):
+        parse(f"{HEADER}.visible .entry k() .reqnctapercluster 2 {{ ret; }}")

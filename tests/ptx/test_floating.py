@@ -77,6 +77,9 @@ def _bits(values: npt.NDArray[Any]) -> list[int]:
         ("neg.f32", [(3,)], [-3]),
         ("rcp.approx.f32", [(4,), (INF,), (0,), (2**-127,)], [0.25, 0, INF, 2.0**127]),
         ("rcp.approx.ftz.f32", [(2**-127,), (2.0**127,)], [INF, 0]),
+        # The lower word is neither read nor written: 1/3 = 0x3fd5555555555555.
+        ("rcp.approx.ftz.f64", [(3,), (4 + 2**-40,), (0,), (-(2.0**-1040),)], [0x155555 * 2.0**-22, 0.25, INF, -INF]),
+        ("rsqrt.approx.ftz.f64", [(4,), (2.0**-1030,), (INF,)], [0.5, INF, 0]),
         # a * (1/b) with a flushed 1/b above 2^126; the full form scales instead.
         ("div.approx.f32", [(6, 3), (2.0**127, 2.0**127), (2.0**126, 2.0**126)], [2, 0, 1]),
         ("div.full.f32", [(6, 3), (2.0**127, 2.0**127), (1, 0)], [2, 1, INF]),

@@ -71,6 +71,7 @@ LDMATRIX = [
     for trans in ("", ".trans")
     for space in ("shared", "shared::cta")
 ]
+DOUBLE = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
 OPCODES = [
     *(_mma(kind) for kind in MMA_KINDS),
     *(_mma(kind, ".satfinite") for kind in MMA_KINDS if kind[3] == "s32"),
@@ -82,6 +83,7 @@ OPCODES = [
         for opcode in _wmma(kind, layouts, space).values()
     ),
     *LDMATRIX,
+    DOUBLE,
     "movmatrix.sync.aligned.m8n8.trans.b16",
 ]
 
@@ -160,6 +162,28 @@ def test_mma_of_random_matrices(kind: Kind, rng: np.random.Generator) -> None:
         if t != "u8"
     }
     _run_mma(kind, {**wild, **tame})
+
+
+@pytest.mark.parametrize("values", ["integers", "random bits"])
+def test_mma_of_doubles(values: str, rng: np.random.Generator) -> None:
+    """The manual's layout: A[g, t], B[t, g], C[g, 2 t + i] with g = lane / 4, t = lane mod 4."""
+    warps = N // 32
+    A, B, C = (rng.integers(-9, 10, (warps, 8, n)).astype(np.float64) for n in (4, 4, 8))
+    if values == "random bits":
+        A, B, C = (random_values("f64", x.size, rng).reshape(x.shape) for x in (A, B, C))
+    g, t = np.arange(32) // 4, np.arange(32) % 4
+    columns = {"a": A[:, g, t], "b": B[:, g, t], "c0": C[:, g, 2 * t], "c1": C[:, g, 2 * t + 1]}
+    ran = check_body(
+        f"{DOUBLE} {{%d0, %d1}}, {{%a}}, {{%b}}, {{%c0, %c1}};\n{DOUBLE} {{%e0, %e1}}, {{%a}}, {{%b}}, {{%d0, %d1}};",
+        {name: ("f64", column.reshape(N)) for name, column in columns.items()},
+        dict.fromkeys(("d0", "d1", "e0", "e1"), "f64"),
+    )
+    if values == "integers":
+        product = A @ B.transpose(0, 2, 1)
+        for i in range(2):
+            for name, want in (("d", product + C), ("e", 2 * product + C)):
+                got = ran.outputs[f"{name}{i}"].view(np.float64)
+                np.testing.assert_array_equal(got, want[:, g, 2 * t + i].reshape(N))
 
 
 # -- wmma --------------------------------------------------------------------------------------------------------

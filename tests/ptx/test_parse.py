@@ -173,6 +173,18 @@ def test_source_places_with_inlining() -> None:
     assert (second.place.inlined_at.file, second.place.inlined_at.line) == ("k.cu", 12)
 
 
+def test_a_chain_of_inlined_calls_leads_to_the_outermost() -> None:
+    chain = (
+        ".loc 1 10 3\n.loc 2 7 5, function_name $L__info_string0, inlined_at 1 10 3\n"
+        ".loc 2 3 1, function_name $L__info_string1, inlined_at 2 7 5\nmov.b32 %r1, 1;\n"
+    )
+    again = ".loc 2 3 1, function_name $L__info_string1, inlined_at 2 3 1\nmov.b32 %r2, 2;\n"
+    function = _function(chain + again, declarations=REGISTERS, scope='.file 1 "k.cu"\n.file 2 "lib.cuh"')
+    first, second = _instructions(function)
+    assert first.place == Place("lib.cuh", 3, 1, Place("lib.cuh", 7, 5, Place("k.cu", 10, 3)))
+    assert second.place == Place("lib.cuh", 3, 1, Place("lib.cuh", 3, 1)), "a line inlined into itself does not grow"
+
+
 def test_debug_sections_are_skipped() -> None:
     module = parse(
         HEADER + ".visible .entry k() { ret; }\n.section .debug_str\n{\n$L__info_string0:\n.b8 95,90,0\n{ .b8 1 }\n}\n"

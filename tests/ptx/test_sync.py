@@ -30,11 +30,16 @@ TYPES = {
     "add.noftz": "f16 f16x2 bf16 bf16x2",
 }
 OPERATIONS = [(op, t) for op, types in TYPES.items() for t in types.split()]
+OPERATION_FIRST = [
+    "atom.add.gpu.u32",
+    *(f"atom.{op}.acquire.gpu.{t}" for op, t in OPERATIONS if op not in ("inc", "dec", "add.noftz")),
+]
 ATOMICS = [
     *(f"atom.{space}.{op}.{t}" for space in ("global", "shared") for op, t in OPERATIONS),
     *(f"red.{space}.{op}.{t}" for space in ("global", "shared") for op, t in OPERATIONS if op not in ("exch", "cas")),
     "atom.add.u32",
     "red.max.s32",
+    *OPERATION_FIRST,
     "atom.shared::cta.add.u32",
     "red.shared::cta.add.u32",
     *(
@@ -51,6 +56,10 @@ BARRIERS = [
     "bar.cta.arrive",
     "bar.red.popc.u32",
     "bar.cta.red.popc.u32",
+    "barrier.red.popc.u32",
+    "barrier.cta.red.popc.aligned.u32",
+    "barrier.red.and.pred",
+    "barrier.cta.red.or.aligned.pred",
     "bar.red.and.pred",
     "bar.red.or.pred",
     "barrier.sync",
@@ -271,6 +280,23 @@ def test_bar_red(cta: str, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(ran.outputs["a"], votes.all(1).repeat(128))
     np.testing.assert_array_equal(ran.outputs["o"], (~votes).any(1).repeat(128))
     np.testing.assert_array_equal(ran.outputs["q"], votes.any(1).repeat(128))
+
+
+@pytest.mark.parametrize(("bar", "aligned"), [("bar", ""), ("barrier", ""), ("barrier.cta", ".aligned")])
+def test_bar_red_over_half_the_warps(bar: str, aligned: str, rng: np.random.Generator) -> None:
+    """Each pair of warps has a barrier of its own, for 64 threads."""
+    p = rng.integers(0, 2, N).astype(bool)
+    p[:64], p[64:128] = True, False
+    body = f"""mov.u32 %t0, %tid.x; shr.u32 %t1, %t0, 6; add.u32 %t1, %t1, 3;
+      {bar}.red.popc{aligned}.u32 %d, %t1, 64, %p;
+      {bar}.red.and{aligned}.pred %a, %t1, 64, %p;
+      {bar}.red.or{aligned}.pred %o, %t1, 64, !%p;"""
+    ran = check_body(body, {"p": ("pred", p)}, {"d": "b32", "a": "pred", "o": "pred"})
+    votes = p.reshape(-1, 64)
+    np.testing.assert_array_equal(ran.outputs["d"], votes.sum(1).repeat(64))
+    np.testing.assert_array_equal(ran.outputs["a"], votes.all(1).repeat(64))
+    np.testing.assert_array_equal(ran.outputs["o"], (~votes).any(1).repeat(64))
+    assert not ran.findings
 
 
 @pytest.mark.parametrize(
@@ -500,5 +526,5 @@ def test_atomics_out_of_range_and_misaligned() -> None:
         module_scope=".global .align 8 .b8 cell[8];",
         n=128,
     )
-    assert {f.code for f in ran.findings} == {"M101", "M102"}
+    assert {f.code for f in ran.findings} == {"M104", "M102"}
     assert not ran.outputs["d"].any() and not ran.outputs["e"].any()

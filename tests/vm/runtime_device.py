@@ -30,7 +30,7 @@ from weft.vm.context import (
 )
 from weft.vm.ir import Builder, element, module_text
 from weft.vm.memory import SHARED_START
-from weft.vm.runtime.bounds import build_owners
+from weft.vm.runtime.bounds import build_owners, build_piece
 from weft.vm.runtime.copies import COPY_BYTES
 from weft.vm.runtime.shape import build_report, symbol
 
@@ -152,6 +152,7 @@ def _compile(functions: list[Builder], cpu: str) -> Any:
         build_report(),
         build_owners("owners.global"),
         build_owners("owners.shared"),
+        build_piece("piece"),
         *functions,
         *map(_entry_point, functions),
     ]

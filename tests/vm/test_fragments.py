@@ -54,15 +54,19 @@ def test_every_element_has_one_place(kind: MmaKind, operand: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "element", "counts"),
     [  # registers of A, B and C that PTX demands
-        ((16, 16, 16), "f16", (8, 8, 8)), ((32, 8, 16), "f16", (8, 8, 8)), ((8, 32, 16), "f16", (8, 8, 8)),
-        ((16, 16, 16), "bf16", (4, 4, 8)), ((32, 8, 16), "bf16", (8, 2, 8)), ((8, 32, 16), "bf16", (2, 8, 8)),
-        ((16, 16, 16), "s8", (2, 2, 8)), ((32, 8, 16), "s8", (4, 1, 8)), ((8, 32, 16), "s8", (1, 4, 8)),
+        ((16, 16, 16), "f16", (8, 8, 8)),
+        ((32, 8, 16), "f16", (8, 8, 8)),
+        ((8, 32, 16), "f16", (8, 8, 8)),
+        ((16, 16, 16), "bf16", (4, 4, 8)),
+        ((32, 8, 16), "bf16", (8, 2, 8)),
+        ((8, 32, 16), "bf16", (2, 8, 8)),
+        ((16, 16, 16), "s8", (2, 2, 8)),
+        ((32, 8, 16), "s8", (4, 1, 8)),
+        ((8, 32, 16), "s8", (1, 4, 8)),
         ((16, 16, 8), "tf32", (4, 4, 8)),
     ],
 )
-def test_wmma_is_m16n8_side_by_side(
-    shape: tuple[int, int, int], element: str, counts: tuple[int, int, int]
-) -> None:
+def test_wmma_is_m16n8_side_by_side(shape: tuple[int, int, int], element: str, counts: tuple[int, int, int]) -> None:
     """Carrying out the parts on packed registers gives the matrix product."""
     m, n, k = shape
     accumulator = "s32" if element == "s8" else "f32"

@@ -28,6 +28,7 @@ from weft.vm.reference.fragments import wmma_fragment
 from weft.vm.runtime.atomics import build_atomic
 from weft.vm.runtime.copies import build_copies
 from weft.vm.runtime.lanes import build_lanes
+from weft.vm.runtime.mbarrier import build_mbarrier
 from weft.vm.runtime.tiles import build_tiles
 from weft.vm.runtime.watch import Access, Instrumentation
 
@@ -134,7 +135,7 @@ def test_wmma(wmma: Device, name: str) -> None:
     used = 128 * fragment.registers
     size = GLOBAL_BYTES if space == "global" else SHARED_END
     too_far = size - ((lines - 1) * stride + length) * item // 16 * 16 + 16
-    last_line = base + too_far + (lines - 1) * stride * item
+    leaves = min(base + too_far + (lines - 1) * stride * item, base + size)  # the last line, or the array's end
     if verb == "load":
         d.call("wmma." + name, base + start, stride, ALL_LANES, SITE, registers)
         matrix = memory[at].view(dtype)
@@ -143,9 +144,7 @@ def test_wmma(wmma: Device, name: str) -> None:
         d.call("wmma." + name, base + too_far, stride, ALL_LANES, SITE, registers)
         assert not registers[:used].any()
     else:
-        matrix = (
-            rng.integers(0, 256, (fragment.shape[0], fragment.shape[1] * item)).astype(np.uint8).view(dtype)
-        )
+        matrix = rng.integers(0, 256, (fragment.shape[0], fragment.shape[1] * item)).astype(np.uint8).view(dtype)
         registers[:used] = fragment.pack(matrix).view(np.uint8).ravel()
         expected = memory.copy()
         expected[at] = np.ascontiguousarray(matrix if layout == "row" else matrix.T).view(np.uint8)
@@ -153,7 +152,7 @@ def test_wmma(wmma: Device, name: str) -> None:
         np.testing.assert_array_equal(memory, expected)
         d.call("wmma." + name, base + too_far, stride, ALL_LANES, SITE, registers)
         np.testing.assert_array_equal(memory, expected)
-    assert d.take_reports() == [Report(OUT_OF_BOUNDS, SITE, ALL_LANES, last_line)]
+    assert d.take_reports() == [Report(OUT_OF_BOUNDS, SITE, ALL_LANES, leaves)]
     d.call("wmma." + name, base + start + item, stride, ALL_LANES, SITE, registers)
     assert d.take_reports() == [Report(MISALIGNED, SITE, ALL_LANES, base + start + item)]
 
@@ -180,7 +179,7 @@ def test_watchers_hear_of_tiles_copies_and_atomics() -> None:
     assert watch.rows == [(vec("i32"), 32)]
     build_tiles("wmma.load.a.row.m16n16k16.shared.f16", watch)
     build_copies("cp.async.16", watch)
-    build_copies("cp.wait", watch)
+    build_copies("cp.perform", watch)
     build_atomic("atom.generic.add.u32", watch)
     seen = [(event.store, event.space, event.bytes) for event in watch.events]
     assert seen == [
@@ -210,7 +209,9 @@ def test_unknown_names_are_unsupported(build: Build, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def copier(cpu: str) -> Device:
-    return device(build_copies, ["cp.async.4", "cp.async.8", "cp.async.16", "cp.commit", "cp.wait"], cpu)
+    names = ["async.4", "async.8", "async.16", "commit", "wait", "perform", "forget"]
+    copies = [function for name in names for function in build_copies(f"cp.{name}", PLAIN)]
+    return Device([*copies, *build_mbarrier("mbarrier.land", PLAIN)], cpu)
 
 
 def _issue(d: Device, rng: np.random.Generator, mask: int, group: Array) -> tuple[list[Any], list[Report]]:
@@ -241,10 +242,9 @@ def _issue(d: Device, rng: np.random.Generator, mask: int, group: Array) -> tupl
             bad.setdefault(key, []).append(int(lane))
         if not any(wrong.values()):
             copies.append((int(lane), int(group[lane]), to, at, count, size))
-    first: dict[str, Array] = {"dst": dst, "src": src}
+    first: dict[str, Array] = {"dst": dst + np.uint64(SHARED_BASE), "src": src}  # both generic
     reports = [
-        Report(code, SITE, mask_of(lanes), int(first[which][lanes[0]]))
-        for (code, which), lanes in sorted(bad.items())
+        Report(code, SITE, mask_of(lanes), int(first[which][lanes[0]])) for (code, which), lanes in sorted(bad.items())
     ]
     return copies, reports
 
@@ -326,11 +326,7 @@ def _flushed(x: Array) -> Array:
 
 def _modified(op: str, kind: str, old: bytes, b: bytes, c: bytes, *, flush: bool) -> bytes:
     """What PTX says is written back."""
-    dtype = (
-        np.dtype(_FLOATS[kind])
-        if kind in _FLOATS
-        else np.dtype(f"{'int' if kind[0] == 's' else 'uint'}{kind[1:]}")
-    )
+    dtype = np.dtype(_FLOATS[kind]) if kind in _FLOATS else np.dtype(f"{'int' if kind[0] == 's' else 'uint'}{kind[1:]}")
     x, y, z = (np.frombuffer(raw, dtype) for raw in (old, b, c))
     with np.errstate(all="ignore"):
         if kind in _FLOATS:
@@ -393,9 +389,7 @@ def test_atomics(atomics: Device, space: str, name: str) -> None:
         np.testing.assert_array_equal(d.call(f"atom.{space}.{name}", address, mask, SITE, b, c), found)
         np.testing.assert_array_equal(d.memory, memories[False])
         np.testing.assert_array_equal(d.shared, memories[True])
-        assert d.take_reports() == [
-            Report(code, SITE, 1 << lane, int(address[lane])) for code, lane in reports
-        ]
+        assert d.take_reports() == [Report(code, SITE, 1 << lane, int(address[lane])) for code, lane in reports]
 
 
 # -- shfl, match, redux -------------------------------------------------------------------------------------
@@ -445,8 +439,7 @@ def test_match(lanes: Device, name: str) -> None:
         a[~on] = 77  # what other lanes hold must not matter
         if name.startswith("any"):
             expected = [
-                mask_of(np.flatnonzero(on & (a == value))) if here else 0
-                for value, here in zip(a, on, strict=True)
+                mask_of(np.flatnonzero(on & (a == value))) if here else 0 for value, here in zip(a, on, strict=True)
             ]
         else:
             expected = [members if (a[on] == a[0]).all() else 0] * 32
@@ -465,6 +458,4 @@ def test_redux(lanes: Device, name: str) -> None:
         members = some_mask(rng, trial) | 2
         a = rng.integers(0, 1 << 32, 32, dtype=np.uint32).view(np.int32 if kind == "s32" else np.uint32)
         expected = fold.reduce(a[is_on(members)], dtype=a.dtype)
-        np.testing.assert_array_equal(
-            lanes.call(f"redux.{name}", a, members).view(a.dtype), np.full(32, expected)
-        )
+        np.testing.assert_array_equal(lanes.call(f"redux.{name}", a, members).view(a.dtype), np.full(32, expected))

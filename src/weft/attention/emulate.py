@@ -14,7 +14,7 @@ import numpy as np
 from .dtypes import Array, epsilon, numpy_dtype, rounded
 from .errors import ContractError
 from .merge import Partial, merge
-from .reference import Causal, default_scale, shape_of, visible
+from .reference import Causal, default_scale, mask_for, shape_of
 from .shapes import Shape
 from .stages import Tile
 
@@ -37,6 +37,8 @@ class Algorithm:
     """Type that P has in P·V; e4m3 saturates."""
     p_scale: float = 1.0
     """Power of two by which P is multiplied before it is rounded, and divided by afterwards."""
+    p_open: bool = False
+    """Whether it is open where P is rounded, or if at all: for kernels that declare nothing about their tiles."""
     l_of_rounded_p: bool = False
     """Whether l sums P after its rounding rather than before."""
     out_dtype: str = "f32"
@@ -89,6 +91,7 @@ def emulate(
     *,
     scale: float | None = None,
     causal: Causal = None,
+    mask: Array | None = None,
     keep_stages: bool = False,
 ) -> Emulated:
     """Run the algorithm on (dequantised) inputs of the contract's shapes. `keep_stages` fills `tiles`."""
@@ -100,9 +103,7 @@ def emulate(
     if in_q:
         q32 = q32 * np.float32(factor * to_base)
     q32, k32, v32 = (rounded(x, algorithm.operand_dtype) for x in (q32, k32, v32))
-    call = _Call(
-        algorithm, shape, visible(shape.sq, shape.skv, causal), np.float32(1.0 if in_q else factor * to_base), q32
-    )
+    call = _Call(algorithm, shape, mask_for(shape, causal, mask), np.float32(1.0 if in_q else factor * to_base), q32)
 
     tile_count = -(-shape.skv // algorithm.block_n)
     tiles_per_split = -(-tile_count // algorithm.splits)
@@ -177,7 +178,8 @@ class _Call:
         A score is off by about sqrt(d) roundings of a term no larger than |q|·|k|, and P by the same share. Where S, P
         or U is kept in a short type, a value near the middle of two may fall to either side: one step of the largest
         weight, exp(m - lse). A step of S is largest where |S| is; since weights fall off as exp(S - m), max(|m|, 1)
-        bounds |S| times its weight.
+        bounds |S| times its weight. Where P's rounding is open, all weights differ by up to half a step at random:
+        4.5 standard deviations of the sum, eps/sqrt(12)·sqrt(Σ w²), and Σ w² is at most the largest weight.
         """
         algorithm = self.algorithm
         to_natural = math.log(algorithm.exp_base)
@@ -187,7 +189,8 @@ class _Call:
         m_natural = np.where(np.isneginf(m), 0.0, m * to_natural)
         top_weight = np.exp(m_natural - np.where(np.isneginf(m), 0.0, lse))
         step_s, step_p, step_u = map(_step, (algorithm.s_dtype, algorithm.p_dtype, algorithm.acc))
-        steps = top_weight * (step_s * np.maximum(np.abs(m_natural), 1.0) + step_p) + step_u
+        rounded_p = 4.5 / math.sqrt(12) * np.sqrt(top_weight) if algorithm.p_open else top_weight
+        steps = top_weight * step_s * np.maximum(np.abs(m_natural), 1.0) + rounded_p * step_p + step_u
         return np.asarray(score_error * epsilon(algorithm.acc) + steps)
 
 

@@ -74,6 +74,14 @@ def block_mean(values: Array) -> Array:
     return np.asarray(np.add.reduceat(values.mean(axis=-1), starts, axis=2) / rows)
 
 
+def block_rms(values: Array) -> Array:
+    """The root of the mean square of each block of 64 rows; scaled, so that squares stay finite."""
+    unit = float(np.abs(values).max(initial=0.0))
+    if unit == 0 or not np.isfinite(unit):
+        return block_max(np.abs(values))
+    return np.asarray(np.sqrt(block_mean((values / unit) ** 2)) * unit)
+
+
 def _starts(values: Array) -> Array:
     return np.arange(0, values.shape[2], BLOCK_ROWS)
 

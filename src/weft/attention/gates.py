@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from .dtypes import Array, epsilon, ulp
-from .error_report import BLOCK_ROWS, Block, block_max, block_mean, difference
+from .error_report import BLOCK_ROWS, Block, block_max, block_mean, block_rms, difference
 from .errors import ContractError
 
 ORDER_SHARE = 1e-5
-"""Share of max|V| by which float32 sums in another order may differ."""
+"""Share of the column's max|V| by which float32 sums in another order may differ."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class GateResult:
 
 
 def tight_gate(out: Array, emulated: Array, v: Array, dtype: str, *, allowance: Array | None = None) -> GateResult:
-    """Gate 1: the kernel against its own algorithm, within 1 ulp of the output type + 1e-5·max|V| of the head.
+    """Gate 1: the kernel against its own algorithm, within 1 ulp of the output type + 1e-5·max|V| of the column.
 
     `allowance` (b, hq, sq), from `Emulated`, adds a share of max|V| per row for what the algorithm leaves open.
     """
     _check(out, emulated)
     if v.ndim != 4 or out.shape[1] % v.shape[1] or out.shape[0] != v.shape[0]:
         raise ContractError(f"v {v.shape} does not belong to an output {out.shape}")
-    v_max = np.abs(v.astype(np.float64)).max(axis=(2, 3))
+    v_max = np.abs(v.astype(np.float64)).max(axis=2)
     share = ORDER_SHARE + (np.zeros(out.shape[:3]) if allowance is None else allowance)
-    slack = share * np.repeat(v_max, out.shape[1] // v.shape[1], axis=1)[..., None]
-    return _elementwise("tight", out, emulated, ulp(emulated, dtype) + slack[..., None])
+    slack = share[..., None] * np.repeat(v_max, out.shape[1] // v.shape[1], axis=1)[:, :, None, :]
+    return _elementwise("tight", out, emulated, ulp(emulated, dtype) + slack)
 
 
 def lse_gate(lse: Array, emulated: Array, *, allowance: Array | None = None) -> GateResult:
@@ -71,6 +71,29 @@ def flash_gate(out: Array, gold: Array, ref16: Array, dtype: str) -> GateResult:
     peak = _worst("flash max", block_max(error), 2 * (block_max(yardstick) + block_max(rounding)))
     mean = _worst("flash mean", block_mean(error), 1.5 * (block_mean(yardstick) + block_mean(rounding)))
     return max(peak, mean, key=lambda result: (not result.passed, result.ratio))
+
+
+NOISE_FACTOR = 3.0
+"""How much larger than expected an error may be: a block may be one row, whose error hangs on a few inputs."""
+
+
+def quantised_gate(out: Array, exact: Array, noise: Array, emulated: Array, gold: Array, dtype: str) -> GateResult:
+    """Gate 3, the whole error of a quantised kernel against attention on the inputs as they were.
+
+    Per block, its RMS is at most 3 × what rounding the inputs (`noise`, from `noise_size`) and the declared algorithm
+    (`emulated` against `gold`, attention on the dequantised inputs) should leave, and an ulp of the output.
+    """
+    _check(out, exact)
+    rounding = block_rms(ulp(exact, dtype))
+    algorithm = block_rms(difference(emulated, gold))
+    limit = NOISE_FACTOR * np.sqrt(noise**2 + algorithm**2 + rounding**2)
+    return _worst("quantised", block_rms(difference(out, exact)), limit)
+
+
+def element_gate(name: str, out: Array, expected: Array, limit: Array) -> GateResult:
+    """Each element against its own limit, for tasks with a gate of their own."""
+    _check(out, expected)
+    return _elementwise(name, out, expected, np.broadcast_to(limit, out.shape))
 
 
 def _check(actual: Array, expected: Array) -> None:

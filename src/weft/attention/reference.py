@@ -47,10 +47,23 @@ def default_scale(d: int) -> float:
     return 1.0 / math.sqrt(d)
 
 
-def attention(q: Array, k: Array, v: Array, *, scale: float | None = None, causal: Causal = None) -> Attended:
+def mask_for(shape: Shape, causal: Causal, mask: Array | None) -> Array:
+    """The mask (sq, skv) itself where it is given (some rows of a longer sequence), else that of `causal`."""
+    if mask is None:
+        return visible(shape.sq, shape.skv, causal)
+    if causal is not None or mask.shape != (shape.sq, shape.skv):
+        raise ContractError(
+            f"a mask {mask.shape} for ({shape.sq}, {shape.skv}) with causal {causal!r}: give one of them"
+        )
+    return mask
+
+
+def attention(
+    q: Array, k: Array, v: Array, *, scale: float | None = None, causal: Causal = None, mask: Array | None = None
+) -> Attended:
     """softmax(q·kᵀ·scale)·v in float64. A row that sees no key gives o = 0 and lse = -inf."""
     shape = shape_of(q, k, v)
-    mask = visible(shape.sq, shape.skv, causal)
+    mask = mask_for(shape, causal, mask)
     factor = default_scale(shape.d) if scale is None else scale
     q64, k64, v64 = (x.astype(np.float64) for x in (q, k, v))
     o, lse = np.zeros(shape.q), np.full(shape.lse, -np.inf)
@@ -63,7 +76,9 @@ def attention(q: Array, k: Array, v: Array, *, scale: float | None = None, causa
     return Attended(o, lse)
 
 
-def attention16(q: Array, k: Array, v: Array, *, scale: float | None = None, causal: Causal = None) -> Attended:
+def attention16(
+    q: Array, k: Array, v: Array, *, scale: float | None = None, causal: Causal = None, mask: Array | None = None
+) -> Attended:
     """Attention as a 16-bit framework computes it, FlashAttention's yardstick.
 
     q·scale, S, P and O are each rounded to the inputs' type; sums and the softmax itself are float32.
@@ -72,7 +87,7 @@ def attention16(q: Array, k: Array, v: Array, *, scale: float | None = None, cau
     dtype = q.dtype
     if dtype not in (numpy_dtype("f16"), numpy_dtype("bf16")) or not dtype == k.dtype == v.dtype:
         raise ContractError(f"q, k and v are all f16 or all bf16, not {q.dtype}, {k.dtype}, {v.dtype}")
-    mask = visible(shape.sq, shape.skv, causal)
+    mask = mask_for(shape, causal, mask)
     factor = np.float32(default_scale(shape.d) if scale is None else scale)
 
     def to_dtype_and_back(x: Array) -> Array:

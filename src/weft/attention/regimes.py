@@ -68,6 +68,13 @@ def outlier_channels(rng: np.random.Generator, shape: Shape, dtype: str) -> Inpu
     return q, k, v
 
 
+def uneven_channels(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """Channels of K and V from 1 down to 2^-18 of the largest: what a per-head scale leaves of the small ones."""
+    q, k, v = unit_normal(rng, shape, dtype)
+    sizes = np.exp2(-18 * rng.permutation(shape.d) / max(1, shape.d - 1))
+    return q, k * sizes, v * sizes
+
+
 def large_magnitude(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
     """K and V near the dtype's limit, Q small so that logits stay N(0, 1).
 
@@ -117,6 +124,7 @@ REGIMES: Mapping[str, Regime] = {
     "zeros": zeros,
     "all_equal": all_equal,
     "outlier_channels": outlier_channels,
+    "uneven_channels": uneven_channels,
     "large_magnitude": large_magnitude,
     "denormals": denormals,
     "sorted_keys": sorted_keys,

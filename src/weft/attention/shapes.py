@@ -72,6 +72,8 @@ _ROWS = (
     Shape("gqa_8", 1, 8, 1, 40, 40, 64),
     Shape("gqa_4_ragged", 2, 4, 1, 33, 70, 64),
     Shape("decode", 2, 4, 4, 1, 130, 64),
+    Shape("decode_gqa", 2, 8, 2, 1, 600, 128),
+    Shape("decode_draft", 2, 8, 2, 5, 333, 64),
     Shape("few_queries", 1, 2, 2, 20, 100, 64),
     Shape("few_keys", 1, 2, 2, 100, 20, 64),
 )

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from weft.core.errors import UsageError
-from weft.judge.certify import CERTIFIED, Certificate, Trial, certify_loose, workloads
+from weft.judge.certify import Certificate, Trial
 from weft.judge.certify import certify as certify_tight
+from weft.judge.loose import certify_loose
+from weft.tasks.registry import TASKS, find_task
 
 from .tables import print_table
 
@@ -16,7 +18,7 @@ POLICIES = ("tight", "loose")
 
 
 def certify(
-    task: Annotated[str, typer.Argument(help="sdpa or fp8_sdpa.")],
+    task: Annotated[str, typer.Argument(help=f"{', '.join(TASKS)}, or a Python file that defines TASK.")],
     policy: Annotated[str, typer.Option(help="tight: the gate `weft check` uses; loose: a warning example.")] = "tight",
     dtype: Annotated[str, typer.Option(help="Type of the output: f16, bf16, f32 (default: the task's first).")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -27,11 +29,8 @@ def certify(
     """
     if policy not in POLICIES:
         raise UsageError(f"policy {policy!r}: use one of {', '.join(POLICIES)}")
-    if task not in CERTIFIED:
-        raise UsageError(f"task {task!r}: use one of {', '.join(CERTIFIED)}")
-    chosen = dtype or CERTIFIED[task][0]
-    todo = workloads(chosen)
-    certificate = certify_tight(task, todo) if policy == "tight" else certify_loose(task, chosen)
+    chosen = find_task(task)
+    certificate = certify_tight(chosen, dtype) if policy == "tight" else certify_loose(chosen, dtype)
     if as_json:
         print(json.dumps({"policy": policy, **_record(certificate)}, indent=2))
     else:

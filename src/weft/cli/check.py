@@ -1,20 +1,26 @@
 """`weft check`: a kernel against the reference over shapes, types, masks, regimes and seeds; one verdict."""
 
 import json
+import secrets
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 from rich.progress import track
 
-from weft.attention.regimes import REGIMES
-from weft.attention.shapes import SHAPES
-from weft.judge.check import Candidate
+from weft.engines.kernel_file import MAX_STEPS
+from weft.judge.check import Candidate, check_debug
 from weft.judge.check import check as judge_one
-from weft.judge.select import QUICK_REGIMES, QUICK_SHAPES, Choice, Supports, find_candidate, workloads
-from weft.judge.verdict import Status, Verdict, Workload
+from weft.judge.select import Choice, Supports, find_candidate, smallest, workloads
+from weft.judge.verdict import Status, Verdict
+from weft.probes.tools import watch_for
+from weft.tasks.registry import TASKS
+from weft.tasks.task import Workload
 
+from .check_findings import annotations, distinct, distinct_suppressed, last_line
+from .findings_output import Format, finding_record, sarif, suppressed_record, text_lines
 from .tables import print_table
 
 SHOWN = 3
@@ -23,82 +29,148 @@ SHOWN = 3
 
 def check(
     targets: Annotated[list[str], typer.Argument(help="Rungs of the ladder, or CUDA files with launch lines.")],
-    task: Annotated[str | None, typer.Option(help="What a file computes: sdpa (default) or fp8_sdpa.")] = None,
-    shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all.")] = ",".join(QUICK_SHAPES),
-    regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = ",".join(QUICK_REGIMES),
+    task: Annotated[
+        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+    ] = None,
+    shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
+    regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
     masks: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
     dtypes: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
+    encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 3,
+    hidden: Annotated[int, typer.Option(min=0, help="Further seeds, drawn now: nobody can prepare for them.")] = 0,
     arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
+    tool: Annotated[str, typer.Option(metavar="T,T", help="Checkers: initcheck, racecheck, or all.")] = "all",
+    max_findings: Annotated[int, typer.Option(min=0, help="Findings to print per workload; all are counted.")] = 20,
+    form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
 ) -> int:
     """Judge kernels: memory, races in shared memory, numbers against the reference, determinism.
 
     Exit codes: 0 all passed, 1 something failed, 2 usage, 3 could not be judged, 5 nothing selected.
     """
-    choice = Choice(
-        shapes=_names(shapes, SHAPES), regimes=_names(regimes, REGIMES), masks=_names(masks, ()),
-        dtypes=_names(dtypes, ()), seeds=seeds,
-    )  # fmt: skip
+    tools = tool.split(",")
+    watch_for(tools)  # a wrong name is refused before anything runs
     found = {target: find_candidate(target, task=task, arch=arch) for target in targets}
-    verdicts = {target: list(_judge(target, *pair, choice)) for target, pair in found.items()}
-    if as_json:
+    secret = tuple(secrets.randbelow(1 << 31) for _ in range(hidden))
+
+    def choice(supports: Supports) -> Choice:
+        every = supports.task.workloads
+        return Choice(
+            shapes=_names(shapes, every.shapes), regimes=_names(regimes, every.regimes),
+            masks=_names(masks, every.masks), dtypes=_names(dtypes, every.dtypes),
+            encodings=_names(encodings, every.encodings), seeds=(*range(seeds), *secret),
+        )  # fmt: skip
+
+    verdicts = {
+        target: list(_judge(target, replace(candidate, max_steps=max_steps), supports, choice(supports), tools))
+        for target, (candidate, supports) in found.items()
+    }
+    if as_json or form is Format.JSON:
         print(json.dumps({target: [_record(v) for v in rows] for target, rows in verdicts.items()}, indent=2))
+    elif form is Format.SARIF:
+        print(json.dumps(sarif(distinct(verdicts), distinct_suppressed(verdicts)), indent=2))
     else:
-        _show(verdicts, choice)
+        if form is Format.GITHUB:
+            for line in annotations(verdicts, limit=max_findings):
+                print(line)
+        else:
+            _show(verdicts, max_findings)
+            if "all" not in tools:
+                print(f"checkers: {tool} only, beside those that are always on")
+        print(last_line(verdicts))
     return _exit_code(verdicts)
 
 
-def _names(text: str, known: Iterable[str]) -> tuple[str, ...]:
-    return tuple(known) if text == "all" else tuple(name for name in text.split(",") if name)
+def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    return known if text == "all" else tuple(name for name in text.split(",") if name)
 
 
-def _judge(target: str, candidate: Candidate, supports: Supports, choice: Choice) -> Iterator[Verdict]:
-    todo: Iterable[Workload] = list(workloads(supports, choice))
+def _judge(
+    target: str, candidate: Candidate, supports: Supports, choice: Choice, tools: list[str]
+) -> Iterator[Verdict]:
+    chosen = list(workloads(supports, choice))
+    todo: Iterable[Workload] = chosen
     if sys.stderr.isatty():
         from rich.console import Console
 
-        todo = track(list(todo), description=target, console=Console(stderr=True), transient=True)
+        todo = track(chosen, description=target, console=Console(stderr=True), transient=True)
+    green = bool(chosen)
     for workload in todo:
-        yield judge_one(candidate, supports.task, workload)
+        verdict = judge_one(candidate, supports.task, workload, tools=tools)
+        green = green and verdict.passed
+        yield verdict
+    if green and {"all", "initcheck"} & set(tools):
+        in_debug_build = check_debug(candidate, supports.task, smallest(chosen))
+        if in_debug_build is not None:
+            yield in_debug_build
 
 
-def _show(verdicts: dict[str, list[Verdict]], choice: Choice) -> None:
+def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
     rows = []
-    for name in choice.shapes:
+    names = dict.fromkeys(verdict.workload.shape.name for results in verdicts.values() for verdict in results)
+    for name in names:
         cells = []
         for results in verdicts.values():
-            here = [verdict for verdict in results if verdict.workload.shape.name == name]
+            here = [v for v in results if v.workload.shape.name == name and not v.debug_build]
             passed = sum(verdict.passed for verdict in here)
             cells.append(f"{passed} of {len(here)}" if here else "not for it")
         rows.append([name, *cells])
     print_table(["shape", *verdicts], rows)
     for target, results in verdicts.items():
-        failed = [verdict for verdict in results if not verdict.passed]
+        _show_quantisation(target, results)
+    for target, results in verdicts.items():
+        failed = [verdict for verdict in results if not verdict.passed and not _open(verdict)]
         for verdict in failed[:SHOWN]:
-            _explain(target, verdict)
+            _explain(target, verdict, max_findings)
         if len(failed) > SHOWN:
             print(f"{target}: {len(failed) - SHOWN} more workloads did not pass")
-    everything = [verdict for results in verdicts.values() for verdict in results]
+    all_verdicts = [verdict for results in verdicts.values() for verdict in results]
+    everything = [verdict for verdict in all_verdicts if not verdict.debug_build]
     passed = sum(verdict.passed for verdict in everything)
     seconds = sum(verdict.seconds for verdict in everything)
-    scope = "races: shared memory between warps only"
-    if any(verdict.passed and all(gate.gate != "lse" for gate in verdict.gates) for verdict in everything):
-        scope += " · LSE not judged: the kernel has no output `lse`"
+    scope = "races: shared and global memory"
+    for name in dict.fromkeys(name for verdict in everything for name in verdict.not_judged):
+        scope += f" · {name.upper()} not judged: the kernel has no output `{name}`"
+    for verdict in filter(_open, all_verdicts):
+        scope += f" · {verdict.message}"
     print(f"{passed} of {len(everything)} workloads passed in {seconds:.1f} s · {scope}")
 
 
-def _explain(target: str, verdict: Verdict) -> None:
-    print(f"{target} · {verdict.workload} · {verdict.status}: {verdict.message}")
-    for finding in verdict.findings[1:]:
-        print(f"  {finding}")
+def _open(verdict: Verdict) -> bool:
+    """A -G build that cannot be judged says nothing about the kernel as it runs."""
+    return verdict.debug_build and verdict.status is Status.UNSUPPORTED
+
+
+def _show_quantisation(target: str, results: list[Verdict]) -> None:
+    """Per regime, what the 8-bit inputs cost and what the kernel adds: the largest error, and its mean with sign."""
+    rows = []
+    coded = [verdict for verdict in results if "err_quant" in verdict.parts]
+    for regime, encoding in dict.fromkeys((v.workload.regime, v.workload.encoding) for v in coded):
+        parts = [v.parts for v in coded if (v.workload.regime, v.workload.encoding) == (regime, encoding)]
+        cells = [regime, encoding]
+        for name in ("err_quant", "err_algorithm", "err_kernel"):
+            errors = [part[name] for part in parts]
+            bias = max((error.bias for error in errors), key=abs)
+            cells.append(f"{max(error.max for error in errors):.2g} ({bias:+.1g})")
+        rows.append(cells)
+    if rows:
+        print(f"{target}: largest error (bias) by its cause")
+        print_table(["regime", "encoding", "quantisation", "algorithm", "kernel"], rows)
+
+
+def _explain(target: str, verdict: Verdict, max_findings: int) -> None:
+    print(f"{target} · {verdict.label} · {verdict.status}: {verdict.message}")
+    for line in text_lines(verdict.findings[1:], limit=max_findings):
+        print(f"  {line}")
     error = verdict.error
     if error is None or verdict.passed:
         return
     figures = f"max {error.max:.3g}, mean {error.mean:.3g}, bias {error.bias:.3g}"
     print(f"  against float64: {figures}, {100 * error.bad_share:.2g} % bad, {error.sign_flips} sign flips")
     for sample in verdict.samples:
-        print(f"  o{list(sample.index)} = {sample.out:.6g}, should be {sample.expected:.6g}")
+        print(f"  [{', '.join(map(str, sample.index))}] = {sample.out:.6g}, should be {sample.expected:.6g}")
 
 
 def _record(verdict: Verdict) -> dict[str, object]:
@@ -109,12 +181,18 @@ def _record(verdict: Verdict) -> dict[str, object]:
         "mask": work.mask,
         "regime": work.regime,
         "seed": work.seed,
+        "encoding": work.encoding,
+        "debug_build": verdict.debug_build,
         "status": str(verdict.status),
         "message": verdict.message,
-        "findings": [str(finding) for finding in verdict.findings],
+        "findings": [finding_record(finding) for finding in verdict.findings],
+        "suppressed": [suppressed_record(item) for item in verdict.suppressed],
         "gates": {gate.gate: {"error": gate.error, "limit": gate.limit} for gate in verdict.gates},
         "max_error": error.max if error else None,
         "bias": error.bias if error else None,
+        "parts": {
+            name: {"max": part.max, "mean": part.mean, "bias": part.bias} for name, part in verdict.parts.items()
+        },
         "seconds": verdict.seconds,
     }
 
@@ -124,7 +202,7 @@ def _exit_code(verdicts: dict[str, list[Verdict]]) -> int:
     idle = [target for target, results in verdicts.items() if not results]
     for target in idle:
         print(f"weft: nothing selected: {target} supports none of these shapes, types and masks", file=sys.stderr)
-    statuses = {verdict.status for results in verdicts.values() for verdict in results}
+    statuses = {verdict.status for results in verdicts.values() for verdict in results if not _open(verdict)}
     if statuses - {Status.PASSED, Status.UNSUPPORTED}:
         return 1
     if Status.UNSUPPORTED in statuses:

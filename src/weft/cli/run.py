@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,15 +13,14 @@ import typer
 from rich.console import Console
 
 from weft.core.errors import UsageError
-from weft.core.records import Finding, Run
+from weft.core.records import Run
 from weft.engines.arguments import Array
 from weft.engines.array_summary import ArraySummary, summarise
-from weft.engines.kernel_file import KernelFile, NoLaunchLines, load
+from weft.engines.kernel_file import MAX_STEPS, KernelFile, NoLaunchLines, load
 from weft.engines.virtual import VirtualGPU
-from weft.probes import InitCheck, Probes, RaceCheck, Wavefronts
-from weft.probes.shared_probe import SharedProbe
-from weft.vm.launch import PLAIN
+from weft.probes.tools import watch_for
 
+from .findings_output import Format, finding_record, github_lines, sarif, summary, suppressed_record, text_lines
 from .options import files, macros, sizes
 from .tables import print_table
 
@@ -31,21 +30,6 @@ class Mode(StrEnum):
 
     HARDWARE = "hardware"
     IEEE = "ieee"
-
-
-class Probe(StrEnum):
-    """What can watch a run."""
-
-    INIT = "init"
-    RACE = "race"
-    WAVEFRONTS = "wavefronts"
-
-
-PROBES: Mapping[Probe, Callable[[], SharedProbe]] = {
-    Probe.INIT: InitCheck,
-    Probe.RACE: RaceCheck,
-    Probe.WAVEFRONTS: Wavefronts,
-}
 
 
 def run(
@@ -58,8 +42,12 @@ def run(
     mode: Annotated[Mode, typer.Option(help="Tensor cores: as the silicon rounds, or plain fp32.")] = Mode.HARDWARE,
     threads: Annotated[int | None, typer.Option(min=1, help="Host threads (default: all).")] = None,
     schedule: Annotated[int, typer.Option(min=0, help="Another order of CTAs and warps.")] = 0,
-    watch: Annotated[
-        list[Probe] | None, typer.Option("--watch", help="Look out for shared-memory trouble; may be repeated.")
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="T,T",
+            help="initcheck, racecheck, wavefronts, or all checkers; memcheck and synccheck are always on.",
+        ),
     ] = None,
     given: Annotated[
         list[str] | None, typer.Option("--input", metavar="A=FILE.npy", help="Take an array from a file.")
@@ -67,13 +55,17 @@ def run(
     save: Annotated[
         list[str] | None, typer.Option("--save", metavar="A=FILE.npy", help="Write an array to a file.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
+    max_findings: Annotated[int, typer.Option(min=0, help="Findings to print; all are counted.")] = 100,
+    form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
 ) -> int:
     """Run a CUDA file on the virtual GPU, as its launch lines say.
 
     Exit codes: 0 clean, 1 findings, 2 usage or compile error, 3 unsupported.
     """
     inputs, chosen, targets = files("--input", given), sizes(size), files("--save", save)
+    watch = watch_for(name for names in tool or [] for name in names.split(","))
     kernel = _load(source, arch, macros(define), include or [])
     _check_targets(kernel, targets)
     arrays = {name: _read(file) for name, file in inputs.items()}
@@ -83,15 +75,20 @@ def run(
     for diagnostic in binary.diagnostics:
         print(diagnostic, file=sys.stderr)
     with _progress(f"compiling for this host and running {source}"):
-        probes = Probes(*(PROBES[name]() for name in dict.fromkeys(watch))) if watch else PLAIN
-        outcome, results = kernel.run(gpu, arrays, sizes=chosen, seed=seed, watch=probes)
+        outcome, results = kernel.run(gpu, arrays, sizes=chosen, seed=seed, watch=watch, max_steps=max_steps)
     for name, file in targets.items():
         _write(file, results[name])
     summaries = [summarise(line.name, results[line.name]) for line in kernel.outputs]
-    if as_json:
+    if as_json or form is Format.JSON:
         print(json.dumps(_record(kernel, outcome, summaries, mode), indent=2))
+    elif form is Format.SARIF:
+        print(json.dumps(sarif(outcome.findings, outcome.suppressed), indent=2))
+    elif form is Format.GITHUB:
+        for line in github_lines(outcome.findings, limit=max_findings):
+            print(line)
+        print(summary(outcome.findings, outcome.suppressed))
     else:
-        _show(kernel, outcome, summaries, mode)
+        _show(kernel, outcome, summaries, mode, max_findings)
     return 0 if outcome.clean else 1
 
 
@@ -140,13 +137,13 @@ def _progress(text: str) -> Iterator[None]:
         yield
 
 
-def _show(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mode) -> None:
+def _show(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mode, limit: int) -> None:
     if run.printed:
         print(run.printed, end="" if run.printed.endswith("\n") else "\n")
     if summaries:
-        print_table(ArraySummary.COLUMNS, [summary.row() for summary in summaries])
-    for finding in run.findings:
-        print(f"{finding} · {finding.count} times" if finding.count > 1 else finding)
+        print_table(ArraySummary.COLUMNS, [array.row() for array in summaries])
+    for line in text_lines(run.findings, limit=limit):
+        print(line)
     print(f"source {run.source_digest[:16]} · PTX {run.ptx_digest[:16]}")
     if run.defines:
         print("defines " + " ".join(f"{name}={value}" for name, value in run.defines.items()))
@@ -157,6 +154,7 @@ def _show(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mod
     launches = f"{len(run.entries)} of {len(kernel.launches)} launches" if len(kernel.launches) > 1 else "1 launch"
     ran = f"{launches}, {run.instructions} warp instructions, {kernel.arch} {mode.value}"
     print(f"{kernel.path}: {verdict} · {ran}")
+    print(summary(run.findings, run.suppressed))
 
 
 def _record(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mode) -> dict[str, object]:
@@ -167,26 +165,12 @@ def _record(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: M
         "mode": mode.value,
         "entries": run.entries,
         "printed": run.printed,
-        "outputs": [summary.record() for summary in summaries],
-        "findings": [_finding(finding) for finding in run.findings],
+        "outputs": [array.record() for array in summaries],
+        "findings": [finding_record(finding) for finding in run.findings],
+        "suppressed": [suppressed_record(item) for item in run.suppressed],
         "instructions": run.instructions,
         "counters": dict(run.counters),
         "source_digest": run.source_digest,
         "ptx_digest": run.ptx_digest,
         "defines": dict(run.defines),
-    }
-
-
-def _finding(finding: Finding) -> dict[str, object]:
-    return {
-        "code": finding.code,
-        "message": finding.message,
-        "file": finding.place.file if finding.place else None,
-        "line": finding.place.line if finding.place else None,
-        "ptx_line": finding.ptx_line,
-        "cta": finding.cta,
-        "warp": finding.warp,
-        "lanes": finding.lanes,
-        "address": finding.address,
-        "count": finding.count,
     }

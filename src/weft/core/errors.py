@@ -38,6 +38,10 @@ class LaunchError(WeftError):
     """The launch was refused before anything ran (shared memory over the limit, bad block size, wrong arguments)."""
 
 
+class ResourceError(LaunchError):
+    """The launch asks for more shared memory or threads than the GPU has."""
+
+
 class ToolMissing(WeftError):
     """An optional package or program is not installed; the message names the install command."""
 
@@ -49,6 +53,7 @@ __all__ = [
     "Diagnostic",
     "LaunchError",
     "ParseError",
+    "ResourceError",
     "ToolMissing",
     "Unsupported",
     "UsageError",

@@ -1,7 +1,9 @@
 """The nouns of Weft: frozen values that pass between the stages."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from .finding_codes import FINDING_CODES, Severity
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,13 @@ class Place:
     def __str__(self) -> str:
         chain = f" (inlined at {self.inlined_at})" if self.inlined_at else ""
         return f"{self.file}:{self.line}{chain}"
+
+
+def shared_place(a: Place | None, b: Place | None) -> Place | None:
+    """What two places have in common: the line, and the calls outwards as far as they agree."""
+    if a is None or b is None or (a.file, a.line, a.column) != (b.file, b.line, b.column):
+        return None
+    return replace(a, inlined_at=shared_place(a.inlined_at, b.inlined_at))
 
 
 @dataclass(frozen=True)
@@ -97,11 +106,70 @@ class Finding:
     """Bit mask of the lanes concerned."""
     address: int = 0
     count: int = 1
+    severity: str = ""
+    """error, warning or info; empty means as the table of codes says."""
+    cure: str = ""
+    """What to do here; empty means as the table of codes says."""
+    name: str = ""
+    """Of the variable or buffer concerned."""
+    other: Place | None = None
+    """Where the other access of a race is, the copy it collides with, or where a bad value goes (without a warp)."""
+    other_warp: int = -1
+    """-1: not known."""
+    other_lanes: int = 0
+
+    @property
+    def level(self) -> Severity:
+        """How bad it is: its own severity, or that of its code."""
+        return Severity(self.severity) if self.severity else FINDING_CODES[self.code].severity
+
+    @property
+    def remedy(self) -> str:
+        """What to do: its own cure, or that of its code."""
+        return self.cure or FINDING_CODES[self.code].cure
 
     def __str__(self) -> str:
-        where = str(self.place) if self.place else f"PTX line {self.ptx_line}"
-        lane = (self.lanes & -self.lanes).bit_length() - 1
-        return f"{self.code} {self.message} · {where} · CTA {self.cta} warp {self.warp} lane {max(lane, 0)}"
+        parts = [self.message if self.level is Severity.ERROR else f"{self.level}: {self.message}"]
+        parts.append(str(self.place) if self.place else f"PTX line {self.ptx_line}")
+        if self.lanes:  # a finding about an argument or a line has no actor
+            parts.append(f"CTA {self.cta} {_actor(self.warp, self.lanes)}")
+        if self.other:
+            known = self.other_warp >= 0
+            parts[-1] += f" / {_actor(self.other_warp, self.other_lanes)} at " if known else " → "
+            parts[-1] += str(self.other)
+        if self.count > 1:
+            parts.append(f"{self.count} times")
+        return f"{self.code} {' · '.join(parts)} · cure: {self.remedy}"
+
+
+def _actor(warp: int, lanes: int) -> str:
+    return f"warp {warp} {lane_list(lanes)}" if lanes else f"warp {warp}"
+
+
+def lane_list(lanes: int) -> str:
+    """A bit mask in words: 0b1101 → lanes 0,2-3."""
+    runs: list[list[int]] = []
+    for lane in range(lanes.bit_length()):
+        if lanes >> lane & 1:
+            if runs and runs[-1][-1] == lane - 1:
+                runs[-1][1:] = [lane]
+            else:
+                runs.append([lane])
+    text = ",".join("-".join(map(str, run)) for run in runs)
+    return f"lane {text}" if lanes.bit_count() == 1 else f"lanes {text}"
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Errors, then warnings, then infos; otherwise in the order they have."""
+    return tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.level)))
+
+
+@dataclass(frozen=True)
+class Suppressed:
+    """A finding that the source allows, and why."""
+
+    finding: Finding
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -117,8 +185,10 @@ class Run:
     ptx_digest: str
     defines: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    suppressed: tuple[Suppressed, ...] = ()
+    """What the source's allow lines excuse."""
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
+        """Whether no error and no warning was found."""
+        return all(finding.level is Severity.INFO for finding in self.findings)

@@ -26,7 +26,7 @@ from .launch_records import (
 
 ROLES = ("in", "out", "inout", "workspace", "constant")
 CLAUSES = ("grid", "block", "shared", "opt_in_shared")
-KEYWORDS = ("sizes", *ROLES, "scalar", "define", "launch")
+KEYWORDS = ("sizes", *ROLES, "scalar", "define", "launch", "allow")
 
 _LINE = re.compile(r"^\s*//+\s*weft\s*:\s*(.*?)\s*$", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -39,10 +39,8 @@ def at_line(file: str, line: int) -> Iterator[None]:
     """Errors inside name the file and the line."""
     try:
         yield
-    except UsageError as error:
-        raise UsageError(f"{file}:{line}: {error}") from error
-    except LaunchError as error:
-        raise LaunchError(f"{file}:{line}: {error}") from error
+    except (UsageError, LaunchError) as error:
+        raise type(error)(f"{file}:{line}: {error}") from error
 
 
 def parse_lines(text: str, file: str, *, defines: Mapping[str, str] = {}) -> LaunchLines:
@@ -98,6 +96,8 @@ def _add(found: LaunchLines, content: str, line: int) -> LaunchLines:
         return replace(found, defines=(*found.defines, _define(rest, line)))
     if keyword == "launch":
         return replace(found, launches=(*found.launches, _launch(rest, line)))
+    if keyword == "allow":  # about findings, not about launches: suppress.py reads it
+        return found
     first = content.split()[0] if content else ""
     raise UsageError(f"{first!r}: a line starts with {', '.join(KEYWORDS)}")
 

@@ -1,21 +1,26 @@
 """The virtual GPU: compiled kernels on this machine's CPU, on NumPy arrays or CPU torch tensors."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from weft.core import knobs
-from weft.core.errors import LaunchError, UsageError
+from weft.core.errors import LaunchError, ResourceError, UsageError
 from weft.core.records import Binary, Dim3, Run
 from weft.vm.launch import PLAIN, run
 from weft.vm.launch_spec import LaunchSpec
 from weft.vm.layout import place_variables
-from weft.vm.memory import GlobalMemory
+from weft.vm.memory import GLOBAL_BASE, Bytes, GlobalMemory
 from weft.vm.program import Program, compile_program
 from weft.vm.runtime.watch import Instrumentation
 
 from .arguments import Array, as_array, pack_parameters
+from .protocol import Capabilities
+from .sample import CannotSample, Sample
+from .written import EVERYTHING_WRITTEN, Written
 
 SHARED_LIMIT_BYTES = {"sm_80": 163 * 1024, "sm_86": 99 * 1024, "sm_89": 99 * 1024, "sm_90": 227 * 1024}
 """Most shared memory one CTA can have, by opt-in."""
@@ -28,6 +33,9 @@ class VirtualGPU:
     `threads` how many host threads run CTAs, `schedule` another order of CTAs and warps (0: in order).
     """
 
+    name = "virtual"
+    capabilities = Capabilities(can_watch=True, can_sample=True, exact=True)
+
     def __init__(
         self, arch: str = "sm_89", *, mode: str = "hardware", threads: int | None = None, schedule: int = 0
     ) -> None:
@@ -38,6 +46,7 @@ class VirtualGPU:
         self.memory = GlobalMemory()
         self._programs: dict[tuple[str, str], Program] = {}
         self._globals: dict[str, dict[str, int]] = {}
+        self._kept: _Buffers | None = None
 
     def launch(
         self,
@@ -51,35 +60,78 @@ class VirtualGPU:
         names: Sequence[str] = (),
         max_steps: int = 1 << 32,
         watch: Instrumentation = PLAIN,
+        ctas: Sample | None = None,
+        written: Written = EVERYTHING_WRITTEN,
     ) -> Run:
         """Launch a kernel. Arrays among `args` are copied in before and out after, so they change in place.
 
         `names` are what findings call the arguments; without them they are numbered. `max_steps` ends endless loops:
-        backward branches that one host thread may run.
+        backward branches that one host thread may run. `ctas` runs a part of the grid; the counter `ctas_left_out`
+        then says how much is missing. Arrays named by `written` start uninitialised, for initcheck.
         """
         program = self.program(binary, entry)
         plan = program.plan
         self._check_shared(plan.layout.static_shared_bytes + shared_bytes, entry)
         if np.prod(_dim3(block)) > plan.max_threads:
-            raise LaunchError(f"block {block} is larger than {entry}'s launch bound of {plan.max_threads} threads")
+            raise ResourceError(f"block {block} is larger than {entry}'s launch bound of {plan.max_threads} threads")
+        numbers = None
+        if ctas is not None:
+            self.check_sample(binary, entry)
+            numbers = ctas.cta_numbers(_dim3(grid))
         globals_at = self._module_globals(binary, program)
         mark = self.memory.mark()
+        buffers = self._kept or _Buffers(self.memory)
+        if watch.keeps_written:
+            self.memory.keep_written()
         try:
-            buffers = _Buffers(self.memory)
             params = pack_parameters(plan.params, args, buffers.address, names)
             buffers.copy_in()
+            buffers.tell(written)
             spec = LaunchSpec(plan.entry, _dim3(grid), _dim3(block), params, shared_bytes, self.mode, max_steps)
             outcome = run(
                 program, spec, self.memory, globals_at=globals_at, threads=self.threads, schedule=self.schedule,
-                watch=watch,
+                watch=watch, ctas=numbers,
             )  # fmt: skip
             buffers.copy_out()
+            buffers.ask(written, complete=numbers is None)
         finally:
-            self.memory.release(mark)
+            if buffers is not self._kept:
+                self.memory.release(mark)
+        counters = dict(outcome.counters)
+        if numbers is not None:
+            counters["ctas_left_out"] = math.prod(spec.grid) - len(numbers)
         return Run(
             (entry,), outcome.findings, outcome.printed, outcome.instructions, binary.source_digest,
-            binary.ptx_digest, binary.defines, outcome.counters,
+            binary.ptx_digest, binary.defines, counters,
         )  # fmt: skip
+
+    @property
+    def shared_limit_bytes(self) -> int:
+        """Most shared memory that a CTA can have, by opt-in."""
+        return SHARED_LIMIT_BYTES[self.arch]
+
+    def static_shared_bytes(self, binary: Binary, entry: str) -> int:
+        """Shared memory that the kernel has without asking at its launch."""
+        return self.program(binary, entry).plan.layout.static_shared_bytes
+
+    def check_sample(self, binary: Binary, entry: str) -> None:
+        """Raise CannotSample if CTAs may see what others did: atomics and acquiring loads of global memory."""
+        if self.program(binary, entry).plan.ordered:
+            raise CannotSample(
+                f"{entry} has atomics or acquiring loads of global memory, so a CTA may depend on others: run it whole"
+            )
+
+    @contextmanager
+    def sequence(self, binary: Binary, entry: str) -> Iterator[None]:
+        """Launches of `binary` inside find every array where the one before left it: nothing is freed between them."""
+        self._module_globals(binary, self.program(binary, entry))
+        mark = self.memory.mark()
+        self._kept = _Buffers(self.memory)
+        try:
+            yield
+        finally:
+            self._kept = None
+            self.memory.release(mark)
 
     def program(self, binary: Binary, entry: str) -> Program:
         """The kernel compiled for this host; `entry` as the user writes it or as it stands in the PTX."""
@@ -105,15 +157,15 @@ class VirtualGPU:
 
     def _module_globals(self, binary: Binary, program: Program) -> dict[str, int]:
         if binary.ptx_digest not in self._globals:
+            self.memory.rewind()
             self._globals[binary.ptx_digest] = place_variables(program.plan.globals, self.memory)
         return self._globals[binary.ptx_digest]
 
     def _check_shared(self, size_bytes: int, entry: str) -> None:
-        limit = SHARED_LIMIT_BYTES[self.arch]
-        if size_bytes > limit:
-            raise LaunchError(
-                f"{entry} asks for {size_bytes} bytes of shared memory; {self.arch} has {limit} per CTA. "
-                "Smaller tiles or fewer pipeline stages help."
+        if size_bytes > self.shared_limit_bytes:
+            raise ResourceError(
+                f"{entry} asks for {size_bytes} bytes of shared memory; {self.arch} has {self.shared_limit_bytes} "
+                "per CTA. Smaller tiles or fewer pipeline stages help."
             )
 
 
@@ -142,6 +194,23 @@ class _Buffers:
     def copy_in(self) -> None:
         for array, address in self.placed.values():
             self.memory.write(address, array.reshape(-1).view(np.uint8))
+
+    def tell(self, written: Written) -> None:
+        """Which bytes of the arrays were written before this launch."""
+        for flags, known in self._known(written):
+            known[:] = flags
+
+    def ask(self, written: Written, *, complete: bool) -> None:
+        """Which bytes are written after it; CTAs that were left out might have written any."""
+        for flags, known in self._known(written):
+            flags[:] = known if complete else 0xFF
+
+    def _known(self, written: Written) -> Iterator[tuple[Bytes, Bytes]]:
+        """The host's and the device's flags of each array that started uninitialised."""
+        for array, address in self.placed.values():
+            flags, start = written.flags(array), address - GLOBAL_BASE
+            if flags is not None and self.memory.written is not None:
+                yield flags, self.memory.written[start : start + array.nbytes]
 
     def copy_out(self) -> None:
         for array, address in self.placed.values():

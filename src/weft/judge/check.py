@@ -1,28 +1,33 @@
 """Run one kernel on one workload and decide, stopping at the first thing that is wrong."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from weft.attention.dtypes import Array, numpy_dtype
-from weft.attention.emulate import Algorithm
-from weft.core.errors import CompileError, LaunchError, ParseError, Unsupported
-from weft.core.records import Run
-from weft.engines.kernel_file import KernelFile, load
+from weft.attention.dtypes import Array
+from weft.core.errors import CompileError, LaunchError, ParseError, ResourceError, Unsupported
+from weft.core.records import Run, worst_first
+from weft.engines.debug_build import check_debug_build
+from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
+from weft.engines.sample import CannotSample
 from weft.engines.virtual import VirtualGPU
-from weft.probes import InitCheck, Probes, RaceCheck
+from weft.kernels.ladder import RUNGS
+from weft.probes.tools import watch_for
+from weft.tasks.attention_problem import AttentionProblem
+from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workload
+from weft.vm.launch import PLAIN
+from weft.vm.runtime.watch import Instrumentation
 
-from .declared import algorithms_of
-from .problem import Judgement, Problem, judge, pose
-from .verdict import Sample, Status, Verdict, Workload
+from .part import Part, choose_part
+from .verdict import Sample, Status, Verdict
 
 SAMPLES = 5
-OTHER_SCHEDULE = 1
-"""A second order of CTAs and warps: a right kernel gives the same bits."""
+OTHER_SCHEDULES = (1, 2)
+"""Other orders of CTAs and warps: a right kernel gives the same bits."""
 
 
 @dataclass(frozen=True)
@@ -32,93 +37,176 @@ class Candidate:
     path: Path
     rung: str | None = None
     arch: str = "sm_89"
+    max_steps: int = MAX_STEPS
+    """Loop iterations that a host thread may run in a launch."""
+    defines: Mapping[str, str] = field(default_factory=dict)
+    """Macros of the command line. Those that select a workload's type and mask win."""
 
     def load(self, problem: Problem) -> KernelFile:
         """The file with the macros that select the problem's type and mask, as far as it has them."""
-        selected = {name: value for name, value in problem.defines().items() if name in self.macros}
-        return load(self.path, arch=self.arch, defines=selected)
-
-    def algorithms(self, task: str, dtype: str) -> tuple[Algorithm, ...]:
-        """What the kernel declares about its arithmetic."""
-        return algorithms_of(self.rung, task, dtype, self.macros)
+        selected = {name: value for name, value in problem.defines().items() if name in self.declared.macros}
+        return load(self.path, arch=self.arch, defines={**self.defines, **selected})
 
     @cached_property
-    def macros(self) -> Mapping[str, str]:
-        """What the file defines, with its own values."""
+    def declared(self) -> Declared:
+        """What the file says about its arithmetic."""
         lines = load(self.path, arch=self.arch).lines.defines
-        return {line.name: line.value if isinstance(line.value, str) else line.value.text for line in lines}
+        macros = {line.name: line.value if isinstance(line.value, str) else line.value.text for line in lines}
+        return Declared(self.rung, {**macros, **self.defines})
 
 
-def check(candidate: Candidate, task: str, workload: Workload) -> Verdict:
-    """Judge one workload: compile, launch, memory and races, correct, deterministic."""
+def check(
+    candidate: Candidate,
+    task: Task,
+    workload: Workload,
+    *,
+    sampled: bool = False,
+    tools: Sequence[str] = ("all",),
+) -> Verdict:
+    """Judge one workload: compile, launch, memory and races, correct, deterministic.
+
+    `sampled`: of a rung's grid only some CTAs run (at least eight), and their rows are judged; what fails so, or
+    cannot be sampled, is judged whole. `tools` are the checkers that watch the first run.
+    """
     start = time.perf_counter()
-    verdict = _decide(candidate, task, workload)
+    watch = watch_for(tools)
+    verdict = _decide(candidate, task, workload, watch, sampled=sampled)
+    if verdict.ctas_left_out and not verdict.passed:
+        verdict = _decide(candidate, task, workload, watch, sampled=False)
     return replace(verdict, seconds=time.perf_counter() - start)
 
 
-def _decide(candidate: Candidate, task: str, workload: Workload) -> Verdict:
-    problem = pose(task, workload)
+def check_debug(candidate: Candidate, task: Task, workload: Workload) -> Verdict | None:
+    """Judge initialisation once more in the kernel's -G build, where the optimiser has deleted no read.
+
+    None: nothing was found. It is many times slower, so give the smallest workload; one that passed `check`.
+    """
+    start = time.perf_counter()
+    problem = task.draw(workload)
+    try:
+        run = check_debug_build(candidate.load(problem), problem.arrays)
+    except (CompileError, LaunchError, ParseError, Unsupported) as error:
+        verdict = Verdict(workload, Status.UNSUPPORTED, f"its debug build (-G) cannot be judged: {error}")
+    else:
+        if run.clean:
+            return None
+        verdict = _unsafe(workload, run)
+    return replace(verdict, debug_build=True, seconds=time.perf_counter() - start)
+
+
+def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrumentation, *, sampled: bool) -> Verdict:
+    problem, most = task.draw(workload), candidate.max_steps
     try:
         kernel = candidate.load(problem)
-        run, o, lse = _run(kernel, problem, schedule=0)
+        part = _part(candidate, kernel, problem) if sampled else None
+        try:
+            run, outputs = _run(kernel, task, problem, most, schedule=0, watch=watch, part=part)
+        except CannotSample:
+            part = None
+            run, outputs = _run(kernel, task, problem, most, schedule=0, watch=watch)
     except CompileError as error:
         return Verdict(workload, Status.COMPILE_ERROR, str(error))
     except (Unsupported, ParseError) as error:
         return Verdict(workload, Status.UNSUPPORTED, str(error))
     except LaunchError as error:
-        return Verdict(workload, Status.LAUNCH_ERROR, str(error))
-    if run.findings:
-        return _unsafe(workload, run)
-    wrong = _wrong_form(o, lse, problem)
+        refused = Status.RESOURCE_ERROR if isinstance(error, ResourceError) else Status.LAUNCH_ERROR
+        return Verdict(workload, refused, str(error))
+    left_out = run.counters.get("ctas_left_out", 0)
+    if not run.clean:
+        return replace(_unsafe(workload, run), ctas_left_out=left_out)
+    wrong = _wrong_form(outputs, task, problem)
     if wrong is not None:
         return wrong
-    judged = judge(problem, candidate.algorithms(task, workload.dtype), o, lse)
-    if not judged.passed:
-        failed = next(gate for gate in judged.gates if not gate.passed)
-        samples = _samples(o, judged)
-        return Verdict(workload, Status.INCORRECT_NUMERICAL, str(failed), judged.gates, judged.error, samples=samples)
-    shuffled, again, lse_again = _run(kernel, problem, schedule=OTHER_SCHEDULE)
-    if shuffled.findings:
-        return _unsafe(workload, shuffled)
-    if not (_same(o, again) and _same(lse, lse_again)):
-        message = "another order of CTAs and warps gives other bits"
-        return Verdict(workload, Status.NONDETERMINISTIC, message, judged.gates, judged.error)
-    return Verdict(workload, Status.PASSED, "", judged.gates, judged.error)
+    if part is not None:
+        assert isinstance(problem, AttentionProblem)
+        outputs = part.outputs(outputs)
+        judged = task.judge(problem.part(part.rows, part.heads), outputs, candidate.declared)
+    else:
+        judged = task.judge(problem, outputs, candidate.declared)
+    verdict = replace(
+        _judged(task, workload, judged, outputs), findings=run.findings, suppressed=run.suppressed,
+        ctas_left_out=left_out,
+    )  # fmt: skip
+    if not verdict.passed:
+        return verdict
+    for schedule in OTHER_SCHEDULES:
+        shuffled, again = _run(kernel, task, problem, most, schedule=schedule, part=part)
+        if not shuffled.clean:
+            return replace(_unsafe(workload, shuffled), ctas_left_out=left_out)
+        again = part.outputs(again) if part is not None else again
+        if any(outputs[name].tobytes() != again[name].tobytes() for name in outputs):
+            message = "another order of CTAs and warps gives other bits"
+            return replace(verdict, status=Status.NONDETERMINISTIC, message=message)
+    return verdict
+
+
+def _part(candidate: Candidate, kernel: KernelFile, problem: Problem) -> Part | None:
+    """The part of a rung's grid to be judged; nothing says which rows the CTAs of other kernels have."""
+    rung = RUNGS.get(candidate.rung or "")
+    if rung is None or rung.rows is None or not isinstance(problem, AttentionProblem):
+        return None
+    rows_per_cta = int(candidate.declared.macros[rung.rows])
+    return choose_part(rows_per_cta, kernel.grids(problem.arrays)[0], problem)
+
+
+def _judged(task: Task, workload: Workload, judged: Judgement, outputs: Outputs) -> Verdict:
+    missing = tuple(output.name for output in task.outputs if output.name not in outputs)
+    verdict = Verdict(
+        workload, Status.PASSED, "", judged.gates, judged.error, parts=judged.parts, not_judged=missing
+    )  # fmt: skip
+    if judged.passed:
+        return verdict
+    failed = next(gate for gate in judged.gates if not gate.passed)
+    samples = _samples(outputs[task.outputs[0].name], judged.expected)
+    return replace(verdict, status=Status.INCORRECT_NUMERICAL, message=str(failed), samples=samples)
 
 
 def _unsafe(workload: Workload, run: Run) -> Verdict:
     late = any(finding.code == "S302" for finding in run.findings)
     status = Status.TIMEOUT if late else Status.UNSAFE
-    return Verdict(workload, status, str(run.findings[0]), findings=run.findings)
+    findings = worst_first(run.findings)
+    return Verdict(workload, status, str(findings[0]), findings=findings, suppressed=run.suppressed)
 
 
-def _run(kernel: KernelFile, problem: Problem, *, schedule: int) -> tuple[Run, Array, Array | None]:
+def _run(
+    kernel: KernelFile,
+    task: Task,
+    problem: Problem,
+    max_steps: int,
+    *,
+    schedule: int,
+    watch: Instrumentation = PLAIN,
+    part: Part | None = None,
+) -> tuple[Run, Outputs]:
     """Outputs start as 0xFF, which is NaN; inputs are copies."""
     gpu = VirtualGPU(kernel.arch, schedule=schedule)
     inputs = {name: array.copy() for name, array in problem.arrays.items()}
-    run, arrays = kernel.run(gpu, inputs, watch=Probes(InitCheck(), RaceCheck()))
-    if "o" not in arrays:
-        raise LaunchError(f"{kernel.path} declares no output `o`; a task's kernel names its arrays as the task does")
-    return run, arrays["o"], arrays.get("lse")
+    run, arrays = kernel.run(gpu, inputs, watch=watch, ctas=part.sample if part else None, max_steps=max_steps)
+    return run, _outputs(kernel, task, arrays)
 
 
-def _wrong_form(o: Array, lse: Array | None, problem: Problem) -> Verdict | None:
+def _outputs(kernel: KernelFile, task: Task, arrays: Mapping[str, Array]) -> Outputs:
+    for output in task.outputs:
+        if output.name not in arrays and not output.optional:
+            raise LaunchError(f"{kernel.path} declares no output `{output.name}`, which {task.name} asks for")
+    return {output.name: arrays[output.name] for output in task.outputs if output.name in arrays}
+
+
+def _wrong_form(outputs: Outputs, task: Task, problem: Problem) -> Verdict | None:
     workload = problem.workload
-    if o.shape != workload.shape.q or (lse is not None and lse.shape != workload.shape.lse):
-        return Verdict(workload, Status.INCORRECT_SHAPE, f"o is {o.shape}, not {workload.shape.q}")
-    if o.dtype != numpy_dtype(workload.dtype):
-        return Verdict(workload, Status.INCORRECT_DTYPE, f"o is {o.dtype}, not {numpy_dtype(workload.dtype)}")
+    for name, array in outputs.items():
+        output = task.output(name)
+        shape, dtype = output.shape(workload.shape), output.numpy_dtype(workload)
+        if array.shape != shape:
+            return Verdict(workload, Status.INCORRECT_SHAPE, f"{name} is {array.shape}, not {shape}")
+        if array.dtype != dtype:
+            return Verdict(workload, Status.INCORRECT_DTYPE, f"{name} is {array.dtype}, not {dtype}")
     return None
 
 
-def _same(a: Array | None, b: Array | None) -> bool:
-    return (a is None and b is None) or (a is not None and b is not None and a.tobytes() == b.tobytes())
-
-
-def _samples(o: Array, judged: Judgement) -> tuple[Sample, ...]:
+def _samples(out: Array, expected: Array) -> tuple[Sample, ...]:
     """The worst elements first, NaN above all."""
-    expected = judged.gold.o
-    error = np.abs(o.astype(np.float64) - expected)
+    error = np.abs(out.astype(np.float64) - expected)
     order = np.argsort(np.where(np.isnan(error), np.inf, error), axis=None)[::-1][:SAMPLES]
-    places = [tuple(int(i) for i in np.unravel_index(at, o.shape)) for at in order]
-    return tuple(Sample(place, float(o[place]), float(expected[place])) for place in places)
+    places = [tuple(int(i) for i in np.unravel_index(at, out.shape)) for at in order]
+    return tuple(Sample(place, float(out[place]), float(expected[place])) for place in places)

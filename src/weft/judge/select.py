@@ -1,31 +1,27 @@
-"""Which workloads a kernel is judged on: shapes × types × masks × regimes × seeds, as far as it declares support."""
+"""Which workloads a kernel is judged on: what it declares support for, of what its task has and the caller chose."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from weft.attention.regimes import REGIMES
 from weft.attention.shapes import SHAPES, Shape
 from weft.core.errors import UsageError
-from weft.engines.kernel_file import load
-from weft.kernels.ladder import ANY_FLOAT, ELEMENTS, MASKS, RUNGS
+from weft.engines.kernel_file import KernelFile, load
+from weft.kernels.ladder import ANY_FLOAT, ELEMENTS, ENCODINGS, MASKS, RUNGS, Rung
+from weft.tasks.registry import find_task
+from weft.tasks.task import PLAIN, Axes, Task, Workload
 
 from .check import Candidate
-from .problem import TASKS
-from .verdict import Workload
-
-QUICK_SHAPES = ("small", "ragged", "d32", "gqa_4", "gqa_4_ragged", "few_keys")
-QUICK_REGIMES = ("unit_normal", "logits_32", "v_offset", "sorted_keys", "large_magnitude")
-"""Enough of both that every wrong implementation of `weft certify` shows (tests/judge/test_certify.py)."""
 
 
 @dataclass(frozen=True)
 class Supports:
-    """What a kernel takes."""
+    """What a kernel takes, of its task."""
 
-    task: str
+    task: Task
     dtypes: tuple[str, ...]
     masks: tuple[str, ...]
+    encodings: tuple[str, ...] = (PLAIN,)
     largest_d: int | None = None
     gqa: bool = True
 
@@ -36,66 +32,91 @@ class Supports:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the caller asks for; empty tuples mean the kernel's own."""
+    """What the caller asks for; empty tuples mean the task's quick selection, and the kernel's first type."""
 
-    shapes: tuple[str, ...] = QUICK_SHAPES
-    regimes: tuple[str, ...] = QUICK_REGIMES
+    shapes: tuple[str, ...] = ()
+    regimes: tuple[str, ...] = ()
     masks: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
-    seeds: int = 3
-
-    def __post_init__(self) -> None:
-        for given, known, what in (
-            (self.shapes, SHAPES, "shape"),
-            (self.regimes, REGIMES, "regime"),
-            (self.masks, MASKS, "mask"),
-            (self.dtypes, ELEMENTS, "type"),
-        ):
-            for name in given:
-                if name not in known:
-                    raise UsageError(f"unknown {what} {name!r}; use one of {', '.join(known)}")
+    encodings: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0, 1, 2)
 
 
 def find_candidate(target: str, *, task: str | None, arch: str = "sm_89") -> tuple[Candidate, Supports]:
     """A rung of the ladder by name, or a CUDA file with launch lines."""
     if target in RUNGS:
         rung = RUNGS[target]
-        if rung.task not in TASKS:
-            raise UsageError(f"{target} computes {rung.task}, which `weft check` does not judge yet")
-        dtypes = rung.dtypes if rung.task == "sdpa" else rung.outputs
-        supports = Supports(rung.task, tuple(dtypes), tuple(rung.masks), rung.largest_d, rung.gqa)
-        return Candidate(rung.path, target, arch=arch), supports
-    path = Path(target)
-    if not path.is_file():
-        raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
-    return Candidate(path, arch=arch), _declared(path, task or "sdpa")
+        candidate = Candidate(rung.path, target, arch=arch)
+        supports = _of_rung(rung, find_task(task or rung.task))
+    else:
+        path = Path(target)
+        if not path.is_file():
+            raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
+        candidate = Candidate(path, arch=arch)
+        supports = _of_file(load(path, arch=arch), find_task(task or "sdpa"))
+    _require_arrays(load(candidate.path, arch=arch), supports.task)
+    return candidate, supports
 
 
-def _declared(path: Path, task: str) -> Supports:
-    """What a file's launch lines leave open: its element type and mask by macro, or what its arrays say."""
-    if task not in TASKS:
-        raise UsageError(f"task {task!r}: use one of {', '.join(TASKS)}")
-    kernel = load(path)
+def _require_arrays(kernel: KernelFile, task: Task) -> None:
+    """A kernel of a task names its arrays as the task does."""
+    inputs = [line.name for line in kernel.arrays if line.role != "out"]
+    if set(inputs) != set(task.inputs):
+        raise UsageError(
+            f"{kernel.path} takes {', '.join(inputs) or 'nothing'}; task {task.name} gives {', '.join(task.inputs)}. "
+            "Name its arrays so, or choose another --task"
+        )
+    outputs = [line.name for line in kernel.outputs]
+    for output in task.outputs:
+        if output.name not in outputs and not output.optional:
+            raise UsageError(f"{kernel.path} declares no output `{output.name}`, which task {task.name} asks for")
+
+
+def _of_rung(rung: Rung, task: Task) -> Supports:
+    dtypes = rung.outputs if rung.encodings else rung.dtypes
+    return Supports(task, dtypes, rung.masks, rung.encodings or (PLAIN,), rung.largest_d, rung.gqa)
+
+
+def _of_file(kernel: KernelFile, task: Task) -> Supports:
+    """What a file's launch lines leave open: element type, mask and encoding by macro, or what its arrays say."""
     macros = {line.name for line in kernel.lines.defines}
-    outputs = {line.name: line.element for line in kernel.outputs}
-    if "o" not in outputs:
-        raise UsageError(f"{path} declares no output `o`; a kernel for {task} names its arrays as the task does")
-    fixed = outputs["o"]
+    first = task.outputs[0]
+    fixed = {line.name: line.element for line in kernel.outputs}.get(first.name, first.dtype or ANY_FLOAT[0])
     if "ELEMENT" not in macros and fixed not in ELEMENTS:
-        raise UsageError(f"{path}: o is {fixed}; {task} knows {', '.join(ELEMENTS)}")
+        raise UsageError(f"{kernel.path}: {first.name} is {fixed}; {task.name} knows {', '.join(ELEMENTS)}")
     dtypes = ANY_FLOAT if "ELEMENT" in macros else (fixed,)
-    return Supports(task, dtypes, MASKS if "CAUSAL" in macros else ("none",))
+    encodings = task.workloads.encodings
+    if encodings != (PLAIN,) and "ENCODING" not in macros:
+        encodings = ENCODINGS[:1]
+    return Supports(task, dtypes, MASKS if "CAUSAL" in macros else ("none",), encodings)
 
 
 def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
     """In a fixed order: shape by shape."""
-    masks: Sequence[str] = [mask for mask in choice.masks or supports.masks if mask in supports.masks]
-    dtypes: Sequence[str] = [dtype for dtype in choice.dtypes or supports.dtypes[:1] if dtype in supports.dtypes]
-    for name in choice.shapes:
+    task = supports.task
+    supported = replace(task.workloads, dtypes=supports.dtypes, masks=supports.masks, encodings=supports.encodings)
+    supported = supported.within(task.workloads)
+    asked = replace(task.quick, dtypes=supported.dtypes[:1])
+    asked = replace(
+        asked, **{axis.name: getattr(choice, axis.name) or getattr(asked, axis.name) for axis in fields(Axes)}
+    )
+    axes = asked.within(supported)
+    for name in axes.shapes:
         if not supports.takes(SHAPES[name]):
             continue
-        for dtype in dtypes:
-            for mask in masks:
-                for regime in choice.regimes:
-                    for seed in range(choice.seeds):
-                        yield Workload(SHAPES[name], dtype, mask, regime, seed)
+        for dtype in axes.dtypes:
+            for mask in axes.masks:
+                for encoding in axes.encodings:
+                    for regime in axes.regimes:
+                        for seed in choice.seeds:
+                            yield Workload(SHAPES[name], dtype, mask, regime, seed, encoding)
+
+
+def smallest(todo: Sequence[Workload]) -> Workload:
+    """The workload with the least work."""
+
+    def work(workload: Workload) -> int:
+        shape = workload.shape
+        return shape.b * shape.hq * shape.sq * shape.skv * shape.d
+
+    return min(todo, key=work)

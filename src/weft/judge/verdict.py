@@ -1,12 +1,13 @@
 """How a kernel is called right: the statuses, in order of judgement, and what a verdict carries."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from weft.attention.error_report import ErrorReport
 from weft.attention.gates import GateResult
-from weft.attention.shapes import Shape
-from weft.core.records import Finding
+from weft.core.records import Finding, Suppressed
+from weft.tasks.task import Workload
 
 
 class Status(StrEnum):
@@ -14,6 +15,8 @@ class Status(StrEnum):
 
     PASSED = "PASSED"
     COMPILE_ERROR = "COMPILE_ERROR"
+    RESOURCE_ERROR = "RESOURCE_ERROR"
+    """More shared memory or threads than the GPU has."""
     LAUNCH_ERROR = "LAUNCH_ERROR"
     UNSAFE = "UNSAFE"
     """Findings of the virtual GPU or of a probe."""
@@ -24,20 +27,6 @@ class Status(StrEnum):
     TIMEOUT = "TIMEOUT"
     UNSUPPORTED = "UNSUPPORTED"
     """The virtual GPU does not know something in the kernel: neither pass nor fail."""
-
-
-@dataclass(frozen=True)
-class Workload:
-    """One problem: a shape, the types and mask, how the inputs are drawn, and the seed."""
-
-    shape: Shape
-    dtype: str
-    mask: str
-    regime: str
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.shape.name} {self.dtype} {self.mask} {self.regime} seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -58,11 +47,26 @@ class Verdict:
     message: str = ""
     gates: tuple[GateResult, ...] = ()
     error: ErrorReport | None = None
-    """The output against float64 attention on the same (dequantised) inputs."""
+    """The first output against the float64 reference on the same (dequantised) inputs."""
+    parts: Mapping[str, ErrorReport] = field(default_factory=dict)
+    """Where the error comes from, where the task splits it: err_quant, err_algorithm, err_kernel."""
+    not_judged: tuple[str, ...] = ()
+    """Optional outputs of the task that the kernel lacks."""
     samples: tuple[Sample, ...] = ()
     """The first wrong elements."""
     findings: tuple[Finding, ...] = field(default=())
+    suppressed: tuple[Suppressed, ...] = ()
+    """What the source's allow lines excuse."""
+    ctas_left_out: int = 0
+    """CTAs that did not run because the workload was sampled."""
+    debug_build: bool = False
+    """Whether this is about the kernel's -G build, which is judged for uninitialised reads alone."""
     seconds: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """The workload, and whether this is about the -G build."""
+        return f"{self.workload} (-G build)" if self.debug_build else str(self.workload)
 
     @property
     def passed(self) -> bool:

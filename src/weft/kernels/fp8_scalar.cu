@@ -3,24 +3,27 @@
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
 // Idea      `scalar` with a decoder in front: uint8 Q, K, V are a quarter of fp32's traffic, decoded in registers. A
-//           code c stands for x = (c - 128) / 127 · 448 · scale = (c - 128) · step, where scale = absmax / 448 of its
-//           head: a subtraction, and a product with a number that is the same for a whole head. Code 128 is exactly 0.
+//           code c stands for x = number · step, where step is the same for a whole head, scale = absmax / 448 of it:
+//               sim_fp8   number = c - 128, step = scale · 448 / 127: linear, code 128 is exactly 0
+//               e4m3      number = the E4M3 value whose bits c is, step = scale
 //           All that follows is fp32 and the online softmax of `scalar`:
 //               m' = max(m, s),   r = exp(m - m'),   p = exp(s - m'),   l' = l · r + p,   u' = u · r + p · v
 // History   First made right without tensor cores; `fp8_wmma` is compared with it. What differs between this rung and
 //           fp32 attention is the quantiser alone.
 // Levers    WARPS: queries per CTA.
-// Supports  codes u8, scales f32 per head; ELEMENT, the type of O: float, half, __nv_bfloat16;
-//           any D, SQ, SKV ≥ 1; HQ a multiple of HKV (grouped queries);
+// Supports  codes u8, ENCODING 0 sim_fp8, 1 e4m3; scales f32 per head; ELEMENT, the type of O: float, half,
+//           __nv_bfloat16; any D, SQ, SKV ≥ 1; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
 //           A query that sees no key gets O = 0 and LSE = -inf.
+//           Generated E4M3 codes are the positive ones, 0 … 126: among all of them there is NaN.
 //
 // weft: sizes   B=1 HQ=4 HKV=2 SQ=65 SKV=77 D=64
 // weft: define  ELEMENT = "half"
+// weft: define  ENCODING = 0
 // weft: define  CAUSAL = 0
 // weft: define  WARPS = 4
-// weft: in      q_code : u8[B, HQ, SQ, D] = uniform(0, 256)
-// weft: in      k_code, v_code : u8[B, HKV, SKV, D] = uniform(0, 256)
+// weft: in      q_code : u8[B, HQ, SQ, D] = uniform(0, 256 - 129 * ENCODING)
+// weft: in      k_code, v_code : u8[B, HKV, SKV, D] = uniform(0, 256 - 129 * ENCODING)
 // weft: in      q_scale : f32[B, HQ] = uniform(0.005, 0.01)
 // weft: in      k_scale, v_scale : f32[B, HKV] = uniform(0.005, 0.01)
 // weft: out     o      : ELEMENT[B, HQ, SQ, D]
@@ -35,10 +38,21 @@
 #include <math_constants.h>
 
 constexpr unsigned ALL_LANES = 0xffffffffu;
-constexpr int MIDPOINT = 128;            // the code of 0
-constexpr float STEP = 448.0f / 127.0f;  // the value of one code step, in units of the head's scale
+constexpr bool E4M3 = ENCODING == 1;
+constexpr int MIDPOINT = 128;                          // sim_fp8: the code of 0
+constexpr float STEP = E4M3 ? 1.0f : 448.0f / 127.0f;  // the value of the number 1, in units of the head's scale
 
-__device__ __forceinline__ float decode(unsigned char code, float step) { return float(code - MIDPOINT) * step; }
+// E4M3 is s eeee mmm with the exponent biased by 7; a half is s eeeee mmmmmmmmmm with 15. So the bits of one, put
+// in their places in the other, are its value / 2⁸, denormals included. 0x7F and 0xFF would be ±480 and are NaN.
+__device__ __forceinline__ float e4m3(int code) {
+    const half bits = __ushort_as_half(static_cast<unsigned short>((code & 0x80) << 8 | (code & 0x7f) << 7));
+    return (code & 0x7f) == 0x7f ? CUDART_NAN_F : __half2float(bits) * 256.0f;
+}
+
+__device__ __forceinline__ float decode(int code, float step) {
+    static_assert(ENCODING == 0 || ENCODING == 1, "ENCODING is 0 (sim_fp8) or 1 (e4m3)");
+    return (E4M3 ? e4m3(code) : float(code - MIDPOINT)) * step;
+}
 
 // The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {

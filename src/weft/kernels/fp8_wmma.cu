@@ -3,8 +3,11 @@
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
 // Idea      uint8 Q, K, V become fp16 on their way into shared memory; the rest is `wmma`, with score tiles of 32×32,
-//           4 warps, and U, m and l in shared memory. A code c stands for x = (c - 128) / 127 · 448 · scale =
-//           (c - 128) · step, where scale = absmax / 448 of its head. Then, per tile of keys,
+//           4 warps, and U, m and l in shared memory. A code c stands for x = number · step, where step is the same for
+//           a whole head, scale = absmax / 448 of it:
+//               sim_fp8   number = c - 128, step = scale · 448 / 127
+//               e4m3      number = the E4M3 value whose bits c is, step = scale
+//           Then, per tile of keys,
 //               S = Q Kᵀ · scale,   m' = max(m, max_n S),   P = exp(S - m'),   r = exp(m - m'),
 //               l' = l · r + Σ_n P,   U' = U · r + P V,   and after the last tile O = U / l
 // History   `fp8_scalar` is the baseline it must agree with. A version that carved the tables and the score tile from
@@ -13,20 +16,22 @@
 // Levers    DEQUANT: `lut` looks x up in a table of 256 per tensor in shared memory, `direct` computes it. Both round
 //           the same product once, so the result has the same bits. A look-up is a shared-memory access with random
 //           bank conflicts; computing is a conversion, a product and a rounding. BLOCK_M, BLOCK_N, WARPS as in `wmma`.
-// Supports  codes u8, scales f32 per head, absmax ≤ 65504 (fp16's range); ELEMENT, the type of O: float, half,
-//           __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
+// Supports  codes u8, ENCODING 0 sim_fp8, 1 e4m3; scales f32 per head, absmax ≤ 65504 (fp16's range); ELEMENT, the type
+//           of O: float, half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
 //           A query that sees no key gets O = 0 and LSE = -inf.
+//           Generated E4M3 codes are the positive ones, 0 … 126: among all of them there is NaN.
 //
 // weft: sizes   B=1 HQ=2 HKV=1 SQ=77 SKV=77 D=64
 // weft: define  ELEMENT = "half"
 // weft: define  DEQUANT = "lut"
+// weft: define  ENCODING = 0
 // weft: define  CAUSAL = 0
 // weft: define  BLOCK_M = 32
 // weft: define  BLOCK_N = 32
 // weft: define  WARPS = 4
-// weft: in      q_code         : u8[B, HQ, SQ, D] = uniform(0, 256)
-// weft: in      k_code, v_code : u8[B, HKV, SKV, D] = uniform(0, 256)
+// weft: in      q_code         : u8[B, HQ, SQ, D] = uniform(0, 256 - 129 * ENCODING)
+// weft: in      k_code, v_code : u8[B, HKV, SKV, D] = uniform(0, 256 - 129 * ENCODING)
 // weft: in      q_scale        : f32[B, HQ] = uniform(0.005, 0.01)
 // weft: in      k_scale, v_scale : f32[B, HKV] = uniform(0.005, 0.01)
 // weft: out     o              : ELEMENT[B, HQ, SQ, D]
@@ -48,8 +53,9 @@ using Code = unsigned char;
 enum class Dequant { lut, direct };
 constexpr bool TABLES = Dequant::DEQUANT == Dequant::lut;
 
-constexpr int MIDPOINT = 128;                // the code of zero
-constexpr float STEP = 448.0f / 127.0f;      // the value of one code step, in units of the head's scale
+constexpr bool E4M3 = ENCODING == 1;
+constexpr int MIDPOINT = 128;                          // sim_fp8: the code of zero
+constexpr float STEP = E4M3 ? 1.0f : 448.0f / 127.0f;  // the value of the number 1, in units of the head's scale
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int FRAG = 16;                     // a fragment is 16×16
 constexpr int THREADS = 32 * WARPS;
@@ -58,6 +64,7 @@ constexpr int PAD_FLOAT = 4;
 constexpr int S_STRIDE = BLOCK_N + PAD_FLOAT;
 constexpr int P_STRIDE = BLOCK_N + PAD_HALF;
 
+static_assert(ENCODING == 0 || ENCODING == 1, "ENCODING is 0 (sim_fp8) or 1 (e4m3)");
 static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2 (bottom right)");
 static_assert(BLOCK_M % FRAG == 0 && BLOCK_N % 32 == 0, "tiles are whole fragments, score rows whole warps");
 
@@ -79,13 +86,20 @@ __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     return max(0, min(SKV, diagonal + 1));
 }
 
-// x = (u - 128) · step, rounded once in fp32 and once to fp16: the one definition of both DEQUANT ways.
-__device__ half decode(int code, float step) {
-    return __float2half_rn(float(code - MIDPOINT) * step);
+// E4M3 is s eeee mmm with the exponent biased by 7; a half is s eeeee mmmmmmmmmm with 15. So the bits of one, put
+// in their places in the other, are its value / 2⁸, denormals included. 0x7F and 0xFF would be ±480 and are NaN.
+__device__ __forceinline__ float e4m3(int code) {
+    const half bits = __ushort_as_half(static_cast<unsigned short>((code & 0x80) << 8 | (code & 0x7f) << 7));
+    return (code & 0x7f) == 0x7f ? CUDART_NAN_F : __half2float(bits) * 256.0f;
 }
 
-// tile[r][d] = value of head[first + r][d]. Rows from `rows` on and columns from D on become the value zero, which is
-// code 128, not code 0.
+// x = number · step, rounded once in fp32 and once to fp16: the one definition of both DEQUANT ways.
+__device__ half decode(int code, float step) {
+    return __float2half_rn((E4M3 ? e4m3(code) : float(code - MIDPOINT)) * step);
+}
+
+// tile[r][d] = value of head[first + r][d]. Rows from `rows` on and columns from D on become the value zero, which in
+// sim_fp8 is code 128, not code 0.
 template <int D, int TILE_ROWS>
 __device__ void load_tile(half (*tile)[Head<D>::STRIDE], const Code* __restrict__ head, int first, int rows,
                           float step, const half* table) {

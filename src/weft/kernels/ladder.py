@@ -13,6 +13,9 @@ FOLDER = Path(__file__).parent
 MASKS = ("none", "top_left", "bottom_right")
 """The define CAUSAL of a rung is the index into this."""
 
+ENCODINGS = ("sim_fp8", "e4m3")
+"""What 8-bit codes stand for, by the names of attention/quantise.py; the define ENCODING is the index into this."""
+
 ELEMENTS: Mapping[str, str] = MappingProxyType({"f32": "float", "f16": "half", "bf16": "__nv_bfloat16"})
 """Type of an array → the define ELEMENT of a rung that leaves a choice."""
 
@@ -26,11 +29,13 @@ class Rung:
     name: str
     idea: str
     task: str
-    """Which arguments it takes: `sdpa`, `fp8_sdpa` (8-bit codes, a scale per head) or `fp8_qk` (the scores alone)."""
+    """Which arguments it takes: `sdpa`, `fp8_sdpa` (8-bit codes, a scale per head) or `qk_dot` (the scores alone)."""
     dtypes: tuple[str, ...]
     """Types of Q, K and V, the default first."""
     outputs: tuple[str, ...] = ANY_FLOAT
     """Types of the result, the default first. In an `sdpa` rung it is that of Q."""
+    encodings: tuple[str, ...] = ()
+    """What its 8-bit codes may stand for, the default first; empty for a rung without codes."""
     largest_d: int | None = None
     """The largest head dimension; None is any."""
     masks: tuple[str, ...] = MASKS
@@ -38,6 +43,9 @@ class Rung:
     """Several heads of Q may share one of K and V."""
     ragged: bool = True
     """Sequences may have any length from 1 on, not only whole tiles."""
+    rows: str | None = None
+    """The lever that is the number of queries of a CTA: blockIdx.x counts such blocks, blockIdx.y the query heads.
+    None: its CTAs share the work in another way."""
     levers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Defines that change how it is computed, not what; the default first."""
 
@@ -56,9 +64,10 @@ _LADDER = (
     Rung(
         name="qk_dot",
         idea="one warp computes one dot product of quantised Q and K",
-        task="fp8_qk",
+        task="qk_dot",
         dtypes=("u8",),
         outputs=("f32",),
+        encodings=ENCODINGS,
         masks=("none",),
         levers={"WARPS": ("4", "1", "8")},
     ),
@@ -67,6 +76,7 @@ _LADDER = (
         idea="fused, online softmax, no tensor cores: the trusted baseline",
         task="sdpa",
         dtypes=ANY_FLOAT,
+        rows="WARPS",
         levers={"WARPS": ("4", "1", "8")},
     ),
     Rung(
@@ -75,6 +85,7 @@ _LADDER = (
         task="sdpa",
         dtypes=ANY_FLOAT,
         largest_d=512,
+        rows="BLOCK_M",
         levers={"BLOCK_M": ("16", "32"), "BLOCK_N": ("32", "64"), "WARPS": ("4", "2", "8")},
     ),
     Rung(
@@ -82,6 +93,7 @@ _LADDER = (
         idea="each part of the keys leaves (U, m, l), a second kernel merges",
         task="sdpa",
         dtypes=ANY_FLOAT,
+        rows="WARPS",
         levers={"SPLITS": ("4", "1", "2", "8"), "WARPS": ("4", "1", "8")},
     ),
     Rung(
@@ -89,6 +101,8 @@ _LADDER = (
         idea="8-bit Q, K, V, fused, no tensor cores: the baseline of the 8-bit rungs",
         task="fp8_sdpa",
         dtypes=("u8",),
+        encodings=ENCODINGS,
+        rows="WARPS",
         levers={"WARPS": ("4", "1", "8")},
     ),
     Rung(
@@ -98,6 +112,7 @@ _LADDER = (
         dtypes=("f16",),
         outputs=("f16",),
         largest_d=128,
+        rows="BLOCK_M",
         levers={
             "K_TRANSPOSE": ("fragment", "copy"),
             "BLOCK_M": ("32", "16", "64"),
@@ -112,6 +127,7 @@ _LADDER = (
         dtypes=("f16", "bf16"),
         outputs=("f16", "bf16"),
         largest_d=128,
+        rows="BLOCK_M",
         levers={"BLOCK_M": ("32", "16", "64"), "BLOCK_N": ("32", "64"), "WARPS": ("4", "2", "8")},
     ),
     Rung(
@@ -119,7 +135,9 @@ _LADDER = (
         idea="8-bit Q, K, V become fp16 on the way into shared memory, both products on WMMA",
         task="fp8_sdpa",
         dtypes=("u8",),
+        encodings=ENCODINGS,
         largest_d=128,
+        rows="BLOCK_M",
         levers={
             "DEQUANT": ("lut", "direct"),
             "BLOCK_M": ("32", "16", "64"),

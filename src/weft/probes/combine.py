@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.core.errors import UsageError
+from weft.core.records import Finding
 from weft.vm.ir import Builder, Value
-from weft.vm.runtime.watch import Access, Instrumentation
+from weft.vm.memory import GlobalMemory
+from weft.vm.runtime.watch import Access, Instrumentation, Scene
 
 from .shared_probe import ALIGN, SharedProbe
 
@@ -26,8 +28,13 @@ class Probes(Instrumentation):
         if len(by_name) != len(probes) or not 1 <= len(probes) <= _MOST:
             raise UsageError(f"one to {_MOST} different probes can watch a run, not {[p.name for p in probes]}")
         self.probes = tuple(by_name[name].at_slot(slot) for slot, name in enumerate(sorted(by_name)))
-        self.key = "+".join(probe.key for probe in self.probes)
+        # A probe behind a slot finds its memory elsewhere than a probe alone: their functions must not be mixed up.
+        self.key = f"slots:{'+'.join(probe.key for probe in self.probes)}"
         self.codes = {number: row for probe in self.probes for number, row in probe.codes.items()}
+
+        self.keeps_written = any(probe.keeps_written for probe in self.probes)
+        self.keeps_before = any(probe.keeps_before for probe in self.probes)
+        self.reviews_always = any(probe.reviews_always for probe in self.probes)
 
     def wants(self, event: str) -> bool:
         return any(probe.wants(event) for probe in self.probes)
@@ -46,8 +53,22 @@ class Probes(Instrumentation):
             probe.prepare(memory[at : at + size], shared_limit, warps)
             at += _rounded(size)
 
+    def board_bytes(self, memory: GlobalMemory) -> int:
+        """At most one of the probes keeps a board."""
+        return max(probe.board_bytes(memory) for probe in self.probes)
+
+    def prepare_board(self, board: npt.NDArray[np.uint8], memory: GlobalMemory) -> None:
+        for probe in self.probes:
+            if probe.board_bytes(memory):
+                probe.prepare_board(board, memory)
+
     def counters(self, memory: npt.NDArray[np.uint8]) -> Mapping[str, int]:
         return {name: value for probe, own in self._areas(memory) for name, value in probe.counters(own).items()}
+
+    def review(self, findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
+        for probe in self.probes:
+            findings = probe.review(findings, scene)
+        return findings
 
     def _areas(self, memory: npt.NDArray[np.uint8]) -> Iterator[tuple[SharedProbe, npt.NDArray[np.uint8]]]:
         table = memory[:_TABLE_BYTES].view(np.uint64)
@@ -75,6 +96,10 @@ class Probes(Instrumentation):
     def cta(self, b: Builder, worker: Value) -> None:
         for probe in self.probes:
             probe.cta(b, worker)
+
+    def warp_sync(self, b: Builder, lanes: Value) -> None:
+        for probe in self.probes:
+            probe.warp_sync(b, lanes)
 
     def functions(self) -> Sequence[Builder]:
         return [function for probe in self.probes for function in probe.functions()]

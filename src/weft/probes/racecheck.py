@@ -1,4 +1,6 @@
-"""racecheck, first pass: accesses of two warps to the same byte of shared memory with no barrier in between.
+"""racecheck, first pass: which CTAs may have a race in shared memory. It may suspect too much, never too little.
+
+Global memory has a first pass of its own (`global_race.py`).
 
 One shadow byte per byte says who touched it since the last barrier of the whole CTA; w is a warp's number plus one:
 
@@ -6,218 +8,405 @@ One shadow byte per byte says who touched it since the last barrier of the whole
     w           read by w alone             0x80 | w   changed atomically by w alone (0xBF: by several warps)
     0x3F        read by several warps       0xC0 | w   a copy issued by w is on its way
 
-A conflict shows at its second access, so one byte is enough to miss none: whoever comes second meets the first. Only
-the copy's mark outlives a barrier: until its wait, nobody may touch the bytes, not even the warp that asked. Barriers
-of a part of the CTA, locks and fences are not understood here: they may leave a false alarm, never hide a race
-between warps. Races inside a warp are not looked for. Threads that have exited need not come to a barrier, as on the
-hardware: it also ends what they did.
+A second shadow (`lane_shadow.py`) says which lane of w it was since the warp's lanes last met. A conflict shows at its
+second access, so this is enough to miss none: whoever comes second meets the first. Only the copy's mark outlives a
+barrier: until its wait, nobody may touch the bytes, not even the lane that asked. Barriers of a part of the CTA or of
+a warp, locks and fences are not understood here. A CTA in which something looks wrong is run again and judged exactly
+(`race_review.py`), and only what that finds is a finding. Threads that have exited need not come to a barrier, as on
+the hardware: it also ends what they did.
 """
 
 from collections.abc import Sequence
 
-from weft.vm.context import FIRST_PROBE_CODE, WARP_ID, WORKER_WARP_COUNT
-from weft.vm.ir import Builder, Value, const, vec
-from weft.vm.memory import SHARED_START
-from weft.vm.runtime.shape import Variable, count_range, each_lane, function, get, loop, symbol, when
+import numpy as np
+import numpy.typing as npt
 
+from weft.core.records import Finding
+from weft.vm.context import (
+    FIRST_PROBE_CODE,
+    WARP_BYTES,
+    WARP_COPY_COUNT,
+    WARP_ID,
+    WARP_LIVE,
+    WARP_WORKER,
+    WORKER_WARP_COUNT,
+    WORKER_WARPS,
+)  # fmt: skip
+from weft.vm.ir import LANES, Builder, Value, const, lanes_of, vec
+from weft.vm.memory import GlobalMemory
+from weft.vm.runtime.access import parse_name
+from weft.vm.runtime.shape import (
+    PREFIX,
+    Variable,
+    bits,
+    count_range,
+    each_lane,
+    function,
+    get,
+    loop,
+    report,
+    symbol,
+    unbits,
+    when,
+)  # fmt: skip
+from weft.vm.runtime.watch import Access, Scene
+
+from . import global_race
+from .global_race import note
+from .lane_shadow import EPOCH_SHIFT, LAST_EPOCH, SEVERAL, WRITTEN, Entries, lanes_with, read_entries
+from .race_review import judge_buffers, judge_suspects
 from .shadow import Piece, any_of, either, read_rows, read_shadow
 from .shared_probe import SharedProbe, Touch, shadow_bytes, shadow_size
 
-WRITE_WRITE, READ_AFTER_WRITE, WRITE_AFTER_READ, IN_FLIGHT = range(FIRST_PROBE_CODE + 1, FIRST_PROBE_CODE + 5)
+SUSPECT = FIRST_PROBE_CODE + 1
 _READERS, _WRITTEN, _ATOMIC, _ATOMICS, _FLIGHT = 0x3F, 0x40, 0x80, 0xBF, 0xC0
-_REPORT = "probe.race.report"
+_SUSPECT, _MEET = "probe.race.suspect", "probe.race.meet"
 _LINE = "<64 x i8>"
+_EPOCHS, _SUSPICIONS, _SOURCES, _HEAD_BYTES = 0, 128, 136, 192
+_COPY_BYTES = 16
+"""Of one lane's copy, at most."""
+_REPORTS_PER_CTA = 16
 
 
 class RaceCheck(SharedProbe):
-    """Finds R101 to R104."""
+    """Finds R101 to R105."""
 
     name = "race"
-    codes = {  # noqa: RUF012
-        WRITE_WRITE: (
-            "R101",
-            "write-write race: another warp wrote {address:#x} too · cure: a barrier between the two",
-        ),
-        READ_AFTER_WRITE: (
-            "R102",
-            "read-after-write race: another warp wrote {address:#x} · cure: a barrier before this read",
-        ),
-        WRITE_AFTER_READ: (
-            "R103",
-            "write-after-read race: another warp read {address:#x} · cure: a barrier before this write",
-        ),
-        IN_FLIGHT: (
-            "R104",
-            "access at {address:#x} while an asynchronous copy to it is in flight · cure: wait for the copy first",
-        ),
-    }
+    codes = {SUSPECT: ("R102", "may race")}  # noqa: RUF012
+    keeps_before = True
+    reviews_always = True
+
+    def review(self, findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
+        mine = {code for code, _ in self.codes.values()}
+        in_ctas = judge_suspects(scene, self.codes)
+        others = (found for found in findings if found.code not in mine)
+        return (*others, *in_ctas, *judge_buffers(scene, in_ctas))
+
+    # -- memory: the warps' epochs, how often this CTA was suspected, and the two shadows --------------------------
 
     def probe_bytes(self, shared_limit: int, warps: int) -> int:
-        return shadow_bytes(shared_limit)
+        return _HEAD_BYTES + 3 * shadow_bytes(shared_limit)
+
+    def board_bytes(self, memory: GlobalMemory) -> int:
+        return global_race.board_bytes(memory)
+
+    def prepare_board(self, board: npt.NDArray[np.uint8], memory: GlobalMemory) -> None:
+        global_race.prepare_board(board, memory)
 
     def cta(self, b: Builder, worker: Value) -> None:
-        args = [self.memory(b, worker), const("i8", 0), shadow_size(b, worker), const("i1", 0)]
+        head, size = self.memory(b, worker), shadow_size(b, worker)
+        args = [b.offset(head, _HEAD_BYTES), const("i8", 0), size, const("i1", 0)]
         b.intrinsic("memset", "void", args, overloads=["ptr", "i64"])
+        for at in range(_EPOCHS, _SUSPICIONS, 64):
+            b.store(const("<16 x i32>", 1), b.offset(head, at), align=64)
+        b.store(const("i32", 0), b.offset(head, _SUSPICIONS), align=4)
+        _no_sources(b, head)
 
     def barrier(self, b: Builder, worker: Value, everyone: Value) -> None:
-        """Forget all but copies on their way. One warp alone cannot race with another."""
+        """Forget all but copies on their way. A warp alone cannot race with another; its lanes have met."""
         several = b.icmp("ugt", get(b, worker, WORKER_WARP_COUNT), const("i32", 1))
+        head = self.memory(b, worker)
+        with when(b, everyone):
+            pending = Variable(b, const("i32", 0))
+            with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
+                place = b.op("mul", b.cast("zext", index, "i64"), const("i64", WARP_BYTES))
+                waiting = get(b, b.offset(get(b, worker, WORKER_WARPS), place), WARP_COPY_COUNT)
+                pending.set(b.op("or", pending.get(), waiting))
+            with when(b, b.icmp("eq", pending.get(), const("i32", 0))):
+                _no_sources(b, head)
         with when(b, b.op("and", everyone, several)):
-            shadow, size = self.memory(b, worker), shadow_size(b, worker)
+            size = shadow_size(b, worker)
             at = Variable(b, const("i64", 0))
             with loop(b, lambda: b.icmp("ult", at.get(), size)):
-                place = b.offset(shadow, at.get())
-                old = b.load(_LINE, place, align=64)
+                line = b.offset(b.offset(head, _HEAD_BYTES), at.get())
+                old = b.load(_LINE, line, align=64)
                 flying = b.icmp("uge", old, const(_LINE, _FLIGHT))
-                b.store(b.select(flying, old, const(_LINE, 0)), place, align=64)
+                b.store(b.select(flying, old, const(_LINE, 0)), line, align=64)
                 at.set(b.op("add", at.get(), const("i64", 64)))
+        with when(b, b.op("and", everyone, b.op("xor", several, const("i1", 1)))):
+            b.call(symbol(_MEET), "void", [head, const("i32", 0), shadow_size(b, worker)])
+
+    def warp_sync(self, b: Builder, lanes: Value) -> None:
+        """A new epoch for the warp if all its lanes are here."""
+        warp = b.param("warp")
+        live = get(b, warp, WARP_LIVE)
+        with when(b, b.icmp("eq", b.op("and", live, lanes), live), likely=True):
+            worker = get(b, warp, WARP_WORKER)
+            args = [self.memory(b, worker), get(b, warp, WARP_ID), shadow_size(b, worker)]
+            b.call(symbol(_MEET), "void", args)
+
+    def functions(self) -> Sequence[Builder]:
+        return [self._suspect(), _meet()]
+
+    def _suspect(self) -> Builder:
+        """Leave a report, a few per CTA."""
+        b = function(_SUSPECT, "void", [("ptr", "warp"), ("i32", "site"), ("i32", "lanes")])
+        place = b.offset(self.memory_of_warp(b), _SUSPICIONS)
+        count = b.load("i32", place, align=4)
+        b.store(b.op("add", count, const("i32", 1)), place, align=4)
+        with when(b, b.icmp("ult", count, const("i32", _REPORTS_PER_CTA))):
+            report(b, SUSPECT, b.param("lanes"), const("i64", 0))
+        b.ret()
+        return b
+
+    # -- sources of copies ---------------------------------------------------------------------------------------
+
+    def access(self, b: Builder, event: Access) -> None:
+        super().access(b, event)
+        note(b, event)
+        if event.space != "global" or event.atomic:
+            return
+        if b.name.startswith(f"{PREFIX}cp."):
+            self._widen(b, event)
+        elif event.store:
+            self._guard_sources(b, event)
+
+    def _widen(self, b: Builder, event: Access) -> None:
+        """The sources of copies on their way lie between two bounds."""
+        place, on = b.offset(self.memory_of_warp(b), _SOURCES), unbits(b, event.lanes)
+        for at, name, off in ((0, "umin", -1), (8, "umax", 0)):
+            lanes = b.select(on, event.offsets, const(vec("i64"), off))
+            bound = b.intrinsic(f"vector.reduce.{name}", "i64", [lanes], overloads=[lanes.ty])
+            old = b.load("i64", b.offset(place, at), align=8)
+            b.store(b.intrinsic(name, "i64", [old, bound]), b.offset(place, at), align=8)
+
+    def _guard_sources(self, b: Builder, event: Access) -> None:
+        """A store between the bounds may overwrite a source."""
+        place, wide = b.offset(self.memory_of_warp(b), _SOURCES), vec("i64")
+        low, high = (b.load("i64", b.offset(place, at), align=8) for at in (0, 8))
+        with when(b, b.icmp("ule", low, high), likely=False):
+            behind = b.op("add", event.offsets, const(wide, event.bytes))
+            above = b.icmp("ugt", behind, b.splat(low))
+            below = b.icmp("ult", event.offsets, b.splat(b.op("add", high, const("i64", _COPY_BYTES))))
+            near = b.op("and", event.lanes, b.op("and", bits(b, above), bits(b, below)))
+            with when(b, b.icmp("ne", near, const("i32", 0)), likely=False):
+                b.call(symbol(_SUSPECT), "void", [b.param("warp"), b.param("site"), near])
+
+    # -- a touch -------------------------------------------------------------------------------------------------
 
     def touch(self, b: Builder, touch: Touch) -> None:
-        shadow = self.memory_of_warp(b)
-        number = b.cast("trunc", get(b, b.param("warp"), WARP_ID), "i8")
-        me = b.op("add", number, const("i8", 1))
         if not touch.rows:
-            # Lanes that are off look like bytes that are already as this access leaves them.
-            neutral = b.op("or", me, const("i8", _WRITTEN))
-            _apply(b, touch, read_shadow(b, shadow, touch, neutral), me)
+            self._apply(b, touch, whole=True)
             return
         whole = b.icmp("eq", touch.lanes, const("i32", (1 << touch.rows) - 1))
         all_rows, some_rows, after = b.label("race.all"), b.label("race.some"), b.label("race.after")
         b.cbr(whole, all_rows, some_rows, likely=True)
         b.place(all_rows)
-        _apply(b, touch, read_rows(b, shadow, touch), me)
+        self._apply(b, touch, whole=True)
         b.br(after)
         b.place(some_rows)
-        _apply(b, touch, read_shadow(b, shadow, touch, b.op("or", me, const("i8", _WRITTEN))), me)
+        self._apply(b, touch, whole=False)
         b.place(after)
 
-    def functions(self) -> Sequence[Builder]:
-        return [self._report()]
-
-    def _report(self) -> Builder:
-        """Go over the bytes again and name, for each kind of conflict, the lanes and the first address."""
-        params = [("ptr", "warp"), ("i32", "site"), (vec("i32"), "offsets"), ("i32", "bytes"), ("i32", "lanes")]
-        b = function(_REPORT, "void", [*params, ("i32", "verb")])
-        shadow = self.memory_of_warp(b)
-        me = b.op("add", b.cast("trunc", get(b, b.param("warp"), WARP_ID), "i8"), const("i8", 1))
-        kinds = (WRITE_WRITE, READ_AFTER_WRITE, WRITE_AFTER_READ, IN_FLIGHT)
-        hit = {kind: Variable(b, const("i32", 0)) for kind in kinds}
-        first = {kind: Variable(b, const("i32", 0)) for kind in kinds}
-        with each_lane(b, b.param("lanes")) as lane, count_range(b, b.param("bytes")) as i:
-            offset = b.op("add", b.extract(b.param("offsets"), lane), i)
-            state = b.load("i8", b.offset(shadow, b.cast("zext", offset, "i64")))
-            kind = _classify(b, state, me, b.param("verb"))
-            for number in kinds:
-                with when(b, b.icmp("eq", kind, const("i32", number))):
-                    with when(b, b.icmp("eq", hit[number].get(), const("i32", 0))):
-                        first[number].set(offset)
-                    hit[number].set(b.op("or", hit[number].get(), b.op("shl", const("i32", 1), lane)))
-        for number in kinds:
-            with when(b, b.icmp("ne", hit[number].get(), const("i32", 0))):
-                address = b.op("add", b.cast("zext", first[number].get(), "i64"), const("i64", SHARED_START))
-                args = [b.param("warp"), const("i32", number), b.param("site"), hit[number].get(), address]
-                b.call(symbol("report"), "void", args)
-        b.ret()
-        return b
-
-
-_VERBS = ("load", "store", "atomic", "copy")
-
-
-def _verb(touch: Touch) -> str:
-    return "atomic" if touch.verb == "exchange" else touch.verb
-
-
-def _apply(b: Builder, touch: Touch, pieces: Sequence[Piece], me: Value) -> None:
-    """Report what conflicts, then write down who was here."""
-    verb = _verb(touch)
-    if verb == "land":  # judged when it was issued; whoever came in between was reported then
-        for piece in pieces:
-            piece.put(_all(b, piece, b.op("or", me, const("i8", _WRITTEN))))
-        return
-    with when(b, _any(b, [_restless(b, piece, me, verb) for piece in pieces])):
-        with when(b, _any(b, [_conflict(b, piece.value, _all(b, piece, me), verb) for piece in pieces]), likely=False):
-            args = [b.param("warp"), b.param("site"), touch.offsets, const("i32", touch.bytes), touch.lanes]
-            b.call(symbol(_REPORT), "void", [*args, const("i32", _VERBS.index(verb))])
-        for piece in pieces:
-            piece.put(_after(b, piece.value, _all(b, piece, me), verb))
+    def _apply(self, b: Builder, touch: Touch, *, whole: bool) -> None:
+        """Suspect what conflicts, then write down who was here."""
+        warp = b.param("warp")
+        worker = get(b, warp, WARP_WORKER)
+        head = self.memory(b, worker)
+        shadow = b.offset(head, _HEAD_BYTES)
+        number = get(b, warp, WARP_ID)
+        me = b.op("add", b.cast("trunc", number, "i8"), const("i8", 1))
+        place = b.offset(head, b.op("shl", b.cast("zext", number, "i64"), const("i64", 2)))
+        epoch = b.cast("trunc", b.op("shl", b.load("i32", place, align=4), const("i32", EPOCH_SHIFT)), "i16")
+        # Lanes that are off look like bytes that are already as this access leaves them.
+        neutral = b.op("or", me, const("i8", _WRITTEN))
+        rows = touch.rows and whole
+        pieces = read_rows(b, shadow, touch) if rows else read_shadow(b, shadow, touch, neutral)
+        lane_shadow = b.offset(shadow, shadow_size(b, worker))
+        entries = read_entries(b, lane_shadow, touch, epoch, whole=whole)
+        verb = "atomic" if touch.verb == "exchange" else touch.verb
+        steps = [_Step(b, piece, entry, me, epoch) for piece, entry in zip(pieces, entries, strict=True)]
+        args = [warp, b.param("site"), touch.lanes]
+        if verb == "land":  # judged when it was issued; whoever came in between was suspected then
+            for step in steps:
+                step.piece.put(step.splat(neutral))
+                step.entries.put(step.lane_after(verb))
+            return
+        with when(b, _any(b, [step.restless(verb) for step in steps])):
+            with when(b, _any(b, [step.conflict(verb) for step in steps]), likely=False):
+                b.call(symbol(_SUSPECT), "void", args)
+            after = [(step.state_after(verb), step.lane_after(verb)) for step in steps]
+            for step, (state, lane) in zip(steps, after, strict=True):
+                step.piece.put(state)
+                step.entries.put(lane)
+            if entries[0].put_lanes is not None:
+                again = read_entries(b, lane_shadow, touch, epoch, whole=False)
+                _same_place(b, touch, again, [lane for _, lane in after])
+        if touch.lines is not None and verb == "store":
+            overlap = b.icmp("ult", touch.lines.step, const("i64", touch.lines.bytes))
+            with when(b, overlap, likely=False):
+                b.call(symbol(_SUSPECT), "void", args)
 
 
-def _all(b: Builder, piece: Piece, scalar: Value) -> Value:
-    return b.splat(scalar, int(piece.value.ty[1 : piece.value.ty.index(" ")]))
+def _no_sources(b: Builder, head: Value) -> None:
+    b.store(const("i64", -1), b.offset(head, _SOURCES), align=8)
+    b.store(const("i64", 0), b.offset(head, _SOURCES + 8), align=8)
+
+
+def _same_place(b: Builder, touch: Touch, again: Sequence[Entries], wrote: Sequence[Value]) -> None:
+    """Lanes of one instruction that met at one byte: the shadow shows the last of them, the others notice."""
+    lost = [b.icmp("ne", entry.value, lane) for entry, lane in zip(again, wrote, strict=True)]
+    with when(b, _any(b, lost), likely=False):
+        args = [b.param("warp"), b.param("site"), touch.lanes]
+        if touch.verb == "copy":
+            b.call(symbol(_SUSPECT), "void", args)
+        elif touch.verb == "store":
+            winner = b.op("and", again[0].value, const(again[0].value.ty, LANES - 1))
+            width = lanes_of(winner.ty) // LANES
+            winner = winner if width == 1 else b.shuffle(winner, None, range(0, LANES * width, width))
+            same = _same_data(b, touch.bytes, touch.lanes, b.cast("zext", winner, vec("i32")))
+            with when(b, b.icmp("ne", b.op("and", touch.lanes, same), touch.lanes)):
+                b.call(symbol(_SUSPECT), "void", args)
+        for entry, lane, flags in zip(again, wrote, lost, strict=True):
+            assert entry.put_lanes is not None
+            several = b.op("or", b.op("and", lane, const(lane.ty, -SEVERAL)), const(lane.ty, SEVERAL))
+            entry.put_lanes(several, b.op("and", lanes_with(b, flags), touch.lanes))
+
+
+def _same_data(b: Builder, size: int, lanes: Value, other: Value) -> Value:
+    """i32 mask of `lanes` that store what the lanes `other` (<32 x i32>) store; the function being built is a store."""
+    if not b.name.startswith(f"{PREFIX}st."):
+        return const("i32", 0)
+    width = parse_name(b.name.removeprefix(PREFIX)).bits // 8
+    data, whose = b.param("data"), b.alloca(other.ty)
+    b.store(other, whose, align=64)
+    if data.ty != "ptr":
+        slot = b.alloca(data.ty)
+        b.store(data, slot, align=64)
+        data = slot
+    same = Variable(b, const("i32", 0))
+    with each_lane(b, lanes) as lane:
+        index = b.cast("zext", lane, "i64")
+        theirs = b.load("i32", b.offset(whose, b.op("shl", index, const("i64", 2))), align=4)
+        equal = const("i1", 1)
+        for register in range(size // width):
+            row = b.offset(data, register * LANES * width)
+            pair = [
+                b.load(f"i{8 * width}", b.offset(row, b.op("mul", at, const("i64", width))))
+                for at in (index, b.cast("zext", theirs, "i64"))
+            ]
+            equal = b.op("and", equal, b.icmp("eq", *pair))
+        same.set(b.op("or", same.get(), b.op("shl", b.cast("zext", equal, "i32"), lane)))
+    return same.get()
+
+
+def _meet() -> Builder:
+    """Next epoch of a warp; when the numbers are used up, what the warp left is marked as over."""
+    b = function(_MEET, "void", [("ptr", "head"), ("i32", "warp"), ("i64", "size")])
+    head = b.param("head")
+    place = b.offset(head, b.op("shl", b.cast("zext", b.param("warp"), "i64"), const("i64", 2)))
+    epoch = b.load("i32", place, align=4)
+    last = b.icmp("eq", epoch, const("i32", LAST_EPOCH))
+    b.store(b.select(last, const("i32", 1), b.op("add", epoch, const("i32", 1))), place, align=4)
+    with when(b, last, likely=False):
+        me = b.op("add", b.cast("trunc", b.param("warp"), "i8"), const("i8", 1))
+        shadow = b.offset(head, _HEAD_BYTES)
+        lanes = b.offset(shadow, b.param("size"))
+        with count_range(b, b.op("lshr", b.param("size"), const("i64", 6))) as line:
+            at = b.op("shl", line, const("i64", 6))
+            owner = b.op("and", b.load(_LINE, b.offset(shadow, at), align=64), const(_LINE, _READERS))
+            mine = b.icmp("eq", owner, b.splat(me, 64))
+            entry = b.offset(lanes, b.op("shl", at, const("i64", 1)))
+            old = b.load("<64 x i16>", entry, align=64)
+            b.store(b.select(mine, const(old.ty, 0), old), entry, align=64)
+    b.ret()
+    return b
+
+
+class _Step:
+    """What one access means for some bytes: their state, <N x i8>, and their lane entries, <N x i16>."""
+
+    def __init__(self, b: Builder, piece: Piece, entries: Entries, me: Value, epoch: Value) -> None:
+        self.b, self.piece, self.entries = b, piece, entries
+        self.count = lanes_of(piece.value.ty)
+        self.state = piece.value
+        self.me = self.splat(me)
+        self.epoch = b.splat(epoch, self.count)
+        old = entries.value
+        self.owner_is_me = b.icmp("eq", b.op("and", self.state, const(self.state.ty, _READERS)), self.me)
+        fresh = b.icmp("ult", b.op("xor", old, self.epoch), const(old.ty, 1 << EPOCH_SHIFT))
+        self.valid = b.op("and", fresh, self.owner_is_me)
+        who = b.op("and", old, const(old.ty, 0x3F))
+        single = b.icmp("ult", who, const(old.ty, SEVERAL))
+        same = b.op("and", b.icmp("eq", who, entries.lane), single)
+        self.other = b.op("and", self.valid, b.op("xor", same, const(same.ty, 1)))
+        """Another lane of this warp was here since they last met."""
+
+    def splat(self, scalar: Value) -> Value:
+        return self.b.splat(scalar, self.count)
+
+    def mark(self, bit: int) -> Value:
+        return self.b.op("or", self.me, const(self.me.ty, bit))
+
+    def none_of(self, others: list[Value]) -> Value:
+        return either(self.b, [self.b.icmp("ne", self.state, other) for other in others], "and")
+
+    def is_written(self) -> Value:
+        """Written in this epoch by a lane of this warp."""
+        old = self.entries.value
+        return self.b.icmp("ne", self.b.op("and", old, const(old.ty, WRITTEN)), const(old.ty, 0))
+
+    def restless(self, verb: str) -> Value:
+        """<N x i1>: bytes that this access changes or conflicts with."""
+        b = self.b
+        if verb == "copy":
+            return const(f"<{self.count} x i1>", 1)
+        settled = [self.mark(_WRITTEN)]
+        if verb == "load":
+            settled += [self.me, const(self.state.ty, _READERS)]
+        moves = b.icmp("ne", self.lane_after(verb), self.entries.value)
+        shared = b.icmp("eq", self.state, const(self.state.ty, _READERS))
+        if verb == "load":  # among several warps' reads it does not matter which lane
+            moves = b.op("and", moves, b.op("xor", shared, const(shared.ty, 1)))
+        return b.op("or", self.none_of(settled), moves)
+
+    def conflict(self, verb: str) -> Value:
+        """<N x i1>: somebody was here in a way that this access may not meet."""
+        b, state = self.b, self.state
+        if verb == "load":
+            written = b.icmp("uge", state, const(state.ty, _WRITTEN))
+            foreign = b.op("and", written, self.none_of([self.mark(_WRITTEN), self.mark(_ATOMIC)]))
+            return b.op("or", foreign, b.op("and", self.other, self.is_written()))
+        peaceful = [const(state.ty, 0), self.me, self.mark(_WRITTEN)]
+        if verb == "atomic":
+            kind = b.op("and", state, const(state.ty, 0xC0))
+            foreign = b.icmp("ne", kind, const(state.ty, _ATOMIC))
+            among = b.op("and", self.other, b.icmp("ne", state, self.mark(_ATOMIC)))
+            return b.op("or", b.op("and", foreign, self.none_of(peaceful)), among)
+        peaceful.append(self.mark(_ATOMIC))
+        return b.op("or", self.none_of(peaceful), self.other)
+
+    def state_after(self, verb: str) -> Value:
+        """The state an access leaves. A load that conflicts changes nothing; whoever writes takes the byte."""
+        b, state = self.b, self.state
+        nobody = b.icmp("eq", state, const(state.ty, 0))
+        written, atomic = self.mark(_WRITTEN), self.mark(_ATOMIC)
+        if verb == "store":
+            return written
+        if verb == "copy":
+            return self.mark(_FLIGHT)
+        if verb == "load":
+            # A plain read beside one's own atomic: others' atomics conflict with it from now on.
+            own = b.select(b.icmp("eq", state, atomic), written, state)
+            unwritten = b.icmp("ult", state, const(state.ty, _WRITTEN))
+            alone = b.op("or", nobody, b.icmp("eq", state, self.me))
+            return b.select(unwritten, b.select(alone, self.me, const(state.ty, _READERS)), own)
+        atomics = b.icmp("eq", b.op("and", state, const(state.ty, 0xC0)), const(state.ty, _ATOMIC))
+        several = b.select(b.icmp("eq", state, atomic), atomic, const(state.ty, _ATOMICS))
+        return b.select(nobody, atomic, b.select(atomics, several, written))
+
+    def lane_after(self, verb: str) -> Value:
+        """The entry an access leaves."""
+        b, old = self.b, self.entries.value
+        mine = b.op("or", self.epoch, self.entries.lane)
+        if verb not in ("load", "atomic"):
+            return b.op("or", mine, const(old.ty, WRITTEN))
+        among = b.op("or", self.epoch, const(old.ty, SEVERAL))
+        if verb == "atomic":
+            return b.op("or", b.select(self.other, among, mine), const(old.ty, WRITTEN))
+        kept = b.op("or", among, b.op("and", old, const(old.ty, WRITTEN)))
+        return b.select(self.valid, b.select(self.other, kept, old), mine)
 
 
 def _any(b: Builder, flags: list[Value]) -> Value:
     return any_of(b, either(b, flags, "or"))
-
-
-def _mark(b: Builder, me: Value, bit: int) -> Value:
-    return b.op("or", me, const(me.ty, bit))
-
-
-def _is_none_of(b: Builder, state: Value, others: list[Value]) -> Value:
-    return either(b, [b.icmp("ne", state, other) for other in others], "and")
-
-
-def _restless(b: Builder, piece: Piece, me: Value, verb: str) -> Value:
-    """<N x i1>: bytes that this access changes or conflicts with."""
-    state, mine = piece.value, _all(b, piece, me)
-    settled = [_mark(b, mine, _WRITTEN)]
-    if verb == "load":
-        settled += [mine, const(state.ty, _READERS)]
-    elif verb == "copy":
-        settled = [_mark(b, mine, _FLIGHT)]
-    return _is_none_of(b, state, settled)
-
-
-def _conflict(b: Builder, state: Value, me: Value, verb: str) -> Value:
-    """<N x i1>, or i1 for one byte: somebody else was here in a way that this access may not meet."""
-    if verb == "load":
-        written = b.icmp("uge", state, const(state.ty, _WRITTEN))
-        return b.op("and", written, _is_none_of(b, state, [_mark(b, me, _WRITTEN), _mark(b, me, _ATOMIC)]))
-    peaceful = [const(state.ty, 0), me, _mark(b, me, _WRITTEN)]
-    if verb == "atomic":
-        kind = b.op("and", state, const(state.ty, 0xC0))
-        foreign = b.icmp("ne", kind, const(state.ty, _ATOMIC))
-        return b.op("and", foreign, _is_none_of(b, state, peaceful))
-    peaceful.append(_mark(b, me, _ATOMIC))
-    if verb == "copy":
-        peaceful.append(_mark(b, me, _FLIGHT))
-    return _is_none_of(b, state, peaceful)
-
-
-def _after(b: Builder, state: Value, me: Value, verb: str) -> Value:
-    """The state an access leaves. A load that conflicts changes nothing; whoever writes takes the byte."""
-    nobody = b.icmp("eq", state, const(state.ty, 0))
-    written, atomic = _mark(b, me, _WRITTEN), _mark(b, me, _ATOMIC)
-    if verb == "store":
-        return written
-    if verb == "copy":
-        return _mark(b, me, _FLIGHT)
-    if verb == "load":
-        # A plain read beside one's own atomic: others' atomics conflict with it from now on.
-        own = b.select(b.icmp("eq", state, atomic), written, state)
-        unwritten = b.icmp("ult", state, const(state.ty, _WRITTEN))
-        alone = b.op("or", nobody, b.icmp("eq", state, me))
-        return b.select(unwritten, b.select(alone, me, const(state.ty, _READERS)), own)
-    atomics = b.icmp("eq", b.op("and", state, const(state.ty, 0xC0)), const(state.ty, _ATOMIC))
-    several = b.select(b.icmp("eq", state, atomic), atomic, const(state.ty, _ATOMICS))
-    return b.select(nobody, atomic, b.select(atomics, several, written))
-
-
-def _classify(b: Builder, state: Value, me: Value, verb: Value) -> Value:
-    """Report number of one byte's conflict, or 0."""
-
-    def number(value: int) -> Value:
-        return const("i32", value)
-
-    result = number(0)
-    flying = b.icmp("uge", state, const("i8", _FLIGHT))
-    unwritten = b.icmp("ult", state, const("i8", _WRITTEN))
-    for index, name in enumerate(_VERBS):
-        plain = number(READ_AFTER_WRITE)
-        if name != "load":
-            plain = b.select(unwritten, number(WRITE_AFTER_READ), number(WRITE_WRITE))
-        kind = b.select(_conflict(b, state, me, name), b.select(flying, number(IN_FLIGHT), plain), number(0))
-        result = b.select(b.icmp("eq", verb, number(index)), kind, result)
-    return result

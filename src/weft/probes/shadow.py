@@ -104,13 +104,13 @@ def _lanes(b: Builder, shadow: Value, touch: Touch, neutral: Value) -> list[Piec
     pieces = []
     for at in range(0, touch.bytes, width):
         places = b.offset(b.offset(shadow, at), b.cast("zext", touch.offsets, vec("i64")))
-        value = b.cast("bitcast", _gather(b, places, on, off), bytes_type)
+        value = b.cast("bitcast", gather(b, places, on, off), bytes_type)
         pieces.append(Piece(value, _put_words(b, places, on, words)))
     return pieces
 
 
 def _put_words(b: Builder, places: Value, on: Value, words: str) -> Callable[[Value], None]:
-    return lambda new: _scatter(b, b.cast("bitcast", new, words), places, on)
+    return lambda new: scatter(b, b.cast("bitcast", new, words), places, on)
 
 
 def _narrow(b: Builder, shadow: Value, touch: Touch, neutral: Value) -> Piece:
@@ -120,7 +120,7 @@ def _narrow(b: Builder, shadow: Value, touch: Touch, neutral: Value) -> Piece:
     shift = b.op("shl", b.op("and", touch.offsets, const(words, 3)), const(words, 3))
     places = b.offset(shadow, b.cast("zext", aligned, vec("i64")))
     on = unbits(b, touch.lanes)
-    gathered = b.op("lshr", _gather(b, places, on, const(words, 0)), shift)
+    gathered = b.op("lshr", gather(b, places, on, const(words, 0)), shift)
     narrow = b.cast("trunc", gathered, vec(f"i{8 * width}"))
     off = b.cast("bitcast", b.splat(neutral, LANES * width), narrow.ty)
     value = b.cast("bitcast", b.select(on, narrow, off), f"<{LANES * width} x i8>")
@@ -138,14 +138,16 @@ def _narrow(b: Builder, shadow: Value, touch: Touch, neutral: Value) -> Piece:
     return Piece(value, put)
 
 
-def _gather(b: Builder, places: Value, on: Value, off: Value) -> Value:
+def gather(b: Builder, places: Value, on: Value, off: Value) -> Value:
+    """The words at <32 x ptr>; `off` in lanes that are not on."""
     name = f"llvm.masked.gather.v32{off.ty[6:-1]}.v32p0"
     b.declarations.setdefault(name, f"declare {off.ty} @{name}(<32 x ptr>, <32 x i1>, {off.ty})")
     args = f"<32 x ptr> align {_align(off)} {places.ref}, <32 x i1> {on.ref}, {off.ty} {off.ref}"
     return b.emit(off.ty, f"call {off.ty} @{name}({args})")
 
 
-def _scatter(b: Builder, value: Value, places: Value, on: Value) -> None:
+def scatter(b: Builder, value: Value, places: Value, on: Value) -> None:
+    """Write words to <32 x ptr> in the lanes that are on."""
     name = f"llvm.masked.scatter.v32{value.ty[6:-1]}.v32p0"
     b.declarations.setdefault(name, f"declare void @{name}({value.ty}, <32 x ptr>, <32 x i1>)")
     where = f"<32 x ptr> align {_align(value)} {places.ref}"

@@ -46,6 +46,15 @@ def touch_of(event: Access, verb: str) -> Touch:
     return Touch(verb, event.bytes, event.offsets, event.lanes, event.contiguous, event.uniform, event.lines)
 
 
+def verb_of(event: Access) -> str:
+    """The verb of the touch that an access becomes."""
+    if event.copied:
+        return "land"
+    if event.atomic:
+        return "exchange" if event.store else "atomic"
+    return "store" if event.store else "load"
+
+
 class SharedProbe(Instrumentation):
     """Turns the events of the virtual GPU into touches of shared memory."""
 
@@ -55,7 +64,7 @@ class SharedProbe(Instrumentation):
 
     def __init__(self) -> None:
         # The probe's own source is part of the key: compiled functions of another version are never loaded.
-        self.key = f"{self.name}-{_source_digest()}"
+        self.key = f"{self.name}-{source_digest()}"
 
     def at_slot(self, slot: int) -> Self:
         """This probe with its memory behind pointer `slot`."""
@@ -68,11 +77,7 @@ class SharedProbe(Instrumentation):
         raise NotImplementedError
 
     def access(self, b: Builder, event: Access) -> None:
-        verb = "store" if event.store else "load"
-        if event.atomic:
-            verb = "exchange" if event.store else "atomic"
-        if event.copied:
-            verb = "land"
+        verb = verb_of(event)
         if event.space == "shared":
             self.touch(b, touch_of(event, verb))
         elif event.space == "generic":
@@ -120,7 +125,7 @@ def shadow_size(b: Builder, worker: Value) -> Value:
 
 
 @cache
-def _source_digest() -> str:
+def source_digest() -> str:
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())

@@ -1,7 +1,8 @@
 """A position in the tokens of a PTX text, and the smallest things one reads there."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from weft.core.errors import ParseError
@@ -11,6 +12,11 @@ from .module import FloatImm, Imm
 
 _T = TypeVar("_T")
 
+MOST_NESTING = 128
+"""Braces and parentheses inside each other; compilers stay far below, and Python's stack is not for a text to fill."""
+_LONGEST_INTEGER = 66
+"""Characters: 64 binary digits and their prefix."""
+
 
 class Cursor:
     """Walks over tokens; every complaint carries the line."""
@@ -18,6 +24,7 @@ class Cursor:
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
         self.at = 0
+        self.depth = 0
         self.files = _files(tokens)
 
     @property
@@ -48,6 +55,15 @@ class Cursor:
         if token.kind != kind:
             raise ParseError(f"expected a {kind}, found {token.text!r}", token.line)
         return token
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """One level deeper."""
+        self.depth += 1
+        if self.depth > MOST_NESTING:
+            raise ParseError(f"nested more than {MOST_NESTING} deep", self.token.line)
+        yield
+        self.depth -= 1
 
     def integer(self) -> int:
         negative = self.accept("-")
@@ -83,7 +99,12 @@ def _files(tokens: list[Token]) -> dict[int, str]:
 
 
 def _int(token: Token) -> int:
-    return int(token.text.rstrip("U"), 0) if token.text[:1] != "0" or len(token.text) < 2 else _radix(token)
+    if len(token.text) > _LONGEST_INTEGER:
+        raise ParseError("an integer of more than 64 bits", token.line)
+    value = int(token.text.rstrip("U"), 0) if token.text[:1] != "0" or len(token.text) < 2 else _radix(token)
+    if value >> 64:
+        raise ParseError(f"{token.text} has more than 64 bits", token.line)
+    return value
 
 
 def _radix(token: Token) -> int:

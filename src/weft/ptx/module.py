@@ -130,6 +130,8 @@ class Instruction:
     guard: Guard | None
     line: int
     place: Place | None = None
+    pragma: str = ""
+    """Text of a `.pragma "weft.…"` in front of it: what the virtual GPU does beside the plain meaning."""
 
     @property
     def type(self) -> str:

@@ -1,7 +1,10 @@
 """PTX text → Module. Syntax errors are ParseError, valid but unknown things Unsupported; both carry the line."""
 
+import re
+
 from weft.core.errors import ParseError, Unsupported
 
+from . import isa
 from .cursor import Cursor
 from .lex import Token, tokenize
 from .module import Function, Module, Variable
@@ -31,8 +34,7 @@ class _Parser(Cursor):
             token = self.take()
             match token.text:
                 case ".version":
-                    major, _, minor = self.kind("float").text.partition(".")
-                    version = (int(major), int(minor or 0))
+                    version = self.version()
                 case ".target":
                     target = self.kind("word").text
                     while self.accept(","):
@@ -51,6 +53,13 @@ class _Parser(Cursor):
         if not version[0]:
             raise ParseError("no .version directive", 1)
         return Module(version, target, tuple(self.variables), self.functions, self.files)
+
+    def version(self) -> tuple[int, int]:
+        token = self.kind("float")
+        found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", token.text)
+        if found is None:
+            raise ParseError(f"{token.text} is no version", token.line)
+        return int(found[1]), int(found[2])
 
     def file_entry(self) -> None:
         self.integer()
@@ -91,7 +100,7 @@ class _Parser(Cursor):
             if token.text in _SKIPPED_LINES:
                 continue
             if token.text[1:] not in ("maxntid", "reqntid", "minnctapersm", "maxnreg", "maxnctapersm"):
-                raise Unsupported(f"directive {token.text}", token.line)
+                raise Unsupported(f"directive {isa.refusal(token.text)}", token.line)
             values = [self.integer()]
             while self.accept(","):
                 values.append(self.integer())

@@ -34,7 +34,7 @@ from .parse_variables import parse_variables
 from .special import SPECIALS
 
 MOST_REGISTERS = 1 << 20
-"""Of one declaration; compilers stay far below, and a text should not decide how much memory is used."""
+"""Of one function; compilers stay far below, and a text should not decide how much memory is used."""
 
 
 class _Scope:
@@ -57,6 +57,8 @@ class Body:
         self.items: list[Instruction | LabelDef] = []
         self.tables: dict[str, BranchTable] = {}
         self.place: Place | None = None
+        self.places: dict[tuple[str, int, int], Place] = {}
+        self.pragma = ""
         self.scopes: list[_Scope] = []
         self.opened = 0
 
@@ -65,8 +67,9 @@ class Body:
         p.expect("{")
         self.scopes.append(_Scope(f"@{self.opened}" if self.opened else ""))
         self.opened += 1
-        while not p.accept("}"):
-            self.statement()
+        with p.nested():
+            while not p.accept("}"):
+                self.statement()
         self.close(self.scopes.pop())
 
     def close(self, scope: _Scope) -> None:
@@ -142,7 +145,8 @@ class Body:
                 self.location()
                 return
             case ".pragma":
-                p.kind("string")
+                text = p.kind("string").text.strip('"')
+                self.pragma = text if text.startswith("weft.") else self.pragma
             case ".shared" | ".local" | ".param" | ".global" | ".const":
                 for variable in parse_variables(p, token.text[1:]):
                     unique = self.declare(variable.name)
@@ -163,7 +167,7 @@ class Body:
             name = p.kind("word").text
             if p.accept("<"):
                 count = p.integer()
-                if count > MOST_REGISTERS:
+                if count + len(self.registers) > MOST_REGISTERS:
                     raise Unsupported(f"{count} registers", line)
                 for number in range(count):
                     self.registers[self.declare(f"{name}{number}")] = type_name
@@ -180,19 +184,26 @@ class Body:
             number = p.integer()
             return p.files.get(number, f"file {number}"), p.integer(), p.integer()
 
-        file, line, column = triple()
+        at = triple()
         outer = None
         while p.accept(","):
             word = p.kind("word").text
             if word == "inlined_at":
-                outer = Place(*triple())
+                outer = self.called_from(triple(), at)
             elif word == "function_name":
                 p.kind("word")
                 if p.accept("+"):
                     p.integer()
             else:
                 raise ParseError(f"unexpected {word!r} in .loc", p.token.line)
-        self.place = Place(file, line, column, outer)
+        self.place = self.places[at] = Place(*at, outer)
+
+    def called_from(self, caller: tuple[str, int, int], inner: tuple[str, int, int]) -> Place:
+        """A .loc names only the next caller; the one last seen at that line and column knows its own."""
+        place: Place | None = self.places.get(caller)
+        while place is not None and (place.file, place.line, place.column) != inner:
+            place = place.inlined_at
+        return Place(*caller) if place is not None else self.places.get(caller, Place(*caller))
 
     # -- instructions ---------------------------------------------------------------------------------------
 
@@ -206,7 +217,7 @@ class Body:
         token = p.kind("word")
         found = isa.lookup(token.text)
         if found is None:
-            raise Unsupported(f"{token.text}", token.line)
+            raise Unsupported(isa.refusal(token.text), token.line)
         row, mods = found
         operands: list[Operand] = []
         while not p.accept(";"):
@@ -222,7 +233,8 @@ class Body:
             operands = _call_operands(operands, token.line)
         elif len(operands) < row.required:
             raise ParseError(f"{token.text} needs {row.required} operands, has {len(operands)}", token.line)
-        return Instruction(token.text, row, mods, tuple(operands), guard, token.line, self.place)
+        pragma, self.pragma = self.pragma, ""
+        return Instruction(token.text, row, mods, tuple(operands), guard, token.line, self.place, pragma)
 
     def register(self, token: Token) -> Reg:
         unique = self.resolve(token.text)
@@ -242,7 +254,8 @@ class Body:
                 raise ParseError("a vector is not allowed here", token.line)
             return Vec(tuple(p.comma_list(lambda: self.operand("value"), "}")))
         if p.accept("("):
-            return Args(tuple(p.comma_list(lambda: self.operand("value"), ")")))
+            with p.nested():
+                return Args(tuple(p.comma_list(lambda: self.operand("value"), ")")))
         if p.accept("!"):
             return Not(self.register(p.kind("word")))
         if token.kind in ("int", "float") or token.text == "-":
@@ -269,7 +282,7 @@ class Body:
         if text in SPECIALS:
             return Special(text)
         if text.startswith("%") and unique is None:
-            raise Unsupported(f"special register or undeclared register {text}", token.line)
+            raise Unsupported(f"special register or undeclared register {isa.refusal(text)}", token.line)
         if text == "WARP_SZ":
             return Imm(32)
         return Sym(unique or text)

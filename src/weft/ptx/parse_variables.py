@@ -7,6 +7,8 @@ from weft.core.errors import ParseError, Unsupported
 from .cursor import Cursor
 from .module import WIDTH, FloatImm, Imm, Sym, Variable
 
+MOST_ALIGN = 1 << 16
+MOST_ELEMENTS = 1 << 40
 SPACES = frozenset([".global", ".const", ".shared", ".local", ".param"])
 
 
@@ -19,6 +21,8 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
         name = token.text[1:]
         if name == "align":
             align = p.integer()
+            if align.bit_count() != 1 or not 0 < align <= MOST_ALIGN:
+                raise ParseError(f"alignment {align} is no power of two up to {MOST_ALIGN}", line)
         elif name in ("v2", "v4"):
             vector = int(name[1])
         elif name in WIDTH:
@@ -39,6 +43,8 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
                 sized = False
             else:
                 count *= p.integer()
+                if not 0 <= count <= MOST_ELEMENTS:
+                    raise Unsupported(f"an array of {count} elements", line)
                 p.expect("]")
         init, relocations = _initialiser(p, name, count) if p.accept("=") else (b"", ())
         declared.append(
@@ -55,7 +61,8 @@ def _initialiser(p: Cursor, type_name: str, count: int) -> tuple[bytes, tuple[tu
 
     def value() -> None:
         if p.accept("{"):
-            p.comma_list(value, "}")
+            with p.nested():
+                p.comma_list(value, "}")
             return
         token = p.token
         if token.kind == "word":
@@ -86,5 +93,8 @@ def _constant_bytes(literal: Imm | FloatImm, type_name: str, line: int) -> bytes
     if literal.width == 8 * size:
         return literal.bits.to_bytes(size, "little")
     if literal.width == 64 and size == 4:
-        return struct.pack("<f", struct.unpack("<d", literal.bits.to_bytes(8, "little"))[0])
+        try:
+            return struct.pack("<f", struct.unpack("<d", literal.bits.to_bytes(8, "little"))[0])
+        except OverflowError:
+            raise ParseError(f"the literal is too large for .{type_name}", line) from None
     raise ParseError(f"a floating literal cannot initialise .{type_name}", line)

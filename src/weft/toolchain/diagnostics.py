@@ -13,6 +13,9 @@ _MESSAGE = re.compile(
 )
 _BARE = re.compile(r"^(?:nvrtc: |ptxas )?(?P<severity>error|fatal|warning)\s*: (?P<message>.*)$")
 
+_OWN_PRAGMA = "Pragma 'weft."
+"""ptxas says so of the marks of weft.h, and leaves them out."""
+
 _DEVICE_ONLY = (
     "Weft takes device code only: remove it, or put it between `#ifndef __CUDACC_RTC__` and `#endif`, "
     "which nvcc still compiles"
@@ -58,13 +61,17 @@ def parse_log(log: str, *, names: Mapping[str, str]) -> tuple[Diagnostic, ...]:
 
 
 def of_the_user(diagnostics: Sequence[Diagnostic], header_dirs: Sequence[Path]) -> tuple[Diagnostic, ...]:
-    """Without the warnings inside CUDA's own headers, which the user cannot mend."""
+    """Without the warnings inside CUDA's own headers and about our marks, which the user cannot mend."""
     roots = tuple(f"{directory}{os.sep}" for directory in header_dirs)
 
     def inside(place: Place | None) -> bool:
         return place is not None and place.file.startswith(roots)
 
-    return tuple(item for item in diagnostics if item.severity == "error" or not inside(item.place))
+    return tuple(
+        item
+        for item in diagnostics
+        if item.severity == "error" or not (inside(item.place) or item.message.startswith(_OWN_PRAGMA))
+    )
 
 
 def _with_cure(message: str) -> str:

@@ -1,7 +1,7 @@
 """The records that compiled code and host share: byte offsets, written once, used by both.
 
-Grid: what is launched. Worker: one host thread with the CTA it runs. Warp: 32 lanes. Compiled code receives the
-warp's record as its first argument and reaches the rest from there.
+Grid: what is launched. Worker: a place for a CTA; a host thread has a ring of them, most often of one. Warp: 32 lanes.
+Compiled code receives the warp's record as its first argument and reaches the rest from there.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ GRID_STOP = Field(40, "i32")
 """Set by a worker that gives up, so that the others take no new CTA."""
 GRID_BYTES = 64
 
-# Worker: one per host thread.
+# Worker: one per CTA that a host thread keeps under way.
 WORKER_GRID = Field(0, "ptr")
 WORKER_WARPS = Field(8, "ptr")
 WORKER_WARP_COUNT = Field(16, "i32")
@@ -39,13 +39,13 @@ WORKER_SHARED = Field(32, "ptr")
 WORKER_SHARED_BYTES = Field(40, "i64")
 WORKER_SLICE = Field(48, "i64")
 """Loop iterations a warp may run before it gives way."""
-WORKER_BUDGET = Field(56, "i64")
-"""Slices left before the launch is called endless."""
+WORKER_BUDGET = Field(56, "ptr")
+"""i64 of the host thread: loop iterations left before the launch is called endless."""
 WORKER_REPORTS = Field(64, "ptr")
 WORKER_REPORT_COUNT = Field(72, "i32")
 WORKER_REPORT_CAPACITY = Field(76, "i32")
 WORKER_CALL_HOST = Field(88, "ptr")
-"""Host function for printf and assert: (worker, warp, call number, lane mask)."""
+"""Host function for printf, assert and regions: (worker, warp, call number, lane mask); -1: a new CTA."""
 WORKER_WARP_ORDER = Field(96, "ptr")
 """Warp numbers (u32) in the order the scheduler visits them."""
 WORKER_BLOCK_THREADS = Field(104, "i32")
@@ -57,9 +57,25 @@ WORKER_PROBE = Field(136, "ptr")
 WORKER_FRAMES = Field(144, "ptr")
 WORKER_FRAME_BYTES = Field(152, "i64")
 """Bytes of all warps' frames to clear for a new CTA; 0 where every register is set before it is read."""
+WORKER_WRITTEN = Field(448, "ptr")
+"""A byte per byte of global memory: 255 where it was written; null where nobody asked for it."""
+WORKER_LOCAL_WRITTEN = Field(456, "ptr")
+"""The same for the local memory of all warps, laid out as that is."""
+WORKER_LOCAL_BYTES = Field(464, "i64")
+WORKER_NEXT = Field(472, "ptr")
+"""The next place of the host thread's ring."""
+WORKER_RING = Field(480, "i32")
+"""Places in the ring: CTAs that make progress together."""
+WORKER_BOARD = Field(488, "ptr")
+"""Memory of the probes for the whole launch: one per host thread, for all the CTAs it runs."""
 WORKER_BARRIERS = Field(192, "i32")
 """16 records of BARRIER_BYTES."""
-WORKER_BYTES = 512
+WORKER_REGION_PLACES = Field(512, "i32")
+"""32 shared addresses: what a WEFT_REGION is given, and what the host answers."""
+WORKER_REGION_BYTES = Field(640, "i32")
+WORKER_REGIONS = Field(768, "i32")
+"""Whether this CTA, or the one before, declared a region."""
+WORKER_BYTES = 832
 
 BARRIER_BYTES = 16
 BARRIER_ARRIVED = Field(0, "i32")
@@ -120,6 +136,10 @@ WARP_SHARED_OBJECTS = Field(928, "ptr")
 """Per array: i64 offset in the window, i64 size; number 0 has size 0."""
 WARP_SPENT = Field(912, "i32")
 """Lanes of a divergent warp that used up its last turn."""
+WARP_POLLED = Field(916, "i32")
+"""1 if it gave up its turn because what it waits for has not come."""
+WARP_LOCAL_WRITTEN = Field(936, "ptr")
+"""A byte per byte of local memory: 255 where it was written; null where nobody asked for it."""
 WARP_TID = Field(192, "i32")
 """tid.x of the 32 lanes, then tid.y, then tid.z."""
 WARP_PC = Field(576, "i32")
@@ -128,6 +148,8 @@ WARP_WAITING = Field(704, "i32")
 """Per barrier: the lanes that wait at it."""
 WARP_GROUP = Field(768, "i32")
 """Per lane: cp.async groups committed so far."""
+WARP_SITES = Field(960, "i32")
+"""Per barrier: the instruction at which lanes of this warp last began to wait at it."""
 WARP_BYTES = 1024
 
 REPORT_BYTES = 32
@@ -140,4 +162,6 @@ DONE, NEED_MASKED, STOPPED = range(3)
 # Codes in reports that the plain virtual GPU makes itself.
 OUT_OF_BOUNDS, MISALIGNED, DEADLOCK, OUT_OF_BUDGET, TRAP, COPY_QUEUE_FULL = range(1, 7)
 BAD_BARRIER, BAD_COUNT, BAD_INDEX = range(7, 10)
+BAD_MASK, EXITED_LANES, SPLIT_BARRIER, TOO_MANY, MIXED_COUNTS = range(16, 21)
+BAD_MBARRIER, OUT_OF_ROOM = 21, 22
 FIRST_PROBE_CODE = 32

@@ -9,26 +9,46 @@ import numpy.typing as npt
 from weft.core.records import Dim3, Finding
 
 from . import context as c
-from .memory import GlobalMemory
+from .memory import SHARED_BASE, WINDOW_BYTES
+from .places import Places, Spot
 
 if TYPE_CHECKING:
     from .program import Source
 
 CODES: Mapping[int, tuple[str, str]] = {
-    c.OUT_OF_BOUNDS: ("M101", "out of bounds, {where}"),
+    c.OUT_OF_BOUNDS: ("M101", "{spot}"),
     c.MISALIGNED: ("M102", "misaligned access, {where} at {address:#x}"),
     c.COPY_QUEUE_FULL: ("M103", "more asynchronous copies in flight than the virtual GPU keeps"),
     c.DEADLOCK: ("S301", "deadlock: these lanes wait and nobody can release them (at a barrier: {address:#010x})"),
     c.OUT_OF_BUDGET: ("S302", "an endless loop? the budget of loop iterations (max_steps) is used up"),
+    c.OUT_OF_ROOM: (
+        "S302",
+        "the budget of loop iterations (max_steps) is used up while {address} CTAs have not begun: those that run fill "
+        "the GPU, so whoever waits for the others waits for ever",
+    ),
     c.BAD_BARRIER: ("S303", "barrier number {address} does not exist; there are 16"),
     c.BAD_COUNT: ("S305", "a barrier for {address} threads; the count must be a multiple of 32"),
+    c.BAD_MASK: ("S304", "these lanes execute a collective whose member mask does not name them"),
+    c.EXITED_LANES: ("S307", "these lanes have exited, and others need them here"),
+    c.SPLIT_BARRIER: ("S306", "lanes of one warp come to barrier {address} at different instructions"),
+    c.TOO_MANY: ("S305", "a barrier for {address} threads; the CTA has fewer"),
+    c.MIXED_COUNTS: ("S305", "a barrier for {address} threads; others came to it with another count"),
+    c.BAD_MBARRIER: ("S308", "no mbarrier at {where}, or it does not expect so many arrivals"),
     c.BAD_INDEX: ("X403", "branch index {address} is beyond its table"),
     c.TRAP: ("X401", "the kernel executed trap"),
 }
 """Report number → finding code and message."""
 
-_REPORT = np.dtype(
-    [("code", "i4"), ("line", "i4"), ("lanes", "u4"), ("warp", "i4"), ("address", "u8"), ("cta", "u4"), ("spare", "u4")]
+REPORT = np.dtype(
+    [
+        ("code", "i4"),
+        ("line", "i4"),
+        ("lanes", "u4"),
+        ("warp", "i4"),
+        ("address", "u8"),
+        ("cta", "u4"),
+        ("detail", "u4"),
+    ]
 )
 
 
@@ -36,26 +56,38 @@ def findings_of(
     reports: npt.NDArray[np.uint8],
     grid: Dim3,
     source: "Source",
-    memory: GlobalMemory,
+    places: Places,
     probe_codes: Mapping[int, tuple[str, str]],
 ) -> tuple[Finding, ...]:
     """One finding per code and instruction, at its first CTA and warp, with the number of times it was seen."""
     codes = {**probe_codes, **CODES}
-    rows = np.sort(reports.view(_REPORT), order=["code", "line", "cta", "warp"])
-    grouped: dict[tuple[int, int], list[np.void]] = {}
+    rows = np.sort(reports.view(REPORT), order=["code", "line", "cta", "warp"])
+    grouped: dict[tuple[int, str, int], list[np.void]] = {}
+    spots: dict[tuple[int, int], Spot] = {}
     for row in rows:
-        grouped.setdefault((int(row["code"]), int(row["line"])), []).append(row)
+        code, line, address = int(row["code"]), int(row["line"]), int(row["address"])
+        name = codes[code][0]
+        if code == c.OUT_OF_BOUNDS:
+            if (line, address) not in spots:
+                spots[line, address] = places.spot(source.instruction_at.get(line), address)
+            name = spots[line, address].code
+        grouped.setdefault((code, name, line), []).append(row)
     found = []
-    for (code, line), seen in grouped.items():
-        name, message = codes[code]
+    for (code, name, line), seen in grouped.items():
         first = seen[0]
         number, address = int(first["cta"]), int(first["address"])
         cta = (number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1]))
         instruction = source.instruction_at.get(line) if line >= 0 else source.waiting_at(-1 - line)
+        spot = spots[line, address] if code == c.OUT_OF_BOUNDS else Spot(name, "")
+        where = places.where(instruction, address)
+        if instruction is not None and instruction.form.name == "cp" and address < SHARED_BASE + WINDOW_BYTES:
+            address %= SHARED_BASE  # a copy's target, reported as a generic address
+        message = codes[code][1].format(address=address, where=where, spot=spot.message)
         found.append(
             Finding(
                 name,
-                message.format(address=address, where=memory.describe(address)),
+                message,
+                name=spot.name,
                 ptx_line=instruction.line if instruction else 0,
                 place=instruction.place if instruction else None,
                 cta=cta,

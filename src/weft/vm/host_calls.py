@@ -1,4 +1,4 @@
-"""printf and assert: a kernel calls, the host reads the arguments from local memory and formats."""
+"""printf, assert and WEFT_REGION: a kernel calls, the host reads the arguments and answers."""
 
 import ctypes
 import functools
@@ -14,8 +14,9 @@ from weft.core.records import Finding
 from weft.ptx.module import Args, Instruction, Sym
 
 from . import context as c
-from .memory import GLOBAL_BASE, LOCAL_BASE, GlobalMemory
+from .memory import LOCAL_BASE, GlobalMemory
 from .printf import format_device
+from .regions import Declared, Regions
 
 if TYPE_CHECKING:
     from .program import Source
@@ -33,6 +34,8 @@ class HostCalls:
         self.lines: list[tuple[int, int, str]] = []
         self.failed: list[Finding] = []
         self.errors: list[BaseException] = []
+        self.regions: dict[int, Regions] = {}
+        """Of each worker, by its record's address."""
 
     def callback(self, worker: int) -> Any:
         """The function that compiled code calls; the caller keeps it alive."""
@@ -53,7 +56,7 @@ class HostCalls:
         return "".join(text for _, _, text in sorted(self.lines, key=lambda row: row[:2]))
 
     def findings(self) -> Iterator[Finding]:
-        """Failed assertions: one per line, at the first CTA and warp, with all its lanes."""
+        """Failed assertions and bad regions: one per line, at the first CTA and warp, with all its lanes."""
         grouped: dict[int, list[Finding]] = {}
         for finding in sorted(self.failed, key=lambda each: (each.cta[::-1], each.warp)):
             grouped.setdefault(finding.ptx_line, []).append(finding)
@@ -63,8 +66,15 @@ class HostCalls:
             yield replace(first, lanes=functools.reduce(operator.or_, together), count=len(found))
 
     def _serve(self, worker: int, warp: int, position: int, lanes: int) -> None:
+        if position < 0:
+            self.regions[worker].clear()
+            ctypes.c_uint32.from_address(worker + c.WORKER_REGIONS.at).value = 0
+            return
         ins = self.source.kernel.cfg.function.body[position]
         assert isinstance(ins, Instruction)
+        if ins.pragma:
+            self._declare(worker, warp, ins, lanes)
+            return
         target, args = ins.operand("func"), ins.operand("args")
         returns = ins.operand("ret")
         assert isinstance(target, Sym) and isinstance(args, Args) and isinstance(returns, Args)
@@ -78,24 +88,44 @@ class HostCalls:
             if target.name == "vprintf":
                 text, used = reader.format(reader.word(places[0]), reader.word(places[1]))
                 self.lines.append((cta, len(self.lines), text))
+                if reader.missed is not None:
+                    self._found("M101", f"printf reads its arguments at {reader.missed:#x}", ins, warp, 1 << lane)
                 for item in returns.items:
                     if isinstance(item, Sym):
                         reader.write_local(symbols[item.name].address, used)
             else:
                 message = reader.string(reader.word(places[0])).decode(errors="replace")
-                self._assertion_failed(message, ins, warp, lane)
+                self._found("X402", f"assertion failed: {message}", ins, warp, 1 << lane)
 
-    def _assertion_failed(self, message: str, ins: Instruction, warp: int, lane: int) -> None:
+    def _declare(self, worker: int, warp: int, ins: Instruction, lanes: int) -> None:
+        """Give each lane the place of the region it names."""
+        places = (ctypes.c_uint32 * 32).from_address(worker + c.WORKER_REGION_PLACES.at)
+        sizes = (ctypes.c_uint32 * 32).from_address(worker + c.WORKER_REGION_BYTES.at)
+        asked = list(zip(places, sizes, strict=True))
+        by_lane: dict[tuple[int, int], int] = {}
+        for lane in range(32):
+            if lanes >> lane & 1:
+                by_lane[asked[lane]] = by_lane.get(asked[lane], 0) | 1 << lane
+        answers: dict[tuple[int, int], Declared] = {}
+        for (address, size_bytes), who in by_lane.items():
+            answers[address, size_bytes], new = self.regions[worker].declare(ins.pragma, address, size_bytes)
+            if new and answers[address, size_bytes].problem:
+                self._found("M105", answers[address, size_bytes].problem, ins, warp, who)
+        for lane, key in enumerate(asked):
+            places[lane] = answers[key].address if key in answers else key[0]
+        ctypes.c_uint32.from_address(worker + c.WORKER_REGIONS.at).value = 1
+
+    def _found(self, code: str, message: str, ins: Instruction, warp: int, lanes: int) -> None:
         cta = tuple(_field(warp, c.Field(c.WARP_CTAID.at + 4 * axis, "i32")) for axis in range(3))
         self.failed.append(
             Finding(
-                "X402",
-                f"assertion failed: {message}",
+                code,
+                message,
                 ptx_line=ins.line,
                 place=ins.place,
                 cta=(cta[0], cta[1], cta[2]),
                 warp=_field(warp, c.WARP_ID),
-                lanes=1 << lane,
+                lanes=lanes,
             )
         )
 
@@ -112,12 +142,16 @@ class _LaneMemory:
         self.local = _field(warp, c.WARP_LOCAL)
         self.limit = _field(warp, c.WARP_LOCAL_LIMIT)
         self.lane, self.memory = lane, memory
+        self.missed: int | None = None
+        """The last address read that is nobody's."""
 
     def read(self, address: int, size: int) -> bytes:
         if LOCAL_BASE <= address < LOCAL_BASE + self.limit:
             return self.read_local(address - LOCAL_BASE, size)
-        if address >= GLOBAL_BASE:
+        owner = self.memory.owner(address)
+        if owner is not None and address + size <= owner.address + owner.size_bytes:
             return self.memory.read(address, size).tobytes()
+        self.missed = address
         return bytes(size)
 
     def read_local(self, at: int, size: int) -> bytes:
@@ -126,7 +160,7 @@ class _LaneMemory:
         return bytes(ctypes.c_uint8.from_address(self._place(at + i)).value for i in range(size))
 
     def write_local(self, at: int, value: int) -> None:
-        for i, byte in enumerate(value.to_bytes(4, "little")):
+        for i, byte in enumerate(value.to_bytes(4, "little")[: max(self.limit - at, 0)]):  # PTX may declare it smaller
             ctypes.c_uint8.from_address(self._place(at + i)).value = byte
 
     def word(self, at: int) -> int:

@@ -1,33 +1,39 @@
 """Run a Program: lay out the records, let worker threads take CTAs, gather what they report."""
 
 import ctypes
+import functools
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.core.errors import LaunchError
+from weft.core.errors import LaunchError, ResourceError
 
 from . import context as c
-from .findings import findings_of
+from .findings import REPORT, findings_of
 from .host_calls import HostCalls
 from .ir import LANES
 from .launch_spec import LaunchSpec, Outcome
-from .layout import shared_objects
-from .memory import SHARED_GRANULE, SHARED_START, GlobalMemory, aligned_bytes
+from .layout import GRID_WORKSPACE, shared_arrays
+from .memory import LOCAL_START, GlobalMemory, aligned_bytes
+from .places import Places
 from .program import Program
+from .regions import Regions, area
+from .residency import resident_ctas
 from .runtime.copies import COPY_BYTES
 from .runtime.library import Library, library
-from .runtime.watch import Instrumentation
+from .runtime.watch import Instrumentation, Scene
 
 MAX_THREADS = 1024
 REPORT_CAPACITY = 4096
 COPY_CAPACITY = 512
 SLICE = 4096
+SLICE_TOGETHER = 256
+"""Loop iterations of a turn where CTAs may wait for each other: what a spinning warp wastes before others go on."""
 PLAIN = Instrumentation()
 
 
@@ -40,14 +46,18 @@ def run(
     threads: int = 1,
     schedule: int = 0,
     watch: Instrumentation = PLAIN,
+    ctas: Sequence[int] | None = None,
 ) -> Outcome:
-    """Launch once. `schedule` other than 0 permutes the order of CTAs and warps; race-free kernels do not notice."""
-    return _Run(program.suited_to(launch.block), launch, memory, globals_at, watch).execute(threads, schedule)
+    """Launch once. `schedule` other than 0 permutes the order of CTAs and warps; race-free kernels do not notice.
+
+    `ctas` are the numbers of those that run (x first, then y, then z); None runs all. The kernel sees the whole grid.
+    """
+    return _Run(program.suited_to(launch.block), launch, memory, globals_at, watch).execute(threads, schedule, ctas)
 
 
 @dataclass
 class _Worker:
-    """The records of one host thread, and what keeps them alive."""
+    """The records of a CTA under way, and what keeps them alive."""
 
     record: npt.NDArray[np.uint8]
     warps: npt.NDArray[np.uint8]
@@ -63,11 +73,21 @@ class _Run:
         watch: Instrumentation,
     ) -> None:  # fmt: skip
         self.program, self.launch, self.memory, self.watch = program, launch, memory, watch
+        self.globals_at = globals_at
+        if GRID_WORKSPACE.name in globals_at:  # a launch that was stopped may have left it in use
+            memory.write(globals_at[GRID_WORKSPACE.name], bytes(GRID_WORKSPACE.size_bytes))
+        self.before: npt.NDArray[np.uint8] | None = None
+        self.written_before = np.zeros(0, np.uint8)
+        if watch.keeps_written or watch.keeps_before:
+            self.before = memory.arena[: memory.used].copy()
+        if watch.keeps_written:
+            self.written_before = memory.keep_written()[: memory.used].copy()
         self.plan = program.plan
         self.threads = int(np.prod(launch.block))
         self.ctas = int(np.prod(launch.grid))
         self.warps = -(-self.threads // LANES)
         needed = max((at + size for _, at, size in self.plan.params), default=0)
+        self.param_bytes = needed
         _check(launch, self.threads, needed, self.plan.layout.param_bytes)
         self.params = _params(launch.params, self.plan.layout.param_bytes,
                               [globals_at[variable.name] for variable in self.plan.globals])  # fmt: skip
@@ -77,69 +97,124 @@ class _Run:
         self.grid = _buffer(c.GRID_BYTES)
         self.calls = HostCalls(program.source, memory)
         self.kept: list[Any] = []
+        self.boards: list[npt.NDArray[np.uint8]] = []
 
     def _table(self, imports: tuple[str, ...]) -> npt.NDArray[np.uint64]:
         return np.array([self.library.address(name) for name in imports] or [0], np.uint64)
 
-    def execute(self, threads: int, schedule: int) -> Outcome:
-        count = 1 if self.plan.ordered else max(1, min(threads, self.ctas))
-        order, warp_order = self._orders(schedule)
-        _set(self.grid, c.GRID_TOTAL, self.ctas)
+    def execute(self, threads: int, schedule: int, chosen: Sequence[int] | None) -> Outcome:
+        self.schedule, self.chosen = schedule, chosen
+        order, warp_order = self._orders(schedule, chosen)
+        total = self.ctas if order is None else len(order)
+        count = 1 if self.plan.ordered else max(1, min(threads, total))
+        _set(self.grid, c.GRID_TOTAL, total)
         _set(self.grid, c.GRID_ORDER, order.ctypes.data if order is not None else 0)
         for axis, size in enumerate(self.launch.grid):
             _set(self.grid, c.Field(c.GRID_DIM.at + 4 * axis, "i32"), size)
-        workers = [self._worker(warp_order) for _ in range(count)]
+        places = min(total, resident_ctas(self.plan, self.launch)) if self.plan.waits else 1
+        rings = [self._ring(places, warp_order) for _ in range(count)]
+        self.probe = rings[0][0].probe
         failures: list[BaseException] = []
-        others = [threading.Thread(target=self._drive, args=(worker, failures)) for worker in workers[1:]]
+        others = [threading.Thread(target=self._drive, args=(ring, failures)) for ring in rings[1:]]
         for thread in others:
             thread.start()
-        self._drive(workers[0], failures)
+        self._drive(rings[0], failures)
         for thread in others:
             thread.join()
         if failures:
             raise failures[0]
-        return self._outcome(workers)
+        return self._outcome([worker for ring in rings for worker in ring])
 
-    def _orders(self, schedule: int) -> tuple[npt.NDArray[np.uint32] | None, npt.NDArray[np.uint32]]:
+    def _again(self, watch: Instrumentation, ctas: Sequence[int] | None) -> npt.NDArray[np.uint8]:
+        """Run CTAs from the memory before, in the same order, with another watcher; returns its memory."""
+        memory = self.memory
+        assert self.before is not None
+        now = memory.arena[: memory.used].copy()
+        memory.arena[: memory.used] = self.before
+        try:
+            other = _Run(self.program, self.launch, memory, self.globals_at, watch)
+            # Where CTAs depend on each other's results, one alone would run differently.
+            other.execute(1, self.schedule, self.chosen if self.plan.ordered or ctas is None else ctas)
+        finally:
+            memory.arena[: memory.used] = now
+        return other.probe
+
+    def _orders(
+        self, schedule: int, chosen: Sequence[int] | None
+    ) -> tuple[npt.NDArray[np.uint32] | None, npt.NDArray[np.uint32]]:
+        """The order of CTAs (None: all, by number) and of warps; chosen CTAs run in the order they have among all."""
         warps = list(range(self.warps))
-        if not schedule:
+        if not schedule and chosen is None:
             return None, np.array(warps, np.uint32)
-        shuffler = random.Random(schedule)
         ctas = list(range(self.ctas))
-        shuffler.shuffle(ctas)
-        shuffler.shuffle(warps)
+        if schedule:
+            shuffler = random.Random(schedule)
+            shuffler.shuffle(ctas)
+            shuffler.shuffle(warps)
+        if chosen is not None:
+            wanted = frozenset(chosen)
+            if not wanted or not wanted <= frozenset(ctas):
+                raise LaunchError(f"the CTAs to run must be among the {self.ctas} of grid {self.launch.grid}")
+            ctas = [cta for cta in ctas if cta in wanted]
         return np.array(ctas, np.uint32), np.array(warps, np.uint32)
 
-    def _drive(self, worker: _Worker, failures: list[BaseException]) -> None:
+    def _drive(self, ring: list[_Worker], failures: list[BaseException]) -> None:
         """Run until the grid is done; a worker that needs the divergent copy gets it and goes on."""
         try:
-            while self.entry(worker.record.ctypes.data) == c.NEED_MASKED:
+            while self.entry(ring[0].record.ctypes.data) == c.NEED_MASKED:
                 address, imports = self.program.divergent()
                 table = self._table(imports)
-                worker.kept.append(table)
-                _set(worker.record, c.WORKER_MASKED, address)
-                for number in range(self.warps):
-                    _set(_row(worker.warps, number, c.WARP_BYTES), c.WARP_TABLE, table.ctypes.data)
+                ring[0].kept.append(table)
+                for worker in ring:
+                    _set(worker.record, c.WORKER_MASKED, address)
+                    for number in range(self.warps):
+                        _set(_row(worker.warps, number, c.WARP_BYTES), c.WARP_TABLE, table.ctypes.data)
         except BaseException as error:
             failures.append(error)
 
+    def _ring(self, places: int, warp_order: npt.NDArray[np.uint32]) -> list[_Worker]:
+        """The records of one host thread: `places` CTAs under way together."""
+        ring = [self._worker(warp_order) for _ in range(places)]
+        budget = np.array([self.launch.max_steps], np.int64)
+        ring[0].kept.append(budget)
+        board = np.zeros(max(self.watch.board_bytes(self.memory), 64), np.uint8)  # committed where it is touched
+        self.watch.prepare_board(board, self.memory)
+        self.boards.append(board)
+        for worker, following in zip(ring, (*ring[1:], ring[0]), strict=True):
+            own = {
+                c.WORKER_NEXT: following.record.ctypes.data,
+                c.WORKER_RING: places,
+                c.WORKER_SLICE: SLICE if places == 1 else SLICE_TOGETHER,
+                c.WORKER_BUDGET: budget.ctypes.data,
+                c.WORKER_BOARD: board.ctypes.data,
+            }
+            _fill(worker.record, own)
+        return ring
+
     def _worker(self, warp_order: npt.NDArray[np.uint32]) -> _Worker:
         plan, layout = self.plan, self.plan.layout
-        shared_limit = layout.shared_bytes + self.launch.shared_bytes
+        shared_end = layout.shared_bytes + self.launch.shared_bytes
+        room = (shared_end, shared_end)
+        if plan.names_regions:
+            room = area(shared_end, self.launch.shared_bytes + layout.static_shared_bytes)
+        shared_limit = room[1]
         shared = _buffer(shared_limit + 64)
-        owners, extents = _shared_map(shared_objects(layout, self.launch.shared_bytes), shared_limit)
+        arrays = shared_arrays(layout, self.launch.shared_bytes)
+        regions = Regions(arrays, room, shared.ctypes.data)
         copies = COPY_CAPACITY if any(name.startswith("cp.async") for name in plan.imports) else 0
         worker = _Worker(
-            _buffer(c.WORKER_BYTES), _buffer(c.WARP_BYTES * self.warps), _buffer(c.REPORT_BYTES * REPORT_CAPACITY),
-            np.zeros(2 * len(plan.block_sizes), np.uint64),
+            _buffer(c.WORKER_BYTES), _buffer(c.WARP_BYTES * self.warps),
+            aligned_bytes(c.REPORT_BYTES * REPORT_CAPACITY), np.zeros(2 * len(plan.block_sizes), np.uint64),
             _buffer(max(self.watch.probe_bytes(shared_limit, self.warps), 64)),
         )  # fmt: skip
         self.watch.prepare(worker.probe, shared_limit, self.warps)
         frames = _buffer(plan.frame_bytes * self.warps)
         local_bytes = -(-layout.local_bytes // 4) * 4 * LANES
         local = _buffer(local_bytes * self.warps, fill=0xFF)
-        queues = _buffer(max(copies * COPY_BYTES * self.warps, 64))
-        worker.kept += [owners, extents, shared, frames, local, queues, warp_order]
+        local_written = _buffer(local.nbytes if self.watch.keeps_written and layout.local_bytes > LOCAL_START else 0)
+        queues = aligned_bytes(max(copies * COPY_BYTES * self.warps, 64))
+        worker.kept += [regions, shared, frames, local, local_written, queues, warp_order]
+        self.calls.regions[worker.record.ctypes.data] = regions
         call = self.calls.callback(worker.record.ctypes.data)
         worker.kept.append(call)
         _fill(
@@ -150,8 +225,6 @@ class _Run:
                 c.WORKER_WARP_COUNT: self.warps,
                 c.WORKER_SHARED: shared.ctypes.data,
                 c.WORKER_SHARED_BYTES: shared_limit,
-                c.WORKER_SLICE: SLICE,
-                c.WORKER_BUDGET: max(self.launch.max_steps // SLICE, 1),
                 c.WORKER_REPORTS: worker.reports.ctypes.data,
                 c.WORKER_REPORT_CAPACITY: REPORT_CAPACITY,
                 c.WORKER_CALL_HOST: ctypes.cast(call, ctypes.c_void_p).value or 0,
@@ -161,6 +234,9 @@ class _Run:
                 c.WORKER_FRAMES: frames.ctypes.data,
                 c.WORKER_FRAME_BYTES: frames.nbytes if plan.reads_unset else 0,
                 c.WORKER_PROBE: worker.probe.ctypes.data,
+                c.WORKER_WRITTEN: self.memory.written.ctypes.data if self.memory.written is not None else 0,
+                c.WORKER_LOCAL_WRITTEN: local_written.ctypes.data,
+                c.WORKER_LOCAL_BYTES: local_written.nbytes,
             },
         )
         same_for_all = {
@@ -168,31 +244,43 @@ class _Run:
             c.WARP_SHARED: shared.ctypes.data,
             c.WARP_SHARED_LIMIT: shared_limit,
             c.WARP_SHARED_DYNAMIC: self.launch.shared_bytes,
-            c.WARP_SHARED_OWNERS: owners.ctypes.data,
-            c.WARP_SHARED_OBJECTS: extents.ctypes.data,
+            c.WARP_SHARED_OWNERS: regions.owners.ctypes.data,
+            c.WARP_SHARED_OBJECTS: regions.extents.ctypes.data,
             c.WARP_GLOBAL: self.memory.arena.ctypes.data,
             c.WARP_GLOBAL_BYTES: self.memory.used,
             c.WARP_OWNERS: self.memory.owners.ctypes.data,
             c.WARP_ALLOCATIONS: self.memory.extents.ctypes.data,
             c.WARP_PARAMS: self.params.ctypes.data,
-            c.WARP_PARAM_BYTES: layout.param_bytes,
+            c.WARP_PARAM_BYTES: self.param_bytes,
             c.WARP_LOCAL_LIMIT: layout.local_bytes,
             c.WARP_WORKER: worker.record.ctypes.data,
             c.WARP_COPY_CAPACITY: copies,
             c.WARP_COUNT: self.warps,
             c.WARP_COUNTS: worker.counts.ctypes.data,
         }
-        for number in range(self.warps):
-            warp = _row(worker.warps, number, c.WARP_BYTES)
-            own = {
-                c.WARP_ID: number,
-                c.WARP_FRAME: frames.ctypes.data + number * plan.frame_bytes,
-                c.WARP_LOCAL: local.ctypes.data + number * local_bytes,
-                c.WARP_COPIES: queues.ctypes.data + number * copies * COPY_BYTES,
-            }
-            _fill(warp, {**same_for_all, **own})
-            self._place_threads(warp, number)
+        number = np.arange(self.warps, dtype=np.uint64)
+        own = {
+            c.WARP_FRAME: frames.ctypes.data + number * plan.frame_bytes,
+            c.WARP_LOCAL: local.ctypes.data + number * local_bytes,
+            c.WARP_COPIES: queues.ctypes.data + number * copies * COPY_BYTES,
+            c.WARP_LOCAL_WRITTEN: local_written.ctypes.data + number * local_bytes,
+        }
+        worker.warps[:] = self.placed_threads.reshape(-1)
+        rows = worker.warps.reshape(self.warps, c.WARP_BYTES)
+        for where, value in (same_for_all | own).items():
+            kind = np.uint32 if where.ty == "i32" else np.uint64
+            raw = np.broadcast_to(np.asarray(value, np.uint64).astype(kind), (self.warps,))
+            rows[:, where.at : where.at + raw.itemsize] = raw.reshape(-1, 1).view(np.uint8)
         return worker
+
+    @functools.cached_property
+    def placed_threads(self) -> npt.NDArray[np.uint8]:
+        """The records of a CTA's warps with what is the same in every CTA."""
+        rows = np.zeros((self.warps, c.WARP_BYTES), np.uint8)
+        for number, row in enumerate(rows):
+            _set(row, c.WARP_ID, number)
+            self._place_threads(row, number)
+        return rows
 
     def _place_threads(self, warp: npt.NDArray[np.uint8], number: int) -> None:
         """tid of the 32 lanes, and the sizes of grid and block."""
@@ -204,6 +292,11 @@ class _Run:
             _set(warp, c.Field(c.WARP_NCTAID.at + 4 * axis, "i32"), self.launch.grid[axis])
             _set(warp, c.Field(c.WARP_NTID.at + 4 * axis, "i32"), self.launch.block[axis])
 
+    def _places(self) -> Places:
+        regions = {region: None for worker in self.calls.regions.values() for region in worker.seen}
+        layout = self.plan.layout
+        return Places(self.memory, layout, self.launch.shared_bytes, self.param_bytes, tuple(regions))
+
     def _outcome(self, workers: list[_Worker]) -> Outcome:
         counts: list[int] = np.add.reduce([worker.counts for worker in workers]).tolist()
         sizes = (*self.plan.chain_sizes, *self.plan.block_sizes)
@@ -212,9 +305,14 @@ class _Run:
         for worker in workers:
             count = min(int(worker.record[c.WORKER_REPORT_COUNT.at :][:4].view(np.uint32)[0]), REPORT_CAPACITY)
             reports.append(worker.reports[: count * c.REPORT_BYTES])
-        findings = findings_of(
-            np.concatenate(reports), self.launch.grid, self.program.source, self.memory, self.watch.codes
-        )
+        gathered = np.concatenate(reports)
+        findings = findings_of(gathered, self.launch.grid, self.program.source, self._places(), self.watch.codes)
+        if self.before is not None and (gathered.size or self.watch.reviews_always):
+            scene = Scene(
+                self.program.source, self.plan.layout, self.launch, self.memory, self.before, self.written_before,
+                self.globals_at, gathered.view(REPORT), self._places(), tuple(self.boards), self._again,
+            )  # fmt: skip
+            findings = self.watch.review(findings, scene)
         findings += tuple(self.calls.findings())
         counters = {"inst_executed": instructions}
         for worker in workers:
@@ -225,7 +323,7 @@ class _Run:
 
 def _check(launch: LaunchSpec, threads: int, needed: int, param_bytes: int) -> None:
     if not 1 <= threads <= MAX_THREADS:
-        raise LaunchError(f"block {launch.block} has {threads} threads; a block takes 1 to {MAX_THREADS}")
+        raise ResourceError(f"block {launch.block} has {threads} threads; a block takes 1 to {MAX_THREADS}")
     if any(size < 1 for size in (*launch.grid, *launch.block)):
         raise LaunchError(f"grid {launch.grid} and block {launch.block} must be at least 1 in every direction")
     if not needed <= len(launch.params) <= param_bytes:
@@ -238,17 +336,6 @@ def _params(given: bytes, size: int, globals_at: list[int]) -> npt.NDArray[np.ui
     block[: len(given)] = np.frombuffer(given, np.uint8)
     block[size : size + 8 * len(globals_at)] = np.array(globals_at, np.uint64).view(np.uint8)
     return block
-
-
-def _shared_map(objects: list[tuple[int, int]], limit: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """The maps of `runtime/bounds.py` for shared memory: granule → array, array → offset and size."""
-    owners = np.zeros(limit // SHARED_GRANULE + 1, np.uint32)
-    extents = np.zeros((len(objects) + 1, 2), np.int64)
-    for number, (address, size) in enumerate(objects, start=1):
-        start = address - SHARED_START
-        extents[number] = start, size
-        owners[start // SHARED_GRANULE : -(-(start + size) // SHARED_GRANULE)] = number
-    return owners, extents
 
 
 def _buffer(size: int, *, fill: int = 0) -> npt.NDArray[np.uint8]:

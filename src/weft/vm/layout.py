@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 from weft.core.errors import LaunchError, Unsupported
 from weft.core.records import SharedSymbol
-from weft.ptx.module import Function, Module, Sym, Variable
+from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 
 from .memory import LOCAL_START, SHARED_START, GlobalMemory
 
 BANK_ROW = 128
 """All banks once: a shared array keeps its hardware offset modulo this, or bank conflicts would change."""
+
+MOST_GAP = 2048
+"""Every byte of a gap is cleared with the rest when a CTA begins."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,21 @@ class Layout:
     param_bytes: int
 
 
+def shared_arrays(layout: Layout, dynamic_bytes: int) -> list[Placed]:
+    """Every shared array, the dynamic block included."""
+    fixed = [s for s in layout.symbols.values() if s.space == "shared" and s.size_bytes]
+    block = Placed("the dynamic shared block", "shared", layout.shared_bytes, dynamic_bytes)
+    return [*fixed, block] if dynamic_bytes else fixed
+
+
 def shared_objects(layout: Layout, dynamic_bytes: int) -> list[tuple[int, int]]:
     """Address and size of every shared array, the dynamic block included."""
-    fixed = [(s.address, s.size_bytes) for s in layout.symbols.values() if s.space == "shared" and s.size_bytes]
-    return fixed + ([(layout.shared_bytes, dynamic_bytes)] if dynamic_bytes else [])
+    return [(array.address, array.size_bytes) for array in shared_arrays(layout, dynamic_bytes)]
+
+
+def gap_behind(size_bytes: int) -> int:
+    """Bytes that nobody owns behind a shared array: as many as it has, so that the usual overruns end there."""
+    return _align(min(max(size_bytes, BANK_ROW), MOST_GAP), BANK_ROW)
 
 
 def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = ()) -> Layout:
@@ -61,7 +75,7 @@ def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = 
             wanted = hardware.get(variable.name, packed) % BANK_ROW
             shared += (wanted - shared) % BANK_ROW
             symbols[variable.name] = Placed(variable.name, "shared", shared, variable.size_bytes)
-            shared += variable.size_bytes + BANK_ROW
+            shared += variable.size_bytes + gap_behind(variable.size_bytes)
             packed += variable.size_bytes
         elif variable.space in ("local", "param"):
             local = _align(local, max(variable.align, 4))
@@ -73,15 +87,30 @@ def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = 
     return Layout(symbols, shared, packed, local, max(_align(param, 8), 8))
 
 
+GRID_WORKSPACE = Variable("%grid_workspace", "global", "b64", 8, 1)
+"""What cooperative groups need for grid.sync(): a size and a barrier. Every launch here is a cooperative one."""
+
+
 def place_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
     """Allocate and initialise a module's `.global` and `.const` variables; returns name → device address."""
     return place_variables(module_globals(module), memory)
 
 
 def module_globals(module: Module) -> list[Variable]:
-    """Every `.global` and `.const` variable, module level first."""
+    """Every `.global` and `.const` variable, module level first, and the workspace of grid.sync() where it is used."""
     inner = [v for f in module.functions.values() for v in f.variables]
-    return [v for v in (*module.variables, *inner) if v.space in ("global", "const")]
+    found = [v for v in (*module.variables, *inner) if v.space in ("global", "const")]
+    return [*found, GRID_WORKSPACE] if _reads_workspace(module) else found
+
+
+def _reads_workspace(module: Module) -> bool:
+    moves = (item for f in module.functions.values() for item in f.body if isinstance(item, Instruction))
+    return any(
+        isinstance(operand, Special) and operand.name.startswith("%envreg")
+        for ins in moves
+        if ins.form.name == "mov"
+        for operand in ins.operands
+    )
 
 
 def place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dict[str, int]:

@@ -3,8 +3,13 @@
 A device address says which window it lies in. Global memory is one growing arena of the host; a device address
 in its window is `GLOBAL_BASE + offset`. Shared, local and parameter addresses are small offsets in their own
 spaces; their windows exist for generic addressing.
+
+Addresses are plenty and host memory is committed only where it is touched, so a buffer is followed by a gap of its
+own size (up to 256 KB), in which the usual overruns end, and the place of a freed buffer is left alone for a while,
+so that a pointer kept from an earlier launch leads nowhere.
 """
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +30,12 @@ SHARED_GRANULE = 64
 """Shared arrays are at least two of these apart, so that a granule belongs to one at most."""
 LOCAL_START = 256
 RED_ZONE = 256
+LEAST_GAP, MOST_GAP = 1 << 12, 1 << 18
+"""Bytes that nobody owns behind a buffer of global memory: as many as it has, within these."""
+FREED_BYTES = 1 << 24
+"""Places of freed buffers are taken again once so much of the arena is used."""
+FREED_KNOWN = 256
+"""How many freed buffers are remembered by name."""
 ALIGN = 256
 """Allocations start at multiples of this, so that a granule of as many bytes belongs to one at most."""
 
@@ -47,25 +58,48 @@ def aligned_bytes(size: int) -> Bytes:
     return raw[start : start + size]
 
 
+def miss(at: int, start: int, size_bytes: int) -> int:
+    """By how much an address misses a buffer. Most run out at the end, so bytes before the start count four times."""
+    return max(4 * (start - at), at - start - size_bytes + 1, 0)
+
+
+def _top(start: int, size_bytes: int) -> int:
+    """Where the gap behind a buffer ends. RED_ZONE more than a power of two: equal buffers do not share cache sets."""
+    gap = min(max(size_bytes, LEAST_GAP), MOST_GAP) + RED_ZONE
+    return -(-(start + size_bytes + gap) // ALIGN) * ALIGN
+
+
 class GlobalMemory:
-    """Global memory of one device: bump allocation, red zones of 0xFF between buffers."""
+    """Global memory of one device: bump allocation, gaps between buffers."""
 
     def __init__(self, capacity_bytes: int = 1 << 26) -> None:
         self.arena = aligned_bytes(capacity_bytes)
         self.used = RED_ZONE
         self.arena[: self.used] = 0xFF
         self.allocations: list[Allocation] = []
+        self.freed: deque[Allocation] = deque(maxlen=FREED_KNOWN)
         self.owners = np.zeros(capacity_bytes // ALIGN + 1, np.uint32)
         """Per granule: the number of the allocation there, from 1; 0 for none."""
         self.extents = np.zeros((64, 2), np.int64)
         """Per allocation number: offset in the arena and size."""
+        self.written: Bytes | None = None
+        """A byte per byte of the arena once somebody asked for it: 255 where it was written, 0 where not."""
+
+    def keep_written(self) -> Bytes:
+        """Know from now on which bytes were written; what is there already counts as written."""
+        if len(self.arena) > WINDOW_BYTES:
+            raise LaunchError(f"initcheck knows {WINDOW_BYTES} bytes of global memory; this run has {len(self.arena)}")
+        if self.written is None:
+            self.written = aligned_bytes(len(self.arena) + 64)  # a word may be read across the end
+            self.written[: self.used] = 0xFF
+        return self.written
 
     def allocate(self, size_bytes: int, name: str = "", *, align: int = ALIGN) -> int:
         """Reserve `size_bytes`; returns the device address. Contents are whatever the arena held."""
         align = max(align, ALIGN)
         start = -(-self.used // align) * align
         end = start + size_bytes
-        top = -(-(end + RED_ZONE) // ALIGN) * ALIGN
+        top = _top(start, size_bytes)
         if top > len(self.arena):
             grown = aligned_bytes(max(top, 2 * len(self.arena)))
             grown[: self.used] = self.arena[: self.used]
@@ -73,8 +107,11 @@ class GlobalMemory:
             owners = np.zeros(len(grown) // ALIGN + 1, np.uint32)
             owners[: len(self.owners)] = self.owners
             self.owners = owners
-        self.arena[self.used : start] = 0xFF
-        self.arena[end:top] = 0xFF
+            if self.written is not None:
+                written = aligned_bytes(len(grown) + 64)
+                written[: self.used] = self.written[: self.used]
+                self.written = written
+        self.arena[end : end + RED_ZONE] = 0xFF
         self.used = top
         self.allocations.append(Allocation(GLOBAL_BASE + start, size_bytes, name))
         number = len(self.allocations)
@@ -82,6 +119,8 @@ class GlobalMemory:
             self.extents = np.concatenate([self.extents, np.zeros_like(self.extents)])
         self.extents[number] = start, size_bytes
         self.owners[start // ALIGN : -(-end // ALIGN)] = number
+        if self.written is not None:
+            self.written[start:top] = 0xFF
         return GLOBAL_BASE + start
 
     def mark(self) -> tuple[int, int]:
@@ -89,10 +128,20 @@ class GlobalMemory:
         return self.used, len(self.allocations)
 
     def release(self, mark: tuple[int, int]) -> None:
-        """Free everything allocated since `mark`."""
-        self.owners[mark[0] // ALIGN : self.used // ALIGN + 1] = 0
-        self.used = mark[0]
+        """Free everything allocated since `mark`. Its place is left alone until FREED_BYTES are used."""
+        for gone in self.allocations[mark[1] :]:
+            start = gone.address - GLOBAL_BASE
+            self.owners[start // ALIGN : -(-(start + gone.size_bytes) // ALIGN)] = 0
+            self.freed.append(gone)
         del self.allocations[mark[1] :]
+        if self.used > FREED_BYTES:
+            self.rewind()
+
+    def rewind(self) -> None:
+        """Go on behind the last live buffer: before something is placed that stays, or freed places add up."""
+        last = self.allocations[-1] if self.allocations else None
+        self.used = _top(last.address - GLOBAL_BASE, last.size_bytes) if last else RED_ZONE
+        self.freed.clear()  # what is freed is told from what is out of bounds only while nobody else has its place
 
     def write(self, address: int, data: bytes | Bytes) -> None:
         """Copy host bytes to a device address."""
@@ -112,15 +161,22 @@ class GlobalMemory:
                 return allocation
         return None
 
+    def freed_owner(self, address: int) -> Allocation | None:
+        """The buffer of an earlier launch that held `address`, the latest if there were several."""
+        for gone in reversed(self.freed):
+            if gone.address <= address < gone.address + gone.size_bytes:
+                return gone
+        return None
+
+    def nearest(self, address: int) -> Allocation | None:
+        """The live buffer that `address` most likely should have hit."""
+        return min(self.allocations, key=lambda each: miss(address, each.address, each.size_bytes), default=None)
+
     def describe(self, address: int) -> str:
         """Where an address lies, for a person: relative to the nearest allocation if it is a global one."""
-        if address < GLOBAL_BASE or not self.allocations:
+        nearest = self.nearest(address)
+        if address < GLOBAL_BASE or nearest is None:
             return f"address {address:#x}"
-
-        def distance(allocation: Allocation) -> int:
-            return max(allocation.address - address, address - allocation.address - allocation.size_bytes + 1, 0)
-
-        nearest = min(self.allocations, key=distance)
         name = f"{nearest.name or 'a buffer'} ({nearest.size_bytes} bytes)"
         if address < nearest.address:
             return f"{nearest.address - address} bytes before {name}"

@@ -5,10 +5,10 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from weft.core.errors import UsageError
-from weft.core.records import Dim3, SharedSymbol
+from weft.core.records import Dim3, SharedSymbol, shared_place
 from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 from weft.ptx.parse import parse
 from weft.ptx.passes.build_cfg import build_cfg, is_barrier
@@ -16,6 +16,7 @@ from weft.ptx.passes.find_hidden_nans import find_hidden_nans
 from weft.ptx.passes.find_liveness import find_liveness
 from weft.ptx.passes.find_regions import find_regions
 from weft.ptx.passes.find_uniform import find_uniform
+from weft.ptx.passes.find_waits import waits_for_others
 from weft.ptx.passes.fold_constants import fold_constants
 from weft.ptx.passes.inline_calls import inline_calls
 
@@ -45,8 +46,12 @@ class Plan:
     imports: tuple[str, ...]
     ordered: bool
     """Whether results depend on the order of CTAs (atomics whose value or rounding order shows)."""
+    waits: bool
+    """Whether a CTA may wait for another: as many as the GPU holds then make progress together."""
     reads_unset: bool
     """Whether some register may be read before it is set; frames are then cleared for every CTA."""
+    names_regions: bool
+    """Whether the kernel declares a WEFT_REGION."""
     max_threads: int
     ptx_digest: str
 
@@ -97,6 +102,12 @@ class Program:
         return address, tuple(json.loads(head))
 
 
+@functools.lru_cache(maxsize=4)
+def _parsed(text: str) -> Module:
+    """The kernels of a file are compiled one by one; they share what was read."""
+    return parse(text)
+
+
 class Source:
     """Where a program comes from; parsed and analysed only when something asks."""
 
@@ -112,7 +123,7 @@ class Source:
 
     @functools.cached_property
     def module(self) -> Module:
-        return self._module or parse(self.text or "")
+        return self._module or _parsed(self.text or "")
 
     @functools.cached_property
     def function(self) -> Function:
@@ -168,8 +179,16 @@ class Source:
 
     @functools.cached_property
     def instruction_at(self) -> Mapping[int, Instruction]:
-        """PTX line → the instruction that stands there."""
-        return {item.line: item for item in self.inlined.body if isinstance(item, Instruction)}
+        """PTX line → the instruction that stands there.
+
+        A function called from several places stands there as often: then its place has only the calls they share.
+        """
+        found: dict[int, Instruction] = {}
+        for item in self.inlined.body:
+            if isinstance(item, Instruction):
+                known = found.get(item.line, item)
+                found[item.line] = replace(item, place=shared_place(known.place, item.place))
+        return found
 
 
 def compile_program(
@@ -209,6 +228,7 @@ def _emit(source: Source) -> tuple[Plan, str]:
     text = InStep(kernel, "in_step", imports).emit_module()
     function = source.function
     threads = function.directives.get("maxntid") or function.directives.get("reqntid") or (1024,)
+    waits = waits_for_others(kernel.cfg)
     limit = functools.reduce(lambda a, b: a * b, threads, 1)
     plan = Plan(
         entry=source.entry,
@@ -221,8 +241,10 @@ def _emit(source: Source) -> tuple[Plan, str]:
         chain_sizes=tuple(kernel.chains.get(block.id, 0) for block in kernel.cfg.blocks),
         globals=tuple(module_globals(source.module)),
         imports=tuple(imports),
-        ordered=any(_order_shows(item) for item in source.inlined.body if isinstance(item, Instruction)),
+        ordered=waits or any(_order_shows(item) for item in source.inlined.body if isinstance(item, Instruction)),
+        waits=waits,
         reads_unset=bool(kernel.liveness.live_in[0]),
+        names_regions=any(item.pragma for item in source.inlined.body if isinstance(item, Instruction)),
         max_threads=limit,
         ptx_digest=hashlib.sha256((source.text or "").encode()).hexdigest(),
     )

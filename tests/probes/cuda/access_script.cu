@@ -1,26 +1,48 @@
 // Threads carry out a script: per step and thread a verb (0 nothing, 1 load, 2 store, 3 atomicAdd) and a byte offset;
-// a barrier of the CTA after the steps that say so.
+// after each step one of: nothing, a barrier of the CTA, one of every warp, one of its halves, one of warps 0 and 1, or
+// warp 0 arrives for warp 1. Accesses are written in PTX: they are weak, and none is optimised away.
 template <typename T>
 __device__ void touch(unsigned char* shared, int verb, int offset, float* out) {
     T* place = reinterpret_cast<T*>(shared + offset);
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(place));
     if (verb == 1) {
-        T value = *const_cast<const volatile T*>(place);
-        if (value == T(123)) out[0] = 1.0f;
+        unsigned long long value = 0;
+        if constexpr (sizeof(T) == 1) asm volatile("ld.shared.u8 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
+        if constexpr (sizeof(T) == 2) asm volatile("ld.shared.u16 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
+        if constexpr (sizeof(T) == 4) asm volatile("ld.shared.u32 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
+        if constexpr (sizeof(T) == 8) asm volatile("ld.shared.u64 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
+        if (value == 251) out[0] = 1.0f;
     } else if (verb == 2) {
-        *const_cast<volatile T*>(place) = T(1);
+        const unsigned long long value = threadIdx.x + 1;  // nobody writes what another one does
+        if constexpr (sizeof(T) == 1) asm volatile("st.shared.u8 [%0], %1;" ::"r"(at), "l"(value) : "memory");
+        if constexpr (sizeof(T) == 2) asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "l"(value) : "memory");
+        if constexpr (sizeof(T) == 4) asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "l"(value) : "memory");
+        if constexpr (sizeof(T) == 8) asm volatile("st.shared.u64 [%0], %1;" ::"r"(at), "l"(value) : "memory");
     } else if (verb == 3) {
         if constexpr (sizeof(T) >= 4) atomicAdd(place, T(1));
     }
 }
 
 template <typename T>
-__global__ void script(const int* verbs, const int* offsets, const int* barriers, int steps, float* out) {
+__global__ void script(const int* verbs, const int* offsets, const int* meetings, int steps, float* out) {
     __shared__ __align__(16) unsigned char shared[256];
     for (int i = threadIdx.x; i < 256; i += blockDim.x) shared[i] = 0;
     __syncthreads();
+    const int warp = threadIdx.x / 32;
     for (int step = 0; step < steps; ++step) {
         const int at = step * blockDim.x + threadIdx.x;
         touch<T>(shared, verbs[at], offsets[at], out);
-        if (barriers[step]) __syncthreads();
+        switch (meetings[step]) {
+            case 1: __syncthreads(); break;
+            case 2: __syncwarp(); break;
+            case 3: __syncwarp(threadIdx.x % 32 < 16 ? 0xFFFFu : 0xFFFF0000u); break;
+            case 4:
+                if (warp < 2) asm volatile("bar.sync 1, 64;" ::: "memory");
+                break;
+            case 5:
+                if (warp == 0) asm volatile("bar.arrive 2, 64;" ::: "memory");
+                if (warp == 1) asm volatile("bar.sync 2, 64;" ::: "memory");
+                break;
+        }
     }
 }

@@ -11,7 +11,9 @@ from .form import Form
 from .half import ROWS as HALF
 from .integer import ROWS as INTEGER
 from .matrix import ROWS as MATRIX
+from .mbarrier import ROWS as MBARRIER
 from .memory import ROWS as MEMORY
+from .refused import refusal
 from .sync import ROWS as SYNC
 
 ROWS: tuple[Form, ...] = (
@@ -24,6 +26,7 @@ ROWS: tuple[Form, ...] = (
     *MEMORY,
     *CONTROL,
     *SYNC,
+    *MBARRIER,
     *MATRIX,
 )
 _BY_NAME: dict[str, list[Form]] = {}
@@ -42,4 +45,4 @@ def lookup(opcode: str) -> tuple[Form, dict[str, str]] | None:
     return None
 
 
-__all__ = ["ROWS", "Form", "lookup"]
+__all__ = ["ROWS", "Form", "lookup", "refusal"]

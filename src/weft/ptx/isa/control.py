@@ -12,6 +12,7 @@ ROWS: tuple[Form, ...] = (
     _f("9.7.12.5", "call{.uni} *ret, func, *args"),
     _f("9.7.12.6", "ret{.uni}"),
     _f("9.7.12.7", "exit"),
+    _f("9.7.19.1", "brkpt"),
     _f("9.7.19.5", "trap"),
     _f("9.7.19.2", "nanosleep.u32 t"),
     _f("9.7.19.3", "pmevent a:u32"),

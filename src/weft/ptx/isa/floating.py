@@ -40,6 +40,8 @@ ROWS: tuple[Form, ...] = (
     _f("9.7.3.13", "rcp.approx{.ftz}.f32 d, a"),
     _f("9.7.3.13", "rcp.rnd{.ftz}.f32 d, a", rnd=_RND),
     _f("9.7.3.13", "rcp.rnd.f64 d, a", rnd=_RND),
+    # Of the upper 32 bits alone, as a start for Newton's method. Hardware: relative error about 2^-20.
+    _f("9.7.3.14", "rcp.approx.ftz.f64 d, a"),
     # Hardware: relative error 2^-23. Ours: correctly rounded.
     _f("9.7.3.15", "sqrt.approx{.ftz}.f32 d, a"),
     _f("9.7.3.15", "sqrt.rnd{.ftz}.f32 d, a", rnd=_RND),
@@ -49,6 +51,7 @@ ROWS: tuple[Form, ...] = (
     # 2 ulp (ex2), relative 2^-11 (tanh).
     _f("9.7.3.16", "rsqrt.approx{.ftz}.f32 d, a"),
     _f("9.7.3.16", "rsqrt.approx.f64 d, a"),
+    _f("9.7.3.17", "rsqrt.approx.ftz.f64 d, a"),
     _f("9.7.3.18", "sin.approx{.ftz}.f32 d, a"),
     _f("9.7.3.19", "cos.approx{.ftz}.f32 d, a"),
     _f("9.7.3.20", "lg2.approx{.ftz}.f32 d, a"),

@@ -38,6 +38,8 @@ ROWS: tuple[Form, ...] = (
        shape="m16n8k32", dtype="f16 f32", atype=_FP8, btype=_FP8, ctype="f16 f32"),
     _f("9.7.14.5.14", "mma.sync.aligned.shape.row.col{.satfinite}.dtype.atype.btype.ctype" + _ABC,
        shape="m16n8k16 m16n8k32", dtype="s32", atype="s8 u8", btype="s8 u8", ctype="s32"),
+    _f("9.7.14.5.14", "mma.sync.aligned.shape.row.col.dtype.atype.btype.ctype *d:b64, *a:b64, *b:b64, *c:b64",
+       shape="m8n8k4", dtype="f64", atype="f64", btype="f64", ctype="f64"),
     _f("9.7.14.5.15", "ldmatrix.sync.aligned.m8n8.num{.trans}{.space}.b16 *d:b32, [a]", num="x1 x2 x4",
        space="shared shared::cta"),
     _f("9.7.14.5.17", "movmatrix.sync.aligned.m8n8.trans.b16 d:b32, a:b32"),

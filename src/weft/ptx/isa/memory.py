@@ -34,7 +34,11 @@ ROWS: tuple[Form, ...] = (
     _f("9.7.9.17", "prefetch{.space}.level [a]", space="global local", level="L1 L2"),
     _f("9.7.9.20", "cvta.space.type d, a", space="const global local shared param", type="u32 u64"),
     _f("9.7.9.20", "cvta.to.space.type d, a", space="const global local shared param", type="u32 u64"),
-    _f("9.7.9.19", "isspacep.space d:pred, a:b64", space="global local shared param"),
+    _f("9.7.9.19", "isspacep.space d:pred, a:b64", space="const global local shared param"),
+    # A cache policy is opaque; caches change no value here, so it is 0.
+    _f("9.7.9.18", "createpolicy.fractional.primary{.secondary}.b64 d; fraction:f32",
+       primary="L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged",
+       secondary="L2::evict_first L2::evict_unchanged"),
     _f("9.7.9.25.3.1", "cp.async.cop.space.global{.prefetch} [dst], [src], size:u32; extra:u32", cop="ca cg",
        space="shared shared::cta", prefetch=_CACHE["prefetch"]),
     _f("9.7.9.25.3.1",

@@ -19,16 +19,23 @@ _OPS = {
 ROWS: tuple[Form, ...] = (
     _f("9.7.13.1", "bar{.cta}.sync a:u32; b:u32"),
     _f("9.7.13.1", "bar{.cta}.arrive a:u32, b:u32"),
-    _f("9.7.13.1", "bar{.cta}.red.popc.u32 d, a:u32, c:pred"),
-    _f("9.7.13.1", "bar{.cta}.red.op.pred d, a:u32, c:pred", op="and or"),
+    # With four operands, c is the number of threads and e the predicate.
+    _f("9.7.13.1", "bar{.cta}.red.popc.u32 d, a:u32, c:pred; e:pred"),
+    _f("9.7.13.1", "bar{.cta}.red.op.pred d, a:u32, c:pred; e:pred", op="and or"),
     _f("9.7.13.1", "barrier{.cta}.sync{.aligned} a:u32; b:u32"),
     _f("9.7.13.1", "barrier{.cta}.arrive{.aligned} a:u32, b:u32"),
+    _f("9.7.13.1", "barrier{.cta}.red.popc{.aligned}.u32 d, a:u32, c:pred; e:pred"),
+    _f("9.7.13.1", "barrier{.cta}.red.op{.aligned}.pred d, a:u32, c:pred; e:pred", op="and or"),
     _f("9.7.13.2", "bar.warp.sync mask:u32"),
     _f("9.7.13.4", "membar.level", level="cta gl sys"),
     _f("9.7.13.4", "fence{.order}.scope", order="sc acq_rel", scope="cta cluster gpu sys"),
     *(_f("9.7.13.5", f"atom{{.order}}{{.scope}}{{.space}}.{op}.type d, [a], b", type=types, **_ATOM)
       for op, types in _OPS.items()),
     _f("9.7.13.5", "atom{.order}{.scope}{.space}.cas.type d, [a], b, c", type="b16 b32 b64", **_ATOM),
+    # As libcu++ and cooperative groups write them: the operation first.
+    *(_f("9.7.13.5", f"atom.{op}{{.order}}.scope.type d, [a], b", type=types, **_ATOM)
+      for op, types in _OPS.items() if op not in ("inc", "dec")),
+    _f("9.7.13.5", "atom.cas{.order}.scope.type d, [a], b, c", type="b16 b32 b64", **_ATOM),
     _f("9.7.13.5", "atom{.order}{.scope}{.space}.add.noftz.type d, [a], b", type="f16 f16x2 bf16 bf16x2", **_ATOM),
     *(_f("9.7.13.7", f"red{{.order}}{{.scope}}{{.space}}.{op}.type [a], b", type=types, **_ATOM)
       for op, types in _OPS.items() if op != "exch"),

@@ -100,7 +100,7 @@ def build_cfg(function: Function) -> Cfg:
         fresh = False
         if item.form.name in _ENDS or is_barrier(item):
             close(item)
-            if item.form.name == "bar" and item.has("red"):
+            if is_barrier(item) and item.has("red"):
                 body.append(item)  # inside a block, bar.red reads the result of the barrier just passed
                 fresh = False
         else:

@@ -13,7 +13,7 @@ from ..module import Imm, Instruction, Mem, Operand, Reg, Special, Sym, Vec
 from .build_cfg import Block, Cfg
 
 _PER_LANE = frozenset(["%tid.x", "%tid.y", "%tid.z", "%laneid"])
-_ALWAYS_VARYING = frozenset(["atom", "match", "mma", "wmma", "ldmatrix", "movmatrix", "shfl", "call"])
+_ALWAYS_VARYING = frozenset(["atom", "match", "mbarrier", "mma", "wmma", "ldmatrix", "movmatrix", "shfl", "call"])
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _varies(ins: Instruction, varying: Set[str], params: Set[str]) -> bool:
         mask = ins.operand("mask")
         guarded = ins.guard is not None and ins.guard.reg.name in varying
         return guarded or (isinstance(mask, Reg) and mask.name in varying)
-    if name in ("activemask", "bar"):
+    if name in ("activemask", "bar", "barrier"):
         return ins.guard is not None and ins.guard.reg.name in varying
     return any(reg.name in varying for reg in ins.read()) or any(_per_lane(operand) for operand in ins.operands)
 

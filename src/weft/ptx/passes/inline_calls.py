@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from weft.core.errors import ParseError, Unsupported
+from weft.core.records import Place
 
 from ..module import (
     Args,
@@ -92,7 +93,9 @@ def _add(module: Module, made: _Inlined, item: Instruction | LabelDef, stack: tu
         elif inner.form.name == "ret":
             made.body.append(branch_to(end, inner, _guard(inner.guard, suffix)))
         else:
-            _add(module, made, _rename(inner, suffix, names), (*stack, callee.name))
+            moved = _rename(inner, suffix, names)
+            moved = replace(moved, place=_called_from(inner.place, item.place))
+            _add(module, made, moved, (*stack, callee.name))
     made.body.append(LabelDef(end, item.line))
     if len(made.body) > MOST_INSTRUCTIONS:
         raise Unsupported(f"more than {MOST_INSTRUCTIONS} instructions after inlining", item.line)
@@ -111,6 +114,13 @@ def _arguments(call: Instruction, callee: Function) -> dict[str, str]:
                 raise Unsupported(f"call of {callee.name} with {item}", call.line)
             names[variable.name] = item.name
     return names
+
+
+def _called_from(place: Place | None, call: Place | None) -> Place | None:
+    """The place, with the call's at the end of its chain."""
+    if place is None:
+        return call
+    return replace(place, inlined_at=_called_from(place.inlined_at, call))
 
 
 def _guard(guard: Guard | None, suffix: str) -> Guard | None:

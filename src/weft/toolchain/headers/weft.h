@@ -1,8 +1,35 @@
-// Marks for Weft. They compile to nothing, so a marked kernel is the kernel that ships.
+// Marks for Weft. nvcc sees nothing of them: WEFT_REGION is its pointer, so a marked kernel is the kernel that ships.
+// Copy this file beside the kernel where Weft is not installed.
 #pragma once
 
-// Name `bytes` bytes from `ptr`, a part of the dynamic shared block: checks then watch its edges.
-#define WEFT_REGION(ptr, bytes, name)
+// The parts of one dynamic shared block, each with a name:
+//
+//     float* scores = WEFT_REGION(block, ROWS * STRIDE * sizeof(float), "scores");
+//     half*  table  = WEFT_REGION(reinterpret_cast<half*>(block + OFFSET), 256 * sizeof(half), "table");
+//
+// Use the pointer it returns, and only that: Weft gives every region a place of its own between gaps, so an index that
+// leaves its region is a finding (M105), as are regions that overlap or reach beyond the block. Declare a region before
+// its bytes are used. WEFT_REGION_REUSE names bytes of an earlier region anew, on purpose; it must lie inside that one.
+#if defined(__CUDACC_RTC__) && !defined(WEFT_OFF)
+#define WEFT_REGION(ptr, bytes, name) WEFT_REGION_MARK(ptr, bytes, "weft.region " name)
+#define WEFT_REGION_REUSE(ptr, bytes, name) WEFT_REGION_MARK(ptr, bytes, "weft.reuse " name)
+// In plain PTX the marked instruction is address = bytes * 0 + address.
+#define WEFT_REGION_MARK(ptr, bytes, mark)                                                                     \
+    weft_region(ptr, bytes, [](unsigned address, unsigned count) {                                             \
+        unsigned place;                                                                                        \
+        asm volatile("{\n\t.pragma \"" mark "\";\n\tmad.lo.u32 %0, %2, 0, %1;\n\t}"                            \
+                     : "=r"(place) : "r"(address), "r"(count) : "memory");                                     \
+        return place;                                                                                          \
+    })
+template <typename T, typename Mark>
+__device__ __forceinline__ T* weft_region(T* ptr, unsigned long long bytes, Mark mark) {
+    const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(ptr));
+    return (T*)__cvta_shared_to_generic(mark(address, static_cast<unsigned>(bytes)));
+}
+#else
+#define WEFT_REGION(ptr, bytes, name) (ptr)
+#define WEFT_REGION_REUSE(ptr, bytes, name) (ptr)
+#endif
 
 // Show a value of a stage (scores, probabilities, row maximum ...) to the diagnosis.
 #define WEFT_TAP(stage, ...)

@@ -5,7 +5,7 @@ from typing import Any
 
 from weft.ptx.module import Instruction
 
-from . import bits, compare, control, convert, floating, half, integer, matrix, memory, sync
+from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, memory, sync
 
 EMIT: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "integer": integer.EMIT,
@@ -17,5 +17,6 @@ EMIT: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "memory": memory.EMIT,
     "control": control.EMIT,
     "sync": sync.EMIT,
+    "mbarrier": mbarrier.EMIT,
     "matrix": matrix.EMIT,
 }

@@ -34,10 +34,11 @@ def call(e: KernelContract, ins: Instruction) -> None:
 
 
 def nothing(e: KernelContract, ins: Instruction) -> None:
-    """nanosleep, pmevent: no effect that a program can see."""
+    """brkpt without a debugger, nanosleep, pmevent: no effect that a program can see."""
 
 
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
+    "brkpt": nothing,
     "call": call,
     "nanosleep": nothing,
     "pmevent": nothing,

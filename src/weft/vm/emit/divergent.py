@@ -13,11 +13,13 @@ from ..context import (
     BLOCKED,
     CONVERGED,
     EXITED,
+    EXITED_LANES,
     STUCK,
     TRAP,
     TRAPPED,
     WARP_BLOCKED,
     WARP_FRAME,
+    WARP_ID,
     WARP_LIVE,
     WARP_MASKED,
     WARP_PC,
@@ -25,6 +27,7 @@ from ..context import (
     WARP_SLICE,
     WARP_SPENT,
     WARP_WORKER,
+    WORKER_BLOCK_THREADS,
     WORKER_THREADS,
     YIELDED,
 )  # fmt: skip
@@ -211,8 +214,28 @@ class Divergent(KernelEmitter):
         b.br("next")
         b.place(go)
         # Lanes that came without being members run on their own afterwards.
+        if wanted is None:  # PTX lets a member mask name exited lanes; matrix instructions need the whole warp
+            self.report_exited(ins, self.exited())
         own = b.op("and", same, members)
         self.mask = b.select(b.icmp("eq", own, const("i32", 0)), same, own)
+
+    def exited(self) -> Value:
+        """i32 mask of lanes that were there and have exited; lanes that never were do not count."""
+        b = self.b
+        threads = get(b, get(b, self.warp, WARP_WORKER), WORKER_BLOCK_THREADS)
+        left = b.op("sub", threads, b.op("shl", get(b, self.warp, WARP_ID), const("i32", 5)))
+        few = b.op("sub", b.op("shl", const("i32", 1), b.op("and", left, const("i32", 31))), const("i32", 1))
+        existing = b.select(b.icmp("uge", left, const("i32", LANES)), const("i32", -1), few)
+        return b.op("and", existing, b.op("xor", get(b, self.warp, WARP_LIVE), const("i32", -1)))
+
+    def report_exited(self, ins: Instruction, lanes: Value) -> None:
+        """Report `lanes` as needed by `ins` though they are gone, if there are any."""
+        b = self.b
+        some, none = b.label("exited"), b.label("present")
+        b.cbr(b.icmp("eq", lanes, const("i32", 0)), none, some, likely=True)
+        b.place(some)
+        self.runtime("report", "void", [const("i32", EXITED_LANES), const("i32", ins.line), lanes, const("i64", 0)])
+        b.place(none)
 
     # -- ends of blocks -------------------------------------------------------------------------------------
 

@@ -61,7 +61,24 @@ def _div(e: Emitter, ins: Instruction) -> None:
     _finish(e, ins, quotient, inputs)
 
 
+def _upper(e: Emitter, value: Value) -> Value:
+    """A double without its lower 32 bits."""
+    return e.as_float(e.b.op("and", e.bits(value), e.const("i64", -1 << 32)), "double")
+
+
+def _gross(e: Emitter, ins: Instruction) -> None:
+    """rcp and rsqrt.approx.ftz.f64: the upper halves of operand and result only."""
+    a = flush(e, _upper(e, e.src(ins, "a")))
+    below = a if ins.form.name == "rcp" else e.b.intrinsic("sqrt", a.ty, [a])
+    result = flush(e, e.b.op("fdiv", e.const("double", 1.0), below))
+    nan = e.as_float(e.const("i64", 0x7FFFFFFF << 32), "double")
+    e.dst(ins, e.b.select(is_nan(e, result), nan, _upper(e, result)))
+
+
 def _rcp(e: Emitter, ins: Instruction) -> None:
+    if ins.has("approx") and ins.type == "f64":
+        _gross(e, ins)
+        return
     (a,) = inputs = _inputs(e, ins, "a")
     _finish(e, ins, _rounded(e, ins, "fdiv", [e.const(element(a.ty), 1.0), a]), inputs)
 
@@ -139,6 +156,9 @@ def _testp(e: Emitter, ins: Instruction) -> None:
 
 
 def _rsqrt(e: Emitter, ins: Instruction) -> None:
+    if ins.has("ftz") and ins.type == "f64":
+        _gross(e, ins)
+        return
     (a,) = inputs = _inputs(e, ins, "a")
     wide = e.b.cast("fpext", a, e.ty("double"))
     root = e.b.intrinsic("sqrt", wide.ty, [wide])

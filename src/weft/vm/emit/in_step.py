@@ -36,7 +36,7 @@ from .sync import arrive
 from .tensorcore import MOST_SETS
 
 _ALWAYS_WIDE = frozenset(
-    ["atom", "red", "match", "mma", "wmma", "ldmatrix", "movmatrix", "shfl", "st", "cp", "call", "barrier"]
+    ["atom", "red", "match", "mbarrier", "mma", "wmma", "ldmatrix", "movmatrix", "shfl", "st", "cp", "call"]
 )  # fmt: skip
 
 
@@ -437,7 +437,7 @@ class InStep(KernelEmitter):
         self.leave(BLOCKED, block.next)
         if simple:
             b.place(alone)
-            self.runtime("barrier.alone", "void", [])
+            self.runtime("barrier.alone", "void", [self.site()])
             b.br(f"block.{block.next}")
 
     def trap(self, block: Block, end: Instruction) -> None:

@@ -32,10 +32,12 @@ from ..context import (
     Field,
 )  # fmt: skip
 from ..ir import LANES, Builder, Value, const, lanes_of, vec, vector
-from ..layout import Layout
+from ..layout import GRID_WORKSPACE, Layout, module_globals
+from ..memory import SHARED_START
 from ..runtime.shape import ATTRIBUTES, get
 from .chapters import EMIT
 from .kernel_contract import KernelContract
+from .marks import mark
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,13 @@ class KernelEmitter(KernelContract):
         address = self.b.load("i64", self.b.offset(get(self.b, self.warp, WARP_PARAMS), at), align=8)
         return self.b.op("add", address, const("i64", sym.offset)) if sym.offset else address
 
+    def constants(self) -> list[tuple[Value, int]]:
+        return [
+            (self.symbol(Sym(variable.name)), variable.size_bytes)
+            for variable in module_globals(self.kernel.module)
+            if variable.space == "const"
+        ]
+
     def special(self, name: str) -> Value:
         value = self._special(name)
         return self.lift(value)
@@ -197,6 +206,14 @@ class KernelEmitter(KernelContract):
                 return b.cast("trunc", get(b, warp, WARP_CLOCK), "i32")
             case "clock_hi" | "globaltimer_hi":
                 return b.cast("trunc", b.op("lshr", get(b, warp, WARP_CLOCK), const("i64", 32)), "i32")
+            case "reserved_smem_offset_end" | "reserved_smem_offset_cap":
+                return const("i32", SHARED_START)
+            case "reserved_smem_offset_begin" | "reserved_smem_offset_0" | "reserved_smem_offset_1":
+                return const("i32", 0)
+            case "envreg1" | "envreg2":
+                workspace = self.symbol(Sym(GRID_WORKSPACE.name))
+                half = workspace if base == "envreg2" else b.op("lshr", workspace, const("i64", 32))
+                return b.cast("trunc", half, "i32")
             case "dynamic_smem_size":
                 return get(b, warp, WARP_SHARED_DYNAMIC)
             case "total_smem_size":
@@ -215,7 +232,7 @@ class KernelEmitter(KernelContract):
         self.ins = ins
         self.lanes = self.width_of(ins)
         chapter = EMIT[ins.form.chapter]
-        write = chapter.get(ins.form.name)
+        write = mark if ins.pragma else chapter.get(ins.form.name)
         if write is None:
             raise Unsupported(ins.opcode, ins.line)
         write(self, ins)

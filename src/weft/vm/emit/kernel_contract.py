@@ -39,5 +39,9 @@ class KernelContract(Emitter):
         """A memory operand: i64 for global and generic, i32 for shared and local; lifted to the current lanes."""
 
     @abstractmethod
+    def constants(self) -> list[tuple[Value, int]]:
+        """Device address (i64) and size in bytes of every `.const` variable of the module."""
+
+    @abstractmethod
     def space_of(self, ins: Instruction) -> str:
         """The window a memory instruction names: global, shared, local, param or generic (const is in global)."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Imm, Instruction, Operand, Vec
 
-from ..ir import LANES, Value, const, vec
+from ..ir import LANES, Value, const, element, vec
 from ..mma_kind import wmma_parts
 from .kernel_contract import KernelContract
 from .sync import first_lane
 
 ROW = 128
-"""Bytes of one 32-bit register of a warp."""
+"""Bytes of one 32-bit register of a warp; a 64-bit one takes two."""
 
 
 def _registers(ins: Instruction, name: str) -> tuple[Operand, ...]:
@@ -35,17 +35,18 @@ def _check_registers(ins: Instruction, name: str, matrix: str, shape: str, ptx_t
 
 def _pass(e: KernelContract, role: str, values: Sequence[Value]) -> Value:
     """Registers in memory, one after the other."""
-    room = e.buffer(role, ROW * len(values))
+    row = 2 * ROW if element(values[0].ty) == "i64" else ROW
+    room = e.buffer(role, row * len(values))
     for number, value in enumerate(values):
-        e.b.store(value, e.b.offset(room, ROW * number), align=64)
+        e.b.store(value, e.b.offset(room, row * number), align=64)
     return room
 
 
-def _take(e: KernelContract, registers: Sequence[Operand], room: Value, line: int) -> None:
+def _take(e: KernelContract, registers: Sequence[Operand], room: Value, line: int, *, bits: int = 32) -> None:
     """Destination registers from memory."""
     for number, item in enumerate(registers):
-        value = e.b.load(vec("i32"), e.b.offset(room, ROW * number), align=64)
-        e.write(item, value, "b32", line)
+        value = e.b.load(vec(f"i{bits}"), e.b.offset(room, LANES * bits // 8 * number), align=64)
+        e.write(item, value, f"b{bits}", line)
 
 
 def ldmatrix(e: KernelContract, ins: Instruction) -> None:
@@ -77,8 +78,9 @@ def mma_together(e: KernelContract, members: Sequence[Instruction]) -> None:
     name = mma_name(shape, types, saturate=first.has("satfinite"), mode=e.mode, arch=e.arch)
     b, c = ([value for ins in members for value in e.items(ins, operand)] for operand in "bc")
     results = [item for ins in members for item in _registers(ins, "d")]
-    d = _multiply(e, name, len(members), e.items(first, "a"), b, c, len(results))
-    _take(e, results, d, first.line)
+    bits = max(WIDTH[types[0]], 32)
+    d = _multiply(e, name, len(members), e.items(first, "a"), b, c, len(results) * bits // 32)
+    _take(e, results, d, first.line, bits=bits)
 
 
 def mma_name(shape: str, types: Sequence[str], *, saturate: bool, mode: str, arch: str) -> str:
@@ -89,7 +91,7 @@ def mma_name(shape: str, types: Sequence[str], *, saturate: bool, mode: str, arc
 def _multiply(
     e: KernelContract, name: str, count: int, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], results: int
 ) -> Value:
-    """Call a tensor-core function for `count` operand sets that share A; returns where the results lie."""
+    """Call a tensor-core function for `count` operand sets that share A; returns where the `results` rows lie."""
     d = e.buffer("mma.d", ROW * results)
     args = [d, _pass(e, "mma.a", a), _pass(e, "mma.b", b), _pass(e, "mma.c", c)]
     e.b.call_pointer(e.imported(f"{name}.x{count}" if count > 1 else name), "void", args)

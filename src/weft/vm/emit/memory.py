@@ -166,8 +166,19 @@ def isspacep(e: KernelContract, ins: Instruction) -> None:
     if space in WINDOWS:
         offset = e.b.op("sub", value, e.const("i64", WINDOWS[space]))
         e.dst(ins, e.b.icmp("ult", offset, e.const("i64", WINDOW_BYTES)))
-    else:
-        e.dst(ins, e.b.icmp("uge", value, e.const("i64", GLOBAL_BASE)))
+        return
+    constant = e.const("i1", 0)  # constants lie among global memory, each by itself
+    for start, size_bytes in e.constants():
+        offset = e.b.op("sub", value, e.lift(start))
+        constant = e.b.op("or", constant, e.b.icmp("ult", offset, e.const("i64", size_bytes)))
+    if space == "global":
+        above = e.b.icmp("uge", value, e.const("i64", GLOBAL_BASE))
+        constant = e.b.op("and", above, e.b.op("xor", constant, e.const("i1", 1)))
+    e.dst(ins, constant)
+
+
+def createpolicy(e: KernelContract, ins: Instruction) -> None:
+    e.dst(ins, e.const("i64", 0))
 
 
 def prefetch(e: KernelContract, ins: Instruction) -> None:
@@ -220,6 +231,7 @@ EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
     "st": st,
     "cvta": cvta,
     "isspacep": isspacep,
+    "createpolicy": createpolicy,
     "prefetch": prefetch,
     "cp": cp,
 }

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Imm, Instruction, Operand, Pair, Reg
 
-from ..context import BARRIER_BYTES, BARRIER_COUNT, BARRIER_RESULT, WARP_WORKER, WORKER_BARRIERS
+from ..context import BAD_MASK, BARRIER_BYTES, BARRIER_COUNT, BARRIER_RESULT, WARP_WORKER, WORKER_BARRIERS
 from ..ir import LANES, Value, const, lanes_of, vec, vector
 from ..runtime.shape import get
 from .kernel_contract import KernelContract
@@ -20,7 +20,8 @@ def first_lane(e: KernelContract, operand: Operand, lanes: Value, line: int) -> 
     width, e.lanes = e.lanes, LANES
     value = e.read(operand, "u32", line)
     e.lanes = width
-    return e.b.extract(value, e.b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]))
+    first = e.b.intrinsic("cttz", "i32", [lanes, const("i1", 0)])
+    return e.b.extract(value, e.b.op("and", first, const("i32", LANES - 1)))
 
 
 # -- CTA barriers ---------------------------------------------------------------------------------------------------
@@ -29,12 +30,14 @@ def first_lane(e: KernelContract, operand: Operand, lanes: Value, line: int) -> 
 def arrive(e: KernelContract, ins: Instruction, lanes: Value, *, waits: bool = True) -> None:
     """Count `lanes` in at the barrier."""
     number = first_lane(e, ins.operand("a"), lanes, ins.line)
-    count = ins.find("b")
+    count = ins.operand("c") if ins.has("red") and ins.find("e") is not None else ins.find("b")
     expected = const("i32", 0) if count is None else first_lane(e, count, lanes, ins.line)
     true = const("i32", 0)
     if ins.has("red"):
-        true = e.b.op("and", lanes, _predicate_bits(e, ins, "c"))
-    args = [number, expected, lanes, true, const("i32", int(waits)), e.site()]
+        true = e.b.op("and", lanes, _predicate_bits(e, ins, "c" if ins.find("e") is None else "e"))
+    # Bit 1: the warp should come as a whole, as `bar` and `.aligned` demand.
+    aligned = ins.form.name == "bar" or ins.has("aligned")
+    args = [number, expected, lanes, true, const("i32", (1 | 2 * aligned) if waits else 0), e.site()]
     e.runtime("barrier.arrive", "void", args)
 
 
@@ -48,6 +51,8 @@ def _predicate_bits(e: KernelContract, ins: Instruction, name: str) -> Value:
 def bar(e: KernelContract, ins: Instruction) -> None:
     """Inside a block: bar.warp.sync, bar.arrive, or the result of the bar.red that was just passed."""
     if ins.has("warp"):
+        check_members(e, ins)
+        _warp_sync(e, ins)
         return
     if ins.has("arrive"):
         arrive(e, ins, e.active(), waits=False)
@@ -73,11 +78,47 @@ def bar(e: KernelContract, ins: Instruction) -> None:
     e.dst(ins, value)
 
 
+def _warp_sync(e: KernelContract, ins: Instruction) -> None:
+    """The lanes have met; lanes with different member masks are different groups."""
+    mask, active = ins.operand("mask"), e.active()
+    if isinstance(mask, Imm):
+        members = e.b.op("and", active, const("i32", mask.value))
+        e.runtime("warp.sync", "void", [members, e.site()])
+        return
+    width, e.lanes = e.lanes, LANES
+    each = e.read(mask, "u32", ins.line)
+    e.lanes = width
+    e.runtime("warp.sync.each", "void", [active, e.site(), each])
+
+
+def check_members(e: KernelContract, ins: Instruction) -> None:
+    """Report lanes that execute a collective whose member mask does not name them."""
+    mask = ins.operand("mask")
+    if isinstance(mask, Imm) and mask.value & 0xFFFFFFFF == 0xFFFFFFFF:
+        return
+    b, active = e.b, e.active()
+    if isinstance(mask, Imm):
+        named: Value = const("i32", mask.value)
+    else:
+        width, e.lanes = e.lanes, LANES
+        each = e.read(mask, "u32", ins.line)
+        e.lanes = width
+        own = vector("i32", (1 << lane for lane in range(LANES)))
+        named = b.cast("bitcast", b.icmp("ne", b.op("and", each, own), const(vec("i32"), 0)), "i32")
+    strangers = b.op("and", active, b.op("xor", named, const("i32", -1)))
+    bad, good = b.label("stranger"), b.label("members")
+    b.cbr(b.icmp("eq", strangers, const("i32", 0)), good, bad, likely=True)
+    b.place(bad)
+    e.runtime("report", "void", [const("i32", BAD_MASK), e.site(), strangers, const("i64", 0)])
+    b.place(good)
+
+
 # -- warp collectives -----------------------------------------------------------------------------------------------
 
 
 def vote(e: KernelContract, ins: Instruction) -> None:
     """The lanes of the member mask that run here and whose predicate holds."""
+    check_members(e, ins)
     b = e.b
     active = e.active()
     true = b.op("and", _predicate_bits(e, ins, "a"), active)
@@ -102,6 +143,7 @@ def activemask(e: KernelContract, ins: Instruction) -> None:
 
 
 def redux(e: KernelContract, ins: Instruction) -> None:
+    check_members(e, ins)
     mask = ins.operand("mask")
     if e.lanes > 1 and not isinstance(mask, Imm | Reg):
         raise Unsupported(ins.opcode, ins.line)
@@ -115,6 +157,7 @@ def redux(e: KernelContract, ins: Instruction) -> None:
 
 
 def match(e: KernelContract, ins: Instruction) -> None:
+    check_members(e, ins)
     width = WIDTH[ins.type]
     active = e.active()
     members = e.b.op("and", first_lane(e, ins.operand("mask"), active, ins.line), active)
@@ -127,6 +170,7 @@ def match(e: KernelContract, ins: Instruction) -> None:
 
 
 def shfl(e: KernelContract, ins: Instruction) -> None:
+    check_members(e, ins)
     a, mode = e.src(ins, "a"), ins.mods["mode"]
     b, c = ins.operand("b"), ins.operand("c")
     operand = ins.operand("d")
@@ -187,6 +231,7 @@ def _typed(e: KernelContract, value: Value, ptx_type: str) -> Value:
 
 def fence(e: KernelContract, ins: Instruction) -> None:
     """Memory is in program order here; fences matter to the race checker only."""
+    e.runtime("fence", "void", [e.active(), e.site()])
 
 
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {

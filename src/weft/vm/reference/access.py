@@ -1,4 +1,4 @@
-"""Loads and stores of lanes: address → state space → bytes, with M101 (out of range) and M102 (misaligned)."""
+"""Loads and stores of lanes: address → state space → bytes, with M101 and M104 (out of range) and M102 (misaligned)."""
 
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from weft.core.errors import Unsupported
 from weft.ptx.module import Imm, Instruction, Mem, Reg, Sym
 
 from ..memory import Bytes
+from ..places import is_foreign
 from .machine import RunningWarp
 from .spaces import Addresses, Flags, Region, in_window, to_offset
 
@@ -70,7 +71,8 @@ def locate(
     verb = "write" if write else "read"
     if outside.any():
         first = int(address[np.flatnonzero(outside)[0]])
-        w.report("M101", f"{verb} of {size} bytes out of range at {space} {first:#x}", ins, outside, first)
+        code = "M104" if space in ("global", "generic") and is_foreign(first) else "M101"
+        w.report(code, f"{verb} of {size} bytes out of range at {space} {first:#x}", ins, outside, first)
     misaligned &= ~outside
     if misaligned.any():
         first = int(address[np.flatnonzero(misaligned)[0]])
@@ -104,20 +106,26 @@ def as_bytes(values: npt.NDArray[np.generic]) -> Bytes:
 
 
 def device_bytes(w: RunningWarp, lane: int, address: int, size: int) -> bytes:
-    """`size` bytes at a generic address as `lane` sees them; LookupError outside every object."""
-    addresses = np.full(32, address, np.uint64)
+    """`size` bytes at a generic address as `lane` sees them; zeros outside every object."""
+    return _held(w, lane, address, size) or bytes(size)
+
+
+def _held(w: RunningWarp, lane: int, address: int, size: int) -> bytes | None:
+    addresses = np.full(32, address & 0xFFFF_FFFF_FFFF_FFFF, np.uint64)
     for name in _GENERIC:
         region = w.region(name)
         at = to_offset(name, addresses, generic=True)
         if in_window(name, addresses)[lane] and region.holds(at, size)[lane]:
             start = int(at[lane]) + lane * region.lane_bytes
             return region.data[start : start + size].tobytes()
-    raise LookupError(f"{address:#x}")
+    return None
 
 
 def device_string(w: RunningWarp, lane: int, address: int) -> bytes:
-    """The zero-terminated string at a generic address."""
+    """The zero-terminated string at a generic address; it ends where its object ends."""
+    if _held(w, lane, address, 1) is None:
+        return b"<bad pointer>"
     text = bytearray()
-    while (char := device_bytes(w, lane, address + len(text), 1)) != b"\0":
+    while (char := _held(w, lane, address + len(text), 1)) not in (b"\0", None):
         text += char
     return bytes(text)

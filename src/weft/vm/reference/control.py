@@ -102,7 +102,7 @@ def _enter(w: RunningWarp, ins: Instruction, callee: Code, args: Args) -> None:
         base = int(w.frame_base[lane])
         top = w.grid.program.frame_bytes(w.grid.layout) if caller.function.entry else base + caller_bytes
         if top + callee.frame_bytes > w.local.lane_bytes:
-            w.report("X404", f"call stack overflow in {callee.function.name}", ins, w.mask)
+            w.report("S302", f"endless recursion? the call stack is used up in {callee.function.name}", ins, w.mask)
             raise Stop
         for variable, operand in zip(callee.function.params, args.items, strict=True):
             source = _local_address(w, caller, base, operand, ins)
@@ -169,6 +169,7 @@ def _nothing(w: RunningWarp, ins: Instruction) -> None:
 
 EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "bra": _bra,
+    "brkpt": _nothing,
     "brx": _brx,
     "call": _call,
     "ret": _ret,

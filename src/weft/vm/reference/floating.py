@@ -154,7 +154,20 @@ def _div(w: Warp, ins: Instruction) -> None:
     _finish(w, ins, quotient, inputs)
 
 
+def _gross(w: Warp, ins: Instruction, function: Callable[[Lanes], Lanes]) -> None:
+    """A double of which only the upper 32 bits are looked at, and of whose result only those are given."""
+    upper = np.uint64(0xFFFFFFFF << 32)
+    a = flush((bits_of(w.src(ins, "a")) & upper).view(np.float64))
+    with np.errstate(all="ignore"):
+        result = flush(function(a))
+    nan = np.full(32, 0x7FFFFFFF << 32, np.uint64)
+    w.dst(ins, np.where(np.isnan(result), nan, bits_of(result) & upper).view(np.float64))
+
+
 def _rcp(w: Warp, ins: Instruction) -> None:
+    if ins.has("approx") and ins.type == "f64":
+        _gross(w, ins, lambda x: np.float64(1) / x)
+        return
     (a,) = inputs = _inputs(w, ins, "a")
     _finish(w, ins, _operation(w, ins, "div", [np.ones_like(a), a]), inputs)
 
@@ -220,6 +233,13 @@ def reciprocal_root(x: Lanes) -> Lanes:
     return np.float64(1) / np.sqrt(x)
 
 
+def _rsqrt(w: Warp, ins: Instruction) -> None:
+    if ins.has("ftz") and ins.type == "f64":
+        _gross(w, ins, reciprocal_root)
+    else:
+        _in_double(reciprocal_root)(w, ins)
+
+
 def _in_double(function: Callable[[Lanes], Lanes]) -> _Execute:
     """Evaluated in float64 and rounded once."""
 
@@ -241,7 +261,7 @@ EXECUTE: dict[str, _Execute] = {
     "div": _div,
     "rcp": _rcp,
     "sqrt": _arithmetic("sqrt", "a"),
-    "rsqrt": _in_double(reciprocal_root),
+    "rsqrt": _rsqrt,
     "abs": _abs,
     "neg": _neg,
     "min": _extreme("min"),

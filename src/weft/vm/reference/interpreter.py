@@ -1,24 +1,28 @@
 """The slow, obvious interpreter: the living definition of what a launch computes.
 
-CTA after CTA; within a CTA warp after warp, each until all its lanes wait or are gone; within a warp the lanes
-with the lowest program counter go first, together. A lane that meets a warp collective parks there until every
-live lane of its member mask has come to the same instruction.
+CTA after CTA, or, where one may wait for another, all of them in turn; within a CTA warp after warp, each until all its
+lanes wait or are gone; within a warp the lanes with the lowest program counter go first, together. A lane that meets a
+warp collective parks there until every live lane of its member mask has come to the same instruction.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from weft.core.records import Finding
-from weft.ptx.module import Instruction, Module
+from weft.ptx.module import Function, Instruction, Module
+from weft.ptx.passes.build_cfg import build_cfg
+from weft.ptx.passes.find_waits import waits_for_others
 
 from ..launch_spec import LaunchSpec, Outcome
 from ..layout import Layout
 from ..memory import GlobalMemory
-from . import bits, compare, control, convert, floating, half, integer, matrix, sync
+from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, sync
 from . import memory as memory_chapter
 from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, RunningWarp, Stop
+from .observe import Observer
 from .program import line_up
 from .warp import Lanes
 
@@ -32,11 +36,16 @@ EXECUTE: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "memory": memory_chapter.EXECUTE,
     "control": control.EXECUTE,
     "sync": sync.EXECUTE,
+    "mbarrier": mbarrier.EXECUTE,
     "matrix": matrix.EXECUTE,
 }
 """Chapter → opcode name → what it does."""
 _TURN = 50_000
 """Warp instructions after which a warp lets the others go on, in case it spins on what they will write."""
+_TURN_TOGETHER = 64
+"""The same where CTAs may wait for each other."""
+MOST_TOGETHER = 256
+"""CTAs under way at once there."""
 _PATIENCE = 1024
 """Warp instructions a lane that could run is passed over, in case the others spin on what it will write."""
 _FAVOUR = 256
@@ -45,33 +54,45 @@ _FAVOUR = 256
 
 def run(
     module: Module, launch: LaunchSpec, memory: GlobalMemory, *, layout: Layout, globals_at: Mapping[str, int],
-    arch: str = "sm_89",
+    arch: str = "sm_89", ctas: Iterable[int] | None = None, observer: Observer | None = None,
 ) -> Outcome:  # fmt: skip
-    """Execute one launch against `memory`."""
-    grid = Grid(module, launch, layout, memory, globals_at, arch, line_up(module, launch.entry))
+    """Execute one launch against `memory`; only the CTAs with these linear numbers, if some are named."""
+    grid = Grid(module, launch, layout, memory, globals_at, arch, line_up(module, launch.entry), observer)
     nx, ny, nz = launch.grid
+    numbers = range(nx * ny * nz) if ctas is None else ctas
+    waiting = (Cta(grid, (linear % nx, linear // nx % ny, linear // (nx * ny))) for linear in numbers)
+    together = MOST_TOGETHER if any(_waits(module, code.function) for code in grid.program.codes.values()) else 1
+    under_way: list[Cta] = []
     try:
-        for linear in range(nx * ny * nz):
-            _run_cta(Cta(grid, (linear % nx, linear // nx % ny, linear // (nx * ny))))
+        while under_way := [*under_way, *islice(waiting, together - len(under_way))]:
+            grid.turn = _TURN if together == 1 else _TURN_TOGETHER
+            under_way = [cta for cta in under_way if _run_cta(cta, to_its_end=together == 1)]
     except Stop:
         pass
     return Outcome(tuple(grid.findings.values()), "".join(grid.printed), grid.steps)
 
 
-def _run_cta(cta: Cta) -> None:
-    """Rounds of all warps in order; complete barriers open between two rounds."""
+def _waits(module: Module, function: Function) -> bool:
+    return waits_for_others(build_cfg(function))
+
+
+def _run_cta(cta: Cta, *, to_its_end: bool) -> bool:
+    """Rounds of all warps in order, or one; complete barriers open between two rounds. False once it is over."""
     while cta.live_threads():
         progress = False
         for warp in cta.warps:
             progress |= _run_warp(warp)
         if not sync.release(cta) and not progress:
             _deadlock(cta)
+        if not to_its_end:
+            return True
+    return False
 
 
 def _run_warp(w: RunningWarp) -> bool:
     """Run until every lane is parked, waits or is gone, or the turn is over. False if nothing could be done."""
-    began = w.steps
-    while w.steps - began < _TURN:
+    began, w.gives_way = w.steps, False
+    while w.steps - began < w.grid.turn and not w.gives_way:
         if not _meet(w) and not _step(w):
             break
     return w.steps > began
@@ -98,6 +119,8 @@ def _step(w: RunningWarp) -> bool:
         control.leave(w)
         w.pc[group] = w.next_pc[group]
         return True
+    if w.grid.observer is not None and ins.guard is not None:
+        w.grid.observer.guard(w, ins, group)
     on = group & _guard(w, ins)
     members = _members(w, ins)
     if members is None:
@@ -145,6 +168,9 @@ def _meet(w: RunningWarp) -> bool:
         strangers = group & ~(int(w.member[first]) >> lane & 1).astype(bool)
         if strangers.any():
             w.report("S304", f"{ins.opcode} by a lane outside its member mask", ins, strangers)
+        gone = w.present & ~w.live
+        if gone.any() and ins.form.chapter == "matrix":
+            w.report("S307", f"{ins.opcode} needs the whole warp, and these lanes have exited", ins, gone)
         w.enter(w.grid.program.owners[int(w.pc[first])])
         w.state[group] = RUNNING
         _execute(w, ins, group, group)
@@ -159,7 +185,12 @@ def _execute(w: RunningWarp, ins: Instruction, group: Lanes, on: Lanes) -> None:
     w.next_pc[group] = w.pc[group] + 1
     w.mask = on
     if on.any():
+        observer = w.grid.observer
+        if observer is not None:
+            observer.before(w, ins)
         EXECUTE[ins.form.chapter][ins.form.name](w, ins)
+        if observer is not None:
+            observer.after(w, ins)
     w.pc[group] = w.next_pc[group]
 
 

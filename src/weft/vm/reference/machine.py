@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,18 +12,32 @@ from weft.core.records import Dim3, Finding
 from weft.ptx.module import Instruction, Module, Sym
 
 from ..launch_spec import LaunchSpec
-from ..layout import Layout
-from ..memory import GlobalMemory
+from ..layout import GRID_WORKSPACE, Layout
+from ..memory import SHARED_START, GlobalMemory
 from .integer import CARRY
 from .program import Code, Program
 from .spaces import Region, global_region, local_region, param_region, shared_region
 from .warp import Lanes, Warp
+
+if TYPE_CHECKING:
+    from .observe import Observer
 
 RUNNING, PARKED, WAITING, EXITED = range(4)
 """A lane runs, is parked at a warp collective, waits at a CTA barrier, or is gone."""
 
 Copy = tuple[Region, int, Region, int, int, int]
 """A cp.async on its way: destination and offset, source and offset, bytes read, bytes written."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An arrival at the mbarrier at `at` of shared memory, once the copies of a lane are there."""
+
+    warp: "RunningWarp"
+    lane: int
+    at: int
+    copies: tuple[Copy, ...]
+    call: Instruction
 
 
 class Stop(Exception):
@@ -40,7 +55,10 @@ class Grid:
     globals_at: Mapping[str, int]
     arch: str
     program: Program
+    observer: "Observer | None" = None
     steps: int = 0
+    turn: int = 0
+    """Warp instructions of a warp's turn."""
     printed: list[str] = field(default_factory=list)
     findings: dict[tuple[str, int], Finding] = field(default_factory=dict)
 
@@ -48,6 +66,8 @@ class Grid:
         needed = max((p.address + p.size_bytes for p in self.layout.symbols.values() if p.space == "param"), default=0)
         if len(self.launch.params) < needed:
             raise LaunchError(f"{self.launch.entry} takes {needed} bytes of parameters, got {len(self.launch.params)}")
+        if GRID_WORKSPACE.name in self.globals_at:
+            self.memory.write(self.globals_at[GRID_WORKSPACE.name], bytes(GRID_WORKSPACE.size_bytes))
         self.global_region = global_region(self.memory)
         self.param_region = param_region(self.launch.params)
 
@@ -80,6 +100,8 @@ class Cta:
         self.index = index
         self.shared = shared_region(grid.layout, grid.launch.shared_bytes)
         self.barriers: dict[int, Barrier] = {}
+        self.arrivals: list[Arrival] = []
+        """Arrivals at mbarriers that come with asynchronous copies."""
         x, y, z = grid.launch.block
         self.warps = [RunningWarp(self, number) for number in range(-(-x * y * z // 32))]
 
@@ -113,8 +135,8 @@ class RunningWarp(Warp):
         self.files: dict[str, dict[str, Lanes]] = {program.entry.function.name: self.file}
         self.code: Code = program.entry
         threads = int(np.prod(grid.launch.block))
-        present = np.arange(32) + 32 * number < threads
-        self.state: npt.NDArray[np.int8] = np.where(present, RUNNING, EXITED).astype(np.int8)
+        self.present: Lanes = np.arange(32) + 32 * number < threads
+        self.state: npt.NDArray[np.int8] = np.where(self.present, RUNNING, EXITED).astype(np.int8)
         self.pc: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         self.next_pc: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         """Where each lane of the current group goes next; a branch changes it."""
@@ -123,6 +145,8 @@ class RunningWarp(Warp):
         self.line: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         """PTX line of the instruction a lane executed last."""
         self.steps = 0
+        self.gives_way = False
+        """Set by an instruction that waits in vain: its turn is over."""
         self.last_run: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         self.favoured, self.favoured_until = 0, 0
         """A lane that was passed over for long and goes first until that step."""
@@ -209,7 +233,10 @@ class RunningWarp(Warp):
                 "eq": here, "lt": below, "le": below | here, "ge": every & ~below, "gt": every & ~(below | here),
             }  # fmt: skip
             return masks[base.removeprefix("lanemask_")]
+        workspace = grid.globals_at.get(GRID_WORKSPACE.name, 0)
         counts = {
+            "envreg1": workspace >> 32,
+            "envreg2": workspace & 0xFFFFFFFF,
             "warpid": self.number,
             "nwarpid": -(-int(np.prod(launch.block)) // 32),
             "smid": 0,
@@ -224,6 +251,8 @@ class RunningWarp(Warp):
             "dynamic_smem_size": launch.shared_bytes,
             "total_smem_size": grid.layout.static_shared_bytes + launch.shared_bytes,
         }
+        if base.startswith("reserved_smem_offset_"):
+            return np.full(32, SHARED_START if base.endswith(("end", "cap")) else 0, np.uint64)
         return lane if base == "laneid" else np.full(32, counts[base], np.uint64)
 
     # -- findings --------------------------------------------------------------------------------------------
@@ -239,6 +268,7 @@ __all__ = [
     "PARKED",
     "RUNNING",
     "WAITING",
+    "Arrival",
     "Barrier",
     "Copy",
     "Cta",

@@ -18,13 +18,14 @@ from .warp import Lanes
 _LANE = np.arange(32)
 
 
-def _shape(ins: Instruction) -> tuple[int, int, int]:
+def shape_of(ins: Instruction) -> tuple[int, int, int]:
+    """m, n, k of a wmma or mma."""
     m, n, k = (int(number) for number in re.findall(r"\d+", ins.mods["shape"]))
     return m, n, k
 
 
 def _matrix(w: RunningWarp, ins: Instruction, name: str, fragment: Fragment) -> Array:
-    registers = w.items(ins, name, "b32")
+    registers = w.items(ins, name, f"b{max(fragment.bits, 32)}")
     _check_count(ins, name, len(registers), fragment)
     return fragment.unpack(np.stack(registers))
 
@@ -35,7 +36,7 @@ def _deal(w: RunningWarp, ins: Instruction, registers: Array) -> None:
     if len(items) != len(registers):
         raise Unsupported(f"{ins.opcode} with {len(items)} result registers", ins.line)
     for item, value in zip(items, registers, strict=True):
-        w.write(item, value, "b32", ins.line)
+        w.write(item, value, f"b{8 * registers.dtype.itemsize}", ins.line)
 
 
 def _check_count(ins: Instruction, name: str, count: int, fragment: Fragment) -> None:
@@ -46,7 +47,7 @@ def _check_count(ins: Instruction, name: str, count: int, fragment: Fragment) ->
 def _mma(w: RunningWarp, ins: Instruction) -> None:
     mods = ins.mods
     types = (mods["atype"], mods["btype"], mods["ctype"], mods["dtype"])
-    kind = MmaKind(*_shape(ins), *types, ins.has("satfinite"))
+    kind = MmaKind(*shape_of(ins), *types, ins.has("satfinite"))
     a, b, c = (_matrix(w, ins, name, mma_fragment(kind, name)) for name in "abc")
     d = mma(a, b, c, kind=kind, arch=w.grid.arch, mode=w.grid.launch.mode)
     _deal(w, ins, mma_fragment(kind, "d").pack(d))
@@ -62,7 +63,7 @@ def _wmma(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _wmma_mma(w: RunningWarp, ins: Instruction) -> None:
-    m, n, k = _shape(ins)
+    m, n, k = shape_of(ins)
     a_type, b_type = ins.mods.get("atype", "f16"), ins.mods.get("btype", "f16")
     c_type, d_type = ins.mods["ctype"], ins.mods["dtype"]
     a = _matrix(w, ins, "a", wmma_fragment(m, n, k, operand="a", element=a_type))
@@ -81,7 +82,7 @@ def _wmma_mma(w: RunningWarp, ins: Instruction) -> None:
     _deal(w, ins, wmma_fragment(m, n, k, operand="c", element=d_type).pack(d[:m]))
 
 
-def _element_offsets(w: RunningWarp, ins: Instruction, fragment: Fragment) -> Array:
+def element_offsets(w: RunningWarp, ins: Instruction, fragment: Fragment) -> Array:
     """Byte offset of every element from the matrix's address, [register, lane, element]."""
     rows, columns = fragment.shape
     by_row = ins.mods["layout"] == "row"
@@ -98,8 +99,8 @@ def _element_offsets(w: RunningWarp, ins: Instruction, fragment: Fragment) -> Ar
 
 def _wmma_load(w: RunningWarp, ins: Instruction) -> None:
     operand = ins.mods.get("which", "c")
-    fragment = wmma_fragment(*_shape(ins), operand=operand, element=ins.type)
-    offsets = _element_offsets(w, ins, fragment)
+    fragment = wmma_fragment(*shape_of(ins), operand=operand, element=ins.type)
+    offsets = element_offsets(w, ins, fragment)
     space, address = address_of(w, ins, "a")
     size = fragment.bits // 8
     registers = np.zeros((fragment.registers, 32), np.uint32)
@@ -110,10 +111,10 @@ def _wmma_load(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _wmma_store(w: RunningWarp, ins: Instruction) -> None:
-    fragment = wmma_fragment(*_shape(ins), operand="c", element=ins.type)
+    fragment = wmma_fragment(*shape_of(ins), operand="c", element=ins.type)
     values = w.items(ins, "b", "b32")
     _check_count(ins, "d", len(values), fragment)
-    offsets = _element_offsets(w, ins, fragment)
+    offsets = element_offsets(w, ins, fragment)
     space, address = address_of(w, ins, "a")
     size = fragment.bits // 8
     for register, value in enumerate(values):

@@ -77,6 +77,10 @@ def _isspacep(w: RunningWarp, ins: Instruction) -> None:
     w.dst(ins, constant if space == "const" else in_window("global", address) & ~constant)
 
 
+def _createpolicy(w: RunningWarp, ins: Instruction) -> None:
+    w.dst(ins, np.zeros(32, np.uint64))
+
+
 def _prefetch(w: RunningWarp, ins: Instruction) -> None:
     """A hint without effect."""
 
@@ -102,10 +106,16 @@ def _cp(w: RunningWarp, ins: Instruction) -> None:
 def _finish(w: RunningWarp, lane: int, count: int) -> None:
     """Carry out the oldest `count` groups: only now is the source read and the destination written."""
     for group in w.groups[lane][: max(count, 0)]:
-        for to, at, source, start, length, size in group:
-            data = bytes(source.data[start : start + length]) + bytes(size - length)
-            to.data[at : at + size] = np.frombuffer(data, np.uint8)
+        for copy in group:
+            carry_out(copy)
     del w.groups[lane][: max(count, 0)]
+
+
+def carry_out(copy: Copy) -> None:
+    """Read the source now, and write the destination."""
+    to, at, source, start, length, size = copy
+    data = bytes(source.data[start : start + length]) + bytes(size - length)
+    to.data[at : at + size] = np.frombuffer(data, np.uint8)
 
 
 def _copy(w: RunningWarp, ins: Instruction) -> None:
@@ -115,7 +125,7 @@ def _copy(w: RunningWarp, ins: Instruction) -> None:
     ):
         raise Unsupported(f"{ins.opcode} of {size_operand}", ins.line)
     size = size_operand.value
-    taken = _source_bytes(w, ins, size)
+    taken = source_bytes(w, ins, size)
     _, to = address_of(w, ins, "dst")  # the opcode names both spaces: destination shared, source global
     _, source_address = address_of(w, ins, "src")
     writes = _by_lane(locate(w, ins, "shared", to, size, write=True))
@@ -130,7 +140,7 @@ def _copy(w: RunningWarp, ins: Instruction) -> None:
         w.uncommitted[lane].append(copy)
 
 
-def _source_bytes(w: RunningWarp, ins: Instruction, size: int) -> Lanes:
+def source_bytes(w: RunningWarp, ins: Instruction, size: int) -> Lanes:
     """How many bytes come from the source; the rest of `size` is zero."""
     extra = ins.find("extra")
     if extra is None or (ins.has("L2::cache_hint") and ins.find("cache") is None):
@@ -150,6 +160,7 @@ EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "st": _st,
     "cvta": _cvta,
     "isspacep": _isspacep,
+    "createpolicy": _createpolicy,
     "prefetch": _prefetch,
     "cp": _cp,
 }

@@ -45,6 +45,7 @@ def _arrive(
         if number in w.cta.barriers and _complete(w.cta.barriers[number], w.cta.live_threads()):
             release(w.cta)  # this arrival belongs to the next phase
         barrier = w.cta.barriers.setdefault(number, Barrier())
+        _check_arrival(w, ins, barrier, int(counts[lanes].max()), lanes, number)
         barrier.expected = max(barrier.expected, int(counts[lanes].max()))
         together = bool((lanes == w.live).all())
         barrier.arrived += 32 if together else int(np.count_nonzero(lanes))
@@ -54,6 +55,20 @@ def _arrive(
         if blocking:
             w.state[lanes] = WAITING
             barrier.waiting.append((w, lanes, ins))
+
+
+def _check_arrival(w: RunningWarp, ins: Instruction, barrier: Barrier, count: int, lanes: Lanes, number: int) -> None:
+    """Counts that cannot come true, and lanes of one warp at different instructions of one barrier."""
+    if count % 32:
+        w.report("S305", f"a barrier for {count} threads; the count must be a multiple of 32", ins, lanes, count)
+    if count > 32 * len(w.cta.warps):
+        w.report("S305", f"a barrier for {count} threads; the CTA has fewer", ins, lanes, count)
+    if barrier.arrived and barrier.expected != count:
+        w.report("S305", f"a barrier for {count} threads; others came with another count", ins, lanes, count)
+    apart = any(warp is w and other.line != ins.line for warp, _, other in barrier.waiting)
+    if apart and (ins.form.name == "bar" or ins.has("aligned")):
+        words = f"lanes of one warp come to barrier {number} at different instructions"
+        w.report("S306", words, ins, lanes, number)
 
 
 def release(cta: Cta) -> bool:
@@ -213,8 +228,8 @@ def _redux(w: RunningWarp, ins: Instruction) -> None:
     w.dst(ins, np.full(32, fold.reduce(values[w.mask], dtype=values.dtype)))
 
 
-def _shfl(w: RunningWarp, ins: Instruction) -> None:
-    a = w.src(ins, "a")
+def shuffle_sources(w: RunningWarp, ins: Instruction) -> tuple[Lanes, Lanes]:
+    """The lane from which each lane takes its value, and whether that is the one it asked for."""
     b = w.src(ins, "b").astype(np.int64) & 31
     c = w.src(ins, "c").astype(np.int64)
     clamp, segment = c & 31, c >> 8 & 31
@@ -235,7 +250,12 @@ def _shfl(w: RunningWarp, ins: Instruction) -> None:
             valid = source <= last
         case mode:
             raise Unsupported(f"shfl.{mode}", ins.line)
-    w.dst(ins, a[np.where(valid, source, _LANE)])
+    return np.where(valid, source, _LANE), valid
+
+
+def _shfl(w: RunningWarp, ins: Instruction) -> None:
+    source, valid = shuffle_sources(w, ins)
+    w.dst(ins, w.src(ins, "a")[source])
     _second(w, ins, valid)
 
 
@@ -253,4 +273,4 @@ EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "shfl": _shfl,
 }
 
-__all__ = ["EXECUTE", "release"]
+__all__ = ["EXECUTE", "release", "shuffle_sources"]

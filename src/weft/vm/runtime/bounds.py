@@ -15,7 +15,7 @@ from ..context import (
 )
 from ..ir import Builder, Value, const, element, vec
 from ..memory import ALIGN, GLOBAL_BASE, SHARED_GRANULE, SHARED_START
-from .shape import Variable, bits, each_lane, function, get, report, symbol, when
+from .shape import Variable, bits, count_range, each_lane, function, get, report, symbol, when
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Objects:
     owners: Field
     """u32 per granule: the number of the object there, 0 for none."""
     extents: Field
-    """Per object: i64 offset in the window, i64 size."""
+    """Per object: i64 offset in the window, i64 size. Number 0 has size 0; its offset (shared memory): how many."""
     granule_bytes: int
 
 
@@ -98,6 +98,31 @@ def owned(b: Builder, space: str, offsets: Value, lanes: Value, count: int) -> V
 
 
 OWNERS = "owners"
+PIECE = "piece"
+
+
+def piece_at(b: Builder, offset: Value, start: Value, size: Value) -> tuple[Value, Value]:
+    """What `object_at` found in shared memory, or, where it found nothing, a piece whose granule has several."""
+    piece = Variable(b, start)
+    length = Variable(b, size)
+    with when(b, b.icmp("eq", size, const("i64", 0)), likely=False):
+        record = b.call(symbol(PIECE), "ptr", [b.param("warp"), offset])
+        piece.set(b.load("i64", record, align=8))
+        length.set(b.load("i64", b.offset(record, 8), align=8))
+    return piece.get(), length.get()
+
+
+def build_piece(name: str) -> Builder:
+    """`ptr piece(warp, i64 offset)`: the record of the shared object there, by looking through all; else record 0."""
+    b = function(name, "ptr", [("ptr", "warp"), ("i64", "offset")])
+    records = get(b, b.param("warp"), WARP_SHARED_OBJECTS)
+    with count_range(b, b.load("i64", records, align=8)) as number:
+        record = b.offset(records, b.op("shl", b.op("add", number, const("i64", 1)), const("i64", 4)))
+        start, size = b.load("i64", record, align=8), b.load("i64", b.offset(record, 8), align=8)
+        with when(b, b.icmp("ult", b.op("sub", b.param("offset"), start), size)):
+            b.ret(record)
+    b.ret(records)
+    return b
 
 
 def build_owners(name: str) -> Builder:
@@ -108,6 +133,8 @@ def build_owners(name: str) -> Builder:
     with each_lane(b, b.param("lanes")) as lane:
         offset = b.extract(b.param("offsets"), lane)
         start, size = object_at(b, space, offset)
+        if space == "shared":
+            start, size = piece_at(b, offset, start, size)
         room = b.icmp("uge", size, b.param("count"))
         fits = b.icmp("ule", b.op("sub", offset, start), b.op("sub", size, b.param("count")))
         bit = b.op("shl", b.cast("zext", b.op("and", room, fits), "i32"), lane)

@@ -3,12 +3,18 @@
     void cp.async.{4,8,16} (warp, <32 x i32> dst, <32 x i64> src, <32 x i32> source_bytes, i32 mask, i32 site)
     void cp.commit         (warp, i32 mask)
     void cp.wait           (warp, i32 pending, i32 mask, i32 site)
+    void cp.async.arrive   (warp, <32 x i32> mbarrier, i32 mask, i32 site)
+    void cp.settle         (warp, i32 mbarrier)
 A lane's copies belong to its group number WARP_GROUP at the time of issue; a commit closes the group by
 counting WARP_GROUP up. The wait carries out, in the order of issue, the copies of groups below `committed -
 pending` in the lanes of `mask`; pending = -1 takes all, committed or not. The source is read at the wait, no
 earlier, and bytes beyond `source_bytes` become zero. Addresses are checked at the instruction: a lane whose
 destination or source is out of bounds or misaligned is reported and makes no copy; a source of no bytes is
 not looked at.
+
+cp.async.arrive queues an entry of size 0: an arrival at an mbarrier once the lane's copies before it are there. It
+comes with the wait that covers it, or when somebody tests that mbarrier: cp.settle then carries out those copies, of
+whichever warp of the CTA.
 
 Watchers see the load from global memory and the copy at the instruction, and the store to shared memory at the
 wait, there with the site of the instruction that asked for it.
@@ -19,7 +25,7 @@ The warp's queue is an array of entries of COPY_BYTES, WARP_COPY_COUNT of them i
     ENTRY_TAKEN    32 x i32  bytes that come from the source
     ENTRY_GROUP    32 x i32  group numbers
     ENTRY_LANES    i32       lanes whose copy has not been carried out
-    ENTRY_SIZE     i32       bytes per lane: 4, 8 or 16
+    ENTRY_SIZE     i32       bytes per lane: 4, 8 or 16; 0 for an arrival at the mbarrier ENTRY_DST
     ENTRY_SITE     i32       the instruction
 """
 
@@ -29,16 +35,20 @@ from ..context import (
     COPY_QUEUE_FULL,
     MISALIGNED,
     OUT_OF_BOUNDS,
+    WARP_BYTES,
     WARP_COPIES,
     WARP_COPY_CAPACITY,
     WARP_COPY_COUNT,
     WARP_GLOBAL,
     WARP_GROUP,
     WARP_SHARED,
+    WARP_WORKER,
+    WORKER_WARP_COUNT,
+    WORKER_WARPS,
     Field,
 )
 from ..ir import LANES, Builder, Value, const, vec
-from ..memory import SHARED_START
+from ..memory import SHARED_BASE, SHARED_START
 from .bounds import global_window, owned, report_lanes, shared_window, straight, without
 from .shape import Variable, bits, count_range, each_lane, function, get, put, symbol, unbits, when
 from .watch import Access, Instrumentation
@@ -56,14 +66,26 @@ COPY_BYTES = 704
 _SIZES = (4, 8, 16)
 _LINE = vec("i32", 16)
 _PERFORM = "cp.perform"
+_FORGET = "cp.forget"
+SETTLE = "cp.settle"
+_LAND = "mbarrier.land"
 
 
 def build_copies(name: str, watch: Instrumentation) -> list[Builder]:
-    """The function called `name`; `cp.wait` brings the function it calls along."""
-    if name == "cp.commit":
-        return [_commit(name)]
-    if name == "cp.wait":
-        return [_perform(watch), _wait(name)]
+    """The function called `name`."""
+    match name:
+        case "cp.commit":
+            return [_commit(name)]
+        case "cp.wait":
+            return [_wait(name)]
+        case "cp.perform":
+            return [_perform(watch)]
+        case "cp.forget":
+            return [_forget(name)]
+        case "cp.settle":
+            return [_settle(name)]
+        case "cp.async.arrive":
+            return [_announce(name)]
     if name in {f"cp.async.{size}" for size in _SIZES}:
         return [_issue(name, int(name.split(".")[2]), watch)]
     raise Unsupported(f"runtime function {name}")
@@ -88,9 +110,11 @@ def _issue(name: str, size: int, watch: Instrumentation) -> Builder:
     good = b.op("and", mask, b.op("and", placed, b.op("and", target_straight, source_straight)))
     with when(b, b.icmp("ne", good, mask), likely=False):
         inside = b.op("and", mask, placed)
-        report_lanes(b, OUT_OF_BOUNDS, without(b, mask, target_in), dst)
+        # Two addresses, two spaces: the target's is reported as a generic one.
+        to_generic = b.op("add", b.cast("zext", dst, vec("i64")), const(vec("i64"), SHARED_BASE))
+        report_lanes(b, OUT_OF_BOUNDS, without(b, mask, target_in), to_generic)
         report_lanes(b, OUT_OF_BOUNDS, without(b, mask, source_in), src)
-        report_lanes(b, MISALIGNED, without(b, inside, target_straight), dst)
+        report_lanes(b, MISALIGNED, without(b, inside, target_straight), to_generic)
         report_lanes(b, MISALIGNED, without(b, inside, source_straight), src)
     watch.access(b, Access(False, "global", size, start, without(b, good, idle), contiguous=False))
     watch.copy(b, Access(True, "shared", size, to, good, contiguous=False))
@@ -136,7 +160,6 @@ def _wait(name: str) -> Builder:
     queue = get(b, warp, WARP_COPIES)
     limit = b.op("sub", _lanes(b, warp, WARP_GROUP), b.splat(pending))
     everything = b.cast("sext", b.icmp("eq", pending, const("i32", -1)), "i32")
-    front = Variable(b, const("i32", 0))  # entries done with, up to the first that is not
     with count_range(b, count) as number:
         entry = _entry(b, queue, number)
         waiting = get(b, entry, ENTRY_LANES)
@@ -146,6 +169,19 @@ def _wait(name: str) -> Builder:
         with when(b, b.icmp("ne", lanes, const("i32", 0))):
             b.call(symbol(_PERFORM), "void", [warp, entry, lanes, get(b, entry, ENTRY_SITE)])
             put(b, entry, ENTRY_LANES, rest)
+    b.call(symbol(_FORGET), "void", [warp])
+    b.ret()
+    return b
+
+
+def _forget(name: str) -> Builder:
+    """Remove the entries that are done with, up to the first that is not."""
+    b = function(name, "void", [("ptr", "warp")])
+    warp = b.param("warp")
+    count, queue = get(b, warp, WARP_COPY_COUNT), get(b, warp, WARP_COPIES)
+    front = Variable(b, const("i32", 0))
+    with count_range(b, count) as number:
+        rest = get(b, _entry(b, queue, number), ENTRY_LANES)
         so_far = front.get()
         in_front = b.op("and", b.icmp("eq", so_far, number), b.icmp("eq", rest, const("i32", 0)))
         front.set(b.op("add", so_far, b.cast("zext", in_front, "i32")))
@@ -161,12 +197,65 @@ def _wait(name: str) -> Builder:
     return b
 
 
+def _announce(name: str) -> Builder:
+    """Queue an arrival."""
+    b = function(name, "void", [("ptr", "warp"), (vec("i32"), "mbarrier"), ("i32", "mask"), ("i32", "site")])
+    warp, mask = b.param("warp"), b.param("mask")
+    to = b.op("sub", b.param("mbarrier"), const(vec("i32"), SHARED_START))
+    good = b.op("and", b.op("and", mask, owned(b, "shared", to, mask, 8)), straight(b, to, 8))
+    count = get(b, warp, WARP_COPY_COUNT)
+    fits = b.icmp("ult", count, get(b, warp, WARP_COPY_CAPACITY))
+    with when(b, b.op("and", fits, b.icmp("ne", good, const("i32", 0))), likely=True):
+        entry = _entry(b, get(b, warp, WARP_COPIES), count)
+        for field, value in (
+            (ENTRY_DST, b.param("mbarrier")), (ENTRY_GROUP, _lanes(b, warp, WARP_GROUP)), (ENTRY_LANES, good),
+            (ENTRY_SIZE, const("i32", 0)), (ENTRY_SITE, b.param("site")),
+        ):  # fmt: skip
+            b.store(value, b.offset(entry, field.at), align=4)
+        put(b, warp, WARP_COPY_COUNT, b.op("add", count, const("i32", 1)))
+    with when(b, b.op("xor", fits, const("i1", 1)), likely=False):
+        report_lanes(b, COPY_QUEUE_FULL, good, b.param("mbarrier"))
+    b.ret()
+    return b
+
+
+def _settle(name: str) -> Builder:
+    """Carry out what the arrivals at one mbarrier wait for, and these, in all warps of the CTA."""
+    b = function(name, "void", [("ptr", "warp"), ("i32", "mbarrier")])
+    worker = get(b, b.param("warp"), WARP_WORKER)
+    with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
+        at = b.op("mul", b.cast("zext", index, "i64"), const("i64", WARP_BYTES))
+        warp = b.offset(get(b, worker, WORKER_WARPS), at)
+        queue = get(b, warp, WARP_COPIES)
+        with count_range(b, get(b, warp, WARP_COPY_COUNT)) as number:
+            entry = _entry(b, queue, number)
+            here = bits(b, b.icmp("eq", _lanes(b, entry, ENTRY_DST), b.splat(b.param("mbarrier"))))
+            arrival = b.icmp("eq", get(b, entry, ENTRY_SIZE), const("i32", 0))
+            lanes = b.select(arrival, b.op("and", here, get(b, entry, ENTRY_LANES)), const("i32", 0))
+            with (
+                when(b, b.icmp("ne", lanes, const("i32", 0))),
+                count_range(b, b.op("add", number, const("i32", 1))) as before,
+            ):
+                earlier = _entry(b, queue, before)
+                waiting = get(b, earlier, ENTRY_LANES)
+                now = b.op("and", waiting, lanes)
+                with when(b, b.icmp("ne", now, const("i32", 0))):
+                    b.call(symbol(_PERFORM), "void", [warp, earlier, now, get(b, earlier, ENTRY_SITE)])
+                    put(b, earlier, ENTRY_LANES, b.op("xor", waiting, now))
+        b.call(symbol(_FORGET), "void", [warp])
+    b.ret()
+    return b
+
+
 def _perform(watch: Instrumentation) -> Builder:
     """Carry out the copies of `lanes` of one entry; `site` is the instruction that asked for them."""
     b = function(_PERFORM, "void", [("ptr", "warp"), ("ptr", "record"), ("i32", "lanes"), ("i32", "site")])
     entry = b.param("record")
-    labels = {size: b.label(f"bytes{size}") for size in _SIZES}
-    b.switch(get(b, entry, ENTRY_SIZE), labels[_SIZES[-1]], [(size, labels[size]) for size in _SIZES[:-1]])
+    labels = {size: b.label(f"bytes{size}") for size in (0, *_SIZES)}
+    b.switch(get(b, entry, ENTRY_SIZE), labels[_SIZES[-1]], [(size, labels[size]) for size in (0, *_SIZES[:-1])])
+    b.place(labels[0])
+    b.call(symbol(_LAND), "void", [b.param("warp"), entry, b.param("lanes"), b.param("site")])
+    b.ret()
     for size in _SIZES:
         b.place(labels[size])
         _perform_size(b, size, watch)

@@ -10,8 +10,8 @@ from .. import jit
 from ..emit.tensorcore import tensorcore_ir
 from ..ir import Builder, module_text
 from ..mma_kind import MmaKind
-from . import access, atomics, copies, lanes, scheduler, tiles
-from .bounds import OWNERS, build_owners
+from . import access, atomics, copies, lanes, mbarrier, scheduler, tiles
+from .bounds import OWNERS, PIECE, build_owners, build_piece
 from .shape import PREFIX, REPORT, build_report, symbol
 from .watch import Instrumentation
 
@@ -23,6 +23,7 @@ FAMILIES: tuple[tuple[str, Build], ...] = (
     ("st.", access.build_access),
     ("atom.", atomics.build_atomic),
     ("cp.", copies.build_copies),
+    ("mbarrier.", mbarrier.build_mbarrier),
     ("ldmatrix.", tiles.build_tiles),
     ("movmatrix", tiles.build_tiles),
     ("wmma.", tiles.build_tiles),
@@ -30,9 +31,12 @@ FAMILIES: tuple[tuple[str, Build], ...] = (
     ("match.", lanes.build_lanes),
     ("redux.", lanes.build_lanes),
     ("barrier.", scheduler.build_arrive),
+    ("warp.", scheduler.build_order),
+    ("fence", scheduler.build_order),
     ("run", scheduler.build_run),
     (REPORT, lambda name, watch: [build_report()]),
     (OWNERS, lambda name, watch: [build_owners(name)]),
+    (PIECE, lambda name, watch: [build_piece(name)]),
 )
 
 

@@ -2,6 +2,9 @@
 
     i32 run(ptr worker)
 
+A kernel whose CTAs may wait for each other has several places in the ring that starts at `worker`; each of their CTAs
+gets a round in turn. Others have one, whose CTA runs to its end.
+
 returns DONE when the grid is finished, NEED_MASKED when a warp diverged and the divergent copy is not compiled yet
 (the host compiles it and calls again), STOPPED when the launch must end. All state is in the records, so a worker
 can return to the host at any time and continue later.
@@ -26,10 +29,14 @@ from ..context import (
     GRID_ORDER,
     GRID_STOP,
     GRID_TOTAL,
+    MIXED_COUNTS,
     NEED_MASKED,
     OUT_OF_BUDGET,
+    OUT_OF_ROOM,
+    SPLIT_BARRIER,
     STOPPED,
     STUCK,
+    TOO_MANY,
     TRAPPED,
     WARP_BLOCKED,
     WARP_BYTES,
@@ -40,7 +47,9 @@ from ..context import (
     WARP_LIVE,
     WARP_MASKED,
     WARP_PC,
+    WARP_POLLED,
     WARP_RESUME,
+    WARP_SITES,
     WARP_SLICE,
     WARP_SPENT,
     WARP_WAITING,
@@ -49,12 +58,16 @@ from ..context import (
     WORKER_BLOCK_THREADS,
     WORKER_BUDGET,
     WORKER_BUSY,
+    WORKER_CALL_HOST,
     WORKER_CTA,
     WORKER_FAST,
     WORKER_FRAME_BYTES,
     WORKER_FRAMES,
     WORKER_GRID,
     WORKER_MASKED,
+    WORKER_NEXT,
+    WORKER_REGIONS,
+    WORKER_RING,
     WORKER_SHARED,
     WORKER_SHARED_BYTES,
     WORKER_SLICE,
@@ -66,8 +79,11 @@ from ..context import (
     Field,
 )  # fmt: skip
 from ..ir import LANES, Builder, Value, const, vec
-from .shape import Variable, count_range, function, get, loop, put, symbol, when
+from .shape import Variable, bits, count_range, function, get, loop, put, report, symbol, when
 from .watch import Instrumentation
+
+POLL_COST = 64
+"""Loop iterations that a turn given up in waiting counts for."""
 
 
 def build_run(name: str, watch: Instrumentation) -> list[Builder]:
@@ -77,24 +93,31 @@ def build_run(name: str, watch: Instrumentation) -> list[Builder]:
 
 def _run() -> Builder:
     b = function("run", "i32", [("ptr", "worker")])
-    worker = b.param("worker")
-    grid = get(b, worker, WORKER_GRID)
+    current, idle = Variable(b, b.param("worker")), Variable(b, const("i32", 0))
+    grid = get(b, b.param("worker"), WORKER_GRID)
     with loop(b, lambda: const("i1", 1)):
+        worker = current.get()
+        current.set(get(b, worker, WORKER_NEXT))
         with when(b, b.icmp("eq", get(b, worker, WORKER_BUSY), const("i32", 0))):
             stop = b.emit("i32", f"load atomic i32, ptr {b.offset(grid, GRID_STOP.at).ref} monotonic, align 4")
             with when(b, b.icmp("ne", stop, const("i32", 0))):
                 b.ret(const("i32", STOPPED))
             number = b.emit("i64", f"atomicrmw add ptr {b.offset(grid, GRID_NEXT.at).ref}, i64 1 monotonic")
-            with when(b, b.icmp("uge", number, get(b, grid, GRID_TOTAL))):
+            with when(b, b.icmp("ult", number, get(b, grid, GRID_TOTAL))):
+                b.call(symbol("begin_cta"), "void", [worker, number])
+        with when(b, b.icmp("eq", get(b, worker, WORKER_BUSY), const("i32", 0))):
+            idle.set(b.op("add", idle.get(), const("i32", 1)))
+            with when(b, b.icmp("uge", idle.get(), get(b, worker, WORKER_RING))):
                 b.ret(const("i32", DONE))
-            b.call(symbol("begin_cta"), "void", [worker, number])
-        status = b.call(symbol("turn"), "i32", [worker])
-        with when(b, b.icmp("eq", status, const("i32", NEED_MASKED))):
-            b.ret(status)
-        with when(b, b.icmp("eq", status, const("i32", STOPPED))):
-            where = b.offset(grid, GRID_STOP.at)
-            b.do(f"store atomic i32 1, ptr {where.ref} monotonic, align 4")
-            b.ret(status)
+        with when(b, b.icmp("ne", get(b, worker, WORKER_BUSY), const("i32", 0)), likely=True):
+            idle.set(const("i32", 0))
+            status = b.call(symbol("turn"), "i32", [worker])
+            with when(b, b.icmp("eq", status, const("i32", NEED_MASKED))):
+                b.ret(status)
+            with when(b, b.icmp("eq", status, const("i32", STOPPED))):
+                where = b.offset(grid, GRID_STOP.at)
+                b.do(f"store atomic i32 1, ptr {where.ref} monotonic, align 4")
+                b.ret(status)
     b.do("unreachable")
     return b
 
@@ -139,6 +162,9 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         for field in (WARP_PC, WARP_GROUP):
             b.store(const(vec("i32"), 0), b.offset(warp, field.at), align=64)
         b.store(const(vec("i32", 16), 0), b.offset(warp, WARP_WAITING.at), align=64)
+    with when(b, b.icmp("ne", get(b, worker, WORKER_REGIONS), const("i32", 0)), likely=False):
+        args = [worker, Value("ptr", "null"), const("i32", -1), const("i32", 0)]
+        b.call_pointer(get(b, worker, WORKER_CALL_HOST), "void", args)
     watch.cta(b, worker)
     b.ret()
     return b
@@ -180,6 +206,7 @@ def _turn() -> Builder:
 def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
     """Run one warp until it blocks, yields or ends, changing copies as it diverges and converges."""
     put(b, warp, WARP_SLICE, get(b, worker, WORKER_SLICE))
+    put(b, warp, WARP_POLLED, const("i32", 0))
     status = Variable(b, const("i32", CONVERGED))
 
     def changes_copy() -> Value:
@@ -200,10 +227,13 @@ def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
     with when(b, b.icmp("eq", now, const("i32", TRAPPED))):
         b.ret(const("i32", STOPPED))
     with when(b, b.icmp("eq", now, const("i32", YIELDED))):
-        left = b.op("sub", get(b, worker, WORKER_BUDGET), const("i64", 1))
-        put(b, worker, WORKER_BUDGET, left)
+        polled = b.icmp("ne", get(b, warp, WARP_POLLED), const("i32", 0))
+        spent = b.select(polled, const("i64", POLL_COST), get(b, worker, WORKER_SLICE))
+        budget = get(b, worker, WORKER_BUDGET)
+        left = b.op("sub", b.load("i64", budget, align=8), spent)
+        b.store(left, budget, align=8)
         with when(b, b.icmp("slt", left, const("i64", 0))):
-            _report(b, warp, OUT_OF_BUDGET, get(b, warp, WARP_LIVE), get(b, warp, WARP_PC))
+            _report_endless(b, worker, warp)
             b.ret(const("i32", STOPPED))
     # A warp whose lanes wait for each other made no progress; everything else did.
     with when(b, b.icmp("ne", now, const("i32", STUCK))):
@@ -221,13 +251,37 @@ def _report(b: Builder, warp: Value, code: int, lanes: Value, detail: Value) -> 
     b.call(symbol("report"), "void", [warp, const("i32", code), site, lanes, b.cast("zext", detail, "i64")])
 
 
+def _report_endless(b: Builder, worker: Value, warp: Value) -> None:
+    """The budget is used up; if CTAs have not begun although they could have been waited for, say how many."""
+    grid = get(b, worker, WORKER_GRID)
+    waiting = b.op("sub", get(b, grid, GRID_TOTAL), get(b, grid, GRID_NEXT))
+    together = b.icmp("ugt", get(b, worker, WORKER_RING), const("i32", 1))
+    crowded = b.op("and", together, b.icmp("sgt", waiting, const("i64", 0)))
+    with when(b, crowded):
+        _report(b, warp, OUT_OF_ROOM, get(b, warp, WARP_LIVE), b.cast("trunc", waiting, "i32"))
+    with when(b, b.op("xor", crowded, const("i1", 1))):
+        _report(b, warp, OUT_OF_BUDGET, get(b, warp, WARP_LIVE), get(b, warp, WARP_PC))
+
+
 def _report_waiting(b: Builder, worker: Value) -> None:
-    """Nobody can go on: say which warps wait, each with its lanes; the address holds the first lane's block."""
+    """Nobody can go on: say which lanes wait where; the address holds those of the warp that are at a barrier."""
     with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
         warp = _warp(b, worker, index)
         live = get(b, warp, WARP_LIVE)
-        with when(b, b.icmp("ne", live, const("i32", 0))):
-            _report(b, warp, DEADLOCK, live, get(b, warp, WARP_BLOCKED))
+        left = Variable(b, live)
+        with loop(b, lambda: b.icmp("ne", left.get(), const("i32", 0))):
+            here = _together(b, warp, left.get())
+            left.set(b.op("xor", left.get(), here))
+            _report(b, warp, DEADLOCK, here, get(b, warp, WARP_BLOCKED))
+
+
+def _together(b: Builder, warp: Value, lanes: Value) -> Value:
+    """Of some lanes, those that are where the first of them is."""
+    first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", LANES - 1))
+    pcs = b.load(vec("i32"), b.offset(warp, WARP_PC.at), align=64)
+    same = bits(b, b.icmp("eq", pcs, b.splat(b.extract(pcs, first))))
+    masked = b.icmp("ne", get(b, warp, WARP_MASKED), const("i32", 0))
+    return b.op("and", lanes, b.select(masked, same, const("i32", -1)))
 
 
 def _release(watch: Instrumentation) -> Builder:
@@ -235,13 +289,14 @@ def _release(watch: Instrumentation) -> Builder:
     b = function("release", "i32", [("ptr", "worker")])
     worker = b.param("worker")
     done = Variable(b, const("i32", 0))
+    watches = watch.wants("barrier") or watch.wants("complete")
     with count_range(b, const("i32", BARRIER_COUNT)) as number:
         wide = b.cast("zext", number, "i64")
         barrier = b.offset(b.offset(worker, WORKER_BARRIERS.at), b.op("mul", wide, const("i64", BARRIER_BYTES)))
         arrived = get(b, barrier, BARRIER_ARRIVED)
         expected = get(b, barrier, BARRIER_EXPECTED)
-        everyone = b.icmp("eq", expected, const("i32", 0))
-        needed = b.select(everyone, get(b, worker, WORKER_THREADS), expected)
+        uncounted = b.icmp("eq", expected, const("i32", 0))
+        needed = b.select(uncounted, get(b, worker, WORKER_THREADS), expected)
         full = b.op("and", b.icmp("ne", arrived, const("i32", 0)), b.icmp("uge", arrived, needed))
         with when(b, full):
             done.set(const("i32", 1))
@@ -250,7 +305,7 @@ def _release(watch: Instrumentation) -> Builder:
             put(b, barrier, BARRIER_RESULT, b.op("or", true, every))
             for field in (BARRIER_ARRIVED, BARRIER_TRUE, BARRIER_EXPECTED):
                 put(b, barrier, field, const("i32", 0))
-            everyone = _everyone_waits(b, worker, wide) if watch.wants("barrier") else const("i1", 0)
+            everyone = _everyone_waits(b, worker, wide, uncounted) if watches else const("i1", 0)
             with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
                 warp = _warp(b, worker, index)
                 place = b.offset(b.offset(warp, WARP_WAITING.at), b.op("shl", wide, const("i64", 2)))
@@ -259,18 +314,23 @@ def _release(watch: Instrumentation) -> Builder:
                 kept = b.op("xor", freed, const("i32", -1))
                 put(b, warp, WARP_BLOCKED, b.op("and", get(b, warp, WARP_BLOCKED), kept))
             watch.barrier(b, worker, everyone)
+            watch.complete(b, worker, number, everyone)
     b.ret(done.get())
     return b
 
 
-def _everyone_waits(b: Builder, worker: Value, barrier: Value) -> Value:
-    """Whether the lanes that wait at a barrier (not only arrived there) are all threads that have not exited."""
+def _everyone_waits(b: Builder, worker: Value, barrier: Value, uncounted: Value) -> Value:
+    """Whether the lanes that wait at a barrier (not only arrived there) are all threads.
+
+    Exited ones are excused where the barrier is for the whole CTA; a counted one knows nothing of them.
+    """
     waiting = Variable(b, const("i32", 0))
     with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
         place = b.offset(b.offset(_warp(b, worker, index), WARP_WAITING.at), b.op("shl", barrier, const("i64", 2)))
         lanes = b.intrinsic("ctpop", "i32", [b.load("i32", place, align=4)])
         waiting.set(b.op("add", waiting.get(), lanes))
-    return b.icmp("uge", waiting.get(), get(b, worker, WORKER_THREADS))
+    threads = b.select(uncounted, get(b, worker, WORKER_THREADS), get(b, worker, WORKER_BLOCK_THREADS))
+    return b.icmp("uge", waiting.get(), threads)
 
 
 def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
@@ -279,8 +339,9 @@ def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
     void barrier.arrive(warp, i32 number, i32 expected, i32 lanes, i32 true, i32 waits, i32 site)
     """
     if name == "barrier.alone":
-        b = function(name, "void", [("ptr", "warp")])
+        b = function(name, "void", [("ptr", "warp"), ("i32", "site")])
         watch.barrier(b, get(b, b.param("warp"), WARP_WORKER), const("i1", 1))
+        watch.warp_sync(b, get(b, b.param("warp"), WARP_LIVE))
         b.ret()
         return [b]
     params = [("ptr", "warp"), *(("i32", given) for given in ("number", "expected", "lanes", "true", "waits", "site"))]
@@ -294,6 +355,8 @@ def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
     with when(b, odd, likely=False):
         asked = b.cast("zext", b.param("expected"), "i64")
         b.call(symbol("report"), "void", [warp, const("i32", BAD_COUNT), b.param("site"), lanes, asked])
+    _check_count(b)
+    watch.arrive(b, number, lanes, b.param("waits"))
     wide = b.cast("zext", number, "i64")
     worker = get(b, warp, WARP_WORKER)
     barrier = b.offset(b.offset(worker, WORKER_BARRIERS.at), b.op("mul", wide, const("i64", BARRIER_BYTES)))
@@ -314,7 +377,61 @@ def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
     put(b, barrier, BARRIER_EXPECTED, b.param("expected"))
     with when(b, b.icmp("ne", b.param("waits"), const("i32", 0))):
         place = b.offset(b.offset(warp, WARP_WAITING.at), b.op("shl", wide, const("i64", 2)))
-        b.store(b.op("or", b.load("i32", place, align=4), lanes), place, align=4)
+        waiting = b.load("i32", place, align=4)
+        _check_together(b, waiting, b.offset(b.offset(warp, WARP_SITES.at), b.op("shl", wide, const("i64", 2))))
+        b.store(b.op("or", waiting, lanes), place, align=4)
         put(b, warp, WARP_BLOCKED, b.op("or", get(b, warp, WARP_BLOCKED), lanes))
+    b.ret()
+    return [b]
+
+
+def _check_count(b: Builder) -> None:
+    """A count that nobody can reach, or that differs from what others at this barrier said."""
+    warp, expected = b.param("warp"), b.param("expected")
+    worker = get(b, warp, WARP_WORKER)
+    whole = b.op(
+        "and", b.op("add", get(b, worker, WORKER_BLOCK_THREADS), const("i32", LANES - 1)), const("i32", -LANES)
+    )
+    at = b.op("mul", b.cast("zext", b.param("number"), "i64"), const("i64", BARRIER_BYTES))
+    barrier = b.offset(b.offset(worker, WORKER_BARRIERS.at), at)
+    begun = b.icmp("ne", get(b, barrier, BARRIER_ARRIVED), const("i32", 0))
+    other = b.icmp("ne", get(b, barrier, BARRIER_EXPECTED), expected)
+    mixed = b.op("and", begun, other)
+    for code, wrong in ((TOO_MANY, b.icmp("ugt", expected, whole)), (MIXED_COUNTS, mixed)):
+        with when(b, wrong, likely=False):
+            report(b, code, b.param("lanes"), b.cast("zext", expected, "i64"))
+
+
+def _check_together(b: Builder, waiting: Value, site: Value) -> None:
+    """Lanes of a warp that wait at one barrier must have come to it at one instruction, where that is asked."""
+    aligned = b.icmp("ne", b.op("and", b.param("waits"), const("i32", 2)), const("i32", 0))
+    elsewhere = b.icmp("ne", b.load("i32", site, align=4), b.param("site"))
+    apart = b.op("and", b.icmp("ne", waiting, const("i32", 0)), elsewhere)
+    with when(b, b.op("and", aligned, apart), likely=False):
+        report(b, SPLIT_BARRIER, b.param("lanes"), b.cast("zext", b.param("number"), "i64"))
+    b.store(b.param("site"), site, align=4)
+
+
+def build_order(name: str, watch: Instrumentation) -> list[Builder]:
+    """Nothing happens here but to those who watch: lanes have met before, and memory is in program order.
+
+    void warp.sync(warp, i32 lanes, i32 site), void fence(warp, i32 lanes, i32 site)
+    void warp.sync.each(warp, i32 lanes, i32 site, <32 x i32> members)     lanes with the same mask meet
+    """
+    params = [("ptr", "warp"), ("i32", "lanes"), ("i32", "site")]
+    if name != "warp.sync.each":
+        b = function(name, "void", params)
+        (watch.warp_sync if name == "warp.sync" else watch.fence)(b, b.param("lanes"))
+        b.ret()
+        return [b]
+    b = function(name, "void", [*params, (vec("i32"), "members")])
+    if watch.wants("warp_sync"):
+        left = Variable(b, b.param("lanes"))
+        with loop(b, lambda: b.icmp("ne", left.get(), const("i32", 0))):
+            first = b.intrinsic("cttz", "i32", [left.get(), const("i1", 1)])
+            mask = b.extract(b.param("members"), first)
+            same = b.op("and", left.get(), bits(b, b.icmp("eq", b.param("members"), b.splat(mask))))
+            left.set(b.op("xor", left.get(), same))
+            watch.warp_sync(b, b.op("and", same, mask))
     b.ret()
     return [b]

@@ -5,13 +5,23 @@ without probes carries no trace of them. A probe subclasses it and emits IR at t
 have numbers from FIRST_PROBE_CODE up, which `codes` turns into findings.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from weft.core.records import Finding
+
 from ..ir import Builder, Value
+from ..launch_spec import LaunchSpec
+from ..layout import Layout
+from ..memory import GlobalMemory
+from ..places import Places
+
+if TYPE_CHECKING:
+    from ..program import Source
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,33 @@ class Access:
     """Reads and writes at once; with `store`, what was there does not matter (exch)."""
     copied: bool = False
     """The bytes of an asynchronous copy arrive: it was announced by `copy` before."""
+    words: Value | None = None
+    """An arrival at an mbarrier, or a test of it: ptr to 32 x i64, words (`vm/mbarrier_word.py`) of the phase meant."""
     lines: Lines | None = None
     """The same bytes (all of them, if any lane is on) as lines, where that is known."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A launch that is over: what it was, the memory it started from, and what it reported."""
+
+    source: "Source"
+    layout: Layout
+    launch: LaunchSpec
+    memory: GlobalMemory
+    before: npt.NDArray[np.uint8]
+    """The arena as it was."""
+    written: npt.NDArray[np.uint8]
+    """Which of its bytes had been written."""
+    globals_at: Mapping[str, int]
+    reports: npt.NDArray[np.void]
+    """All of them, as `vm/findings.py` reads them."""
+    places: Places
+    """Names of what lies at an address."""
+    boards: tuple[npt.NDArray[np.uint8], ...]
+    """The watcher's memory for the whole launch, one per host thread."""
+    again: "Callable[[Instrumentation, Sequence[int] | None], npt.NDArray[np.uint8]]"
+    """Run some CTAs (None: all) once more from the memory before, which stays as it is now; the watcher's memory."""
 
 
 class Instrumentation:
@@ -54,6 +89,15 @@ class Instrumentation:
     key = "plain"
     codes: Mapping[int, tuple[str, str]] = {}
     """Report number → finding code and message, in which `{address}` stands for the address."""
+
+    keeps_written = False
+    """Whether to know which bytes of global and local memory were written (WORKER_WRITTEN, WARP_LOCAL_WRITTEN)."""
+
+    keeps_before = False
+    """Whether `review` may run CTAs again."""
+
+    reviews_always = False
+    """Whether `review` has something to do even if nothing was reported."""
 
     def wants(self, event: str) -> bool:
         """Whether the method called `event` is more than the empty one; costly arguments are built only then."""
@@ -68,9 +112,24 @@ class Instrumentation:
     def prepare(self, memory: npt.NDArray[np.uint8], shared_limit: int, warps: int) -> None:
         """Before a run: write what the probe's code must find in its zeroed memory."""
 
+    # -- memory of the whole launch, at WORKER_BOARD: one per host thread ------------------------------------------
+
+    def board_bytes(self, memory: GlobalMemory) -> int:
+        """Bytes needed in a launch on `memory`; they start as zeros."""
+        return 0
+
+    def prepare_board(self, board: npt.NDArray[np.uint8], memory: GlobalMemory) -> None:
+        """Before a run: write what the probe's code must find there."""
+
+    # -- after a run -----------------------------------------------------------------------------------------------
+
     def counters(self, memory: npt.NDArray[np.uint8]) -> Mapping[str, int]:
         """After a run: totals of one worker; those of all workers are added up."""
         return {}
+
+    def review(self, findings: tuple[Finding, ...], scene: "Scene") -> tuple[Finding, ...]:
+        """After a run: what stands of its findings, the probe's own with all that a second look gives."""
+        return findings
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -84,10 +143,22 @@ class Instrumentation:
         """ldmatrix of `rows` rows of 16 bytes: every active lane below that names the shared offset of one."""
 
     def barrier(self, b: Builder, worker: Value, everyone: Value) -> None:
-        """A CTA barrier was completed; `everyone` (i1): all threads that have not exited waited at it."""
+        """A CTA barrier was completed; `everyone` (i1): all threads waited at it, or have exited and are excused."""
 
     def cta(self, b: Builder, worker: Value) -> None:
         """A CTA begins."""
+
+    def arrive(self, b: Builder, number: Value, lanes: Value, waits: Value) -> None:
+        """`lanes` come to CTA barrier `number` and, if `waits` (i32) is not 0, stay there. There is a `site`."""
+
+    def complete(self, b: Builder, worker: Value, number: Value, everyone: Value) -> None:
+        """Barrier `number` (i32) opens for those who wait at it; `everyone` as for `barrier`."""
+
+    def warp_sync(self, b: Builder, lanes: Value) -> None:
+        """`lanes` of a warp meet at bar.warp.sync, or at a barrier of a CTA of one warp. There is a `site`."""
+
+    def fence(self, b: Builder, lanes: Value) -> None:
+        """`lanes` execute a memory fence. There is a `site`."""
 
     def functions(self) -> Sequence[Builder]:
         """Functions of the probe's own that its event code calls."""

@@ -26,7 +26,7 @@ from weft.core.errors import Unsupported
 from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import SHARED_BASE, WINDOW_BYTES
-from .bounds import global_window, object_at, shared_window
+from .bounds import global_window, object_at, piece_at, shared_window
 from .shape import function, report, when
 from .watch import Access, Instrumentation, Lines
 
@@ -183,7 +183,9 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
     b.ret()
     b.place(bad)
     with when(b, b.op("xor", inside, const("i1", 1))):
-        where = b.select(first_in, b.op("add", b.param("address"), span), b.param("address"))
+        # Not the last line, which may be nearer to another array, but where the matrix leaves its own.
+        end = b.intrinsic("umin", "i64", [b.op("add", b.param("address"), span), b.op("add", base, size)])
+        where = b.select(first_in, end, b.param("address"))
         report(b, OUT_OF_BOUNDS, b.param("mask"), where)
     with when(b, b.op("and", inside, b.op("xor", aligned, const("i1", 1)))):
         report(b, MISALIGNED, b.param("mask"), b.param("address"))
@@ -212,7 +214,10 @@ def _window(b: Builder, space: str) -> tuple[Value, Value, Value]:
 def _object(b: Builder, space: str, base: Value) -> tuple[Value, Value, Value]:
     """The object at the matrix's address, `base` being the window's first device address."""
     window = shared_window(b) if space == "shared" else global_window(b)
-    start, size = object_at(b, space, b.op("sub", b.param("address"), base))
+    offset = b.op("sub", b.param("address"), base)
+    start, size = object_at(b, space, offset)
+    if space == "shared":
+        start, size = piece_at(b, offset, start, size)
     return b.offset(window.host, start), b.op("add", base, start), size
 
 

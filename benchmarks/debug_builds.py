@@ -1,0 +1,25 @@
+"""Every case of the kernel suite that is CUDA C++, as its -G build: the same verdict and, without contraction, bits.
+
+    python -m benchmarks.debug_builds
+
+CI runs one case per kernel (tests/kernels/test_debug_builds.py); this runs them all and takes minutes.
+"""
+
+import time
+
+from tests.kernels.case import Cuda
+from tests.kernels.cases import CASES
+from tests.kernels.test_debug_builds import REFUSED, same_bits
+
+
+def main() -> None:
+    """One line per case; the first that differs raises."""
+    for case in CASES:
+        if isinstance(case.source, Cuda) and case.source.file != REFUSED:
+            began = time.perf_counter()
+            same_bits(case)
+            print(f"{case.name}\tsame\t{time.perf_counter() - began:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

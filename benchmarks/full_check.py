@@ -1,0 +1,153 @@
+"""Every rung of the ladder on every named shape of its task × all regimes × three seeds, as `weft check` judges them.
+
+Masks, types and encodings take turns over regimes and seeds, so that each meets every shape and every regime. From
+S = 2048 on, some CTAs of each workload run (at least eight), and one workload per rung and shape runs whole.
+
+    python benchmarks/full_check.py --results full_check.jsonl
+
+Every verdict is written down at once; started again with the same file and the same sources, it goes on where it was.
+The last line is one JSON object: workloads, passed and minutes of work, per rung and in all.
+"""
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import weft
+from weft.attention.shapes import SHAPES
+from weft.judge.check import check
+from weft.judge.select import Supports, find_candidate
+from weft.judge.verdict import Verdict
+from weft.kernels.ladder import RUNGS
+from weft.tasks.task import Workload
+
+LARGE = 2048
+"""From this many queries on, workloads are sampled."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One workload of one rung."""
+
+    rung: str
+    shape: str
+    dtype: str
+    mask: str
+    encoding: str
+    regime: str
+    seed: int
+    sampled: bool
+
+    @property
+    def workload(self) -> Workload:
+        return Workload(SHAPES[self.shape], self.dtype, self.mask, self.regime, self.seed, self.encoding)
+
+
+def jobs(rung: str, seeds: int) -> Iterator[Job]:
+    """All workloads of a rung."""
+    _, supports = find_candidate(rung, task=None)
+    axes = supports.task.workloads
+    for at_shape, name in enumerate(axes.shapes):
+        shape = SHAPES[name]
+        if not supports.takes(shape):
+            continue
+        for at_regime, regime in enumerate(axes.regimes):
+            for seed in range(seeds):
+                sampled = max(shape.sq, shape.skv) >= LARGE and (at_regime, seed) != (0, 0)
+                dtype, mask, encoding = _turn(supports, at_shape, at_regime, seed)
+                yield Job(rung, name, dtype, mask, encoding, regime, seed, sampled)
+
+
+def _turn(supports: Supports, at_shape: int, at_regime: int, seed: int) -> tuple[str, str, str]:
+    dtypes, masks, encodings = supports.dtypes, supports.masks, supports.encodings
+    return (
+        dtypes[(at_regime // len(masks) + seed + at_shape) % len(dtypes)],
+        masks[(at_regime + seed) % len(masks)],
+        encodings[(at_regime + at_shape + seed) % len(encodings)],
+    )
+
+
+def run(job: Job) -> tuple[Job, Verdict]:
+    """In a process of its own pool."""
+    candidate, supports = find_candidate(job.rung, task=None)
+    return job, check(candidate, supports.task, job.workload, sampled=job.sampled)
+
+
+def record(job: Job, verdict: Verdict, sources: str) -> dict[str, object]:
+    """One line of the results."""
+    return {
+        "job": asdict(job),
+        "sources": sources,
+        "status": str(verdict.status),
+        "message": verdict.message,
+        "seconds": round(verdict.seconds, 3),
+        "ctas_left_out": verdict.ctas_left_out,
+        "ratio": max((gate.ratio for gate in verdict.gates), default=None),
+        "bias": {name: part.bias for name, part in verdict.parts.items()},
+        "max": {name: part.max for name, part in verdict.parts.items()},
+    }
+
+
+def digest() -> str:
+    """Of everything that decides a verdict: a changed source starts anew."""
+    root = Path(weft.__file__).parent
+    total = hashlib.sha256()
+    for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".cu", ".h", ".cuh")):
+        total.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def read(results: Path, sources: str) -> dict[Job, dict[str, object]]:
+    """What was already judged with these sources."""
+    if not results.exists():
+        return {}
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    return {Job(**line["job"]): line for line in lines if line["sources"] == sources}
+
+
+def summary(lines: list[Mapping[str, object]]) -> dict[str, object]:
+    """Workloads, passed, minutes; quantisation errors per regime where there are."""
+    passed = [line for line in lines if line["status"] == "PASSED"]
+    minutes = sum(float(str(line["seconds"])) for line in lines) / 60
+    return {"workloads": len(lines), "passed": len(passed), "minutes": round(minutes, 1)}
+
+
+def main() -> int:
+    """Run what is left, print the totals."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rungs", default=",".join(RUNGS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--results", type=Path, default=Path("full_check.jsonl"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--most", type=int, default=None, help="stop after so many workloads")
+    chosen = parser.parse_args()
+    os.environ.setdefault("WEFT_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sources = digest()
+    everything = [job for rung in chosen.rungs.split(",") for job in jobs(rung, chosen.seeds)]
+    done = read(chosen.results, sources)
+    todo = [job for job in everything if job not in done][: chosen.most]
+    print(f"{len(everything)} workloads, {len(everything) - len(todo)} of them judged before", file=sys.stderr)
+    with multiprocessing.get_context("spawn").Pool(chosen.jobs) as pool, chosen.results.open("a") as file:
+        for count, (job, verdict) in enumerate(pool.imap_unordered(run, todo), start=1):
+            done[job] = record(job, verdict, sources)
+            print(json.dumps(done[job]), file=file, flush=True)
+            if not verdict.passed:
+                print(f"{job.rung} {job.workload}: {verdict.status} {verdict.message}", file=sys.stderr)
+            if count % 100 == 0:
+                print(f"{count} of {len(todo)}", file=sys.stderr)
+    lines = [done[job] for job in everything if job in done]
+    rungs = {name: summary([done[job] for job in everything if job.rung == name and job in done])
+             for name in chosen.rungs.split(",")}  # fmt: skip
+    print(json.dumps({"rungs": rungs, **summary(lines), "of": len(everything)}))
+    return 0 if len(lines) == len(everything) and summary(lines)["passed"] == len(lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""How large the error of quantised inputs should be: attention on inputs moved at random within a quantiser's bounds.
+
+Rounding moves each input by anything up to half a step. What that does to O depends on the inputs: it averages out
+over many keys and is blown up where a row hangs on one of two. Instead of a formula for each regime, it is tried.
+"""
+
+import numpy as np
+
+from .dtypes import Array
+from .error_report import block_rms
+from .quantise import Quantiser
+from .reference import Attended, attention
+
+DRAWS = 3
+
+
+def noise_size(
+    quantiser: Quantiser,
+    original: tuple[Array, Array, Array],
+    scales: tuple[Array, Array, Array],
+    exact: Attended,
+    *,
+    mask: Array,
+    seed: int = 0,
+) -> Array:
+    """RMS of the error of O per head and block of 64 rows (b, hq, blocks): the largest of a few draws.
+
+    `exact` is attention on the `original` q, k and v, whose scales (b, h) are those of the whole heads.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = []
+    for _ in range(DRAWS):
+        q, k, v = (
+            x.astype(np.float64) + rng.uniform(-1, 1, x.shape) * quantiser.bound(x, scale)
+            for x, scale in zip(original, scales, strict=True)
+        )
+        sizes.append(block_rms(attention(q, k, v, mask=mask).o - exact.o))
+    return np.asarray(np.max(sizes, axis=0))

@@ -1,0 +1,92 @@
+"""`weft demo`: one bug that cost its author days, from red to the named line to green."""
+
+import contextlib
+import io
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from weft.core.errors import WeftError
+from weft.kernels.ladder import RUNGS
+
+RUNG = "wmma"
+FILE = "attention.cu"
+RIGHT = "for (int column = lane; column < H::COLUMNS; column += 32) sU[row][column] *= rescale;"
+WRONG = "if (lane == 0) sU[row][0] *= rescale;"
+CHECK = f"weft check {FILE} --shapes ragged --regimes unit_normal --masks none,top_left --seeds 1"
+DIAGNOSE = f"weft diagnose {FILE}"
+WIDTH = 118
+
+
+def demo(
+    keep: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the kernel there (default: a folder that is removed).")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the session as a picture.")] = None,
+) -> int:
+    """Show Weft at work: a wrong attention kernel is found, explained, mended in one line, and passes."""
+    console = Console(record=svg is not None, width=WIDTH if svg is not None else None, highlight=False)
+    start = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(contextlib.chdir(folder))
+        for line in _story():
+            console.print(line, soft_wrap=svg is None)  # a picture cuts off what is too long
+    console.print(f"\nred to green in {time.perf_counter() - start:.0f} s, without a GPU", style="bold")
+    if svg is not None:
+        console.save_svg(str(svg), title="weft demo")
+    return 0
+
+
+def _story() -> Iterator[Text]:
+    right = RUNGS[RUNG].path.read_text()
+    _require(right.count(RIGHT) == 1, f"{RUNG}.cu has changed: the demo's line is not in it")
+    Path(FILE).write_text(right.replace(RIGHT, WRONG))
+    yield _said(f"{FILE} is attention on tensor cores (the rung `{RUNG}`) with one line as somebody wrote it: the")
+    yield _said("output U must be rescaled whenever a row's maximum rises, and here only its first column is.\n")
+    yield from _command(CHECK, expected=1)
+    yield _said("\nWrong, as every tool would say. Which line?\n")
+    yield from _command(DIAGNOSE, expected=1)
+    yield _said("\nThat line, then:\n")
+    yield Text(f"- {WRONG}", style="red")
+    yield Text(f"+ {RIGHT}\n", style="green")
+    Path(FILE).write_text(right)
+    yield from _command(CHECK, expected=0)
+
+
+def _command(line: str, *, expected: int) -> Iterator[Text]:
+    """What a command prints, as it stands. A demo whose command does something else is a bug."""
+    from .main import main
+
+    yield Text(f"$ {line}", style="bold cyan")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = main(shlex.split(line)[1:])
+    for shown in printed.getvalue().splitlines():
+        yield _coloured(shown)
+    _require(code == expected, f"`{line}` ended with {code}, not {expected}")
+
+
+def _coloured(line: str) -> Text:
+    bad = ("INCORRECT", "actual", "first wrong", "made by", "ERROR SUMMARY: ")
+    good = ("right ", "cure", " passed in", "expected")
+    if "0 errors, 0 warnings" in line or any(word in line[:24] for word in good):
+        return Text(line, style="green")
+    return Text(line, style="red" if any(word in line for word in bad) else "")
+
+
+def _said(line: str) -> Text:
+    return Text(line, style="italic")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise WeftError(message)

@@ -1,0 +1,96 @@
+"""`weft diagnose`: name the first wrong stage of a kernel, its place and its cure."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from weft.core.errors import UsageError
+from weft.diagnose.diagnose import diagnose as look_inside
+from weft.diagnose.diagnose import diagnose_workload
+from weft.diagnose.given import given_task
+from weft.engines.arguments import Array
+from weft.judge.select import Choice, find_candidate
+from weft.judge.verdict import Status
+from weft.tasks.registry import TASKS
+
+from .diagnose_output import record, text
+from .options import files, macros
+
+
+def diagnose(
+    kernel: Annotated[str, typer.Argument(help="A CUDA file with launch lines, or a rung of the ladder.")],
+    task: Annotated[
+        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+    ] = None,
+    shape: Annotated[str, typer.Option(help="A named shape (default: a quick choice of shapes).")] = "",
+    regime: Annotated[str, typer.Option(help="How inputs are drawn (default: a quick choice).")] = "",
+    mask: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
+    dtype: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
+    encoding: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of the inputs.")] = 0,
+    define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
+    given: Annotated[
+        list[str] | None, typer.Option("--input", metavar="A=FILE.npy", help="Inputs of your own, all of them.")
+    ] = None,
+    arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
+    shrink: Annotated[bool, typer.Option(help="Look for the smallest failing shape first.")] = True,
+    png: Annotated[Path | None, typer.Option(help="Draw the error over O and the first wrong stage.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Find the first thing that is wrong in a kernel: stage, KV tile, rows, columns, line, cause and cure.
+
+    Exit codes: 0 nothing wrong, 1 wrong and diagnosed, 2 usage, 3 could not be judged.
+    """
+    if png is not None:
+        from weft.diagnose.figure import require_matplotlib
+
+        require_matplotlib()
+    candidate, supports = find_candidate(kernel, task=task, arch=arch)
+    candidate = replace(candidate, defines=macros(define))
+    choice = Choice(
+        shapes=_one(shape), regimes=_one(regime), masks=_one(mask), dtypes=_one(dtype), encodings=_one(encoding),
+        seeds=(seed,),
+    )  # fmt: skip
+    own = {name: _read(file) for name, file in files("--input", given).items()}
+    with Console(stderr=True).status(f"diagnosing {kernel}") as status:
+
+        def tell(what: str) -> None:
+            if sys.stderr.isatty():
+                status.update(what)
+
+        if own:
+            supports, workload = given_task(supports, own, mask=mask, dtype=dtype, encoding=encoding)
+            found = diagnose_workload(candidate, supports, workload, progress=tell)
+        else:
+            found = look_inside(candidate, supports, choice, shrink=shrink, progress=tell)
+    if as_json:
+        print(json.dumps(record(found), indent=2))
+    else:
+        for line in text(found):
+            print(line)
+    if png is not None:
+        from weft.diagnose.figure import draw
+
+        if not draw(found, png):
+            print(f"weft: nothing to draw, {png} is not written", file=sys.stderr)
+    if found.verdict.status is Status.UNSUPPORTED:
+        return 3
+    return 0 if found.healthy else 1
+
+
+def _read(file: Path) -> Array:
+    try:
+        array: Array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {file}: {error}") from error
+    return array
+
+
+def _one(name: str) -> tuple[str, ...]:
+    return (name,) if name else ()

@@ -1,0 +1,230 @@
+"""A diagnosis as text for a tired person, and as JSON for a program."""
+
+import math
+from collections.abc import Iterator
+
+from weft.attention.dtypes import Array
+from weft.attention.shapes import SHAPES
+from weft.core.records import Place
+from weft.diagnose.compare import BY_KEY
+from weft.diagnose.conclusion import cure_of, place_of, sentence, stage_of
+from weft.diagnose.records import Diagnosis, Divergence, name_of
+from weft.tasks.task import PLAIN, Workload
+
+from .findings_output import excerpt, finding_record
+
+SHOWN_COLUMNS = 8
+SHOWN_FINDINGS = 5
+WORTH_SAYING = 0.5
+"""Less likely explanations are left to --json, unless there is no other."""
+_MARGIN = 13
+
+
+def text(diagnosis: Diagnosis) -> Iterator[str]:
+    """Line by line, the most important first."""
+    path = diagnosis.case.candidate.path
+    if diagnosis.healthy:
+        yield f"{path}: nothing to diagnose: {diagnosis.judged} workloads passed in {diagnosis.seconds:.1f} s"
+        return
+    yield f"{place_of(diagnosis) or path}: {diagnosis.verdict.status}: {sentence(diagnosis)}"
+    yield from excerpt(place_of(diagnosis))
+    yield from _row("case", _case(diagnosis))
+    if not diagnosis.verdict.passed and not diagnosis.causes:
+        yield from _row("verdict", diagnosis.verdict.message)
+    if diagnosis.proven_right:
+        yield from _row("right", _grouped(diagnosis.proven_right))
+    if diagnosis.case.lost is not None:
+        yield from _row(
+            "lost at", f"{name_of(diagnosis.case.lost)}: not seen, or only in part; what comes before is right"
+        )
+    if diagnosis.first is not None:
+        yield from _divergence(diagnosis.first)
+    taps = diagnosis.case.taps
+    for fact in taps.facts if taps is not None else ():
+        message = "; ".join(fact.message.split("; ")[:2])
+        yield from _row("dataflow", f"{message} ({fact.count} elements of O)")
+    for launch in diagnosis.launches:
+        yield from _row("launch alone", f"{launch.entry}: {launch.message}")
+    yield from _findings(diagnosis)
+    for number, signature in enumerate(diagnosis.signatures):
+        if number == 0 or signature.confidence >= WORTH_SAYING:
+            said = "" if signature.message == sentence(diagnosis) else f": {signature.message}"
+            yield from _row("known as", f"{signature.name}, {100 * signature.confidence:.0f} % sure{said}")
+    if diagnosis.not_observed:
+        yield from _row("not observed", ", ".join(diagnosis.not_observed))
+    if cure := cure_of(diagnosis):
+        yield from _row("cure", cure)
+    yield from _row("verify", verify_command(diagnosis))
+
+
+def verify_command(diagnosis: Diagnosis) -> str:
+    """Judges the workload that failed first again."""
+    case, work = diagnosis.case, diagnosis.case.first_verdict.workload
+    if work.shape.name not in SHAPES:
+        return "the same command again"
+    seeds = f" --seeds {work.seed + 1}"
+    encoding = "" if work.encoding == PLAIN else f" --encodings {work.encoding}"
+    options = f"--shapes {work.shape.name} --masks {work.mask} --regimes {work.regime} --dtypes {work.dtype}"
+    return f"weft check {case.candidate.rung or case.candidate.path} --task {case.task.name} {options}{encoding}{seeds}"
+
+
+def record(diagnosis: Diagnosis) -> dict[str, object]:
+    """As one JSON object."""
+    verdict, first = diagnosis.verdict, diagnosis.first
+    taps = diagnosis.case.taps
+    return {
+        "kernel": str(diagnosis.case.candidate.path),
+        "status": str(verdict.status),
+        "healthy": diagnosis.healthy,
+        "message": "" if diagnosis.healthy else sentence(diagnosis),
+        "place": _place(place_of(diagnosis)),
+        "stage": stage_of(diagnosis),
+        "cure": "" if diagnosis.healthy else cure_of(diagnosis),
+        "failed_first": _workload(diagnosis.case.first_verdict.workload),
+        "workload": _workload(verdict.workload),
+        "proven_right": diagnosis.proven_right,
+        "not_observed": diagnosis.not_observed,
+        "lost_at": diagnosis.case.lost,
+        "first": None if first is None else _divergence_record(first),
+        "facts": [{"code": fact.code, "message": fact.message, "count": fact.count} for fact in taps.facts]
+        if taps is not None
+        else [],
+        "launches": [
+            {"entry": launch.entry, "line": launch.place.line, "right": launch.right, "message": launch.message}
+            for launch in diagnosis.launches
+        ],
+        "causes": [finding_record(finding) for finding in diagnosis.causes],
+        "other_findings": [finding_record(finding) for finding in diagnosis.other_findings],
+        "signatures": [
+            {
+                "name": signature.name,
+                "message": signature.message,
+                "cure": signature.cure,
+                "confidence": signature.confidence,
+                "place": _place(signature.place),
+                "stage": signature.stage,
+            }
+            for signature in diagnosis.signatures
+        ],
+        "verify": verify_command(diagnosis),
+        "workloads_judged": diagnosis.judged,
+        "seconds": diagnosis.seconds,
+    }
+
+
+def _row(name: str, content: str) -> Iterator[str]:
+    for number, line in enumerate(content.splitlines() or [""]):
+        yield f"  {name if number == 0 else '':<{_MARGIN}}{line}"
+
+
+def _grouped(stages: tuple[str, ...]) -> str:
+    """q · k (KV tile 0) · v (KV tile 0) → `q · k, v (KV tile 0)`."""
+    groups: dict[str, list[str]] = {}
+    for stage in stages:
+        name, _, tiles = stage.partition(" ")
+        groups.setdefault(tiles, []).append(name)
+    return " · ".join(f"{', '.join(names)} {tiles}".strip() for tiles, names in groups.items())
+
+
+def _case(diagnosis: Diagnosis) -> str:
+    first, work = diagnosis.case.first_verdict.workload, diagnosis.verdict.workload
+    shape = work.shape
+    sizes = f"B={shape.b} HQ={shape.hq} HKV={shape.hkv} SQ={shape.sq} SKV={shape.skv} D={shape.d}"
+    rest = f"{'' if work.encoding == PLAIN else work.encoding + ' → '}{work.dtype}, mask {work.mask}, {work.regime}"
+    origin = f" (shrunk from {first})" if work != first else f" ({shape.name})"
+    return f"{sizes}, {rest}, seed {work.seed}{origin}"
+
+
+def _divergence(first: Divergence) -> Iterator[str]:
+    keys = "" if first.tile is None else f" ({_span('key', first.keys)})"
+    columns = f", {'keys' if first.stage in BY_KEY else 'columns'} {first.columns}" if first.columns else ""
+    rows = "keys" if first.stage in ("k", "v") else "rows"
+    where = f"{first.heads}, {rows} {first.rows}{columns}"
+    yield from _row("first wrong", f"{first.name}{keys}: {where}; {100 * first.share:.3g} % of those observed")
+    if first.site is not None:
+        yield from _row("made by", str(first.site))
+    if first.used is not None and first.site is not None and first.used.place != first.site.place:
+        yield from _row("used at", str(first.used))
+    yield from _table(first)
+    yield from _row("one element", "\n".join(first.arithmetic))
+
+
+def _table(first: Divergence) -> Iterator[str]:
+    """The expected row beside the actual one, around the first wrong element; wrong ones are marked."""
+    has_columns = len(first.index) == 4
+    at = first.index[-1]
+    line = first.index[:-1]
+    count = first.expected.shape[-1]
+    start = max(0, min(at - 1, count - SHOWN_COLUMNS))
+    shown = range(start, min(start + SHOWN_COLUMNS, count))
+    offset = first.keys.start if first.stage in BY_KEY else 0
+    kind = "key" if first.stage in BY_KEY else "column" if has_columns else "row"
+    heads = [f"{i + offset}{'*' if first.wrong[(*line, i)] else ''}" for i in shown]
+    name = f"{kind}, row {line[2]}" if has_columns else kind
+    cells = [
+        (name, heads),
+        ("expected", [_number(first.expected, (*line, i)) for i in shown]),
+        ("actual", [_number(first.actual, (*line, i)) if first.observed[(*line, i)] else "?" for i in shown]),
+    ]
+    for label, row in cells:
+        yield f"  {label:<{_MARGIN}}" + "".join(f"{cell:>11}" for cell in row)
+
+
+def _findings(diagnosis: Diagnosis) -> Iterator[str]:
+    for name, findings in (("cause", diagnosis.causes), ("also found", diagnosis.other_findings)):
+        for finding in findings[:SHOWN_FINDINGS]:
+            yield from _row(name, str(finding))
+        if len(findings) > SHOWN_FINDINGS:
+            yield from _row("", f"… and {len(findings) - SHOWN_FINDINGS} more: weft check shows all")
+
+
+def _span(noun: str, keys: range) -> str:
+    return f"{noun} {keys.start}" if len(keys) == 1 else f"{noun}s {keys.start}-{keys.stop - 1}"
+
+
+def _number(values: Array, index: tuple[int, ...]) -> str:
+    return f"{float(values[index]):.5g}"
+
+
+def _place(place: Place | None) -> dict[str, object] | None:
+    return None if place is None else {"file": place.file, "line": place.line, "column": place.column}
+
+
+def _workload(work: Workload) -> dict[str, object]:
+    shape = work.shape
+    return {
+        "shape": {"name": shape.name, **{axis: getattr(shape, axis) for axis in ("b", "hq", "hkv", "sq", "skv", "d")}},
+        "dtype": work.dtype,
+        "mask": work.mask,
+        "regime": work.regime,
+        "seed": work.seed,
+        "encoding": work.encoding,
+    }
+
+
+def _divergence_record(first: Divergence) -> dict[str, object]:
+    site = first.site
+    return {
+        "stage": first.stage,
+        "tile": first.tile,
+        "keys": [first.keys.start, first.keys.stop],
+        "index": first.index,
+        "heads": first.heads,
+        "rows": first.rows,
+        "columns": first.columns,
+        "share": first.share,
+        "place": _place(site.place) if site is not None else None,
+        "cta": site.cta if site is not None else None,
+        "warp": site.warp if site is not None else None,
+        "lane": site.lane if site is not None else None,
+        "expected": _json_number(float(first.expected[first.index])),
+        "actual": _json_number(float(first.actual[first.index])),
+        "expected_row": [_json_number(float(x)) for x in first.expected[first.index[:-1]]],
+        "actual_row": [_json_number(float(x)) for x in first.actual[first.index[:-1]]],
+        "arithmetic": first.arithmetic,
+    }
+
+
+def _json_number(value: float) -> float | str:
+    """JSON has neither NaN nor infinity."""
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,68 @@
+"""`weft explain`: what a finding's code means, with an example and the cure."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+
+import weft
+from weft.core.errors import ToolMissing, UsageError
+from weft.core.finding_codes import FINDING_CODES, FindingCode
+
+from .tables import print_table
+
+_PACKAGE = Path(weft.__file__).parent
+PAGE_FOLDERS = (_PACKAGE / "docs" / "findings", _PACKAGE.parents[1] / "docs" / "findings")
+"""In a wheel, and in a checkout."""
+
+
+def explain(
+    code: Annotated[str | None, typer.Argument(help="A finding's code, such as M101; none lists all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what a finding's code means: what happened, why it matters, an example, the cure."""
+    if code is None:
+        _list(as_json)
+        return
+    row = FINDING_CODES.get(code.upper())
+    if row is None:
+        raise UsageError(f"no finding has the code {code}; there are {', '.join(FINDING_CODES)}")
+    text = page(row.code)
+    if as_json:
+        print(json.dumps({**_record(row), "page": text}, indent=2))
+    elif sys.stdout.isatty():
+        Console().print(Markdown(text))
+    else:
+        print(text, end="")
+
+
+def page(code: str) -> str:
+    """The text of docs/findings/<code>.md."""
+    for folder in PAGE_FOLDERS:
+        file = folder / f"{code}.md"
+        if file.is_file():
+            return file.read_text()
+    raise ToolMissing(f"{code}.md is not part of this installation; install Weft again")
+
+
+def _list(as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([_record(row) for row in FINDING_CODES.values()], indent=2))
+        return
+    rows = [[row.code, row.severity, row.tool, row.name, row.cure] for row in FINDING_CODES.values()]
+    print_table(["code", "severity", "tool", "what", "cure"], rows)
+
+
+def _record(row: FindingCode) -> dict[str, object]:
+    return {
+        "code": row.code,
+        "name": row.name,
+        "tool": row.tool,
+        "severity": row.severity,
+        "cure": row.cure,
+        "ends_launch": row.ends_launch,
+    }

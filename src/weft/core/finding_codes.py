@@ -1,0 +1,90 @@
+"""Every code a finding can have: one table, which `weft explain`, the pages and the judge read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How bad a finding is. ERROR and WARNING fail a run, INFO does not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True)
+class FindingCode:
+    """One row: what a code means whatever the kernel."""
+
+    code: str
+    name: str
+    tool: str
+    """Who finds it: memcheck, initcheck, racecheck, synccheck, or kernel (in every run)."""
+    cure: str
+    """One sentence, shown where the finding itself has no better one."""
+    severity: Severity = Severity.ERROR
+    ends_launch: bool = False
+    """Nothing runs after it, so the outputs mean nothing and no allow line can excuse it."""
+
+
+_ROWS = (
+    FindingCode("M101", "out of bounds", "memcheck", "guard the index, or fix the offset or the size of the buffer"),
+    FindingCode("M102", "misaligned access", "memcheck", "align the buffer and its offsets, or use a narrower access"),
+    FindingCode("M103", "too many copies in flight", "memcheck", "wait for older cp.async groups before issuing more"),
+    FindingCode("M104", "freed or foreign pointer", "memcheck", "pass a pointer that this launch's arguments own"),
+    FindingCode(
+        "M105", "outside its region", "memcheck", "keep the index inside the region, or make the region larger"
+    ),
+    FindingCode(
+        "I201", "uninitialised shared memory", "initcheck", "write it, or wait for its copy, before reading it"
+    ),
+    FindingCode("I202", "uninitialised global memory", "initcheck", "write the buffer, or fill it, before reading it"),
+    FindingCode("I203", "uninitialised local memory", "initcheck", "give the variable a value before reading it"),
+    FindingCode("R101", "write-write race", "racecheck", "put a barrier between the two writes"),
+    FindingCode("R102", "read-after-write race", "racecheck", "put a barrier between the write and the read"),
+    FindingCode("R103", "write-after-read race", "racecheck", "put a barrier between the read and the write"),
+    FindingCode(
+        "R104", "copy in flight touched", "racecheck", "cp.async.wait_group, then a barrier, before the access"
+    ),
+    FindingCode("R105", "source of a copy overwritten", "racecheck", "wait for the copy before writing to its source"),
+    FindingCode(
+        "S301", "deadlock", "synccheck", "make every thread reach it, or name only those that do", ends_launch=True
+    ),
+    FindingCode(
+        "S302",
+        "out of budget",
+        "synccheck",
+        "make the loop end; a long kernel takes a larger max_steps",
+        ends_launch=True,
+    ),
+    FindingCode("S303", "no such barrier", "synccheck", "use barrier numbers 0 to 15"),
+    FindingCode("S304", "member mask does not match", "synccheck", "name exactly the lanes that execute it"),
+    FindingCode("S305", "barrier count", "synccheck", "count whole warps: a multiple of 32, no more than the CTA has"),
+    FindingCode("S306", "barrier in divergent code", "synccheck", "move the barrier out of the branch"),
+    FindingCode(
+        "S307", "exited lanes needed", "synccheck", "let no thread return early: guard its loads and stores instead"
+    ),
+    FindingCode(
+        "S308",
+        "mbarrier misused",
+        "synccheck",
+        "initialise it once with the arrivals of a phase, and let everybody see that before its first use",
+    ),
+    FindingCode(
+        "X401",
+        "trap",
+        "kernel",
+        "find the condition that leads to the trap and keep it from coming true",
+        ends_launch=True,
+    ),
+    FindingCode("X402", "assertion failed", "kernel", "make the asserted expression hold", ends_launch=True),
+    FindingCode(
+        "X403", "branch beyond its table", "kernel", "keep the index of brx.idx inside its table", ends_launch=True
+    ),
+    FindingCode("K501", "input changed", "kernel", "declare the array inout, or do not write it"),
+    FindingCode("K502", "allow line without effect", "kernel", "remove the line", Severity.INFO),
+)
+
+FINDING_CODES: Mapping[str, FindingCode] = {row.code: row for row in _ROWS}
+"""Code → row, in the order of the documentation."""

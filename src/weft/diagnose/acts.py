@@ -1,0 +1,84 @@
+"""What was done to followed values, line by line: who loads them, stores them, multiplies them, mixes them up."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.ptx.module import Instruction
+from weft.vm.reference.machine import RunningWarp
+from weft.vm.reference.spaces import Addresses
+
+from .nodes import Event, Nodes, Numbers
+from .shadow import places
+from .tags import Flag, Ids, Kind, Tags, among
+
+KINDS = len(Kind)
+
+
+@dataclass(frozen=True)
+class Act:
+    """The first time that an instruction did something to values of some kind."""
+
+    what: str
+    """`load`, `store`, `multiply`, `add` (weights), `mix` (scores of several rows or keys), `exponent`, `nan`."""
+    kinds: tuple[Kind, ...]
+    """One, or both factors, the lower first; none for `nan`."""
+    event: Event
+    space: str = ""
+    """Of a load or store."""
+    factor: float = 0.0
+    """The constant, where a product has one."""
+
+
+class Acts:
+    """A growing list, one for every instruction, kind and launch."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.found: dict[tuple[Any, ...], Act] = {}
+
+    def moved(self, what: str, w: RunningWarp, ins: Instruction, at: tuple[str, Addresses], ids: Ids) -> None:
+        """A load or store of these bytes' nodes (32, size)."""
+        kinds = np.unique(self.nodes.tags["kind"][ids[w.mask].max(axis=1, initial=0)])
+        for kind in map(Kind, kinds[kinds != Kind.CONST].tolist()):
+            if (key := (what, kind, self.nodes.launch, ins.line)) not in self.found:
+                space, address = at
+                regions = [region.name for region, _, _ in places(w, space, address, ids.shape[1])]
+                event = Event(self.nodes.launch, w.cta.index, w.number, w.steps, ins.opcode, ins.line, ins.place)
+                self.found[key] = Act(what, (kind,), event, space=regions[0] if regions else space)
+
+    def multiplied(self, a: Tags, x: Numbers, b: Tags, y: Numbers, event: int) -> None:
+        """Products that are no term of Q·Kᵀ or P·V: scales, rescales, normalisations."""
+        pairs = a["kind"].astype(np.int64) * KINDS + b["kind"]
+        for pair in np.unique(pairs).tolist():
+            low, high = sorted(map(Kind, divmod(pair, KINDS)))
+            if high is Kind.CONST or (low, high) in ((Kind.Q, Kind.K), (Kind.V, Kind.P)):
+                continue
+            at = int(np.argmax(pairs == pair))
+            constant = float((x if a["kind"][at] == Kind.CONST else y)[at]) if low is Kind.CONST else 0.0
+            if low is not Kind.CONST or constant not in (0.0, 1.0):
+                self._once("multiply", (low, high), event, constant)
+
+    def added(self, a: Tags, b: Tags, result: Tags) -> None:
+        """Sums that the instruction of the newest event makes: of weights, and of scores over rows or keys."""
+        if (among(a["kind"], Kind.P) | among(b["kind"], Kind.P)).any():
+            self._once("add", (Kind.P,), len(self.nodes.events) - 1)
+        if (result["flags"] & ~(a["flags"] | b["flags"]) & (Flag.ROWS | Flag.KEYS)).any():
+            self._once("mix", (Kind.S,), len(self.nodes.events) - 1)
+
+    def subtracted(self, event: int) -> None:
+        """The maximum of a row, from a score of it."""
+        self._once("exponent", (Kind.X,), event)
+
+    def made_nan(self, w: RunningWarp, ins: Instruction, values: Numbers) -> None:
+        """Results of which some are not a number: constants as well, since no key in sight means no score to follow."""
+        if np.isnan(values).any() and (key := ("nan", self.nodes.launch, ins.line)) not in self.found:
+            event = Event(self.nodes.launch, w.cta.index, w.number, w.steps, ins.opcode, ins.line, ins.place)
+            self.found[key] = Act("nan", (), event)
+
+    def _once(self, what: str, kinds: tuple[Kind, ...], number: int, factor: float = 0.0) -> None:
+        event = self.nodes.events[number]
+        key = what, kinds, event.launch, event.ptx_line
+        if key not in self.found:
+            self.found[key] = Act(what, kinds, event, factor=factor)

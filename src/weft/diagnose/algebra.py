@@ -1,0 +1,310 @@
+"""How kinds combine: Q · K is a term of a score, a score less a maximum is an exponent, P · V is a term of U.
+
+Every rule takes and returns tags of n lanes. A pair without a rule gives MIX: it is never guessed what a value is.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from .tags import MIXED, NONE, PASSING, Flag, Kind, Sizes, Tags, among, full
+
+Rule = Callable[["Algebra", Tags, Tags], Tags]
+_BASE = 16
+
+
+class Algebra:
+    """The rules, for one problem's sizes."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+
+    def product(self, a: Tags, b: Tags) -> Tags:
+        """a · b."""
+        return self._by_pair(a, b, PRODUCTS)
+
+    def total(self, a: Tags, b: Tags, *, minus: bool = False) -> Tags:
+        """a + b, or a - b."""
+        return self._by_pair(a, b, DIFFERENCES if minus else SUMS)
+
+    def largest(self, a: Tags, b: Tags) -> Tags:
+        """max(a, b)."""
+        return self._by_pair(a, b, MAXIMA)
+
+    def clamped(self, a: Tags, b: Tags) -> Tags:
+        """min(a, b)."""
+        return self._by_pair(a, b, MINIMA)
+
+    def chosen(self, a: Tags, b: Tags, first: npt.NDArray[np.bool_]) -> Tags:
+        """`first ? a : b`. A score stays one where a constant replaces it: that is a mask."""
+        out = np.where(first, a, b)
+        for one, other, taken in ((a, b, ~first), (b, a, first)):
+            hidden = taken & (one["kind"] == Kind.S) & (other["kind"] == Kind.CONST)
+            out[hidden] = one[hidden]
+            out["flags"][hidden] |= Flag.MASKED
+        compared = among(a["kind"], Kind.S, Kind.M) & among(b["kind"], Kind.S, Kind.M)
+        if compared.any():  # `s > m ? s : m`
+            out[compared] = self.largest(a[compared], b[compared])
+        return out
+
+    def exponential(self, a: Tags) -> Tags:
+        """2 to the power of a."""
+        out = _as(a, Kind.MIX)
+        weight = ((a["kind"] == Kind.X) & (a["col"] != NONE)) | (a["kind"] == Kind.S)
+        rescale = ((a["kind"] == Kind.X) & (a["col"] == NONE)) | (a["kind"] == Kind.M)
+        out["kind"][weight], out["kind"][rescale] = Kind.P, Kind.R
+        out["flags"] &= ~np.int64(PASSING)
+        return out
+
+    def inverse(self, a: Tags) -> Tags:
+        """1 / a."""
+        swap = {Kind.L: Kind.INVERSE_L, Kind.INVERSE_L: Kind.L, Kind.R: Kind.R, Kind.CONST: Kind.CONST}
+        return _mapped(a, swap)
+
+    def logarithm(self, a: Tags) -> Tags:
+        """log2 a."""
+        return _mapped(a, {Kind.L: Kind.LOG_L, Kind.CONST: Kind.CONST})
+
+    def _by_pair(self, a: Tags, b: Tags, rules: Mapping[int, Rule]) -> Tags:
+        pairs = a["kind"].astype(np.int64) * _BASE + b["kind"]
+        first = int(pairs[0])
+        if (pairs == first).all():
+            return rules.get(first, _unknown)(self, a, b)
+        out = np.zeros_like(a)
+        for pair in np.unique(pairs):
+            lanes = pairs == pair
+            out[lanes] = rules.get(int(pair), _unknown)(self, a[lanes], b[lanes])
+        return out
+
+
+def _as(a: Tags, kind: Kind) -> Tags:
+    out = a.copy()
+    out["kind"] = kind
+    return out
+
+
+def _mapped(a: Tags, kinds: Mapping[Kind, Kind]) -> Tags:
+    out = _as(a, Kind.MIX)
+    for old, new in kinds.items():
+        out["kind"][a["kind"] == old] = new
+    return out
+
+
+def _unknown(algebra: Algebra, a: Tags, b: Tags) -> Tags:
+    out = _as(a, Kind.MIX)
+    out["flags"] |= b["flags"]
+    out["row"], out["col"], out["terms"] = MIXED, MIXED, 0
+    return out
+
+
+def _first(algebra: Algebra, a: Tags, b: Tags) -> Tags:
+    return a.copy()
+
+
+def _second(algebra: Algebra, a: Tags, b: Tags) -> Tags:
+    return b.copy()
+
+
+def _into(kind: Kind, *, flag: int = 0) -> Rule:
+    """a with b's flags, as `kind`; rows must agree."""
+
+    def rule(algebra: Algebra, a: Tags, b: Tags) -> Tags:
+        out = _as(a, kind)
+        out["flags"] |= b["flags"] | np.int64(flag)
+        _same(out, a, b, "row", Flag.ROWS)
+        return out
+
+    return rule
+
+
+def _same(out: Tags, a: Tags, b: Tags, field: str, flag: Flag) -> None:
+    """Where a and b differ in `field`, the result has none and says so."""
+    differ = (a[field] != b[field]) & (a[field] != NONE) & (b[field] != NONE)
+    if differ.any():
+        out[field][differ] = MIXED
+        out["flags"][differ] |= flag
+
+
+def _element(algebra: Algebra, a: Tags, b: Tags) -> Tags:
+    """Two values of the same input: the same element is still it, others are a sum that means nothing here."""
+    out = _into(Kind(int(a["kind"][0])))(algebra, a, b)
+    out["flags"] = a["flags"] | b["flags"]
+    out["col"][a["col"] != b["col"]] = MIXED
+    return out
+
+
+def _term_of_score(algebra: Algebra, q: Tags, k: Tags) -> Tags:
+    out = _as(q, Kind.S)
+    out["flags"] |= k["flags"]
+    out["col"] = k["row"]
+    out["flags"][(q["col"] != k["col"]) | (q["col"] < 0)] |= Flag.INNER
+    out["flags"][algebra.sizes.other_head(q["row"], k["row"])] |= Flag.HEAD
+    out["terms"] = algebra.sizes.bit(q["col"])
+    return out
+
+
+def _term_of_u(algebra: Algebra, v: Tags, p: Tags) -> Tags:
+    out = _as(p, Kind.U)
+    out["flags"] |= v["flags"]
+    out["flags"] &= ~np.int64(PASSING)
+    out["flags"][(p["col"] >= 0) & (p["col"] != v["row"])] |= Flag.KEY
+    out["flags"][algebra.sizes.other_head(p["row"], v["row"])] |= Flag.HEAD
+    out["flags"][p["kind"] == Kind.S] |= Flag.UNWEIGHTED
+    out["col"], out["source"] = v["col"], 0
+    out["terms"] = algebra.sizes.key_bit(v["row"])
+    return out
+
+
+def _scores(algebra: Algebra, a: Tags, b: Tags) -> Tags:
+    out = _into(Kind.S)(algebra, a, b)
+    _same(out, a, b, "col", Flag.KEYS)
+    out["terms"] |= b["terms"]
+    whole = full(a["terms"], algebra.sizes.shape.d) & full(b["terms"], algebra.sizes.shape.d)
+    negated = whole & (a["col"] != b["col"])  # a score plus the negative of another: that one is a maximum
+    if negated.any():
+        out[negated] = _exponent(algebra, a[negated], b[negated])
+    return out
+
+
+def _exponent(algebra: Algebra, s: Tags, m: Tags) -> Tags:
+    out = _into(Kind.X)(algebra, s, m)
+    out["flags"] &= ~np.int64(Flag.MASKED)
+    out["terms"], out["factor"] = m["terms"], 1.0
+    return out
+
+
+def _rescale_exponent(algebra: Algebra, a: Tags, b: Tags) -> Tags:
+    out = _into(Kind.X)(algebra, a, b)
+    out["col"], out["source"] = NONE, 0
+    return out
+
+
+def _minus_maximum(algebra: Algebra, a: Tags, m: Tags) -> Tags:
+    out = _as(m, Kind.X)
+    out["col"], out["source"] = NONE, 0
+    return out
+
+
+def _exponents(algebra: Algebra, a: Tags, b: Tags) -> Tags:
+    out = _into(Kind.X)(algebra, a, b)
+    without = a["col"] == NONE
+    out["col"][without], out["source"][without] = b["col"][without], b["source"][without]
+    # An accurate exponential splits x · log2(e) into parts and adds what their rounding lost.
+    out["factor"] = np.maximum(np.abs(a["factor"]), np.abs(b["factor"]))
+    return out
+
+
+def _keyed(algebra: Algebra, a: Tags) -> npt.NDArray[np.uint64]:
+    """The keys of a weight (its own) or of a sum."""
+    return algebra.sizes.key_bit(a["col"]) if a["kind"][0] in (Kind.P, Kind.S) else np.asarray(a["terms"])
+
+
+def _gather(kind: Kind) -> Rule:
+    """Sums and maxima over keys."""
+
+    def rule(algebra: Algebra, a: Tags, b: Tags) -> Tags:
+        out = _into(kind)(algebra, a, b)
+        out["flags"] &= ~np.int64(PASSING)
+        one, other = _keyed(algebra, a), _keyed(algebra, b)
+        if kind in (Kind.U, Kind.O):
+            _same(out, a, b, "col", Flag.COLUMNS)
+        else:
+            out["col"], out["source"] = NONE, 0
+        if kind != Kind.M:
+            out["flags"][(one & other).any(axis=-1)] |= Flag.REPEATED
+        out["terms"] = one | other
+        return out
+
+    return rule
+
+
+def _start_of_l(algebra: Algebra, p: Tags, r: Tags) -> Tags:
+    out = _into(Kind.L)(algebra, p, r)
+    out["terms"] = algebra.sizes.key_bit(p["col"])
+    out["col"], out["source"] = NONE, 0
+    return out
+
+
+def _start_of_m(algebra: Algebra, a: Tags, s: Tags) -> Tags:
+    out = _as(s, Kind.M)
+    out["flags"] &= ~np.int64(PASSING)
+    out["terms"] = algebra.sizes.key_bit(s["col"])
+    out["col"], out["source"] = NONE, 0
+    return out
+
+
+def _table(rules: Mapping[tuple[Kind, Kind], Rule]) -> dict[int, Rule]:
+    """Both orders of every pair; a constant leaves the other as it is; MIX stays MIX."""
+    table: dict[int, Rule] = {}
+    for kind in Kind:
+        table[_BASE * kind] = _first
+        table[kind] = _second
+    for (a, b), rule in rules.items():
+        table[_BASE * b + a] = _swapped(rule)
+        table[_BASE * a + b] = rule
+    return table
+
+
+def _swapped(rule: Rule) -> Rule:
+    return lambda algebra, a, b: rule(algebra, b, a)
+
+
+K = Kind
+PRODUCTS = _table(
+    {
+        (K.Q, K.K): _term_of_score,
+        **{(kind, kind): _element for kind in (K.Q, K.K, K.V)},
+        **{(K.V, kind): _term_of_u for kind in (K.P, K.R, K.S)},
+        (K.S, K.S): _into(K.S),
+        **{(K.P, kind): _into(K.P) for kind in (K.S, K.M, K.X, K.P, K.R, K.INVERSE_L)},
+        (K.X, K.X): _into(K.X),
+        **{(K.R, kind): _into(K.R) for kind in (K.M, K.X, K.R)},
+        **{(K.L, kind): _into(K.L) for kind in (K.R, K.P, K.L)},
+        (K.INVERSE_L, K.R): _into(K.INVERSE_L),
+        **{(K.U, kind): _into(K.U) for kind in (K.R, K.P)},
+        (K.U, K.L): _into(K.U, flag=Flag.TIMES_L),
+        (K.L, K.INVERSE_L): _into(K.R),
+        (K.U, K.INVERSE_L): _into(K.O),
+        **{(K.O, kind): _into(K.U) for kind in (K.R, K.L)},
+        **{(K.LOG_L, kind): _into(K.LOG_L) for kind in (K.L, K.LOG_L)},
+    }
+)
+SUMS = _table(
+    {
+        **{(kind, kind): _element for kind in (K.Q, K.K, K.V)},
+        # A constant times K, V or a rescale in a sum is the zero of padding or of the start.
+        **{(K.S, kind): _first for kind in (K.Q, K.K)},
+        **{(K.U, kind): _first for kind in (K.V, K.R)},
+        (K.S, K.S): _scores,
+        (K.S, K.M): _exponent,
+        (K.M, K.M): _rescale_exponent,
+        **{(K.X, kind): _into(K.X) for kind in (K.S, K.M)},
+        (K.X, K.X): _exponents,
+        (K.P, K.P): _gather(K.L),
+        (K.P, K.R): _start_of_l,
+        (K.L, K.P): _gather(K.L),
+        (K.L, K.L): _gather(K.L),
+        (K.L, K.R): _first,
+        (K.R, K.R): _into(K.R),
+        (K.U, K.U): _gather(K.U),
+        (K.O, K.O): _gather(K.O),
+        **{(K.LOG_L, kind): _into(K.LOG_L) for kind in (K.L, K.LOG_L)},
+        **{(K.M, kind): _into(K.LSE) for kind in (K.L, K.LOG_L)},
+        (K.LSE, K.LSE): _into(K.LSE),
+    }
+)
+DIFFERENCES = {
+    **SUMS,
+    _BASE * K.S + K.S: _exponent,
+    _BASE * K.CONST + K.M: _minus_maximum,
+}
+MAXIMA = _table(
+    {
+        (K.CONST, K.S): _start_of_m,
+        **{(K.S, kind): _gather(K.M) for kind in (K.S, K.M)},
+        (K.M, K.M): _gather(K.M),
+        **{(kind, kind): _into(kind) for kind in (K.X, K.P, K.R, K.L, K.U)},
+    }
+)
+MINIMA = _table({})

@@ -1,0 +1,281 @@
+"""What was seen of each stage: values, and the event and lane of every element."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.attention.dtypes import Array
+
+from .nodes import Numbers, Where
+from .tags import NONE, PASSING, Flag, Kind, Sizes, Tags, among, size_of
+
+MOST_DISAGREEMENTS = 1000
+MOST_EXAMPLES = 4
+
+
+class Oddity(IntEnum):
+    """What is wrong with a result where it is stored, in numbers that no flag has."""
+
+    UNEXPLAINED = -1
+    MISSING_KEYS = -2
+    OTHER_ROW = -3
+    OTHER_COLUMN = -4
+
+
+@dataclass
+class Sheet:
+    """One stage over all rows; `event` 0 = not seen."""
+
+    values: Numbers
+    event: npt.NDArray[np.int32]
+    lane: npt.NDArray[np.int8]
+    node: npt.NDArray[np.int32]
+    """The value itself, made by an earlier event or (0) by this one."""
+
+    @classmethod
+    def blank(cls, *shape: int) -> "Sheet":
+        marks = [np.zeros(shape, dtype) for dtype in (np.int32, np.int8, np.int32)]
+        return cls(np.full(shape, np.nan), *marks)
+
+    def put(self, at: tuple[Array, ...], values: Numbers, where: Where, nodes: Array | int = 0) -> None:
+        self.values[at], self.event[at], self.lane[at], self.node[at] = values, where.event, where.lanes, nodes
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A later sight of an element, with another value than the first."""
+
+    stage: str
+    row: int
+    col: int
+    value: float
+    event: int
+    lane: int
+
+
+class _Waiting(NamedTuple):
+    """A score and the maximum subtracted from it, until a row of V says which key it stands for."""
+
+    score: float
+    maximum: float
+    s: Tags
+    m: Tags
+    event: int
+    lane: int
+    plain: bool
+
+
+@dataclass
+class Board:
+    """The sheets of a recorded run. Rows and keys are counted over all heads, as in tags."""
+
+    sizes: Sizes
+    visible: npt.NDArray[np.uint64]
+    """(query rows, words): the keys each row may see."""
+    block_n: int
+    splits: int = 1
+    disagreements: list[Disagreement] = field(default_factory=list)
+    examples: dict[Flag, list[tuple[Tags, Tags]]] = field(default_factory=dict)
+    units: set[float] = field(default_factory=set)
+    """What differences of scores were multiplied with on their way to a natural exponential."""
+    odd: dict["Oddity | Flag", tuple[int, int, Tags]] = field(default_factory=dict)
+    """What the tags of stored results say: how often, and the first row and tag."""
+
+    def __post_init__(self) -> None:
+        shape, rows = self.sizes.shape, self.sizes.q_rows
+        self.tiles = -(-shape.skv // self.block_n)
+        by_element, by_key = (rows, shape.d), (rows, shape.skv)
+        self.sheets = {
+            "q": Sheet.blank(*by_element),
+            "k": Sheet.blank(self.sizes.kv_rows, shape.d),
+            "v": Sheet.blank(self.sizes.kv_rows, shape.d),
+            **{stage: Sheet.blank(*by_key) for stage in ("products", "unmasked", "scores", "masked", "p")},
+            "m": Sheet.blank(rows, self.tiles),
+            "l": Sheet.blank(rows, self.tiles),
+            "u": Sheet.blank(rows, self.tiles, shape.d),
+            "o": Sheet.blank(*by_element),
+            "lse": Sheet.blank(rows),
+        }
+        words = self.visible.shape[1]
+        self.covered = {
+            "m": np.zeros((rows, self.tiles, words), np.uint64),
+            "l": np.zeros((rows, self.tiles, words), np.uint64),
+            "u": np.zeros((rows, self.tiles, shape.d, words), np.uint64),
+        }
+        keys = np.arange(shape.skv)
+        bits = self.sizes.bit(keys)
+        self.tile_keys = np.stack(
+            [np.bitwise_or.reduce(bits[keys // self.block_n == tile], axis=0) for tile in range(self.tiles)]
+        )
+        share = -(-self.tiles // self.splits)
+        parts = [self.tile_keys[first : first + share] for first in range(0, self.tiles, share)]
+        self.split_keys = np.repeat([np.bitwise_or.reduce(part, axis=0) for part in parts], share, axis=0)
+        self.reach = np.full(by_key, -1)
+        """The last key that the maximum subtracted from each score has seen."""
+        self._unplaced: dict[int, _Waiting] = {}
+
+    # -- single elements -----------------------------------------------------------------------------------------
+
+    def note(
+        self, stage: str, at: tuple[Array, Array], values: Numbers, where: Where, nodes: Array, *, once: bool = False
+    ) -> None:  # fmt: skip
+        """Elements as they are used. The first sight counts; others that differ are kept unless `once`."""
+        known = (at[0] >= 0) & (at[1] >= 0)
+        rows, cols, values, nodes = at[0][known], at[1][known], values[known], nodes[known]
+        where = where.only(known)
+        sheet = self.sheets[stage]
+        fresh = sheet.event[rows, cols] == 0
+        if fresh.any():
+            sheet.put((rows[fresh], cols[fresh]), values[fresh], where.only(fresh), nodes[fresh])
+        if once or len(self.disagreements) >= MOST_DISAGREEMENTS:
+            return
+        held = sheet.values[rows, cols]
+        for i in np.flatnonzero((held != values) & ~(np.isnan(held) & np.isnan(values))):
+            place = int(rows[i]), int(cols[i])
+            self.disagreements.append(
+                Disagreement(stage, *place, float(values[i]), where.event, int(where.lanes[i]))
+            )  # fmt: skip
+
+    def example(self, flag: Flag, a: Tags, b: Tags, flags: npt.NDArray[np.int64]) -> None:
+        """Keep a few pairs that raised a flag which neither had."""
+        new = (flags & ~(a["flags"] | b["flags"]) & flag) != 0
+        kept = self.examples.setdefault(flag, [])
+        for i in np.flatnonzero(new)[:MOST_EXAMPLES]:
+            if len(kept) < MOST_EXAMPLES:
+                kept.append((a[i].copy(), b[i].copy()))
+
+    # -- scores and maxima, where the exponent is made -----------------------------------------------------------
+
+    def exponent(self, s: Tags, s_values: Numbers, m: Tags, m_values: Numbers, where: Where) -> None:
+        """S less m. A score whose key is not known waits for the row of V that its weight is multiplied with."""
+        rows, keys = s["row"], self.key(s["col"])
+        plain = (s["flags"] & Flag.MASKED) == 0
+        self.note("scores", (rows[plain], keys[plain]), s_values[plain], where.only(plain), s["node"][plain])
+        self.note("masked", (rows, keys), s_values, where, s["node"])
+        known = (rows >= 0) & (keys >= 0)
+        self._maximum((rows[known], keys[known]), m_values[known], m[known], where.only(known))
+        whole = known & (m["kind"] == Kind.M)
+        self.reach[rows[whole], keys[whole]] = _last(m["terms"][whole])
+        for i in np.flatnonzero(~known & (rows >= 0)):
+            values = float(s_values[i]), float(m_values[i])
+            self._unplaced[int(s["source"][i])] = _Waiting(*values, s[i].copy(), m[i].copy(), where.event,
+                                                           int(where.lanes[i]), bool(plain[i]))  # fmt: skip
+
+    def before_mask(self, scores: Tags, values: Numbers, where: Where) -> None:
+        """Scores that a mask may hide. Whether they are scaled yet shows where the exponent uses the others."""
+        at = scores["row"], self.key(scores["col"])
+        self.note("unmasked", at, values, where, scores["node"], once=True)
+
+    def settle(self) -> None:
+        """At the end: masked-out scores count if the mask saw every other score as the exponent did."""
+        used, hidden = self.sheets["scores"], self.sheets["unmasked"]
+        both = (used.event != 0) & (hidden.event != 0)
+        if both.any() and np.array_equal(used.values[both], hidden.values[both], equal_nan=True):
+            at = np.nonzero((used.event == 0) & (hidden.event != 0))
+            for name in ("values", "event", "lane", "node"):
+                getattr(used, name)[at] = getattr(hidden, name)[at]
+
+    def _maximum(self, at: tuple[Array, Array], values: Numbers, m: Tags, where: Where) -> None:
+        """The last one that a tile's scores are held against."""
+        rows, keys = at
+        tiles = rows, keys // self.block_n
+        self.sheets["m"].put(tiles, values, where, m["node"])
+        self.covered["m"][tiles] = m["terms"]
+
+    def place(self, weights: Tags, keys: Array) -> None:
+        """Scores that waited: the weights made of them meet these rows of V."""
+        if not self._unplaced:
+            return
+        for source, row, key in zip(weights["source"], weights["row"], self.key(keys), strict=True):
+            waiting = self._unplaced.get(int(source))
+            if waiting is None or row < 0 or key < 0:
+                continue
+            at, where = (np.array([row]), np.array([key])), Where(waiting.event, np.array([waiting.lane]))
+            for stage in ("scores", "masked") if waiting.plain else ("masked",):
+                score, node = np.array([waiting.score]), np.array([waiting.s["node"]])
+                self.note(stage, at, score, where, node, once=True)
+            self._maximum(at, np.array([waiting.maximum]), waiting.m.reshape(1), where)
+
+    def key(self, col: Array) -> Array:
+        """The key within its head."""
+        return np.where(col >= 0, col % self.sizes.shape.skv, col)
+
+    # -- sums over keys ------------------------------------------------------------------------------------------
+
+    def covers(self, stage: str, tags: Tags, values: Numbers, where: Where) -> None:
+        """l or U after a tile: of the sums that have all its visible keys and none beyond it or of another split, the
+        first with the most keys.
+        """
+        known = tags["row"] >= 0
+        if stage == "u":
+            known &= tags["col"] >= 0
+        if not known.any():
+            return
+        rows, cols = tags["row"][known], tags["col"][known]
+        visible = self.visible[rows]
+        terms = tags["terms"][known] & visible
+        tile = np.full(len(rows), -1)
+        for number in range(self.tiles):
+            wanted = self.tile_keys[number] & visible
+            reaches, whole = (terms & wanted).any(axis=-1), ((terms & wanted) == wanted).all(axis=-1)
+            tile = np.where(reaches, np.where(whole, number, -1), tile)
+        found = np.flatnonzero(tile >= 0)
+        found = found[~(terms[found] & ~self.split_keys[tile[found]]).any(axis=-1)]
+        if not found.size:
+            return
+        at = (rows[found], tile[found]) if stage == "l" else (rows[found], tile[found], cols[found])
+        more = size_of(terms[found]) > size_of(self.covered[stage][at])
+        at = tuple(index[more] for index in at)
+        found = found[more]
+        self.sheets[stage].put(at, values[known][found], Where(where.event, where.lanes[known][found]))
+        self.covered[stage][at] = terms[found]
+
+    def own_block(self) -> int | None:
+        """Keys of the kernel's own tiles, by what each maximum had seen; None if that is no regular pattern."""
+        rows, keys = np.nonzero(self.reach >= 0)
+        if not rows.size:
+            return None
+        ends = self.reach[rows, keys] + 1
+        guess = int(ends[keys == keys.min()].max()) - int(keys.min())
+        for block in (self.block_n, guess):
+            regular = np.minimum((keys // block + 1) * block, self.sizes.shape.skv)
+            in_sight = np.minimum(regular, _last(self.visible[rows]) + 1)  # a branch kept the others out
+            if ((ends == regular) | (ends == in_sight)).all():
+                return block
+        return None
+
+    # -- results -------------------------------------------------------------------------------------------------
+
+    def stored(self, name: str, index: Array, values: Numbers, tags: Tags, where: Where) -> None:
+        """Elements of O or LSE as they are written; what their tags say against it is counted."""
+        shape = self.sizes.shape
+        rows, cols = np.divmod(index, shape.d) if name == "o" else (index, np.full(len(index), NONE))
+        self.sheets[name].put((rows, cols) if name == "o" else (rows,), values, where, tags["node"])
+        if name != "o":
+            return
+        sees_keys = self.visible[rows].any(axis=-1)
+        missing = (self.visible[rows] & ~tags["terms"]).any(axis=-1)
+        result = among(tags["kind"], Kind.O, Kind.U)
+        self._odd(Oddity.UNEXPLAINED, sees_keys & ~result, rows, tags)
+        self._odd(Oddity.MISSING_KEYS, result & sees_keys & missing, rows, tags)
+        self._odd(Oddity.OTHER_ROW, result & (tags["row"] >= 0) & (tags["row"] != rows), rows, tags)
+        self._odd(Oddity.OTHER_COLUMN, result & (tags["col"] >= 0) & (tags["col"] != cols), rows, tags)
+        for flag in Flag:
+            if not flag & PASSING:
+                self._odd(flag, result & ((tags["flags"] & flag) != 0), rows, tags)
+
+    def _odd(self, what: "Oddity | Flag", which: npt.NDArray[np.bool_], rows: Array, tags: Tags) -> None:
+        found = np.flatnonzero(which)
+        if found.size:
+            count, row, tag = self.odd.get(what, (0, int(rows[found[0]]), tags[found[0]].copy()))
+            self.odd[what] = count + found.size, row, tag
+
+
+def _last(terms: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """The highest element of sets (n, words), -1 for an empty one."""
+    bits = np.unpackbits(np.ascontiguousarray(terms).view(np.uint8), axis=-1, bitorder="little")
+    last = bits.shape[-1] - 1 - np.argmax(bits[:, ::-1], axis=-1)
+    return np.where(bits.any(axis=-1), last, -1)

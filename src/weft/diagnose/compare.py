@@ -1,0 +1,107 @@
+"""Observed stages against expected ones, in the order a kernel makes them: the first that differs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.attention.dtypes import Array
+from weft.attention.emulate import Algorithm
+from weft.attention.reference import attention
+from weft.tasks.attention_problem import AttentionProblem
+
+from .taps import TAPPED, WITHOUT_TILES, Key, StageTap, Taps
+from .tolerance import Tolerance
+
+Mask = npt.NDArray[np.bool_]
+
+CONSUMER = {"q": "scores", "k": "scores", "products": "scores", "v": "u", "scores": "masked", "masked": "p"}
+"""A stage that differs while what is made of it is right was only kept in another form: not an error."""
+BY_KEY = ("products", "scores", "masked", "p")
+"""Stages whose last axis is the keys of the tile."""
+NO_WEIGHT = 80.0
+"""exp of this much less than the row's maximum is nothing: a kernel may mask with any such number."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One stage and tile, as observed and as it should be."""
+
+    key: Key
+    tap: StageTap
+    expected: Array
+    tolerance: Array
+    wrong: Mask
+
+
+def order(tiles: int) -> Iterator[Key]:
+    """Every stage and tile in the order of time: tile by tile."""
+    inner = [stage for stage in TAPPED if stage not in WITHOUT_TILES]
+    yield "q", None
+    for tile in range(tiles):
+        for stage in inner:
+            yield stage, tile
+    yield "o", None
+    yield "lse", None
+
+
+def compare_stages(
+    problem: AttentionProblem, taps: Taps, algorithm: Algorithm, expected: Mapping[Key, Array]
+) -> tuple[Compared, ...]:
+    """Every observed stage and tile, in order."""
+    tolerance = Tolerance(problem, algorithm, expected)
+    compared = []
+    for key in order(-(-problem.workload.shape.skv // algorithm.block_n)):
+        tap, wanted = taps.at(*key), expected.get(key)
+        if tap is None or wanted is None:
+            continue
+        allowed = np.broadcast_to(tolerance.of(*key), wanted.shape)
+        compared.append(Compared(key, tap, wanted, allowed, _wrong(problem, key, tap, wanted, allowed)))
+    return tuple(compared)
+
+
+def first_wrong(compared: tuple[Compared, ...]) -> Compared | None:
+    """The earliest that differs and is not merely kept in another form."""
+    by_key = {each.key: each for each in compared}
+    for each in compared:
+        stage, tile = each.key
+        if not each.wrong.any():
+            continue
+        if stage not in CONSUMER:
+            return each
+        # Q serves every tile; what one tile makes of it shows whether it is right.
+        tiles = [key[1] for key in by_key if key[0] == CONSUMER[stage]] if tile is None else [tile]
+        users = [by_key[CONSUMER[stage], at] for at in tiles if (CONSUMER[stage], at) in by_key]
+        if not users or any(user.wrong.any() for user in users):
+            return each
+    return None
+
+
+def output_wrong(problem: AttentionProblem, algorithm: Algorithm, o: Array) -> Mask:
+    """Elements of O beyond the tight gate's tolerance."""
+    expected = problem.emulated(algorithm).o
+    allowed = Tolerance(problem, algorithm, {("o", None): expected}).of("o", None)
+    return differs(o.astype(np.float64), expected.astype(np.float64), allowed)
+
+
+def _wrong(problem: AttentionProblem, key: Key, tap: StageTap, wanted: Array, allowed: Array) -> Mask:
+    actual, expected = tap.values, wanted.astype(np.float64)
+    wrong = differs(actual, expected, allowed) & tap.observed
+    stage = key[0]
+    if stage in ("masked", "m"):
+        hidden = np.isneginf(expected)
+        peak = np.abs(attention(problem.q, problem.k, problem.v, mask=problem.mask).lse)
+        least = -np.where(np.isfinite(peak), peak, 0.0) - NO_WEIGHT
+        low = actual <= (least[..., None] if stage == "masked" else least)
+        # A row that has seen no key: 0 subtracted instead of -inf is what keeps NaN out.
+        wrong &= ~(hidden & (low | (actual == 0) if stage == "m" else low))
+    return wrong
+
+
+def differs(actual: Array, expected: Array, allowed: Array) -> Mask:
+    """Beyond what is allowed; NaN equals nothing but NaN, infinity only itself."""
+    with np.errstate(invalid="ignore"):
+        near = np.abs(actual - expected) <= allowed
+    same: Mask = near | (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    return ~same

@@ -1,0 +1,89 @@
+"""A diagnosis in one sentence: where, what, and the cure."""
+
+from weft.core.records import Place
+
+from .records import Diagnosis, Divergence, LaunchJudgement, name_of
+from .taps import TAPPED
+from .upstream import stage_after
+
+SURE = 0.9
+"""A signature this confident is the headline, even beside findings."""
+CERTAIN = 0.96
+"""It explains the whole error, so the stage it names is where that began, whatever went out of sight before."""
+
+
+def place_of(diagnosis: Diagnosis) -> Place | None:
+    """The line to look at."""
+    if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].confidence >= SURE):
+        place = diagnosis.signatures[0].place
+        if place is not None:
+            return place
+    elif diagnosis.causes:
+        return diagnosis.causes[0].place
+    if diagnosis.first is not None and diagnosis.first.site is not None:
+        return diagnosis.first.site.place
+    guilty = guilty_launch(diagnosis)
+    return guilty.place if guilty is not None else None
+
+
+def sentence(diagnosis: Diagnosis) -> str:
+    """What is wrong, without its place."""
+    first = diagnosis.first
+    if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].confidence >= SURE):
+        return diagnosis.signatures[0].message
+    if diagnosis.causes:
+        cause = diagnosis.causes[0]
+        return f"{cause.code} {cause.message}" + (f": it makes {first.name} wrong" if first is not None else "")
+    if first is not None:
+        return _first_stage(first, diagnosis)
+    guilty = guilty_launch(diagnosis)
+    if guilty is not None:
+        return f"{guilty.entry} is {guilty.message}"
+    return diagnosis.verdict.message
+
+
+def cure_of(diagnosis: Diagnosis) -> str:
+    """What to do, if it is known."""
+    if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].confidence >= SURE):
+        return diagnosis.signatures[0].cure
+    if diagnosis.causes:
+        return diagnosis.causes[0].remedy
+    place = place_of(diagnosis)
+    if place is None:
+        return ""
+    if diagnosis.first is None:
+        return f"look at what is launched at {place}"
+    return f"look at {place} and what it reads: what went into it is right" if diagnosis.proven_right else ""
+
+
+def stage_of(diagnosis: Diagnosis) -> str:
+    """The stage that is wrong; empty if none is known.
+
+    Where the rows went out of sight is seen, not inferred, so it counts more than what a signature says of a stage.
+    """
+    named = diagnosis.signatures[0].stage if diagnosis.signatures else ""
+    lost = diagnosis.case.lost[0] if diagnosis.case.lost is not None else ""
+    if named and diagnosis.signatures[0].confidence >= CERTAIN:
+        return named
+    found = (lost if named in TAPPED else named) or named or lost
+    first, taps = diagnosis.first, diagnosis.case.taps
+    if not found and taps is not None and (first is None or first.stage in ("o", "lse")):
+        # An output that is wrong after right stages: what the checkers found is where it went wrong.
+        found = next((stage for stage in (stage_after(cause, taps) for cause in diagnosis.causes) if stage), "")
+    found = found or (first.stage if first is not None else "")
+    return "scores" if found == "products" else found
+
+
+def guilty_launch(diagnosis: Diagnosis) -> LaunchJudgement | None:
+    """The first launch that is wrong on the reference's inputs."""
+    return next((launch for launch in diagnosis.launches if launch.right is False), None)
+
+
+def _first_stage(first: Divergence, diagnosis: Diagnosis) -> str:
+    columns = f", columns {first.columns}" if first.columns else ""
+    where = f"(rows {first.rows}{columns})"
+    if diagnosis.case.lost is not None:
+        lost = name_of(diagnosis.case.lost)
+        return f"{first.name} is wrong {where}; all before {lost} is right, what follows could not be seen"
+    before = "everything seen before it is right" if diagnosis.proven_right else "nothing before it was seen"
+    return f"{first.name} is the first thing wrong {where}; {before}"

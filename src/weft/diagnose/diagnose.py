@@ -1,0 +1,221 @@
+"""From a kernel to the first thing that is wrong in it: find a failing workload, shrink it, look inside, conclude.
+
+candidate, supports = find_candidate("kernel.cu", task=None)
+diagnosis = diagnose(candidate, supports)
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from weft.attention.dtypes import Array
+from weft.attention.emulate import Algorithm
+from weft.core.errors import UsageError, WeftError
+from weft.engines.kernel_file import KernelFile
+from weft.engines.virtual import VirtualGPU
+from weft.judge.check import Candidate, check
+from weft.judge.select import Choice, Supports, workloads
+from weft.judge.verdict import Status, Verdict
+from weft.tasks.attention_problem import AttentionProblem
+from weft.tasks.task import Workload
+
+from .algorithms import declared_algorithms, shown_algorithm
+from .compare import Mask, compare_stages, first_wrong, output_wrong
+from .coverage import Coverage
+from .divergence import divergence_of, output_divergence
+from .expected import expected
+from .launches import judge_launches
+from .locate import locate
+from .owners import owner
+from .records import Case, Diagnosis
+from .shrink import same_failure
+from .shrink import shrink as shrink_workload
+from .signatures import SIGNATURES
+from .taps import TAPPED
+from .tolerance import Tolerance
+from .upstream import split_findings
+from .worked import Worked
+
+QUICK = Choice(seeds=(0,))
+RAN = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC, Status.PASSED)
+"""Verdicts on kernels that left an output to look at."""
+ALL_TOOLS: tuple[str, ...] = ("all",)
+NEVER_ENDS = ("S301", "S302")
+"""Deadlock and endless loop: there is nothing to record."""
+
+Progress = Callable[[str], None]
+
+
+def _silent(what: str) -> None:
+    """Tells nobody."""
+
+
+def diagnose(
+    candidate: Candidate,
+    supports: Supports,
+    choice: Choice = QUICK,
+    *,
+    shrink: bool = True,
+    progress: Progress = _silent,
+) -> Diagnosis:
+    """The first failing workload of those chosen, made small and explained; a kernel that passes all is healthy."""
+    start = time.monotonic()
+    failed, judged = _first_failure(candidate, supports, choice, progress)
+    verdict = failed
+    if shrink and not failed.passed and failed.status in RAN:
+        progress(f"shrinking {failed.workload}")
+        verdict = _shrunk(candidate, supports, failed)
+    diagnosis = explain(Case(candidate, supports.task, supports.task.draw(verdict.workload), verdict, failed), progress)
+    return replace(diagnosis, judged=judged, seconds=time.monotonic() - start)
+
+
+def diagnose_workload(
+    candidate: Candidate, supports: Supports, workload: Workload, *, progress: Progress = _silent
+) -> Diagnosis:
+    """One workload as it is, named or not."""
+    start = time.monotonic()
+    progress(f"judging {workload}")
+    verdict = check(candidate, supports.task, workload)
+    diagnosis = explain(Case(candidate, supports.task, supports.task.draw(workload), verdict, verdict), progress)
+    return replace(diagnosis, seconds=time.monotonic() - start)
+
+
+def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
+    """A case of which only the verdict is known: run it, look inside, conclude."""
+    coverage: Coverage | None = None
+    if case.verdict.status in RAN:
+        progress(f"running {case.verdict.workload}")
+        case = _with_run(case)
+    never_ends = any(finding.code in NEVER_ENDS for finding in case.findings)
+    if case.attention is not None and case.o is not None and not case.verdict.passed and not never_ends:
+        progress("following the CTA that writes the first wrong row")
+        case, coverage = _with_stages(case, case.attention)
+    causes, others = split_findings(case.findings, case.divergence, case.taps)
+    progress("looking for known mistakes")
+    answers = [recognise(case) for recognise in SIGNATURES]
+    signatures = sorted((answer for answer in answers if answer), key=lambda answer: -answer.confidence)
+    seen = case.taps.observed if case.taps is not None else ()
+    return Diagnosis(
+        case,
+        proven_right=coverage.proven_right() if coverage is not None else (),
+        not_observed=tuple(stage for stage in (TAPPED if seen else case.task.stages) if stage not in seen),
+        causes=causes,
+        other_findings=others,
+        signatures=tuple(signatures),
+    )
+
+
+def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, progress: Progress) -> tuple[Verdict, int]:
+    """Plain workloads of whole tiles first: what fails there needs neither a mask nor a ragged end to be explained."""
+    chosen = list(workloads(supports, choice))
+    masks, regimes = (list(dict.fromkeys(getattr(each, axis) for each in chosen)) for axis in ("mask", "regime"))
+    chosen.sort(key=lambda each: (regimes.index(each.regime), masks.index(each.mask), _is_ragged(each)))
+    if not chosen:
+        raise UsageError(f"{candidate.path} supports none of these shapes, types and masks: nothing to diagnose")
+    judged = 0
+    for workload in chosen:
+        progress(f"judging {workload}")
+        verdict = check(candidate, supports.task, workload)
+        judged += 1
+        if not verdict.passed:
+            break
+    return verdict, judged
+
+
+def _shrunk(candidate: Candidate, supports: Supports, failed: Verdict) -> Verdict:
+    """Following uninitialised values takes seconds: where the numbers alone fail, or races, only those are judged until
+    the workload is small.
+    """
+    tools, start = ALL_TOOLS, failed
+    if failed.status is Status.UNSAFE:
+        for fewer in ((), ("racecheck",)):
+            alone = check(candidate, supports.task, failed.workload, tools=fewer)
+            if not alone.passed:
+                tools, start = fewer, alone
+                break
+    verdict = shrink_workload(
+        start,
+        lambda workload: check(candidate, supports.task, workload, tools=tools),
+        takes=supports.takes,
+        blocks=_blocks(candidate),
+        masks=supports.masks,
+    )
+    if tools == ALL_TOOLS or verdict is start:
+        return verdict if tools == ALL_TOOLS else failed
+    whole = check(candidate, supports.task, verdict.workload)
+    return whole if same_failure(whole, failed) else failed
+
+
+def _is_ragged(workload: Workload) -> bool:
+    return workload.shape.sq % 16 != 0 or workload.shape.skv % 16 != 0
+
+
+def _blocks(candidate: Candidate) -> tuple[int, ...]:
+    macros = candidate.declared.macros
+    return tuple(int(macros[name]) for name in ("BLOCK_M", "BLOCK_N") if macros.get(name, "").isdigit())
+
+
+def _with_run(case: Case) -> Case:
+    """Findings are those of the verdict, whose run was watched; here nothing of them stops the sequence of launches."""
+    kernel = case.candidate.load(case.problem)
+    run, arrays = kernel.run(VirtualGPU(kernel.arch), _copies(case.problem.arrays))
+    return replace(case, kernel=kernel, run=replace(run, findings=case.verdict.findings), arrays=arrays)
+
+
+def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: array.copy() for name, array in arrays.items()}
+
+
+def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage | None]:
+    """With taps, the first divergence, and each launch judged alone."""
+    kernel = case.kernel
+    assert kernel is not None
+    allowed = declared_algorithms(case.candidate.declared, problem, kernel, case.arrays)
+    wrong, declared = _least_wrong(problem, allowed, case.arrays["o"])
+    case = replace(case, algorithm=declared)
+    try:
+        position = owner(kernel, problem, wrong) if wrong.any() else (0, 0)
+        # One launch may read what other CTAs of another left.
+        whole = len(kernel.launches) > 1
+        taps = locate(kernel, problem.arrays, declared, causal=problem.causal, position=position, whole=whole)
+    except WeftError:  # what cannot be recorded is not observed
+        return _with_output(case, problem, kernel, wrong), None
+    algorithm = shown_algorithm(taps, problem, allowed)
+    stages = expected(algorithm, problem.q, problem.k, problem.v, causal=problem.causal)
+    compared = compare_stages(problem, taps, algorithm, stages)
+    found = first_wrong(compared)
+    coverage = Coverage(problem, algorithm, compared, found)
+    case = replace(case, taps=taps, algorithm=algorithm, expected=stages, lost=coverage.lost_at())
+    if found is None:
+        return _with_output(case, problem, kernel, wrong), coverage
+    worked = Worked(problem, algorithm, stages)
+    case = replace(case, divergence=divergence_of(found, taps, kernel, worked))
+    return _with_launches(case, problem, kernel), coverage
+
+
+def _with_output(case: Case, problem: AttentionProblem, kernel: KernelFile, wrong: Mask) -> Case:
+    """The output itself, where nothing before it was seen to be wrong."""
+    algorithm = case.algorithm
+    assert algorithm is not None
+    if wrong.any() and case.o is not None:
+        emulated = problem.emulated(algorithm)
+        stages = {**case.expected, ("o", None): emulated.o, ("lse", None): emulated.lse}
+        worked = Worked(problem, algorithm, stages)
+        tolerance = Tolerance(problem, algorithm, stages).of("o", None)
+        case = replace(case, divergence=output_divergence(worked, wrong, case.o, emulated.o, tolerance))
+    return _with_launches(case, problem, kernel)
+
+
+def _with_launches(case: Case, problem: AttentionProblem, kernel: KernelFile) -> Case:
+    assert case.algorithm is not None
+    return replace(case, launches=judge_launches(kernel, problem, case.algorithm, case.arrays))
+
+
+def _least_wrong(problem: AttentionProblem, allowed: tuple[Algorithm, ...], o: Array) -> tuple[Mask, Algorithm]:
+    """Elements of O beyond tolerance, by the algorithm that the kernel is nearest to."""
+    if o.shape != problem.workload.shape.q:
+        return np.zeros(o.shape, bool), allowed[0]
+    tried = [(output_wrong(problem, algorithm, o), algorithm) for algorithm in allowed]
+    return min(tried, key=lambda each: int(each[0].sum()))

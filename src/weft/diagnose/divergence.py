@@ -1,0 +1,70 @@
+"""The first wrong stage as a record: where, who, how much, and one element's arithmetic."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from weft.attention.dtypes import Array
+from weft.engines.kernel_file import KernelFile
+
+from .compare import BY_KEY, Compared, Mask
+from .ranges import ranges
+from .records import Divergence
+from .spelling import own_site
+from .taps import Key, Site, Taps
+from .worked import Worked
+
+
+def divergence_of(found: Compared, taps: Taps, kernel: KernelFile, worked: Worked) -> Divergence:
+    """Of a stage that was observed."""
+    index = _first(found.wrong)
+    used = own_site(taps.site(found.tap, index), kernel)
+    site = own_site(taps.maker(found.tap, index), kernel) or used
+    seen = found.tap.observed, found.tap.values
+    whole = _divergence(worked, found.key, found.wrong, seen, (found.expected, found.tolerance), site)
+    return replace(whole, used=used)
+
+
+def output_divergence(worked: Worked, wrong: Mask, o: Array, expected: Array, tolerance: Array) -> Divergence:
+    """Of an output that is wrong while nothing before it was seen to be."""
+    seen = np.ones(o.shape, bool), o.astype(np.float64)
+    return _divergence(worked, ("o", None), wrong, seen, (expected, tolerance), None)
+
+
+def _divergence(
+    worked: Worked, key: Key, wrong: Mask, seen: tuple[Mask, Array], should: tuple[Array, Array], site: Site | None
+) -> Divergence:  # fmt: skip
+    stage, tile = key
+    (observed, actual), (expected, tolerance) = seen, should
+    index = _first(wrong)
+    keys = worked.keys(tile)
+    where = np.nonzero(wrong)
+    rows, columns = where[2], where[3] if wrong.ndim == 4 else None
+    return Divergence(
+        stage=stage,
+        tile=tile,
+        keys=keys,
+        index=index,
+        site=site,
+        heads=_heads(where[0], where[1]),
+        rows=ranges(rows + keys.start if stage in ("k", "v") else rows),
+        columns="" if columns is None else ranges(columns + keys.start if stage in BY_KEY else columns),
+        share=float(wrong.sum() / observed.sum()),
+        wrong=wrong,
+        observed=observed,
+        actual=actual,
+        expected=expected,
+        tolerance=tolerance,
+        arithmetic=worked.element(key, index, float(actual[index])),
+    )
+
+
+def _first(wrong: Mask) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(wrong.argmax()), wrong.shape))
+
+
+def _heads(batches: Array, heads: Array) -> str:
+    pairs: dict[int, set[int]] = {}
+    for batch, head in zip(batches.tolist(), heads.tolist(), strict=True):
+        pairs.setdefault(batch, set()).add(head)
+    return "; ".join(f"batch {batch} head {ranges(found)}" for batch, found in pairs.items())

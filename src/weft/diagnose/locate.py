@@ -1,0 +1,159 @@
+"""Run a kernel, follow some of its CTAs, and hand back what they held at each stage.
+
+taps = locate(kernel, {"q": q, "k": k, "v": v}, algorithm, causal="top_left")
+taps.at("scores", tile=1).values
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from weft.attention.dtypes import Array
+from weft.attention.emulate import Algorithm
+from weft.attention.reference import Causal, shape_of, visible
+from weft.core.errors import UsageError
+from weft.core.records import Run
+from weft.engines.kernel_file import KernelFile
+from weft.engines.virtual import VirtualGPU
+
+from .algebra import Algebra
+from .arithmetic import ARITHMETIC
+from .board import Board
+from .facts import facts_of
+from .moves import MOVES
+from .nodes import Nodes
+from .provenance import ROLES, Provenance
+from .record import Position, RecordingGPU
+from .tags import Sizes
+from .taps import TAPPED, WITHOUT_TILES, Key, StageTap, Taps
+from .tensor_moves import MATRICES
+
+HANDLERS = {**MOVES, **ARITHMETIC, **MATRICES}
+LARGEST_KEYS = 512
+"""Recording runs thousands of instructions per second, not millions: shrink a case first."""
+
+
+Runner = Callable[[VirtualGPU, Mapping[str, Array]], tuple[Run, Mapping[str, Array]]]
+"""Launches a kernel on copies of the arrays; returns its run and every array. Launches name their arguments."""
+
+
+def locate(
+    kernel: KernelFile,
+    arrays: Mapping[str, Array],
+    algorithm: Algorithm,
+    *,
+    causal: Causal = None,
+    position: Position = (0, 0),
+    whole: bool = True,
+) -> Taps:
+    """The stages of the CTAs at `position` (blockIdx.x, blockIdx.y; all z). `arrays` are left as they are.
+
+    Without `whole` nothing else runs: `Taps.run` and `Taps.arrays` are those of these CTAs alone.
+
+    A kernel whose maxima show tiles of another size than the algorithm says is followed once more, with its own;
+    `Taps.algorithm` is the one that was used.
+    """
+    return locate_run(
+        kernel.run, arrays, algorithm, causal=causal, position=position, arch=kernel.arch, whole=whole
+    )  # fmt: skip
+
+
+def locate_run(
+    run: Runner,
+    arrays: Mapping[str, Array],
+    algorithm: Algorithm,
+    *,
+    causal: Causal = None,
+    position: Position = (0, 0),
+    arch: str = "sm_89",
+    whole: bool = True,
+) -> Taps:
+    """The same for launches of any kind, Triton's too: `gpu.launch(…, names=("q", "k", "v", "o", …))`."""
+    roles = {role: name for role in ("q", "k", "v") for name in ROLES[role] if name in arrays}
+    if len(roles) < 3:
+        raise UsageError(f"taps need q, k and v (or q_code …), not {', '.join(arrays)}")
+    sizes = Sizes(shape_of(*(arrays[roles[role]] for role in ("q", "k", "v"))))
+
+    def follow(algorithm: Algorithm) -> tuple[Taps, int | None]:
+        provenance = trace(sizes, algorithm, causal)
+        provenance.seed({role: (name, arrays[name]) for role, name in roles.items()})
+        gpu = RecordingGPU(arch.rstrip("af"), provenance, position, whole=whole)
+        outcome, left = run(gpu, {name: array.copy() for name, array in arrays.items()})
+        taps = collect(provenance, algorithm, gpu, run=outcome, arrays=left)
+        return taps, provenance.board.own_block()
+
+    taps, own = follow(algorithm)
+    keys = sizes.shape.skv
+    if own is None or min(own, keys) == min(algorithm.block_n, keys):
+        return taps
+    return follow(replace(algorithm, block_n=own))[0]
+
+
+def trace(sizes: Sizes, algorithm: Algorithm, causal: Causal) -> Provenance:
+    """An observer for a run of these sizes; its inputs are still to be seeded."""
+    shape = sizes.shape
+    if shape.skv > LARGEST_KEYS:
+        raise UsageError(f"{shape.skv} keys are too many to record; shrink the case to {LARGEST_KEYS} at most")
+    seen = visible(shape.sq, shape.skv, causal)
+    keys = np.bitwise_or.reduce(np.where(seen[:, :, None], sizes.bit(np.arange(shape.skv)), np.uint64(0)), axis=1)
+    board = Board(sizes, np.tile(keys, (shape.b * shape.hq, 1)), algorithm.block_n, algorithm.splits)
+    return Provenance(Nodes(sizes), Algebra(sizes), board, HANDLERS)
+
+
+def collect(
+    provenance: Provenance, algorithm: Algorithm, gpu: RecordingGPU, *, run: Run, arrays: Mapping[str, Array]
+) -> Taps:
+    """What the board holds after the run, stage by stage and tile by tile."""
+    board, sizes = provenance.board, provenance.board.sizes
+    board.settle()
+    unit = next(iter(board.units)) if len(board.units) == 1 else None
+    base = next((base for base in (math.e, 2.0) if unit is not None and _near(unit, math.log(base))), None)
+    if base is not None:
+        algorithm = replace(algorithm, exp_base=base)
+    factor = 1.0 if base is not None or unit is None else unit / math.log(algorithm.exp_base)
+    taps: dict[Key, StageTap] = {}
+    for stage in TAPPED:
+        for tile in [None] if stage in WITHOUT_TILES else range(board.tiles):
+            tap = _tap(provenance, stage, tile)
+            if stage in ("scores", "masked", "m"):
+                tap = replace(tap, values=tap.values * factor, factor=factor)
+            if tap.observed.any():
+                taps[stage, tile] = tap
+    facts, events = facts_of(board, sizes), tuple(provenance.nodes.events)
+    return Taps(
+        algorithm, taps, facts, tuple(board.disagreements), events, unit, run, dict(arrays),
+        gpu.recorded_instructions, tuple(provenance.acts.found.values()), gpu.cut_short,
+    )  # fmt: skip
+
+
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) < 1e-3 * b
+
+
+def _tap(provenance: Provenance, stage: str, tile: int | None) -> StageTap:
+    board, nodes = provenance.board, provenance.nodes
+    sheet, shape = board.sheets[stage], board.sizes.shape
+    heads = (shape.b, shape.hkv, shape.skv) if stage in ("k", "v") else (shape.b, shape.hq, shape.sq)
+
+    def cut(values: Array) -> Array:
+        whole = values.reshape(*heads, *values.shape[1:])
+        if tile is None:
+            return whole
+        keys = slice(tile * board.block_n, (tile + 1) * board.block_n)
+        if stage in ("k", "v"):
+            return whole[:, :, keys]
+        return whole[..., keys] if stage in ("products", "scores", "masked", "p") else whole[:, :, :, tile]
+
+    event = cut(sheet.event)
+    terms = board.covered.get(stage)
+    keys = None if terms is None else _unpacked(cut(terms), shape.skv)
+    node, lane = cut(sheet.node), cut(sheet.lane)
+    made = np.where(node == 0, event, nodes.event_of[node])
+    made_lane = np.where(node == 0, lane, nodes.lane_of[node])
+    return StageTap(stage, tile, cut(sheet.values), event != 0, event, lane, made, made_lane, keys)
+
+
+def _unpacked(terms: Array, count: int) -> Array:
+    return np.unpackbits(np.ascontiguousarray(terms).view(np.uint8), axis=-1, bitorder="little")[..., :count].view(bool)

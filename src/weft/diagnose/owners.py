@@ -1,0 +1,42 @@
+"""Which CTAs write a row of the output."""
+
+import numpy as np
+
+from weft.attention.dtypes import Array
+from weft.core.errors import LaunchError
+from weft.engines.kernel_file import KernelFile
+from weft.engines.sample import Sample
+from weft.engines.virtual import VirtualGPU
+from weft.tasks.task import Problem
+
+from .record import Position
+
+MOST_RUNS = 64
+
+
+def owner(kernel: KernelFile, problem: Problem, wrong: Array) -> Position:
+    """(blockIdx.x, blockIdx.y) of the CTAs that write the first wrong element of O; (0, 0) where nothing tells.
+
+    Each position runs alone, and what it leaves unpoisoned is its own.
+    """
+    first = np.unravel_index(int(wrong.argmax()), wrong.shape)
+    width, height, _ = kernel.grids(problem.arrays)[-1]
+    positions = [(x, y) for y in range(height) for x in range(width)]
+    if len(positions) == 1:
+        return 0, 0
+    # A grid of (blocks of queries, heads) is the likeliest: ask those of this head first, from its first rows on.
+    head = int(first[1])
+    positions.sort(key=lambda at: (at[1] != head, at))
+    for position in positions[:MOST_RUNS]:
+        try:
+            _, arrays = kernel.run(
+                VirtualGPU(kernel.arch),
+                {name: array.copy() for name, array in problem.arrays.items()},
+                ctas=Sample(positions=(position,)),
+            )
+        except LaunchError:
+            return 0, 0
+        written = np.ascontiguousarray(arrays["o"][first]).view(np.uint8)
+        if (written != 0xFF).any():
+            return position
+    return 0, 0

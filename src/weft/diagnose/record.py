@@ -1,0 +1,164 @@
+"""A virtual GPU that also records: some CTAs of every launch run a second time, on the reference interpreter."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from weft.core.errors import UsageError
+from weft.core.records import Binary, Dim3, Run
+from weft.engines.arguments import Array, as_array, pack_parameters
+from weft.engines.virtual import VirtualGPU
+from weft.ptx.module import Module
+from weft.ptx.parse import parse
+from weft.ptx.passes.inline_calls import inline_calls
+from weft.vm.launch import PLAIN
+from weft.vm.launch_spec import LaunchSpec, Outcome
+from weft.vm.layout import Layout, lay_out, module_globals, place_globals
+from weft.vm.memory import Bytes, GlobalMemory
+from weft.vm.reference import interpreter
+from weft.vm.runtime.watch import Instrumentation
+
+from .provenance import Provenance
+
+Position = tuple[int, int]
+"""blockIdx.x and blockIdx.y; all z are recorded."""
+
+
+MOST_INSTRUCTIONS = 300_000
+"""Warp instructions after which a recording ends: a minute or so, even if the kernel never does."""
+
+
+class RecordingGPU(VirtualGPU):
+    """Launches as a VirtualGPU does; before that, the CTAs at `position` are followed from the same memory.
+
+    Without `whole`, the recorded CTAs are all that runs, and nothing is compiled for the host.
+    """
+
+    def __init__(self, arch: str, provenance: Provenance, position: Position, *, whole: bool = True) -> None:
+        super().__init__(arch)
+        self.provenance, self.position, self.whole = provenance, position, whole
+        self.recorded_instructions = 0
+        self.cut_short = False
+        self._modules: dict[str, Module] = {}
+        self._variables: dict[str, Bytes] = {}
+        """What the module's variables hold, as far as they were set or recorded CTAs changed them."""
+
+    def launch(
+        self,
+        binary: Binary,
+        entry: str,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        *,
+        shared_bytes: int = 0,
+        names: Sequence[str] = (),
+        max_steps: int = 1 << 32,
+        watch: Instrumentation = PLAIN,
+        **options: Any,
+    ) -> Run:
+        """The whole launch's run, or that of the recorded CTAs; the recording is left with the provenance."""
+        spec = LaunchSpec(
+            binary.entries.get(entry, entry), _dim3(grid), _dim3(block), b"", shared_bytes, self.mode,
+            max(MOST_INSTRUCTIONS - self.recorded_instructions, 1),
+        )  # fmt: skip
+        outcome = self._record(binary, spec, args, names)
+        self.recorded_instructions += outcome.instructions
+        self.cut_short |= any(finding.code == "S302" for finding in outcome.findings)
+        if not self.whole:
+            return Run((entry,), outcome.findings, outcome.printed, outcome.instructions, binary.source_digest,
+                       binary.ptx_digest, binary.defines)  # fmt: skip
+        return super().launch(
+            binary, entry, grid, block, args, shared_bytes=shared_bytes, names=names, max_steps=max_steps,
+            watch=watch, **options,
+        )  # fmt: skip
+
+    def _record(self, binary: Binary, spec: LaunchSpec, args: Sequence[Any], names: Sequence[str]) -> Outcome:
+        module, layout = self._module(binary), self._layout(binary, spec.entry)
+        memory = GlobalMemory()
+        globals_at = self._place_globals(binary, spec.entry, memory)
+        arrays: dict[str, Array] = {}
+        placed: dict[int, int] = {}
+
+        def address(value: Array, argument: str) -> int:
+            array = as_array(value)
+            assert array is not None
+            if array.ctypes.data not in placed:
+                placed[array.ctypes.data] = memory.allocate(array.nbytes, f"argument {argument}")
+                memory.write(placed[array.ctypes.data], array.reshape(-1).view(np.uint8))
+                arrays[argument] = array
+            return placed[array.ctypes.data]
+
+        params = [layout.symbols[variable.name] for variable in module.functions[spec.entry].params]
+        block = pack_parameters([(p.name, p.address, p.size_bytes) for p in params], args, address, names)
+        self.provenance.arrays = arrays
+        outcome = interpreter.run(
+            module, replace(spec, params=block), memory, layout=layout, globals_at=globals_at, arch=self.arch,
+            ctas=self._linear(spec.grid), observer=self.provenance,
+        )  # fmt: skip
+        self.provenance.end()
+        if not self.whole:
+            for variable in module_globals(module):
+                self._variables[variable.name] = memory.read(globals_at[variable.name], variable.size_bytes)
+            for array in arrays.values():
+                if array.flags.writeable:
+                    array.reshape(-1).view(np.uint8)[:] = memory.read(placed[array.ctypes.data], array.nbytes)
+        return outcome
+
+    def _place_globals(self, binary: Binary, entry: str, memory: GlobalMemory) -> dict[str, int]:
+        """The module's variables as they were set and as earlier launches left them."""
+        module = self._module(binary)
+        places = place_globals(module, memory)
+        if self.whole:
+            held = self._module_globals(binary, self.program(binary, entry))
+            for variable in module_globals(module):
+                self._variables[variable.name] = self.memory.read(held[variable.name], variable.size_bytes)
+        for variable in module_globals(module):
+            if variable.name in self._variables and not variable.relocations:  # those are addresses of this memory
+                memory.write(places[variable.name], self._variables[variable.name])
+        return places
+
+    def _module(self, binary: Binary) -> Module:
+        if binary.ptx_digest not in self._modules:
+            module = parse(binary.ptx)
+            # Nodes are followed through registers and memory, not through the interpreter's own calls.
+            kernels = {name: inline_calls(module, module.functions[name]) for name in module.entries()}
+            self._modules[binary.ptx_digest] = replace(module, functions={**module.functions, **kernels})
+        return self._modules[binary.ptx_digest]
+
+    def _layout(self, binary: Binary, name: str) -> Layout:
+        module = self._module(binary)
+        return lay_out(module, module.functions[name], binary.shared.get(name, ()))
+
+    # -- what a kernel file asks of a GPU, without compiling for the host ----------------------------------------
+
+    def static_shared_bytes(self, binary: Binary, entry: str) -> int:
+        return self._layout(binary, binary.entries.get(entry, entry)).static_shared_bytes
+
+    @contextmanager
+    def sequence(self, binary: Binary, entry: str) -> Iterator[None]:
+        with super().sequence(binary, entry) if self.whole else nullcontext():
+            yield
+
+    def set_symbol(self, binary: Binary, entry: str, name: str, value: Array) -> None:
+        if self.whole:
+            super().set_symbol(binary, entry, name, value)
+            return
+        size = next((v.size_bytes for v in module_globals(self._module(binary)) if v.name == name), None)
+        data = np.ascontiguousarray(value).view(np.uint8).reshape(-1)
+        if size is None or len(data) > size:
+            raise UsageError(f"{len(data)} bytes for the variable {name!r}, which has {size or 'none'}")
+        self._variables[name] = data.copy()
+
+    def _linear(self, grid: Dim3) -> list[int]:
+        x, y = (min(at, size - 1) for at, size in zip(self.position, grid, strict=False))
+        return [(z * grid[1] + y) * grid[0] + x for z in range(grid[2])]
+
+
+def _dim3(size: int | Sequence[int]) -> Dim3:
+    sizes = (size,) if isinstance(size, int) else tuple(size)
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z

@@ -1,0 +1,180 @@
+"""What a diagnosis is made of: the case that was looked at, the first divergence in it, and what was concluded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.attention.dtypes import Array
+from weft.attention.emulate import Algorithm
+from weft.core.records import Finding, Place, Run
+from weft.engines.kernel_file import KernelFile
+from weft.judge.check import Candidate
+from weft.judge.verdict import Verdict
+from weft.tasks.attention_problem import AttentionProblem
+from weft.tasks.task import Problem, Task
+
+from .taps import Key, Site, Taps
+
+
+def name_of(key: Key) -> str:
+    """`scores of KV tile 1`, `o`."""
+    stage, tile = key
+    return stage if tile is None else f"{stage} of KV tile {tile}"
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first stage, in the order a kernel makes them, that differs beyond its own tolerance."""
+
+    stage: str
+    tile: int | None
+    """KV tile; None for q, o and lse."""
+    keys: range
+    """The keys of the tile; all of them where there is none."""
+    index: tuple[int, ...]
+    """The first wrong element: (batch, head, row, column), column = key for products, scores, masked and p; m, l and
+    lse have none. For k and v the row is the key within the tile, for p and its kin the column is.
+    """
+    site: Site | None
+    """Who computed it (or used it as it came from an input), and where; None where the run did not show it."""
+    heads: str
+    """(batch, head) pairs concerned, as readable ranges."""
+    rows: str
+    columns: str
+    """Empty where the stage has none."""
+    share: float
+    """Wrong elements of those observed, in this stage and tile."""
+    wrong: npt.NDArray[np.bool_]
+    """Which elements; the shape of the stage."""
+    observed: npt.NDArray[np.bool_]
+    actual: Array
+    """The stage as the kernel held it, NaN where it was not observed."""
+    expected: Array
+    tolerance: Array
+    arithmetic: tuple[str, ...]
+    """How the first wrong element should have come about, and what was there instead, line by line."""
+    used: Site | None = None
+    """Who used it as this stage."""
+
+    @property
+    def name(self) -> str:
+        """`scores of KV tile 1`, `o`."""
+        return name_of((self.stage, self.tile))
+
+
+@dataclass(frozen=True)
+class LaunchJudgement:
+    """One launch of several, run alone on what the reference hands it."""
+
+    number: int
+    entry: str
+    place: Place
+    """Its launch line."""
+    right: bool | None
+    """None: it could not be judged alone."""
+    message: str
+    wrong: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    """Elements of the arrays it leaves that differ from the reference, in the arrays' own layout."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything known about a failing kernel: what recognisers are given."""
+
+    candidate: Candidate
+    task: Task
+    problem: Problem
+    """The smallest failing one. An AttentionProblem for the attention tasks: see `attention`."""
+    verdict: Verdict
+    """Of `problem`."""
+    first_verdict: Verdict
+    """Of the workload that failed first, before it was shrunk."""
+    kernel: KernelFile | None = None
+    """None: it could not be loaded."""
+    run: Run | None = None
+    """With the findings of all checkers; None if nothing ran."""
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    """What the run left under the names of the launch lines: inputs, workspaces, outputs."""
+    algorithm: Algorithm | None = None
+    """As `taps` have it: with the kernel's own tiles."""
+    taps: Taps | None = None
+    expected: Mapping[Key, Array] = field(default_factory=dict)
+    """Every stage of `algorithm`, keyed and shaped as taps."""
+    divergence: Divergence | None = None
+    lost: Key | None = None
+    """The first stage and tile before the divergence that were not observed, and that nothing made of them shows to be
+    right: from there on the kernel's values could not be followed.
+    """
+    launches: tuple[LaunchJudgement, ...] = ()
+    """Empty for a kernel of one launch."""
+
+    @property
+    def attention(self) -> AttentionProblem | None:
+        """The problem if it is one of attention."""
+        return self.problem if isinstance(self.problem, AttentionProblem) else None
+
+    @property
+    def o(self) -> Array | None:
+        """The output, if the kernel ran."""
+        return self.arrays.get("o")
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Of the checkers."""
+        return self.run.findings if self.run is not None else self.verdict.findings
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A known mistake whose mark the error bears."""
+
+    name: str
+    """A short key: `scale_twice`, `missing_rescale` …"""
+    message: str
+    """One sentence: what is wrong, with the numbers that show it."""
+    cure: str
+    confidence: float
+    """0 to 1: 1 if nothing else explains the numbers as well."""
+    place: Place | None = None
+    """Where, if it is elsewhere than the first divergence."""
+    stage: str = ""
+    """The stage that is wrong, if it is another than the first divergence's: `quantiser`, `launch`, `build` …"""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is concluded about a case."""
+
+    case: Case
+    proven_right: tuple[str, ...]
+    """Stages, with their tiles, that were observed upstream of the first divergence and agree."""
+    not_observed: tuple[str, ...]
+    """Stages of which nothing was seen."""
+    causes: tuple[Finding, ...] = ()
+    """Findings of the checkers upstream of the first divergence: they are the cause."""
+    other_findings: tuple[Finding, ...] = ()
+    """Findings downstream of it, and those that do not count."""
+    signatures: tuple[Signature, ...] = ()
+    """Most confident first."""
+    judged: int = 1
+    """Workloads that were judged until one failed, or in all."""
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.case.verdict
+
+    @property
+    def first(self) -> Divergence | None:
+        return self.case.divergence
+
+    @property
+    def launches(self) -> tuple[LaunchJudgement, ...]:
+        return self.case.launches
+
+    @property
+    def healthy(self) -> bool:
+        """Nothing wrong at all: the kernel passed and no recogniser objects."""
+        return self.verdict.passed and not self.signatures

@@ -1,0 +1,120 @@
+"""The smallest workload that fails as a larger one does."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from weft.attention.shapes import Shape
+from weft.judge.verdict import Status, Verdict
+from weft.tasks.task import Workload
+
+SECONDS = 15.0
+RAGGED = (5, 9, 17, 33, 49, 65, 97, 129, 193, 257)
+"""A handful of rows and keys at least: with one key every softmax is 1, and an error has no form."""
+WHOLE = (16, 32, 48, 64, 96, 128, 192, 256, 384)
+HEAD_SIZES = (32, 64)
+
+Judge = Callable[[Workload], Verdict]
+
+
+def shrink(
+    failed: Verdict,
+    judge: Judge,
+    *,
+    takes: Callable[[Shape], bool] = lambda shape: True,
+    blocks: tuple[int, ...] = (),
+    masks: tuple[str, ...] = ("none",),
+    seconds: float = SECONDS,
+) -> Verdict:
+    """The verdict on the smallest failing workload that was found in time.
+
+    One property after the other becomes as small as it can be while the failure stays of the same kind. A length that
+    is a multiple of 16 stays one (of `blocks` too, where it was): a kernel that knows only whole tiles would
+    otherwise fail for another reason. The head size comes last, for it costs a compilation.
+    """
+    deadline = time.monotonic() + seconds
+    lengths = _lengths("skv", blocks), _lengths("sq", blocks)
+    for step in (_batch, _heads, _plain_mask(masks), _plain_regime, *lengths, _d):
+        for smaller in step(failed.workload):
+            if time.monotonic() > deadline:
+                return failed
+            if not takes(smaller.shape):
+                continue
+            verdict = judge(smaller)
+            if same_failure(verdict, failed):
+                failed = verdict
+                break
+    return failed
+
+
+def same_failure(verdict: Verdict, other: Verdict) -> bool:
+    """Of the same status and first failing gate; of findings, at least one in common."""
+    if verdict.status is not other.status:
+        return False
+    if verdict.status is not Status.UNSAFE:
+        return _failing_gate(verdict) == _failing_gate(other)
+    codes, others = ({finding.code for finding in each.findings} for each in (verdict, other))
+    return bool(codes & others)
+
+
+def _failing_gate(verdict: Verdict) -> str:
+    """Its name, without which of its figures it was: `flash max` and `flash mean` are one gate."""
+    return next((gate.gate.split()[0] for gate in verdict.gates if not gate.passed), "")
+
+
+def _sized(workload: Workload, **sizes: int) -> Workload:
+    return replace(workload, shape=replace(workload.shape, name="shrunk", **sizes))
+
+
+def _batch(workload: Workload) -> Iterator[Workload]:
+    if workload.shape.b > 1:
+        yield _sized(workload, b=1)
+
+
+def _heads(workload: Workload) -> Iterator[Workload]:
+    """One head; else one group; else two heads, for what goes wrong between them."""
+    shape = workload.shape
+    for hq, hkv in ((1, 1), (shape.group, 1), (2 * shape.group, 2)):
+        if hq < shape.hq:
+            yield _sized(workload, hq=hq, hkv=hkv)
+
+
+def _plain_mask(masks: tuple[str, ...]) -> Callable[[Workload], Iterator[Workload]]:
+    def without(workload: Workload) -> Iterator[Workload]:
+        if workload.mask != "none" and "none" in masks:
+            yield replace(workload, mask="none")
+
+    return without
+
+
+def _plain_regime(workload: Workload) -> Iterator[Workload]:
+    if workload.regime != "unit_normal":
+        yield replace(workload, regime="unit_normal")
+
+
+def _lengths(axis: str, blocks: tuple[int, ...]) -> Callable[[Workload], Iterator[Workload]]:
+    def shorter(workload: Workload) -> Iterator[Workload]:
+        length = int(getattr(workload.shape, axis))
+        unit = math.lcm(*(block for block in (16, *blocks) if length % block == 0))
+        if length % 16:
+            sizes = sorted({*RAGGED, *(block + 1 for block in blocks), *(2 * block + 1 for block in blocks)})
+        else:
+            sizes = sorted({-(-size // unit) * unit for size in WHOLE})
+        # A square problem stays square where it can: a mask's alignment and equal lengths may matter.
+        other = "sq" if axis == "skv" else "skv"
+        for size in sizes:
+            if size >= length:
+                return
+            if axis == "skv" and getattr(workload.shape, other) == length:
+                yield _sized(workload, skv=size, sq=size)
+            else:
+                yield _sized(workload, **{axis: size})
+
+    return shorter
+
+
+def _d(workload: Workload) -> Iterator[Workload]:
+    for d in HEAD_SIZES:
+        if d < workload.shape.d:
+            yield _sized(workload, d=d)

@@ -1,0 +1,125 @@
+"""Recognisers: each explains one form of error; a family of them in each file.
+
+A recogniser is given a `Case` and answers with a `Signature`, or None unless the numbers show it. `docs/signatures.md`
+has a section for every name.
+"""
+
+from collections.abc import Callable
+
+from weft.diagnose.records import Case, Signature
+
+from .checkers import missing_barrier, region_overlap, uninitialised
+from .codes import misread_codes
+from .degenerate import all_zeros, uniform_weights
+from .factors import l_too_large, output_factor, score_factor
+from .lanes import inner_columns, lane_owns_row
+from .launch import define_not_compiled, launch_never_happened, never_written
+from .layout import columns_moved, k_not_transposed, rows_moved, v_transposed, wrong_kv_head
+from .lse import lse_form
+from .masks import masked_with_zero, wrong_mask
+from .nans import nan_from_empty_tile, no_maximum
+from .online import rescale_of_u, slipped
+from .quantiser import half_lsb, wrong_scale, zero_scale
+from .shear import leading_dimension
+from .splits import partial_offsets, wrong_merge
+from .where import part_of_output
+
+Recogniser = Callable[[Case], Signature | None]
+"""None: the case does not bear its mark."""
+
+SIGNATURES: tuple[Recogniser, ...] = (
+    launch_never_happened,
+    define_not_compiled,
+    never_written,
+    all_zeros,
+    uniform_weights,
+    zero_scale,
+    half_lsb,
+    wrong_scale,
+    misread_codes,
+    missing_barrier,
+    uninitialised,
+    region_overlap,
+    nan_from_empty_tile,
+    no_maximum,
+    score_factor,
+    k_not_transposed,
+    leading_dimension,
+    lane_owns_row,
+    inner_columns,
+    wrong_kv_head,
+    wrong_mask,
+    masked_with_zero,
+    l_too_large,
+    output_factor,
+    rescale_of_u,
+    slipped,
+    wrong_merge,
+    partial_offsets,
+    v_transposed,
+    rows_moved,
+    columns_moved,
+    lse_form,
+    part_of_output,
+)
+"""In the order they are asked; the most confident answer is shown first."""
+
+NAMES: tuple[str, ...] = (
+    "launch_never_happened",
+    "define_not_compiled",
+    "never_written",
+    "all_zeros",
+    "uniform_weights",
+    "zero_scale",
+    "half_lsb",
+    "scale_forgotten",
+    "tensor_scale_twice",
+    "other_tensors_scale",
+    "other_heads_scale",
+    "wrong_range",
+    "misread_codes",
+    "missing_barrier",
+    "uninitialised",
+    "region_overlap",
+    "nan_from_empty_tile",
+    "no_maximum",
+    "scale_twice",
+    "scale_missing",
+    "exponent_base",
+    "score_factor",
+    "k_not_transposed",
+    "v_transposed",
+    "leading_dimension",
+    "lane_owns_row",
+    "inner_columns",
+    "wrong_kv_head",
+    "causal_shift",
+    "causal_alignment",
+    "mask_ignored",
+    "mask_unasked",
+    "masked_with_zero",
+    "tile_dropped",
+    "tile_twice",
+    "l_too_large",
+    "l_too_small",
+    "output_factor",
+    "missing_rescale",
+    "partial_rescale",
+    "l_not_rescaled",
+    "stale_m",
+    "stale_l",
+    "not_normalised",
+    "double_counted_split",
+    "unweighted_merge",
+    "partial_offsets",
+    "rows_moved",
+    "columns_moved",
+    "heads_swapped",
+    "lse_form",
+    "last_columns",
+    "some_columns",
+    "tail_rows",
+    "some_rows",
+    "some_heads",
+)
+"""Every name a signature can have."""

@@ -1,0 +1,194 @@
+"""What a checker found is the cause if it lies upstream: races, undefined values, regions that overlap."""
+
+import numpy as np
+
+from weft.attention.dtypes import Array
+from weft.core.finding_codes import Severity
+from weft.core.records import Finding, Place
+from weft.diagnose.ranges import ranges
+from weft.diagnose.records import Case, Signature
+from weft.diagnose.taps import TAPPED
+
+from .evidence import EXPLAINED, Bools, remaining, score_unit
+from .lines import outermost, writer_of
+
+INPUTS = ("q", "k", "v")
+FEW = 8
+"""Fewer equal values than this may be chance."""
+
+
+def _errors(case: Case, *codes: str) -> list[Finding]:
+    return [f for f in case.findings if f.code in codes and f.level is not Severity.INFO]
+
+
+def missing_barrier(case: Case) -> Signature | None:
+    """A race in shared or global memory."""
+    found = _errors(case, "R101", "R102", "R103", "R104", "R105")
+    if not found:
+        return None
+    # Errors before warnings, what reads too early before what writes too early, and of those the last that is written:
+    # a barrier behind it covers those before.
+    first = min(found, key=lambda f: (f.level is not Severity.ERROR, f.code != "R102", f.code, -_written(f), -f.count))
+    times = sum(f.count for f in found)
+    message = f"{first.code}: {first.message}; {times} {'access' if times == 1 else 'accesses'} with no order"
+    cure = first.remedy
+    if first.place is not None and first.other is not None and first.other.file == first.place.file:
+        before, after = _kernel_line(first.other), _kernel_line(first.place)
+        cure = f"a barrier between line {before} and line {after}" if before != after else cure
+    return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=_reader(case, first))
+
+
+def _kernel_line(place: Place | None) -> int:
+    found = outermost(place)
+    return found.line if found is not None else 0
+
+
+def _written(race: Finding) -> int:
+    """The kernel's line that writes what is read too early."""
+    return _kernel_line(race.other) if race.code == "R102" else 0
+
+
+def _reader(case: Case, race: Finding) -> str:
+    """The stage that is made of what was read; empty where a divergence before O says it, or nothing was followed."""
+    place = race.other if race.code == "R103" else race.place
+    told = case.divergence is not None and case.divergence.stage not in ("o", "lse")
+    if told or case.taps is None or place is None:
+        return ""
+    after = []
+    for (stage, _), tap in case.taps.taps.items():
+        for event in np.unique(tap.event[tap.observed]):
+            made = case.taps.events[int(event)].place
+            if made is not None and _kernel_line(made) >= _kernel_line(place):
+                after.append((_kernel_line(made), -TAPPED.index(stage), stage))
+    stage = min(after)[2] if after else ""
+    return "scores" if stage == "products" else stage
+
+
+def uninitialised(case: Case) -> Signature | None:
+    """Something was read that nobody had written."""
+    found = _errors(case, "I201", "I202", "I203")
+    if not found:
+        return None
+    first = found[0]
+    message = f"{first.code}: {first.message}; {sum(f.count for f in found)} reads of values that nobody wrote"
+    # The line that reads is right: the one that fills only a part is to be mended.
+    writer = writer_of(case, first)
+    sure = 0.85 if writer is None else 0.9
+    return Signature("uninitialised", message, first.remedy, sure, place=writer or first.place)
+
+
+def region_overlap(case: Case) -> Signature | None:
+    """Two arrays carved from one block share bytes: an input that was right is something else when it is used."""
+    outside = _errors(case, "M105")
+    cure = "compute each region's offset from the size in bytes of the one before it, padding and type included"
+    if outside:
+        message = f"M105: {outside[0].message}; {sum(f.count for f in outside)} accesses outside their region"
+        return Signature("region_overlap", message, cure, 0.96, place=outside[0].place)
+    return (
+        _holds_another(case, cure)
+        or _changed_on_the_way(case, cure)
+        or _no_longer_there(case, cure)
+        or _rows_of_q(case, cure)
+    )
+
+
+def _holds_another(case: Case, cure: str) -> Signature | None:
+    """Wrong elements of Q, K or V are, bit for bit, elements of another array."""
+    first, taps = case.divergence, case.taps
+    if first is None or taps is None or first.stage not in INPUTS:
+        return None
+    values = first.actual[first.wrong & np.isfinite(first.actual) & (first.actual != 0)].astype(np.float32)
+    if np.unique(values).size < FEW:
+        return None
+    own = np.unique(first.expected.astype(np.float32))
+    for stage in ("q", "k", "v", "scores", "p"):
+        if stage == first.stage:
+            continue
+        held = [tap.values[tap.observed] for (name, _), tap in taps.taps.items() if name == stage]
+        if not held:
+            continue
+        other = np.unique(np.concatenate(held).astype(np.float32))
+        strange = values[~np.isin(values, own)]
+        # Codes and short types make equal values by chance: a few hundred distinct ones in either array.
+        if strange.size >= FEW and np.isin(strange, other).mean() > 0.9:
+            message = (
+                f"{values.size} elements of {first.stage} (rows {first.rows}, columns {first.columns}) hold values of "
+                f"{stage}, e.g. {strange[0]:.6g}: the two regions share bytes, and {stage} was written over it"
+            )
+            return Signature("region_overlap", message, cure, 0.96)
+    return None
+
+
+def _changed_on_the_way(case: Case, cure: str) -> Signature | None:
+    """K or V is decoded rightly in the first tile and wrongly in a later one, by the same code."""
+    first, taps = case.divergence, case.taps
+    if first is None or taps is None or first.stage not in ("k", "v") or not first.tile or first.share < 0.05:
+        return None
+    before = taps.at(first.stage, 0)
+    expected = case.expected.get((first.stage, 0))
+    if before is None or expected is None or not _agree(before.values, expected, before.observed):
+        return None
+    index = next(zip(*np.nonzero(first.wrong), strict=True))
+    signs = (first.actual[first.observed] >= 0).mean()
+    message = (
+        f"{first.stage} is decoded rightly in KV tile 0 and wrongly from KV tile {first.tile} on: "
+        f"{first.actual[index]:.6g} for {first.expected[index]:.6g}, {signs:.0%} of the values not negative; "
+        "what decodes it was overwritten after the first tile"
+    )
+    return Signature("region_overlap", message, cure, 0.96)
+
+
+def _no_longer_there(case: Case, cure: str) -> Signature | None:
+    """From a later tile on, what is multiplied as K or V is not made of it any more."""
+    taps, lost = case.taps, case.lost
+    if taps is None or lost is None or lost[0] not in ("k", "v") or not lost[1]:
+        return None
+    stage, tile = lost
+    before, expected = taps.at(stage, 0), case.expected.get((stage, 0))
+    if before is None or expected is None or not _agree(before.values, expected, before.observed):
+        return None
+    after = taps.at(stage, tile)
+    seen, of = (0 if after is None else int(after.observed.sum())), int(before.observed.sum())
+    if seen > of // 2:
+        return None
+    message = (
+        f"{stage} is right in KV tile 0, all {of} elements; in KV tile {tile} only {seen} of what is multiplied in its "
+        f"place come from {stage.upper()}: what it is kept in, or decoded with, was overwritten after the first tile"
+    )
+    return Signature("region_overlap", message, cure, 0.92, stage=stage)
+
+
+def _rows_of_q(case: Case, cure: str) -> Signature | None:
+    """Scores are wrong in just those rows of which a part of Q is not Q any more."""
+    first, q = case.divergence, None if case.taps is None else case.taps.at("q")
+    if first is None or q is None or case.attention is None or first.stage not in ("products", "scores", "masked", "p"):
+        return None
+    some, whole = q.observed.any(axis=3), q.observed.all(axis=3)
+    wrong = first.wrong.any(axis=3)
+    if not whole.any() or not wrong.any() or (wrong != (some & ~whole)).any():
+        return None
+    b, h, row = (int(i) for i in np.argwhere(wrong)[0])
+    gone = np.flatnonzero(~q.observed[b, h, row])
+    message = (
+        f"columns {ranges(map(int, gone))} of Q in row {row} are something else where they are multiplied: "
+        f"{_replaced(case, (b, h, row), gone)} was written over them"
+    )
+    return Signature("region_overlap", message, cure, 0.93, stage="q")
+
+
+def _replaced(case: Case, at: tuple[int, int, int], gone: Array) -> str:
+    """K if the first elements of its tile explain the scores of the row."""
+    first, problem = case.divergence, case.attention
+    assert first is not None and problem is not None
+    b, h, row = at
+    k = problem.k[b, h // problem.workload.shape.group, first.keys.start : first.keys.stop].astype(np.float64)
+    q = problem.q[b, h, row].astype(np.float64)
+    q[gone] = k.ravel()[: gone.size]
+    use = first.observed[b, h, row]
+    left = remaining(first.actual[b, h, row][use], (k @ q * score_unit(case))[use], first.expected[b, h, row][use])
+    return "the K tile" if left <= EXPLAINED and first.stage in ("scores", "masked") else "another region"
+
+
+def _agree(values: Array, expected: Array, observed: Bools) -> bool:
+    found, meant = values[observed].astype(np.float64), expected[observed].astype(np.float64)
+    return bool((np.abs(found - meant) <= 2e-3 * np.abs(expected).max()).all())

@@ -1,0 +1,255 @@
+"""Uniform factors: which stage is multiplied by how much, and which quantity is just that large."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from weft.attention.dtypes import Array
+from weft.attention.reference import default_scale
+from weft.core.records import Place
+from weft.diagnose.ranges import ranges
+from weft.diagnose.records import Case, Signature
+from weft.diagnose.tags import Kind
+
+from .evidence import EXPLAINED, Output, confidence, may_be, output_of, remaining
+from .lines import acts, first_line, line_of
+
+SAME = 0.005
+"""Two factors are the same within this share."""
+NOTHING = 0.003
+"""A factor this close to 1 is none."""
+FEW = 4
+"""Fewer elements than this are multiples of the right ones by chance."""
+STRAY = 0.02
+"""Numbers are multiples of the right ones if no more than this share of them is left."""
+SCORES = ("q", "k", "products", "scores", "masked")
+MOST_ROWS = 32
+"""Rows of a head that a factor is sought with."""
+
+SCALE_ONCE = "scale the scores once: in Q, in K or where the exponent is made, not in two of them"
+
+
+def score_factor(case: Case) -> Signature | None:
+    """Scores that are all too large or too small by one factor: the softmax scale twice, or missing; another base."""
+    problem = case.attention
+    if problem is None or case.verdict.passed:
+        return None
+    d = problem.q.shape[3]
+    seen = _seen_factor(case)
+    if seen is not None:
+        factor, count = seen
+        stage = case.divergence.name if case.divergence else "scores"
+        where = "everywhere" if count > 1 else "in the one element there is"
+        found = _named(f"{stage}: {factor:.4g} × what it should be {where}", factor, d, 0.97, few=count < FEW)
+        return _at_the_scale(case, found, d)
+    out = output_of(case)
+    if out is None or not out.finite or not may_be(case, *SCORES):
+        return None
+    fitted, left = fitted_factor(out)
+    if fitted is None or left > EXPLAINED:
+        return None
+    return _at_the_scale(case, _named(f"O is that of scores × {fitted:.4g}", fitted, d, confidence(left)), d)
+
+
+def _at_the_scale(case: Case, found: Signature | None, d: int) -> Signature | None:
+    """A scale that is applied twice: the first line that does."""
+    if found is None or found.name != "scale_twice":
+        return found
+    return replace(found, place=times(case, Kind.S, default_scale(d), default_scale(d) * math.log2(math.e)))
+
+
+def times(case: Case, kind: Kind, *factors: float) -> Place | None:
+    """The first line that multiplies values of a kind by one of these constants."""
+    for act in acts(case, "multiply", Kind.CONST, kind):
+        if any(abs(act.factor / factor - 1) <= SAME for factor in factors):
+            return line_of(case, act)
+    return None
+
+
+def _named(size: str, factor: float, d: int, sure: float, *, few: bool = False) -> Signature | None:
+    """With the quantity that has this size; a factor seen in a few elements only may be chance without one."""
+    for name, value, what, cure in _score_quantities(d):
+        if abs(factor / value - 1) <= (SAME / 5 if few else SAME):
+            return Signature(name, f"{size}, and {what}", cure, round(sure - 0.04 * few, 3))
+    cure = "look for a constant that Q, K or the scores are multiplied with"
+    message = f"{size}; no quantity of the problem has that size"
+    return None if few else Signature("score_factor", message, cure, round(sure - 0.1, 3))
+
+
+def _score_quantities(d: int) -> Iterator[tuple[str, float, str, str]]:
+    scale = default_scale(d)
+    yield "scale_twice", scale, f"1/√D = {scale:.4g}: the softmax scale is applied twice", SCALE_ONCE
+    yield "scale_missing", 1 / scale, f"√D = {1 / scale:.4g}: the softmax scale is missing", "multiply Q·Kᵀ by 1/√D"
+    yield (
+        "exponent_base", math.log(2), "ln 2 = 0.6931: a power of two is taken of scores in natural units",
+        "fold log2(e) into the scale, or use exp",
+    )  # fmt: skip
+    yield (
+        "exponent_base", math.log2(math.e), "log2(e) = 1.443: scores in powers of two go into exp",
+        "use exp2, or leave log2(e) out of the scale",
+    )  # fmt: skip
+    yield (
+        "score_factor",
+        448.0,
+        "448, the largest E4M3: a range is multiplied in once too often",
+        "decode with the step",
+    )
+    yield (
+        "score_factor",
+        1 / 448,
+        "1/448: the range of the codes is left out",
+        "decode with (u - 128) / 127 · 448 · scale",
+    )
+    for other in (16, 32, 64, 80, 96, 128, 256):
+        ratio = default_scale(other) / scale
+        yield "score_factor", ratio, f"√({d}/{other}): the softmax scale is that of D = {other}", f"use 1/√{d}"
+
+
+def _seen_factor(case: Case) -> tuple[float, int] | None:
+    """The factor by which scores, or what they are made of, differ first, if it is one; and in how many elements."""
+    first = case.divergence
+    if first is None or first.stage not in SCORES:
+        return None
+    both = first.observed & np.isfinite(first.actual) & np.isfinite(first.expected)
+    factor = common_factor(first.actual[both].astype(np.float64), first.expected[both].astype(np.float64), least=1)
+    return None if factor is None else (factor, int(both.sum()))
+
+
+def common_factor(actual: Array, expected: Array, *, least: int = FEW) -> float | None:
+    """c with actual = c · expected throughout; None if there is none, or it is 1 or 0."""
+    energy = float((expected * expected).sum())
+    if actual.size < least or energy == 0 or not np.isfinite(actual).all():
+        return None
+    factor = float((actual * expected).sum()) / energy
+    size = float(np.linalg.norm(actual))
+    stray = float(np.linalg.norm(actual - factor * expected))
+    if size == 0 or stray > STRAY * size or abs(factor - 1) <= NOTHING or (stray > EXPLAINED * abs(factor - 1) * size):
+        return None
+    return factor
+
+
+def fitted_factor(out: Output) -> tuple[float | None, float]:
+    """The factor on the scores that explains O best, and what it leaves; by golden section after a coarse search."""
+    rows = np.unique(np.linspace(0, out.o.shape[2] - 1, MOST_ROWS).astype(int))
+    s, o, right, mask = out.scores()[:, :, rows], out.o[:, :, rows], out.right[:, :, rows], out.mask[rows]
+
+    def left(power: float) -> float:
+        return remaining(o, out.attend(s * 2.0**power, mask=mask), right)
+
+    middle = min(np.arange(-6.5, 6.6, 0.5), key=left)
+    low, high = float(middle) - 0.5, float(middle) + 0.5
+    for _ in range(22):
+        a, b = high - 0.618 * (high - low), low + 0.618 * (high - low)
+        low, high = (low, b) if left(a) < left(b) else (a, high)
+    power = (low + high) / 2
+    if abs(power) >= 6.5 or abs(2.0**power - 1) <= NOTHING or left(power) > EXPLAINED:
+        return None, 1.0
+    return 2.0**power, out.left_over(out.attend(out.scores() * 2.0**power))
+
+
+def output_factor(case: Case) -> Signature | None:
+    """O is the right one times one number, the same in every head."""
+    out = output_of(case)
+    if out is None or not out.finite or not may_be(case, "v", "l", "u"):
+        return None
+    heads = np.asarray(out.wrong.any(axis=(2, 3)))
+    factor = common_factor(out.o[heads], out.right[heads])
+    if factor is None:
+        return None
+    if case.divergence is not None and case.divergence.stage == "l":
+        return None  # `l_too_large` says it with l's own numbers
+    left = out.left_over(np.where(heads[..., None, None], factor, 1.0) * out.right)
+    d = out.o.shape[3]
+    where = "everywhere" if heads.all() else f"in heads {ranges(map(int, np.flatnonzero(heads.ravel())))}"
+    named = {
+        1 / math.sqrt(d): "1/√D, the softmax scale, which belongs to the scores",
+        math.sqrt(d): "√D: the inverse of the softmax scale",
+        448.0: "448, the largest E4M3: V's range is multiplied in once too often",
+        1 / 448: "1/448: V's range is left out",
+        127 / 128: "127/128: 128 steps where the codes have 127",
+        240 / 448: "240/448: the range of another E4M3",
+        float(d): "D",
+        -1.0: "-1: the sign is inverted",
+    }
+    equal = next((words for value, words in named.items() if abs(factor / value - 1) <= SAME), "")
+    by_l = _shift_of_lse(case, out)
+    if by_l is not None and abs(by_l * factor - 1) <= 2 * SAME and not equal:
+        message = f"O is {factor:.4g} × {where}, and LSE says that l is {by_l:.4g} × too large"
+        return Signature(
+            "l_too_large", message, "sum the same P that is multiplied with V", confidence(left), stage="l"
+        )
+    message = f"O is {factor:.4g} × the right one {where}" + (f", and that is {equal}" if equal else "")
+    cure = (
+        "look for what O, U, V or 1/l is multiplied with"
+        if not equal
+        else "leave the factor out, or put it where it belongs"
+    )
+    if not equal and 0 < factor < 1 and by_l is None:
+        message += f"; l would be {1 / factor:.4g} × too large"
+        return Signature(
+            "l_too_large", message, "sum the same P that is multiplied with V", round(confidence(left) - 0.15, 3)
+        )
+    return Signature("output_factor", message, cure, confidence(left) if equal else round(confidence(left) - 0.1, 3))
+
+
+def _shift_of_lse(case: Case, out: Output) -> float | None:
+    """exp of a shift that LSE has everywhere; None without an LSE."""
+    lse = case.arrays.get("lse")
+    if lse is None or lse.shape != out.problem.gold.lse.shape:
+        return None
+    with np.errstate(invalid="ignore"):
+        shift = lse.astype(np.float64) - out.problem.gold.lse
+    shift = shift[np.isfinite(out.problem.gold.lse)]
+    if not shift.size or not np.isfinite(shift).all() or np.ptp(shift) > 0.01:
+        return 1.0
+    return float(math.exp(shift.mean()))
+
+
+def l_too_large(case: Case) -> Signature | None:
+    """l is seen and differs while everything before it is right."""
+    first = case.divergence
+    if first is None or first.stage != "l":
+        return None
+    both = first.observed & np.isfinite(first.actual) & (first.expected > 0)
+    if not (both & first.wrong).any():
+        return None
+    actual, expected = first.actual[both].astype(np.float64), first.expected[both].astype(np.float64)
+    ratio = actual / expected
+    factor = common_factor(actual, expected, least=1)
+    if factor is not None:
+        message = f"{first.name} is {factor:.4g} × too large everywhere, so O is {1 / factor:.4g} × what it should be"
+        name = "l_too_large" if factor > 1 else "l_too_small"
+        place = times(case, Kind.P, factor) or first_line(case, "add", Kind.P)
+        return Signature(name, message, "sum the same P that is multiplied with V", 0.96, place=place)
+    beyond = _keys_beyond_the_end(case)
+    if beyond is not None:
+        message = (
+            f"{first.name} is {ratio.min():.4g} to {ratio.max():.4g} × what it should be: {beyond} keys beyond the "
+            "end, with score 0, are summed as well"
+        )
+        cure, place = "sum the masked P: keys beyond the end weigh nothing", first_line(case, "add", Kind.P)
+        return Signature("l_too_large", message, cure, 0.96, place=place)
+    wrong = ratio[first.wrong[both]]
+    if (wrong > 1).mean() > 0.95:
+        rows = ranges(int(i) for i in np.unique(np.nonzero(first.wrong)[2]))
+        message = f"{first.name} is {wrong.min():.4g} to {wrong.max():.4g} × too large in rows {rows}"
+        return Signature("l_too_large", message, "sum each weight once, and rescale l by exp(m_old - m_new)", 0.6)
+    return None
+
+
+def _keys_beyond_the_end(case: Case) -> int | None:
+    """How many keys of score 0 the excess of l is, if it is a whole number of them that fills the last tile."""
+    first, algorithm = case.divergence, case.algorithm
+    if first is None or algorithm is None or case.attention is None:
+        return None
+    m = case.expected.get(("m", first.tile))
+    short = -case.attention.k.shape[2] % algorithm.block_n
+    if m is None or not short:
+        return None
+    use = first.observed & np.isfinite(m)
+    excess = first.actual[use].astype(np.float64) - first.expected[use]
+    base = algorithm.exp_base
+    count = excess * base ** m[use].astype(np.float64)
+    return short if use.any() and np.abs(count / short - 1).max() < 0.02 else None

@@ -1,0 +1,160 @@
+"""Warp reductions that should not be, and those that are missing: whose value a lane has."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from weft.attention.dtypes import Array
+from weft.attention.reference import softmax
+from weft.diagnose.ranges import ranges
+from weft.diagnose.records import Case, Signature
+
+from .evidence import EXPLAINED, Output, best, confidence, may_be, output_of, remaining
+from .lines import acts, line_of, outermost
+
+SCORES = ("products", "scores", "masked")
+WARP = 32
+
+
+def lane_owns_row(case: Case) -> Signature | None:
+    """A lane has the whole score of its own row (or key), and the warp adds up those of 32."""
+    if not may_be(case, *SCORES):
+        return None
+    found, seen = _by_scores(case), True
+    if found is None:
+        out = output_of(case)
+        if out is None or not out.finite:
+            return None
+        found, seen = _by_output(case, out)
+    if found is None:
+        return None
+    message = f"each score is the sum over {found[1]}: a lane's dot product is whole, and the warp adds up its lanes'"
+    cure = "no warp reduction where a lane already has the whole dot product; reduce only over lanes that share one"
+    mixed, first = next(acts(case, "mix"), None), case.divergence
+    made = first.site if first is not None and first.stage in SCORES else None
+    place = outermost(line_of(case, mixed) if mixed is not None or made is None else made.place)
+    return Signature("lane_owns_row", message, cure, confidence(found[0], seen=seen), place=place)
+
+
+def _by_output(case: Case, out: Output) -> tuple[tuple[float, str] | None, bool]:
+    """By O, and whether LSE says the same: equal scores make uniform weights, however large they are."""
+    lse, found = case.arrays.get("lse"), []
+    for s, words in _summed(out.scores()):
+        weights, meant = softmax(np.where(out.mask, s, -np.inf))
+        left = out.left_over(weights @ out.v)
+        if left <= EXPLAINED:
+            agrees = lse is not None and lse.shape == meant.shape and np.allclose(lse, meant, rtol=1e-3, atol=1e-3)
+            found.append((not agrees, left, words))
+    if not found:
+        return None, False
+    differs, left, words = min(found)
+    return (left, words), not differs
+
+
+def _by_scores(case: Case) -> tuple[float, str] | None:
+    """The same by the scores, where they are seen. Lanes of one warp hold rows or keys next to each other."""
+    first, problem = case.divergence, case.attention
+    if first is None or problem is None or first.stage not in SCORES or first.tile is None:
+        return None
+    whole = np.concatenate([case.expected[key] for key in _tiles(case, first.stage)], axis=-1).astype(np.float64)
+    if not np.isfinite(whole).all():
+        return None
+    keys = slice(first.keys.start, first.keys.stop)
+    use = first.observed & np.isfinite(first.actual)
+    return best(
+        (remaining(first.actual[use], s[..., keys][use], first.expected[use]), words) for s, words in _summed(whole)
+    )
+
+
+def _tiles(case: Case, stage: str) -> list[tuple[str, int | None]]:
+    return sorted((key for key in case.expected if key[0] == stage), key=lambda key: key[1] or 0)
+
+
+def _summed(s: Array) -> Iterator[tuple[Array, str]]:
+    """Scores (…, rows, keys), each replaced by the sum over its warp; lanes beyond the end repeat the last or add 0."""
+    for axis, what in ((2, "rows"), (3, "keys")):
+        count = s.shape[axis]
+        if count == 1:
+            # The lanes beyond the end repeat it: of all factors only 32 says why.
+            yield s * WARP, f"the {WARP} lanes of a warp"
+            continue
+        for lanes in (WARP, *(part for part in (16, 8, 4) if part < count)):
+            groups = -(-count // lanes)
+            at = np.minimum(np.arange(groups * lanes), count - 1)
+            repeated = np.take(s, at, axis=axis)
+            yield _over_groups(repeated, axis, lanes, count), f"the {lanes} {what} of a warp"
+            inside = np.arange(groups * lanes) < count
+            shape = [1] * 4
+            shape[axis] = -1
+            yield _over_groups(repeated * inside.reshape(shape), axis, lanes, count), f"up to {lanes} {what} of a warp"
+
+
+def _over_groups(s: Array, axis: int, lanes: int, count: int) -> Array:
+    sums = np.add.reduceat(s, np.arange(0, s.shape[axis], lanes), axis=axis)
+    return np.take(np.repeat(sums, lanes, axis=axis), np.arange(count), axis=axis)
+
+
+def inner_columns(case: Case) -> Signature | None:
+    """Q·Kᵀ over some of its columns only, or some twice: one lane's part of a sum, a loop that ends early."""
+    if not may_be(case, "q", "k", *SCORES):
+        return None
+    weights = _weights(case)
+    if weights is not None:
+        dropped, twice = np.flatnonzero(np.abs(weights) < 0.02), np.flatnonzero(np.abs(weights - 2) < 0.02)
+        kept = np.flatnonzero(np.abs(weights - 1) < 0.02)
+        if dropped.size + twice.size + kept.size < weights.size or kept.size == weights.size:
+            return None
+        parts = [f"columns {ranges(map(int, dropped))} missing"] if dropped.size else []
+        parts += [f"columns {ranges(map(int, twice))} counted twice"] if twice.size else []
+        return _inner(" and ".join(parts), weights.size, 0.96)
+    out = output_of(case)
+    if out is None or not out.finite:
+        return None
+    found = best((out.left_over(out.attend(_only(out, kept))), words) for kept, words in _subsets(out.q.shape[3]))
+    return None if found is None else _inner(found[1], out.q.shape[3], confidence(found[0]))
+
+
+def _inner(words: str, d: int, sure: float) -> Signature:
+    message = f"Q·Kᵀ is summed over the wrong columns of D = {d}: {words}"
+    cure = "let the loop cover all of D, and add up the lanes' parts (warp_sum) before a score is used"
+    return Signature("inner_columns", message, cure, sure)
+
+
+def _weights(case: Case) -> Array | None:
+    """By least squares, how often each column of D is in the scores that were seen; None if that does not fit."""
+    first, problem = case.divergence, case.attention
+    if first is None or problem is None or first.stage not in SCORES or case.algorithm is None:
+        return None
+    b, h, row, key = np.nonzero(first.observed & np.isfinite(first.actual) & np.isfinite(first.expected))
+    d = problem.q.shape[3]
+    if row.size < 4 * d:
+        return None
+    chosen = np.unique(np.linspace(0, row.size - 1, 16 * d).astype(int))
+    b, h, row, key = (x[chosen] for x in (b, h, row, key))
+    at = key + first.keys.start
+    q = problem.q[b, h, row].astype(np.float64)
+    terms = q * problem.k[b, h // problem.workload.shape.group, at].astype(np.float64)
+    scale = 1.0 if first.stage == "products" else 1 / np.sqrt(d) / np.log(case.algorithm.exp_base)
+    actual = first.actual[b, h, row, key]
+    weights, _, rank, _ = np.linalg.lstsq(terms * scale, actual, rcond=None)
+    if rank < d or np.linalg.norm(terms * scale @ weights - actual) > 0.01 * np.linalg.norm(actual):
+        return None
+    return np.asarray(weights)
+
+
+def _only(out: Output, kept: Array) -> Array:
+    return out.scores(q=out.q * kept, k=out.k)
+
+
+def _subsets(d: int) -> Iterator[tuple[Array, str]]:
+    column = np.arange(d)
+    for lanes in (32, 16, 8):
+        if d > lanes:
+            yield column % lanes == 0, f"only every {lanes}th, one lane's part"
+            yield column < d // lanes, f"only the first {d // lanes}, one lane's part"
+            yield column < d // lanes * lanes, f"the last {d % lanes} missing"
+            yield column < lanes, f"only the first {lanes}"
+            yield column < d - lanes, f"the last {lanes} missing"
+    yield column < d // 2, f"only the first half, {d // 2} of {d}"
+    yield column < d - 1, "the last one missing"
+    yield column > 0, "the first one missing"

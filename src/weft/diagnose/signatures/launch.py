@@ -1,0 +1,64 @@
+"""Before any stage: launches that never happened, macros that never arrived, outputs that nobody wrote."""
+
+import difflib
+import re
+
+import numpy as np
+
+from weft.core.records import Place
+from weft.diagnose.ranges import ranges
+from weft.diagnose.records import Case, Signature
+from weft.judge.verdict import Status
+
+from .lines import below
+
+
+def launch_never_happened(case: Case) -> Signature | None:
+    """CUDA refuses it; whoever does not look at the error reads what the output held before."""
+    if case.run is not None or case.verdict.status not in (Status.RESOURCE_ERROR, Status.LAUNCH_ERROR):
+        return None
+    line = re.match(r"(?P<file>.+?):(?P<line>\d+): ", case.verdict.message)
+    place = Place(line["file"], int(line["line"])) if line else None
+    reason = case.verdict.message[line.end() :] if line else case.verdict.message
+    place = below(place, "shared(" if "shared memory" in reason else "grid(")
+    message = f"the launch never happens, and whatever the output held before is read: {reason}"
+    cure = "ask for what the GPU has (above 48 KB of shared memory: opt in), and look at the error of every launch"
+    return Signature("launch_never_happened", message, cure, 1.0, place=place, stage="launch")
+
+
+def define_not_compiled(case: Case) -> Signature | None:
+    """A macro of the command line that no file mentions."""
+    if case.run is None:
+        return None
+    unused = [name for name, value in case.run.defines.items() if value.endswith("(unused)")]
+    if not unused:
+        return None
+    meant = _similar(case, unused[0])
+    message = f"-D {unused[0]} never reached the binary: no file mentions it, and the build is the one without it"
+    cure = f"spell it {meant}" if meant else "use the name that the source tests, and compare the build's digests"
+    return Signature("define_not_compiled", message, cure, 1.0 if case.verdict.passed else 0.5, stage="build")
+
+
+def _similar(case: Case, name: str) -> str:
+    words = dict.fromkeys(re.findall(r"\b[A-Z][A-Z0-9_]{2,}\b", case.candidate.path.read_text()))
+    close = difflib.get_close_matches(name, [word for word in words if word != name], n=1, cutoff=0.6)
+    return close[0] if close else ""
+
+
+def never_written(case: Case) -> Signature | None:
+    """Outputs start as 0xFF bytes; arithmetic never makes that NaN."""
+    o = case.o
+    if o is None or o.ndim != 4 or case.verdict.passed:
+        return None
+    poison = np.frombuffer(np.ascontiguousarray(o).tobytes(), np.uint8).reshape(*o.shape, o.itemsize)
+    untouched = (poison == 0xFF).all(axis=-1)
+    if not untouched.any():
+        return None
+    rows = np.flatnonzero(untouched.any(axis=(0, 1, 3)))
+    columns = np.flatnonzero(untouched.any(axis=(0, 1, 2)))
+    message = (
+        f"{untouched.sum()} of {o.size} elements of O are never stored: rows {ranges(map(int, rows))}, "
+        f"columns {ranges(map(int, columns))}"
+    )
+    cure = "make the grid and the loop of the store cover every row and column: ceiling division, no early return"
+    return Signature("never_written", message, cure, 0.9, stage="o")

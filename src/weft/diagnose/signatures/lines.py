@@ -1,0 +1,91 @@
+"""Lines of the kernel that a signature can point at: where followed values were loaded, stored, multiplied."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from weft.core.records import Finding, Place
+from weft.diagnose.acts import Act
+from weft.diagnose.records import Case
+from weft.diagnose.spelling import own_place
+from weft.diagnose.tags import Kind
+
+_INPUTS = {"Q": Kind.Q, "K": Kind.K, "V": Kind.V}
+_LAYOUT = r"fragment<[^;]*\b{layout}\s*>\s*(\w+)\s*;"
+
+
+def acts(case: Case, what: str, *kinds: Kind) -> Iterator[Act]:
+    """In the order they were first seen."""
+    for act in case.taps.acts if case.taps is not None else ():
+        if act.what == what and (not kinds or act.kinds == kinds):
+            yield act
+
+
+def line_of(case: Case, act: Act | None) -> Place | None:
+    """In the user's file; in a function of it, if that was inlined."""
+    if act is None or case.kernel is None:
+        return None
+    return own_place(act.event.place, case.kernel)
+
+
+def outermost(place: Place | None) -> Place | None:
+    """In the kernel itself, not in what was inlined there."""
+    while place is not None and place.inlined_at is not None:
+        place = place.inlined_at
+    return place
+
+
+def first_line(case: Case, what: str, *kinds: Kind) -> Place | None:
+    """Of the first act."""
+    return line_of(case, next(acts(case, what, *kinds), None))
+
+
+def load_of(case: Case, tensor: str) -> Place | None:
+    """Where Q, K or V is read to be multiplied: from shared memory if it is kept there."""
+    loads = list(acts(case, "load", _INPUTS[tensor]))
+    shared = [act for act in loads if act.space == "shared"]
+    return line_of(case, next(iter(shared or loads), None))
+
+
+def layout_of(load: Place | None, layout: str) -> Place | None:
+    """The declaration of the fragment that `load` fills, if it has the layout; else the load."""
+    lines = source_of(load) if load is not None else []
+    if load is None or load.line > len(lines):
+        return load
+    for number in range(load.line - 1, 0, -1):
+        declared = re.search(_LAYOUT.format(layout=layout), lines[number - 1])
+        if declared is not None and re.search(rf"\(\s*{declared[1]}\b", lines[load.line - 1]):
+            return replace(load, line=number, column=0, inlined_at=None)
+    return load
+
+
+def below(place: Place | None, text: str, *, lines: int = 4) -> Place | None:
+    """The line with `text`, of the next few: directives go on over several."""
+    if place is None:
+        return None
+    source = source_of(place)
+    for number in range(place.line, min(place.line + lines, len(source) + 1)):
+        if text in source[number - 1]:
+            return replace(place, line=number, column=0)
+    return place
+
+
+def writer_of(case: Case, finding: Finding) -> Place | None:
+    """Who stores, in the same memory, the kind of values that the finding's line reads."""
+    for read in acts(case, "load"):
+        # By its line, not its instruction: of an unrolled loop, those that read only what nobody wrote follow nothing.
+        if (place := line_of(case, read)) is None or finding.place is None or place.line != finding.place.line:
+            continue
+        for store in acts(case, "store", *read.kinds):
+            if (store.space, store.event.launch) == (read.space, read.event.launch):
+                return line_of(case, store)
+    return None
+
+
+def source_of(place: Place) -> list[str]:
+    """Lines of its file; none if it cannot be read."""
+    try:
+        return Path(place.file).read_text().splitlines()
+    except OSError:
+        return []

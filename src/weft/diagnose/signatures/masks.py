@@ -1,0 +1,97 @@
+"""Which key a query sees: the diagonal shifted, from the other corner, or no mask at all."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from weft.attention.reference import visible
+from weft.diagnose.records import Case, Signature
+
+from .evidence import Bools, Output, best, confidence, may_be, output_of
+
+MASKED = ("masked", "m", "p", "l", "u")
+SHIFTS = (1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 15, -15, 16, -16, 31, -31, 32, -32, 64, -64)
+
+
+def wrong_mask(case: Case) -> Signature | None:
+    """O is right for another mask than the one asked for."""
+    out = output_of(case)
+    if out is None or not out.finite or not may_be(case, *MASKED):
+        return None
+    s = out.scores()
+    names: dict[str, str] = {}
+    candidates = []
+    for name, mask, words in _masks(out):
+        if np.array_equal(mask, out.mask):
+            continue
+        # Rows that would see nothing are 0 in one kernel and NaN in another: only what is finite is compared.
+        candidates.append((out.left_over(out.attend(s, mask=mask)), words))
+        names.setdefault(words, name)
+    found = best(candidates)
+    if found is None:
+        return None
+    message = f"O is that of another mask: {found[1]}; {1 - found[0]:.0%} of the error is explained"
+    name = names[found[1]]
+    sure = confidence(found[0], seen=case.divergence is not None and case.divergence.stage in MASKED)
+    return Signature(name, message, _CURES[name], sure)
+
+
+_CURES = {
+    "causal_shift": "query i sees keys ≤ i (top left) or ≤ i + SKV - SQ (bottom right): check the comparison",
+    "causal_alignment": "take the corner that was asked for: top_left is PyTorch's, bottom_right FlashAttention's",
+    "mask_ignored": "set scores of keys that are not in sight to -inf before the maximum is taken",
+    "mask_unasked": "leave the mask out where none is asked for",
+    "tile_dropped": "let the loop over KV tiles end at ceil(SKV / BLOCK_N)",
+}
+
+
+def _masks(out: Output) -> Iterator[tuple[str, Bools, str]]:
+    (sq, skv), causal = out.mask.shape, out.problem.causal
+    if out.problem.rows is not None:
+        return
+    rows, keys = np.arange(sq)[:, None], np.arange(skv)[None, :]
+    if causal is None:
+        yield "mask_unasked", visible(sq, skv, "top_left"), "causal from the top left, though none is asked for"
+        yield "mask_unasked", visible(sq, skv, "bottom_right"), "causal from the bottom right, though none is asked for"
+    else:
+        other = visible(sq, skv, "top_left" if causal == "bottom_right" else "bottom_right")
+        yield "causal_alignment", other, f"the diagonal starts from the other corner than {causal}"
+        yield "mask_ignored", np.ones_like(out.mask), "every query sees every key"
+        start = skv - sq if causal == "bottom_right" else 0
+        for shift in SHIFTS:
+            sees = f"{abs(shift)} {'key' if abs(shift) == 1 else 'keys'} too {'many' if shift > 0 else 'few'}"
+            yield (
+                "causal_shift",
+                keys <= rows + start + shift,
+                f"the diagonal is shifted by {shift:+d}, a query sees {sees}",
+            )
+    for tile in (16, 32, 64, 128):
+        if tile >= skv:
+            continue
+        whole, last = skv // tile * tile, (skv - 1) // tile * tile
+        for end in {whole, last}:
+            yield "tile_dropped", out.mask & (keys < end), f"keys {end} to {skv - 1} are left out (tiles of {tile})"
+        yield "tile_dropped", out.mask & (keys >= tile), f"keys 0 to {tile - 1} are left out"
+    yield "tile_dropped", out.mask & (keys < skv - 1), f"key {skv - 1}, the last, is left out"
+
+
+def masked_with_zero(case: Case) -> Signature | None:
+    """Scores that should be -inf are 0: keys that are not in sight, or beyond the end, weigh exp(0 - m)."""
+    out = output_of(case)
+    if out is None or not out.finite or not may_be(case, *MASKED):
+        return None
+    s, skv = out.scores(), out.mask.shape[1]
+    zeroed = out.attend(np.where(out.mask, s, 0.0), mask=np.ones_like(out.mask))
+    candidates = [(out.left_over(zeroed), "masked scores are 0 instead of -inf")] if not out.mask.all() else []
+    for tile in (16, 32, 64, 128):
+        more = -skv % tile
+        if more:
+            padded = [np.concatenate([x, np.zeros((*x.shape[:2], more, x.shape[3]))], axis=2) for x in (out.k, out.v)]
+            mask = np.concatenate([out.mask, np.ones((out.mask.shape[0], more), np.bool_)], axis=1)
+            o = out.attend(out.scores(k=padded[0]), v=padded[1], mask=mask)
+            candidates.append((out.left_over(o), f"{more} keys beyond the end (tiles of {tile}) count with score 0"))
+    found = best(candidates)
+    if found is None:
+        return None
+    message = f"{found[1]}; {1 - found[0]:.0%} of the error is explained"
+    return Signature("masked_with_zero", message, "set them to -inf before the maximum is taken", confidence(found[0]))

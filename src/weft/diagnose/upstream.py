@@ -1,0 +1,88 @@
+"""Which findings of the checkers are the cause of the first divergence, and which came after it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.core.finding_codes import Severity
+from weft.core.records import Finding, Place, worst_first
+from weft.engines.spell_findings import chain
+
+from .nodes import Event
+from .records import Divergence
+from .taps import TAPPED, Taps
+
+KINDS = "MRSIXK"
+"""First letters of codes, causes before consequences."""
+
+
+def split_findings(
+    findings: Sequence[Finding], divergence: Divergence | None, taps: Taps | None
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
+    """(causes, others). A finding is a cause unless it does not count, or is known to come after the divergence.
+
+    What strays or races comes first: an uninitialised read is often its consequence.
+    """
+    causes: list[Finding] = []
+    others: list[Finding] = []
+    by_kind = sorted(findings, key=lambda finding: KINDS.index(finding.code[0]))
+    for finding in worst_first(by_kind):
+        later = divergence is not None and taps is not None and _comes_after(finding, divergence, taps)
+        (others if later or finding.level is Severity.INFO else causes).append(finding)
+    return tuple(causes), tuple(others)
+
+
+def stage_after(finding: Finding, taps: Taps) -> str:
+    """The first stage that the recorded warps compute once they have reached the finding's line; empty if unknown.
+
+    Bytes that nobody wrote leave no trace there: then the stage at that line of the source, or next below it.
+    """
+    reached: dict[tuple[int, object, int], int] = {}
+    for event in _at(finding, taps):
+        who = event.launch, event.cta, event.warp
+        reached[who] = min(event.step, reached.get(who, event.step))
+    later: list[tuple[int, int, int]] = []
+    below: list[tuple[int, int]] = []
+    at = finding.place
+    for (stage, _), tap in taps.taps.items():
+        if stage in ("q", "k", "v"):
+            continue
+        for number in np.unique(tap.event[tap.observed]):
+            event = taps.events[int(number)]
+            start = reached.get((event.launch, event.cta, event.warp))
+            if start is not None and event.step >= start:
+                later.append((event.launch, event.step - start, TAPPED.index(stage)))
+            own = [place.line for place in chain(event.place) if at is not None and _file(place) == _file(at)]
+            if at is not None and own and own[-1] >= at.line:
+                below.append((own[-1], TAPPED.index(stage)))
+    return TAPPED[min(later)[2]] if later else TAPPED[min(below)[1]] if below else ""
+
+
+def _at(finding: Finding, taps: Taps) -> list[Event]:
+    """What the recorded warps did at the finding's line."""
+    lines = {(_file(place), place.line) for place in chain(finding.place)}
+    return [
+        event
+        for event in taps.events
+        if event.ptx_line == finding.ptx_line
+        or any((_file(place), place.line) in lines for place in chain(event.place))
+    ]
+
+
+def _file(place: Place) -> str:
+    """Without its folder: the compiler was told another path than the user gave."""
+    return place.file.rpartition("/")[2]
+
+
+def _comes_after(finding: Finding, divergence: Divergence, taps: Taps) -> bool:
+    """Whether the recorded CTA reached the finding's line only after it had made the first wrong element."""
+    site = divergence.site
+    if site is None or finding.place is None:
+        return False
+    made = [
+        event.step
+        for event in taps.events
+        if (event.launch, event.cta, event.warp, event.ptx_line) == (site.launch, site.cta, site.warp, site.ptx_line)
+    ]
+    reached = [(event.launch, event.step) for event in _at(finding, taps)]
+    return bool(made) and bool(reached) and min(reached) > (site.launch, min(made))

@@ -1,0 +1,75 @@
+"""Running some CTAs of a grid instead of all: which ones, and when that is refused.
+
+A kernel of several launches is sampled by position (blockIdx.x, blockIdx.y): every launch runs all CTAs of its z axis
+there. So a partial kernel with grid (x, y, z · splits) and its reduction with grid (x, y, z) fit together.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.core.errors import LaunchError, UsageError
+from weft.core.records import Dim3
+
+FEWEST = 8
+"""Positions of a sample, unless the grid has fewer."""
+
+
+class CannotSample(LaunchError):
+    """Some CTAs alone would not leave what they leave in a complete run: run the kernel whole. Nothing ran."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The positions (blockIdx.x, blockIdx.y) of a grid whose CTAs run, in any order."""
+
+    positions: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if not self.positions:
+            raise UsageError("a sample of no position runs nothing; give at least one (blockIdx.x, blockIdx.y)")
+
+    def cta_numbers(self, grid: Dim3) -> tuple[int, ...]:
+        """The CTAs of `grid` that run, numbered x first, then y, then z."""
+        width, height, depth = grid
+        for x, y in self.positions:
+            if not (0 <= x < width and 0 <= y < height):
+                raise LaunchError(f"position ({x}, {y}) of the sample is outside the grid {grid}")
+        return tuple(sorted({(z * height + y) * width + x for z in range(depth) for x, y in self.positions}))
+
+
+def choose_sample(grid: Dim3, *, seed: int = 0, count: int = 12) -> Sample:
+    """At least eight positions of a grid, all if it has no more.
+
+    First and last, their neighbours in the other axis, the middle, both middles of the x axis (a causal mask's
+    diagonal), the last x of several y (where a sequence that is no multiple of the tile ends), and random ones.
+    """
+    if count < FEWEST:
+        raise UsageError(f"a sample has at least {FEWEST} positions, not {count}")
+    width, height, _ = grid
+    if width * height <= count:
+        return Sample(tuple((x, y) for y in range(height) for x in range(width)))
+    right, bottom, middle_x, middle_y = width - 1, height - 1, width // 2, height // 2
+    chosen = dict.fromkeys(
+        [
+            (0, 0),
+            (right, bottom),
+            (right, 0),
+            (0, bottom),
+            (middle_x, middle_y),
+            (max(middle_x - 1, 0), middle_y),
+            (right, middle_y),
+            (middle_x, bottom),
+        ]
+    )
+    others = random.Random(seed)
+    while len(chosen) < count:
+        chosen[others.randrange(width), others.randrange(height)] = None
+    return Sample(tuple(chosen))
+
+
+def require_one_plane(grids: Sequence[Dim3], file: str) -> None:
+    """Launches that share a sample must mean the same by a position."""
+    planes = {grid[:2] for grid in grids}
+    if len(planes) > 1:
+        raise CannotSample(f"{file}: its launches have the grids {', '.join(map(str, grids))}, which differ in x or y")

@@ -1,0 +1,49 @@
+"""Findings in the user's words: lines out of CUDA's headers, names unmangled, copies of an unrolled line as one."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from weft.core.records import Finding, Place
+from weft.toolchain.cuda_headers import include_dirs
+
+
+def chain(place: Place | None) -> Iterator[Place]:
+    """The place, then the call it was inlined into, and so on outwards."""
+    while place is not None:
+        yield place
+        place = place.inlined_at
+
+
+def user_place(place: Place | None) -> Place | None:
+    """The innermost line that is not in a header of CUDA or of Weft: the one the user can mend."""
+    for at in chain(place):
+        if not any(Path(os.path.abspath(at.file)).is_relative_to(directory) for directory in include_dirs()):
+            return at
+    return place
+
+
+def plain_names(text: str) -> str:
+    """With the names of a function's `__shared__` arrays as they are written: `_ZZ4turnPfE4tile+0x8` → `tile+0x8`."""
+    return re.sub(r"_ZZ[\w$]+", lambda match: _local_name(match[0]), text)
+
+
+def _local_name(mangled: str) -> str:
+    """The entity behind `_ZZ <function> E`: a length, that many letters, and perhaps a discriminator."""
+    for match in re.finditer(r"E(\d+)", mangled):
+        end = match.end() + int(match[1])
+        if re.fullmatch(r"(_\$_\d+|_\d|__\d+_)?", mangled[end:]) and end <= len(mangled):
+            return mangled[match.end() : end]
+    return mangled
+
+
+def folded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings that read the same at the same line become one, at the first thread, with the sum of the counts."""
+    first: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        key = (finding.code, finding.message, finding.place, finding.other, finding.severity)
+        known = first.get(key)
+        first[key] = finding if known is None else replace(known, count=known.count + finding.count)
+    return tuple(first.values())

@@ -1,0 +1,1 @@
+"""Weft's kernels and tasks in the formats of other systems."""

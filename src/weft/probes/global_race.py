@@ -1,0 +1,186 @@
+"""racecheck, first pass over global memory: which buffers may have a race, between CTAs or inside one.
+
+Loads cost next to nothing: a buffer is only marked as read. Stores leave the number of their thread behind every byte,
+and notice the number of another. A buffer may have a race if a byte was stored by two threads, or if it was read and
+stored to, or changed atomically and touched otherwise; what stands of that, and where, is for `global_race_review.py`.
+Barriers and fences do not matter here. Every host thread has a board of its own, so none disturbs another; what two of
+them stored to is compared after the run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.vm.context import (
+    WARP_ALLOCATIONS,
+    WARP_ID,
+    WARP_OWNERS,
+    WARP_WORKER,
+    WORKER_BOARD,
+    WORKER_CTA,
+    WORKER_WARP_COUNT,
+)
+from weft.vm.ir import LANES, Builder, Value, const, lanes_of, vec, vector
+from weft.vm.memory import ALIGN, GLOBAL_BASE, WINDOW_BYTES, GlobalMemory
+from weft.vm.runtime.shape import bits, each_lane, get, when
+from weft.vm.runtime.watch import Access
+
+from .shadow import any_of, either
+
+MOST_THREADS = (1 << 30) - 2
+"""Threads of a launch that have a number of their own."""
+GLOBAL_LIMIT = WINDOW_BYTES << 12
+_HEAD_BYTES, _FLAGS = 64, 8
+"""The head holds the host address of the owners of bytes; then there are these bytes per allocation."""
+_READ, _STORED, _ATOMIC, _TWICE = range(4)
+_PIECE = 64
+
+
+def board_bytes(memory: GlobalMemory) -> int:
+    """Flags of allocations, and an i32 per byte of global memory."""
+    return _owners_at(memory) + 4 * memory.used
+
+
+def prepare_board(board: npt.NDArray[np.uint8], memory: GlobalMemory) -> None:
+    board[:8].view(np.uint64)[0] = board.ctypes.data + _owners_at(memory)
+
+
+def _owners_at(memory: GlobalMemory) -> int:
+    return -(-(_HEAD_BYTES + _FLAGS * len(memory.extents)) // 64) * 64
+
+
+def suspects(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> list[int]:
+    """Numbers of the allocations that may have a race."""
+    count = len(memory.allocations) + 1
+    flags = np.stack([board[_HEAD_BYTES:][: _FLAGS * count].reshape(count, _FLAGS) for board in boards])
+    read, stored, atomic, twice = np.moveaxis(np.bitwise_or.reduce(flags, axis=0)[:, :4] != 0, 1, 0)
+    mixed = (read & stored) | (atomic & (read | stored)) | twice
+    for number in np.flatnonzero(stored & ~mixed).tolist():
+        start, size = (int(value) for value in memory.extents[number])
+        at = _owners_at(memory) + 4 * start
+        owners = [
+            board[at : at + 4 * size].view(np.int32)
+            for board, flag in zip(boards, flags, strict=True)
+            if flag[number, _STORED]
+        ]
+        seen = owners[0] != 0
+        for other in owners[1:]:  # a thread runs on one host thread only
+            mixed[number] |= bool((seen & (other != 0)).any())
+            seen |= other != 0
+    return [int(number) for number in np.flatnonzero(mixed)]
+
+
+# -- compiled code ---------------------------------------------------------------------------------------------------
+
+
+def thread_base(b: Builder) -> Value:
+    """i32: one more than the number of lane 0's thread in the grid, whole warps counted."""
+    warp = b.param("warp")
+    worker = get(b, warp, WARP_WORKER)
+    before = b.op("mul", get(b, worker, WORKER_CTA), get(b, worker, WORKER_WARP_COUNT))
+    number = b.op("mul", b.op("add", before, get(b, warp, WARP_ID)), const("i32", LANES))
+    return b.op("add", number, const("i32", 1))
+
+
+def allocation_at(b: Builder, offset: Value) -> Value:
+    """i64: number of the allocation at an offset (i64) that lies in one."""
+    granule = b.op("lshr", offset, const("i64", ALIGN.bit_length() - 1))
+    place = b.offset(get(b, b.param("warp"), WARP_OWNERS), b.op("shl", granule, const("i64", 2)))
+    return b.cast("zext", b.load("i32", place, align=4), "i64")
+
+
+@dataclass(frozen=True)
+class GlobalTouch:
+    """Lanes that touch global memory; `offsets` are <32 x i64> in the arena."""
+
+    offsets: Value
+    lanes: Value
+
+
+def in_global(b: Builder, event: Access) -> GlobalTouch | None:
+    """The lanes of an access that lie in global memory; None if none can."""
+    if event.space == "global":
+        return GlobalTouch(event.offsets, event.lanes)
+    if event.space != "generic":
+        return None
+    into = b.op("sub", event.offsets, const(vec("i64"), GLOBAL_BASE))
+    near = bits(b, b.icmp("ult", into, const(vec("i64"), GLOBAL_LIMIT)))
+    return GlobalTouch(into, b.op("and", near, event.lanes))
+
+
+def note(b: Builder, event: Access) -> None:
+    """Write down what an access means for its buffer."""
+    touch = in_global(b, event)
+    if touch is None:
+        return
+    with when(b, b.icmp("ne", touch.lanes, const("i32", 0)), likely=True):
+        _Note(b, event, touch).write()
+
+
+class _Note:
+    def __init__(self, b: Builder, event: Access, touch: GlobalTouch) -> None:
+        self.b, self.event, self.touch = b, event, touch
+        self.board = get(b, get(b, b.param("warp"), WARP_WORKER), WORKER_BOARD)
+
+    def write(self) -> None:
+        b, event, touch = self.b, self.event, self.touch
+        which = _ATOMIC if event.atomic else _STORED if event.store else _READ
+        if event.contiguous or event.uniform:
+            first = b.extract(touch.offsets, 0)
+        else:
+            first = b.extract(touch.offsets, b.intrinsic("cttz", "i32", [touch.lanes, const("i1", 1)]))
+        number = allocation_at(b, first)
+        self.flag(number, which)
+        if not event.contiguous and not event.uniform:
+            self.flag_others(number, which)
+        if which == _STORED:
+            (self.own_run if event.contiguous else self.own_lanes)()
+
+    def flag(self, number: Value, which: int) -> None:
+        at = self.b.op("shl", number, const("i64", _FLAGS.bit_length() - 1))
+        self.b.store(const("i8", 1), self.b.offset(self.b.offset(self.board, _HEAD_BYTES + which), at), align=1)
+
+    def flag_others(self, number: Value, which: int) -> None:
+        """Lanes nearly always touch one buffer; those that do not are looked at one by one."""
+        b, touch = self.b, self.touch
+        record = b.offset(get(b, b.param("warp"), WARP_ALLOCATIONS), b.op("shl", number, const("i64", 4)))
+        start, size = b.load("i64", record, align=8), b.load("i64", b.offset(record, 8), align=8)
+        inside = bits(b, b.icmp("ult", b.op("sub", touch.offsets, b.splat(start)), b.splat(size)))
+        rest = b.op("and", touch.lanes, b.op("xor", inside, const("i32", -1)))
+        with when(b, b.icmp("ne", rest, const("i32", 0)), likely=False), each_lane(b, rest) as lane:
+            self.flag(allocation_at(b, b.extract(touch.offsets, lane)), which)
+
+    def own_run(self) -> None:
+        """All lanes in one run of bytes."""
+        b, size = self.b, self.event.bytes
+        first = b.extract(self.touch.offsets, 0)
+        place, base = self.owners_of(first), thread_base(b)
+        others = []
+        step = min(LANES * size, _PIECE)
+        for at in range(0, LANES * size, step):
+            lanes = vector("i32", ((at + byte) // size for byte in range(step)))
+            others.append(self.take(b.offset(place, 4 * at), b.op("add", b.splat(base, step), lanes)))
+        with when(b, any_of(b, either(b, others, "or")), likely=False):
+            self.flag(allocation_at(b, first), _TWICE)
+
+    def own_lanes(self) -> None:
+        b, size = self.b, self.event.bytes
+        base = thread_base(b)
+        with each_lane(b, self.touch.lanes) as lane:
+            offset = b.extract(self.touch.offsets, lane)
+            me = b.op("add", base, lane)
+            other = self.take(self.owners_of(offset), me if size == 1 else b.splat(me, size))
+            with when(b, other if size == 1 else any_of(b, other), likely=False):
+                self.flag(allocation_at(b, offset), _TWICE)
+
+    def owners_of(self, offset: Value) -> Value:
+        return self.b.offset(self.b.load("ptr", self.board, align=8), self.b.op("shl", offset, const("i64", 2)))
+
+    def take(self, place: Value, me: Value) -> Value:
+        """Make bytes mine; returns which were another's."""
+        b = self.b
+        old = b.load(vec("i32", lanes_of(me.ty)), place, align=4)
+        b.store(me, place, align=4)
+        return b.op("and", b.icmp("ne", old, me), b.icmp("ne", old, const(old.ty, 0)))

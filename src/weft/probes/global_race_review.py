@@ -1,0 +1,100 @@
+"""From suspicious buffers to the races of global memory: which bytes, then in what order, judged exactly.
+
+The bytes at which accesses met come from a second run (`global_race_shadow.py`), the order from a third
+(`global_race_log.py`). Where too many bytes met to look at all, some are chosen for each set of instructions and
+neighbourhoods, and the run says so; what could not be judged at all stays as a warning.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.core.finding_codes import Severity
+from weft.vm.ir import LANES
+from weft.vm.memory import GLOBAL_BASE
+from weft.vm.runtime.watch import Scene
+
+from .clocks import semantics_of
+from .global_race import MOST_THREADS, suspects
+from .global_race_log import GlobalRecorder, strong_sites
+from .global_race_shadow import GlobalShadow
+from .happens_before import Conflict, find_conflicts
+
+MOST_BYTES, MOST_ROUNDS = 1 << 14, 8
+"""Bytes judged with one log, and logs of a launch."""
+FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 17
+"""Records of the log: room at the first attempt, and at most."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The races of a launch in global memory, and what was left out."""
+
+    conflicts: tuple[Conflict, ...] = ()
+    left: int = 0
+    """Bytes that were not judged."""
+    severity: Severity = Severity.INFO
+    """INFO: others that the same instructions touched were."""
+    address: int = 0
+    """One of the bytes left."""
+
+
+def judge_global(scene: Scene) -> Judgement:
+    """Judge a launch that RaceCheck has watched."""
+    memory = scene.memory
+    buffers = suspects(scene.boards, memory)
+    if not buffers:
+        return Judgement()
+    first = int(memory.extents[buffers[0]][0]) + GLOBAL_BASE
+    block, ctas = math.prod(scene.launch.block), math.prod(scene.launch.grid)
+    if ctas * -(-block // LANES) * LANES > MOST_THREADS:
+        sizes = sum(int(memory.extents[number][1]) for number in buffers)
+        return Judgement((), sizes, Severity.WARNING, first)
+    shadow = GlobalShadow(buffers)
+    scene.again(shadow, None)
+    offsets, marks = shadow.met(memory)
+    if not len(offsets):
+        return Judgement()
+    conflicts: list[Conflict] = []
+    left = np.arange(len(offsets))
+    for _ in range(MOST_ROUNDS):
+        which = _sample(marks[left])
+        chosen = np.zeros(memory.used + 64, bool)
+        chosen[offsets[left[which]]] = True
+        log = _log(scene, chosen, ctas)
+        if log is None:
+            return Judgement(tuple(conflicts), len(left), Severity.WARNING, int(offsets[left[0]]) + GLOBAL_BASE)
+        conflicts += find_conflicts(log, block, semantics_of(scene.source), least_address=GLOBAL_BASE)
+        left = np.delete(left, which)
+        if not len(left):
+            return Judgement(tuple(conflicts))
+    return Judgement(tuple(conflicts), len(left), Severity.INFO, int(offsets[left[0]]) + GLOBAL_BASE)
+
+
+def _sample(marks: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
+    """Positions of MOST_BYTES bytes or a few more, evenly from each kind of marks; all if there are no more."""
+    if len(marks) <= MOST_BYTES:
+        return np.arange(len(marks))
+    kinds, kind = np.unique(marks, return_inverse=True)
+    share = -(-MOST_BYTES // len(kinds))
+    parts = []
+    for number in range(len(kinds)):
+        here = np.flatnonzero(kind == number)
+        parts.append(here[np.unique(np.linspace(0, len(here) - 1, share).astype(np.intp))])
+    return np.concatenate(parts)
+
+
+def _log(scene: Scene, chosen: npt.NDArray[np.bool_], ctas: int) -> npt.NDArray[np.void] | None:
+    """The log, if need be of those CTAs alone that have a part in it; None if it is too long."""
+    strong, warps = strong_sites(scene.source.instruction_at), -(-math.prod(scene.launch.block) // LANES)
+    recorder = GlobalRecorder(np.ones(ctas, bool), FIRST_LOG, warps, chosen=chosen, strong=strong)
+    scene.again(recorder, None)
+    log, count = recorder.read()
+    if count <= FIRST_LOG:
+        return log
+    recorder = GlobalRecorder(recorder.takes_part, min(count, LOG_AT_MOST), warps, chosen=chosen, strong=strong)
+    scene.again(recorder, None)
+    log, count = recorder.read()
+    return log if count <= recorder.capacity else None

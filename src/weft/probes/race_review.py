@@ -1,0 +1,182 @@
+"""From suspicion to finding: run the CTAs in which the first pass saw something again and judge them exactly.
+
+Races in shared memory and of copies are judged CTA by CTA, those in global memory for the launch as a whole.
+Every suspicious CTA is judged as long as their logs together stay below a limit; after that one CTA for each set of
+suspicious instructions, and the run says for how many CTAs that stands. What could not be judged at all stays as a
+warning.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from weft.core.finding_codes import Severity
+from weft.core.records import Dim3, Finding, Place
+from weft.vm.launch import REPORT_CAPACITY
+from weft.vm.memory import GLOBAL_BASE
+from weft.vm.runtime.watch import Scene
+
+from .clocks import semantics_of
+from .global_race_review import judge_global
+from .happens_before import Conflict, find_conflicts
+from .record import Recorder
+
+RECORDS_AT_MOST = 200_000
+"""Records of all judged CTAs together, beyond which only new sets of suspicious instructions are judged."""
+FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 21
+"""Records of one CTA: room at the first attempt, and at most."""
+
+_WORDS = {
+    "R101": "write-write race", "R102": "read-after-write race", "R103": "write-after-read race",
+    "R104": "copy in flight touched", "R105": "source of a copy overwritten",
+}  # fmt: skip
+
+
+def judge_suspects(scene: Scene, codes: Iterable[int]) -> tuple[Finding, ...]:
+    """The races of the CTAs that reported one of `codes`."""
+    sites: dict[int, set[int]] = {}
+    wanted = set(codes)
+    for row in scene.reports:
+        if int(row["code"]) in wanted:
+            sites.setdefault(int(row["cta"]), set()).add(int(row["line"]))
+    x, y, z = scene.launch.grid
+    if sites and len(scene.reports) >= REPORT_CAPACITY:  # some reports may be lost: any CTA may be concerned
+        sites = {number: sites.get(number, set()) for number in range(x * y * z)}
+    found: dict[tuple[object, ...], Finding] = {}
+    judged: set[frozenset[int]] = set()
+    left: dict[Severity, dict[int, set[int]]] = {Severity.INFO: {}, Severity.WARNING: {}}
+    spent = 0
+    for cta, suspicious in sorted(sites.items()):
+        if spent > RECORDS_AT_MOST and frozenset(suspicious) in judged:
+            left[Severity.INFO][cta] = suspicious
+            continue
+        conflicts, records = _judged(scene, cta)
+        spent += records
+        if conflicts is None:
+            left[Severity.WARNING][cta] = suspicious
+            continue
+        judged.add(frozenset(suspicious))
+        _add(found, scene, conflicts)
+    unjudged = (_unjudged(scene, severity, ctas, len(sites)) for severity, ctas in left.items() if ctas)
+    return (*found.values(), *unjudged)
+
+
+def judge_buffers(scene: Scene, known: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The races in global memory. What is `known` about the sources of copies is not said twice."""
+    judgement = judge_global(scene)
+    found: dict[tuple[object, ...], Finding] = {}
+    _add(found, scene, judgement.conflicts)
+    sources = {(finding.place, finding.other) for finding in known if finding.code == "R105"}
+    kept = [finding for finding in found.values() if (finding.place, finding.other) not in sources]
+    if judgement.left:
+        words = f"may race: {judgement.left} bytes that several threads use, first at"
+        message = f"{words} {_where(scene, judgement.address)}, were not judged in detail"
+        if judgement.severity is Severity.INFO:
+            message += "; others that the same instructions use were"
+        name = _where(scene, judgement.address).rpartition("+")[0]
+        rest = Finding("R102", message, severity=judgement.severity, cure="launch a smaller grid", name=name)
+        kept.append(rest)
+    return tuple(kept)
+
+
+def _add(found: dict[tuple[object, ...], Finding], scene: Scene, conflicts: Iterable[Conflict]) -> None:
+    for conflict in conflicts:
+        finding = _finding(scene, conflict)
+        # Unrolled loops are many instructions of one line.
+        places = (finding.place or conflict.later.site, finding.other or conflict.earlier.site)
+        key = (finding.code, finding.level, *places, conflict.later.cta == conflict.earlier.cta)
+        known = found.get(key)
+        found[key] = finding if known is None else replace(known, count=known.count + finding.count)
+
+
+def _judged(scene: Scene, cta: int) -> tuple[list[Conflict] | None, int]:
+    """The conflicts of one CTA and the length of its log; None if that is too long."""
+    capacity = FIRST_LOG
+    while True:
+        chosen = np.zeros(math.prod(scene.launch.grid), bool)
+        chosen[cta] = True
+        recorder = Recorder(chosen, capacity)
+        scene.again(recorder, [cta])
+        log, count = recorder.read()
+        if count <= capacity:
+            break
+        if count > LOG_AT_MOST:
+            return None, count
+        capacity = count
+    x, y, z = scene.launch.block
+    conflicts = find_conflicts(log, x * y * z, semantics_of(scene.source))
+    return [each for each in conflicts if each.address < GLOBAL_BASE or each.code in ("R104", "R105")], count
+
+
+def _where(scene: Scene, address: int) -> str:
+    """`name+0x40` if the address lies in a shared array or a buffer."""
+    buffer = scene.memory.owner(address)
+    if buffer is None or not buffer.name:
+        return scene.places.where(None, address)
+    return f"{buffer.name.removeprefix('argument ')}+{address - buffer.address:#x}"
+
+
+def _finding(scene: Scene, conflict: Conflict) -> Finding:
+    later, earlier = (scene.source.instruction_at.get(side.site) for side in (conflict.later, conflict.earlier))
+    where = _where(scene, conflict.address)
+    plural = "byte" if conflict.size_bytes == 1 else "bytes"
+    extent = f"{conflict.size_bytes} {plural} at {where}" if "+" in where else f"{conflict.size_bytes} {plural} {where}"
+    words = _WORDS[conflict.code]
+    if conflict.across:
+        words += f" with CTA {_position(conflict.earlier.cta, scene.launch.grid)}"
+        if conflict.severity is Severity.WARNING:
+            words = f"may race: {words}"
+    same = ", the same value" if conflict.severity is Severity.INFO else ""
+    return Finding(
+        conflict.code,
+        f"{words}, {extent}{same}",
+        ptx_line=conflict.later.site,
+        place=later.place if later else None,
+        cta=_position(conflict.later.cta, scene.launch.grid),
+        warp=conflict.later.warp,
+        lanes=conflict.later.lanes,
+        address=conflict.address,
+        count=conflict.count,
+        severity=conflict.severity,
+        cure=_cure(conflict, earlier.place if earlier else None),
+        name=where.rpartition("+")[0],
+        other=earlier.place if earlier else None,
+        other_warp=conflict.earlier.warp,
+        other_lanes=conflict.earlier.lanes,
+    )
+
+
+def _cure(conflict: Conflict, earlier: Place | None) -> str:
+    """What puts the two in order."""
+    if conflict.code in ("R104", "R105") or earlier is None:
+        return ""
+    after = f"after line {earlier.line}"
+    if conflict.across:
+        if conflict.code == "R101":
+            return "let one CTA write" if conflict.severity is Severity.INFO else "give each CTA elements of its own"
+        return f"a launch of its own, or __threadfence() {after} and then an atomic that the other CTA waits for"
+    if conflict.severity is Severity.INFO:
+        return f"let one thread write, or a barrier {after}"
+    if conflict.earlier.warp == conflict.later.warp:
+        if conflict.earlier.site == conflict.later.site and conflict.earlier.record == conflict.later.record:
+            return "let one lane write"
+        return f"__syncwarp() {after}; lanes need not run in lockstep"
+    return f"a barrier {after}"
+
+
+def _unjudged(scene: Scene, severity: Severity, left: Mapping[int, set[int]], total: int) -> Finding:
+    cta, sites = next(iter(left.items()))
+    ins = scene.source.instruction_at.get(min(sites)) if sites else None
+    words = f"{len(left)} of {total} suspicious CTAs were not judged in detail"
+    if severity is Severity.INFO:
+        words += "; others that did the same were"
+    return Finding(
+        "R102", f"may race: {words}", ptx_line=ins.line if ins else 0, place=ins.place if ins else None,
+        cta=_position(cta, scene.launch.grid), severity=severity, cure="launch a smaller grid", count=len(left),
+    )  # fmt: skip
+
+
+def _position(number: int, grid: Dim3) -> Dim3:
+    return (number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1]))

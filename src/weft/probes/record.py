@@ -1,0 +1,163 @@
+"""The recorder: every memory access and every synchronisation of some CTAs, in the order they happen, as a log.
+
+The log is one record per event. It is made by running CTAs again, so it may be slow, but it has everything: addresses
+and stored values of all lanes, who comes to which barrier, which lanes a bar.warp.sync joins, copies from issue to
+arrival. What it means is worked out by `clocks.py` and `happens_before.py`.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.vm.context import WARP_ID, WARP_WORKER, WORKER_BOARD, WORKER_CTA
+from weft.vm.ir import LANES, Builder, Value, const, vec
+from weft.vm.memory import GLOBAL_BASE, SHARED_BASE, SHARED_START, GlobalMemory
+from weft.vm.runtime.access import parse_name
+from weft.vm.runtime.shape import PREFIX, function, get, symbol, when
+from weft.vm.runtime.watch import Access, Instrumentation
+
+from .shared_probe import source_digest
+
+RECORD = np.dtype(
+    [
+        ("what", "u4"), ("site", "i4"), ("warp", "u4"), ("lanes", "u4"), ("bytes", "u4"), ("number", "u4"),
+        ("element", "u4"), ("cta", "u4"), ("address", "u8", LANES), ("value", "u1", 16 * LANES),
+    ]
+)  # fmt: skip
+"""One event. `value` holds what a store writes, register after register, where `element` (bytes) is not 0."""
+
+HEAD_BYTES = 64
+_COUNT, _CAPACITY, _CTAS = 0, 8, 16
+_ADD = "probe.record.add"
+
+
+class What(IntEnum):
+    """Kinds of events."""
+
+    LOAD, STORE, ATOMIC, EXCHANGE, COPY, LAND, TILE, ARRIVE, COMPLETE, WARP_SYNC, FENCE = range(11)
+
+
+class Recorder(Instrumentation):
+    """Writes the log of the CTAs whose flag is set in `ctas`; beyond `capacity` records only counts them."""
+
+    def __init__(self, ctas: npt.NDArray[np.bool_], capacity: int) -> None:
+        self.ctas, self.capacity = ctas, capacity
+        self.key = f"record-{source_digest()}"
+
+    def board_bytes(self, memory: GlobalMemory) -> int:
+        return HEAD_BYTES + self.capacity * RECORD.itemsize
+
+    def prepare_board(self, board: npt.NDArray[np.uint8], memory: GlobalMemory) -> None:
+        board[_CAPACITY : _CAPACITY + 8].view(np.uint64)[0] = self.capacity
+        board[_CTAS : _CTAS + 8].view(np.uint64)[0] = self.ctas.ctypes.data
+        self.board = board
+
+    def read(self) -> tuple[npt.NDArray[np.void], int]:
+        """The records of the run, and how many there would have been had they fitted."""
+        count = int(self.board[_COUNT : _COUNT + 8].view(np.uint64)[0])
+        kept = min(count, self.capacity)
+        return self.board[HEAD_BYTES : HEAD_BYTES + kept * RECORD.itemsize].view(RECORD), count
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def access(self, b: Builder, event: Access) -> None:
+        if event.space == "local":
+            return
+        what = What.STORE if event.store else What.LOAD
+        if event.atomic:
+            what = What.EXCHANGE if event.store else What.ATOMIC
+        if event.copied:
+            what = What.LAND
+        value, element = Value("ptr", "null"), 0
+        if what is What.STORE and b.name.startswith(f"{PREFIX}st."):
+            value, element = b.param("data"), parse_name(b.name.removeprefix(PREFIX)).bits // 8
+            if value.ty != "ptr":
+                slot = b.alloca(value.ty)
+                b.store(value, slot, align=64)
+                value = slot
+        if event.words is not None:
+            value, element = event.words, 8
+        with when(b, b.icmp("ne", event.lanes, const("i32", 0))):
+            _add(b, what, _generic(b, event), event.lanes, size=event.bytes, value=value, element=element)
+
+    def copy(self, b: Builder, event: Access) -> None:
+        with when(b, b.icmp("ne", event.lanes, const("i32", 0))):
+            _add(b, What.COPY, _generic(b, event), event.lanes, size=event.bytes)
+
+    def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
+        event = Access(False, "shared", 16, offsets, lanes, contiguous=False)
+        with when(b, b.icmp("ne", lanes, const("i32", 0))):
+            _add(b, What.TILE, _generic(b, event), lanes, size=16)
+
+    def arrive(self, b: Builder, number: Value, lanes: Value, waits: Value) -> None:
+        _add(b, What.ARRIVE, None, lanes, size=waits, number=number)
+
+    def complete(self, b: Builder, worker: Value, number: Value, everyone: Value) -> None:
+        args = [Value("ptr", "null"), worker, const("i32", What.COMPLETE), const("i32", 0), const("i32", 0)]
+        args += [b.cast("zext", everyone, "i32"), number, const("i32", 0)]
+        b.call(symbol(_ADD), "void", [*args, const(vec("i64"), 0), Value("ptr", "null")])
+
+    def warp_sync(self, b: Builder, lanes: Value) -> None:
+        _add(b, What.WARP_SYNC, None, lanes)
+
+    def fence(self, b: Builder, lanes: Value) -> None:
+        _add(b, What.FENCE, None, lanes)
+
+    def functions(self) -> list[Builder]:
+        return [_append()]
+
+
+def _generic(b: Builder, event: Access) -> Value:
+    """Addresses in the generic space, so that one number says space and place."""
+    if event.space == "generic":
+        return event.offsets
+    base = SHARED_BASE + SHARED_START if event.space == "shared" else GLOBAL_BASE
+    return b.op("add", b.cast("zext", event.offsets, vec("i64")), const(vec("i64"), base))
+
+
+def _add(
+    b: Builder, what: What, addresses: Value | None, lanes: Value, *, size: int | Value = 0,
+    number: Value | None = None, value: Value = Value("ptr", "null"), element: int = 0,  # noqa: B008
+) -> None:  # fmt: skip
+    warp = b.param("warp")
+    size = const("i32", size) if isinstance(size, int) else size
+    args = [warp, get(b, warp, WARP_WORKER), const("i32", what), b.param("site"), lanes, size]
+    args += [number or const("i32", 0), const("i32", element), addresses or const(vec("i64"), 0), value]
+    b.call(symbol(_ADD), "void", args)
+
+
+def _append() -> Builder:
+    words = ("what", "site", "lanes", "size", "number", "element")
+    params = [("ptr", "warp"), ("ptr", "worker"), *(("i32", name) for name in words)]
+    b = function(_ADD, "void", [*params, (vec("i64"), "address"), ("ptr", "value")])
+    # The recorder is never combined with other probes: the board is its own.
+    log, cta = get(b, b.param("worker"), WORKER_BOARD), get(b, b.param("worker"), WORKER_CTA)
+    flags = b.load("ptr", b.offset(log, _CTAS), align=8)
+    wanted = b.load("i8", b.offset(flags, b.cast("zext", cta, "i64")), align=1)
+    with when(b, b.icmp("eq", wanted, const("i8", 0))):
+        b.ret()
+    count = b.load("i64", b.offset(log, _COUNT), align=8)
+    b.store(b.op("add", count, const("i64", 1)), b.offset(log, _COUNT), align=8)
+    with when(b, b.icmp("uge", count, b.load("i64", b.offset(log, _CAPACITY), align=8))):
+        b.ret()
+    place = b.offset(b.offset(log, HEAD_BYTES), b.op("mul", count, const("i64", RECORD.itemsize)))
+    fields = RECORD.fields
+    assert fields is not None
+
+    def put(name: str, value: Value) -> None:
+        b.store(value, b.offset(place, fields[name][1]), align=4)
+
+    for name, given in (("what", "what"), ("site", "site"), ("lanes", "lanes"), ("bytes", "size"),
+                        ("number", "number"), ("element", "element"), ("address", "address")):  # fmt: skip
+        put(name, b.param(given))
+    put("cta", cta)
+    with when(b, b.icmp("ne", b.param("warp"), Value("ptr", "null"))):
+        put("warp", get(b, b.param("warp"), WARP_ID))
+    with when(b, b.icmp("ne", b.param("element"), const("i32", 0))):
+        size = b.op("mul", b.cast("zext", b.param("size"), "i64"), const("i64", LANES))
+        to = b.offset(place, fields["value"][1])
+        args = [to, b.param("value"), size, const("i1", 0)]
+        b.intrinsic("memcpy", "void", args, overloads=["ptr", "ptr", "i64"])
+    b.ret()
+    return b

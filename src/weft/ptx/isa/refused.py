@@ -1,0 +1,44 @@
+"""Forms that are known and not carried: which architecture they need, and what to do instead."""
+
+_ELSEWHERE = 'compile for it (arch="sm_89"): compilers then do without'
+_NEEDS: tuple[tuple[str, str], ...] = (
+    ("wgmma.", "warpgroup tensor cores need sm_90a"),
+    ("tcgen05.", "fifth-generation tensor cores need sm_100a"),
+    ("cp.async.bulk", "bulk and tensor copies (TMA) need sm_90"),
+    ("cp.reduce.async", "bulk and tensor copies (TMA) need sm_90"),
+    ("prefetch.tensormap", "tensor maps (TMA) need sm_90"),
+    ("tensormap.", "tensor maps (TMA) need sm_90"),
+    ("mbarrier.try_wait", "mbarriers that suspend the thread need sm_90"),
+    ("mbarrier.expect_tx", "mbarriers that count bytes need sm_90"),
+    ("mbarrier.complete_tx", "mbarriers that count bytes need sm_90"),
+    ("mbarrier.arrive.expect_tx", "mbarriers that count bytes need sm_90"),
+    ("mbarrier.arrive_drop.expect_tx", "mbarriers that count bytes need sm_90"),
+    ("barrier.cluster", "clusters need sm_90"),
+    ("mapa", "clusters need sm_90"),
+    ("getctarank", "clusters need sm_90"),
+    ("%cluster", "clusters need sm_90"),
+    ("%ncluster", "clusters need sm_90"),
+    ("%is_explicit_cluster", "clusters need sm_90"),
+    (".reqnctapercluster", "clusters need sm_90"),
+    (".maxclusterrank", "clusters need sm_90"),
+    (".explicitcluster", "clusters need sm_90"),
+    ("st.async", "clusters need sm_90"),
+    ("red.async", "clusters need sm_90"),
+    ("multimem.", "multicast memory needs sm_90 and several GPUs"),
+    ("fence.proxy", "the asynchronous proxy needs sm_90"),
+    ("fence.mbarrier_init", "clusters need sm_90"),
+    ("setmaxnreg", "moving registers between warps needs sm_90a"),
+    ("griddepcontrol", "dependent launches need sm_90"),
+    ("elect.", "elect needs sm_90"),
+    ("stmatrix.", "stmatrix needs sm_90"),
+)
+
+
+def refusal(opcode: str) -> str:
+    """What to say of an opcode or special register without a row."""
+    for start, needs in _NEEDS:
+        if opcode.startswith(start):
+            return f"{opcode}: {needs}, and Weft runs sm_80 to sm_89; {_ELSEWHERE}"
+    if "shared::cluster" in opcode:
+        return f"{opcode}: clusters need sm_90, and Weft runs sm_80 to sm_89; {_ELSEWHERE}"
+    return opcode

@@ -1,0 +1,93 @@
+"""Whether a kernel may wait for another CTA: a loop that goes on until global memory says something else.
+
+    SPIN: ld.acquire.gpu.u32 %r1, [%rd1];  setp.ne.u32 %p, %r1, 0;  @%p bra SPIN;
+The load is volatile, acquiring or relaxed, or an atomic; what it gave decides a branch of the same loop. A loop that
+retries a compare-and-swap with what the last one found waits for nobody: one of those that try always gets through.
+"""
+
+from collections.abc import Iterable
+
+from ..module import Instruction, Reg
+from .build_cfg import Block, Cfg
+
+
+def waits_for_others(cfg: Cfg) -> bool:
+    """True if some loop of the kernel polls global memory."""
+    return any(_polls([cfg.blocks[number] for number in sorted(loop)]) for loop in _loops(cfg))
+
+
+def _polls(blocks: list[Block]) -> bool:
+    body = [ins for block in blocks for ins in block.body]
+    asking = [ins for ins in body if _asks(ins) and not _retries(ins, body)]
+    if not asking:
+        return False
+    if any(ins.form.name == "st" and _space(ins) in ("local", "generic", "param") for ins in body):
+        return True  # an unoptimised build: values go through local memory, which is not followed here
+    told = _told(asking, body)
+    ends = [block.end for block in blocks if block.end is not None and len(block.successors) > 1]
+    return any(reg.name in told for end in ends for reg in end.read())
+
+
+def _told(first: Iterable[Instruction], body: list[Instruction]) -> set[str]:
+    """Registers that depend on what `first` write."""
+    told = {reg.name for ins in first for reg in ins.written()}
+    known = -1
+    while known != len(told):
+        known = len(told)
+        for ins in body:
+            if any(reg.name in told for reg in ins.read()):
+                told |= {reg.name for reg in ins.written()}
+    return told
+
+
+def _retries(ins: Instruction, body: list[Instruction]) -> bool:
+    """A compare-and-swap that compares with what it found before."""
+    if not ins.has("cas"):
+        return False
+    expected = ins.operand("b")
+    return isinstance(expected, Reg) and expected.name in _told([ins], body)
+
+
+def _asks(ins: Instruction) -> bool:
+    """A read of global memory that may see what another CTA wrote meanwhile."""
+    if ins.form.name not in ("ld", "atom") or _space(ins) not in ("global", "generic"):
+        return False
+    return ins.form.name == "atom" or ins.has("volatile") or "order" in ins.mods
+
+
+def _space(ins: Instruction) -> str:
+    return ins.mods.get("space", "global" if ins.has("global") else "generic").partition("::")[0]
+
+
+def _loops(cfg: Cfg) -> list[frozenset[int]]:
+    """Strongly connected parts of the graph that have an edge inside, by Tarjan's algorithm without recursion."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    found: list[frozenset[int]] = []
+    for root in range(len(cfg.blocks)):
+        if root in order:
+            continue
+        work = [(root, iter(cfg.blocks[root].successors))]
+        order[root] = low[root] = len(order)
+        stack.append(root)
+        while work:
+            node, ways = work[-1]
+            for way in ways:
+                if way not in order:
+                    order[way] = low[way] = len(order)
+                    stack.append(way)
+                    work.append((way, iter(cfg.blocks[way].successors)))
+                    break
+                if way in stack:
+                    low[node] = min(low[node], order[way])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == order[node]:
+                    part = frozenset(stack[stack.index(node) :])
+                    del stack[stack.index(node) :]
+                    if len(part) > 1 or node in cfg.blocks[node].successors:
+                        found.append(part)
+    return found

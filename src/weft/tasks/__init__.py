@@ -1,0 +1,1 @@
+"""What must be computed: one file per task."""

@@ -1,0 +1,143 @@
+"""Attention as a problem: q, k and v as numbers beside what the kernel is given, its references and its gates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from weft.attention.dtypes import Array, numpy_dtype
+from weft.attention.emulate import Algorithm, Emulated, emulate
+from weft.attention.error_report import ErrorReport, compare
+from weft.attention.errors import ContractError
+from weft.attention.gates import GateResult, flash_gate, lse_gate, tight_gate
+from weft.attention.quantisation_noise import noise_size
+from weft.attention.quantise import QUANTISERS, Quantiser
+from weft.attention.reference import Attended, Causal, attention, attention16, visible
+from weft.kernels.ladder import ENCODINGS
+
+from .declared import algorithms_of
+from .task import PLAIN, Declared, Judgement, Output, Outputs, Problem
+
+OUTPUTS = (Output("o", lambda shape: shape.q), Output("lse", lambda shape: shape.lse, dtype="f32", optional=True))
+
+
+@dataclass(frozen=True)
+class AttentionProblem(Problem):
+    """One call of attention."""
+
+    q: Array
+    k: Array
+    v: Array
+    """What the kernel's arrays mean: dequantised where they are codes."""
+    original: tuple[Array, Array, Array] | None = None
+    """q, k and v before they were quantised."""
+    scales: tuple[Array, Array, Array] | None = None
+    """Their scales (b, h)."""
+    rows: Array | None = None
+    """The queries that are judged, if not all: q holds only these."""
+
+    @property
+    def causal(self) -> Causal:
+        return None if self.workload.mask == "none" else cast(Causal, self.workload.mask)
+
+    @cached_property
+    def mask(self) -> Array:
+        """(sq, skv): which key each query of q may see."""
+        whole = visible(self.workload.shape.sq, self.workload.shape.skv, self.causal)
+        return whole if self.rows is None else whole[self.rows]
+
+    @property
+    def quantiser(self) -> Quantiser:
+        return QUANTISERS[self.workload.encoding]
+
+    @cached_property
+    def gold(self) -> Attended:
+        """Attention in float64 on the kernel's own inputs."""
+        return attention(self.q, self.k, self.v, mask=self.mask)
+
+    @cached_property
+    def exact(self) -> Attended:
+        """Attention in float64 on the inputs as they were before they were quantised."""
+        return self.gold if self.original is None else attention(*self.original, mask=self.mask)
+
+    @cached_property
+    def noise(self) -> Array:
+        """How large quantisation should make the error of O, per head and block of rows."""
+        if self.original is None or self.scales is None:
+            raise ContractError("only quantised inputs have a noise of quantisation")
+        return noise_size(self.quantiser, self.original, self.scales, self.exact, mask=self.mask)
+
+    def emulated(self, algorithm: Algorithm) -> Emulated:
+        """What the declared algorithm gives."""
+        if algorithm not in self._emulated:
+            with np.errstate(over="ignore", invalid="ignore"):  # an algorithm that overflows fits no right kernel
+                self._emulated[algorithm] = emulate(algorithm, self.q, self.k, self.v, mask=self.mask)
+        return self._emulated[algorithm]
+
+    @cached_property
+    def _emulated(self) -> dict[Algorithm, Emulated]:
+        return {}
+
+    @cached_property
+    def ref16(self) -> Attended | None:
+        """The 16-bit yardstick of FlashAttention's rule, where there is one and it is finite."""
+        dtype = self.workload.dtype
+        if self.workload.encoding != PLAIN or dtype not in ("f16", "bf16"):
+            return None
+        q, k, v = (x.astype(numpy_dtype(dtype)) for x in (self.q, self.k, self.v))
+        found = attention16(q, k, v, mask=self.mask)
+        return found if np.isfinite(found.o.astype(np.float64)).all() else None
+
+    def defines(self) -> dict[str, str]:
+        chosen = super().defines()
+        if self.workload.encoding != PLAIN:
+            chosen["ENCODING"] = str(ENCODINGS.index(self.workload.encoding))
+        return chosen
+
+    def part(self, rows: Array, heads: Array) -> "AttentionProblem":
+        """The same problem judged on some queries of some heads, each beside its own copy of its key head."""
+        kv_heads = heads // self.workload.shape.group
+
+        def cut(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+            return q[:, heads][:, :, rows], k[:, kv_heads], v[:, kv_heads]
+
+        q, k, v = cut(self.q, self.k, self.v)
+        scales = self.scales and (self.scales[0][:, heads], self.scales[1][:, kv_heads], self.scales[2][:, kv_heads])
+        original = self.original and cut(*self.original)
+        return AttentionProblem(self.workload, self.arrays, q, k, v, original, scales, rows)
+
+
+def attention_reference(problem: AttentionProblem) -> Outputs:
+    """O and LSE in float64."""
+    return problem.gold._asdict()
+
+
+def judge_attention(problem: AttentionProblem, outputs: Outputs, declared: Declared) -> Judgement:
+    """All gates that apply: the kernel against its own algorithm, and 16-bit ones by FlashAttention's rule.
+
+    Of several algorithms that a kernel may follow, one must hold in every gate; if none does, the nearest is reported.
+    """
+    o, lse = outputs["o"], outputs.get("lse")
+    gold, ref16, dtype = problem.gold, problem.ref16, problem.workload.dtype
+    common = [] if ref16 is None else [flash_gate(o, gold.o, ref16.o, dtype)]
+    error = compare(o, gold.o)
+    tried = []
+    for algorithm in algorithms_of(declared, problem.workload.encoding, dtype):
+        gates = (*_against(problem.emulated(algorithm), problem, o, lse), *common)
+        tried.append((Judgement(gates, error, gold.o), algorithm))
+    judged, algorithm = min(tried, key=lambda each: (not each[0].passed, max(gate.ratio for gate in each[0].gates)))
+    return Judgement(judged.gates, error, gold.o, _parts(problem, problem.emulated(algorithm), o))
+
+
+def _against(emulated: Emulated, problem: AttentionProblem, o: Array, lse: Array | None) -> list[GateResult]:
+    gates = [tight_gate(o, emulated.o, problem.v, problem.workload.dtype, allowance=emulated.allowance)]
+    if lse is not None:
+        gates.append(lse_gate(lse, emulated.lse, allowance=emulated.allowance))
+    return gates
+
+
+def _parts(problem: AttentionProblem, emulated: Emulated, o: Array) -> Mapping[str, ErrorReport]:
+    """The two errors that every kernel has; see `attention/oracle.py` for the whole ladder."""
+    return {"err_algorithm": compare(emulated.o, problem.gold.o), "err_kernel": compare(o, emulated.o)}

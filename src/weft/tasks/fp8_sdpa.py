@@ -1,0 +1,69 @@
+"""`fp8_sdpa`: attention on 8-bit codes of Q, K and V with a scale per head, linear (sim-FP8) or E4M3."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from weft.attention.error_report import compare
+from weft.attention.gates import quantised_gate
+from weft.attention.quantise import QUANTISERS
+from weft.attention.regimes import make
+from weft.attention.shapes import SHAPES
+from weft.attention.stages import STAGES
+from weft.kernels.ladder import ENCODINGS
+
+from .attention_problem import OUTPUTS, AttentionProblem, attention_reference, judge_attention
+from .declared import algorithms_of
+from .mutants.attention import SDPA_MUTANTS
+from .mutants.online import ONLINE_MUTANTS
+from .mutants.quantised import QUANTISED_MUTANTS
+from .numpy_attention import RIGHT
+from .sdpa import CERTIFIED_ON, QUICK_REGIMES
+from .task import Axes, Declared, Judgement, Outputs, Task, Workload
+
+
+def draw(workload: Workload) -> AttentionProblem:
+    """Codes and scales of the regime's q, k and v; the workload's type is that of O."""
+    original = make(workload.regime, workload.shape, workload.dtype, workload.seed)
+    quantiser = QUANTISERS[workload.encoding]
+    arrays, meant = {}, []
+    for name, x in zip("qkv", original, strict=True):
+        coded = quantiser.encode(x.astype(np.float32))
+        arrays[f"{name}_code"], arrays[f"{name}_scale"] = coded.codes, coded.scale
+        meant.append(quantiser.decode(coded.codes, coded.scale).astype(np.float32))
+    q, k, v = meant
+    scales = (arrays["q_scale"], arrays["k_scale"], arrays["v_scale"])
+    return AttentionProblem(workload, arrays, q, k, v, original, scales)
+
+
+def judge(problem: AttentionProblem, outputs: Outputs, declared: Declared) -> Judgement:
+    """The gates of attention on the dequantised inputs, and the whole error against the inputs as they were."""
+    judged = judge_attention(problem, outputs, declared)
+    dtype, exact = problem.workload.dtype, problem.exact.o
+    gates = [
+        quantised_gate(outputs["o"], exact, problem.noise, problem.emulated(each).o, problem.gold.o, dtype)
+        for each in algorithms_of(declared, problem.workload.encoding, dtype)
+    ]
+    nearest = min(gates, key=lambda gate: gate.ratio)
+    parts = {"err_quant": compare(problem.gold.o, exact), **judged.parts}
+    return replace(judged, gates=(*judged.gates, nearest), parts=parts)
+
+
+FP8_SDPA = Task(
+    name="fp8_sdpa",
+    what="attention on 8-bit codes with a scale per head, linear (sim_fp8) or e4m3; O in f16, bf16 or f32, and LSE",
+    inputs=("q_code", "k_code", "v_code", "q_scale", "k_scale", "v_scale"),
+    outputs=OUTPUTS,
+    stages=STAGES,
+    draw=draw,
+    reference=attention_reference,
+    judge=judge,
+    workloads=Axes(tuple(SHAPES), encodings=ENCODINGS),
+    quick=Axes(("small", "ragged", "d32", "gqa_4", "gqa_4_ragged", "few_keys"), QUICK_REGIMES, encodings=ENCODINGS),
+    mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS, *QUANTISED_MUTANTS),
+    right=RIGHT,
+    certified_on=tuple(map(partial(replace, encoding="sim_fp8"), CERTIFIED_ON))
+    + tuple(map(partial(replace, encoding="e4m3"), CERTIFIED_ON[:3]))
+    + (Workload(SHAPES["ragged"], "f16", "none", "uneven_channels", 0, "e4m3"),),
+)

@@ -1,0 +1,1 @@
+"""Wrong implementations: what the gate of a task must reject."""

@@ -1,0 +1,131 @@
+"""Right attention in NumPy, in pieces: a wrong implementation is one of these with a single piece changed.
+
+`plain` is float64 over all keys at once; `online` is float32 over tiles, with as many splits as asked for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from weft.attention.dtypes import Array, numpy_dtype, rounded
+from weft.attention.merge import Partial, merge
+from weft.attention.reference import Attended, default_scale, softmax
+
+from .attention_problem import AttentionProblem
+from .task import Outputs
+
+Step = Callable[[Partial, Array, Array], Partial]
+"""State, masked scores (…, n) and V (…, n, d) of a tile → state."""
+Join = Callable[[Sequence[Partial]], Attended]
+Pick = Callable[[list[int]], list[int]]
+"""Which tiles are computed, of those there are."""
+
+
+def per_query_head(x: Array, problem: AttentionProblem) -> Array:
+    """K or V (or their scales) with one head per query head."""
+    return np.repeat(x, problem.workload.shape.group, axis=1)
+
+
+def mask_of(problem: AttentionProblem) -> Array:
+    """(sq, skv)."""
+    return problem.mask
+
+
+def finish(problem: AttentionProblem, o: Array, lse: Array) -> Attended:
+    """O in the workload's type, LSE in float32."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Attended(o.astype(numpy_dtype(problem.workload.dtype)), lse.astype(np.float32))
+
+
+def scores(
+    problem: AttentionProblem, *, q: Array | None = None, k: Array | None = None, scale: float | None = None
+) -> Array:
+    """q·kᵀ·scale in float64, not masked; k has one head per query head."""
+    q = problem.q if q is None else q
+    k = per_query_head(problem.k, problem) if k is None else k
+    factor = default_scale(problem.workload.shape.d) if scale is None else scale
+    return np.asarray(q.astype(np.float64) @ k.astype(np.float64).swapaxes(2, 3) * factor)
+
+
+def plain(
+    problem: AttentionProblem, *, s: Array | None = None, v: Array | None = None, mask: Array | None = None
+) -> Attended:
+    """softmax(s)·v; s and v have one head per query head."""
+    s = scores(problem) if s is None else s
+    v = per_query_head(problem.v, problem) if v is None else v
+    weights, lse = softmax(np.where(mask_of(problem) if mask is None else mask, s, -np.inf))
+    return finish(problem, weights @ v.astype(np.float64), lse)
+
+
+def right_step(state: Partial, s: Array, v: Array) -> Partial:
+    """U and l rescaled by exp(m_old - m_new), plus this tile."""
+    m = np.maximum(state.m, s.max(axis=-1))
+    shift = finite(m)
+    p, rescale = np.exp(s - shift[..., None]), np.exp(state.m - shift)
+    return Partial(state.o * rescale[..., None] + p @ v, m, state.l * rescale + p.sum(axis=-1))
+
+
+def finite(m: Array) -> Array:
+    """What to subtract from scores: 0 for a row that has seen no key."""
+    return np.where(np.isneginf(m), np.float32(0), m)
+
+
+def every_tile(tiles: list[int]) -> list[int]:
+    return tiles
+
+
+def online(
+    problem: AttentionProblem,
+    *,
+    tile: int = 32,
+    splits: int = 1,
+    step: Step = right_step,
+    join: Join = merge,
+    pick: Pick = every_tile,
+) -> Attended:
+    """Online softmax in float32 over tiles of keys, dealt to the splits in runs; later splits may be empty."""
+    shape = problem.workload.shape
+    s = np.where(mask_of(problem), scores(problem), -np.inf).astype(np.float32)
+    v = per_query_head(problem.v, problem).astype(np.float32)
+    tiles = pick(list(range(-(-shape.skv // tile))))
+    share = -(-len(tiles) // splits)
+    partials = []
+    for split in range(splits):
+        state = Partial(
+            np.zeros(shape.q, np.float32), np.full(shape.lse, -np.inf, np.float32), np.zeros(shape.lse, np.float32)
+        )
+        for index in tiles[split * share :][:share]:
+            keys = slice(index * tile, (index + 1) * tile)
+            state = step(state, s[..., keys], v[:, :, keys])
+        partials.append(state)
+    return finish(problem, *join(partials))
+
+
+def _short_operands(problem: AttentionProblem) -> Attended:
+    """Inputs rounded to the output's type on their way to the tensor cores: decoded 8-bit ones are changed by that."""
+    q, k, v = (rounded(x, problem.workload.dtype) for x in (problem.q, problem.k, problem.v))
+    return plain(replace(problem, q=q, k=k, v=v))
+
+
+def _tensor_core(problem: AttentionProblem, tile: int) -> Attended:
+    """P rounded to the output's type before P·V, l of P as it was."""
+
+    def step(state: Partial, s: Array, v: Array) -> Partial:
+        new = right_step(state, s, v)
+        p = np.exp(s - finite(new.m)[..., None])
+        return new._replace(o=new.o + (rounded(p, problem.workload.dtype) - p) @ v)
+
+    return online(problem, tile=tile, step=step)
+
+
+RIGHT: Mapping[str, Callable[[AttentionProblem], Outputs]] = {
+    "float64": lambda problem: plain(problem)._asdict(),
+    "online_32": lambda problem: online(problem, tile=32)._asdict(),
+    "online_64": lambda problem: online(problem, tile=64)._asdict(),
+    "split_4": lambda problem: online(problem, splits=4)._asdict(),
+    "short_p_32": lambda problem: _tensor_core(problem, 32)._asdict(),
+    "short_p_64": lambda problem: _tensor_core(problem, 64)._asdict(),
+    "short_operands": lambda problem: _short_operands(problem)._asdict(),
+}
+"""Right implementations: a gate that rejects one of them is wrong."""

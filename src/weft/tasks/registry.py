@@ -1,0 +1,32 @@
+"""The tasks that Weft brings along, and those of a user's own file."""
+
+import runpy
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from weft.core.errors import UsageError
+
+from .fp8_sdpa import FP8_SDPA
+from .qk_dot import QK_DOT
+from .sdpa import SDPA
+from .sdpa_decode import SDPA_DECODE
+from .task import Task
+
+TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in (QK_DOT, SDPA, FP8_SDPA, SDPA_DECODE)})
+"""By name."""
+
+
+def find_task(name: str) -> Task:
+    """A task by name, or the `TASK` of a Python file, which is run for it."""
+    if name in TASKS:
+        return TASKS[name]
+    path = Path(name)
+    if path.suffix != ".py":
+        raise UsageError(f"task {name!r}: use one of {', '.join(TASKS)}, or a Python file that defines TASK")
+    if not path.is_file():
+        raise UsageError(f"task {name}: there is no such file")
+    found = runpy.run_path(str(path)).get("TASK")
+    if not isinstance(found, Task):
+        raise UsageError(f"{name} defines no `TASK = Task(…)`; docs/howto/add_task.md shows one")
+    return found

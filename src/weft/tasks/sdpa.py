@@ -1,0 +1,57 @@
+"""`sdpa`: O = softmax(Q·Kᵀ·scale + mask)·V and LSE, on f16, bf16 or f32."""
+
+from weft.attention.regimes import make
+from weft.attention.shapes import SHAPES
+from weft.attention.stages import STAGES
+
+from .attention_problem import OUTPUTS, AttentionProblem, attention_reference, judge_attention
+from .mutants.attention import SDPA_MUTANTS
+from .mutants.online import ONLINE_MUTANTS
+from .numpy_attention import RIGHT
+from .task import Axes, Task, Workload
+
+
+def draw(workload: Workload) -> AttentionProblem:
+    """q, k and v of the regime, in the workload's type."""
+    q, k, v = make(workload.regime, workload.shape, workload.dtype, workload.seed)
+    return AttentionProblem(workload, {"q": q, "k": k, "v": v}, q, k, v)
+
+
+CERTIFIED_ON = tuple(
+    Workload(SHAPES[shape], "f16", mask, regime, seed)
+    for shape, mask, regime, seed in (
+        ("ragged", "none", "unit_normal", 1),
+        ("ragged", "top_left", "unit_normal", 0),
+        ("gqa_4_ragged", "bottom_right", "unit_normal", 2),
+        ("few_keys", "bottom_right", "v_offset", 1),
+        ("few_keys", "top_left", "unit_normal", 1),
+        ("ragged", "none", "logits_32", 2),
+        ("ragged", "none", "v_offset", 1),
+        ("ragged", "none", "sorted_keys", 0),
+        ("gqa_4_ragged", "none", "sorted_keys", 1),
+        ("gqa_4", "none", "unit_normal", 1),
+        ("d32", "none", "unit_normal", 1),
+        ("split_128", "none", "v_offset", 0),
+        ("split_128", "top_left", "one_hot", 1),
+        ("ragged", "none", "large_magnitude", 1),
+    )
+)
+"""Those that kill most come first."""
+
+QUICK_REGIMES = ("unit_normal", "logits_32", "v_offset", "sorted_keys", "large_magnitude")
+
+SDPA = Task(
+    name="sdpa",
+    what="O = softmax(Q·Kᵀ·scale + mask)·V and LSE: f16, bf16, f32; both causal alignments; GQA; any D",
+    inputs=("q", "k", "v"),
+    outputs=OUTPUTS,
+    stages=STAGES,
+    draw=draw,
+    reference=attention_reference,
+    judge=judge_attention,
+    workloads=Axes(tuple(SHAPES)),
+    quick=Axes(("small", "ragged", "d32", "gqa_4", "gqa_4_ragged", "few_keys"), QUICK_REGIMES),
+    mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS),
+    right=RIGHT,
+    certified_on=CERTIFIED_ON,
+)

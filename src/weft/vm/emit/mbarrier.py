@@ -1,0 +1,61 @@
+"""Barriers in shared memory."""
+
+from collections.abc import Callable
+
+from weft.ptx.module import Instruction
+
+from ..ir import Value, const, vec
+from ..mbarrier_word import COUNT_MASK
+from ..memory import SHARED_BASE
+from .kernel_contract import KernelContract
+
+
+def _place(e: KernelContract, ins: Instruction) -> list[Value]:
+    """Shared address, lanes and site; a generic address outside the shared window becomes an invalid one."""
+    if e.space_of(ins) == "shared":
+        address = e.address(ins, "a", "shared")
+    else:
+        offset = e.b.op("sub", e.address(ins, "a", "generic"), const(vec("i64"), SHARED_BASE))
+        outside = e.b.icmp("ugt", offset, const(vec("i64"), 0xFFFFFFFF))
+        low = e.b.cast("trunc", offset, vec("i32"))
+        address = e.b.select(outside, const(vec("i32"), 0xFFFFFFF0), low)
+    return [address, e.active(), e.site()]
+
+
+def mbarrier(e: KernelContract, ins: Instruction) -> None:
+    if ins.has("init"):
+        e.runtime("mbarrier.init", "void", [*_place(e, ins), e.src(ins, "count")])
+    elif ins.has("inval"):
+        e.runtime("mbarrier.inval", "void", _place(e, ins))
+    elif ins.has("test_wait"):
+        _test(e, ins)
+    elif ins.has("pending_count"):
+        count = e.b.op("and", e.src(ins, "state"), const(vec("i64"), COUNT_MASK))
+        e.dst(ins, e.b.cast("trunc", count, vec("i32")))
+    else:
+        name = "mbarrier.drop" if ins.has("arrive_drop") else "mbarrier.arrive"
+        name += ".keep" if ins.has("noComplete") else ""
+        count = e.src(ins, "count") if ins.find("count") is not None else const(vec("i32"), 1)
+        e.dst(ins, e.runtime(name, vec("i64"), [*_place(e, ins), count]))
+
+
+def _test(e: KernelContract, ins: Instruction) -> None:
+    if ins.has("parity"):
+        state = e.b.cast("zext", e.src(ins, "odd"), vec("i64"))
+        over = e.runtime("mbarrier.test.parity", "i32", [*_place(e, ins), state])
+    else:
+        over = e.runtime("mbarrier.test.state", "i32", [*_place(e, ins), e.src(ins, "state")])
+    e.dst(ins, e.mask_vector(over), "p")
+
+
+def cp(e: KernelContract, ins: Instruction) -> None:
+    """An arrival that comes with the copies so far; without .noinc the mbarrier expects one more for it."""
+    if not ins.has("noinc"):
+        e.runtime("mbarrier.expect", "void", _place(e, ins))
+    e.runtime("cp.async.arrive", "void", _place(e, ins))
+
+
+EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
+    "mbarrier": mbarrier,
+    "cp": cp,
+}

@@ -1,0 +1,20 @@
+"""The 64 bits of an mbarrier, which PTX leaves opaque: ours, for the interpreter and the compiled path alike.
+
+    bits  0-19  arrivals still missing in this phase
+    bits 20-39  arrivals of the next phase
+    bits 40-47  number of the phase
+    bits 48-63  a mark, so that memory that is no mbarrier is seen
+The state that an arrival returns is the word as it was before.
+"""
+
+COUNT_BITS = 20
+COUNT_MASK = (1 << COUNT_BITS) - 1
+MOST_COUNT = COUNT_MASK
+"""Largest arrival count."""
+NEXT_SHIFT = 20
+PHASE_SHIFT = 40
+PHASE_MASK = 0xFF
+MARK_SHIFT = 48
+MARK = 0x4D42
+INVALID = 0
+"""What `mbarrier.inval` leaves."""

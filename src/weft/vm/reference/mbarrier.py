@@ -1,0 +1,161 @@
+"""Barriers in shared memory (PTX ISA 9.7.13.15): counts in a 64-bit word, taken apart and put together in Python."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.ptx.module import Discard, Instruction
+
+from ..mbarrier_word import COUNT_MASK, INVALID, MARK, MARK_SHIFT, MOST_COUNT, NEXT_SHIFT, PHASE_MASK, PHASE_SHIFT
+from ..memory import SHARED_BASE
+from .access import address_of, locate
+from .machine import Arrival, RunningWarp
+from .memory import carry_out
+from .spaces import Region
+
+
+@dataclass(frozen=True)
+class _Word:
+    """What the 64 bits say."""
+
+    missing: int
+    following: int
+    phase: int
+
+    def arrived(self, count: int) -> "_Word":
+        """After `count` arrivals; the last one of a phase begins the next."""
+        if self.missing > count:
+            return replace(self, missing=self.missing - count)
+        return _Word(self.following, self.following, self.phase + 1 & PHASE_MASK)
+
+    @property
+    def bits(self) -> int:
+        return MARK << MARK_SHIFT | self.phase << PHASE_SHIFT | self.following << NEXT_SHIFT | self.missing
+
+
+def _read(bits: int) -> _Word | None:
+    if bits >> MARK_SHIFT != MARK:
+        return None
+    return _Word(bits & COUNT_MASK, bits >> NEXT_SHIFT & COUNT_MASK, bits >> PHASE_SHIFT & PHASE_MASK)
+
+
+def _load(region: Region, at: int) -> int:
+    return int.from_bytes(region.data[at : at + 8].tobytes(), "little")
+
+
+def _store(region: Region, at: int, bits: int) -> None:
+    region.data[at : at + 8] = np.frombuffer(bits.to_bytes(8, "little"), np.uint8)
+
+
+def _places(w: RunningWarp, ins: Instruction) -> dict[int, tuple[Region, int]]:
+    """Lane → where its mbarrier is; lanes whose address cannot be one are reported and left out."""
+    space, address = address_of(w, ins, "a")
+    if space == "generic":  # wherever it leads, only shared memory holds mbarriers
+        address = address - np.uint64(SHARED_BASE)
+    where: dict[int, tuple[Region, int]] = {}
+    for hit in locate(w, ins, "shared", address, 8, write=True):
+        where |= {int(lane): (hit.region, int(hit.at[lane])) for lane in np.flatnonzero(hit.lanes)}
+    return dict(sorted(where.items()))
+
+
+def _report(w: RunningWarp, ins: Instruction, lane: int) -> None:
+    lanes = np.arange(32) == lane
+    w.report("S308", "no mbarrier there, or it does not expect so many arrivals", ins, lanes)
+
+
+def _mbarrier(w: RunningWarp, ins: Instruction) -> None:
+    if ins.has("init"):
+        _init(w, ins)
+    elif ins.has("inval"):
+        for region, at in _places(w, ins).values():
+            _store(region, at, INVALID)
+    elif ins.has("test_wait"):
+        _test(w, ins)
+    elif ins.has("pending_count"):
+        w.dst(ins, (w.src(ins, "state") & np.uint64(COUNT_MASK)).astype(np.uint32))
+    else:
+        _arrive(w, ins)
+
+
+def _init(w: RunningWarp, ins: Instruction) -> None:
+    counts = w.src(ins, "count")
+    for lane, (region, at) in _places(w, ins).items():
+        count = int(counts[lane])
+        if 1 <= count <= MOST_COUNT:
+            _store(region, at, _Word(count, count, 0).bits)
+        else:
+            _store(region, at, INVALID)
+            _report(w, ins, lane)
+
+
+def _arrive(w: RunningWarp, ins: Instruction) -> None:
+    counts = w.src(ins, "count") if ins.find("count") is not None else np.ones(32, np.uint32)
+    before = np.zeros(32, np.uint64)
+    for lane, (region, at) in _places(w, ins).items():
+        count, bits = int(counts[lane]), _load(region, at)
+        before[lane] = bits
+        word = _read(bits)
+        if word is not None and ins.has("arrive_drop"):
+            word = replace(word, following=word.following - count)
+        most = -1 if word is None else word.missing - ins.has("noComplete")
+        if word is None or word.following < 0 or not 1 <= count <= most:
+            _report(w, ins, lane)
+        else:
+            _store(region, at, word.arrived(count).bits)
+    if not isinstance(ins.operand("d"), Discard):
+        w.dst(ins, before)
+
+
+def _test(w: RunningWarp, ins: Instruction) -> None:
+    by_parity = ins.has("parity")
+    states = w.src(ins, "odd" if by_parity else "state")
+    over = np.zeros(32, bool)
+    places = _places(w, ins)
+    for at in {at for _, at in places.values()}:
+        _settle(w, at)
+    for lane, (region, at) in places.items():
+        word = _read(_load(region, at))
+        if word is None:
+            _report(w, ins, lane)
+        elif by_parity:
+            over[lane] = word.phase % 2 != int(states[lane]) % 2
+        else:
+            over[lane] = word.phase != int(states[lane]) >> PHASE_SHIFT & PHASE_MASK
+    w.gives_way = not over[w.mask].all()
+    w.dst(ins, over, "p")
+
+
+def _settle(w: RunningWarp, at: int) -> None:
+    """Somebody looks at an mbarrier: the copies whose arrival it awaits are there, and count."""
+    due = [arrival for arrival in w.cta.arrivals if arrival.at == at]
+    w.cta.arrivals = [arrival for arrival in w.cta.arrivals if arrival.at != at]
+    for arrival in due:
+        for queue in (*arrival.warp.groups[arrival.lane], arrival.warp.uncommitted[arrival.lane]):
+            for copy in [copy for copy in queue if any(copy is one for one in arrival.copies)]:
+                carry_out(copy)
+                queue[:] = [other for other in queue if other is not copy]
+        word = _read(_load(w.cta.shared, at))
+        if word is None or not word.missing:
+            _report(arrival.warp, arrival.call, arrival.lane)
+        else:
+            _store(w.cta.shared, at, word.arrived(1).bits)
+
+
+def _cp(w: RunningWarp, ins: Instruction) -> None:
+    """cp.async.mbarrier.arrive: without .noinc the mbarrier expects one more arrival, this one."""
+    for lane, (region, at) in _places(w, ins).items():
+        word = _read(_load(region, at))
+        if not ins.has("noinc"):
+            if word is None or word.missing == MOST_COUNT:
+                _report(w, ins, lane)
+                continue
+            _store(region, at, replace(word, missing=word.missing + 1).bits)
+        copies = (*(copy for group in w.groups[lane] for copy in group), *w.uncommitted[lane])
+        w.cta.arrivals.append(Arrival(w, lane, at, copies, ins))
+
+
+EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
+    "mbarrier": _mbarrier,
+    "cp": _cp,
+}

@@ -1,0 +1,274 @@
+"""Barriers in shared memory: one lane after the other counts down a 64-bit word (`vm/mbarrier_word.py`).
+
+    void        mbarrier.init             (warp, <32 x i32> address, i32 mask, i32 site, <32 x i32> count)
+    void        mbarrier.inval            (warp, <32 x i32> address, i32 mask, i32 site)
+    <32 x i64>  mbarrier.arrive           (warp, <32 x i32> address, i32 mask, i32 site, <32 x i32> count)
+    <32 x i64>  mbarrier.arrive.keep      the same, and the phase may not end by it (.noComplete)
+    <32 x i64>  mbarrier.drop[.keep]      the same, and later phases expect that many fewer
+    i32         mbarrier.test.state       (warp, <32 x i32> address, i32 mask, i32 site, <32 x i64> state)
+    i32         mbarrier.test.parity      (warp, <32 x i32> address, i32 mask, i32 site, <32 x i64> parity)
+    void        mbarrier.expect           (warp, <32 x i32> address, i32 mask, i32 site)  one more arrival each
+    void        mbarrier.land             (warp, ptr entry, i32 lanes, i32 site)
+A test gives the lanes whose phase is over. Before it looks, the asynchronous copies whose arrival this mbarrier awaits
+are carried out (`cp.settle`): their bytes are there no earlier. A warp that finds its phase not over gives way to
+others at its next backward branch.
+
+Watchers see an arrival and a test that succeeds as atomic accesses: the one releases, the other acquires.
+"""
+
+from weft.core.errors import Unsupported
+
+from ..context import BAD_MBARRIER, MISALIGNED, OUT_OF_BOUNDS, WARP_POLLED, WARP_SHARED, WARP_SLICE
+from ..ir import Builder, Value, const, vec
+from ..mbarrier_word import (
+    COUNT_BITS,
+    COUNT_MASK,
+    INVALID,
+    MARK,
+    MARK_SHIFT,
+    MOST_COUNT,
+    NEXT_SHIFT,
+    PHASE_MASK,
+    PHASE_SHIFT,
+)  # fmt: skip
+from ..memory import SHARED_BASE, SHARED_START
+from .bounds import owned, report_lanes, straight, without
+from .copies import ENTRY_DST, SETTLE
+from .shape import Variable, bits, each_lane, function, get, put, symbol, when
+from .watch import Access, Instrumentation
+
+_LANES32, _LANES64 = vec("i32"), vec("i64")
+_PLACE = [("ptr", "warp"), (_LANES32, "address"), ("i32", "mask"), ("i32", "site")]
+_ARRIVALS = ("mbarrier.arrive", "mbarrier.arrive.keep", "mbarrier.drop", "mbarrier.drop.keep")
+
+
+def build_mbarrier(name: str, watch: Instrumentation) -> list[Builder]:
+    """The function called `name`."""
+    if name in _ARRIVALS:
+        return [_arrive(name, watch)]
+    match name:
+        case "mbarrier.init":
+            return [_init(name, watch)]
+        case "mbarrier.inval":
+            return [_inval(name, watch)]
+        case "mbarrier.test.state" | "mbarrier.test.parity":
+            return [_test(name, watch)]
+        case "mbarrier.expect":
+            return [_expect(name, watch)]
+        case "mbarrier.land":
+            return [_land(name, watch)]
+    raise Unsupported(f"runtime function {name}")
+
+
+# -- words --------------------------------------------------------------------------------------------------------
+
+
+def _valid(b: Builder) -> Value:
+    """Lanes whose address can hold an mbarrier; the others are reported."""
+    address, mask = b.param("address"), b.param("mask")
+    offsets = b.op("sub", address, const(_LANES32, SHARED_START))
+    inside, aligned = owned(b, "shared", offsets, mask, 8), straight(b, offsets, 8)
+    generic = _generic(b, address)
+    report_lanes(b, OUT_OF_BOUNDS, without(b, mask, inside), generic)
+    report_lanes(b, MISALIGNED, without(b, b.op("and", mask, inside), aligned), generic)
+    return b.op("and", mask, b.op("and", inside, aligned))
+
+
+def _generic(b: Builder, address: Value) -> Value:
+    return b.op("add", b.cast("zext", address, _LANES64), const(_LANES64, SHARED_BASE))
+
+
+def _written(b: Builder, watch: Instrumentation, lanes: Value) -> None:
+    offsets = b.op("sub", b.param("address"), const(_LANES32, SHARED_START))
+    watch.access(b, Access(True, "shared", 8, offsets, lanes, contiguous=False))
+
+
+def _used(b: Builder, watch: Instrumentation, address: Value, lanes: Value, words: Value) -> None:
+    offsets = b.op("sub", address, const(_LANES32, SHARED_START))
+    watch.access(b, Access(False, "shared", 8, offsets, lanes, contiguous=False, atomic=True, words=words))
+
+
+def _slot(b: Builder, words: Value, lane: Value) -> Value:
+    return b.offset(words, b.op("shl", b.cast("zext", lane, "i64"), const("i64", 3)))
+
+
+def _words(b: Builder) -> Value:
+    """Room for a word per lane."""
+    room = b.alloca(_LANES64)
+    b.store(const(_LANES64, 0), room, align=64)
+    return room
+
+
+def _word(b: Builder, address: Value, lane: Value) -> Value:
+    """Host address of the word of one lane."""
+    at = b.cast("zext", b.extract(address, lane), "i64")
+    return b.offset(get(b, b.param("warp"), WARP_SHARED), at)
+
+
+def _field(b: Builder, word: Value, shift: int, mask: int) -> Value:
+    moved = b.op("lshr", word, const("i64", shift)) if shift else word
+    return b.op("and", moved, const("i64", mask))
+
+
+def _is_mbarrier(b: Builder, word: Value) -> Value:
+    return b.icmp("eq", b.op("lshr", word, const("i64", MARK_SHIFT)), const("i64", MARK))
+
+
+def _counted(b: Builder, word: Value, arrivals: Value) -> Value:
+    """The word after some of the missing arrivals; the last one begins the next phase."""
+    left = b.op("sub", word, arrivals)
+    following = _field(b, word, NEXT_SHIFT, COUNT_MASK)
+    phase = b.op("add", _field(b, word, PHASE_SHIFT, PHASE_MASK), const("i64", 1))
+    phase = b.op("shl", b.op("and", phase, const("i64", PHASE_MASK)), const("i64", PHASE_SHIFT))
+    counts = b.op("or", following, b.op("shl", following, const("i64", NEXT_SHIFT)))
+    begun = b.op("or", b.op("or", counts, phase), const("i64", MARK << MARK_SHIFT))
+    return b.select(b.icmp("eq", _field(b, left, 0, COUNT_MASK), const("i64", 0)), begun, left)
+
+
+def _report(b: Builder, bad: Variable) -> None:
+    report_lanes(b, BAD_MBARRIER, bad.get(), _generic(b, b.param("address")))
+
+
+def _mark(b: Builder, lanes: Variable, lane: Value) -> None:
+    lanes.set(b.op("or", lanes.get(), b.op("shl", const("i32", 1), lane)))
+
+
+# -- instructions --------------------------------------------------------------------------------------------------
+
+
+def _init(name: str, watch: Instrumentation) -> Builder:
+    b = function(name, "void", [*_PLACE, (_LANES32, "count")])
+    valid, bad = _valid(b), Variable(b, const("i32", 0))
+    _written(b, watch, valid)
+    with each_lane(b, valid) as lane:
+        count = b.cast("zext", b.extract(b.param("count"), lane), "i64")
+        fits = b.icmp("ult", b.op("sub", count, const("i64", 1)), const("i64", MOST_COUNT))
+        word = b.op("or", count, b.op("shl", count, const("i64", NEXT_SHIFT)))
+        word = b.op("or", word, const("i64", MARK << MARK_SHIFT))
+        b.store(b.select(fits, word, const("i64", INVALID)), _word(b, b.param("address"), lane), align=8)
+        with when(b, b.op("xor", fits, const("i1", 1)), likely=False):
+            _mark(b, bad, lane)
+    _report(b, bad)
+    b.ret()
+    return b
+
+
+def _inval(name: str, watch: Instrumentation) -> Builder:
+    b = function(name, "void", _PLACE)
+    valid = _valid(b)
+    _written(b, watch, valid)
+    with each_lane(b, valid) as lane:
+        b.store(const("i64", INVALID), _word(b, b.param("address"), lane), align=8)
+    b.ret()
+    return b
+
+
+def _arrive(name: str, watch: Instrumentation) -> Builder:
+    b = function(name, _LANES64, [*_PLACE, (_LANES32, "count")])
+    valid, bad = _valid(b), Variable(b, const("i32", 0))
+    found = _words(b)
+    with each_lane(b, valid) as lane:
+        place = _word(b, b.param("address"), lane)
+        word = b.load("i64", place, align=8)
+        count = b.cast("zext", b.extract(b.param("count"), lane), "i64")
+        missing = _field(b, word, 0, COUNT_MASK)
+        possible = b.icmp("ult" if name.endswith("keep") else "ule", count, missing)
+        possible = b.op("and", possible, b.op("and", _is_mbarrier(b, word), b.icmp("ne", count, const("i64", 0))))
+        fewer = const("i64", 0)
+        if "drop" in name:
+            fewer = b.op("shl", count, const("i64", NEXT_SHIFT))
+            possible = b.op("and", possible, b.icmp("ule", count, _field(b, word, NEXT_SHIFT, COUNT_MASK)))
+        after = _counted(b, b.op("sub", word, fewer), count)
+        b.store(b.select(possible, after, word), place, align=8)
+        b.store(word, _slot(b, found, lane), align=8)
+        with when(b, b.op("xor", possible, const("i1", 1)), likely=False):
+            _mark(b, bad, lane)
+    _report(b, bad)
+    _used(b, watch, b.param("address"), valid, found)
+    b.ret(b.load(_LANES64, found, align=64))
+    return b
+
+
+def _test(name: str, watch: Instrumentation) -> Builder:
+    b = function(name, "i32", [*_PLACE, (_LANES64, "state")])
+    valid = _valid(b)
+    done, bad = Variable(b, const("i32", 0)), Variable(b, const("i32", 0))
+    ended = _words(b)
+    _settle(b, valid)
+    with each_lane(b, valid) as lane:
+        word = b.load("i64", _word(b, b.param("address"), lane), align=8)
+        state = b.extract(b.param("state"), lane)
+        phase = _field(b, word, PHASE_SHIFT, PHASE_MASK)
+        if name.endswith("parity"):
+            over = b.icmp("ne", b.op("and", phase, const("i64", 1)), b.op("and", state, const("i64", 1)))
+        else:
+            over = b.icmp("ne", phase, _field(b, state, PHASE_SHIFT, PHASE_MASK))
+        known = _is_mbarrier(b, word)
+        b.store(b.op("sub", word, const("i64", 1 << PHASE_SHIFT)), _slot(b, ended, lane), align=8)
+        with when(b, b.op("and", over, known)):
+            _mark(b, done, lane)
+        with when(b, b.op("xor", known, const("i1", 1)), likely=False):
+            _mark(b, bad, lane)
+    _report(b, bad)
+    _used(b, watch, b.param("address"), done.get(), ended)
+    with when(b, b.icmp("ne", done.get(), b.param("mask"))):
+        put(b, b.param("warp"), WARP_SLICE, const("i64", 0))
+        put(b, b.param("warp"), WARP_POLLED, const("i32", 1))
+    b.ret(done.get())
+    return b
+
+
+def _settle(b: Builder, lanes: Value) -> None:
+    """Let the copies arrive that the lanes' mbarriers wait for, once for each of these."""
+    left = Variable(b, lanes)
+    address = b.param("address")
+    again, after = b.label("again"), b.label("settled")
+    body = b.label("settle")
+    b.place(again)
+    b.cbr(b.icmp("eq", left.get(), const("i32", 0)), after, body)
+    b.place(body)
+    first = b.extract(address, b.intrinsic("cttz", "i32", [left.get(), const("i1", 1)]))
+    same = bits(b, b.icmp("eq", address, b.splat(first)))
+    left.set(without(b, left.get(), same))
+    b.call(symbol(SETTLE), "void", [b.param("warp"), first])
+    b.br(again)
+    b.place(after)
+
+
+def _expect(name: str, watch: Instrumentation) -> Builder:
+    b = function(name, "void", _PLACE)
+    valid, bad = _valid(b), Variable(b, const("i32", 0))
+    with each_lane(b, valid) as lane:
+        place = _word(b, b.param("address"), lane)
+        word = b.load("i64", place, align=8)
+        room = b.icmp("ult", _field(b, word, 0, COUNT_MASK), const("i64", MOST_COUNT))
+        possible = b.op("and", room, _is_mbarrier(b, word))
+        b.store(b.select(possible, b.op("add", word, const("i64", 1)), word), place, align=8)
+        with when(b, b.op("xor", possible, const("i1", 1)), likely=False):
+            _mark(b, bad, lane)
+    _report(b, bad)
+    b.ret()
+    return b
+
+
+def _land(name: str, watch: Instrumentation) -> Builder:
+    """The arrivals that `lanes` of a queue entry announced: their copies are there."""
+    b = function(name, "void", [("ptr", "warp"), ("ptr", "record"), ("i32", "lanes"), ("i32", "site")])
+    address = b.load(_LANES32, b.offset(b.param("record"), ENTRY_DST.at), align=4)
+    bad, found = Variable(b, const("i32", 0)), _words(b)
+    with each_lane(b, b.param("lanes")) as lane:
+        place = _word(b, address, lane)
+        word = b.load("i64", place, align=8)
+        b.store(word, _slot(b, found, lane), align=8)
+        missing = b.icmp("ne", _field(b, word, 0, COUNT_MASK), const("i64", 0))
+        possible = b.op("and", missing, _is_mbarrier(b, word))
+        b.store(b.select(possible, _counted(b, word, const("i64", 1)), word), place, align=8)
+        with when(b, b.op("xor", possible, const("i1", 1)), likely=False):
+            _mark(b, bad, lane)
+    report_lanes(b, BAD_MBARRIER, bad.get(), _generic(b, address))
+    _used(b, watch, address, b.param("lanes"), found)
+    b.ret()
+    return b
+
+
+assert NEXT_SHIFT == COUNT_BITS

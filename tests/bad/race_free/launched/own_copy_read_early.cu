@@ -1,0 +1,20 @@
+// The thread that issued the copy reads it without waiting.
+// weft: define  BUG = 1
+// weft: in      x : f32[64] = normal
+// weft: out     o : f32[64]
+// weft: launch  kernel(x, o) grid(1) block(64)
+
+__device__ void copy(float* to, const float* from) {
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");
+}
+
+extern "C" __global__ void kernel(const float* x, float* o) {
+    __shared__ float tile[64];
+    const int t = threadIdx.x;
+    copy(&tile[t], x + t);
+    if (!BUG) asm volatile("cp.async.wait_all;" ::: "memory");
+    const float early = *const_cast<volatile float*>(&tile[t]);  // finds R104 warp=0 lanes=0xffffffff
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    o[t] = early;
+}

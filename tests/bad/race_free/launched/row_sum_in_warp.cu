@@ -1,0 +1,13 @@
+// Z15: lanes of one warp exchange through shared memory; only __syncwarp orders that.
+// weft: define  BUG = 1
+// weft: in      x : f32[64] = normal
+// weft: out     o : f32[64]
+// weft: launch  kernel(x, o) grid(1) block(64)
+
+extern "C" __global__ void kernel(const float* x, float* o) {
+    __shared__ float row[2][32];
+    const int t = threadIdx.x, warp = t / 32, lane = t % 32;
+    row[warp][lane] = x[t];  // other
+    if (!BUG) __syncwarp();
+    o[t] = row[warp][lane ^ 1];  // finds R102 warp=0 lanes=0xffffffff level=warning
+}

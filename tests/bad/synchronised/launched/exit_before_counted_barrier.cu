@@ -1,0 +1,15 @@
+// Warp 1 returns before a barrier that counts it.
+// weft: define  BUG = 1
+// weft: in      x : f32[64] = normal
+// weft: out     o : f32[64]
+// weft: launch  kernel(x, o) grid(1) block(64)
+
+extern "C" __global__ void kernel(const float* x, float* o) {
+    __shared__ float tile[64];
+    const int t = threadIdx.x;
+    tile[t] = x[t];
+    o[t] = 0.0f;
+    if (BUG && t >= 32) return;
+    asm volatile("bar.sync 1, 64;" ::: "memory");  // finds S301 warp=0 lanes=0xffffffff
+    o[t] = tile[t % 32];
+}

@@ -1,0 +1,43 @@
+"""Bugs of the zoo, diagnosed: the stage, the cause and the line are what the zoo says; right kernels are left alone.
+
+Some of them, for variety; `benchmarks/zoo.py` does all.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.zoo.diagnosed import diagnose_bug, named
+from tests.zoo.transplants import TRANSPLANTS
+from tests.zoo.zoo import BUGS, CORRECT
+from weft.diagnose.diagnose import diagnose
+from weft.judge.select import Choice, find_candidate
+
+ALL = {**BUGS, **{bug.id: bug for bug in TRANSPLANTS}}
+
+DIAGNOSED = (
+    "Z01", "Z05", "Z06", "Z08", "Z10", "Z11", "Z12", "Z16",
+    "Z06-split_k", "Z07-split_k", "Z10-scalar", "Z14-fa1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DIAGNOSED)
+def test_named(name: str, tmp_path: Path) -> None:
+    bug = ALL[name]
+    found = named(bug, diagnose_bug(bug, tmp_path))
+    assert not found.healthy
+    assert found.stage in (bug.stage, *bug.also)
+    assert found.cause == bug.cause
+    assert bug.guilty_line() in (0, found.line)
+
+
+@pytest.mark.parametrize("name", ["Z05", "Z06", "Z16"])
+def test_twins_are_left_alone(name: str, tmp_path: Path) -> None:
+    found = diagnose_bug(ALL[name], tmp_path, fixed=True)
+    assert found.healthy and not found.causes and not found.signatures
+
+
+@pytest.mark.parametrize("path", CORRECT, ids=lambda path: path.stem)
+def test_right_kernels_that_have_been_blamed(path: Path) -> None:
+    found = diagnose(*find_candidate(str(path), task=None), Choice(("small",), ("unit_normal",), ("none",), seeds=(0,)))
+    assert found.healthy and not found.causes and not found.signatures

@@ -1,0 +1,15 @@
+#pragma once
+
+namespace c10::cuda {
+struct CUDAStream {
+    operator cudaStream_t() const;
+};
+CUDAStream getCurrentCUDAStream();
+}
+
+// In place of <<<…>>>, which NVRTC knows on the device only: the same conversions of the arguments.
+template <class... Parameters>
+struct Launch {
+    Launch(void (*)(Parameters...), dim3, dim3, unsigned long, cudaStream_t);
+    void operator()(Parameters...) const;
+};

@@ -1,0 +1,47 @@
+"""Kernels that mark what is found in them: `// finds CODE fact=value …` stands on the line of the finding.
+
+Facts: `warp`, `lanes` (the mask, in hexadecimal) and `level` (error unless said). A line that ends in `// other` is
+where the finding's other access is.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.core.records import Finding, Place
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a file says of its finding."""
+
+    code: str
+    line: int
+    other: int
+    facts: dict[str, str]
+
+    def fits(self, finding: Finding, path: Path) -> bool:
+        """Whether this is the finding meant."""
+        facts = self.facts
+        return (
+            (finding.code, line_in(path, finding.place)) == (self.code, self.line)
+            and (not self.other or line_in(path, finding.other) == self.other)
+            and finding.level == facts.get("level", "error")
+            and finding.warp == int(facts.get("warp", finding.warp))
+            and finding.lanes == int(facts.get("lanes", hex(finding.lanes)), 16)
+        )
+
+
+def mark_of(path: Path) -> Mark:
+    """The mark of a file."""
+    lines = path.read_text().splitlines()
+    ((number, text),) = [(number, line) for number, line in enumerate(lines, 1) if "// finds " in line]
+    code, *facts = text.split("// finds ")[1].split()
+    others = [number for number, line in enumerate(lines, 1) if line.endswith("// other")]
+    return Mark(code, number, others[0] if others else 0, dict(fact.split("=") for fact in facts))
+
+
+def line_in(path: Path, place: Place | None) -> int:
+    """Line of a place in the kernel's own file, out of any header it was inlined from."""
+    while place is not None and Path(place.file).name != path.name:
+        place = place.inlined_at
+    return place.line if place is not None else 0

@@ -1,0 +1,117 @@
+"""Labels never get lost: for every opcode that computes on registers, what a source byte changes in the result is
+labelled when that byte is. Sources are changed one byte at a time and the reference interpreter says what changes."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.ptx.harness import HEADER, bits_type, random_values
+from tests.ptx.opcodes import each_choice, rows_of
+from weft.core.errors import WeftError
+from weft.probes.taint_rules import RULES, smear
+from weft.probes.taint_state import Taint
+from weft.ptx import isa
+from weft.ptx.module import WIDTH, Instruction, Reg
+from weft.ptx.parse import parse
+from weft.vm.reference.interpreter import EXECUTE
+from weft.vm.reference.warp import Warp
+
+CHAPTERS = ("integer", "bits", "floating", "half", "compare", "convert")
+LABEL = np.uint64(1)
+Bytes = npt.NDArray[np.uint8]
+
+
+class OneWarp(Warp):
+    """A warp that runs single instructions."""
+
+    number = 0
+
+
+def instruction(opcode: str) -> tuple[Instruction, dict[str, str]]:
+    """The opcode on registers named like its operands, and their types."""
+    row, mods = isa.lookup(opcode) or (None, None)
+    assert row is not None and mods is not None
+    types = {spec.name: bits_type(row.operand_type(spec.name, mods)) for spec in row.operands}
+    text = []
+    for spec in row.operands:
+        if spec.name == "lut":
+            text.append("0x96")
+        elif spec.kind == "pair":
+            text.append(f"%{spec.name}|%second")
+            types["second"] = "pred"
+        else:
+            text.append(f"%{spec.name}")
+    registers = "\n".join(f".reg .{kind} %{name};" for name, kind in types.items())
+    body = f".visible .entry k()\n{{\n{registers}\n{opcode} {', '.join(text)};\nret;\n}}\n"
+    found = parse(HEADER + body).functions["k"].body[0]
+    assert isinstance(found, Instruction)
+    return found, {f"%{name}": kind for name, kind in types.items()}
+
+
+def raw(warp: Warp, name: str) -> Bytes:
+    return np.ascontiguousarray(warp.file[name]).view(np.uint8).reshape(32, -1)
+
+
+def results(ins: Instruction, types: dict[str, str], values: dict[str, Bytes]) -> dict[str, Bytes]:
+    warp = OneWarp({**types, "%cc": "pred"})
+    for name, value in values.items():
+        raw(warp, name)[:] = value
+    EXECUTE[ins.form.chapter][ins.form.name](warp, ins)
+    return {reg.name: raw(warp, reg.name).copy() for reg in ins.written()}
+
+
+def labelled(
+    ins: Instruction, types: dict[str, str], values: dict[str, Bytes], source: str, at: int
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Which bytes of the results have a label if one byte of one source has."""
+    warp = OneWarp({**types, "%cc": "pred"})
+    for name, value in values.items():
+        raw(warp, name)[:] = value
+    taint = Taint(np.zeros(0, bool), frozenset({1}))
+    labels = np.zeros((32, values[source].shape[1]), np.uint64)
+    labels[:, at] = LABEL
+    taint.write(warp, Reg(source), labels)  # type: ignore[arg-type]
+    RULES.get(ins.form.name, smear)(taint, warp, ins)  # type: ignore[arg-type]
+    return {
+        reg.name: taint.read(warp, reg, max(WIDTH[types.get(reg.name, "pred")] // 8, 1)) != 0  # type: ignore[arg-type]
+        for reg in ins.written()
+    }
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_no_label_gets_lost(chapter: str) -> None:
+    rng = np.random.default_rng(7)
+    tried = 0
+    for opcode in dict.fromkeys(opcode for row in rows_of(chapter) for opcode in each_choice(row)):
+        if isa.lookup(opcode) is None:
+            continue
+        try:
+            ins, types = instruction(opcode)
+        except WeftError:  # a product of modifiers that PTX does not have
+            continue
+        sources = [reg.name for reg in ins.read()]
+        kinds = {f"%{spec.name}": ins.operand_type(spec.name) for spec in ins.form.operands}
+        values = {}
+        for name in dict.fromkeys(sources):
+            kind = kinds.get(name, "pred")
+            bits = random_values(kind, 32, rng)
+            size = max(WIDTH[types.get(name, "pred")] // 8, 1)
+            values[name] = np.zeros((32, size), np.uint8)
+            own = np.ascontiguousarray(bits).view(np.uint8).reshape(32, -1)[:, :size]
+            values[name][:, : own.shape[1]] = own
+        try:
+            before = results(ins, types, values)
+        except WeftError:
+            continue
+        for source, value in values.items():
+            for at in sorted({0, int(rng.integers(value.shape[1])), value.shape[1] - 1}):
+                changed = value.copy()
+                noise = rng.integers(1, 256, 32) if types.get(source) != "pred" and source != "%cc" else np.ones(32)
+                changed[:, at] ^= noise.astype(np.uint8)
+                after = results(ins, types, {**values, source: changed})
+                labels = labelled(ins, types, values, source, at)
+                for name, old in before.items():
+                    lost = (after[name] != old) & ~labels[name]
+                    assert not lost.any(), (opcode, source, at, name, np.argwhere(lost)[:3])
+                tried += 1
+    assert tried > 100
