@@ -86,6 +86,17 @@ def test_a_kernel_without_lse_is_judged_without_it_and_told_so(
     assert "LSE not judged" in capsys.readouterr().out
 
 
+def test_notes_of_what_passed_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "noted.cu"
+    text = RUNGS["scalar"].path.read_text()
+    assert "m = m_new;" in text
+    file.write_text(text.replace("m = m_new;", "m = m_new;  // weft: allow R102 nobody else writes it"))
+    assert main(["check", str(file), *FAST]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert sum("K502" in line for line in shown) == 1
+    assert shown[-1] == "ERROR SUMMARY: 0 errors, 0 warnings"
+
+
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "wmma", *FAST, "--json"]) == 0
     verdicts = json.loads(capsys.readouterr().out)["wmma"]

@@ -126,6 +126,10 @@ def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
             _explain(target, verdict, max_findings)
         if len(failed) > SHOWN:
             print(f"{target}: {len(failed) - SHOWN} more workloads did not pass")
+    for target, results in verdicts.items():
+        # What passed may still carry notes: something was not judged in detail, or an allow line is not needed.
+        for line in text_lines(distinct({target: [v for v in results if v.passed]}), limit=max_findings):
+            print(f"{target}: {line}")
     all_verdicts = [verdict for results in verdicts.values() for verdict in results]
     everything = [verdict for verdict in all_verdicts if not verdict.debug_build]
     passed = sum(verdict.passed for verdict in everything)
