@@ -10,6 +10,7 @@ from weft.attention import regimes
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm, emulate
 from weft.attention.errors import ContractError
+from weft.attention.gates import tight_gate
 from weft.attention.reference import Causal, attention
 from weft.attention.shapes import SHAPES
 from weft.attention.stages import PER_TILE, STAGES
@@ -155,3 +156,17 @@ def test_misuse(change: dict[str, object], message: str) -> None:
         Algorithm(**{"block_m": 16, "block_n": 16, **change})  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         Algorithm(block_m=16, block_n=16, tile_order="rows")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("value", [0.1, 1.3, 2.9])
+def test_sums_key_by_key_are_allowed_for_and_a_lost_key_is_not(value: float) -> None:
+    """Equal terms round to the same side every time: the error of a float32 sum grows with the keys."""
+    keys = 4096
+    q, k, v = row(0.0), row(*[0.0] * keys), row(*[value] * keys)
+    ours = emulate(Algorithm(block_m=16, block_n=32), q, k, v)
+    one_by_one = np.add.accumulate(v.reshape(-1), dtype=np.float32)[-1] / np.float32(keys)
+    one_lost = v.reshape(-1)[1:].astype(np.float64).sum() / keys
+    limit = 1e-5 + ours.allowance.item()
+    assert abs(one_by_one - ours.o.item()) <= limit * value
+    assert abs(one_lost - ours.o.item()) == pytest.approx(value / keys, rel=0.05)
+    assert not tight_gate(np.full_like(ours.o, one_lost), ours.o, v, "f32", allowance=ours.allowance).passed
