@@ -61,6 +61,7 @@ def jobs(rung: str, seeds: int) -> Iterator[Job]:
             for seed in range(seeds):
                 sampled = max(shape.sq, shape.skv) >= LARGE and (at_regime, seed) != (0, 0)
                 dtype, mask, encoding = _turn(supports, at_shape, at_regime, seed)
+                dtype = dtype if supports.takes_values(regime, dtype) else supports.dtypes[0]
                 yield Job(rung, name, dtype, mask, encoding, regime, seed, sampled)
 
 

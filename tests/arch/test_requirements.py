@@ -1,4 +1,4 @@
-"""requirements-dev.txt is the `dev`, `figures`, `sass`, `torch` and `triton` extras, with torch and triton pinned."""
+"""requirements-dev.txt is the `dev` extra and those that tests need, with torch and triton pinned."""
 
 import tomllib
 from pathlib import Path
@@ -22,7 +22,7 @@ def developer_requirements() -> dict[str, Requirement]:
 
 def test_same_tools_and_ranges() -> None:
     tools = {name: row for name, row in developer_requirements().items() if name not in ("torch", "triton")}
-    assert tools == extras("dev", "figures", "sass")
+    assert tools == extras("cuda", "dev", "figures", "sass")
 
 
 def test_torch_and_triton_are_pinned_within_what_weft_accepts() -> None:

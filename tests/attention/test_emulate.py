@@ -170,3 +170,25 @@ def test_sums_key_by_key_are_allowed_for_and_a_lost_key_is_not(value: float) -> 
     assert abs(one_by_one - ours.o.item()) <= limit * value
     assert abs(one_lost - ours.o.item()) == pytest.approx(value / keys, rel=0.05)
     assert not tight_gate(np.full_like(ours.o, one_lost), ours.o, v, "f32", allowance=ours.allowance).passed
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_an_operand_between_two_values_may_become_either(which: int) -> None:
+    """Decoded in another order, 1 + 2^-11 falls to 1 or to 1 + 2^-10 of f16."""
+    short = Algorithm(block_m=16, block_n=32, operand_dtype="f16")
+    arrays = [row(0.7), row(0.3, 0.9, -0.4), row(1.5, -2.0, 0.25)]
+    plain = emulate(short, *arrays).allowance.item()
+    between = [*arrays]
+    between[which] = between[which].copy()
+    between[which][0, 0, 0, 0] = 1 + 2.0**-11
+    ours = emulate(short, *between)
+    found = []
+    for to in (1.0, 1 + 2.0**-10):
+        fixed = [*between]
+        fixed[which] = between[which].copy()
+        fixed[which][0, 0, 0, 0] = to
+        found.append(emulate(short, *fixed).o.item())
+    largest = np.abs(between[2]).max()
+    assert ours.o.item() in found
+    assert abs(found[0] - found[1]) <= (ours.allowance.item() - plain * 2) * largest + 1e-6
+    assert plain < 1e-6 < ours.allowance.item() < 5e-3

@@ -8,7 +8,7 @@ import pytest
 from weft.attention.dtypes import largest, numpy_dtype, smallest_normal
 from weft.attention.errors import ContractError
 from weft.attention.reference import attention
-from weft.attention.regimes import INPUT_DTYPES, REGIMES, make
+from weft.attention.regimes import INPUT_DTYPES, REGIMES, fits_f16, make
 from weft.attention.shapes import SHAPES
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -27,6 +27,13 @@ def test_finite_typed_and_repeatable(regime: str, dtype: str) -> None:
             assert x.dtype == numpy_dtype(dtype) and x.flags.c_contiguous
             assert np.isfinite(x.astype(np.float64)).all()
             assert x.tobytes() == again.tobytes()
+
+
+@EACH_DTYPE
+@pytest.mark.parametrize("regime", REGIMES)
+def test_which_values_fit_f16(regime: str, dtype: str) -> None:
+    peak = max(np.abs(x.astype(np.float64)).max() for x in make(regime, SHAPES["validation_128"], dtype, 3))
+    assert fits_f16(regime, dtype) == (peak <= 65504)
 
 
 @pytest.mark.parametrize("regime", sorted(set(REGIMES) - {"zeros"}))

@@ -28,7 +28,7 @@ def write(folder: Path, rung: str, old: str, new: str) -> Path:
     text = text_of(rung, old, new)
     for usual, small in SMALL_BLOCKS.items():
         text = re.sub(rf"(// weft: define +){usual}$", rf"\g<1>{small}", text, flags=re.MULTILINE)
-    file = folder / f"{rung}_edited.cu"
+    file = folder / f"{rung}_edited{RUNGS[rung].path.suffix}"
     file.write_text(text)
     return file
 

@@ -35,6 +35,29 @@ def test_wrong_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("rung", "old", "new", "stage", "signature"),
+    [
+        ("fa_triton", "v, u * rescale[:, None])", "v, u)", "u", "missing_rescale"),
+        ("pipelined", "u[d][2 * i] *= rescale;", ";", "u", "partial_rescale"),
+    ],
+)
+def test_kernels_that_keep_everything_in_registers(
+    rung: str, old: str, new: str, stage: str, signature: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Triton and mma.sync: no stage ever lies in memory."""
+    file = write(tmp_path, rung, old, new)
+    assert (
+        main(["diagnose", str(file), "--shape", "split_128", "--regime", "unit_normal", "--mask", "none", "--json"])
+        == 1
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert found["stage"] == stage and found["first"]["tile"] == 1
+    assert found["signatures"][0]["name"] == signature
+    changed = line_of(file, new if len(new) > 1 else "u[d][2 * i + 1] *= rescale;")
+    assert found["place"]["line"] == changed
+
+
 def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path, "scalar", "u[i] = u[i] * rescale + p", "u[i] = u[i] + p")
     assert main(["diagnose", str(file), *SMALL, "--json"]) == 1

@@ -8,13 +8,32 @@ import numpy as np
 import pytest
 
 import weft
+from tests.engines.recording_cuda import RecordingCuda
 from weft.core.errors import LaunchError, ResourceError, UsageError
 from weft.core.records import Binary
+from weft.engines.cuda_device import NoGPU, require_gpu
+from weft.engines.cuda_gpu import CudaGPU
 from weft.engines.protocol import CannotWatch, Capabilities, Engine
 from weft.engines.sample import CannotSample, Sample
 from weft.probes import Probes, RaceCheck
 
-ENGINES: Mapping[str, Callable[[], Engine]] = {"virtual": weft.VirtualGPU}
+
+def a_real_gpu() -> Engine:
+    try:
+        return CudaGPU(require_gpu())
+    except NoGPU as why:
+        pytest.skip(str(why))
+
+
+def a_stand_in() -> Engine:
+    return CudaGPU(RecordingCuda().device())
+
+
+ENGINES: Mapping[str, Callable[[], Engine]] = {
+    "virtual": weft.VirtualGPU,
+    "cuda": a_real_gpu,
+    "cuda (stand-in)": a_stand_in,
+}
 
 SOURCE = r"""
 #include <stdio.h>
@@ -231,12 +250,13 @@ def test_sampling_is_done_or_refused(engine: Engine) -> None:
         engine.check_sample(binary(engine.arch), "tickets")
 
 
-def test_exact_engines_repeat_every_bit(engine: Engine) -> None:
+@pytest.mark.parametrize("kind", ENGINES)
+def test_exact_engines_repeat_every_bit(kind: str) -> None:
     x = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
     results = set()
     for _ in range(2):
-        y = np.ones(1000, np.float32)
-        ENGINES[engine.name]().launch(binary(engine.arch), "axpy", 4, 256, [0.3, x, y, 1000])
+        engine, y = ENGINES[kind](), np.ones(1000, np.float32)
+        engine.launch(binary(engine.arch), "axpy", 4, 256, [0.3, x, y, 1000])
         results.add(y.tobytes())
         assert (np.abs(y - (np.float64(np.float32(0.3)) * x + 1)) <= 2.0**-23 * (1 + np.abs(x))).all()
     assert len(results) == 1 or not engine.capabilities.exact

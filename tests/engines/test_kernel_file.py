@@ -153,6 +153,17 @@ def test_a_sequence_with_a_workspace_a_template_and_a_struct(tmp_path: Path, gpu
     assert run.entries == ("partial<8>", "reduce") and arrays["total"].tolist() == [20]
 
 
+def test_a_launch_is_left_out_where_its_formula_says_no(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
+    kernel = written(tmp_path, SPLIT.replace("grid(1) block(1)", "grid(1) block(1) when(SPLITS > 1)"))
+    assert kernel.run(gpu).run.entries == ("partial<100>", "reduce")
+    run, arrays = kernel.run(gpu, sizes={"SPLITS": 1})
+    assert run.entries == ("partial<100>",) and arrays["total"].tolist() == [0]
+    assert kernel.grids(sizes={"SPLITS": 1}) == ((1, 1, 1),)
+    nothing = written(tmp_path, SPLIT.replace("block(1)", "block(1) when(N < 0)"))
+    with pytest.raises(UsageError, match="no launch is left"):
+        nothing.run(gpu)
+
+
 def test_what_each_part_of_a_file_is(tmp_path: Path) -> None:
     kernel = written(tmp_path, SPLIT)
     assert kernel.sizes == {"N": 100, "SPLITS": 3}
@@ -320,6 +331,7 @@ def test_a_given_input_that_cannot_be_written_is_used_as_well(tmp_path: Path, gp
         ("block(32)", "block(32) block(32)", r"kernel\.cu:6: block stands twice"),
         ("block(32)", "block(32) stream(0)", r"kernel\.cu:6: 'stream\(0\)': after the arguments stand"),
         ("block(32)", "block(1, 2, 3, 4)", r"kernel\.cu:6: block takes one to three sizes, 4 are given"),
+        ("block(32)", "block(32) when(M)", r"kernel\.cu:6: 'M' is not known here"),
         ("// weft: sizes   N=100", "// weft: grid(1)", r"kernel\.cu:1: grid continues a launch line"),
     ],
 )  # fmt: skip

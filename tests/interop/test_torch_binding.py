@@ -91,6 +91,13 @@ def test_two_launches_workspace_shared_memory_and_choice_of_template(tmp_path: P
     assert text.index("launch_1(") < text.index("launch_2(") < text.index("return y;")
 
 
+def test_a_launch_that_may_be_left_out_stands_in_an_if(tmp_path: Path) -> None:
+    text = two_kernels(tmp_path, TWO_KERNELS.replace("grid(M) block(1)", "grid(M) block(1) when(N > TILE)"))
+    compile_unit(text, ["sum_tiles<3, 64>", "sum_tiles<5, 64>", "sum_rows"])
+    assert text.count("    if (N > TILE) {\n") == 1
+    assert text.index("if (N > TILE) {") < text.index("launch_2(sum_rows);") < text.index("return y;")
+
+
 def test_a_host_part_of_wrong_types_is_seen(tmp_path: Path) -> None:
     """The stub's checks have teeth: an argument of another type, an argument too few."""
     text = two_kernels(tmp_path)

@@ -16,7 +16,7 @@ from weft.judge.loose import certify_loose
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Mutant, Task, Workload
 
-AT_LEAST = {"qk_dot": 8, "sdpa": 35, "fp8_sdpa": 30, "sdpa_decode": 8}
+AT_LEAST = {"qk_dot": 8, "sdpa": 35, "fp8_sdpa": 30, "quantised_sdpa": 40, "sdpa_decode": 8}
 CERTIFIED = [(task, dtype) for task in TASKS.values() for dtype in task.workloads.dtypes]
 SDPA, FP8 = TASKS["sdpa"], TASKS["fp8_sdpa"]
 

@@ -28,15 +28,19 @@ class Cuda:
 
 @dataclass(frozen=True)
 class Triton:
-    """A kernel of `triton_kernels.py`. `aligned` names the arguments known to be multiples of 16."""
+    """A kernel of a module beside this one. `aligned` names the arguments known to be multiples of 16."""
 
     kernel: str
     signature: Mapping[str, str]
-    constexprs: Mapping[str, int | bool]
+    constexprs: Mapping[str, int | bool | str]
     aligned: tuple[str, ...]
     num_warps: int = 4
     num_stages: int = 3
     arch: str = "sm_89"
+    module: str = "triton_kernels"
+    fmad: bool = True
+    debug: bool = False
+    """Keep `tl.device_assert`."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What the kernels must compute, in float64 through PyTorch or exactly in NumPy."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -78,30 +79,44 @@ def _truncate(x: Array, quantum: Array) -> Array:
     return np.trunc(x / quantum) * quantum
 
 
-def fp8_chain(a: Array, b: Array) -> Array:
-    """a (M, K) · b (N, K)ᵀ of E4M3 values as Ada's tensor cores add them from zero, in steps of 16 products.
+@dataclass(frozen=True)
+class Chain:
+    """How a tensor core adds products: `step` of them at a time.
 
-    A step aligns the accumulator and the exact products to the largest exponent, truncates each to 13
-    fractional bits, adds exactly and truncates the sum to 13 fractional bits.
+    A step aligns the accumulator and the exact products to the largest exponent, truncates each to `kept`
+    fractional bits, adds exactly and truncates the sum to `result` fractional bits. `smallest` is the least
+    exponent of the operands' type.
     """
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    c = np.zeros((len(a), len(b)))
-    for k in range(0, a.shape[1], FP8_STEP):
-        a_step, b_step = a[:, None, k : k + FP8_STEP], b[None, :, k : k + FP8_STEP]
-        terms = np.concatenate([a_step * b_step, c[..., None]], axis=-1)
-        products = _exponent(a_step, E4M3_MIN_EXPONENT) + _exponent(b_step, E4M3_MIN_EXPONENT)
-        exponents = np.concatenate([products, _exponent(c, F32_MIN_EXPONENT)[..., None]], axis=-1)
-        quantum = np.exp2(exponents.max(axis=-1, keepdims=True) - FP8_FRACTION_BITS)
-        total = _truncate(terms, quantum).sum(axis=-1)
-        c = _truncate(total, np.exp2(_exponent(total, F32_MIN_EXPONENT) - FP8_FRACTION_BITS))
-    return c
+
+    step: int
+    kept: int
+    result: int
+    smallest: int = F32_MIN_EXPONENT
+
+    def product(self, a: Array, b: Array, start: Array | None = None) -> Array:
+        """start + a (M, K) · b (K, N) in float64, which holds every result exactly."""
+        a, b = a.astype(np.float64)[:, None], b.astype(np.float64).T[None]
+        c = np.zeros((a.shape[0], b.shape[1])) if start is None else start
+        for k in range(0, a.shape[-1], self.step):
+            a_step, b_step = a[..., k : k + self.step], b[..., k : k + self.step]
+            terms = np.concatenate([a_step * b_step, c[..., None]], axis=-1)
+            products = _exponent(a_step, self.smallest) + _exponent(b_step, self.smallest)
+            exponents = np.concatenate([products, _exponent(c, F32_MIN_EXPONENT)[..., None]], axis=-1)
+            quantum = np.exp2(exponents.max(axis=-1, keepdims=True) - self.kept)
+            total = _truncate(terms, quantum).sum(axis=-1)
+            c = _truncate(total, np.exp2(_exponent(total, F32_MIN_EXPONENT) - self.result))
+        return c
+
+
+E4M3_CHAIN = Chain(FP8_STEP, FP8_FRACTION_BITS, FP8_FRACTION_BITS, E4M3_MIN_EXPONENT)
+"""Ada's rule for E4M3."""
 
 
 def fp8_gemm(a: Array, b: Array, *, scale: np.float32, flush: int) -> Array:
     """scale · a · bᵀ: tensor-core chains of `flush` elements, added in float32."""
     total = np.zeros((len(a), len(b)), np.float32)
     for k in range(0, a.shape[1], flush):
-        total += fp8_chain(a[:, k : k + flush], b[:, k : k + flush]).astype(np.float32)
+        total += E4M3_CHAIN.product(a[:, k : k + flush], b[:, k : k + flush].T).astype(np.float32)
     return total * scale
 
 

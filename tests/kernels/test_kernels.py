@@ -2,6 +2,7 @@
 
 import zlib
 from functools import cache
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -28,7 +29,11 @@ from weft.vm.runtime.watch import Instrumentation
 
 @cache
 def _compiled(case: str) -> Binary:
-    source = next(c.source for c in CASES if c.name == case)
+    return build(next(c.source for c in CASES if c.name == case))
+
+
+def build(source: Cuda | Triton) -> Binary:
+    """Compile the source of a case as the case says."""
     if isinstance(source, Cuda):
         return weft.compile_cuda(
             CUDA_FOLDER / source.file,
@@ -38,16 +43,16 @@ def _compiled(case: str) -> Binary:
             debug=source.debug,
         )
     pytest.importorskip("triton")
-    from tests.kernels import triton_kernels
-
     return weft.compile_triton(
-        getattr(triton_kernels, source.kernel),
+        getattr(import_module(f"tests.kernels.{source.module}"), source.kernel),
         signature=source.signature,
         constexprs=source.constexprs,
         arch=source.arch,
         num_warps=source.num_warps,
         num_stages=source.num_stages,
         attrs=dict.fromkeys(source.aligned, 16),
+        fmad=source.fmad,
+        options={"debug": source.debug},
     )
 
 

@@ -15,6 +15,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 ARRAYS = {
     "sdpa": ["q", "k", "v", "o", "lse"],
+    "quantised_sdpa": ["q", "k", "v", "o", "lse"],
     "fp8_sdpa": ["q_code", "k_code", "v_code", "q_scale", "k_scale", "v_scale", "o", "lse"],
     "qk_dot": ["q_code", "k_code", "q_scale", "k_scale", "s"],
 }
@@ -29,7 +30,8 @@ def defines(rung: Rung) -> dict[str, str]:
 
 
 def test_every_file_has_a_row() -> None:
-    assert {rung.file for rung in RUNGS.values()} == {path.name for path in FOLDER.glob("*.cu")}
+    files = {path.name for path in FOLDER.iterdir() if path.suffix in (".cu", ".py")}
+    assert {rung.file for rung in RUNGS.values()} == files - {"__init__.py", "ladder.py"}
 
 
 @every_rung
@@ -67,15 +69,21 @@ def test_types_are_those_of_the_arrays(rung: Rung) -> None:
         types = {line.name: line.element for line in kernel.arrays}
         assert types["s" if rung.task == "qk_dot" else "o"] == element
         inputs = {types[name] for name in types if name in "qkv" or name.endswith("_code")}
-        assert inputs == {element if rung.task == "sdpa" else "u8"}
+        assert inputs == {element if rung.task in ("sdpa", "quantised_sdpa") else "u8"}
         assert inputs <= set(rung.dtypes)
 
 
 @every_rung
 def test_the_header_tells_the_story(rung: Rung) -> None:
-    header = rung.path.read_text().partition("// weft:")[0]
-    assert re.findall(r"^// ([A-Z]\w+) {2,}\S", header, re.MULTILINE) == ["Idea", "History", "Levers", "Supports"]
-    levers = header.partition("// Levers")[2].partition("// Supports")[0]
+    comment = {"CUDA": "//", "Triton": "#"}[rung.language]
+    header = rung.path.read_text().partition(f"{comment} weft:")[0]
+    assert re.findall(rf"^{comment} ([A-Z]\w+) {{2,}}\S", header, re.MULTILINE) == [
+        "Idea",
+        "History",
+        "Levers",
+        "Supports",
+    ]
+    levers = header.partition(f"{comment} Levers")[2].partition(f"{comment} Supports")[0]
     assert [lever for lever in rung.levers if lever not in levers] == []
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import weft
-from tests.kernels.case import CUDA_FOLDER, Array, Arrays, Buffer, Case, Cuda, Triton
+from tests.kernels.case import Arrays, Case, Triton
 from tests.kernels.cases import CASES
+from tests.kernels.test_kernels import _argument, _compiled, _poisoned
 from weft.core.records import Binary
 from weft.probes import InitCheck, Probes, RaceCheck, Wavefronts
 from weft.vm.launch import PLAIN
@@ -23,28 +24,11 @@ NAMES = (
     "statistics_777",
     "counter_barrier_50",
     "stream_k_20_30",
+    "rotary_fp32",
+    "rotary_fp32_far",
+    "rotary_fp16",
+    "rotary_bf16",
 )
-
-
-def _compiled(case: Case) -> Binary:
-    source = case.source
-    if isinstance(source, Cuda):
-        path = CUDA_FOLDER / source.file
-        return weft.compile_cuda(path, arch=source.arch, defines=source.defines, entries=source.entries)
-    pytest.importorskip("triton")
-    from tests.kernels import triton_kernels
-
-    return weft.compile_triton(
-        getattr(triton_kernels, source.kernel), signature=source.signature, constexprs=source.constexprs,
-        arch=source.arch, num_warps=source.num_warps, num_stages=source.num_stages,
-        attrs=dict.fromkeys(source.aligned, 16),
-    )  # fmt: skip
-
-
-def _poisoned(buffer: Buffer) -> Array:
-    dtype = np.dtype(buffer.dtype)
-    size_bytes = int(np.prod(buffer.shape)) * dtype.itemsize
-    return np.full(size_bytes, 0xFF, np.uint8).view(dtype).reshape(buffer.shape)
 
 
 def _results(case: Case, binary: Binary, watch: Instrumentation) -> Arrays:
@@ -53,7 +37,7 @@ def _results(case: Case, binary: Binary, watch: Instrumentation) -> Arrays:
     gpu = weft.VirtualGPU(case.source.arch)
     for launch in case.launches:
         shared_bytes = binary.dynamic_shared_bytes if isinstance(case.source, Triton) else launch.shared_bytes
-        args = [arrays[item] if isinstance(item, str) else item for item in launch.args]
+        args = [_argument(item, arrays) for item in launch.args]
         run = gpu.launch(binary, launch.entry, launch.grid, launch.block, args, shared_bytes=shared_bytes, watch=watch)
         assert not run.findings, "\n".join(map(str, run.findings))
     return arrays
@@ -62,7 +46,7 @@ def _results(case: Case, binary: Binary, watch: Instrumentation) -> Arrays:
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_found(name: str) -> None:
     case = next(case for case in CASES if case.name.startswith(name))
-    binary = _compiled(case)
+    binary = _compiled(case.name)
     plain = _results(case, binary, PLAIN)
     watched = _results(case, binary, Probes(InitCheck(), RaceCheck(), Wavefronts()))
     for array, values in plain.items():

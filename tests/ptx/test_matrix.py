@@ -71,6 +71,8 @@ LDMATRIX = [
     for trans in ("", ".trans")
     for space in ("shared", "shared::cta")
 ]
+LDMATRIX += ["ldmatrix.sync.aligned.trans.m8n8.x4.shared.b16"]  # as FlashInfer writes it
+LDMATRIX += ["ldmatrix.sync.aligned.x2.m8n8.shared.b16", "ldmatrix.sync.aligned.x4.trans.m8n8.shared.b16"]  # CUTLASS
 DOUBLE = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
 OPCODES = [
     *(_mma(kind) for kind in MMA_KINDS),
@@ -304,7 +306,7 @@ def test_wmma_multiplies_matrices_in_memory(
 @pytest.mark.parametrize("opcode", LDMATRIX)
 def test_ldmatrix(opcode: str, rng: np.random.Generator) -> None:
     """Lane 8 i + r points at row r of matrix i; lane l receives elements 2 (l mod 4), 2 (l mod 4) + 1 of row l / 4."""
-    count = int(opcode.split(".")[4][1:])
+    count = next(int(part[1:]) for part in opcode.split(".") if part in ("x1", "x2", "x4"))
     rows = [random_values("b64", N, rng) for _ in range(2)]  # each lane brings one row of 16 bytes
     body = f"""mov.u32 %t0, %tid.x; shl.b32 %t0, %t0, 4; mov.u32 %t1, rows; add.u32 %t0, %t0, %t1;
       st.shared.v2.b64 [%t0], {{%lo, %hi}};

@@ -237,7 +237,6 @@ def test_comments_and_strings_keep_the_lines_right() -> None:
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0}, %rd1, %rd2, 1, 1, 1, 0, 0;",
         "mov.u32 %r1, %clusterid.x;",
         ".mystery 5;",
-        "call (%r1), %rd1, (%r2), proto;",
     ],
 )
 def test_unknown_but_plausible_ptx_is_unsupported_with_its_line(statement: str) -> None:

@@ -34,12 +34,22 @@ OPERATION_FIRST = [
     "atom.add.gpu.u32",
     *(f"atom.{op}.acquire.gpu.{t}" for op, t in OPERATIONS if op not in ("inc", "dec", "add.noftz")),
 ]
+_LAST = {op: types.split()[-1] for op, types in TYPES.items()}
+SPACE_FIRST = [
+    *(f"atom.global.gpu.acq_rel.{op}.{t}" for op, t in _LAST.items() if op != "cas"),
+    *(f"atom.global.acq_rel.gpu.cas.{t}" for t in TYPES["cas"].split()),
+    *(f"red.global.gpu.relaxed.{op}.{t}" for op, t in _LAST.items() if op not in ("exch", "cas")),
+    "atom.global.gpu.acq_rel.add.f32",
+    "atom.shared.cta.relaxed.add.u32",
+]
+"""The order of modifiers in which Triton writes atomics; ptxas takes any."""
 ATOMICS = [
     *(f"atom.{space}.{op}.{t}" for space in ("global", "shared") for op, t in OPERATIONS),
     *(f"red.{space}.{op}.{t}" for space in ("global", "shared") for op, t in OPERATIONS if op not in ("exch", "cas")),
     "atom.add.u32",
     "red.max.s32",
     *OPERATION_FIRST,
+    *SPACE_FIRST,
     "atom.shared::cta.add.u32",
     "red.shared::cta.add.u32",
     *(

@@ -162,12 +162,26 @@ def test_a_header_that_appears_first_in_the_search_order_is_noticed(tmp_path: Pa
     assert "77" not in before.ptx and "77" in after.ptx
 
 
-def test_a_computed_include_is_never_cached(tmp_path: Path, compilations: list[str]) -> None:
+def test_an_include_by_macro_is_followed(tmp_path: Path, compilations: list[str]) -> None:
+    (tmp_path / "pick.cuh").write_text("#if 0\n#define FROM(x) <none/x>\n#else\n#define FROM(x) <far/x>\n#endif\n")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "a.cuh").write_text("#define SIZE 4\n")
+    file = tmp_path / "k.cu"
+    file.write_text('#include "pick.cuh"\n#include FROM(a.cuh) // by macro\n__global__ void k(int* a) { *a = SIZE; }\n')
+    first = compile_cuda(file, include_dirs=[tmp_path])
+    assert compile_cuda(file, include_dirs=[tmp_path]) == first
+    assert len(compilations) == 1
+    (tmp_path / "far" / "a.cuh").write_text("#define SIZE 5\n")
+    assert compile_cuda(file, include_dirs=[tmp_path]).ptx != first.ptx
+    assert len(compilations) == 2
+
+
+def test_an_include_by_a_macro_nobody_here_defines_is_never_cached(tmp_path: Path, compilations: list[str]) -> None:
     (tmp_path / "a.cuh").write_text("#define SIZE 4\n")
     file = tmp_path / "k.cu"
-    file.write_text('#define WHICH "a.cuh"\n#include WHICH\n__global__ void k(int* a) { *a = SIZE; }\n')
-    compile_cuda(file)
-    compile_cuda(file)
+    file.write_text("#include WHICH\n__global__ void k(int* a) { *a = SIZE; }\n")
+    for _ in range(2):
+        compile_cuda(file, defines={"WHICH": '"a.cuh"'})
     assert len(compilations) == 2
 
 

@@ -1,4 +1,7 @@
-"""A thousand random divergent programs: the compiled engine must equal the interpreter in every register."""
+"""A thousand random divergent programs: the compiled engine must equal the interpreter in every register.
+
+Every run of the tests has 300 of them, `scripts/test -m sweep` the others.
+"""
 
 import struct
 
@@ -13,6 +16,7 @@ from weft.vm.layout import place_globals
 from weft.vm.memory import GlobalMemory
 
 BATCHES, PROGRAMS = 50, 20
+IN_EVERY_RUN = 15
 BLOCKS = (64, 32, 64, 40, 64)
 
 
@@ -28,7 +32,10 @@ def _run(text: str, engine: str, block: int) -> tuple[Array, Outcome]:
     return memory.read(out, size).view(np.uint32).reshape(PROGRAMS, block, VALUES), outcome
 
 
-@pytest.mark.parametrize("seed", range(BATCHES))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(IN_EVERY_RUN), *(pytest.param(seed, marks=pytest.mark.sweep) for seed in range(IN_EVERY_RUN, BATCHES))],
+)
 def test_random_divergent_programs(seed: int) -> None:
     block = BLOCKS[seed % len(BLOCKS)]
     text = kernel(seed, PROGRAMS)

@@ -102,6 +102,7 @@ def emulate(
     q32, k32, v32 = (x.astype(np.float32) for x in (q, k, v))
     if in_q:
         q32 = q32 * np.float32(factor * to_base)
+    open_steps = [_open_step(x, algorithm.operand_dtype) for x in (q32, k32, v32)]
     q32, k32, v32 = (rounded(x, algorithm.operand_dtype) for x in (q32, k32, v32))
     call = _Call(algorithm, shape, mask_for(shape, causal, mask), np.float32(1.0 if in_q else factor * to_base), q32)
 
@@ -120,7 +121,8 @@ def emulate(
     with np.errstate(over="ignore"):
         o = merged.o.astype(numpy_dtype(algorithm.out_dtype))
     m = np.max([partial.m for partial in partials], axis=0)
-    return Emulated(o, merged.lse, call.allowance(k32, m, merged.lse), q32, tuple(kept), tuple(partials))
+    allowance = call.allowance(k32, m, merged.lse) + call.open_operands(k32, v32, *open_steps)
+    return Emulated(o, merged.lse, allowance, q32, tuple(kept), tuple(partials))
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,31 @@ class _Call:
         steps = top_weight * step_s * np.maximum(np.abs(m_natural), 1.0) + rounded_p * step_p + step_u
         sums = self.mask.sum(axis=1) * 2.0**-25
         return np.asarray(score_error * epsilon(algorithm.acc) + steps + sums)
+
+    def open_operands(self, k: Array, v: Array, q_step: Array, k_step: Array, v_step: Array) -> Array:
+        """How far operands that may round to either of two values move a row: scores, and with them P; and V."""
+        moved = np.zeros(self.shape.lse)
+        if q_step.any() or k_step.any():
+            scores = self._times(np.abs(self.q), k_step.swapaxes(2, 3)) + self._times(q_step, np.abs(k).swapaxes(2, 3))
+            seen = np.where(self.mask, scores, 0.0).max(axis=-1, initial=0.0)
+            moved = moved + 2 * seen * float(self.score_factor) * math.log(self.algorithm.exp_base)
+        if v_step.any():
+            largest = np.abs(v).max(axis=2)
+            share = (v_step.max(axis=2) / np.where(largest == 0, 1, largest)).max(axis=2)
+            moved = moved + np.repeat(share, self.shape.group, axis=1)[..., None]
+        return np.asarray(moved)
+
+
+DECODED_WITHIN = 2.0**-22
+"""A few float32 roundings: in which order a code is multiplied out is the kernel's business."""
+
+
+def _open_step(x: Array, dtype: str) -> Array:
+    """How far apart the two values of a short type are that x may round to, where x lies between them; else 0."""
+    if dtype == "f32":
+        return np.zeros_like(x)
+    low, high = (rounded(x * np.float32(1 + sign * DECODED_WITHIN), dtype) for sign in (-1, 1))
+    return np.where(np.isfinite(high) & np.isfinite(low), np.abs(high - low), np.float32(0))
 
 
 def _step(dtype: str) -> float:

@@ -90,6 +90,14 @@ def quantised_gate(out: Array, exact: Array, noise: Array, emulated: Array, gold
     return _worst("quantised", block_rms(difference(out, exact)), limit)
 
 
+def size_gate(name: str, out: Array, exact: Array, size: Array, dtype: str) -> GateResult:
+    """Gate 3 where the expected `size` (b, h, blocks) of the whole error is known: per block, its RMS is at most 3 ×
+    that and an ulp of the output."""
+    _check(out, exact)
+    limit = NOISE_FACTOR * np.sqrt(size**2 + block_rms(ulp(exact, dtype)) ** 2)
+    return _worst(name, block_rms(difference(out, exact)), limit)
+
+
 def element_gate(name: str, out: Array, expected: Array, limit: Array) -> GateResult:
     """Each element against its own limit, for tasks with a gate of their own."""
     _check(out, expected)

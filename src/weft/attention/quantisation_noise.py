@@ -12,6 +12,8 @@ from .quantise import Quantiser
 from .reference import Attended, attention
 
 DRAWS = 3
+MANY_DRAWS = 64
+"""Where a row hangs on which of two keys wins, its error is large and rare, and a few draws may never meet it."""
 
 
 def noise_size(
@@ -21,15 +23,16 @@ def noise_size(
     exact: Attended,
     *,
     mask: Array,
+    draws: int = DRAWS,
     seed: int = 0,
 ) -> Array:
-    """RMS of the error of O per head and block of 64 rows (b, hq, blocks): the largest of a few draws.
+    """RMS of the error of O per head and block of 64 rows (b, hq, blocks): the largest of some draws.
 
     `exact` is attention on the `original` q, k and v, whose scales (b, h) are those of the whole heads.
     """
     rng = np.random.default_rng(seed)
     sizes = []
-    for _ in range(DRAWS):
+    for _ in range(draws):
         q, k, v = (
             x.astype(np.float64) + rng.uniform(-1, 1, x.shape) * quantiser.bound(x, scale)
             for x, scale in zip(original, scales, strict=True)

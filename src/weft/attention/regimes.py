@@ -133,6 +133,11 @@ REGIMES: Mapping[str, Regime] = {
 """By name."""
 
 
+def fits_f16(regime: str, dtype: str) -> bool:
+    """Whether the regime's values of this type lie within ±65504."""
+    return dtype == "f16" or regime != "large_magnitude"
+
+
 def make(regime: str, shape: Shape, dtype: str, seed: int) -> Inputs:
     """q, k and v of the regime, rounded to the dtype."""
     if regime not in REGIMES:

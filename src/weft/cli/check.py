@@ -5,11 +5,13 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.progress import track
 
+from weft.core.errors import UsageError
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.check import Candidate, check_debug
 from weft.judge.check import check as judge_one
@@ -21,6 +23,8 @@ from weft.tasks.task import Workload
 
 from .check_findings import annotations, distinct, distinct_suppressed, last_line
 from .findings_output import Format, finding_record, sarif, suppressed_record, text_lines
+from .launch_draft import draft_shown
+from .options import COMPILER_HELP, Compiler
 from .tables import print_table
 
 SHOWN = 3
@@ -28,10 +32,13 @@ SHOWN = 3
 
 
 def check(
-    targets: Annotated[list[str], typer.Argument(help="Rungs of the ladder, or CUDA files with launch lines.")],
+    targets: Annotated[list[str], typer.Argument(help="Rungs of the ladder, or CUDA or PTX files with launch lines.")],
     task: Annotated[
         str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
     ] = None,
+    include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
+    compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
+    launch: Annotated[Path | None, typer.Option(help="The launch lines of a PTX file (default: beside it).")] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
     regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
     masks: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
@@ -52,7 +59,14 @@ def check(
     """
     tools = tool.split(",")
     watch_for(tools)  # a wrong name is refused before anything runs
-    found = {target: find_candidate(target, task=task, arch=arch) for target in targets}
+    if launch is not None and targets[1:]:
+        raise UsageError("--launch is for one PTX file; give each its own .launch file")
+    found = {}
+    for target in targets:
+        with draft_shown(target):
+            found[target] = find_candidate(
+                target, task=task, arch=arch, launch=launch, include_dirs=tuple(include or ()), compiler=compiler.value
+            )
     secret = tuple(secrets.randbelow(1 << 31) for _ in range(hidden))
 
     def choice(supports: Supports) -> Choice:

@@ -36,13 +36,16 @@ class Verb:
 VERBS = {
     "demo": Verb("weft.cli.demo:demo", "A wrong kernel: found, explained, mended, green. Under a minute."),
     "check": Verb("weft.cli.check:check", "Judge kernels: memory, races, numbers, determinism."),
-    "diagnose": Verb("weft.cli.diagnose:diagnose", "Name the first wrong stage of a kernel, its line and its cure."),
+    "diagnose": Verb("weft.cli.diagnose:diagnose", "Name a kernel's first wrong stage, its line and its cure."),
     "certify": Verb("weft.cli.certify:certify", "Try to fool a task's gate with wrong implementations."),
     "list": Verb("weft.cli.list:list_all", "List kernels, shapes and regimes."),
     "show": Verb("weft.cli.show:show", "Show what a kernel compiles to: PTX, resources, instructions."),
     "run": Verb("weft.cli.run:run", "Run a kernel on the virtual GPU."),
+    "bench": Verb("weft.cli.bench:bench_verb", "Time kernels on a real GPU, against PyTorch or each other."),
+    "validate-gpu": Verb("weft.cli.validate_gpu:validate_gpu", "Write one bundle on a real GPU: predicted, measured."),
+    "import": Verb("weft.cli.import_:import_file", "Make device code and launch lines of a torch extension."),
     "export": Verb("weft.cli.export:export", "Write a kernel in the format of another system."),
-    "explain": Verb("weft.cli.explain:explain", "Say what a finding's code means, with an example and the cure."),
+    "explain": Verb("weft.cli.explain:explain", "Say what a finding's code means, with example and cure."),
 }
 
 

@@ -1,9 +1,20 @@
-"""Options that several verbs share: `K=V` pairs."""
+"""Options that several verbs share: `K=V` pairs, the compiler."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 
 from weft.core.errors import UsageError
+
+
+class Compiler(StrEnum):
+    """The front end of CUDA C++."""
+
+    NVRTC = "nvrtc"
+    NVCC = "nvcc"
+
+
+COMPILER_HELP = "nvcc reads host code too, where a CUDA toolkit is installed."
 
 
 def macros(texts: Sequence[str] | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`weft run`: a CUDA file with launch lines, on the virtual GPU."""
+"""`weft run`: a CUDA or PTX file with launch lines, on the virtual GPU."""
 
 import contextlib
 import json
@@ -16,12 +16,13 @@ from weft.core.errors import UsageError
 from weft.core.records import Run
 from weft.engines.arguments import Array
 from weft.engines.array_summary import ArraySummary, summarise
-from weft.engines.kernel_file import MAX_STEPS, KernelFile, NoLaunchLines, load
+from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
 from weft.engines.virtual import VirtualGPU
 from weft.probes.tools import watch_for
 
 from .findings_output import Format, finding_record, github_lines, sarif, summary, suppressed_record, text_lines
-from .options import files, macros, sizes
+from .launch_draft import draft_shown
+from .options import COMPILER_HELP, Compiler, files, macros, sizes
 from .tables import print_table
 
 
@@ -33,10 +34,12 @@ class Mode(StrEnum):
 
 
 def run(
-    source: Annotated[Path, typer.Argument(help="A CUDA C++ file with launch lines.", dir_okay=False)],
+    source: Annotated[Path, typer.Argument(help="A CUDA C++ or PTX file with launch lines.", dir_okay=False)],
     size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
+    compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
+    launch: Annotated[Path | None, typer.Option(help="The launch lines of a PTX file (default: beside it).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the generated inputs.")] = 0,
     arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
     mode: Annotated[Mode, typer.Option(help="Tensor cores: as the silicon rounds, or plain fp32.")] = Mode.HARDWARE,
@@ -60,19 +63,22 @@ def run(
     form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
 ) -> int:
-    """Run a CUDA file on the virtual GPU, as its launch lines say.
+    """Run a CUDA, Triton or PTX file on the virtual GPU, as its launch lines say.
 
     Exit codes: 0 clean, 1 findings, 2 usage or compile error, 3 unsupported.
     """
     inputs, chosen, targets = files("--input", given), sizes(size), files("--save", save)
     watch = watch_for(name for names in tool or [] for name in names.split(","))
-    kernel = _load(source, arch, macros(define), include or [])
+    with draft_shown(source):
+        kernel = load(
+            source, arch=arch, defines=macros(define), include_dirs=include or [], launch=launch, compiler=compiler
+        )
     _check_targets(kernel, targets)
     arrays = {name: _read(file) for name, file in inputs.items()}
     gpu = VirtualGPU(arch.rstrip("af"), mode=mode.value, threads=threads, schedule=schedule)
     with _progress(f"compiling {source}"):
-        binary = kernel.compile(arrays, sizes=chosen)
-    for diagnostic in binary.diagnostics:
+        binaries = kernel.binaries(arrays, sizes=chosen).values()
+    for diagnostic in dict.fromkeys(diagnostic for binary in binaries for diagnostic in binary.diagnostics):
         print(diagnostic, file=sys.stderr)
     with _progress(f"compiling for this host and running {source}"):
         outcome, results = kernel.run(gpu, arrays, sizes=chosen, seed=seed, watch=watch, max_steps=max_steps)
@@ -90,16 +96,6 @@ def run(
     else:
         _show(kernel, outcome, summaries, mode, max_findings)
     return 0 if outcome.clean else 1
-
-
-def _load(source: Path, arch: str, defines: Mapping[str, str], include: list[str]) -> KernelFile:
-    try:
-        return load(source, arch=arch, defines=defines, include_dirs=include)
-    except NoLaunchLines as error:
-        print(error.draft, file=sys.stderr)
-        raise UsageError(
-            f"{source} has no `// weft: launch` line; the lines above are a draft to put at its head"
-        ) from error
 
 
 def _check_targets(kernel: KernelFile, targets: Mapping[str, Path]) -> None:

@@ -12,9 +12,11 @@ import typer
 
 from weft.core.errors import UsageError
 from weft.core.records import Binary
+from weft.engines.launch_lines import options_of
 from weft.toolchain import compile_cuda, disassemble
+from weft.toolchain.ptx_file import is_ptx, read_ptx
 
-from .options import macros
+from .options import COMPILER_HELP, Compiler, macros
 from .tables import print_table
 
 
@@ -29,11 +31,12 @@ class Form(StrEnum):
 
 
 def show(
-    source: Annotated[Path, typer.Argument(help="A CUDA C++ file with device code.", dir_okay=False)],
+    source: Annotated[Path, typer.Argument(help="A CUDA C++ file with device code, or PTX.", dir_okay=False)],
     form: Annotated[Form, typer.Option("--as", help="What to show.")] = Form.PTX,
     arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
+    compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
     entry: Annotated[
         list[str] | None, typer.Option("--entry", help="A kernel, templates as in C++: attn<64,true>.")
     ] = None,
@@ -42,7 +45,14 @@ def show(
 ) -> None:
     """Show what a kernel compiles to: PTX, SASS, LLVM IR, resources, shared memory."""
     mangled, expressions = _entries(entry or ())
-    binary = compile_cuda(source, arch=arch, defines=macros(define), include_dirs=include or (), entries=expressions)
+    if is_ptx(source):
+        _refuse_compiling(source, define or include)
+        binary = read_ptx(source, arch=arch, entries=expressions)
+    else:
+        binary = compile_cuda(
+            source, arch=arch, defines=macros(define), include_dirs=include or (), entries=expressions,
+            options=options_of(source), compiler=compiler.value,
+        )  # fmt: skip
     binary = _only(binary, mangled, expressions)
     if form in (Form.RESOURCES, Form.SHARED):
         columns, rows = _resource_rows(binary) if form is Form.RESOURCES else _shared_rows(binary)
@@ -57,6 +67,11 @@ def show(
         else:
             print(text, end="" if text.endswith("\n") else "\n")
     _summarise(binary)
+
+
+def _refuse_compiling(source: Path, asked: list[str] | None) -> None:
+    if asked:
+        raise UsageError(f"{source} is compiled already: -D and -I have no meaning")
 
 
 def _entries(names: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -99,7 +114,7 @@ def _resource_rows(binary: Binary) -> tuple[list[str], list[list[str | int]]]:
     for name, mangled in binary.entries.items():
         used = binary.resources.get(mangled)
         if used is None:
-            raise UsageError(f"ptxas gave no figures for {name}")
+            raise UsageError(f"ptxas gave no figures for {name} ({binary.compiler})")
         fields = dataclasses.asdict(used)
         rows.append([name, *(fields[column] for column in columns[1:])])
     return columns, rows

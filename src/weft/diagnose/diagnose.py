@@ -172,7 +172,7 @@ def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage 
     """With taps, the first divergence, and each launch judged alone."""
     kernel = case.kernel
     assert kernel is not None
-    allowed = declared_algorithms(case.candidate.declared, problem, kernel, case.arrays)
+    allowed = declared_algorithms(case.candidate.declared_at(kernel, problem), problem, kernel, case.arrays)
     wrong, declared = _least_wrong(problem, allowed, case.arrays["o"])
     case = replace(case, algorithm=declared)
     try:

@@ -26,11 +26,13 @@ def judge_launches(
     kernel: KernelFile, problem: AttentionProblem, algorithm: Algorithm, arrays: Mapping[str, Array]
 ) -> tuple[LaunchJudgement, ...]:
     """A judgement per launch; none for a kernel of one launch. `arrays` is what a run of all of them left."""
-    if len(kernel.launches) < 2:
+    sequence = kernel.sequence(problem.arrays)
+    if len(sequence) < 2:
         return ()
     reference = _Reference(kernel, problem, algorithm, problem.emulated(algorithm), workspaces(kernel, arrays))
     taken = [_arrays_of(kernel, number) for number in range(len(kernel.launches))]
-    return tuple(reference.judge(number, taken) for number in range(len(kernel.launches)))
+    happening = [number for number, launch in enumerate(kernel.launches) if launch in sequence]
+    return tuple(reference.judge(number, taken) for number in happening)
 
 
 def _arrays_of(kernel: KernelFile, number: int) -> list[str]:

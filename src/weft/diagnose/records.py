@@ -112,8 +112,8 @@ class Case:
 
     @property
     def attention(self) -> AttentionProblem | None:
-        """The problem if it is one of attention."""
-        return self.problem if isinstance(self.problem, AttentionProblem) else None
+        """The problem if it is one of attention whose stages can be held against an emulation."""
+        return self.problem if isinstance(self.problem, AttentionProblem) and self.problem.has_stages else None
 
     @property
     def o(self) -> Array | None:

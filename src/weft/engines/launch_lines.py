@@ -7,6 +7,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
+from pathlib import Path
 
 from weft.core.errors import LaunchError, UsageError
 
@@ -25,10 +26,11 @@ from .launch_records import (
 )
 
 ROLES = ("in", "out", "inout", "workspace", "constant")
-CLAUSES = ("grid", "block", "shared", "opt_in_shared")
-KEYWORDS = ("sizes", *ROLES, "scalar", "define", "launch", "allow")
+CLAUSES = ("grid", "block", "shared", "opt_in_shared", "when")
+CLAUSES_SPELLED = "grid(…) block(…) shared(…) opt_in_shared when(…)"
+KEYWORDS = ("sizes", *ROLES, "scalar", "define", "option", "launch", "allow")
 
-_LINE = re.compile(r"^\s*//+\s*weft\s*:\s*(.*?)\s*$", re.IGNORECASE)
+_LINE = re.compile(r"^\s*(?://+|#+)\s*weft\s*:\s*(.*?)\s*$", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _CALLEE = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*")
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
@@ -52,6 +54,20 @@ def parse_lines(text: str, file: str, *, defines: Mapping[str, str] = {}) -> Lau
     found = choose_types(found, file, defines)
     _check_names(found, file)
     return found
+
+
+def options_of(path: Path) -> tuple[str, ...]:
+    """What the `option` lines of a file say; a file that cannot be read is the compiler's to refuse."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ()
+    return tuple(
+        option
+        for line, content in _statements(text, str(path))
+        if _keyword(content) == "option"
+        for option in _add(LaunchLines(), content, line).options
+    )
 
 
 def _statements(text: str, file: str) -> Iterator[tuple[int, str]]:
@@ -94,6 +110,8 @@ def _add(found: LaunchLines, content: str, line: int) -> LaunchLines:
         return replace(found, scalars=(*found.scalars, *_scalars(rest, line)))
     if keyword == "define":
         return replace(found, defines=(*found.defines, _define(rest, line)))
+    if keyword == "option":
+        return replace(found, options=(*found.options, *_options(rest)))
     if keyword == "launch":
         return replace(found, launches=(*found.launches, _launch(rest, line)))
     if keyword == "allow":  # about findings, not about launches: suppress.py reads it
@@ -165,6 +183,15 @@ def _define(rest: str, line: int) -> DefineLine:
     return DefineLine(match[1], quoted[1] if quoted else Expression.parse(match[2]), line)
 
 
+def _options(rest: str) -> list[str]:
+    for option in rest.split():
+        if not option.startswith("-"):
+            raise UsageError(f"{option!r} is not an option of the compiler, such as -default-device")
+    if not rest:
+        raise UsageError("option needs at least one, such as -default-device")
+    return rest.split()
+
+
 def _launch(rest: str, line: int) -> LaunchLine:
     callee, after = _callee(rest)
     inside, after = _bracketed(after)
@@ -172,7 +199,7 @@ def _launch(rest: str, line: int) -> LaunchLine:
     while after:
         clause = _keyword(after)
         if clause not in CLAUSES:
-            raise UsageError(f"{after!r}: after the arguments stand grid(…) block(…) shared(…) opt_in_shared")
+            raise UsageError(f"{after!r}: after the arguments stand {CLAUSES_SPELLED}")
         if clause in clauses:
             raise UsageError(f"{clause} stands twice")
         after = after[len(clause) :].strip()
@@ -191,6 +218,7 @@ def _launch(rest: str, line: int) -> LaunchLine:
         shared=Expression.parse(clauses["shared"]) if "shared" in clauses else None,
         opt_in_shared="opt_in_shared" in clauses,
         line=line,
+        when=Expression.parse(clauses["when"]) if "when" in clauses else None,
     )
 
 

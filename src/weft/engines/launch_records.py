@@ -66,6 +66,8 @@ class LaunchLine:
     shared: Expression | None
     opt_in_shared: bool
     line: int
+    when: Expression | None = None
+    """The launch is left out where this is 0 or false."""
 
     @property
     def name(self) -> str:
@@ -78,8 +80,7 @@ class LaunchLine:
         """Every formula of the line that must be a number, so no bare argument."""
         yield from (part for part in self.callee if isinstance(part, Expression))
         yield from (*self.grid, *self.block)
-        if self.shared:
-            yield self.shared
+        yield from (formula for formula in (self.shared, self.when) if formula)
 
     def passed(self) -> Iterator[Expression]:
         """Every argument, members of structs included."""
@@ -96,3 +97,5 @@ class LaunchLines:
     scalars: tuple[ScalarLine, ...] = ()
     defines: tuple[DefineLine, ...] = ()
     launches: tuple[LaunchLine, ...] = ()
+    options: tuple[str, ...] = ()
+    """Of the compiler, as they stand."""

@@ -16,7 +16,7 @@ from weft.core.records import Finding, Place, Suppressed
 
 from .spell_findings import chain
 
-_ALLOW = re.compile(r"//+\s*weft\s*:\s*allow\b\s*(.*?)\s*$", re.IGNORECASE)
+_ALLOW = re.compile(r"(?://+|#+)\s*weft\s*:\s*allow\b\s*(.*?)\s*$", re.IGNORECASE)
 _FORM = "`// weft: allow R102 reason`"
 _ALWAYS_ON = ("memcheck", "synccheck", "kernel")
 

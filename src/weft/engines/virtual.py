@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from weft.core import knobs
-from weft.core.errors import LaunchError, ResourceError, UsageError
-from weft.core.records import Binary, Dim3, Run
+from weft.core.errors import ResourceError, UsageError
+from weft.core.records import Binary, Run
 from weft.vm.launch import PLAIN, run
 from weft.vm.launch_spec import LaunchSpec
 from weft.vm.layout import place_variables
@@ -17,7 +17,8 @@ from weft.vm.memory import GLOBAL_BASE, Bytes, GlobalMemory
 from weft.vm.program import Program, compile_program
 from weft.vm.runtime.watch import Instrumentation
 
-from .arguments import Array, as_array, pack_parameters
+from .arguments import Array, pack_parameters
+from .host_arrays import HostArrays, dim3
 from .protocol import Capabilities
 from .sample import CannotSample, Sample
 from .written import EVERYTHING_WRITTEN, Written
@@ -72,12 +73,12 @@ class VirtualGPU:
         program = self.program(binary, entry)
         plan = program.plan
         self._check_shared(plan.layout.static_shared_bytes + shared_bytes, entry)
-        if np.prod(_dim3(block)) > plan.max_threads:
+        if np.prod(dim3(block)) > plan.max_threads:
             raise ResourceError(f"block {block} is larger than {entry}'s launch bound of {plan.max_threads} threads")
         numbers = None
         if ctas is not None:
             self.check_sample(binary, entry)
-            numbers = ctas.cta_numbers(_dim3(grid))
+            numbers = ctas.cta_numbers(dim3(grid))
         globals_at = self._module_globals(binary, program)
         mark = self.memory.mark()
         buffers = self._kept or _Buffers(self.memory)
@@ -87,7 +88,7 @@ class VirtualGPU:
             params = pack_parameters(plan.params, args, buffers.address, names)
             buffers.copy_in()
             buffers.tell(written)
-            spec = LaunchSpec(plan.entry, _dim3(grid), _dim3(block), params, shared_bytes, self.mode, max_steps)
+            spec = LaunchSpec(plan.entry, dim3(grid), dim3(block), params, shared_bytes, self.mode, max_steps)
             outcome = run(
                 program, spec, self.memory, globals_at=globals_at, threads=self.threads, schedule=self.schedule,
                 watch=watch, ctas=numbers,
@@ -169,27 +170,12 @@ class VirtualGPU:
             )
 
 
-class _Buffers:
-    """Host arrays of one launch and their places on the device; the same memory twice is one buffer."""
+class _Buffers(HostArrays):
+    """Host arrays with places in the virtual GPU's memory, and which bytes of them were written."""
 
     def __init__(self, memory: GlobalMemory) -> None:
+        super().__init__(lambda size_bytes, name: memory.allocate(size_bytes, f"argument {name}"))
         self.memory = memory
-        self.placed: dict[tuple[int, int], tuple[Array, int]] = {}
-
-    def address(self, value: Array, name: str) -> int:
-        array = as_array(value)
-        assert array is not None
-        if not array.flags.c_contiguous:
-            raise LaunchError("an array that is not C-contiguous: pass np.ascontiguousarray(array)")
-        key = (array.ctypes.data, array.nbytes)
-        if key not in self.placed:
-            for start, size in self.placed:
-                if start < key[0] + key[1] and key[0] < start + size:
-                    raise LaunchError(
-                        f"argument {name} overlaps another array in part; pass copies, or one array twice"
-                    )
-            self.placed[key] = (array, self.memory.allocate(array.nbytes, f"argument {name}"))
-        return self.placed[key][1]
 
     def copy_in(self) -> None:
         for array, address in self.placed.values():
@@ -216,11 +202,3 @@ class _Buffers:
         for array, address in self.placed.values():
             if array.flags.writeable:
                 array.reshape(-1).view(np.uint8)[:] = self.memory.read(address, array.nbytes)
-
-
-def _dim3(size: int | Sequence[int]) -> Dim3:
-    sizes = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
-    if not 1 <= len(sizes) <= 3:
-        raise LaunchError(f"a size of {len(sizes)} dimensions: give one to three")
-    x, y, z = (*sizes, 1, 1)[:3]
-    return x, y, z

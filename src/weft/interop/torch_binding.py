@@ -217,15 +217,19 @@ def _launch(kernel: KernelFile, launch: LaunchLine, number: int, choices: Sequen
     if not passed:
         body[-1] += ");"
     lines = [f"const auto {name} = [&](auto* kernel) {{", *_indented(body), "};"]
+    choosing: list[str] = []
     for position, choice in enumerate(choices):
         test = " && ".join(f"{size} == {value}" for size, value in choice.sizes.items())
-        lines.append(f"{'} else ' if position else ''}if ({test or 'true'}) {{")
-        lines.append(f"    {name}({choice.callees[number].strip()});")
+        choosing.append(f"{'} else ' if position else ''}if ({test or 'true'}) {{")
+        choosing.append(f"    {name}({choice.callees[number].strip()});")
     if choices[0].sizes:
         given = ", ".join(f'"{size} = ", {size}, "; "' for size in choices[0].sizes)
         served = "; ".join(", ".join(f"{size} = {value}" for size, value in each.sizes.items()) for each in choices)
-        lines += ["} else {", f'    TORCH_CHECK(false, {given}, "this file was generated for {served}");']
-    return [*lines, "}", "C10_CUDA_KERNEL_LAUNCH_CHECK();"]
+        choosing += ["} else {", f'    TORCH_CHECK(false, {given}, "this file was generated for {served}");']
+    choosing += ["}", "C10_CUDA_KERNEL_LAUNCH_CHECK();"]
+    if launch.when:
+        choosing = [f"if ({to_cpp(launch.when, floats=floats)}) {{", *_indented(choosing), "}"]
+    return [*lines, *choosing]
 
 
 def _argument(kernel: KernelFile, argument: Expression, floats: set[str]) -> str:

@@ -41,18 +41,29 @@ class Candidate:
     """Loop iterations that a host thread may run in a launch."""
     defines: Mapping[str, str] = field(default_factory=dict)
     """Macros of the command line. Those that select a workload's type and mask win."""
+    launch: Path | None = None
+    """The file of a PTX file's launch lines, if not the one beside it."""
+    include_dirs: tuple[str, ...] = ()
+    compiler: str = "nvrtc"
 
     def load(self, problem: Problem) -> KernelFile:
         """The file with the macros that select the problem's type and mask, as far as it has them."""
         selected = {name: value for name, value in problem.defines().items() if name in self.declared.macros}
-        return load(self.path, arch=self.arch, defines={**self.defines, **selected})
+        return load(
+            self.path, arch=self.arch, defines={**self.defines, **selected}, launch=self.launch,
+            include_dirs=self.include_dirs, compiler=self.compiler,
+        )  # fmt: skip
 
     @cached_property
     def declared(self) -> Declared:
         """What the file says about its arithmetic."""
-        lines = load(self.path, arch=self.arch).lines.defines
+        lines = load(self.path, arch=self.arch, launch=self.launch).lines.defines
         macros = {line.name: line.value if isinstance(line.value, str) else line.value.text for line in lines}
         return Declared(self.rung, {**macros, **self.defines})
+
+    def declared_at(self, kernel: KernelFile, problem: Problem) -> Declared:
+        """The same with the numbers of one call: how many parts a split kernel makes may hang on its sizes."""
+        return replace(self.declared, macros={**self.declared.macros, **kernel.numbers(problem.arrays)})
 
 
 def check(
@@ -117,12 +128,13 @@ def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrum
     wrong = _wrong_form(outputs, task, problem)
     if wrong is not None:
         return wrong
+    declared = candidate.declared_at(kernel, problem)
     if part is not None:
         assert isinstance(problem, AttentionProblem)
         outputs = part.outputs(outputs)
-        judged = task.judge(problem.part(part.rows, part.heads), outputs, candidate.declared)
+        judged = task.judge(problem.part(part.rows, part.heads), outputs, declared)
     else:
-        judged = task.judge(problem, outputs, candidate.declared)
+        judged = task.judge(problem, outputs, declared)
     verdict = replace(
         _judged(task, workload, judged, outputs), findings=run.findings, suppressed=run.suppressed,
         ctas_left_out=left_out,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from weft.attention.regimes import fits_f16
 from weft.attention.shapes import SHAPES, Shape
 from weft.core.errors import UsageError
 from weft.engines.kernel_file import KernelFile, load
@@ -24,10 +25,17 @@ class Supports:
     encodings: tuple[str, ...] = (PLAIN,)
     largest_d: int | None = None
     gqa: bool = True
+    only_d: int | None = None
+    """The head dimension it was compiled for, if it knows no other."""
+    f16_range: bool = False
+    """It takes inputs within ±65504 only."""
 
     def takes(self, shape: Shape) -> bool:
-        fits = self.largest_d is None or shape.d <= self.largest_d
+        fits = (self.largest_d is None or shape.d <= self.largest_d) and self.only_d in (None, shape.d)
         return fits and (self.gqa or shape.group == 1)
+
+    def takes_values(self, regime: str, dtype: str) -> bool:
+        return not self.f16_range or fits_f16(regime, dtype)
 
 
 @dataclass(frozen=True)
@@ -42,19 +50,28 @@ class Choice:
     seeds: tuple[int, ...] = (0, 1, 2)
 
 
-def find_candidate(target: str, *, task: str | None, arch: str = "sm_89") -> tuple[Candidate, Supports]:
-    """A rung of the ladder by name, or a CUDA file with launch lines."""
+def find_candidate(
+    target: str,
+    *,
+    task: str | None,
+    arch: str = "sm_89",
+    launch: Path | None = None,
+    include_dirs: tuple[str, ...] = (),
+    compiler: str = "nvrtc",
+) -> tuple[Candidate, Supports]:
+    """A rung of the ladder by name, or a CUDA or PTX file with launch lines; `launch` is the file of a PTX's."""
     if target in RUNGS:
         rung = RUNGS[target]
-        candidate = Candidate(rung.path, target, arch=arch)
+        candidate = Candidate(rung.path, target, arch=arch, include_dirs=include_dirs, compiler=compiler)
         supports = _of_rung(rung, find_task(task or rung.task))
     else:
         path = Path(target)
         if not path.is_file():
             raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
-        candidate = Candidate(path, arch=arch)
-        supports = _of_file(load(path, arch=arch), find_task(task or "sdpa"))
-    _require_arrays(load(candidate.path, arch=arch), supports.task)
+        candidate = Candidate(path, arch=arch, launch=launch, include_dirs=include_dirs, compiler=compiler)
+        kernel = load(path, arch=arch, launch=launch, include_dirs=include_dirs, compiler=compiler)
+        supports = _of_file(kernel, find_task(task or "sdpa"))
+    _require_arrays(load(candidate.path, arch=arch, launch=candidate.launch), supports.task)
     return candidate, supports
 
 
@@ -74,12 +91,16 @@ def _require_arrays(kernel: KernelFile, task: Task) -> None:
 
 def _of_rung(rung: Rung, task: Task) -> Supports:
     dtypes = rung.outputs if rung.encodings else rung.dtypes
-    return Supports(task, dtypes, rung.masks, rung.encodings or (PLAIN,), rung.largest_d, rung.gqa)
+    return Supports(
+        task, dtypes, rung.masks, rung.encodings or (PLAIN,), rung.largest_d, rung.gqa, f16_range=rung.f16_range
+    )
 
 
 def _of_file(kernel: KernelFile, task: Task) -> Supports:
     """What a file's launch lines leave open: element type, mask and encoding by macro, or what its arrays say."""
     macros = {line.name for line in kernel.lines.defines}
+    if kernel.compiled:
+        return _of_ptx(kernel, task)
     first = task.outputs[0]
     fixed = {line.name: line.element for line in kernel.outputs}.get(first.name, first.dtype or ANY_FLOAT[0])
     if "ELEMENT" not in macros and fixed not in ELEMENTS:
@@ -89,6 +110,26 @@ def _of_file(kernel: KernelFile, task: Task) -> Supports:
     if encodings != (PLAIN,) and "ENCODING" not in macros:
         encodings = ENCODINGS[:1]
     return Supports(task, dtypes, MASKS if "CAUSAL" in macros else ("none",), encodings)
+
+
+def _of_ptx(kernel: KernelFile, task: Task) -> Supports:
+    """Compiled PTX has one type, one mask and one encoding: those its `define` lines say it was made with."""
+    settled = {
+        line.name: line.value if isinstance(line.value, str) else line.value.text for line in kernel.lines.defines
+    }
+    first = task.outputs[0]
+    element = {line.name: line.element for line in kernel.outputs}.get(first.name, first.dtype or ANY_FLOAT[0])
+    if element not in ELEMENTS:
+        raise UsageError(f"{kernel.path}: {first.name} is {element}; {task.name} knows {', '.join(ELEMENTS)}")
+    mask, encoding = settled.get("CAUSAL", "0"), settled.get("ENCODING", "0")
+    if mask not in ("0", "1", "2") or encoding not in ("0", "1"):
+        raise UsageError(f"{kernel.lines_path}: CAUSAL is 0, 1 or 2, ENCODING 0 or 1; it has {mask} and {encoding}")
+    plain = task.workloads.encodings == (PLAIN,)
+    encodings = (PLAIN,) if plain else (ENCODINGS[int(encoding)],)
+    # A kernel that is not passed D has it compiled in: the default of its `sizes` line.
+    told_d = any("D" in formula.names for launch in kernel.launches for formula in launch.passed())
+    only_d = None if told_d else kernel.sizes.get("D")
+    return Supports(task, (element,), (MASKS[int(mask)],), encodings, only_d=only_d)
 
 
 def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
@@ -107,7 +148,7 @@ def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
         for dtype in axes.dtypes:
             for mask in axes.masks:
                 for encoding in axes.encodings:
-                    for regime in axes.regimes:
+                    for regime in (each for each in axes.regimes if supports.takes_values(each, dtype)):
                         for seed in choice.seeds:
                             yield Workload(SHAPES[name], dtype, mask, regime, seed, encoding)
 

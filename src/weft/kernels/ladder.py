@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 FOLDER = Path(__file__).parent
 
@@ -29,7 +30,8 @@ class Rung:
     name: str
     idea: str
     task: str
-    """Which arguments it takes: `sdpa`, `fp8_sdpa` (8-bit codes, a scale per head) or `qk_dot` (the scores alone)."""
+    """Which arguments it takes: `sdpa`, `quantised_sdpa` (the same, and it quantises them itself), `fp8_sdpa` (8-bit
+    codes, a scale per head) or `qk_dot` (the scores alone)."""
     dtypes: tuple[str, ...]
     """Types of Q, K and V, the default first."""
     outputs: tuple[str, ...] = ANY_FLOAT
@@ -43,20 +45,23 @@ class Rung:
     """Several heads of Q may share one of K and V."""
     ragged: bool = True
     """Sequences may have any length from 1 on, not only whole tiles."""
+    f16_range: bool = False
+    """It takes inputs within ±65504 only, whatever the type of the result."""
     rows: str | None = None
     """The lever that is the number of queries of a CTA: blockIdx.x counts such blocks, blockIdx.y the query heads.
     None: its CTAs share the work in another way."""
     levers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Defines that change how it is computed, not what; the default first."""
+    language: Literal["CUDA", "Triton"] = "CUDA"
 
     @property
     def path(self) -> Path:
-        """The CUDA file."""
-        return FOLDER / f"{self.name}.cu"
+        """The kernel's file."""
+        return FOLDER / f"{self.name}{'.cu' if self.language == 'CUDA' else '.py'}"
 
     @property
     def file(self) -> str:
-        """The CUDA file's name."""
+        """Its name."""
         return self.path.name
 
 
@@ -137,6 +142,7 @@ _LADDER = (
         dtypes=("u8",),
         encodings=ENCODINGS,
         largest_d=128,
+        f16_range=True,
         rows="BLOCK_M",
         levers={
             "DEQUANT": ("lut", "direct"),
@@ -144,6 +150,64 @@ _LADDER = (
             "BLOCK_N": ("32", "64"),
             "WARPS": ("4", "2", "8"),
         },
+    ),
+    Rung(
+        name="fp8_mma",
+        idea="quantises Q, K, V and P to E4M3 itself, both products on FP8 tensor cores",
+        task="quantised_sdpa",
+        dtypes=ANY_FLOAT,
+        largest_d=128,
+        levers={
+            "FLUSH": ("64", "0"),
+            "SMOOTH": ("1", "0"),
+            "BLOCK_M": ("64", "32", "128"),
+            "BLOCK_N": ("64", "128"),
+        },
+    ),
+    Rung(
+        name="pipelined",
+        idea="mma.sync on registers, cp.async double buffering, XOR swizzle, split keys where the grid is small",
+        task="sdpa",
+        dtypes=("f16", "bf16"),
+        outputs=("f16", "bf16"),
+        largest_d=128,
+        rows="BLOCK_M",
+        levers={"BLOCK_M": ("64", "32", "128"), "BLOCK_N": ("64", "32"), "SMS": ("58", "1", "108")},
+    ),
+    Rung(
+        name="fp8_pipelined",
+        idea="`fp8_mma` to the bit, with cp.async double buffering, XOR swizzle, ldmatrix",
+        task="quantised_sdpa",
+        dtypes=ANY_FLOAT,
+        largest_d=128,
+        levers={"BLOCK_M": ("64", "32", "128"), "BLOCK_N": ("64", "128")},
+    ),
+    Rung(
+        name="fa_triton",
+        idea="the same tiling in Triton, which finds layouts, copies and stages by itself",
+        task="sdpa",
+        dtypes=("f16", "bf16"),
+        outputs=("f16", "bf16"),
+        largest_d=128,
+        rows="BLOCK_M",
+        levers={"BLOCK_M": ("64", "128"), "BLOCK_N": ("32", "64"), "WARPS": ("4", "8"), "STAGES": ("2", "3")},
+        language="Triton",
+    ),
+    Rung(
+        name="fp8_triton",
+        idea="the recipe of `fp8_mma` in Triton, kept from merging the flushed sums",
+        task="quantised_sdpa",
+        dtypes=ANY_FLOAT,
+        largest_d=128,
+        levers={
+            "FLUSH": ("64", "0"),
+            "SMOOTH": ("1", "0"),
+            "BLOCK_M": ("64", "128"),
+            "BLOCK_N": ("64", "128"),
+            "WARPS": ("4", "8"),
+            "STAGES": ("2", "3"),
+        },
+        language="Triton",
     ),
 )
 

@@ -77,38 +77,46 @@ class Wavefronts(SharedProbe):
         return [self._count(unit, joins) for unit in _UNITS for joins in ((False, True) if unit > 4 else (False,))]
 
     def _count(self, unit: int, joins: bool) -> Builder:
-        """The general case: serve one chunk per slot until no lane is left."""
+        """The general case."""
         b = function(_name(unit, joins), "void", [("ptr", "warp"), (_WORDS, "offsets"), ("i32", "lanes")])
-        lanes, per_phase = b.param("lanes"), LANES * 4 // unit
-        with when(b, b.icmp("eq", lanes, const("i32", 0)), likely=False):
+        with when(b, b.icmp("eq", b.param("lanes"), const("i32", 0)), likely=False):
             b.ret()
-        chunk = b.op("lshr", b.param("offsets"), const(_WORDS, unit.bit_length() - 1))
-        slot = _slots(b, b.param("offsets"), unit, per_phase)
-        joined = const("i1", 0)
-        if joins:
-            joined = b.op("or", _agree(b, 1, 0x55555555), _agree(b, 2, 0x33333333))
-            slot = b.select(joined, _slots(b, b.param("offsets"), unit, 2 * per_phase), slot)
-
-        def phases(left: Value) -> Value:
-            apart = _phases(b, left, per_phase)
-            return b.select(joined, _phases(b, left, 2 * per_phase), apart) if joins else apart
-
-        table = b.alloca(f"[{2 * LANES} x i32]")
-        rest, waves = Variable(b, lanes), Variable(b, const("i64", 0))
-        ideal = phases(lanes)
-        with loop(b, lambda: b.icmp("ne", rest.get(), const("i32", 0))):
-            left = rest.get()
-            waves.set(b.op("add", waves.get(), phases(left)))
-            # Lanes already served write where nobody looks.
-            target = b.select(unbits(b, left), slot, const(_WORDS, LANES))
-            _scatter(b, chunk, _entries(b, table, target))
-            served = bits(b, b.icmp("eq", _gather(b, _entries(b, table, slot)), chunk))
-            rest.set(b.op("and", left, b.op("xor", served, const("i32", -1))))
+        waves, ideal = count_wavefronts(b, unit, joins=joins)
         more = vector("i64", [1, 0, 0, 0])
-        more = b.insert(b.insert(more, waves.get(), 1), ideal, 2)
-        self._add(b, more)
+        self._add(b, b.insert(b.insert(more, waves, 1), ideal, 2))
         b.ret()
         return b
+
+
+def count_wavefronts(b: Builder, unit: int, *, joins: bool) -> tuple[Value, Value]:
+    """Wavefronts and the least possible, as i64, of `lanes` at `offsets` (parameters of the function being built).
+
+    Serves one chunk per slot until no lane is left.
+    """
+    lanes, per_phase = b.param("lanes"), LANES * 4 // unit
+    chunk = b.op("lshr", b.param("offsets"), const(_WORDS, unit.bit_length() - 1))
+    slot = _slots(b, b.param("offsets"), unit, per_phase)
+    joined = const("i1", 0)
+    if joins:
+        joined = b.op("or", _agree(b, 1, 0x55555555), _agree(b, 2, 0x33333333))
+        slot = b.select(joined, _slots(b, b.param("offsets"), unit, 2 * per_phase), slot)
+
+    def phases(left: Value) -> Value:
+        apart = _phases(b, left, per_phase)
+        return b.select(joined, _phases(b, left, 2 * per_phase), apart) if joins else apart
+
+    table = b.alloca(f"[{2 * LANES} x i32]")
+    rest, waves = Variable(b, lanes), Variable(b, const("i64", 0))
+    ideal = phases(lanes)
+    with loop(b, lambda: b.icmp("ne", rest.get(), const("i32", 0))):
+        left = rest.get()
+        waves.set(b.op("add", waves.get(), phases(left)))
+        # Lanes already served write where nobody looks.
+        target = b.select(unbits(b, left), slot, const(_WORDS, LANES))
+        _scatter(b, chunk, _entries(b, table, target))
+        served = bits(b, b.icmp("eq", _gather(b, _entries(b, table, slot)), chunk))
+        rest.set(b.op("and", left, b.op("xor", served, const("i32", -1))))
+    return waves.get(), ideal
 
 
 def _name(unit: int, joins: bool) -> str:

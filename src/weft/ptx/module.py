@@ -106,7 +106,16 @@ class Args:
     items: "tuple[Operand, ...]"
 
 
-Operand = Reg | Special | Imm | FloatImm | Sym | Mem | Vec | Pair | Not | Discard | Label | Args
+@dataclass(frozen=True, slots=True)
+class Prototype:
+    """What a call through a register can reach: `.calltargets`, or all that have the sizes of a `.callprototype`."""
+
+    return_bytes: tuple[int, ...] = ()
+    param_bytes: tuple[int, ...] = ()
+    targets: tuple[str, ...] = ()
+
+
+Operand = Reg | Special | Imm | FloatImm | Sym | Mem | Vec | Pair | Not | Discard | Label | Args | Prototype
 
 
 @dataclass(frozen=True, slots=True)

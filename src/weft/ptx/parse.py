@@ -1,6 +1,7 @@
 """PTX text → Module. Syntax errors are ParseError, valid but unknown things Unsupported; both carry the line."""
 
 import re
+from functools import partial
 
 from weft.core.errors import ParseError, Unsupported
 
@@ -9,15 +10,16 @@ from .cursor import Cursor
 from .lex import Token, tokenize
 from .module import Function, Module, Variable
 from .parse_body import Body
-from .parse_variables import SPACES, parse_variables
+from .parse_variables import SPACES, parse_parameter, parse_variables
+from .passes.resolve_calls import resolve_calls
 
 _LINKING = frozenset([".visible", ".extern", ".weak", ".common"])
 _SKIPPED_LINES = frozenset([".pragma", ".noreturn"])
 
 
 def parse(text: str) -> Module:
-    """Read a whole PTX file."""
-    return _Parser(tokenize(text)).module()
+    """Read a whole PTX file; calls through registers are resolved."""
+    return resolve_calls(_Parser(tokenize(text)).module())
 
 
 class _Parser(Cursor):
@@ -91,9 +93,9 @@ class _Parser(Cursor):
     def function(self, *, entry: bool, extern: bool, line: int) -> None:
         returns: list[Variable] = []
         if not entry and self.accept("("):
-            returns = self.comma_list(self.parameter, ")")
+            returns = self.comma_list(partial(parse_parameter, self), ")")
         name = self.kind("word").text
-        params = self.comma_list(self.parameter, ")") if self.accept("(") else []
+        params = self.comma_list(partial(parse_parameter, self), ")") if self.accept("(") else []
         directives: dict[str, tuple[int, ...]] = {}
         while self.token.kind == "directive":
             token = self.take()
@@ -117,11 +119,3 @@ class _Parser(Cursor):
             name, entry, tuple(params), tuple(returns), body.registers, tuple(body.variables), tuple(body.items),
             body.tables, directives, extern, line,
         )  # fmt: skip
-
-    def parameter(self) -> Variable:
-        token = self.take()
-        if token.text not in (".param", ".reg"):
-            raise ParseError(f"expected a parameter, found {token.text!r}", token.line)
-        if token.text == ".reg":
-            raise Unsupported("parameters in registers", token.line)
-        return parse_variables(self, "param")[0]

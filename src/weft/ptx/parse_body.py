@@ -8,6 +8,7 @@ from weft.core.errors import ParseError, Unsupported
 from weft.core.records import Place
 
 from . import isa
+from .check_operands import check_operands
 from .cursor import Cursor
 from .lex import Token
 from .module import (
@@ -24,13 +25,14 @@ from .module import (
     Not,
     Operand,
     Pair,
+    Prototype,
     Reg,
     Special,
     Sym,
     Variable,
     Vec,
 )
-from .parse_variables import parse_variables
+from .parse_variables import parse_parameter, parse_variables
 from .special import SPECIALS
 
 MOST_REGISTERS = 1 << 20
@@ -56,6 +58,7 @@ class Body:
         self.variables: list[Variable] = []
         self.items: list[Instruction | LabelDef] = []
         self.tables: dict[str, BranchTable] = {}
+        self.prototypes: dict[str, Prototype] = {}
         self.place: Place | None = None
         self.places: dict[tuple[str, int, int], Place] = {}
         self.pragma = ""
@@ -112,7 +115,7 @@ class Body:
                 for at, target in enumerate(targets):
                     self.scopes[-1].uses.append((target, token.line, partial(self.point_table, label, at)))
             elif p.token.text in (".callprototype", ".calltargets"):
-                raise Unsupported("indirect calls", token.line)
+                self.prototypes[label] = self.prototype()
             else:
                 self.items.append(LabelDef(label, token.line))
         else:
@@ -121,6 +124,21 @@ class Body:
                 if isinstance(operand, Label):
                     self.scopes[-1].uses.append((operand.name, item.line, partial(self.point, len(self.items))))
             self.items.append(item)
+
+    def prototype(self) -> Prototype:
+        """`.callprototype (.param .b32 _) _ (.param .b64 _)` or `.calltargets f, g`."""
+        p = self.p
+        if p.take().text == ".calltargets":
+            return Prototype(targets=tuple(p.comma_list(lambda: p.kind("word").text, ";")))
+        returns = p.comma_list(partial(parse_parameter, p), ")") if p.accept("(") else []
+        p.kind("word")
+        params = p.comma_list(partial(parse_parameter, p), ")") if p.accept("(") else []
+        if p.token.text == ".noreturn":
+            p.take()
+        p.expect(";")
+        return Prototype(
+            tuple(variable.size_bytes for variable in returns), tuple(variable.size_bytes for variable in params)
+        )
 
     def declare(self, name: str) -> str:
         scope = self.scopes[-1]
@@ -224,17 +242,17 @@ class Body:
             if operands:
                 p.expect(",")
             at = len(operands)
-            if at >= len(row.operands) and row.name == "call":
-                raise Unsupported("indirect call", token.line)
             if at >= len(row.operands):
                 raise ParseError(f"{token.text} takes {len(row.operands)} operands", token.line)
             operands.append(self.operand(row.operands[at].kind))
         if row.name == "call":
-            operands = _call_operands(operands, token.line)
+            operands = self.call_operands(operands, token.line)
         elif len(operands) < row.required:
             raise ParseError(f"{token.text} needs {row.required} operands, has {len(operands)}", token.line)
         pragma, self.pragma = self.pragma, ""
-        return Instruction(token.text, row, mods, tuple(operands), guard, token.line, self.place, pragma)
+        made = Instruction(token.text, row, mods, tuple(operands), guard, token.line, self.place, pragma)
+        check_operands(made, self.registers)
+        return made
 
     def register(self, token: Token) -> Reg:
         unique = self.resolve(token.text)
@@ -298,14 +316,19 @@ class Body:
         offset = p.integer() if p.accept("+") else -p.integer() if p.accept("-") else 0
         return Mem(base, offset)
 
-
-def _call_operands(operands: list[Operand], line: int) -> list[Operand]:
-    """`call (ret), f, (args)` with either list left out → always three operands."""
-    returns = operands.pop(0) if operands and isinstance(operands[0], Args) else Args(())
-    if not operands or not isinstance(operands[0], Sym):
-        raise Unsupported("indirect call", line)
-    target = operands.pop(0)
-    arguments = operands.pop(0) if operands else Args(())
-    if operands or not isinstance(arguments, Args):
-        raise Unsupported("indirect call", line)
-    return [returns, target, arguments]
+    def call_operands(self, operands: list[Operand], line: int) -> list[Operand]:
+        """`call (ret), f, (args)` with either list left out → always three operands, and a prototype for a register."""
+        returns = operands.pop(0) if operands and isinstance(operands[0], Args) else Args(())
+        target = operands.pop(0) if operands else None
+        if not isinstance(target, Sym | Reg):
+            raise ParseError("a call names a function, or a 64-bit register that holds its address", line)
+        arguments = operands.pop(0) if operands and isinstance(operands[0], Args) else Args(())
+        if isinstance(target, Sym):
+            if operands:
+                raise ParseError(f"call of {target.name} takes no more operands", line)
+            return [returns, target, arguments]
+        name = operands.pop(0) if operands else None
+        prototype = self.prototypes.get(name.name) if isinstance(name, Sym) else None
+        if self.registers[target.name] not in ("b64", "u64", "s64") or prototype is None or operands:
+            raise ParseError("an indirect call needs a 64-bit register and the label of its prototype", line)
+        return [returns, target, arguments, prototype]

@@ -55,6 +55,16 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
             return declared
 
 
+def parse_parameter(p: Cursor) -> Variable:
+    """`.param .align 8 .b8 name[16]` in the list of a function or of a prototype."""
+    token = p.take()
+    if token.text not in (".param", ".reg"):
+        raise ParseError(f"expected a parameter, found {token.text!r}", token.line)
+    if token.text == ".reg":
+        raise Unsupported("parameters in registers", token.line)
+    return parse_variables(p, "param")[0]
+
+
 def _initialiser(p: Cursor, type_name: str, count: int) -> tuple[bytes, tuple[tuple[int, Sym], ...]]:
     size = WIDTH[type_name] // 8
     data, relocations = bytearray(), []

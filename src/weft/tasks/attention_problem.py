@@ -12,7 +12,7 @@ from weft.attention.emulate import Algorithm, Emulated, emulate
 from weft.attention.error_report import ErrorReport, compare
 from weft.attention.errors import ContractError
 from weft.attention.gates import GateResult, flash_gate, lse_gate, tight_gate
-from weft.attention.quantisation_noise import noise_size
+from weft.attention.quantisation_noise import DRAWS, MANY_DRAWS, noise_size
 from weft.attention.quantise import QUANTISERS, Quantiser
 from weft.attention.reference import Attended, Causal, attention, attention16, visible
 from weft.kernels.ladder import ENCODINGS
@@ -49,6 +49,11 @@ class AttentionProblem(Problem):
         return whole if self.rows is None else whole[self.rows]
 
     @property
+    def has_stages(self) -> bool:
+        """Whether kernels pass through the stages that `emulated` knows."""
+        return True
+
+    @property
     def quantiser(self) -> Quantiser:
         return QUANTISERS[self.workload.encoding]
 
@@ -65,9 +70,17 @@ class AttentionProblem(Problem):
     @cached_property
     def noise(self) -> Array:
         """How large quantisation should make the error of O, per head and block of rows."""
+        return self._noise(DRAWS)
+
+    @cached_property
+    def rare_noise(self) -> Array:
+        """The same from many draws, for blocks whose error is mostly small and rarely large."""
+        return self._noise(MANY_DRAWS)
+
+    def _noise(self, draws: int) -> Array:
         if self.original is None or self.scales is None:
             raise ContractError("only quantised inputs have a noise of quantisation")
-        return noise_size(self.quantiser, self.original, self.scales, self.exact, mask=self.mask)
+        return noise_size(self.quantiser, self.original, self.scales, self.exact, mask=self.mask, draws=draws)
 
     def emulated(self, algorithm: Algorithm) -> Emulated:
         """What the declared algorithm gives."""

@@ -6,8 +6,8 @@ from weft.attention.emulate import Algorithm
 
 from .task import PLAIN, Declared
 
-_TENSOR_CORE = frozenset(["wmma_qk", "wmma", "fp8_wmma"])
-_ROUNDS_P = frozenset(["wmma", "fp8_wmma"])
+_TENSOR_CORE = frozenset(["wmma_qk", "wmma", "fp8_wmma", "pipelined", "fa_triton"])
+_ROUNDS_P = frozenset(["wmma", "fp8_wmma", "pipelined", "fa_triton"])
 
 
 def algorithms_of(declared: Declared, encoding: str, dtype: str) -> tuple[Algorithm, ...]:
@@ -31,6 +31,6 @@ def algorithms_of(declared: Declared, encoding: str, dtype: str) -> tuple[Algori
             plain,
             operand_dtype=element if rung in _TENSOR_CORE else "f32",
             p_dtype=element if rung in _ROUNDS_P else "f32",
-            splits=int(macros.get("SPLITS", "4")) if rung == "split_k" else 1,
+            splits=int(macros.get("SPLITS", macros.get("splits", "1"))),
         ),
     )

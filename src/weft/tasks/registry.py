@@ -9,11 +9,14 @@ from weft.core.errors import UsageError
 
 from .fp8_sdpa import FP8_SDPA
 from .qk_dot import QK_DOT
+from .quantised_sdpa import QUANTISED_SDPA
 from .sdpa import SDPA
 from .sdpa_decode import SDPA_DECODE
 from .task import Task
 
-TASKS: Mapping[str, Task] = MappingProxyType({task.name: task for task in (QK_DOT, SDPA, FP8_SDPA, SDPA_DECODE)})
+TASKS: Mapping[str, Task] = MappingProxyType(
+    {task.name: task for task in (QK_DOT, SDPA, FP8_SDPA, QUANTISED_SDPA, SDPA_DECODE)}
+)
 """By name."""
 
 

@@ -1,4 +1,4 @@
-"""CUDA C++ → Binary through NVRTC. Device code only; no GPU, driver or toolkit is needed."""
+"""CUDA C++ → Binary through NVRTC, or nvcc where it is asked for. No GPU, driver or toolkit is needed by default."""
 
 import hashlib
 import os
@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from weft.core.errors import CompileError, UsageError
 from weft.core.records import Binary
 
-from . import binary_file, cuda_headers, nvrtc
+from . import binary_file, cuda_headers, nvcc, nvrtc
 from .cache import Cache, cache_key
 from .demangle import demangle
 from .diagnostics import of_the_user, parse_log
@@ -20,7 +21,8 @@ from .shared_layout import shared_symbols
 
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
-_ENTRY = re.compile(r"^\s*(?:\.visible\s+|\.weak\s+)*\.entry\s+([\w$%]+)", re.MULTILINE)
+ENTRY = re.compile(r"^\s*(?:\.visible\s+|\.weak\s+)*\.entry\s+([\w$%]+)", re.MULTILINE)
+"""A kernel in PTX text."""
 _OWN_OPTIONS = {
     "-I": "include_dirs",
     "--include-path": "include_dirs",
@@ -40,15 +42,38 @@ _OWN_OPTIONS = {
 """Options with a parameter of their own: taken there, they are checked and part of the cache key."""
 
 
+COMPILERS = ("nvrtc", "nvcc")
+_READS_HOST_CODE = frozenset(("-default-device", "--device-as-default-execution-space"))
+
+
+class _CompileProgram(Protocol):
+    def __call__(
+        self, source: str, *, name: str, options: Sequence[str], expressions: Sequence[str]
+    ) -> nvrtc.Compilation: ...
+
+
+@dataclass(frozen=True)
+class _FrontEnd:
+    """One of COMPILERS, as far as the two differ."""
+
+    version: str
+    fingerprint: str
+    compile_program: _CompileProgram
+    search: tuple[str, ...]
+    """Its own options to find headers."""
+    headers: tuple[Path, ...]
+    """Folders whose warnings are not the user's."""
+
+
 @dataclass(frozen=True)
 class _Unit:
-    """A translation unit as NVRTC gets it."""
+    """A translation unit as the compiler gets it."""
 
     text: str
     spelled: str
     """The name as the user gave it."""
     path: str
-    """The absolute path NVRTC is told: line tables, relative includes."""
+    """The absolute path the compiler is told: line tables, relative includes."""
 
 
 def compile_cuda(
@@ -63,23 +88,29 @@ def compile_cuda(
     fmad: bool = True,
     cache: bool = True,
     name: str | None = None,
+    compiler: str = "nvrtc",
 ) -> Binary:
     """Compile a file, or source text if `name` is given, to PTX and cubin.
 
     `entries` are name expressions such as `attn<64,64,true>`; without them every kernel of the PTX is listed.
+    `compiler="nvcc"` is for files with host code, where a CUDA toolkit is installed. With the option `-default-device`
+    NVRTC reads the host code of headers too, as device code that nothing calls.
     Raises CompileError with one Diagnostic per message of the compiler.
     """
     if not _ARCH.fullmatch(arch):
         raise UsageError(f"arch {arch!r} is not of the form sm_89")
+    if compiler not in COMPILERS:
+        raise UsageError(f"compiler {compiler!r}: use {' or '.join(COMPILERS)}")
+    front_end = _front_end(compiler, options)
     unit = _read(source, name)
     folders = [Path(os.path.abspath(directory)) for directory in include_dirs]
     flags = _flags(arch, defines, options, debug=debug, fmad=fmad)
-    includes = find_includes(unit.text, directory=Path(unit.path).parent, include_dirs=folders)
+    includes = find_includes(unit.text, directory=Path(unit.path).parent, include_dirs=folders, defines=defines)
     key = cache_key(
         [
             "cuda",
-            nvrtc.version(),
-            cuda_headers.fingerprint(),
+            front_end.version,
+            front_end.fingerprint,
             unit.spelled,
             unit.path,
             unit.text,
@@ -95,7 +126,7 @@ def compile_cuda(
         binary = binary_file.unpack(stored) if stored is not None else None
         if binary is not None:
             return binary
-    binary = _compile(unit, arch, flags, folders, entries, _read_back(defines, unit, includes))
+    binary = _compile(front_end, unit, arch, flags, folders, entries, _read_back(defines, unit, includes))
     if cache and not includes.computed:
         store.put(key, binary_file.pack(binary))
     return binary
@@ -138,7 +169,18 @@ def _flags(
     )
 
 
+def _front_end(compiler: str, options: Sequence[str]) -> _FrontEnd:
+    if compiler == "nvcc":
+        return _FrontEnd(nvcc.version(), nvcc.fingerprint(), nvcc.compile_program, (), nvcc.include_dirs())
+    headers = cuda_headers.include_dirs(host_code=not _READS_HOST_CODE.isdisjoint(options))
+    search = tuple(f"-I{directory}" for directory in headers)
+    if cuda_headers.HOST_SHIM_DIR in headers:
+        search = (f"--pre-include={cuda_headers.HOST_SHIM_DIR / 'weft_host.h'}", *search)
+    return _FrontEnd(nvrtc.version(), cuda_headers.fingerprint(), nvrtc.compile_program, search, headers)
+
+
 def _compile(
+    front_end: _FrontEnd,
     unit: _Unit,
     arch: str,
     flags: tuple[str, ...],
@@ -146,27 +188,26 @@ def _compile(
     entries: Sequence[str],
     defines: Mapping[str, str],
 ) -> Binary:
-    headers = cuda_headers.include_dirs()
-    search = tuple(f"-I{directory}" for directory in (*folders, *headers))
-    result = nvrtc.compile_program(unit.text, name=unit.path, options=(*flags, *search), expressions=entries)
-    diagnostics = of_the_user(parse_log(result.log, names={unit.path: unit.spelled}), headers)
+    search = (*(f"-I{directory}" for directory in folders), *front_end.search)
+    result = front_end.compile_program(unit.text, name=unit.path, options=(*flags, *search), expressions=entries)
+    diagnostics = of_the_user(parse_log(result.log, names={unit.path: unit.spelled}), front_end.headers)
     if not result.ok:
         errors = [str(diagnostic) for diagnostic in diagnostics if diagnostic.severity == "error"]
         more = f" (and {len(errors) - 1} more)" if errors[1:] else ""
         shown = errors[0] + more if errors else result.log
         raise CompileError(f"{unit.spelled} does not compile for {arch}: {shown}", diagnostics)
-    kernels = list(dict.fromkeys(_ENTRY.findall(result.ptx)))  # once, even if declared before it is defined
+    kernels = list(dict.fromkeys(ENTRY.findall(result.ptx)))  # once, even if declared before it is defined
     for expression, lowered in result.lowered.items():
         if lowered not in kernels:
             raise UsageError(f"entry {expression!r} of {unit.spelled} is not a __global__ function")
     return Binary(
         source_name=unit.spelled,
         arch=arch,
-        compiler=nvrtc.version(),
+        compiler=front_end.version,
         flags=flags,
         ptx=result.ptx,
         cubin=result.cubin,
-        entries=result.lowered or _plain_names(kernels),
+        entries=result.lowered or plain_names(kernels),
         resources=parse_resources(result.log),
         shared=shared_symbols(result.ptx, result.cubin, kernels),
         source_digest=hashlib.sha256(unit.text.encode()).hexdigest(),
@@ -176,7 +217,7 @@ def _compile(
     )
 
 
-def _plain_names(kernels: Sequence[str]) -> dict[str, str]:
+def plain_names(kernels: Sequence[str]) -> dict[str, str]:
     """Readable name → PTX name; overloads, whose readable names clash, keep the mangled one."""
     readable = [demangle(kernel) for kernel in kernels]
     return {

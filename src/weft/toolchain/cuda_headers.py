@@ -9,6 +9,8 @@ from pathlib import Path
 from weft.core.errors import ToolMissing
 
 SHIM_DIR = Path(__file__).parent / "headers"
+HOST_SHIM_DIR = Path(__file__).parent / "host_headers"
+"""What host code includes, as far as it must parse under -default-device."""
 
 _MARKERS = {
     "nvidia-cuda-runtime": "cuda_fp16.h",
@@ -33,9 +35,9 @@ def package_file(package: str, suffix: str) -> Path:
 
 
 @functools.cache
-def include_dirs() -> tuple[Path, ...]:
+def include_dirs(*, host_code: bool = False) -> tuple[Path, ...]:
     """Our shims first (NVRTC has no C library), then each CUDA package once."""
-    found = [SHIM_DIR]
+    found = [SHIM_DIR, HOST_SHIM_DIR] if host_code else [SHIM_DIR]
     for package, marker in _MARKERS.items():
         directory = package_file(package, marker).parents[marker.count("/")]
         if directory not in found:
@@ -60,7 +62,8 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     for package in _MARKERS:
         digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())
-    for file in sorted(SHIM_DIR.rglob("*")):
-        if file.is_file():
-            digest.update(f"{file.relative_to(SHIM_DIR).as_posix()}\n".encode() + file.read_bytes())
+    for folder in (SHIM_DIR, HOST_SHIM_DIR):
+        for file in sorted(folder.rglob("*")):
+            if file.is_file():
+                digest.update(f"{file.relative_to(folder.parent).as_posix()}\n".encode() + file.read_bytes())
     return digest.hexdigest()

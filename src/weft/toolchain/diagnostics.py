@@ -1,4 +1,4 @@
-"""NVRTC's and ptxas' log → Diagnostics in the user's files, with the cure where Weft knows one."""
+"""The log of NVRTC, nvcc and ptxas → Diagnostics in the user's files, with the cure where Weft knows one."""
 
 import os
 import re
@@ -11,6 +11,10 @@ _MESSAGE = re.compile(
     r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?P<severity>(?:catastrophic )?error|warning|remark)"
     r"(?: #[\w-]+)?: (?P<message>.*)$"
 )
+_OF_THE_HOST_COMPILER = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?P<severity>(?:fatal )?error|warning): (?P<message>.*)$"
+)
+"""nvcc lets gcc preprocess: a missing header is its message."""
 _BARE = re.compile(r"^(?:nvrtc: |ptxas )?(?P<severity>error|fatal|warning)\s*: (?P<message>.*)$")
 
 _OWN_PRAGMA = "Pragma 'weft."
@@ -47,10 +51,10 @@ def parse_log(log: str, *, names: Mapping[str, str]) -> tuple[Diagnostic, ...]:
     """One Diagnostic per message. `names` maps the paths the compiler saw to the spelling of the user."""
     found: list[Diagnostic] = []
     for text in log.splitlines():
-        match = _MESSAGE.match(text)
+        match = _MESSAGE.match(text) or _OF_THE_HOST_COMPILER.match(text)
         if match:
             file = names.get(match["file"], match["file"])
-            severity = match["severity"].removeprefix("catastrophic ")
+            severity = match["severity"].removeprefix("catastrophic ").removeprefix("fatal ")
             found.append(Diagnostic(severity, _with_cure(match["message"]), Place(file, int(match["line"]))))
             continue
         match = _BARE.match(text)
@@ -82,7 +86,7 @@ def _with_cure(message: str) -> str:
     missing = re.fullmatch(r'cannot open source file "(.*)"', message)
     if missing and missing[1] in _HOST_HEADERS:
         return f"{message}: a header of host code. {_DEVICE_ONLY}"
-    if missing:
+    if missing or message.endswith(": No such file or directory"):
         return f"{message}: give its folder with -I (include_dirs)"
     undefined = re.fullmatch(r'identifier "(cuda[A-Z]\w*)" is undefined', message)
     if undefined:

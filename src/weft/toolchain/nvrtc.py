@@ -7,10 +7,13 @@ from typing import Any
 
 from weft.core.errors import CompileError, ToolMissing
 
+NAME_MAP = "__nv_name_map"
+"""The file to which NVRTC ascribes errors in name expressions."""
+
 
 @dataclass(frozen=True)
 class Compilation:
-    """What one run of NVRTC gave."""
+    """What one run of the compiler gave."""
 
     ok: bool
     log: str

@@ -41,7 +41,7 @@ def compile_triton(
     16, without which Triton cannot load vectors. `fmad` is Triton's `enable_fp_fusion`; `options` are the
     other options of its CUDA backend (`maxnreg`, `num_ctas` …).
     """
-    triton = _triton()
+    triton = require_triton()
     match = _ARCH.fullmatch(arch)
     if not match:
         raise UsageError(f"arch {arch!r} is not of the form sm_89")
@@ -101,7 +101,15 @@ def compile_triton(
     return binary
 
 
-def _triton() -> Any:
+def parameter_names(fn: Any) -> tuple[list[str], list[str]]:
+    """The parameters of a @triton.jit function, and those of them that it declares as constexpr apart."""
+    params = _unwrap(require_triton(), fn).params
+    constexprs = [param.name for param in params if param.is_constexpr]
+    return [param.name for param in params if not param.is_constexpr], constexprs
+
+
+def require_triton() -> Any:
+    """The package, or what to do to have it."""
     try:
         import triton
         import triton.backends.compiler

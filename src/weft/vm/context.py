@@ -135,11 +135,13 @@ WARP_SHARED_OWNERS = Field(920, "ptr")
 WARP_SHARED_OBJECTS = Field(928, "ptr")
 """Per array: i64 offset in the window, i64 size; number 0 has size 0."""
 WARP_SPENT = Field(912, "i32")
-"""Lanes of a divergent warp that used up its last turn."""
+"""Lanes of a divergent warp that used up a turn since the last in which all that could run had one."""
 WARP_POLLED = Field(916, "i32")
 """1 if it gave up its turn because what it waits for has not come."""
 WARP_LOCAL_WRITTEN = Field(936, "ptr")
 """A byte per byte of local memory: 255 where it was written; null where nobody asked for it."""
+WARP_RELEASED = Field(944, "i32")
+"""Lanes that stand at a bar.warp.sync whose other lanes, at another one with the same mask, have gone on."""
 WARP_TID = Field(192, "i32")
 """tid.x of the 32 lanes, then tid.y, then tid.z."""
 WARP_PC = Field(576, "i32")

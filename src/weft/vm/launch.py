@@ -318,6 +318,7 @@ class _Run:
         for worker in workers:
             for name, value in self.watch.counters(worker.probe).items():
                 counters[name] = counters.get(name, 0) + value
+        counters.update(self.watch.conclude(self.program.source, counts, self.boards))
         return Outcome(findings, self.calls.printed(), instructions, counters)
 
 

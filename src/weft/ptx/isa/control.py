@@ -9,7 +9,7 @@ _f = partial(form, "control")
 ROWS: tuple[Form, ...] = (
     _f("9.7.12.3", "bra{.uni} @target"),
     _f("9.7.12.4", "brx.idx{.uni} index:u32, @targets"),
-    _f("9.7.12.5", "call{.uni} *ret, func, *args"),
+    _f("9.7.12.5", "call{.uni} *ret, func, *args; prototype"),
     _f("9.7.12.6", "ret{.uni}"),
     _f("9.7.12.7", "exit"),
     _f("9.7.19.1", "brkpt"),

@@ -90,11 +90,16 @@ def build_cfg(function: Function) -> Cfg:
             continue
         if is_collective(item) and not fresh:
             close(None)
-        if is_barrier(item) and item.guard is not None:
-            # `@p bar.sync` is a branch around the barrier.
+        if (is_barrier(item) or is_collective(item)) and item.guard is not None:
+            # `@p bar.sync` is a branch around the barrier: lanes without p must not count as having come.
             around = f"$around{len(pieces)}"
             close(branch_to(around, item, Guard(item.guard.reg, not item.guard.negated)))
-            close(replace(item, guard=None))
+            alone = replace(item, guard=None)
+            if is_barrier(item):
+                close(alone)
+            if not is_barrier(item) or item.has("red"):
+                body.append(alone)
+                close(None)
             starts[around] = len(pieces)
             continue
         fresh = False

@@ -23,6 +23,7 @@ from ..context import (
     WARP_LIVE,
     WARP_MASKED,
     WARP_PC,
+    WARP_RELEASED,
     WARP_RESUME,
     WARP_SLICE,
     WARP_SPENT,
@@ -48,6 +49,9 @@ class Divergent(KernelEmitter):
         self.mask = const("i32", 0)
         self.mask_lanes = const(vec("i1"), 0)
         self.frame = Value("ptr", "%frame")
+        syncs = [block for block in self.cfg.blocks if block.collective and _is_warp_sync(block.body[0])]
+        self.splits = len(syncs) > 1
+        """Whether lanes can meet at different bar.warp.sync; the other collectives are one instruction for all."""
 
     # -- registers ------------------------------------------------------------------------------------------
 
@@ -92,6 +96,9 @@ class Divergent(KernelEmitter):
         self.parked, self.ran = b.alloca("i32"), b.alloca("i32")
         b.store(const("i32", 0), self.parked, align=4)
         b.store(const("i32", 0), self.ran, align=4)
+        if self.splits:
+            self.asked = b.alloca(vec("i32"))
+            b.store(const(vec("i32"), 0), self.asked, align=64)
         self.dispatch()
         for block in self.cfg.blocks:
             self.emit_block(block)
@@ -130,16 +137,24 @@ class Divergent(KernelEmitter):
         moved = b.icmp("ne", b.load("i32", self.ran, align=4), const("i32", 0))
         b.ret(b.select(moved, const("i32", BLOCKED), const("i32", STUCK)))
         b.place(some_ready)
-        # Lanes that used up the last turn let others go first: the holder of a lock they spin on may be among them.
-        others = b.op("and", ready, b.op("xor", get(b, self.warp, WARP_SPENT), const("i32", -1)))
-        pool = b.select(b.icmp("eq", others, const("i32", 0)), ready, others)
+        # Lanes that used up a turn let others go first, until all had one: what they spin on may come from any of them.
+        spent = get(b, self.warp, WARP_SPENT)
+        others = b.op("and", ready, b.op("xor", spent, const("i32", -1)))
+        nobody_else = b.icmp("eq", others, const("i32", 0))
+        pool = b.select(nobody_else, ready, others)
+        put(b, self.warp, WARP_SPENT, b.select(nobody_else, const("i32", 0), spent))
         candidates = b.select(unbits(b, pool), pcs, const(vec("i32"), count + 1))
         lowest = b.intrinsic("vector.reduce.umin", "i32", [candidates], overloads=[vec("i32")])
-        here = b.op("and", pool, bits(b, b.icmp("eq", pcs, b.splat(lowest))))
+        # Lanes that are where the chosen ones are go with them: a collective needs them all at once.
+        here = b.op("and", ready, bits(b, b.icmp("eq", pcs, b.splat(lowest))))
         self.choice = b.alloca("i32")
         b.store(here, self.choice, align=4)
         whole, partial = b.label("whole"), b.label("partial")
-        b.cbr(b.icmp("eq", here, const("i32", -1)), whole, partial)
+        all_here = b.icmp("eq", here, const("i32", -1))
+        if self.splits:
+            none_released = b.icmp("eq", get(b, self.warp, WARP_RELEASED), const("i32", 0))
+            all_here = b.op("and", all_here, none_released)
+        b.cbr(all_here, whole, partial)
         b.place(whole)
         points = resume_points(self.cfg, self.kernel.uniformity, self.kernel.regions)
         b.switch(lowest, partial, [(point, f"join.{point}") for point in points])
@@ -178,7 +193,7 @@ class Divergent(KernelEmitter):
 
     def emit_block(self, block: Block) -> None:
         b = self.b
-        self.known, self.dirty, self.ins = {}, {}, None
+        self.known, self.dirty, self.ins, self.met = {}, {}, None, None
         b.place(f"block.{block.id}")
         self.mask = b.load("i32", self.choice, align=4)
         if block.collective:
@@ -206,18 +221,48 @@ class Divergent(KernelEmitter):
             members = b.extract(each, first)
             same = b.op("and", self.mask, bits(b, b.icmp("eq", each, b.splat(members))))
         need = b.op("and", members, live)
+        if self.splits and _is_warp_sync(ins):
+            self.assemble_split(same, members, need)
+            return
         missing = b.op("and", need, b.op("xor", same, const("i32", -1)))
-        wait, go = b.label("wait"), b.label("go")
-        b.cbr(b.icmp("eq", missing, const("i32", 0)), go, wait)
-        b.place(wait)
-        b.store(b.op("or", b.load("i32", self.parked, align=4), self.mask), self.parked, align=4)
-        b.br("next")
-        b.place(go)
-        # Lanes that came without being members run on their own afterwards.
+        self.go_or_park(b.icmp("eq", missing, const("i32", 0)), same)
         if wanted is None:  # PTX lets a member mask name exited lanes; matrix instructions need the whole warp
             self.report_exited(ins, self.exited())
-        own = b.op("and", same, members)
-        self.mask = b.select(b.icmp("eq", own, const("i32", 0)), same, own)
+        self.mask = same
+
+    def go_or_park(self, complete: Value, lanes: Value) -> None:
+        """Go on here if `complete`, else park `lanes` and choose others."""
+        b = self.b
+        wait, go = b.label("wait"), b.label("go")
+        b.cbr(complete, go, wait)
+        b.place(wait)
+        b.store(b.op("or", b.load("i32", self.parked, align=4), lanes), self.parked, align=4)
+        b.br("next")
+        b.place(go)
+
+    def assemble_split(self, same: Value, members: Value, need: Value) -> None:
+        """bar.warp.sync: what counts is the mask, not the instruction. Lanes that met at another one are released.
+
+        `asked` has the mask of every lane that waits; lanes in `released` have met and only have to go on.
+        """
+        b, nothing = self.b, const("i32", 0)
+        released = get(b, self.warp, WARP_RELEASED)
+        free = b.op("and", same, released)
+        is_free = b.icmp("ne", free, nothing)
+        asked = b.load(vec("i32"), self.asked, align=64)
+        waiting = b.op("and", same, b.op("xor", released, const("i32", -1)))
+        asked = b.select(unbits(b, waiting), b.splat(members), asked)
+        b.store(asked, self.asked, align=64)
+        come = b.op("or", waiting, b.op("and", need, bits(b, b.icmp("eq", asked, b.splat(members)))))
+        missing = b.op("and", need, b.op("xor", come, const("i32", -1)))
+        self.go_or_park(b.op("or", is_free, b.icmp("eq", missing, nothing)), same)
+        come = b.select(is_free, nothing, come)
+        b.store(b.select(unbits(b, come), const(vec("i32"), 0), asked), self.asked, align=64)
+        elsewhere = b.op("and", come, b.op("xor", same, const("i32", -1)))
+        left = b.op("xor", released, free)
+        put(b, self.warp, WARP_RELEASED, b.op("or", left, elsewhere))
+        self.met = b.op("and", come, members)
+        self.mask = b.select(is_free, free, same)
 
     def exited(self) -> Value:
         """i32 mask of lanes that were there and have exited; lanes that never were do not count."""
@@ -314,5 +359,9 @@ class Divergent(KernelEmitter):
         out = b.label("yield")
         b.cbr(b.icmp("slt", left, const("i64", 0)), out, "next", likely=False)
         b.place(out)
-        put(b, self.warp, WARP_SPENT, self.mask)
+        put(b, self.warp, WARP_SPENT, b.op("or", get(b, self.warp, WARP_SPENT), self.mask))
         b.ret(const("i32", YIELDED))
+
+
+def _is_warp_sync(ins: Instruction) -> bool:
+    return ins.form.name == "bar" and ins.has("warp")

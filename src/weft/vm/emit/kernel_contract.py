@@ -17,6 +17,8 @@ class KernelContract(Emitter):
     arch: str
     param_bytes: int
     """Size of the kernel's parameters."""
+    met: Value | None = None
+    """At a bar.warp.sync: the lanes that meet, where some may stand at another one (i32 mask; 0: they met before)."""
 
     @abstractmethod
     def imported(self, name: str) -> Value:

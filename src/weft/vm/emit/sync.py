@@ -81,6 +81,13 @@ def bar(e: KernelContract, ins: Instruction) -> None:
 def _warp_sync(e: KernelContract, ins: Instruction) -> None:
     """The lanes have met; lanes with different member masks are different groups."""
     mask, active = ins.operand("mask"), e.active()
+    if e.met is not None:
+        some, none = e.b.label("met"), e.b.label("before")
+        e.b.cbr(e.b.icmp("ne", e.met, const("i32", 0)), some, none)
+        e.b.place(some)
+        e.runtime("warp.sync", "void", [e.met, e.site()])
+        e.b.place(none)
+        return
     if isinstance(mask, Imm):
         members = e.b.op("and", active, const("i32", mask.value))
         e.runtime("warp.sync", "void", [members, e.site()])

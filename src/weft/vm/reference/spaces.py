@@ -1,6 +1,7 @@
 """Bytes behind the state spaces, and which addresses of them a kernel may touch."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -45,9 +46,15 @@ class Region:
         """Whether [at, at + size) may be touched."""
         inside: Flags = (at >= self.start) & (at <= self.end - size)
         if self.objects is not None:
-            found = [any(s <= a and a + size <= s + n for s, n in self.objects) for a in at.tolist()]
-            inside &= np.array(found, bool)
+            starts, ends = self._bounds
+            inside &= ((starts <= at[:, None]) & (at[:, None] + size <= ends)).any(axis=1)
         return inside
+
+    @cached_property
+    def _bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Of the objects: a module may have thousands of variables."""
+        table = np.array(self.objects or (), np.int64).reshape(-1, 2)
+        return table[:, 0], table[:, 0] + table[:, 1]
 
 
 def global_region(memory: GlobalMemory) -> Region:

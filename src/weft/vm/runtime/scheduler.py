@@ -48,6 +48,7 @@ from ..context import (
     WARP_MASKED,
     WARP_PC,
     WARP_POLLED,
+    WARP_RELEASED,
     WARP_RESUME,
     WARP_SITES,
     WARP_SLICE,
@@ -156,7 +157,7 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         few = b.op("sub", b.op("shl", const("i32", 1), b.op("and", left, const("i32", 31))), const("i32", 1))
         put(b, warp, WARP_LIVE, b.select(full, const("i32", -1), few))
         put(b, warp, WARP_MASKED, b.select(full, const("i32", 0), const("i32", 1)))
-        for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT):
+        for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT, WARP_RELEASED):
             put(b, warp, field, const("i32", 0))
         put(b, warp, WARP_CLOCK, const("i64", 0))
         for field in (WARP_PC, WARP_GROUP):

@@ -127,6 +127,16 @@ class Instrumentation:
         """After a run: totals of one worker; those of all workers are added up."""
         return {}
 
+    def conclude(
+        self, source: "Source", visits: Sequence[int], boards: Sequence[npt.NDArray[np.uint8]]
+    ) -> Mapping[str, int]:
+        """After a run: more counters of the whole launch.
+
+        `visits` has a number for each block by warps in step, where runs of blocks count at their first
+        (`Kernel.chains`), and then one for each block by divergent warps.
+        """
+        return {}
+
     def review(self, findings: tuple[Finding, ...], scene: "Scene") -> tuple[Finding, ...]:
         """After a run: what stands of its findings, the probe's own with all that a second look gives."""
         return findings

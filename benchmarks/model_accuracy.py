@@ -1,0 +1,198 @@
+"""The cycle model against published measurements, with counts of real compiled kernels.
+
+    python benchmarks/model_accuracy.py [--kernels 1 2 3]
+
+The SGEMM ladder on an RTX A6000 (4096³, benchmarks/sgemm, written anew with the published parameters) and the two GEMMs
+of 1024³ that were captured with ncu, which are kernels 2 and 3. One CTA of each runs on the virtual GPU and is held
+against float64; all CTAs do the same, so its counts times the grid are those of the launch. Sectors that the whole
+launch touches are n² / 8 for each of A, B and C. Bounds are at the chip's maximum clock, or at the one of the capture;
+estimates at 1.80 GHz, which is not published, or at the one of the capture. The estimate's c is fitted on the other
+kernels of the ladder, never on the one that is scored. The last line is one JSON object.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.engines.kernel_file import load
+from weft.engines.sample import Sample
+from weft.engines.virtual import VirtualGPU
+from weft.model.bounds import lower_bounds
+from weft.model.chips import chip
+from weft.model.counters import work_of
+from weft.model.estimate import UNCALIBRATED, estimate
+from weft.model.occupancy import Launch
+from weft.model.published import Series, published
+from weft.model.work import Work
+from weft.profile.profiler import Profiler
+from weft.profile.records import Counts
+
+FOLDER = Path(__file__).resolve().parent / "sgemm"
+GPU = chip("a6000")
+LADDER = {"1": 1024, "2": 1024, "3": 1024, "4": 512, "5": 256, "6": 256, "10": 128}
+"""Threads per block by kernel."""
+CAPTURED = {"untiled": "2", "tiled": "3"}
+GOLDEN = {
+    "untiled": {
+        "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": 67_141_632,
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 167_903_232,
+    },
+    "tiled": {
+        "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": 2_129_920,
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 8_519_680,
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": 131_072,
+        "smsp__sass_inst_executed_op_shared_ld.sum": 41_943_040,
+        "memory_l1_wavefronts_shared": 52_428_800,
+    },
+}
+ESTIMATE_GHZ = 1.80
+
+
+@dataclass(frozen=True)
+class Point:
+    """One kernel at one size."""
+
+    name: str
+    work: Work
+    ncu: Mapping[str, int]
+    """Of the whole launch."""
+    matched: float
+    registers: int
+    relative_error: float
+    """Of the CTA's results, against float64."""
+
+
+def profile(kernel: str, n: int) -> Point:
+    """One CTA on the virtual GPU, times the grid."""
+    file = load(FOLDER / f"kernel_{kernel}.cu", arch="sm_86")
+    random = np.random.default_rng(0)
+    a, b, c = (random.standard_normal((n, n), dtype=np.float32) for _ in range(3))
+    out = c.copy()
+    profiler = Profiler(VirtualGPU(threads=1, arch="sm_86"))
+    file.run(profiler, {"a": a, "b": b, "c": out}, sizes={"N": n}, ctas=Sample(((1, 2),)))
+    ((_, counts),) = profiler.counts
+    grid = prod(file.grids(sizes={"N": n})[0])
+    (resources,) = file.compile(sizes={"N": n}).resources.values()
+    launch = Launch(LADDER[kernel], grid, resources.registers, resources.static_shared_bytes, uniform=True)
+    return Point(
+        name=kernel,
+        work=whole_launch(counts, launch, n),
+        ncu={name: value * grid for name, value in counts.ncu.items()},
+        matched=counts.matched,
+        registers=resources.registers,
+        relative_error=tile_error(a, b, c, out),
+    )
+
+
+def whole_launch(counts: Counts, launch: Launch, n: int) -> Work:
+    """All CTAs do what the one did, on other sectors of A, B and C."""
+    sass, ncu, vm = (
+        {name: value * launch.grid for name, value in counted.items()}
+        for counted in (counts.sass, counts.ncu, counts.vm)
+    )
+    vm |= {"vm__distinct_load_sectors": 3 * n * n // 8, "vm__distinct_store_sectors": n * n // 8}
+    return work_of(launch, sass, ncu, vm)
+
+
+def tile_error(a: Any, b: Any, c: Any, out: Any) -> float:
+    """Largest error of the tile that the CTA wrote, relative to the largest result; raises if it wrote none."""
+    rows, columns = (np.unique(part) for part in np.nonzero(out != c))
+    tile = np.ix_(rows, columns)
+    expected = 0.5 * (a[rows].astype(np.float64) @ b[:, columns].astype(np.float64)) + 3.0 * c[tile]
+    return float(np.abs(out[tile] - expected).max() / np.abs(expected).max())
+
+
+def estimated(point: Point, c: float, ghz: float) -> float:
+    """Microseconds."""
+    found = estimate(point.work, GPU, clock_ghz=ghz, issue_weight=c)
+    return found.microseconds(found.high)
+
+
+def fitted_c(points: Mapping[str, Point], left_out: str, series: Series) -> float:
+    """The c of the range whose estimates of the other kernels have the smallest mean error."""
+    others = [point for name, point in points.items() if name != left_out]
+    low, high = UNCALIBRATED
+
+    def mean_error(c: float) -> float:
+        return float(np.mean([abs(estimated(p, c, ESTIMATE_GHZ) / series.microseconds[p.name] - 1) for p in others]))
+
+    return float(min(np.linspace(low, high, 101), key=mean_error))
+
+
+def row(point: Point, c: float, series: Series, kernel: str) -> dict[str, Any]:
+    """One scored point."""
+    measured = series.microseconds[kernel]
+    bounds = lower_bounds(point.work, GPU, clock_ghz=series.clock_ghz)
+    ghz = series.clock_ghz or ESTIMATE_GHZ
+    found = estimate(point.work, GPU, clock_ghz=ghz, issue_weight=c)
+    guess = found.microseconds(found.high)
+    return {
+        "series": series.name,
+        "kernel": kernel,
+        "measured_us": round(measured, 2),
+        "lb_us": round(bounds.microseconds(bounds.cold), 2),
+        "limiter": bounds.cold_limiter,
+        "est_us": round(guess, 2),
+        "est_limiter": found.limiter,
+        "est_ghz": ghz,
+        "c": round(c, 2),
+        "error": round(guess / measured - 1, 4),
+        "lb_above_measured": bounds.microseconds(bounds.cold) > measured,
+        "sass_matched": round(point.matched, 4),
+        "registers": point.registers,
+        "relative_error": point.relative_error,
+    }
+
+
+def spearman(first: list[float], second: list[float]) -> float:
+    """Rank correlation."""
+    order: Callable[[list[float]], Any] = lambda values: np.argsort(np.argsort(values))  # noqa: E731
+    return float(np.corrcoef(order(first), order(second))[0, 1])
+
+
+def mismatches(captured: Mapping[str, Point]) -> list[str]:
+    """Counters of the captures that differ, or that could not be told."""
+    return [
+        f"{name}: {counter} is {captured[name].ncu.get(counter)}, not {value}"
+        for name, golden in GOLDEN.items()
+        if name in captured
+        for counter, value in golden.items()
+        if captured[name].ncu.get(counter) != value
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernels", nargs="+", choices=LADDER, default=list(LADDER))
+    chosen = parser.parse_args().kernels
+    ladder, captures = published()["sgemm_a6000"], published()["gemm_ncu_a6000"]
+    points = {}
+    for kernel in chosen:
+        points[kernel] = profile(kernel, 4096)
+        print(f"kernel {kernel}: {points[kernel].matched:.1%} of accesses matched", flush=True)
+    captured = {name: profile(kernel, 1024) for name, kernel in CAPTURED.items() if kernel in chosen}
+    rows = [row(point, fitted_c(points, name, ladder), ladder, name) for name, point in points.items()]
+    rows += [row(point, fitted_c(points, point.name, ladder), captures, name) for name, point in captured.items()]
+    for one in rows:
+        print("{series:16s} {kernel:8s} measured {measured_us:10.1f}  LB {lb_us:10.1f} ({limiter})  "
+              "EST {est_us:10.1f} ({est_limiter}, c {c:.2f})  {error:+.1%}".format(**one))  # fmt: skip
+    scored = rows[: len(points)]
+    result = {
+        "ladder_mean_abs_error": round(float(np.mean([abs(one["error"]) for one in scored])), 4),
+        "ladder_spearman": round(spearman([r["est_us"] for r in scored], [r["measured_us"] for r in scored]), 4),
+        "lb_violations": sum(one["lb_above_measured"] for one in rows),
+        "golden_mismatches": mismatches(captured),
+        "sass_matched_min": min(one["sass_matched"] for one in rows),
+        "points": rows,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

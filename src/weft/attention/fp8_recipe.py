@@ -1,0 +1,194 @@
+"""All-FP8 attention as a recipe that kernels follow to the bit: what is quantised how, where is rounded, what is added.
+
+`RecipeRun` is the recipe in pieces, one method each, in float32. Only two things are left open: the last bits of the
+hardware's exponential, and the order of float32 sums of l and of q·mean. Where such a bit decides how a weight is
+rounded to E4M3, `Recipe.allowance` has that weight's step; everywhere else a comparison can be tight.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .dtypes import Array, numpy_dtype, rounded
+from .e4m3 import E4M3PerBlock, E4M3PerChannel, SmoothedE4M3PerBlock, SmoothedKeys, e4m3_values, lse_shift
+from .errors import ContractError
+from .fp8_tensor_core import FRACTION_BITS, STEP, fp8_matmul
+from .quantise import Quantised
+from .reference import default_scale, shape_of
+from .shapes import Shape
+
+P_SCALE = np.float32(2.0**8)
+FLUSH_KEYS = 64
+LOG2_E, LN_2 = np.float32(1.44269504), np.float32(0.693147181)
+STEPS_PER_FLUSH = FLUSH_KEYS // STEP
+LOST_PER_STEP = (STEP + 1) * 2.0**-FRACTION_BITS
+"""What truncation takes from a step at most, relative to its largest term: one unit of each term."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a kernel chooses: its blocks, whether it flushes the tensor core's sum, whether it smooths K."""
+
+    block_m: int = 64
+    """Queries that share a step."""
+    block_n: int = 64
+    """Keys that share a step, and keys of a tile."""
+    flush: bool = True
+    """Whether the tensor core's sum is added to an fp32 one every 64 keys, or carries on through all of them."""
+    smooth: bool = True
+    out_dtype: str = "f16"
+
+    def __post_init__(self) -> None:
+        numpy_dtype(self.out_dtype)
+        if self.block_m < 1 or self.block_n < 1 or self.block_n % FLUSH_KEYS:
+            raise ContractError(f"block_n is a multiple of {FLUSH_KEYS} keys, not {self.block_n}; block_m at least 1")
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What following a recipe gives."""
+
+    o: Array
+    """(b, hq, sq, d) in the output type."""
+    lse: Array
+    """(b, hq, sq), float32, of the unsmoothed scores."""
+    allowance: Array
+    """(b, hq, sq): how far a right kernel may stray from o, as a share of max|V|."""
+    dequantised: tuple[Array, Array, Array]
+    """q, k and v as their codes mean them, in float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecipeRun:
+    """One call. A wrong implementation is one of these methods changed."""
+
+    recipe: Recipe
+    q: Array
+    k: Array
+    v: Array
+    mask: Array
+    """(sq, skv)."""
+
+    @cached_property
+    def shape(self) -> Shape:
+        return shape_of(self.q, self.k, self.v)
+
+    @property
+    def scale(self) -> float:
+        return default_scale(self.shape.d)
+
+    def per_query_head(self, x: Array) -> Array:
+        """Something of K or V with one head per query head."""
+        return np.repeat(x, self.shape.group, axis=1)
+
+    # Quantisation.
+
+    @cached_property
+    def q_coded(self) -> Quantised:
+        return E4M3PerBlock(self.recipe.block_m).encode(self.q)
+
+    @cached_property
+    def k_coded(self) -> SmoothedKeys:
+        if self.recipe.smooth:
+            return SmoothedE4M3PerBlock(self.recipe.block_n).encode(self.k)
+        coded = E4M3PerBlock(self.recipe.block_n).encode(self.k)
+        return SmoothedKeys(*coded, np.zeros(self.k[:, :, 0].shape, np.float32))
+
+    @cached_property
+    def v_coded(self) -> Quantised:
+        return E4M3PerChannel().encode(self.v)
+
+    def dequantised(self) -> tuple[Array, Array, Array]:
+        return (
+            E4M3PerBlock(self.recipe.block_m).decode(*self.q_coded),
+            SmoothedE4M3PerBlock(self.recipe.block_n).decode(*self.k_coded),
+            E4M3PerChannel().decode(*self.v_coded),
+        )
+
+    # A tile of keys.
+
+    def tiles(self) -> list[slice]:
+        step = self.recipe.block_n
+        return [slice(first, first + step) for first in range(0, self.shape.skv, step)]
+
+    def scores(self, keys: slice) -> Array:
+        """q·k in powers of two, of the smoothed keys, not yet masked: (b, hq, sq, n)."""
+        k = self.per_query_head(e4m3_values(self.k_coded.codes[:, :, keys]))
+        k_step = self.per_query_head(self.k_coded.scale[:, :, keys.start // self.recipe.block_n])
+        q_step = E4M3PerBlock(self.recipe.block_m).spread(self.q_coded.scale, self.q.shape)
+        to_base = np.float32(self.scale) * LOG2_E
+        factor = (q_step * k_step[:, :, None, None]) * to_base
+        return self.matmul(e4m3_values(self.q_coded.codes), k.swapaxes(2, 3)) * factor
+
+    def matmul(self, a: Array, b: Array, c: Array | None = None) -> Array:
+        """The tensor core on (b, h, …) operands."""
+        flat = [x.reshape(-1, *x.shape[2:]) for x in (a, b)]
+        given = None if c is None else c.reshape(-1, *c.shape[2:])
+        return fp8_matmul(flat[0], flat[1], given).reshape(*a.shape[:3], b.shape[3])
+
+    def exp2(self, x: Array) -> Array:
+        """ex2.approx.ftz."""
+        y = np.exp2(x.astype(np.float64))
+        return np.where(y < 2.0**-126, 0.0, y).astype(np.float32)
+
+    def p_values(self, p: Array) -> Array:
+        """2⁸·P as the tensor core takes it."""
+        return rounded(p * P_SCALE, "e4m3")
+
+    def accumulate(self, u: Array, p: Array, v: Array) -> Array:
+        """U + P·V, of a U already rescaled."""
+        if not self.recipe.flush:
+            return self.matmul(p, v, u)
+        for first in range(0, p.shape[3], FLUSH_KEYS):
+            keys = slice(first, first + FLUSH_KEYS)
+            u = u + self.matmul(p[..., keys], v[:, :, keys])
+        return u
+
+    def rescaled(self, u: Array, rescale: Array) -> Array:
+        return u * rescale[..., None]
+
+    def normalised(self, u: Array, l: Array) -> Array:
+        """U / l in V's units."""
+        divisor = np.where(l == 0, np.float32(1), l) * P_SCALE
+        inverse = np.where(l == 0, np.float32(0), np.float32(1) / divisor)
+        return u * inverse[..., None] * self.per_query_head(self.v_coded.scale)[:, :, None]
+
+    def log_sum(self, m: Array, l: Array) -> Array:
+        """LSE of the scores as they were before smoothing."""
+        empty = l == 0
+        lse = (np.where(empty, np.float32(0), m) + np.log2(np.where(empty, np.float32(1), l))) * LN_2
+        return np.where(empty, -np.inf, lse + lse_shift(self.q, self.k_coded.mean, self.scale)).astype(np.float32)
+
+    def follow(self) -> Followed:
+        """All of it."""
+        rows, v = self.shape.lse, self.per_query_head(e4m3_values(self.v_coded.codes))
+        u, m, l = np.zeros(self.shape.q, np.float32), np.full(rows, -np.inf, np.float32), np.zeros(rows, np.float32)
+        loose = np.zeros(rows)
+        for keys in self.tiles():
+            s = np.where(self.mask[:, keys], self.scores(keys), np.float32(-np.inf))
+            m_old, m = m, np.maximum(m, s.max(axis=-1))
+            # A row that has seen no key yet keeps m = -inf: subtracting 0 instead leaves P = 0 and U = 0.
+            shift = np.where(np.isneginf(m), np.float32(0), m)
+            p, rescale = self.exp2(s - shift[..., None]), self.exp2(m_old - shift)
+            l = l * rescale + p.sum(axis=-1)
+            u = self.accumulate(self.rescaled(u, rescale), self.p_values(p), v[:, :, keys])
+            loose = loose * rescale + _borderline(p, s, shift)
+        with np.errstate(over="ignore"):
+            o = self.normalised(u, l).astype(numpy_dtype(self.recipe.out_dtype))
+        allowance = loose / np.where(l == 0, 1, l * P_SCALE)
+        return Followed(o, self.log_sum(m, l), allowance, self.dequantised())
+
+
+def _borderline(p: Array, s: Array, shift: Array) -> Array:
+    """The steps (in units of 2⁸·P) of weights so near the middle of two codes that the exponential's last bits decide,
+    and what other truncations a changed weight may bring about in its tile. ex2.approx is good to 2 ulp; its argument
+    s - m is exact or rounded by 2^-24 of itself, and s itself may differ by two roundings if a GPU orders factors
+    differently."""
+    argument = np.abs(np.where(np.isneginf(s), 0, s)) + np.abs(shift)[..., None]
+    window = (2.0**-21 + argument * 2.0**-22).astype(np.float32)
+    scaled = p * P_SCALE
+    step = rounded(scaled * (1 + window), "e4m3") - rounded(scaled * (1 - window), "e4m3")
+    steps = step.sum(axis=-1, dtype=np.float64)
+    tile_steps = p.shape[3] // STEP + 1
+    return np.asarray(steps + (steps > 0) * tile_steps * LOST_PER_STEP * scaled.max(axis=-1))

@@ -1,0 +1,48 @@
+"""Nsight Compute: the command that profiles one launch, and its CSV as values."""
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+METRICS = (
+    "gpu__time_duration.sum",
+    "launch__registers_per_thread",
+    "launch__shared_mem_per_block_static",
+    "smsp__inst_executed.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
+    "dram__bytes_read.sum",
+)
+"""What stands beside a prediction, or puts it in its place."""
+
+_THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
+
+
+def command(ncu: str, arguments: Sequence[str]) -> list[str]:
+    """Profile `python -m weft.cli.launch_once`; clocks stay as they are, so times are those of the bench."""
+    return [
+        ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
+        "--metrics", ",".join(METRICS), sys.executable, "-m", "weft.cli.launch_once", *arguments,
+    ]  # fmt: skip
+
+
+def parse_raw(text: str) -> list[dict[str, str]]:
+    """The rows of `--page raw --csv`, one per launch: what stands before the header, and the row of units, left out."""
+    lines = text.splitlines()
+    start = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        return []
+    return [row for row in csv.DictReader(io.StringIO("\n".join(lines[start:]))) if (row["ID"] or "").strip()]
+
+
+def metrics_of(row: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+    """The metrics of one launch that have a number; `n/a` has none."""
+    for name in METRICS:
+        text = (row.get(name) or "").strip()
+        if _THOUSANDS.fullmatch(text):
+            text = text.replace(",", "")
+        try:
+            yield name, float(text)
+        except ValueError:
+            continue

@@ -1,0 +1,86 @@
+"""One workload: time, judge the outputs, compare with the baseline, and say what spoils the comparison."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.engines.cuda_device import CudaDevice
+from weft.tasks.task import Problem
+
+from .contender import Contender
+from .measure import Cache, Measured, Settings, measure
+from .statistics import Comparison, Interval, check_samples, compare, find_drift, interval
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender."""
+
+    name: str
+    detail: str
+    time_ms: Interval
+    against: Comparison | None
+    """The baseline; None for itself."""
+    wrong: str
+    """What is wrong with its outputs; empty if they are right."""
+    samples_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What a workload showed with one state of the cache."""
+
+    gpu: str
+    arch: str
+    workload: str
+    cache: Cache
+    rows: tuple[Row, ...]
+    """The baseline first."""
+    clocks_mhz: tuple[int, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def right(self) -> bool:
+        """Whether all outputs were."""
+        return not any(row.wrong for row in self.rows)
+
+
+def bench(
+    device: CudaDevice, contenders: Sequence[Contender], problems: Sequence[Problem], settings: Settings
+) -> BenchResult:
+    """Contenders, the baseline first, on several draws of one workload. Raises BadTiming if the timer failed."""
+    measured = measure(device, contenders, problems, settings)
+    rows = []
+    for contender in contenders:
+        times = measured.times_ms[contender.name]
+        check_samples(times)
+        baseline = contenders[0].name
+        against = None if contender.name == baseline else compare(times, measured.times_ms[baseline])
+        wrong = [contender.judge(problems[each.problem], each.outputs) for each in measured.kept[contender.name]]
+        rows.append(
+            Row(contender.name, contender.detail, interval(times), against, next(filter(None, wrong), ""), times)
+        )
+    return BenchResult(
+        device.name, device.arch, _without_seed(problems[0]), settings.cache, tuple(rows), measured.clocks_mhz,
+        tuple(_notes(measured)),
+    )  # fmt: skip
+
+
+def _without_seed(problem: Problem) -> str:
+    return str(problem.workload).rpartition(" seed ")[0]
+
+
+def _notes(measured: Measured) -> list[str]:
+    notes = [measured.clocks_missing] if measured.clocks_missing else []
+    for name, rounds in measured.host_bound.items():
+        if rounds:
+            notes.append(f"{name}: in {rounds} rounds the GPU waited for the host; those times contain its overhead")
+    change = find_drift(measured.clocks_mhz)
+    if change is not None:
+        notes.append(f"the clock drifted by {100 * change:+.1f} %: absolute times mean little, ratios still hold")
+    for name, times in measured.times_ms.items():
+        change = find_drift(times)
+        if change is not None:
+            notes.append(f"{name} drifted by {100 * change:+.1f} % in time from the first third to the last")
+    if measured.clock_reasons:
+        notes.append(f"the clock was limited by: {', '.join(measured.clock_reasons)}")
+    return notes

@@ -1,0 +1,23 @@
+"""`python -m weft.cli.launch_once RUNG SHAPE DTYPE MASK ENCODING`: one run on the GPU, for a profiler around it."""
+
+import sys
+
+from weft.attention.shapes import SHAPES
+from weft.engines.cuda_device import require_gpu
+from weft.engines.cuda_gpu import CudaGPU
+from weft.judge.on_engine import check_on
+from weft.judge.select import find_candidate
+from weft.tasks.task import Workload
+
+
+def main(arguments: list[str]) -> int:
+    """0 if the outputs were right."""
+    target, shape, dtype, mask, encoding = arguments
+    gpu = CudaGPU(require_gpu())
+    candidate, supports = find_candidate(target, task=None, arch=gpu.arch)
+    workload = Workload(SHAPES[shape], dtype, mask, "unit_normal", 0, encoding)
+    return 0 if check_on(gpu, candidate, supports.task, workload).verdict.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,251 @@
+"""`weft validate-gpu`: ladder, bench and ncu on a real GPU, in one bundle with what Weft predicted beside it."""
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+import weft
+from weft.attention.dtypes import Array
+from weft.bench import ncu
+from weft.bench.measure import Cache, Settings
+from weft.bench.record import record
+from weft.core.errors import WeftError
+from weft.engines.cuda_device import NoGPU, require_gpu
+from weft.engines.cuda_gpu import CudaGPU
+from weft.engines.plan_launches import plan_launches
+from weft.engines.virtual import VirtualGPU
+from weft.judge.check import Candidate
+from weft.judge.on_engine import OnEngine, check_on
+from weft.judge.select import Choice, Supports, find_candidate, workloads
+from weft.kernels.ladder import RUNGS
+from weft.probes.tools import watch_for
+from weft.tasks.task import Outputs, Workload
+
+from .bench import EXIT_NO_GPU, bench_workload
+
+SHAPES = "small,ragged,gqa_4_ragged,few_keys,d128"
+NOT_PREDICTED = "Weft has no cycle model yet"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One rung and what it is run on."""
+
+    name: str
+    candidate: Candidate
+    supports: Supports
+    workloads: tuple[Workload, ...]
+
+
+def validate_gpu(
+    out: Annotated[Path, typer.Option(help="Where the bundle goes: a folder, or a file that ends in .zip.")] = Path(
+        "weft-gpu"
+    ),
+    rungs: Annotated[str, typer.Option(help="Rungs, with commas (default: all).")] = "",
+    shapes: Annotated[str, typer.Option(help="Shapes that are judged, with commas.")] = SHAPES,
+    masks: Annotated[str, typer.Option(help="Masks, with commas (default: what a rung has).")] = "",
+    dtypes: Annotated[str, typer.Option(help="Types, with commas (default: what a rung has).")] = "",
+    bench_shapes: Annotated[str, typer.Option(help="Shapes that are timed, with commas.")] = "mission,long",
+    iters: Annotated[int, typer.Option(min=8, help="Timed rounds.")] = 100,
+    device: Annotated[int, typer.Option(min=0, help="Which GPU.")] = 0,
+) -> int:
+    """Run the ladder, the bench and ncu on this machine's GPU and write one bundle: predicted beside measured.
+
+    Exit codes: 0 all right, 1 something differs, 2 usage, 3 there is no GPU.
+    """
+    try:
+        gpu = CudaGPU(require_gpu(device))
+    except NoGPU as error:
+        print(f"weft: nothing was validated: {error}", file=sys.stderr)
+        return EXIT_NO_GPU
+    names = _names(rungs) or [name for name in RUNGS if RUNGS[name].path.is_file()]
+    asked = Choice(_names(shapes), ("unit_normal", "logits_32"), _names(masks), _names(dtypes), seeds=(0,))
+    targets = [_target(gpu, name, asked) for name in names]
+    ladder, benched, kernels, profiles, problems = [], [], [], {}, {}
+    for target in targets:
+        rows = list(_judge(gpu, target))
+        ladder += rows
+        print(f"{target.name}: {sum(row['status'] == 'PASSED' for row in rows)} of {len(rows)} workloads passed")
+        if not target.workloads:
+            continue
+        try:
+            kernels.append(_kernel_rows(gpu, target))
+            benched += _bench(gpu, target, bench_shapes, iters)
+        except WeftError as error:  # one rung must not cost the bundle of the others
+            problems[target.name] = str(error)
+        profiles[target.name] = _profile(target)
+    bundle: dict[str, object] = {
+        "environment": _environment(gpu),
+        "ladder": ladder,
+        "kernels": kernels,
+        "bench": benched,
+        "ncu": profiles,
+        "problems": problems,
+    }
+    _write(out, bundle)
+    passed = all(row["status"] == "PASSED" for row in ladder)
+    right = passed and all(_right(result) for result in benched) and not problems
+    print(f"{out}: {len(ladder)} workloads judged, {len(benched)} timed · {'all right' if right else 'not all right'}")
+    return 0 if right and ladder else 1
+
+
+def _target(gpu: CudaGPU, name: str, asked: Choice) -> Target:
+    candidate, supports = find_candidate(name, task=None, arch=gpu.arch)
+    choice = replace(
+        asked, masks=asked.masks or supports.masks, dtypes=asked.dtypes or supports.dtypes, encodings=supports.encodings
+    )
+    return Target(name, candidate, supports, tuple(workloads(supports, choice)))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def _judge(gpu: CudaGPU, target: Target) -> Iterator[dict[str, object]]:
+    """The same gates as `weft check`, and how far the outputs are from what the virtual GPU says."""
+    for workload in target.workloads:
+        found = check_on(gpu, target.candidate, target.supports.task, workload)
+        verdict, error = found.verdict, found.verdict.error
+        yield {
+            "rung": target.name,
+            "workload": str(workload),
+            "status": str(verdict.status),
+            "message": verdict.message,
+            "gates": {gate.gate: {"error": gate.error, "limit": gate.limit} for gate in verdict.gates},
+            "max_error": error.max if error else None,
+            "virtual_gpu": _against_virtual(found, target),
+        }
+
+
+def _against_virtual(found: OnEngine, target: Target) -> dict[str, object]:
+    """Predicted bits beside measured ones. Other bits are no failure: the gates decide, this says how exact Weft is."""
+    try:
+        virtual = check_on(VirtualGPU(target.candidate.arch), target.candidate, target.supports.task,
+                           found.verdict.workload)  # fmt: skip
+    except WeftError as error:
+        return {"missing": str(error)}
+    if found.outputs is None or virtual.outputs is None:
+        return {"missing": "one of the two left no outputs"}
+    return {name: _difference(found.outputs, virtual.outputs, name) for name in found.outputs}
+
+
+def _difference(measured: Outputs, predicted: Outputs, name: str) -> dict[str, object]:
+    ours, theirs = _bits(predicted[name]), _bits(measured[name])
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(measured[name].astype(np.float64) - predicted[name].astype(np.float64))
+    finite = distance[np.isfinite(distance)]
+    return {
+        "elements": int(ours.size),
+        "equal_bits": int((ours == theirs).sum()),
+        "largest_difference": float(finite.max()) if finite.size else None,
+    }
+
+
+def _bits(array: Array) -> Array:
+    return array.view(f"u{array.dtype.itemsize}")
+
+
+def _kernel_rows(gpu: CudaGPU, target: Target) -> dict[str, object]:
+    """Resources as ptxas said beside what the driver says, and what only one of the two knows."""
+    workload = target.workloads[0]
+    problem = target.supports.task.draw(workload)
+    kernel = target.candidate.load(problem)
+    plan = plan_launches(kernel, gpu, {name: array.copy() for name, array in problem.arrays.items()})
+    launches = []
+    for launch in plan.launches:
+        said = plan.binary.resources.get(launch.kernel.name)
+        launches.append(
+            {
+                "kernel": launch.kernel.name,
+                "registers": {"predicted": said.registers if said else None, "measured": launch.kernel.registers},
+                "local_bytes": {"predicted": said.local_bytes if said else None, "measured": launch.kernel.local_bytes},
+                "static_shared_bytes": {
+                    "predicted": said.static_shared_bytes if said else None,
+                    "measured": launch.kernel.static_shared_bytes,
+                },
+            }
+        )
+    row: dict[str, object] = {"rung": target.name, "workload": str(workload), "launches": launches}
+    try:
+        virtual = VirtualGPU(target.candidate.arch)
+        counted = kernel.run(virtual, problem.arrays, watch=watch_for(["wavefronts"])).run
+        row["counters_predicted"] = dict(counted.counters)
+    except WeftError as error:
+        row["counters_predicted"] = {"missing": str(error)}
+    row["time_predicted"] = NOT_PREDICTED
+    return row
+
+
+def _bench(gpu: CudaGPU, target: Target, shapes: str, iters: int) -> list[dict[str, object]]:
+    supports = target.supports
+    choice = Choice(_names(shapes), ("unit_normal",), ("none",), supports.dtypes[:1],
+                    supports.encodings[:1], (0,))  # fmt: skip
+    results = []
+    for workload in workloads(supports, choice):
+        for cache in Cache:
+            settings = Settings(rounds=iters, cache=cache)
+            found = {target.name: (target.candidate, supports)}
+            results.append(record(bench_workload(gpu, found, workload, settings)))
+    return results
+
+
+def _right(result: dict[str, object]) -> bool:
+    rows = result["rows"]
+    assert isinstance(rows, list)
+    return all(row["right"] for row in rows)
+
+
+def _profile(target: Target) -> dict[str, object]:
+    """What ncu counts in one run, or why it counted nothing."""
+    program = shutil.which("ncu")
+    if program is None:
+        return {"missing": "ncu is not on the PATH"}
+    work = target.workloads[0]
+    arguments = [target.name, work.shape.name, work.dtype, work.mask, work.encoding]
+    done = subprocess.run(ncu.command(program, arguments), capture_output=True, text=True, check=False)
+    rows = ncu.parse_raw(done.stdout)
+    if done.returncode or not rows:
+        return {"missing": f"ncu ended with {done.returncode}: {(done.stderr or done.stdout)[-500:]}"}
+    launches = [{"kernel": row.get("Kernel Name", ""), **dict(ncu.metrics_of(row))} for row in rows]
+    return {"workload": str(work), "launches": launches}
+
+
+def _environment(gpu: CudaGPU) -> dict[str, object]:
+    versions = {}
+    for package in ("cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "torch", "triton", "numpy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "gpu": gpu.device.name,
+        "arch": gpu.arch,
+        "multiprocessors": int(gpu.device.properties.multiprocessor_count),
+        "l2_bytes": int(gpu.device.properties.l2_cache_size),
+        "shared_limit_bytes": gpu.shared_limit_bytes,
+        "weft": weft.__version__,
+        "packages": versions,
+    }
+
+
+def _write(out: Path, bundle: dict[str, object]) -> None:
+    """One JSON file per part."""
+    files = {f"{name}.json": json.dumps(part, indent=2) for name, part in bundle.items()}
+    if out.suffix == ".zip":
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, text in files.items():
+                archive.writestr(name, text)
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (out / name).write_text(text)

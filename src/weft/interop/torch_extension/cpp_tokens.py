@@ -1,0 +1,183 @@
+"""C++ text → tokens with their places, and which bracket closes which. No macro is expanded, nothing is guessed.
+
+Comments are no tokens; a preprocessor line is one, with its continuations.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.core.errors import Unsupported
+
+_RAW = re.compile(r'(?:u8|[uUL])?R"([^()\\\s]{0,16})\(')
+_SCAN = re.compile(
+    r"(?P<space>\s+|\\\r?\n)"
+    r"|(?P<comment>//(?:\\\r?\n|[^\n])*|/\*.*?\*/)"
+    r"|(?P<string>(?:u8|[uUL])?\"(?:\\.|[^\"\\\n])*\")"
+    r"|(?P<char>(?:u8|[uUL])?'(?:\\.|[^'\\\n])+')"
+    r"|(?P<number>\.?\d(?:[eEpP][+-]|'(?=\w)|[\w.])*)"
+    r"|(?P<word>[A-Za-z_$]\w*)"
+    r"|(?P<punct><<<|::|->|\.\.\.|[=!<>+\-*/%&|^]=|&&|\|\||\+\+|--|[^\w\s])",
+    re.DOTALL,
+)
+_CLOSES = {")": "(", "]": "[", "}": "{"}
+_ANGLES = frozenset([",", "::", "*", "&", "...", "!", "-", "+", "==", "/"])
+_AFTER_ANGLES = frozenset(["(", "::", "{", ",", ")", ">", "<<<", ";", "&", "*", "&&", "}", "...", "]", "="])
+
+
+@dataclass(frozen=True)
+class Token:
+    """`kind` is word, number, string, char, punct or directive."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+    line: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file's text, its tokens and its brackets."""
+
+    path: str
+    text: str
+    tokens: tuple[Token, ...]
+    partner: Mapping[int, int]
+    """Index of a bracket → index of the other one, both ways."""
+    angles: Mapping[int, int]
+    """Index of the `<` of template arguments → index of its `>`."""
+
+    def spelled(self, start: int, end: int) -> str:
+        """The text of tokens start … end, the last one excluded, on one line."""
+        if start >= end:
+            return ""
+        return " ".join(self.text[self.tokens[start].start : self.tokens[end - 1].end].split())
+
+    def split(self, start: int, end: int, comma: str = ",") -> list[tuple[int, int]]:
+        """Ranges between the commas outside brackets; an empty range is none."""
+        ranges, first, at = [], start, start
+        while at < end:
+            if self.tokens[at].text == comma and self.tokens[at].kind == "punct":
+                ranges.append((first, at))
+                first = at + 1
+            at = self.after(at)
+        return [*ranges, (first, end)] if first < end or ranges else []
+
+    def close(self, at: int) -> int:
+        """The index of the other bracket. Raises Unsupported where none stands: this is no C++."""
+        if at not in self.partner:
+            line = self.tokens[min(at, len(self.tokens) - 1)].line
+            raise refuse(self.path, line, "a bracket is expected here")
+        return self.partner[at]
+
+    def after(self, at: int) -> int:
+        """The index behind a token, or behind the whole bracket that opens there."""
+        return max(self.partner.get(at, at), self.angles.get(at, at)) + 1
+
+
+def refuse(path: str, line: int, what: str) -> Unsupported:
+    """UNSUPPORTED in the user's file: `what` says what it is and what to do."""
+    return Unsupported(f"{path}:{line}: {what}")
+
+
+def read_tokens(text: str, path: str) -> Source:
+    """Raises Unsupported, with the line, for text that is no C++ or whose brackets do not pair."""
+    tokens = tuple(_tokens(text, path))
+    partner = _partners(tokens, path)
+    return Source(path, text, tokens, partner, _angles(tokens, partner))
+
+
+def _tokens(text: str, path: str) -> list[Token]:
+    found: list[Token] = []
+    at, line, fresh = 0, 1, True  # fresh: nothing but space and comments on this line so far
+    while at < len(text):
+        raw = _RAW.match(text, at)
+        if raw:
+            close = text.find(f'){raw[1]}"', raw.end())
+            if close < 0:
+                raise refuse(path, line, "a raw string does not end")
+            end, kind = close + len(raw[1]) + 2, "string"
+        elif text[at] == "#" and fresh:
+            end, kind = _directive_end(text, at), "directive"
+        else:
+            match = _SCAN.match(text, at)
+            kind = match.lastgroup if match and match.lastgroup else ""
+            if match is None or (kind == "punct" and (match[0] in "\"'" or text.startswith("/*", at))):
+                raise refuse(path, line, "a string or comment that does not end")
+            end = match.end()
+        if kind not in ("space", "comment"):
+            found.append(Token(kind, text[at:end], at, end, line))
+            fresh = False
+        newlines = text.count("\n", at, end)
+        fresh = fresh or (newlines > 0 and kind == "space")
+        line += newlines
+        at = end
+    return found
+
+
+def _directive_end(text: str, at: int) -> int:
+    """Where a preprocessor line ends: at a newline that no backslash and no comment continues."""
+    while at < len(text) and text[at] != "\n":
+        match = _SCAN.match(text, at) if text[at] in "/\"'" else None
+        if match and match.lastgroup == "comment" and match[0].startswith("//"):
+            return at
+        if match and match.lastgroup in ("comment", "string", "char"):
+            at = match.end()
+        else:
+            at += 2 if text.startswith("\\\n", at) else 3 if text.startswith("\\\r\n", at) else 1
+    return at
+
+
+def _partners(tokens: Sequence[Token], path: str) -> dict[int, int]:
+    open_at: list[int] = []
+    partner: dict[int, int] = {}
+    for index, token in enumerate(tokens):
+        if token.kind != "punct":
+            continue
+        if token.text in "([{":
+            open_at.append(index)
+        elif token.text in _CLOSES:
+            if not open_at or tokens[open_at[-1]].text != _CLOSES[token.text]:
+                cure = "brackets must pair without help of #if; write both branches out"
+                raise refuse(path, token.line, f"`{token.text}` closes nothing: {cure}")
+            partner[index] = open_at[-1]
+            partner[open_at.pop()] = index
+    if open_at:
+        last = tokens[open_at[-1]]
+        raise refuse(path, last.line, f"`{last.text}` is never closed (or closed in one branch of an #if only)")
+    return partner
+
+
+def _angles(tokens: Sequence[Token], partner: Mapping[int, int]) -> dict[int, int]:
+    """A `<` behind a word opens template arguments if only what can stand in them follows up to a matching `>`."""
+    found: dict[int, int] = {}
+    for index, token in enumerate(tokens):
+        if token.text == "<" and index and tokens[index - 1].kind == "word":
+            end = _angle_end(tokens, partner, index)
+            if end is not None:
+                found[index] = end
+    return found
+
+
+def _angle_end(tokens: Sequence[Token], partner: Mapping[int, int], start: int) -> int | None:
+    depth, at = 0, start
+    template = tokens[start - 1].text == "template"
+    while at < len(tokens):
+        token = tokens[at]
+        if token.kind == "punct" and token.text == "<":
+            depth += 1
+        elif token.kind == "punct" and token.text == ">":
+            depth -= 1
+            if not depth:
+                after = tokens[at + 1] if at + 1 < len(tokens) else None
+                fits = after is None or after.kind != "punct" or after.text in _AFTER_ANGLES
+                return at if fits or template else None
+        elif token.kind == "punct" and token.text == "(":
+            at = partner[at]
+        elif (
+            token.kind not in ("word", "number") and token.text not in _ANGLES and not (template and token.text == "=")
+        ):
+            return None
+        at += 1
+    return None

@@ -1,0 +1,259 @@
+"""A torch-extension file → its device code, and what of it is the host's.
+
+Kept: kernels, device functions, `__constant__` and `__device__` variables, types, constants, macros, and includes
+that NVRTC can read. Dropped: host functions, bindings, includes of PyTorch. Anything of PyTorch in what is kept is
+replaced where a CUDA type means the same, else refused with its line.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from weft.toolchain.cuda_headers import include_dirs
+
+from .cpp_items import Item, read_items
+from .cpp_tokens import Source, read_tokens, refuse
+
+DEVICE_MARKS = frozenset(
+    ["__global__", "__device__", "__constant__", "__shared__", "__managed__", "C10_DEVICE", "C10_HOST_DEVICE"]
+)
+HOST_SPACES = frozenset(["torch", "at", "c10", "pybind11", "py", "aten", "caffe2"])
+_HOST_WORDS = frozenset(["cudaStream_t", "TORCH_CHECK", "AT_ASSERTM", "TORCH_LIBRARY", "PYBIND11_MODULE"])
+_HOST_STD = frozenset(["vector", "string", "optional", "unordered_map", "map", "function", "shared_ptr", "cout"])
+_HOST_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/", "caffe2/", "THC/")
+TYPES: Mapping[str, str] = {
+    "Half": "__half",
+    "BFloat16": "__nv_bfloat16",
+    "Float8_e4m3fn": "__nv_fp8_e4m3",
+    "Float8_e5m2": "__nv_fp8_e5m2",
+}
+"""Scalar types of at:: and c10:: that are the same bits as a CUDA type."""
+
+_MACROS: Mapping[str, str] = {
+    "C10_HOST_DEVICE": "#define C10_HOST_DEVICE __host__ __device__",
+    "C10_DEVICE": "#define C10_DEVICE __device__",
+    "C10_LAUNCH_BOUNDS_1": "#define C10_LAUNCH_BOUNDS_1(threads) __launch_bounds__(threads)",
+    "CUDA_KERNEL_LOOP": (
+        "#define CUDA_KERNEL_LOOP(i, n) "
+        "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += blockDim.x * gridDim.x)"
+    ),
+}
+"""Macros of PyTorch's CUDA headers, written out where device code uses them."""
+
+_HEADERS: Mapping[str, tuple[str, ...]] = {
+    "cuda_fp16.h": ("half", "__half", "half2", "__half2"),
+    "cuda_bf16.h": ("__nv_bfloat16", "nv_bfloat16", "__nv_bfloat162"),
+    "cuda_fp8.h": ("__nv_fp8_e4m3", "__nv_fp8_e5m2"),
+}
+_ACCESSOR = re.compile(r"(Generic)?PackedTensorAccessor(32|64)?|TensorAccessor")
+
+
+@dataclass(frozen=True)
+class DevicePart:
+    """What NVRTC gets."""
+
+    text: str
+    source: Source
+    kept: tuple[Item, ...]
+    host: tuple[Item, ...]
+    defines: Mapping[str, str]
+    """Object-like macros of the file, with what they stand for."""
+    function_macros: Mapping[str, tuple[tuple[str, ...], str]]
+
+
+@dataclass(frozen=True)
+class _Edit:
+    start: int
+    end: int
+    text: str
+
+
+def separate(text: str, path: str, *, without: frozenset[str] = frozenset()) -> DevicePart:
+    """Part the file. Macros named in `without` come from launch lines instead, and their #define is left out."""
+    source = read_tokens(text, path)
+    items = read_items(source)
+    defines, function_macros = _macros(source, items)
+    marks = DEVICE_MARKS | {name for name, body in defines.items() if DEVICE_MARKS & set(body.split())}
+    kernels = {item.head[-1] for item in items if item.kind == "function" and item.body and "__global__" in item.head}
+    kept, host, edits = [], [], list[_Edit]()
+    for item in items:
+        if _stays(source, item, marks, without, kernels):
+            kept.append(item)
+            edits += _translate(source, item, marks)
+        else:
+            host.append(item)
+    kept = _without_empty_namespaces(kept)
+    body = "".join(_segments(source, items, kept, edits))
+    part = DevicePart("", source, tuple(kept), tuple(host), defines, function_macros)
+    return replace(part, text="\n".join([*_prelude(body), body]))
+
+
+def _macros(source: Source, items: list[Item]) -> tuple[dict[str, str], dict[str, tuple[tuple[str, ...], str]]]:
+    plain: dict[str, str] = {}
+    functions: dict[str, tuple[tuple[str, ...], str]] = {}
+    for item in items:
+        directive = source.tokens[item.start].text
+        match = re.match(r"#\s*define\s+(\w+)(\(([^)]*)\))?[ \t]*(.*)", directive.replace("\\\n", " "), re.DOTALL)
+        if item.kind != "directive" or match is None:
+            continue
+        value = re.sub(r"/\*.*?\*/", " ", match[4], flags=re.DOTALL).strip()
+        if match[2] is None:
+            # By an #if it may be either; then nobody knows it here.
+            plain[match[1]] = value if plain.get(match[1], value) == value else ""
+        else:
+            functions[match[1]] = (tuple(name.strip() for name in match[3].split(",")), value)
+    return {name: value for name, value in plain.items() if value}, functions
+
+
+def _stays(
+    source: Source, item: Item, marks: frozenset[str] | set[str], without: frozenset[str], kernels: set[str]
+) -> bool:
+    if item.kind == "directive":
+        return _directive_stays(source, item, without)
+    if item.kind in ("open", "close"):
+        return True
+    if marks & set(item.head):
+        # It would keep NVRTC from making the instance that the launch names.
+        return not (item.head[:2] == ("extern", "template") and kernels & set(item.head))
+    if item.kind == "function" and item.head[:1] != ("static_assert",):
+        return "constexpr" in item.head and bool(item.body) and not _of_host(source, item)
+    first = source.tokens[item.start].text
+    if first == ";":
+        return False
+    constant = {
+        "const",
+        "constexpr",
+        "using",
+        "typedef",
+        "struct",
+        "class",
+        "union",
+        "enum",
+        "static_assert",
+        "namespace",
+    }
+    return bool(constant & set(item.head)) and not _of_host(source, item)
+
+
+def _directive_stays(source: Source, item: Item, without: frozenset[str]) -> bool:
+    token = source.tokens[item.start]
+    match = re.match(r"#\s*include\s*([<\"])([^>\"]+)", token.text)
+    if match is None:
+        define = re.match(r"#\s*(?:define|undef)\s+(\w+)", token.text)
+        return not (define and (define[1] in without or define[1].startswith("__CUDA_NO_")))
+    name = match[2]
+    if name.startswith(_HOST_FOLDERS):
+        return False
+    if match[1] == '"':
+        _require_device_header(source, token.line, name)
+        return True
+    known = any((folder / name).is_file() for folder in include_dirs())
+    return known or "." in name or "/" in name  # what is left is a header of the host's C++ library
+
+
+def _require_device_header(source: Source, line: int, name: str) -> None:
+    file = Path(source.path).parent / name
+    if not file.is_file():
+        return
+    found = re.search(
+        r"^\s*#\s*include\s*[<\"](torch|ATen|c10|pybind11)/", file.read_text(errors="replace"), re.MULTILINE
+    )
+    if found:
+        raise refuse(source.path, line, f"{name} includes {found[1]}/: put its device code into a header of its own")
+
+
+def _of_host(source: Source, item: Item) -> bool:
+    """Whether it speaks of the host's libraries, beside types that have a twin in CUDA."""
+    for at in range(item.start, item.end):
+        text = source.tokens[at].text
+        if text in _HOST_WORDS:
+            return True
+        qualified = at + 2 < item.end and source.tokens[at + 1].text == "::"
+        twin = qualified and source.tokens[at + 2].text in TYPES
+        if text in HOST_SPACES and not twin and (qualified or source.tokens[at - 1].text == "namespace"):
+            return True
+        if text == "std" and qualified and source.tokens[at + 2].text in _HOST_STD:
+            return True
+    return False
+
+
+def _translate(source: Source, item: Item, marks: frozenset[str] | set[str]) -> Iterator[_Edit]:
+    """CUDA's names for PyTorch's types; anything else of PyTorch is refused."""
+    tokens = source.tokens
+    if item.kind == "function" and item.body and not marks & set(item.head):
+        first = tokens[item.start]
+        if first.text == "template":  # the marks stand behind its parameters
+            first = tokens[source.after(item.start + 1)]
+        yield _Edit(first.start, first.start, "__host__ __device__ ")
+    for at in range(item.start, item.end):
+        token = tokens[at]
+        if token.kind != "word":
+            continue
+        if _ACCESSOR.fullmatch(token.text):
+            cure = "give the kernel a pointer and the sizes it needs"
+            raise refuse(source.path, token.line, f"{token.text} is a class of PyTorch in device code: {cure}")
+        if token.text not in HOST_SPACES or at + 2 >= item.end or tokens[at + 1].text != "::":
+            continue
+        if at > item.start and tokens[at - 1].text in ("::", ".", "->"):
+            continue
+        name = tokens[at + 2]
+        if name.text in TYPES and token.text in ("at", "c10", "torch"):
+            yield _Edit(token.start, name.end, TYPES[name.text])
+        elif _ACCESSOR.fullmatch(name.text) is None:
+            cure = "write it with CUDA's own types and functions"
+            raise refuse(source.path, token.line, f"{token.text}::{name.text} of PyTorch in device code: {cure}")
+
+
+def _without_empty_namespaces(kept: list[Item]) -> list[Item]:
+    done: list[Item] = []
+    for item in kept:
+        if item.kind == "close" and done and done[-1].kind == "open":
+            done.pop()
+        else:
+            done.append(item)
+    return done
+
+
+def _segments(source: Source, items: list[Item], kept: list[Item], edits: list[_Edit]) -> Iterator[str]:
+    """The kept text, each piece at its own line number."""
+    chosen = {item.start for item in kept}
+    spans: list[list[int]] = []
+    before = 0
+    for item in items:
+        end = source.tokens[item.end - 1].end
+        if item.start in chosen:
+            if spans and spans[-1][1] == before:
+                spans[-1][1] = end
+            else:
+                spans.append([before, end])
+        before = end
+    for start, end in spans:
+        while source.text[start:end][:1].isspace():
+            start += 1
+        text = source.text[start:end]
+        for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
+            if start <= edit.start and edit.end <= end:
+                text = text[: edit.start - start] + edit.text + text[edit.end - start :]
+        line = source.text.count("\n", 0, start) + 1
+        yield f'#line {line} "{source.path}"\n{_without_lines(text)}\n'
+
+
+def _without_lines(text: str) -> str:
+    """Launch lines stand at the head of the file, once; what they allow stays where it is."""
+    return re.sub(r"^[ \t]*//+[ \t]*weft[ \t]*:(?![ \t]*allow\b).*$", "", text, flags=re.MULTILINE | re.IGNORECASE)
+
+
+def _prelude(body: str) -> Iterator[str]:
+    """What PyTorch's headers would have brought along."""
+    words = set(re.findall(r"\w+", body))
+    yield "#include <cmath>"
+    yield "#include <cstdint>"
+    if "numeric_limits" in words:
+        yield "#include <limits>"
+    for header, names in _HEADERS.items():
+        if words & set(names) and f"<{header}>" not in body:
+            yield f"#include <{header}>"
+    for macro, definition in _MACROS.items():
+        if macro in words and f"#define {macro}" not in body:
+            yield definition

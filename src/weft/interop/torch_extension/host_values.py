@@ -1,0 +1,269 @@
+"""What host code computes, as far as launch lines can say it: formulas over sizes, tensors, pointers, kernels."""
+
+import ast
+import keyword
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.engines.expressions import FUNCTIONS
+
+
+@dataclass(frozen=True)
+class Number:
+    """A formula of launch lines."""
+
+    tree: ast.expr
+    floating: bool = False
+
+    @property
+    def constant(self) -> int | float | None:
+        """Its value, if it is a literal."""
+        if isinstance(self.tree, ast.Constant) and isinstance(self.tree.value, int | float):
+            return self.tree.value
+        return None
+
+    @property
+    def name(self) -> str:
+        """Its name, if it is nothing else."""
+        return self.tree.id if isinstance(self.tree, ast.Name) else ""
+
+    @property
+    def text(self) -> str:
+        return ast.unparse(self.tree)
+
+
+@dataclass(eq=False)
+class Tensor:
+    """Memory with a name. `origin` is argument, empty, zeros, ones or computed (by PyTorch, not by a kernel)."""
+
+    name: str
+    origin: str
+    line: int
+    element: str = ""
+    """Name in launch lines; empty: nothing says it."""
+    shape: tuple[Number, ...] | None = None
+    like: "Tensor | None" = None
+    """Has that tensor's shape."""
+    base: "Tensor | None" = None
+    """Whose memory a view is."""
+    returned: bool = False
+
+    @property
+    def memory(self) -> "Tensor":
+        return self.base.memory if self.base else self
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The address of a tensor's first element, as a pointer to a C++ type."""
+
+    tensor: Tensor
+    type: str = ""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`x.sizes()`"""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class Rank:
+    """`x.dim()`"""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True)
+class Type:
+    """A dtype, or options that say one; `of` where it is that of a tensor."""
+
+    element: str
+    of: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Dim3:
+    """A grid or a block."""
+
+    sizes: tuple["Number | Hole", ...]
+
+
+@dataclass(frozen=True)
+class Items:
+    """`{a, b, c}`"""
+
+    values: tuple["Value", ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as an expression, with its template arguments as launch lines spell them."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lambda:
+    """Its parameters, and the tokens between the braces of its body."""
+
+    parameters: tuple[str, ...]
+    start: int
+    end: int
+    scope: "Scope"
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Something that cannot be followed, and the line where that is."""
+
+    why: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Other:
+    """Something that launch lines need not know: streams, devices, guards, strings."""
+
+
+Value = Number | Tensor | Pointer | Sizes | Rank | Type | Dim3 | Items | Kernel | Lambda | Hole | Other
+
+
+@dataclass
+class Scope:
+    """Names of the host's variables, and of its types."""
+
+    names: dict[str, Value] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+    outer: "Scope | None" = None
+
+    def find(self, name: str) -> Value | None:
+        return self.names[name] if name in self.names else self.outer.find(name) if self.outer else None
+
+    def type(self, name: str) -> str | None:
+        return self.types[name] if name in self.types else self.outer.type(name) if self.outer else None
+
+    def assign(self, name: str, value: Value) -> None:
+        """Where the name was declared."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            scope = scope.outer
+        (scope or self).names[name] = value
+
+    def flat(self) -> Mapping[str, Value]:
+        return {**(self.outer.flat() if self.outer else {}), **self.names}
+
+
+def safe_name(name: str) -> str:
+    """A name of C++ that formulas take for their own gets an underscore: `in`, `lambda`, `max`."""
+    return f"{name}_" if keyword.iskeyword(name) or name in FUNCTIONS else name
+
+
+def literal(value: int | float) -> Number:
+    return Number(ast.Constant(value), isinstance(value, float))
+
+
+def named(name: str) -> Number:
+    return Number(ast.Name(name))
+
+
+def call(function: str, *arguments: Number, floating: bool = False) -> Number:
+    return Number(ast.Call(ast.Name(function), [each.tree for each in arguments], []), floating)
+
+
+def same(a: Number, b: Number) -> bool:
+    return ast.dump(a.tree) == ast.dump(b.tree)
+
+
+_FOLD: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+
+
+def binary(operation: type[ast.operator], a: Number, b: Number) -> Number:
+    """a ∘ b, with constants folded; (n + b - 1) // b becomes cdiv(n, b)."""
+    floating = a.floating or b.floating
+    if operation is ast.FloorDiv and floating:
+        operation = ast.Div
+    left, right = a.constant, b.constant
+    if left is not None and right is not None and not (operation in (ast.FloorDiv, ast.Div, ast.Mod) and not right):
+        folded: int | float = _FOLD[operation](left, right)
+        return literal(folded)
+    if operation is ast.Mult and 1 in (left, right) and not floating:
+        return b if left == 1 else a
+    if operation is ast.FloorDiv:
+        match a.tree:
+            case ast.BinOp(left=rows, op=ast.Mult(), right=columns) if ast.dump(columns) == ast.dump(b.tree):
+                return Number(rows)
+        counted = _cdiv(a, b)
+        if counted is not None:
+            return counted
+    return Number(ast.BinOp(a.tree, operation(), b.tree), floating)
+
+
+_OPPOSITE: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+}
+
+
+def _cdiv(a: Number, b: Number) -> Number | None:
+    match a.tree:
+        case ast.BinOp(left=ast.BinOp(left=n, op=ast.Add(), right=m), op=ast.Sub(), right=ast.Constant(value=1)):
+            if ast.dump(m) == ast.dump(b.tree):
+                return call("cdiv", Number(n), b)
+            if ast.dump(n) == ast.dump(b.tree):
+                return call("cdiv", Number(m), b)
+        case ast.BinOp(left=n, op=ast.Add(), right=ast.BinOp(left=m, op=ast.Sub(), right=ast.Constant(value=1))):
+            if ast.dump(m) == ast.dump(b.tree):
+                return call("cdiv", Number(n), b)
+        case ast.BinOp(left=n, op=ast.Add(), right=ast.Constant(value=int() as less)) if b.constant == less + 1:
+            return call("cdiv", Number(n), b)
+    return None
+
+
+def compare(operation: type[ast.cmpop], a: Number, b: Number) -> Number:
+    left, right = a.constant, b.constant
+    if left is not None and right is not None:
+        tests = {ast.Eq: left == right, ast.NotEq: left != right, ast.Lt: left < right, ast.LtE: left <= right,
+                 ast.Gt: left > right, ast.GtE: left >= right}  # fmt: skip
+        return literal(int(tests[operation]))
+    return Number(ast.Compare(a.tree, [operation()], [b.tree]))
+
+
+def choose(condition: Number, a: Number, b: Number) -> Number:
+    """condition ? a : b, in a language without conditions."""
+    match condition.tree:
+        case ast.Compare(left=x, ops=[ast.Lt() | ast.LtE()], comparators=[y]):
+            if (ast.dump(x), ast.dump(y)) == (ast.dump(a.tree), ast.dump(b.tree)):
+                return call("min", a, b)
+            if (ast.dump(x), ast.dump(y)) == (ast.dump(b.tree), ast.dump(a.tree)):
+                return call("max", a, b)
+        case ast.Compare(left=x, ops=[ast.Gt() | ast.GtE()], comparators=[y]):
+            if (ast.dump(x), ast.dump(y)) == (ast.dump(a.tree), ast.dump(b.tree)):
+                return call("max", a, b)
+            if (ast.dump(x), ast.dump(y)) == (ast.dump(b.tree), ast.dump(a.tree)):
+                return call("min", a, b)
+    truth = condition if isinstance(condition.tree, ast.Compare) else compare(ast.NotEq, condition, literal(0))
+    return binary(ast.Add, binary(ast.Mult, a, truth), binary(ast.Mult, b, _opposite(truth)))
+
+
+def _opposite(truth: Number) -> Number:
+    match truth.tree:
+        case ast.Compare(left=left, ops=[sign], comparators=[right]):
+            return Number(ast.Compare(left, [_OPPOSITE[type(sign)]()], [right]))
+    return compare(ast.Eq, truth, literal(0))

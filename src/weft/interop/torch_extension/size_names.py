@@ -1,0 +1,109 @@
+"""Sizes of a host function: one name for sizes that must be equal, and default values that its checks accept."""
+
+import ast
+import itertools
+import keyword
+from collections.abc import Iterable, Mapping, Sequence
+
+from weft.core.errors import UsageError
+from weft.engines.expressions import FUNCTIONS, Expression
+
+from .host_run import Facts
+from .host_values import Number
+
+_TRIED = (64, 128, 32, 256, 16, 8, 4, 2, 1, 512, 1024, 80, 96)
+_MOST_TRIES = 20_000
+
+
+def infer_ranks(facts: Facts, given: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Tensor → how many dimensions it has, as far as the host code says or reads them."""
+    ranks = dict(facts.ranks)
+    for name, axes in facts.axes.items():
+        read = max(axes) + 1 if max(axes) >= 0 else -min(axes) + (name in facts.counted)
+        ranks[name] = max(ranks.get(name, 0), read)
+    for name in facts.counted:
+        ranks.setdefault(name, 1)
+    ranks |= {name: len(shape) for name, shape in given.items()}
+    for one, other in [*facts.alike, *facts.alike]:
+        for a, b in ((one, other), (other, one)):
+            if a.name not in ranks and b.name in ranks:
+                ranks[a.name] = ranks[b.name]
+    return ranks
+
+
+def join_equal(facts: Facts, ranks: Mapping[str, int]) -> dict[str, str]:
+    """Size → the one that stands for all that are equal to it."""
+    leader: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while name in leader:
+            name = leader[name]
+        return name
+
+    pairs = list(facts.equal)
+    for one, other in facts.alike:
+        for axis in range(min(ranks.get(one.name, 0), ranks.get(other.name, 0))):
+            pairs.append((f"{one.name}__{axis}", f"{other.name}__{axis}"))
+    for a, b in pairs:
+        first, second = find(a), find(b)
+        if first != second:
+            # The one that the host has a variable for leads.
+            low, high = (second, first) if first in facts.spoken or second not in facts.spoken else (first, second)
+            leader[low] = high
+    return {name: find(name) for name in leader}
+
+
+def choose_names(sizes: Iterable[str], spoken: Mapping[str, str], taken: Iterable[str]) -> dict[str, str]:
+    """Size → its name in launch lines: the host's variable, else tensor and axis."""
+    used = {*taken, *FUNCTIONS}
+    names: dict[str, str] = {}
+    for size in sizes:
+        wish = spoken.get(size, "")
+        if not wish or wish in used or keyword.iskeyword(wish):
+            wish = size.replace("__", "_")
+        while wish in used:
+            wish += "_"
+        used.add(wish)
+        names[size] = wish
+    return names
+
+
+class _Rename(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self.names.get(node.id, node.id))
+
+
+def rename(text: str, names: Mapping[str, str]) -> str:
+    """A formula with its names replaced."""
+    return ast.unparse(_Rename(names).visit(ast.parse(text, mode="eval").body))
+
+
+def default_sizes(
+    first: Mapping[str, int], required: Sequence[Number], names: Mapping[str, str], known: Mapping[str, int | float]
+) -> dict[str, int] | None:
+    """Values that every condition accepts, the first guess where it does; None if none is found."""
+    conditions = []
+    for each in required:
+        try:
+            condition = Expression.parse(rename(each.text, names))
+        except UsageError:
+            continue
+        if condition.names <= {*first, *known}:
+            conditions.append(condition)
+    open_names = [name for name in first if any(name in condition.names for condition in conditions)]
+    choices = [dict.fromkeys((first[name], *_TRIED)) for name in open_names]
+    for values in itertools.islice(itertools.product(*choices), _MOST_TRIES):
+        sizes = {**first, **dict(zip(open_names, values, strict=True))}
+        if all(_holds(condition, {**sizes, **known}) for condition in conditions):
+            return sizes
+    return None
+
+
+def _holds(condition: Expression, names: Mapping[str, int | float]) -> bool:
+    try:
+        return bool(condition.value(names))
+    except UsageError:
+        return False

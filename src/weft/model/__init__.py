@@ -1,0 +1,1 @@
+"""How fast a kernel can be: chips, occupancy, lower bounds and estimates in cycles. Pure functions of counts."""

@@ -1,0 +1,141 @@
+"""chips.json → frozen values. Every cell names its source; a GPU or cell that is not there is an error."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from weft.core.errors import UsageError
+
+
+class TensorKind(StrEnum):
+    """What a tensor core multiplies, and in what it accumulates."""
+
+    F16_F32 = "f16_f32"
+    F16_F16 = "f16_f16"
+    BF16_F32 = "bf16_f32"
+    TF32_F32 = "tf32_f32"
+    INT8 = "int8"
+    INT4 = "int4"
+    FP8_F32 = "fp8_f32"
+    FP8_F16 = "fp8_f16"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a cell's value was read. `url` is None where no public page was confirmed."""
+
+    title: str
+    url: str | None
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One compute capability: what an SM holds, and what it does per clock."""
+
+    capability: str
+    max_warps: int
+    max_blocks: int
+    shared_bytes: int
+    shared_bytes_per_block: int
+    registers: int
+    register_unit: int
+    """A warp's registers are allocated in multiples of it."""
+    shared_unit: int
+    reserved_shared_bytes: int
+    """Taken by the driver for every block."""
+    sub_partitions: int
+    fp32_lanes: int
+    imad_lanes: int
+    alu_lanes: int
+    mufu_lanes: int
+    lsu_instructions: float
+    """Warp instructions whose addresses the load/store units take per clock."""
+    shared_wavefronts: int
+    issue_slots: int
+    l1_fill_bytes: int
+    sources: Mapping[str, Source]
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One GPU."""
+
+    name: str
+    title: str
+    architecture: Architecture
+    sms: int
+    boost_ghz: float
+    max_ghz: float
+    """The highest clock the driver allows: bounds hold at it."""
+    sustained_ghz: float | None
+    """Where power keeps the GPU well below its boost clock."""
+    dram_gbs: float
+    dram_reachable: float
+    """Share of `dram_gbs` that a copy reaches; estimates only."""
+    l2_bytes: int
+    tensor_macs: Mapping[TensorKind, int]
+    """Dense multiply-adds per SM and clock; a kind that is not there does not run on this GPU's tensor cores."""
+    mma_sync_share: float
+    """Share of that rate that mma.sync reaches; estimates only."""
+    issue_weight: float | None
+    """The estimate's c, where it was fitted for this GPU."""
+    sources: Mapping[str, Source]
+
+    def peak_macs(self, kind: TensorKind) -> int:
+        """Dense multiply-adds per SM and clock; raises UsageError for a kind that the GPU does not have."""
+        if kind not in self.tensor_macs:
+            known = ", ".join(self.tensor_macs)
+            raise UsageError(f"the tensor cores of {self.title} have no {kind}; they have {known}")
+        return self.tensor_macs[kind]
+
+
+@cache
+def chips() -> Mapping[str, Chip]:
+    """Every GPU of chips.json by its short name."""
+    table = json.loads(files(__package__).joinpath("chips.json").read_text(encoding="utf-8"))
+    sources = {key: Source(row["title"], row["url"]) for key, row in table["sources"].items()}
+    architectures = {name: _architecture(name, row, sources) for name, row in table["architectures"].items()}
+    found = {name: _chip(name, row, architectures, sources) for name, row in table["chips"].items()}
+    return MappingProxyType(found)
+
+
+def chip(name: str) -> Chip:
+    """The GPU of this short name ("l4"), or UsageError with the names there are."""
+    found = chips().get(name.lower())
+    if found is None:
+        raise UsageError(f"no GPU {name!r} in the model; it has {', '.join(chips())}")
+    return found
+
+
+def _architecture(name: str, row: Mapping[str, Any], sources: Mapping[str, Source]) -> Architecture:
+    _expect(name, row, {field.name for field in fields(Architecture)} - {"capability", "sources"})
+    named = {cell: sources[row[cell]["source"]] for cell in row}
+    return Architecture(capability=name, **{cell: row[cell]["value"] for cell in row}, sources=MappingProxyType(named))
+
+
+def _chip(
+    name: str, row: Mapping[str, Any], architectures: Mapping[str, Architecture], sources: Mapping[str, Source]
+) -> Chip:
+    _expect(name, row, {field.name for field in fields(Chip)} - {"name", "sources"})
+    cells = {cell: row[cell] for cell in row if cell not in ("title", "architecture", "tensor_macs")}
+    tensor = {TensorKind(kind): cell["value"] for kind, cell in row["tensor_macs"].items()}
+    named = {cell: sources[value["source"]] for cell, value in cells.items()}
+    named |= {f"tensor_macs.{kind}": sources[cell["source"]] for kind, cell in row["tensor_macs"].items()}
+    return Chip(
+        name=name,
+        title=row["title"],
+        architecture=architectures[row["architecture"]],
+        tensor_macs=MappingProxyType(tensor),
+        **{cell: value["value"] for cell, value in cells.items()},
+        sources=MappingProxyType(named),
+    )
+
+
+def _expect(name: str, row: Mapping[str, Any], cells: set[str]) -> None:
+    if set(row) != cells:
+        raise UsageError(f"chips.json, {name}: cells {sorted(set(row) ^ cells)} are missing or unknown")

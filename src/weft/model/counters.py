@@ -1,0 +1,72 @@
+"""Counters of a profiled launch, by name, → Work. What is not sure in them stays out of the bounds."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .occupancy import Launch
+from .opcodes import WHOLE_TILES
+from .work import Instructions, Memory, Work, instructions_of
+
+_ACCESSES = (
+    ("smsp__sass_inst_executed_op_shared_ld.sum", "vm__shared_ld"),
+    ("smsp__sass_inst_executed_op_shared_st.sum", "vm__shared_st"),
+    ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum", "vm__global_ld_requests"),
+    ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum", "vm__global_st_requests"),
+    ("smsp__inst_executed_op_ldgsts.sum", "vm__ldgsts"),
+)
+_SHARED = frozenset(["LDS", "STS", *WHOLE_TILES])
+_LOCAL = frozenset(["LDL", "STL"])
+
+
+def work_of(launch: Launch, sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Work:
+    """Executed SASS opcodes, counters under ncu's names and under ours, all of one launch."""
+    return Work(launch, _instructions(sass, ncu, vm), _memory(sass, ncu, vm))
+
+
+def _instructions(sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Instructions:
+    """An access whose lanes are all off is executed but keeps no load/store unit busy: accesses are counted apart.
+
+    Where ptxas copied a loop, PTX tells how often its work ran but not how often each copy's overhead did. Then only
+    the work is sure: integer instructions and the issue slots of such blocks are left to the estimate.
+    """
+    active = sum(_either(ncu, vm, *names) for names in _ACCESSES) + vm.get("vm__ldsm", 0)
+    active += sum(count for opcode, count in sass.items() if opcode.partition(".")[0] in _LOCAL)
+    found = instructions_of(sass, accesses=active)
+    copied = vm.get("vm__sass_inst_shared_out", 0)
+    if not copied:
+        return found
+    work = found.fp32 + found.mufu + found.lsu + found.shuffles + found.tensor
+    sure = max(found.executed - copied, work)
+    return replace(found, executed=sure, unsure=found.executed - sure, imad=0, alu=0)
+
+
+def _memory(sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Memory:
+    """Wavefronts of accesses that are not matched are at PTX's width: sure is one for each SASS instruction at most."""
+    other = sum(count * _lines_written(opcode) for opcode, count in sass.items())
+    if "memory_l1_wavefronts_shared" in ncu:
+        shared = ncu["memory_l1_wavefronts_shared"]
+    else:
+        seen = vm.get("vm__shared_wavefronts", 0)
+        least = sum(count for opcode, count in sass.items() if opcode.partition(".")[0] in _SHARED)
+        shared = min(seen, least)
+        other += seen - shared
+    return Memory(
+        shared_wavefronts=shared,
+        other_wavefronts=other,
+        tags=_either(ncu, vm, "memory_l1_tag_requests_global", "vm__global_tags"),
+        load_sectors=vm.get("vm__distinct_load_sectors", 0),
+        store_sectors=vm.get("vm__distinct_store_sectors", 0),
+    )
+
+
+def _lines_written(opcode: str) -> int:
+    """Wavefronts of a whole warp's cp.async of 16, 8 or 4 bytes per lane into shared memory, without conflicts."""
+    name, *modifiers = opcode.split(".")
+    if name != "LDGSTS":
+        return 0
+    return 4 if "128" in modifiers else 2 if "64" in modifiers else 1
+
+
+def _either(ncu: Mapping[str, int], vm: Mapping[str, int], name: str, ours: str) -> int:
+    """The counter under ncu's name, or under ours where it was not sure to be the same."""
+    return ncu[name] if name in ncu else vm.get(ours, 0)

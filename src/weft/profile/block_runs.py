@@ -1,0 +1,131 @@
+"""How often each block of the SASS ran, from how often the PTX blocks ran.
+
+Some instructions are made one from one: an access, a barrier, a shuffle. Each gives an equation: its copies in SASS,
+times the runs of the blocks they stand in, are the runs of its PTX block. Blocks with a copy of their own are settled
+at once, others by what is left. Where ptxas made several blocks of one loop body (unrolled, and what is left over), PTX
+does not say how often each ran: as many iterations as possible are given to the longest, the cheapest way to run
+them, and the blocks are named. A block without such an instruction runs as often as the PTX block that most of its
+instructions come from.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weft.ptx.passes.build_cfg import Cfg
+
+from .match import Match
+from .sass_accesses import NEVER
+from .sass_text import SassBlock, repeat_of
+from .site_probe import HIDDEN
+
+_ANCHORS = {"BAR": ("bar", "barrier"), "SHFL": ("shfl",)}
+"""SASS opcode → the PTX instructions it is made from one by one; accesses are known by their Match."""
+_MOVABLE = frozenset(["MOV", "IMAD", "UMOV", "CS2R", "S2R", "S2UR", "ULDC", "NOP", "IADD3", "LEA", "SHF", "LOP3"])
+"""ptxas computes these wherever it likes: they say least about where a block came from."""
+
+
+@dataclass(frozen=True)
+class BlockRuns:
+    """Executions of the SASS blocks by warps."""
+
+    runs: Mapping[int, int]
+    shared_out: frozenset[int]
+    """Blocks among which the iterations of a loop are divided in a way PTX does not tell."""
+    slow_paths: frozenset[int]
+    """Reached only by BRA.DIV or CALL: divergent collectives, divisions of denormals. Taken as not run."""
+
+
+@dataclass
+class _Equation:
+    """Σ copies · runs of the blocks that are still open = left."""
+
+    left: int
+    copies: dict[int, int] = field(default_factory=dict)
+
+
+def find_block_runs(
+    blocks: Sequence[SassBlock], cfg: Cfg, matches: Sequence[Match], ptx_runs: Sequence[int]
+) -> BlockRuns:
+    """Runs of each SASS block; `ptx_runs` has those of the blocks of `cfg`."""
+    reached = _reached(blocks)
+    alive = [block for block in blocks if block.id in reached]
+    equations = _equations(alive, cfg, matches, ptx_runs)
+    runs: dict[int, int] = {}
+    shared_out: set[int] = set()
+    anchored = {number for equation in equations for number in equation.copies}
+    _settle(equations, runs)
+    for block in sorted((block for block in alive if block.id in anchored), key=repeat_of, reverse=True):
+        if block.id not in runs:
+            its_own = [item for item in equations if block.id in item.copies]
+            shared_out |= {number for item in its_own for number in item.copies}
+            _put(equations, runs, block.id, min(item.left // item.copies[block.id] for item in its_own))
+            _settle(equations, runs)
+    for block in alive:
+        if block.id not in runs:
+            runs[block.id] = _by_origin(block, cfg, ptx_runs)
+    slow = frozenset(block.id for block in blocks) - reached
+    return BlockRuns({block.id: runs.get(block.id, 0) for block in blocks}, frozenset(shared_out), slow)
+
+
+def _equations(
+    alive: Sequence[SassBlock], cfg: Cfg, matches: Sequence[Match], ptx_runs: Sequence[int]
+) -> list[_Equation]:
+    opcodes: dict[int, set[str]] = {}
+    totals: Counter[int] = Counter()
+    for match in matches:
+        if match.matched and match.width != HIDDEN and match.every == 1 and not match.access.wmma:
+            opcodes.setdefault(match.access.line, set()).add(match.sass.partition(".")[0])
+    for block in cfg.blocks:
+        for ins in (*block.body, *([block.end] if block.end else [])):
+            totals[ins.line] += ptx_runs[block.id]
+            opcodes.setdefault(ins.line, set()).update(n for n, forms in _ANCHORS.items() if ins.form.name in forms)
+    found: dict[int, _Equation] = {}
+    conditional: set[int] = set()
+    for piece in alive:
+        for item in piece.instructions:
+            if item.name not in opcodes.get(item.ptx_line, ()) or item.predicate == NEVER:
+                continue
+            if item.predicate:
+                conditional.add(item.ptx_line)
+            equation = found.setdefault(item.ptx_line, _Equation(totals[item.ptx_line]))
+            equation.copies[piece.id] = equation.copies.get(piece.id, 0) + 1
+    return [equation for line, equation in found.items() if line not in conditional]
+
+
+def _settle(equations: Sequence[_Equation], runs: dict[int, int]) -> None:
+    """Follow the equations with one open block until there is none."""
+    while ready := next((item for item in equations if len(item.copies) == 1), None):
+        ((block, copies),) = ready.copies.items()
+        _put(equations, runs, block, ready.left // copies)
+
+
+def _put(equations: Sequence[_Equation], runs: dict[int, int], block: int, count: int) -> None:
+    runs[block] = count
+    for item in equations:
+        if block in item.copies:
+            item.left = max(item.left - item.copies.pop(block) * count, 0)
+
+
+def _reached(blocks: Sequence[SassBlock]) -> frozenset[int]:
+    """Blocks that are reached without BRA.DIV."""
+    found, front = {0}, [0]
+    while front:
+        block = blocks[front.pop()]
+        last = block.instructions[-1]
+        ways = block.successors[-1:] if last.name == "BRA" and "DIV" in last.modifiers else block.successors
+        for way in ways:
+            if way not in found:
+                found.add(way)
+                front.append(way)
+    return frozenset(found)
+
+
+def _by_origin(block: SassBlock, cfg: Cfg, ptx_runs: Sequence[int]) -> int:
+    """Runs of the PTX block that most instructions come from; 0 if none is known."""
+    block_of = {ins.line: part.id for part in cfg.blocks for ins in (*part.body, *([part.end] if part.end else []))}
+    votes: Counter[int] = Counter()
+    for ins in block.instructions:
+        if ins.ptx_line in block_of and (not ins.predicate or ins.name == "BRA"):
+            votes[ptx_runs[block_of[ins.ptx_line]]] += 1 if ins.name in _MOVABLE else 8
+    return max(votes, key=lambda runs: (votes[runs], -runs)) // repeat_of(block) if votes else 0

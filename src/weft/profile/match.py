@@ -1,0 +1,175 @@
+"""Which SASS access serves which PTX access, and at what width it therefore counts.
+
+ptxas notes for every SASS instruction the PTX line it was made from. Where it merged several accesses it names one:
+    ld.shared.f32 %f11, [%r7];      LDS.128 R12, [R7]    (line of the first)
+    ld.shared.f32 %f14, [%r7+4];
+    …                               the others have no SASS of their own, and fill the 16 bytes from the same base
+The merged access then counts once, at its own start, with the SASS's width: the immediate offsets of neighbours with
+the same base say where it starts, and without them it must be filled exactly. Where ptxas unrolled a loop and has one
+access for several iterations, the aligned one of them counts, and the run must show that it was one in so many. An
+access is matched if every copy
+that ptxas made of it has the same width and that width is accounted for; what is not is named with the reason.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .ptx_accesses import PtxAccess
+from .sass_accesses import SassAccess
+from .sass_text import SassBlock, repeat_of
+from .site_probe import ALIGNED, HIDDEN
+
+COUNTED_AS_PTX = 0
+_ITERATIONS = "ptxas unrolled its loop and merged accesses of several iterations"
+
+
+class _Put(Protocol):
+    def __call__(self, width: int, *, events: int = 1, reason: str = "") -> None: ...
+
+
+@dataclass(frozen=True)
+class Match:
+    """What became of one PTX access."""
+
+    access: PtxAccess
+    width: int
+    """For the probe: COUNTED_AS_PTX, bytes per lane, or HIDDEN."""
+    shift: int
+    """For the probe: bytes from the PTX address to the start of the SASS access."""
+    events: int
+    """Counts of the probe that make one SASS access."""
+    sass: str
+    """Opcode that serves it; empty where none was found."""
+    reason: str = ""
+    """Why it is not matched; empty if it is."""
+    every: int = 1
+    """Iterations of its loop that share one SASS access; to be held against the run."""
+
+    @property
+    def matched(self) -> bool:
+        return not self.reason
+
+
+def match_accesses(
+    ptx: Sequence[PtxAccess], sass: Sequence[SassAccess], blocks: Sequence[SassBlock]
+) -> tuple[Match, ...]:
+    """One Match for each PTX access, in the same order."""
+    copies: dict[int, list[SassAccess]] = {}
+    for copy in sass:
+        copies.setdefault(copy.ins.ptx_line, []).append(copy)
+    found: dict[int, Match] = {}
+    repeats = {block.id: repeat_of(block) for block in blocks}
+    for access in ptx:
+        own = [copy for copy in copies.get(access.line, ()) if _serves(copy, access)]
+        copies[access.line] = own
+    for access in ptx:
+        own = copies[access.line]
+        if own:
+            _match_one(access, own, ptx, copies, repeats, found)
+    missing = "no SASS access is made from it: ptxas removed it or merged it"
+    return tuple(found.get(id(access)) or Match(access, COUNTED_AS_PTX, 0, 1, "", missing) for access in ptx)
+
+
+def _serves(sass: SassAccess, ptx: PtxAccess) -> bool:
+    spaces = {sass.space, ptx.space}
+    return sass.verb == ptx.verb and (len(spaces) == 1 or "generic" in spaces)
+
+
+def _match_one(
+    access: PtxAccess, own: list[SassAccess], ptx: Sequence[PtxAccess], copies: Mapping[int, list[SassAccess]],
+    repeats: Mapping[int, int], found: dict[int, Match],
+) -> None:  # fmt: skip
+    opcode = own[0].ins.opcode
+
+    def put(width: int, *, events: int = 1, reason: str = "") -> None:
+        found[id(access)] = Match(access, width, 0, events, opcode, reason)
+
+    widths = {(copy.bytes, copy.matrices) for copy in own}
+    if id(access) in found:
+        return
+    if len(widths) > 1:
+        put(COUNTED_AS_PTX, reason="its copies in SASS have different widths")
+        return
+    (size, matrices), per_block = widths.pop(), Counter(copy.block for copy in own)
+    if access.wmma:
+        _match_tile(access, size, matrices, per_block, put)
+    elif size > access.bytes and all(n * size == repeats[block] * access.bytes for block, n in per_block.items()):
+        every = size // access.bytes
+        if access.space == "shared" and every > 1:
+            found[id(access)] = Match(access, size | ALIGNED, 0, 1, opcode, every=every)
+        else:
+            put(COUNTED_AS_PTX, reason=_ITERATIONS)
+    elif any(count < repeats[block] for block, count in per_block.items()):
+        put(COUNTED_AS_PTX, reason=_ITERATIONS)
+    elif size == max(access.bytes, 1) and matrices == access.tiles:
+        put(COUNTED_AS_PTX)
+    elif size > access.bytes and not matrices:
+        start, members = _merged(access, own, ptx, copies)
+        if members:
+            for member in members:
+                first = member is members[0]
+                shift = start - member.offset if first else 0
+                found[id(member)] = Match(member, size if first else HIDDEN, shift, 1, opcode)
+        else:
+            put(COUNTED_AS_PTX, reason=f"{opcode} is wider, and what else it serves is not known")
+    else:
+        put(COUNTED_AS_PTX, reason=f"{opcode} is narrower: ptxas split it or dropped a part")
+
+
+def _match_tile(access: PtxAccess, size: int, matrices: int, per_block: Counter[int], put: _Put) -> None:
+    """A wmma load or store: the probe sees its 8 x 8 blocks one by one."""
+    count = min(per_block.values())
+    if any(number % count for number in per_block.values()):
+        put(COUNTED_AS_PTX, reason="its copies in SASS differ")
+    elif matrices and count * matrices == access.tiles:
+        # Eight rows of 16 bytes in 32 words: the probe's words of 4 bytes give the phase's wavefronts.
+        put(4, events=matrices)
+    elif not matrices and count == access.tiles and size == access.bytes:
+        put(COUNTED_AS_PTX)
+    else:
+        put(COUNTED_AS_PTX, reason=f"{count} SASS accesses of {size} bytes for {access.tiles} blocks of its tile")
+
+
+def _merged(
+    access: PtxAccess, own: list[SassAccess], ptx: Sequence[PtxAccess], copies: Mapping[int, list[SassAccess]]
+) -> tuple[int, list[PtxAccess]]:
+    """Where the merged access starts, as PTX counts offsets, and what it serves, lowest first; empty if not clear."""
+    size = own[0].bytes
+    alike = [
+        other
+        for other in ptx
+        if (other.verb, other.space, other.block, other.root) == (access.verb, access.space, access.block, access.root)
+    ]
+    near = {other.offset: other for other in alike if other is access or not copies[other.line]}
+    starts = {_start(copy, alike, copies) for copy in own}
+    if len(starts) == 1 and (start := starts.pop()) is not None:
+        inside = sorted(at for at, other in near.items() if start <= at and at + other.bytes <= start + size)
+        return start, [near[at] for at in inside] if access.offset in inside else []
+    windows = [_window(near, start, size) for start in range(access.offset, access.offset - size, -1)]
+    full = [window for window in windows if any(member is access for member in window)]
+    # ptxas names the lowest: if that one does not lead a full window, only an unambiguous one is taken.
+    members = full[0] if full and (full[0][0] is access or len(full) == 1) else []
+    return (members[0].offset if members else 0), members
+
+
+def _start(merged: SassAccess, alike: Sequence[PtxAccess], copies: Mapping[int, list[SassAccess]]) -> int | None:
+    """The PTX offset of the merged access, by neighbours of the same base that were left as they are."""
+    base, immediate = merged.address
+    distances = set()
+    for other in alike:
+        for copy in copies[other.line]:
+            if copy.block == merged.block and copy.bytes == other.bytes and copy.address[0] == base:
+                distances.add(copy.address[1] - other.offset)
+    return immediate - distances.pop() if len(distances) == 1 else None
+
+
+def _window(near: Mapping[int, PtxAccess], start: int, size: int) -> list[PtxAccess]:
+    members, at = [], start
+    while at < start + size:
+        if at not in near:
+            return []
+        members.append(near[at])
+        at += near[at].bytes
+    return members if at == start + size else []

@@ -1,0 +1,127 @@
+"""The accesses to shared and global memory of a kernel's PTX, each with a base it shares with its neighbours."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from weft.ptx.module import WIDTH, Imm, Instruction, Mem, Reg, Sym, Vec
+from weft.ptx.passes.build_cfg import Cfg
+from weft.vm.runtime.wmma_tiles import parse_tile
+
+Root = tuple[str, int]
+"""Where an address comes from: a symbol or register, and the place in its block that set the register last."""
+
+
+@dataclass(frozen=True)
+class PtxAccess:
+    """One PTX instruction that touches shared, global or generic memory."""
+
+    line: int
+    opcode: str
+    verb: str
+    """`load`, `store`, `atomic`, or `copy` (cp.async)."""
+    space: str
+    bytes: int
+    """Per lane; of wmma, per lane and 8 x 8 block."""
+    block: int
+    root: Root
+    offset: int
+    """Of the address from its root."""
+    tiles: int = 0
+    """ldmatrix: its matrices; wmma: the blocks it counts one by one."""
+    wmma: bool = False
+
+
+def find_accesses(cfg: Cfg) -> tuple[PtxAccess, ...]:
+    """Every access, in program order."""
+    once = _single_definitions(cfg)
+    found: list[PtxAccess] = []
+    for block in cfg.blocks:
+        set_at: dict[str, int] = {}
+        for place, ins in enumerate(block.body):
+            access = _access(ins, block.id, once, set_at)
+            if access is not None:
+                found.append(access)
+            for reg in ins.written():
+                set_at[reg.name] = place + 1
+    return tuple(found)
+
+
+def _single_definitions(cfg: Cfg) -> Mapping[str, Instruction]:
+    """Register → the only instruction that writes it."""
+    writers: dict[str, list[Instruction]] = {}
+    for ins in _instructions(cfg):
+        for reg in ins.written():
+            writers.setdefault(reg.name, []).append(ins)
+    return {name: found[0] for name, found in writers.items() if len(found) == 1 and found[0].guard is None}
+
+
+def _instructions(cfg: Cfg) -> Iterator[Instruction]:
+    for block in cfg.blocks:
+        yield from block.body
+
+
+def _access(
+    ins: Instruction, block: int, once: Mapping[str, Instruction], set_at: Mapping[str, int]
+) -> PtxAccess | None:
+    what = _what(ins)
+    if what is None:
+        return None
+    verb, space, size, tiles = what
+    root, offset = _resolve(ins.operand("dst" if verb == "copy" else "a"), once, set_at)
+    return PtxAccess(ins.line, ins.opcode, verb, space, size, block, root, offset, tiles, ins.form.name == "wmma")
+
+
+def _what(ins: Instruction) -> tuple[str, str, int, int] | None:
+    """Verb, space, bytes per lane and tiles."""
+    space = ins.mods.get("space", "global" if ins.has("global") else "generic").partition("::")[0]
+    match ins.form.name:
+        case "ld" | "st" as name if space in ("shared", "global", "generic"):
+            data = ins.operand("d" if name == "ld" else "b")
+            count = len(data.items) if isinstance(data, Vec) else 1
+            return "load" if name == "ld" else "store", space, count * WIDTH[ins.type] // 8, 0
+        case "atom" | "red":
+            return "atomic", space, WIDTH[ins.type] // 8, 0
+        case "ldmatrix":
+            return "load", "shared", 16, int(ins.mods["num"][1:])
+        case "cp" if "dst" in ins.form.index:
+            size = ins.operand("size")
+            return "copy", "global", size.value if isinstance(size, Imm) else 0, 0
+        case "wmma" if not ins.has("mma"):
+            which = "d" if ins.has("store") else "c" if ins.has("c") else ins.mods["which"]
+            kind = ins.mods.get("type", "tf32")
+            verb = "store" if which == "d" else "load"
+            tile, _ = parse_tile(f"wmma.{verb}.{which}.{ins.mods['layout']}.{ins.mods['shape']}.{space}.{kind}")
+            lines, line_bytes = tile.block_lines
+            return verb, space, lines * line_bytes // 32, len(tile.blocks)
+    return None
+
+
+def _resolve(operand: object, once: Mapping[str, Instruction], set_at: Mapping[str, int]) -> tuple[Root, int]:
+    """Root and offset of an address: constant additions and moves are followed back."""
+    if not isinstance(operand, Mem):
+        return ("", 0), 0
+    base, offset = operand.base, operand.offset
+    while isinstance(base, Reg):
+        made = once.get(base.name)
+        step = _step(made) if made is not None else None
+        if step is None:
+            break
+        base, offset = step[0], offset + step[1]
+    if isinstance(base, Sym):
+        return (base.name, 0), offset + base.offset
+    if isinstance(base, Reg):
+        return (base.name, 0 if base.name in once else set_at.get(base.name, 0)), offset
+    return ("", 0), offset + base.value
+
+
+def _step(ins: Instruction) -> tuple[Reg | Sym, int] | None:
+    """What a register is a constant distance from."""
+    name = ins.form.name
+    if name in ("mov", "cvta"):
+        a = ins.operand("a")
+        return (a, 0) if isinstance(a, Reg | Sym) else None
+    if name == "add" and not ins.has("cc"):
+        a, b = ins.operand("a"), ins.operand("b")
+        if isinstance(a, Reg) and isinstance(b, Imm):
+            return a, b.value
+    return None

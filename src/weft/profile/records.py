@@ -1,0 +1,70 @@
+"""What a profiled launch is known by: frozen values between the stages of this package."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from weft.core.records import Place
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """What one PTX instruction that touches memory cost, over the launch."""
+
+    ptx_line: int
+    opcode: str
+    place: Place | None
+    executed: int
+    """Warp accesses with an active lane, at the width of the SASS where it is matched."""
+    wavefronts: int = 0
+    ideal: int = 0
+    sectors: int = 0
+    tags: int = 0
+    matched: bool = True
+
+    def times(self, factor: int) -> "SourceLine":
+        """The same for `factor` times as many CTAs."""
+        names = ("executed", "wavefronts", "ideal", "sectors", "tags")
+        return replace(self, **{name: factor * getattr(self, name) for name in names})
+
+    @property
+    def excess(self) -> int:
+        """Shared wavefronts that a layout without bank conflicts would not need."""
+        return self.wavefronts - self.ideal
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Everything counted of one launch. A counter has its ncu name only where meaning and value are the same."""
+
+    sass: Mapping[str, int]
+    """Warp instructions issued, by SASS opcode ("HMMA.16816.F32", "FFMA", "LDS.128"): those of a block × its runs.
+
+    An instruction whose predicate is false in all lanes is issued too; "@!PT LDS" are those that never do anything.
+    """
+    ncu: Mapping[str, int]
+    """Counters under ncu's names."""
+    vm: Mapping[str, int]
+    """Counters of ours: at PTX level, or with a meaning that ncu does not have."""
+    matched: float
+    """Share of the executed shared and global accesses that are matched to SASS."""
+    lines: tuple[SourceLine, ...] = ()
+    """The instructions that touch shared or global memory, in PTX order."""
+    notes: tuple[str, ...] = ()
+    """What could not be matched or told, in words."""
+
+    def times(self, factor: int) -> "Counts":
+        """The counts of `factor` times as many CTAs that all do the same.
+
+        Distinct sectors are left out: CTAs may share them.
+        """
+        return replace(
+            self,
+            sass=_times(self.sass, factor),
+            ncu=_times(self.ncu, factor),
+            vm=_times({name: n for name, n in self.vm.items() if not name.startswith("vm__distinct_")}, factor),
+            lines=tuple(line.times(factor) for line in self.lines),
+        )
+
+
+def _times(counters: Mapping[str, int], factor: int) -> dict[str, int]:
+    return {name: factor * count for name, count in counters.items()}

@@ -1,0 +1,49 @@
+"""What a SASS instruction does to memory: its kind, the bytes a lane moves, and the address as it is written."""
+
+import re
+from dataclasses import dataclass
+
+from .sass_text import SassInstruction
+
+NEVER = "!PT"
+"""ptxas fills slots behind LDGSTS with loads under this predicate; they do nothing."""
+_VERBS = {
+    "LDS": ("load", "shared"), "LDSM": ("load", "shared"), "STS": ("store", "shared"), "ATOMS": ("atomic", "shared"),
+    "LDG": ("load", "global"), "STG": ("store", "global"), "ATOMG": ("atomic", "global"), "RED": ("atomic", "global"),
+    "REDG": ("atomic", "global"), "LDGSTS": ("copy", "global"),
+    "LD": ("load", "generic"), "ST": ("store", "generic"), "ATOM": ("atomic", "generic"),
+}  # fmt: skip
+_ADDRESS = re.compile(r"\[([^\]]*?)(?:\+(-?0x[0-9a-f]+))?\]")
+_WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "16": 2, "U8": 1, "S8": 1}
+
+
+@dataclass(frozen=True)
+class SassAccess:
+    """A live memory instruction."""
+
+    ins: SassInstruction
+    block: int
+    verb: str
+    space: str
+    bytes: int
+    """Per lane."""
+    matrices: int = 0
+    """LDSM: how many 8 x 8 matrices, each a phase of eight rows of 16 bytes."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """`[R55.X4+0x100]` → R55.X4 and 256: the registers of the address, and its immediate offset."""
+        written = _ADDRESS.search(self.ins.operands)
+        return (written[1], int(written[2] or "0", 16)) if written else ("", 0)
+
+
+def access_of(ins: SassInstruction, block: int) -> SassAccess | None:
+    """The access, or None for an instruction that touches neither shared nor global memory, or never runs."""
+    if ins.name not in _VERBS or ins.predicate == NEVER:
+        return None
+    verb, space = _VERBS[ins.name]
+    if ins.name == "LDSM":
+        matrices = int(ins.modifiers[-1]) if ins.modifiers[-1] in ("2", "4") else 1
+        return SassAccess(ins, block, verb, space, 16, matrices)
+    bytes_per_lane = next((_WIDTHS[item] for item in ins.modifiers if item in _WIDTHS), 4)
+    return SassAccess(ins, block, verb, space, bytes_per_lane)

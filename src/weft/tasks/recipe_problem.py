@@ -1,0 +1,56 @@
+"""Attention by the FP8 recipe as a problem: its inputs, and what a recipe makes of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from weft.attention.dtypes import Array
+from weft.attention.fp8_noise import recipe_noise
+from weft.attention.fp8_recipe import Followed, Recipe, RecipeRun
+
+from .attention_problem import AttentionProblem
+
+
+@dataclass(frozen=True)
+class RecipeProblem(AttentionProblem):
+    """Attention, and what a recipe makes of it."""
+
+    @property
+    def has_stages(self) -> bool:
+        """A recipe's stages are codes, not the values of float32 attention."""
+        return False
+
+    def run(self, recipe: Recipe) -> RecipeRun:
+        """The recipe in pieces, on these inputs."""
+        return RecipeRun(recipe, self.q, self.k, self.v, self.mask)
+
+    def followed(self, recipe: Recipe) -> Followed:
+        """What a kernel must give."""
+        if recipe not in self._followed:
+            self._followed[recipe] = self.run(recipe).follow()
+        return self._followed[recipe]
+
+    def size(self, recipe: Recipe, draws: int) -> Array:
+        """How large its whole error should be, per head and block of rows."""
+        if (recipe, draws) not in self._sizes:
+            self._sizes[recipe, draws] = recipe_noise(self.run(recipe), self.exact, draws=draws)
+        return self._sizes[recipe, draws]
+
+    @cached_property
+    def _followed(self) -> dict[Recipe, Followed]:
+        return {}
+
+    @cached_property
+    def _sizes(self) -> dict[tuple[Recipe, int], Array]:
+        return {}
+
+
+def recipe_of(macros: Mapping[str, str], dtype: str) -> Recipe:
+    """The recipe that a kernel's macros name."""
+    return Recipe(
+        block_m=int(macros.get("BLOCK_M", "64")),
+        block_n=int(macros.get("BLOCK_N", "64")),
+        flush=macros.get("FLUSH", "64") != "0",
+        smooth=macros.get("SMOOTH", "1") != "0",
+        out_dtype=dtype,
+    )

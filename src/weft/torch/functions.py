@@ -1,0 +1,196 @@
+"""`sdpa` and `fp8_sdpa`: PyTorch's scaled_dot_product_attention on kernels of the ladder. Forward only."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from weft.attention.quantise import QUANTISERS
+from weft.core.errors import UsageError
+from weft.kernels.ladder import ENCODINGS
+
+from .choose_rung import Wanted, choose_rung
+from .kernel_call import Chosen, kernel_for, run_kernel
+
+DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
+ALIGNMENTS = ("top_left", "bottom_right")
+_REFUSED = {
+    "attn_mask": "attn_mask is not supported: the kernels know no mask but the causal ones (is_causal, causal_align)",
+    "dropout_p": "dropout_p is not supported: the kernels compute attention without dropout; drop in the caller",
+}
+
+
+class ForwardOnly(UsageError):
+    """These kernels have no backward pass."""
+
+
+def sdpa(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    causal_align: str = "top_left",
+    rung: str | None = None,
+    **unknown: Any,
+) -> Any:
+    """softmax(q·kᵀ·scale)·v, as torch.nn.functional.scaled_dot_product_attention means it; with LSE if asked.
+
+    f16, bf16 or f32; (…, heads, length, dimension). A query that sees no key (`bottom_right` with more queries than
+    keys) gives 0 and LSE -inf. `rung` names a kernel of the ladder; without it the highest that can do this is taken.
+    """
+    mask = _mask(is_causal, causal_align, unknown)
+    call = _Call(q, k, v, enable_gqa)
+    factor = 1.0 / math.sqrt(q.size(-1)) if scale is None else float(scale)
+    o, lse = _SDPA(call.q, call.k, call.v, mask, factor, rung or "")
+    return call.result(o, lse, return_lse)
+
+
+def fp8_sdpa(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    causal_align: str = "top_left",
+    encoding: str = "e4m3",
+    rung: str | None = None,
+    **unknown: Any,
+) -> Any:
+    """`sdpa` on 8-bit codes: q, k and v are quantised, and attention runs on the codes. The result has q's type.
+
+    `encoding` is what a code stands for: e4m3, or the linear sim_fp8. A rung that is given codes gets those of Weft's
+    quantisers, with a scale per head; one that quantises by itself (`fp8_mma`) gets q, k and v.
+    """
+    mask = _mask(is_causal, causal_align, unknown)
+    if encoding not in ENCODINGS:
+        raise UsageError(f"encoding {encoding!r}: use one of {', '.join(ENCODINGS)}")
+    call = _Call(q, k, v, enable_gqa)
+    factor = 1.0 / math.sqrt(q.size(-1)) if scale is None else float(scale)
+    o, lse = _FP8_SDPA(call.q, call.k, call.v, mask, factor, encoding, rung or "")
+    return call.result(o, lse, return_lse)
+
+
+def _mask(is_causal: bool, causal_align: str, unknown: dict[str, Any]) -> str:
+    for name in unknown:
+        raise UsageError(_REFUSED.get(name, f"no option is called {name!r}"))
+    if causal_align not in ALIGNMENTS:
+        raise UsageError(f"causal_align {causal_align!r}: use 'top_left' (PyTorch) or 'bottom_right' (FlashAttention)")
+    return causal_align if is_causal else "none"
+
+
+class _Call:
+    """q, k and v brought to (batch, heads, length, dimension), and the way back."""
+
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, enable_gqa: bool) -> None:
+        _check(q, k, v)
+        if k.shape[-3:-2] != v.shape[-3:-2]:
+            raise UsageError(f"k has {k.size(-3)} heads and v {v.size(-3)}: give them the same number")
+        heads, kv_heads = (x.size(-3) if x.dim() > 2 else 1 for x in (q, k))
+        if enable_gqa:
+            if heads % kv_heads:
+                raise UsageError(f"{heads} query heads are no multiple of {kv_heads} key heads")
+        elif heads != kv_heads and 1 not in (heads, kv_heads):
+            raise UsageError(f"{heads} query heads and {kv_heads} key heads: pass enable_gqa=True, or equal numbers")
+        batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+        if heads == 1 and kv_heads > 1:
+            heads = kv_heads
+        self.shape = (*batch, heads, q.size(-2)) if q.dim() > 2 or k.dim() > 2 else (q.size(-2),)
+        self.d = q.size(-1)
+        self.q = q.expand(*batch, heads, q.size(-2), self.d).reshape(-1, heads, q.size(-2), self.d)
+        self.k, self.v = (
+            x.expand(*batch, kv_heads, x.size(-2), self.d).reshape(-1, kv_heads, x.size(-2), self.d) for x in (k, v)
+        )
+
+    def result(self, o: torch.Tensor, lse: torch.Tensor, return_lse: bool) -> Any:
+        o = o.reshape(*self.shape, self.d)
+        return (o, lse.reshape(self.shape)) if return_lse else o
+
+
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        raise ForwardOnly(
+            "weft.torch is forward only: no gradient can flow through these kernels. "
+            "Call it under torch.no_grad(), or detach q, k and v; use PyTorch's own attention for training"
+        )
+    if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
+        raise UsageError(f"q, k and v are all f16, all bf16 or all f32, not {q.dtype}, {k.dtype}, {v.dtype}")
+    if not q.device == k.device == v.device:
+        raise UsageError(f"q, k and v are on {q.device}, {k.device}, {v.device}: put them on one device")
+    if min(q.dim(), k.dim(), v.dim()) < 2:
+        raise UsageError("q, k and v are (…, heads, length, dimension); give at least (length, dimension)")
+    if k.size(-2) != v.size(-2):
+        raise UsageError(f"k has {k.size(-2)} rows and v {v.size(-2)}")
+    if not q.size(-1) == k.size(-1) == v.size(-1):
+        raise UsageError(
+            f"head dimensions {q.size(-1)}, {k.size(-1)}, {v.size(-1)}: the kernels take one for q, k and v"
+        )
+    if 0 in (*q.shape, *k.shape, *v.shape):
+        raise UsageError(f"an empty tensor: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}")
+
+
+def _forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, rung: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    chosen = choose_rung(_wanted(q, k, mask), rung)
+    o, lse = _empty(q)
+    tensors = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous()}
+    run_kernel(Chosen(chosen.name, DTYPES[q.dtype], mask, scale), tensors, {"o": o, "lse": lse})
+    return o, lse
+
+
+def _fake(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, rung: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _empty(q)
+
+
+def _fp8_forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, encoding: str, rung: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    chosen = choose_rung(_wanted(q, k, mask, encoding), rung)
+    o, lse = _empty(q)
+    call = Chosen(chosen.name, DTYPES[q.dtype], mask, scale, encoding)
+    takes = {line.name for line in kernel_for(call, "sm_89").arrays}
+    tensors = {"q": q, "k": k, "v": v}
+    if "q_code" in takes:
+        tensors = {name: coded for key, x in tensors.items() for name, coded in _quantised(key, x, encoding).items()}
+    run_kernel(call, {name: x.contiguous() for name, x in tensors.items()}, {"o": o, "lse": lse})
+    return o, lse
+
+
+def _fp8_fake(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, scale: float, encoding: str, rung: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return _empty(q)
+
+
+def _empty(q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    b, heads, length, d = q.shape
+    return q.new_empty((b, heads, length, d)), q.new_empty((b, heads, length), dtype=torch.float32)
+
+
+def _wanted(q: torch.Tensor, k: torch.Tensor, mask: str, encoding: str = "") -> Wanted:
+    group = q.size(1) // k.size(1)
+    return Wanted(DTYPES[q.dtype], mask, q.size(3), q.size(2), k.size(2), group, encoding)
+
+
+def _quantised(name: str, x: torch.Tensor, encoding: str) -> dict[str, torch.Tensor]:
+    """Codes and scales by Weft's own quantiser, which works on the CPU wherever the tensor is."""
+    coded = QUANTISERS[encoding].encode(x.to(torch.float32).cpu().numpy())
+    codes = torch.from_numpy(np.ascontiguousarray(coded.codes))
+    scale = torch.from_numpy(np.ascontiguousarray(coded.scale))
+    return {f"{name}_code": codes.to(x.device), f"{name}_scale": scale.to(x.device)}
+
+
+_SDPA: Any = torch.library.custom_op("weft::sdpa", _forward, mutates_args=())
+_SDPA.register_fake(_fake)
+_FP8_SDPA: Any = torch.library.custom_op("weft::fp8_sdpa", _fp8_forward, mutates_args=())
+_FP8_SDPA.register_fake(_fp8_fake)

@@ -1,0 +1,129 @@
+"""A rung with the macros and the scale of one call, run where its tensors are."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from weft.attention.dtypes import numpy_dtype
+from weft.core.errors import WeftError
+from weft.core.records import Run
+from weft.engines.cuda_device import CudaDevice
+from weft.engines.cuda_gpu import CudaGPU
+from weft.engines.element_types import ELEMENT_TYPES
+from weft.engines.expressions import Expression
+from weft.engines.kernel_file import KernelFile, load
+from weft.engines.plan_launches import LaunchPlan, plan_launches
+from weft.engines.virtual import VirtualGPU
+from weft.kernels.ladder import ELEMENTS, ENCODINGS, MASKS, RUNGS
+
+MAX_STEPS = 1 << 32
+"""Longer than `weft run` gives a kernel: a call of a program is no test of an unknown one."""
+
+_LOCK = threading.Lock()
+"""The virtual GPU has one memory."""
+
+
+class KernelWentWrong(WeftError):
+    """The kernel ran and has findings: its result means nothing."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What decides which code runs."""
+
+    rung: str
+    dtype: str
+    mask: str
+    scale: float
+    encoding: str = ""
+
+
+def run_kernel(chosen: Chosen, tensors: Mapping[str, torch.Tensor], outputs: Mapping[str, torch.Tensor]) -> None:
+    """Fill `outputs` from `tensors`, all contiguous and on one device, by their names in the rung's file."""
+    device = next(iter(tensors.values())).device
+    if device.type == "cpu":
+        _on_virtual_gpu(chosen, tensors, outputs)
+    elif device.type == "cuda":
+        with torch.cuda.device(device):  # what is current there is ours only for this call
+            _on_cuda_gpu(_cuda_gpu(torch.cuda.current_device()), chosen, {**tensors, **outputs})
+    else:
+        raise WeftError(f"tensors on {device}: weft.torch runs on cpu (the virtual GPU) and cuda")
+
+
+@lru_cache(maxsize=64)
+def kernel_for(chosen: Chosen, arch: str) -> KernelFile:
+    """The rung's file, with the scale of the call in place of the one its lines compute."""
+    macros = {"ELEMENT": ELEMENTS[chosen.dtype], "CAUSAL": str(MASKS.index(chosen.mask))}
+    if chosen.encoding:
+        macros["ENCODING"] = str(ENCODINGS.index(chosen.encoding))
+    path = RUNGS[chosen.rung].path
+    has = {line.name for line in load(path, arch=arch).lines.defines}
+    kernel = load(path, arch=arch, defines={name: value for name, value in macros.items() if name in has})
+    scalars = tuple(
+        replace(line, value=Expression.parse(repr(chosen.scale))) if line.name == "scale" else line
+        for line in kernel.lines.scalars
+    )
+    if scalars == kernel.lines.scalars:
+        raise WeftError(f"rung {chosen.rung} has no scalar `scale`, so PyTorch's meaning cannot be given to it")
+    return replace(kernel, lines=replace(kernel.lines, scalars=scalars))
+
+
+@cache
+def _virtual_gpu() -> VirtualGPU:
+    return VirtualGPU()
+
+
+@cache
+def _cuda_gpu(ordinal: int) -> CudaGPU:
+    return CudaGPU(CudaDevice(ordinal))
+
+
+def _on_virtual_gpu(chosen: Chosen, tensors: Mapping[str, torch.Tensor], outputs: Mapping[str, torch.Tensor]) -> None:
+    gpu = _virtual_gpu()
+    kernel = kernel_for(chosen, gpu.arch)
+    with _LOCK:
+        run = kernel.run(gpu, {**tensors, **outputs}, max_steps=MAX_STEPS).run
+    _require_clean(run, chosen)
+
+
+def _require_clean(run: Run, chosen: Chosen) -> None:
+    if not run.clean:
+        raise KernelWentWrong(f"rung {chosen.rung} went wrong: {'; '.join(map(str, run.findings[:3]))}")
+
+
+def _on_cuda_gpu(gpu: CudaGPU, chosen: Chosen, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Nothing is copied: the kernel works on the tensors, in PyTorch's current stream."""
+    shapes = tuple((name, tuple(tensor.shape)) for name, tensor in tensors.items())
+    plan = _plan(gpu, chosen, shapes)
+    like = next(iter(tensors.values()))
+    held = {name: like.new_empty(_bytes(plan, name), dtype=torch.uint8) for name in plan.arrays if name not in tensors}
+    addresses = {name: tensor.data_ptr() for name, tensor in {**tensors, **held}.items()}
+    enqueue(gpu, plan, addresses, torch.cuda.current_stream(like.device).cuda_stream)
+
+
+def enqueue(gpu: CudaGPU, plan: LaunchPlan, addresses: Mapping[str, int], stream: Any) -> None:
+    """The launches on these addresses. The driver reports what goes wrong in them at the next wait for the stream."""
+    plan.bind(addresses).enqueue(gpu.device, stream)
+
+
+@lru_cache(maxsize=256)
+def _plan(gpu: CudaGPU, chosen: Chosen, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> LaunchPlan:
+    """Compiled once for each set of shapes; the arrays only stand for tensors."""
+    kernel = kernel_for(chosen, gpu.arch)
+    return plan_launches(kernel, gpu, stand_ins(kernel, chosen, dict(shapes)))
+
+
+def stand_ins(kernel: KernelFile, chosen: Chosen, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Host arrays of the tensors' shapes, in the types that the file declares."""
+    declared = {line.name: line.element for line in kernel.arrays}
+    types = {name: ELEMENT_TYPES.get(element) or numpy_dtype(chosen.dtype) for name, element in declared.items()}
+    return {name: np.zeros(shape, types[name]) for name, shape in shapes.items()}
+
+
+def _bytes(plan: LaunchPlan, name: str) -> int:
+    return max(plan.arrays[name].nbytes, 1)

@@ -1,0 +1,191 @@
+"""PTX accesses matched to SASS: in all kernels of the ladder, and where ptxas merged or removed some."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft.core.errors import UsageError
+from weft.core.records import Binary, Run
+from weft.engines.kernel_file import load
+from weft.kernels.ladder import RUNGS
+from weft.profile.kernel_match import NO_CUBIN, match_kernel
+from weft.profile.match import match_accesses
+from weft.profile.profiler import Profiler
+from weft.profile.ptx_accesses import PtxAccess
+from weft.profile.sass_accesses import access_of
+from weft.profile.sass_text import SassBlock, SassInstruction, read_blocks
+from weft.profile.site_probe import HIDDEN
+
+
+class Collector(weft.VirtualGPU):
+    """Keeps what would be launched and runs nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: dict[str, Binary] = {}
+
+    def launch(self, binary: Binary, entry: str, *args: Any, **options: Any) -> Run:
+        self.kernels[entry] = binary
+        return Run((entry,), (), "", 0, binary.source_digest, binary.ptx_digest)
+
+
+@pytest.mark.parametrize("name", sorted(RUNGS))
+def test_every_access_of_the_ladder_is_matched(name: str) -> None:
+    collector = Collector()
+    load(str(RUNGS[name].path)).run(collector, {})
+    assert collector.kernels
+    for entry, binary in collector.kernels.items():
+        kernel = match_kernel(binary, entry)
+        assert kernel.matches and not kernel.notes
+        assert [m for m in kernel.matches if not m.matched] == []
+
+
+def compiled(body: str, *, declare: str = "", arch: str = "sm_86") -> Binary:
+    text = f'{declare}\nextern "C" __global__ void k(const float* a, float* out, int n) {{\n{body}\n}}\n'
+    return weft.compile_cuda(text, name="k.cu", arch=arch)
+
+
+MERGED = """
+    __shared__ __align__(16) float s[256];
+    s[threadIdx.x] = a[threadIdx.x];
+    __syncthreads();
+    const float* p = s + 4 * (threadIdx.x % 32);
+    out[threadIdx.x] = p[0] * 2 + p[1] * 3 + p[2] * 5 + p[3] * 7;
+"""
+
+
+@cache
+def merged() -> Binary:
+    return compiled(MERGED)
+
+
+def test_four_loads_become_one_of_16_bytes() -> None:
+    kernel = match_kernel(merged(), "k")
+    loads = [m for m in kernel.matches if m.access.verb == "load" and m.access.space == "shared"]
+    if len(loads) == 1:  # the front end has merged them already
+        assert loads[0].access.bytes == 16 and loads[0].matched
+        return
+    assert [m.width for m in sorted(loads, key=lambda m: m.access.offset)] == [16, HIDDEN, HIDDEN, HIDDEN]
+    assert all(m.matched and m.sass.startswith("LDS") for m in loads)
+
+
+def test_merged_loads_count_at_their_sass_width() -> None:
+    """16 bytes per lane, one after the other: four wavefronts per warp, not sixteen and no conflict."""
+    profiler = Profiler(weft.VirtualGPU("sm_86", threads=1))
+    a, out = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
+    profiler.launch(merged(), "k", 1, 256, [a, out, np.int32(0)])
+    counts = profiler.counts[-1][1]
+    assert counts.ncu["smsp__sass_inst_executed_op_shared_ld.sum"] == 8
+    assert counts.ncu["smsp__sass_inst_executed_op_shared_st.sum"] == 8
+    assert counts.ncu["memory_l1_wavefronts_shared"] == 8 * 4 + 8 == counts.vm["vm__shared_wavefronts_matched"]
+    p = a[:128].reshape(32, 4)[np.arange(256) % 32]
+    np.testing.assert_array_equal(out, p @ np.array([2, 3, 5, 7], np.float32))
+
+
+def test_instructions_without_a_lane_cost_the_counter_its_name() -> None:
+    """Warp 1 issues the predicated store with no lane on: ncu may show 1 or 2."""
+    body = "__shared__ float s[64]; if (threadIdx.x < 32) s[threadIdx.x] = a[threadIdx.x];\n"
+    binary = compiled(body + "__syncthreads(); out[threadIdx.x] = s[threadIdx.x % 32];")
+    profiler = Profiler(weft.VirtualGPU("sm_86", threads=1))
+    stores = [i for b in profiler.kernel(binary, "k").blocks for i in b.instructions if i.name == "STS"]
+    assert [bool(ins.predicate) for ins in stores] == [True]
+    a, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    profiler.launch(binary, "k", 1, 64, [a, out, np.int32(0)])
+    counts = profiler.counts[-1][1]
+    np.testing.assert_array_equal(out, a[np.arange(64) % 32])
+    assert "smsp__sass_inst_executed_op_shared_st.sum" not in counts.ncu
+    assert (counts.vm["vm__shared_st"], counts.vm["vm__shared_st_issued"]) == (1, 2)
+    assert any(note.startswith("STS: 2 issued, 1 with an active lane") for note in counts.notes)
+    assert counts.ncu["smsp__sass_inst_executed_op_shared_ld.sum"] == 2
+
+
+def test_a_merged_access_may_start_before_what_it_serves() -> None:
+    """A LDS.128 at +0x100 serves 4 bytes at +260 and 8 at +264; the neighbour at +0 says how the offsets compare."""
+    root = ("%r1", 0)
+    ptx = [
+        PtxAccess(10, "ld.shared.v4.f32", "load", "shared", 16, 0, root, 0),
+        PtxAccess(11, "ld.shared.f32", "load", "shared", 4, 0, root, 260),
+        PtxAccess(12, "ld.shared.v2.f32", "load", "shared", 8, 0, root, 264),
+    ]
+    neighbour = SassInstruction(0, "LDS.128", "R8, [R5.X4]", "", 10)
+    wide = SassInstruction(16, "LDS.128", "R12, [R5.X4+0x100]", "", 11)
+
+    def matched(*written: SassInstruction) -> list[tuple[int, int, bool]]:
+        sass = [access for ins in written if (access := access_of(ins, 0))]
+        found = match_accesses(ptx, sass, [SassBlock(0, written, ())])
+        return [(match.width, match.shift, match.matched) for match in found]
+
+    assert matched(neighbour, wide) == [(0, 0, True), (16, -4, True), (HIDDEN, 0, True)]
+    # Without the neighbour nothing says where it starts, and the two alone do not fill 16 bytes.
+    assert matched(wide) == [(0, 0, False)] * 3
+
+
+def test_without_a_cubin_nothing_has_a_name_of_ncu() -> None:
+    profiler = Profiler(weft.VirtualGPU("sm_86", threads=1))
+    a, out = np.zeros(256, np.float32), np.zeros(256, np.float32)
+    profiler.launch(replace(merged(), cubin=b""), "k", 1, 256, [a, out, np.int32(0)])
+    counts = profiler.counts[-1][1]
+    assert counts.matched == 0.0
+    assert counts.sass == {}
+    assert all(name == "smsp__inst_executed_op_ldgsts.sum" and not value for name, value in counts.ncu.items())
+    assert counts.vm["vm__shared_st"] == 8
+    assert counts.vm["vm__shared_wavefronts_matched"] == 0
+    assert any(NO_CUBIN in note for note in counts.notes)
+
+
+def test_an_access_that_ptxas_removed_is_not_matched() -> None:
+    """The cubin of another kernel stands for one from which ptxas has removed the loads."""
+    other = compiled("out[threadIdx.x] = n;")
+    kernel = match_kernel(replace(merged(), cubin=other.cubin), "k")
+    unmatched = [m for m in kernel.matches if not m.matched]
+    assert {m.access.verb for m in unmatched} >= {"load"}
+    assert all(m.reason for m in unmatched)
+
+
+def test_blocks_of_a_disassembly() -> None:
+    text = """
+\t.section\t.text.k,"ax",@progbits
+k:
+.text.k:
+\t//## File ".nv_debug_ptx_txt", line 7
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+.L_x_1:
+\t//## File ".nv_debug_ptx_txt", line 9
+        /*0010*/                   LDS.U.128 R4, [R7.X4+0x100] ;
+        /*0020*/              @!PT LDS RZ, [RZ] ;
+        /*0030*/               @P0 BRA `(.L_x_1) ;
+        /*0040*/                   EXIT ;
+\t.section\t.text.other,"ax",@progbits
+        /*0000*/                   EXIT ;
+"""
+    blocks = read_blocks(text, "k")
+    assert [len(block.instructions) for block in blocks] == [1, 3, 1]
+    assert [block.successors for block in blocks] == [(1,), (1, 2), ()]
+    wide, never = (access_of(ins, 1) for ins in blocks[1].instructions[:2])
+    assert wide is not None and (wide.bytes, wide.ins.ptx_line, wide.address) == (16, 9, ("R7.X4", 256))
+    assert never is None
+    with pytest.raises(UsageError, match="no kernel missing"):
+        read_blocks(text, "missing")
+
+
+@pytest.mark.parametrize(
+    "opcode, verb, width, matrices",
+    [
+        ("LDG.E.U16.CONSTANT", "load", 2, 0),
+        ("LDG.E.128.CONSTANT", "load", 16, 0),
+        ("STS.64", "store", 8, 0),
+        ("STS.U8", "store", 1, 0),
+        ("LDSM.16.MT88.4", "load", 16, 4),
+        ("LDSM.16.M88", "load", 16, 1),
+        ("LDGSTS.E.BYPASS.128", "copy", 16, 0),
+        ("RED.E.ADD.F32.FTZ.RN.STRONG.GPU", "atomic", 4, 0),
+    ],
+)
+def test_width_of_a_sass_access(opcode: str, verb: str, width: int, matrices: int) -> None:
+    access = access_of(SassInstruction(0, opcode, "R0, [R2]", "", 1), 0)
+    assert access is not None
+    assert (access.verb, access.bytes, access.matrices) == (verb, width, matrices)

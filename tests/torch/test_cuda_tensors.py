@@ -1,0 +1,39 @@
+"""The way of CUDA tensors, as far as it goes without one: the plan of a rung on device addresses, on the stand-in."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engines.recording_cuda import RecordingCuda
+from weft.engines.cuda_gpu import CudaGPU
+from weft.engines.plan_launches import plan_launches
+from weft.torch import sdpa
+from weft.torch.kernel_call import Chosen, enqueue, kernel_for, stand_ins
+
+
+@pytest.mark.parametrize("rung", ["scalar", "split_k"])
+def test_a_rung_works_on_addresses_in_a_foreign_stream(rung: str) -> None:
+    recording = RecordingCuda()
+    gpu = CudaGPU(recording.device())
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(1, 2, 20, 16, generator=generator).half() for _ in range(3))
+    o, lse = torch.empty_like(q), torch.empty(1, 2, 20)
+    tensors: dict[str, Any] = {"q": q, "k": k, "v": v, "o": o, "lse": lse}
+    chosen = Chosen(rung, "f16", "top_left", 0.3)
+    kernel = kernel_for(chosen, gpu.arch)
+    plan = plan_launches(kernel, gpu, stand_ins(kernel, chosen, {name: tuple(x.shape) for name, x in tensors.items()}))
+    assert "cuLaunchKernel" not in recording.names()
+    device = gpu.device
+    buffers = {name: device.allocate(array.nbytes) for name, array in plan.arrays.items()}
+    addresses = {name: int(buffer.handle) for name, buffer in buffers.items()}
+    for name in ("q", "k", "v"):
+        device.write(addresses[name], tensors[name].data_ptr(), tensors[name].nbytes)
+    foreign = device.device.create_stream()
+    enqueue(gpu, plan, addresses, foreign.handle)
+    assert {given["hStream"] for given in recording.given("cuLaunchKernel")} == {foreign.handle}
+    for name in ("o", "lse"):
+        device.read(addresses[name], tensors[name].data_ptr(), tensors[name].nbytes)
+    device.require_no_fault("reading")
+    on_cpu, lse_on_cpu = sdpa(q, k, v, is_causal=True, scale=0.3, rung=rung, return_lse=True)
+    assert torch.equal(o, on_cpu) and torch.equal(lse, lse_on_cpu)
