@@ -36,6 +36,15 @@ def test_wavefronts_at_the_width_of_ptx_are_no_bound() -> None:
     assert found.instructions.lsu == 81
 
 
+def test_matched_wavefronts_are_a_bound_whatever_keeps_the_sum_from_its_name() -> None:
+    """cp.async in the kernel: the sum is ours, but 120 of its 170 wavefronts are at the width of the SASS."""
+    ncu = {name: value for name, value in NCU.items() if name != "memory_l1_wavefronts_shared"}
+    found = work_of(LAUNCH, SASS, ncu, VM | {"vm__shared_wavefronts": 170, "vm__shared_wavefronts_matched": 120})
+    assert (found.memory.shared_wavefronts, found.memory.other_wavefronts) == (120, 50 + 24)
+    few = work_of(LAUNCH, SASS, ncu, VM | {"vm__shared_wavefronts": 170, "vm__shared_wavefronts_matched": 20})
+    assert (few.memory.shared_wavefronts, few.memory.other_wavefronts) == (50, 120 + 24)
+
+
 def test_what_copies_of_a_loop_add_is_no_bound() -> None:
     found = work_of(LAUNCH, SASS, NCU, VM | {"vm__sass_inst_shared_out": 20}).instructions
     assert (found.executed, found.unsure, found.alu, found.fp32) == (195, 20, 0, 100)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import weft
 from weft.core.errors import UsageError
 from weft.core.records import Binary, Run
 from weft.engines.kernel_file import load
+from weft.engines.sample import Sample
 from weft.kernels.ladder import RUNGS
 from weft.profile.kernel_match import NO_CUBIN, match_kernel
 from weft.profile.match import match_accesses
@@ -18,7 +20,7 @@ from weft.profile.profiler import Profiler
 from weft.profile.ptx_accesses import PtxAccess
 from weft.profile.sass_accesses import access_of
 from weft.profile.sass_text import SassBlock, SassInstruction, read_blocks
-from weft.profile.site_probe import HIDDEN
+from weft.profile.site_probe import ALIGNED, HIDDEN
 
 
 class Collector(weft.VirtualGPU):
@@ -122,6 +124,53 @@ def test_a_merged_access_may_start_before_what_it_serves() -> None:
     assert matched(neighbour, wide) == [(0, 0, True), (16, -4, True), (HIDDEN, 0, True)]
     # Without the neighbour nothing says where it starts, and the two alone do not fill 16 bytes.
     assert matched(wide) == [(0, 0, False)] * 3
+
+
+def unrolled(*shared: tuple[str, str, int]) -> tuple[SassInstruction, ...]:
+    """A SASS block: one line 5 around the loop, four copies of its lines 20 to 24, and accesses."""
+    plain = [(5, "IADD3"), *[(line, "FFMA") for line in range(20, 25) for _ in range(4)]]
+    written = [SassInstruction(16 * at, opcode, "R1, R2, R3", "", line) for at, (line, opcode) in enumerate(plain)]
+    return (*written, *(SassInstruction(999, opcode, operands, "", line) for opcode, operands, line in shared))
+
+
+LINES = {0: range(1, 9), 1: range(10, 30)}
+BASE = ("%r1", 0)
+AROUND = PtxAccess(6, "st.shared.f32", "store", "shared", 4, 0, ("%r9", 0), 0)
+FIRST = PtxAccess(10, "ld.shared.f32", "load", "shared", 4, 1, BASE, 0)
+SECOND = PtxAccess(11, "ld.shared.f32", "load", "shared", 4, 1, BASE, 4)
+
+
+def test_a_loop_unrolled_whole_stands_beside_what_is_around_it() -> None:
+    """Two neighbours in each of four iterations are two LDS.128; the store before the loop has its one copy."""
+    block = unrolled(("STS", "[R9], R1", 6), ("LDS.128", "R4, [R2]", 10), ("LDS.128", "R8, [R2+0x10]", 10))
+    sass = [access for ins in block if (access := access_of(ins, 0))]
+    store, first, second = match_accesses([AROUND, FIRST, SECOND], sass, [SassBlock(0, block, ())], lines=LINES)
+    assert (store.width, store.matched) == (0, True)
+    assert (first.width, first.every, first.matched) == (16 | ALIGNED, 2, True)
+    assert (second.width, second.every, second.leader, second.matched) == (HIDDEN, 2, 10, True)
+
+
+def test_a_part_that_is_loaded_twice_is_not_matched_but_counted_once() -> None:
+    block = unrolled(("LDS", "R3, [R2]", 10), ("LDS.128", "R4, [R2]", 10))
+    sass = [access for ins in block if (access := access_of(ins, 0))]
+    (only,) = match_accesses([FIRST], sass, [SassBlock(0, block, ())], lines=LINES)
+    assert (only.width, only.every, only.matched) == (16 | ALIGNED, 4, False)
+    assert "different widths" in only.reason
+
+
+def test_the_block_tile_of_the_ladder_is_matched() -> None:
+    """64 x 64 results of 16 warps, k-tiles of 8: per tile and warp 8 rows of A by two broadcast LDS.128, 8 LDS of B.
+
+    A broadcast of 16 bytes takes two wavefronts; two STS fill the tiles.
+    """
+    folder = Path(__file__).parents[2] / "benchmarks" / "sgemm"
+    profiler = Profiler(weft.VirtualGPU("sm_86", threads=1))
+    load(folder / "kernel_4.cu", arch="sm_86").run(profiler, {}, sizes={"N": 128}, ctas=Sample(((0, 0),)))
+    counts = profiler.counts[-1][1]
+    tiles = 16 * (128 // 8)
+    assert counts.matched == 1.0
+    assert counts.ncu["smsp__sass_inst_executed_op_shared_ld.sum"] == tiles * (8 * 2 + 8)
+    assert counts.ncu["memory_l1_wavefronts_shared"] == tiles * (8 * 2 * 2 + 8 + 2)
 
 
 def test_without_a_cubin_nothing_has_a_name_of_ncu() -> None:

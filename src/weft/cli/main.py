@@ -41,6 +41,7 @@ VERBS = {
     "list": Verb("weft.cli.list:list_all", "List kernels, shapes and regimes."),
     "show": Verb("weft.cli.show:show", "Show what a kernel compiles to: PTX, resources, instructions."),
     "run": Verb("weft.cli.run:run", "Run a kernel on the virtual GPU."),
+    "profile": Verb("weft.cli.profile:profile", "Model a kernel on a GPU: counters, bounds, occupancy, costly lines."),
     "bench": Verb("weft.cli.bench:bench_verb", "Time kernels on a real GPU, against PyTorch or each other."),
     "validate-gpu": Verb("weft.cli.validate_gpu:validate_gpu", "Write one bundle on a real GPU: predicted, measured."),
     "import": Verb("weft.cli.import_:import_file", "Make device code and launch lines of a torch extension."),

@@ -41,14 +41,14 @@ def _instructions(sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[s
 
 
 def _memory(sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Memory:
-    """Wavefronts of accesses that are not matched are at PTX's width: sure is one for each SASS instruction at most."""
+    """Wavefronts at PTX's width are not sure: of those, one for each SASS instruction at most; of matched ones, all."""
     other = sum(count * _lines_written(opcode) for opcode, count in sass.items())
     if "memory_l1_wavefronts_shared" in ncu:
         shared = ncu["memory_l1_wavefronts_shared"]
     else:
         seen = vm.get("vm__shared_wavefronts", 0)
         least = sum(count for opcode, count in sass.items() if opcode.partition(".")[0] in _SHARED)
-        shared = min(seen, least)
+        shared = max(min(seen, least), vm.get("vm__shared_wavefronts_matched", 0))
         other += seen - shared
     return Memory(
         shared_wavefronts=shared,

@@ -5,7 +5,7 @@ times the runs of the blocks they stand in, are the runs of its PTX block. Block
 at once, others by what is left. Where ptxas made several blocks of one loop body (unrolled, and what is left over), PTX
 does not say how often each ran: as many iterations as possible are given to the longest, the cheapest way to run
 them, and the blocks are named. A block without such an instruction runs as often as the PTX block that most of its
-instructions come from.
+instructions come from, but never more often than control can reach it.
 """
 
 from collections import Counter
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from weft.ptx.passes.build_cfg import Cfg
 
+from .flow_limits import limit_by_flow
 from .match import Match
 from .sass_accesses import NEVER
 from .sass_text import SassBlock, repeat_of
@@ -64,6 +65,7 @@ def find_block_runs(
     for block in alive:
         if block.id not in runs:
             runs[block.id] = _by_origin(block, cfg, ptx_runs)
+    runs = limit_by_flow(alive, runs, entered=ptx_runs[0], known=anchored, open_=shared_out)
     slow = frozenset(block.id for block in blocks) - reached
     return BlockRuns({block.id: runs.get(block.id, 0) for block in blocks}, frozenset(shared_out), slow)
 

@@ -12,7 +12,7 @@ from .kernel_match import KernelMatch
 from .match import Match
 from .records import Counts, SourceLine
 from .sass_accesses import NEVER
-from .site_probe import BLOCK, FIELDS, HIDDEN, site_name
+from .site_probe import ALIGNED, BLOCK, FIELDS, HIDDEN, site_name
 
 _LOAD, _STORE = ("load", "global"), ("store", "global")
 _INSTRUCTIONS = {
@@ -21,6 +21,20 @@ _INSTRUCTIONS = {
     "smsp__inst_executed_op_ldgsts.sum": ("LDGSTS", "vm__ldgsts"),
 }
 """Name of ncu → the SASS opcode it counts, and our name."""
+OURS = {
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": "vm__global_ld_requests",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum": "vm__global_st_requests",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "vm__global_ld_sectors",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": "vm__global_st_sectors",
+    "memory_l1_tag_requests_global": "vm__global_tags",
+    "memory_l2_theoretical_sectors_global": "vm__global_sectors",
+    "memory_l1_wavefronts_shared": "vm__shared_wavefronts",
+    "memory_l1_wavefronts_shared_ideal": "vm__shared_wavefronts_ideal",
+    "derived__memory_l1_wavefronts_shared_excessive": "vm__shared_wavefronts_excessive",
+    "sm__inst_executed_pipe_tensor_op_hmma.sum": "vm__hmma",
+    **{name: ours for name, (_, ours) in _INSTRUCTIONS.items()},
+}
+"""Name of ncu → ours, where it is not sure to be the same."""
 _NCU_GLOBAL = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
 
 
@@ -45,9 +59,11 @@ def count_launch(kernel: KernelMatch, run: Run) -> Counts:
     vm["vm__inst_executed"] = run.instructions
     notes = [*kernel.notes, *_unmatched(matches, executed)]
     sass: dict[str, int] = {}
+    issued: dict[int, dict[str, int]] = {}
     if kernel.blocks:
         ran = find_block_runs(kernel.blocks, kernel.cfg, matches, runs)
-        sass = _mix(kernel, ran)
+        issued = _mix(kernel, ran)
+        sass = _summed(issued)
         vm["vm__sass_inst_executed"] = sum(sass.values())
         vm["vm__sass_inst_shared_out"] = sum(
             len(kernel.blocks[at].instructions) * ran.runs[at] for at in ran.shared_out
@@ -62,12 +78,12 @@ def count_launch(kernel: KernelMatch, run: Run) -> Counts:
                 "ptxas made several copies of a loop; how often each ran is not told by PTX, and the longest got most: "
                 f"{vm['vm__sass_inst_shared_out']} warp instructions of SASS are a least estimate"
             )
-    return Counts(sass, ncu, vm, matched / total if total else 1.0, lines, tuple(notes))
+    return Counts(sass, ncu, vm, matched / total if total else 1.0, lines, tuple(notes), issued, kernel.places)
 
 
 def _held_against(match: Match, executed: int, counters: Mapping[str, int]) -> Match:
     """The match, unless it says that one access serves several iterations and the run says otherwise."""
-    seen = counters.get(site_name("shared_accesses", match.access.line), 0)
+    seen = counters.get(site_name("shared_accesses", match.leader or match.access.line), 0)
     if match.every == 1 or seen * match.every == executed:
         return match
     return replace(match, reason=f"one {match.sass} for {match.every} iterations does not fit how often it ran")
@@ -82,7 +98,15 @@ def _line(match: Match, kernel: KernelMatch, counters: Mapping[str, int]) -> Sou
     return SourceLine(
         access.line, access.opcode, kernel.places.get(access.line), executed // match.events,
         seen["shared_wavefronts"], seen["shared_ideal"], seen["global_sectors"], seen["global_tags"], match.matched,
+        _lane_bytes(match),
     )  # fmt: skip
+
+
+def _lane_bytes(match: Match) -> int:
+    """A HIDDEN access is part of another."""
+    if match.access.wmma or match.width == HIDDEN:
+        return 0
+    return match.width % ALIGNED if match.width else match.access.bytes
 
 
 def _memory(
@@ -165,12 +189,22 @@ def _from_ptx(kernel: KernelMatch, runs: Sequence[int]) -> dict[str, int]:
     return dict(totals)
 
 
-def _mix(kernel: KernelMatch, ran: BlockRuns) -> dict[str, int]:
-    totals: Counter[str] = Counter()
+def _mix(kernel: KernelMatch, ran: BlockRuns) -> dict[int, dict[str, int]]:
+    """PTX line → opcodes issued for it."""
+    totals: dict[int, dict[str, int]] = {}
     for block in kernel.blocks:
         for ins in block.instructions:
             if ran.runs[block.id]:
-                totals[f"@{NEVER} {ins.opcode}" if ins.predicate == NEVER else ins.opcode] += ran.runs[block.id]
+                opcode = f"@{NEVER} {ins.opcode}" if ins.predicate == NEVER else ins.opcode
+                row = totals.setdefault(ins.ptx_line, {})
+                row[opcode] = row.get(opcode, 0) + ran.runs[block.id]
+    return totals
+
+
+def _summed(issued: Mapping[int, Mapping[str, int]]) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    for opcodes in issued.values():
+        totals.update(opcodes)
     return dict(sorted(totals.items()))
 
 

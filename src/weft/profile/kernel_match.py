@@ -47,7 +47,8 @@ def match_kernel(binary: Binary, entry: str) -> KernelMatch:
         matches = tuple(Match(access, 0, 0, 1, "", notes[0]) for access in accesses)
     else:
         sass = [found for block in blocks for ins in block.instructions if (found := access_of(ins, block.id))]
-        matches = match_accesses(accesses, sass, blocks)
+        lines = {block.id: frozenset(ins.line for ins in block.body) for block in cfg.blocks}
+        matches = match_accesses(accesses, sass, blocks, lines=lines)
     places = {line: ins.place for line, ins in source.instruction_at.items()}
     last = max([*places, *(access.line for access in accesses)])
     return KernelMatch(name, cfg, places, last, _once_per_line(matches), blocks, notes)

@@ -7,12 +7,12 @@ ptxas notes for every SASS instruction the PTX line it was made from. Where it m
 The merged access then counts once, at its own start, with the SASS's width: the immediate offsets of neighbours with
 the same base say where it starts, and without them it must be filled exactly. Where ptxas unrolled a loop and has one
 access for several iterations, the aligned one of them counts, and the run must show that it was one in so many. An
-access is matched if every copy
-that ptxas made of it has the same width and that width is accounted for; what is not is named with the reason.
+access is matched if every copy that ptxas made of it has the same width and that width is accounted for; what is not is
+named with the reason.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,8 @@ class Match:
     """Why it is not matched; empty if it is."""
     every: int = 1
     """Iterations of its loop that share one SASS access; to be held against the run."""
+    leader: int = 0
+    """PTX line of the access that is counted for it, where `every` is more than 1; 0: its own."""
 
     @property
     def matched(self) -> bool:
@@ -53,14 +55,20 @@ class Match:
 
 
 def match_accesses(
-    ptx: Sequence[PtxAccess], sass: Sequence[SassAccess], blocks: Sequence[SassBlock]
+    ptx: Sequence[PtxAccess],
+    sass: Sequence[SassAccess],
+    blocks: Sequence[SassBlock],
+    *,
+    lines: Mapping[int, Collection[int]] = {},
 ) -> tuple[Match, ...]:
-    """One Match for each PTX access, in the same order."""
+    """One Match for each PTX access, in the same order; `lines` are those of each PTX block."""
     copies: dict[int, list[SassAccess]] = {}
     for copy in sass:
         copies.setdefault(copy.ins.ptx_line, []).append(copy)
     found: dict[int, Match] = {}
-    repeats = {block.id: repeat_of(block) for block in blocks}
+    repeats = {
+        (block.id, part): repeat_of(block, lines.get(part)) for block in blocks for part in {each.block for each in ptx}
+    }
     for access in ptx:
         own = [copy for copy in copies.get(access.line, ()) if _serves(copy, access)]
         copies[access.line] = own
@@ -79,7 +87,7 @@ def _serves(sass: SassAccess, ptx: PtxAccess) -> bool:
 
 def _match_one(
     access: PtxAccess, own: list[SassAccess], ptx: Sequence[PtxAccess], copies: Mapping[int, list[SassAccess]],
-    repeats: Mapping[int, int], found: dict[int, Match],
+    repeats: Mapping[tuple[int, int], int], found: dict[int, Match],
 ) -> None:  # fmt: skip
     opcode = own[0].ins.opcode
 
@@ -90,18 +98,29 @@ def _match_one(
     if id(access) in found:
         return
     if len(widths) > 1:
-        put(COUNTED_AS_PTX, reason="its copies in SASS have different widths")
+        widest = max(size for size, _ in widths)
+        wide = Counter(copy.block for copy in own if copy.bytes == widest)
+        reason = "its copies in SASS have different widths"
+        whole = all(n * widest == repeats[block, access.block] * access.bytes for block, n in wide.items())
+        if access.space == "shared" and not access.tiles and whole and {copy.block for copy in own} == set(wide):
+            # The wide ones serve everything: what else ptxas loads early, and then again, is not counted.
+            every, reason = widest // access.bytes, f"{reason}; counted are those of {widest} bytes"
+            found[id(access)] = Match(access, widest | ALIGNED, 0, 1, opcode, reason, every)
+        else:
+            put(COUNTED_AS_PTX, reason=reason)
         return
     (size, matrices), per_block = widths.pop(), Counter(copy.block for copy in own)
     if access.wmma:
         _match_tile(access, size, matrices, per_block, put)
-    elif size > access.bytes and all(n * size == repeats[block] * access.bytes for block, n in per_block.items()):
-        every = size // access.bytes
-        if access.space == "shared" and every > 1:
-            found[id(access)] = Match(access, size | ALIGNED, 0, 1, opcode, every=every)
-        else:
+    elif members := _over_iterations(access, size, per_block, ptx, copies, repeats):
+        every = size // sum(member.bytes for member in members)
+        if access.space != "shared" or every < 2:
             put(COUNTED_AS_PTX, reason=_ITERATIONS)
-    elif any(count < repeats[block] for block, count in per_block.items()):
+            return
+        for member in members:
+            width = size | ALIGNED if member is access else HIDDEN
+            found[id(member)] = Match(member, width, 0, 1, opcode, every=every, leader=access.line)
+    elif any(count < repeats[block, access.block] for block, count in per_block.items()):
         put(COUNTED_AS_PTX, reason=_ITERATIONS)
     elif size == max(access.bytes, 1) and matrices == access.tiles:
         put(COUNTED_AS_PTX)
@@ -116,6 +135,28 @@ def _match_one(
             put(COUNTED_AS_PTX, reason=f"{opcode} is wider, and what else it serves is not known")
     else:
         put(COUNTED_AS_PTX, reason=f"{opcode} is narrower: ptxas split it or dropped a part")
+
+
+def _over_iterations(
+    access: PtxAccess, size: int, per_block: Mapping[int, int], ptx: Sequence[PtxAccess],
+    copies: Mapping[int, list[SassAccess]], repeats: Mapping[tuple[int, int], int],
+) -> list[PtxAccess]:  # fmt: skip
+    """What one iteration has of an access that serves several: it and its upper neighbours; empty if that is not so."""
+    near = {other.offset: other for other in _alike(access, ptx) if other is access or not copies[other.line]}
+    members: list[PtxAccess] = []
+    span = 0
+    while span < size and (following := near.get(access.offset + span)) is not None:
+        members.append(following)
+        span += following.bytes
+        if size > span and all(n * size == repeats[block, access.block] * span for block, n in per_block.items()):
+            return members
+    return []
+
+
+def _alike(access: PtxAccess, ptx: Sequence[PtxAccess]) -> list[PtxAccess]:
+    """Accesses of the same kind and base in the same block."""
+    same = (access.verb, access.space, access.block, access.root)
+    return [other for other in ptx if (other.verb, other.space, other.block, other.root) == same]
 
 
 def _match_tile(access: PtxAccess, size: int, matrices: int, per_block: Counter[int], put: _Put) -> None:
@@ -137,11 +178,7 @@ def _merged(
 ) -> tuple[int, list[PtxAccess]]:
     """Where the merged access starts, as PTX counts offsets, and what it serves, lowest first; empty if not clear."""
     size = own[0].bytes
-    alike = [
-        other
-        for other in ptx
-        if (other.verb, other.space, other.block, other.root) == (access.verb, access.space, access.block, access.root)
-    ]
+    alike = _alike(access, ptx)
     near = {other.offset: other for other in alike if other is access or not copies[other.line]}
     starts = {_start(copy, alike, copies) for copy in own}
     if len(starts) == 1 and (start := starts.pop()) is not None:

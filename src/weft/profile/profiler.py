@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-from weft.core.records import Binary, Run
+from weft.core.records import Binary, Dim3, Run
 from weft.engines.protocol import Capabilities
 from weft.engines.sample import Sample
 from weft.engines.virtual import VirtualGPU
@@ -16,6 +18,20 @@ from .count import count_launch
 from .kernel_match import KernelMatch, match_kernel
 from .records import Counts
 from .site_probe import SiteProbe
+
+
+@dataclass(frozen=True)
+class Launched:
+    """How a launch was made."""
+
+    binary: Binary
+    entry: str
+    grid: Dim3
+    block: Dim3
+    shared_bytes: int
+    """Static and dynamic, per CTA."""
+    ctas: int
+    """That ran: fewer than the grid has if it was sampled."""
 
 
 class Profiler:
@@ -33,6 +49,8 @@ class Profiler:
         self.sequence: Callable[[Binary, str], AbstractContextManager[None]] = gpu.sequence
         self.counts: list[tuple[str, Counts]] = []
         """Entry and Counts of each launch."""
+        self.launches: list[Launched] = []
+        """How each of them was made."""
         self._kernels: dict[tuple[str, str], KernelMatch] = {}
 
     def launch(
@@ -57,6 +75,9 @@ class Profiler:
             watch=SiteProbe(kernel.last_line, kernel.widths()), ctas=ctas, written=written,
         )  # fmt: skip
         self.counts.append((entry, count_launch(kernel, run)))
+        whole, shared = _dim3(grid), shared_bytes + self.static_shared_bytes(binary, entry)
+        ran = len(ctas.cta_numbers(whole)) if ctas else prod(whole)
+        self.launches.append(Launched(binary, entry, whole, _dim3(block), shared, ran))
         return run
 
     def kernel(self, binary: Binary, entry: str) -> KernelMatch:
@@ -65,3 +86,8 @@ class Profiler:
         if key not in self._kernels:
             self._kernels[key] = match_kernel(binary, entry)
         return self._kernels[key]
+
+
+def _dim3(sizes: int | Sequence[int]) -> Dim3:
+    x, y, z = (*([sizes] if isinstance(sizes, int) else sizes), 1, 1)[:3]
+    return x, y, z

@@ -1,7 +1,7 @@
 """What a profiled launch is known by: frozen values between the stages of this package."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from weft.core.records import Place
 
@@ -20,6 +20,8 @@ class SourceLine:
     sectors: int = 0
     tags: int = 0
     matched: bool = True
+    lane_bytes: int = 0
+    """Bytes that a lane moves, at the same width."""
 
     def times(self, factor: int) -> "SourceLine":
         """The same for `factor` times as many CTAs."""
@@ -51,6 +53,10 @@ class Counts:
     """The instructions that touch shared or global memory, in PTX order."""
     notes: tuple[str, ...] = ()
     """What could not be matched or told, in words."""
+    issued: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    """`sass` by the PTX line it was made from; 0 where ptxas does not say."""
+    places: Mapping[int, Place | None] = field(default_factory=dict)
+    """PTX line → source line."""
 
     def times(self, factor: int) -> "Counts":
         """The counts of `factor` times as many CTAs that all do the same.
@@ -63,6 +69,7 @@ class Counts:
             ncu=_times(self.ncu, factor),
             vm=_times({name: n for name, n in self.vm.items() if not name.startswith("vm__distinct_")}, factor),
             lines=tuple(line.times(factor) for line in self.lines),
+            issued={line: _times(opcodes, factor) for line, opcodes in self.issued.items()},
         )
 
 

@@ -8,7 +8,7 @@ The PTX line is ptxas's own record (`-lineinfo`): where several PTX instructions
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from weft.core.errors import UsageError
@@ -107,9 +107,16 @@ def _conditional(ins: SassInstruction) -> bool:
     return ins.name == "BRA" and ("," in ins.operands or len(ins.modifiers) > 0)
 
 
-def repeat_of(block: SassBlock) -> int:
-    """How many copies of each PTX instruction the block holds, as most of them have it: an unrolled loop's factor."""
-    counts = Counter((ins.ptx_line, ins.opcode, ins.predicate) for ins in block.instructions if ins.ptx_line)
+def repeat_of(block: SassBlock, lines: Container[int] | None = None) -> int:
+    """How many copies of each PTX instruction the block holds, as most of them have it: an unrolled loop's factor.
+
+    `lines` are those of one PTX block, where a SASS block holds a loop unrolled whole beside what stands around it.
+    """
+    counts = Counter(
+        (ins.ptx_line, ins.opcode, ins.predicate)
+        for ins in block.instructions
+        if ins.ptx_line and (lines is None or ins.ptx_line in lines)
+    )
     if not counts:
         return 1
     most = Counter(counts.values()).most_common(1)[0]

@@ -1,0 +1,145 @@
+"""`weft profile`: what a kernel would cost on a GPU, by exact counters and the cycle model. Nothing is measured."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from weft.attention.shapes import SHAPES
+from weft.core.errors import UsageError
+from weft.engines.kernel_file import KernelFile, load
+from weft.kernels.ladder import RUNGS
+from weft.model.chips import Chip, chips
+from weft.model.chips import chip as find_chip
+from weft.profile.baseline import compare, write_baseline
+from weft.profile.kernel_profile import KernelProfile, NotClean, profile_kernel
+
+from .findings_output import text_lines
+from .launch_draft import draft_shown
+from .options import COMPILER_HELP, Compiler, macros, sizes
+from .profile_output import change_lines, record, show, show_beside
+
+SHAPE = "mission"
+"""Of a rung, unless another is named: its own sizes are those of a test."""
+
+
+def profile(
+    targets: Annotated[list[str], typer.Argument(help="Files with launch lines, or rungs; several side by side.")],
+    gpu: Annotated[str, typer.Option(help=f"On which GPU: {', '.join(chips())}.")] = "l4",
+    shape: Annotated[str, typer.Option(help="A named shape of `weft list` (a rung's default: mission).")] = "",
+    size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
+    define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
+    include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
+    compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
+    clock: Annotated[float | None, typer.Option(help="GHz of the estimate (default: the boost clock).")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the generated inputs.")] = 0,
+    lines: Annotated[int, typer.Option(min=0, help="Source lines to print.")] = 5,
+    png: Annotated[Path | None, typer.Option(help="Draw lines and bounds of one kernel.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="A file of integers to hold the kernels to.")] = None,
+    update: Annotated[bool, typer.Option("--update", help="Write these integers into the baseline.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Fail if an integer is worse than the baseline.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Counters under their ncu names, occupancy, bounds in cycles, an estimate: modelled, not measured.
+
+    Exit codes: 0 profiled, 1 worse than the baseline, 2 usage, 3 could not be profiled or compared.
+    """
+    if (update or check) != (baseline is not None) or (update and check):
+        raise UsageError("--baseline FILE goes with one of --update and --check")
+    if png is not None:
+        from weft.diagnose.figure import require_matplotlib
+
+        require_matplotlib()
+        if targets[1:]:
+            raise UsageError("--png draws one kernel")
+    chip = find_chip(gpu)
+    found = []
+    for target in targets:
+        with draft_shown(target):
+            kernel = _load(target, chip, macros(define), include or [], compiler)
+        chosen = {**_shape_sizes(target, kernel, shape), **sizes(size)}
+        with _progress(f"profiling {target}"):
+            try:
+                found.append(profile_kernel(kernel, chip, target=target, sizes=chosen, clock_ghz=clock, seed=seed))
+            except NotClean as error:
+                for line in text_lines(error.findings, limit=20):
+                    print(line, file=sys.stderr)
+                raise
+    profiles = tuple(found)
+    if png is not None:
+        from .profile_figure import draw
+
+        draw(profiles[0], png)
+    if baseline is not None:
+        return _baseline(baseline, profiles, update=update, as_json=as_json)
+    if as_json:
+        print(json.dumps({"modelled": True, "profiles": [record(each, lines) for each in profiles]}, indent=2))
+    elif len(profiles) > 1:
+        show_beside(profiles)
+    else:
+        show(profiles[0], lines)
+    return 0
+
+
+def _load(target: str, chip: Chip, defines: dict[str, str], include_dirs: list[str], compiler: Compiler) -> KernelFile:
+    if target not in RUNGS and not Path(target).is_file():
+        raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
+    path = RUNGS[target].path if target in RUNGS else Path(target)
+    arch = "sm_" + chip.architecture.capability.replace(".", "")
+    return load(path, arch=arch, defines=defines, include_dirs=include_dirs, compiler=compiler.value)
+
+
+def _shape_sizes(target: str, kernel: KernelFile, shape: str) -> dict[str, int]:
+    """Sizes of a named shape, as far as the file has them."""
+    name = shape or (SHAPE if target in RUNGS else "")
+    if not name:
+        return {}
+    if name not in SHAPES:
+        raise UsageError(f"--shape {name}: `weft list` has {', '.join(SHAPES)}")
+    row = SHAPES[name]
+    known = {"B": row.b, "HQ": row.hq, "HKV": row.hkv, "SQ": row.sq, "SKV": row.skv, "D": row.d}
+    taken = {size: value for size, value in known.items() if size in kernel.sizes}
+    if not taken:
+        raise UsageError(f"--shape {name}: {target} has none of the sizes {', '.join(known)}; use --size")
+    return taken
+
+
+def _baseline(file: Path, profiles: tuple[KernelProfile, ...], *, update: bool, as_json: bool) -> int:
+    if update:
+        write_baseline(file, profiles)
+        print(f"{file}: {len(profiles)} {'profile' if len(profiles) == 1 else 'profiles'} written")
+        return 0
+    changes = [(each, compare(file, each)) for each in profiles]
+    worse = sum(change.worse for _, every in changes for change in every)
+    if as_json:
+        rows = [
+            {"target": each.target, "entry": change.entry, "counter": change.counter, "before": change.before,
+             "now": change.now, "worse": change.worse,
+             "lines": [{"place": str(line.place) if line.place else None, "text": line.text, "before": line.before,
+                        "now": line.now} for line in change.lines]}
+            for each, every in changes for change in every
+        ]  # fmt: skip
+        print(json.dumps({"baseline": str(file), "worse": worse, "changes": rows}, indent=2))
+        return 1 if worse else 0
+    for each, every in changes:
+        for line in change_lines(each, every):
+            print(line)
+    better = sum(len(every) for _, every in changes) - worse
+    advice = " (keep it with --update)" if better and not worse else ""
+    print(f"{file}: {worse} worse, {better} better{advice}" if worse or better else f"{file}: nothing changed")
+    return 1 if worse else 0
+
+
+@contextlib.contextmanager
+def _progress(text: str) -> Iterator[None]:
+    """A line that moves, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(text):
+        yield

@@ -1,0 +1,195 @@
+"""What `weft profile` prints: a headline, counters, costly lines; kernels side by side; what changed."""
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from weft.core.records import Place
+from weft.kernels.ladder import FOLDER
+from weft.profile.advice import launch_advice, line_advice
+from weft.profile.baseline import Change, integers
+from weft.profile.kernel_profile import KernelProfile, LaunchProfile
+from weft.profile.line_costs import LineCost
+
+from .tables import print_table
+
+MODELLED = "modelled, not measured: counters of the virtual GPU and the cubin's SASS, cycles of a model"
+LINES_NAMED = 3
+
+
+def show(profile: KernelProfile, lines: int) -> None:
+    """One kernel, launch by launch, and a summary line."""
+    sizes = " ".join(f"{name}={value}" for name, value in {**profile.sizes, **profile.defines}.items())
+    print(" · ".join([profile.target, profile.chip.title, sizes, profile.compiler]))
+    for number, launch in enumerate(profile.launches, 1):
+        if len(profile.launches) > 1:
+            print(f"launch {number} of {len(profile.launches)}: {launch.entry}")
+        for line in headline(launch, profile.chip.sms):
+            print(line)
+        rows = [[name, value] for name, value in _exact(launch).items()]
+        print_table(["counter (ncu's name)", "value"], rows)
+        print_table(["counter (ours)", "value"], [[name, n] for name, n in sorted(launch.counts.vm.items()) if n])
+        print_table(
+            ["line", "cycles", "unit", "advice"],
+            [[place(line.place), round(line.cycles), line.unit, line_advice(line)] for line in launch.lines[:lines]],
+        )
+        for note in launch.counts.notes:
+            print(f"note: {note}")
+    print(summary(profile))
+
+
+def headline(launch: LaunchProfile, sms: int) -> Iterator[str]:
+    """Limiter, bounds, estimate, occupancy, and what is wrong with the launch as a whole."""
+    bounds, warm, cold, held = launch.bounds, launch.warm, launch.cold, launch.occupancy
+    blocks = prod(launch.grid)
+    yield f"limiter    {bounds.warm_limiter} (warm), {bounds.cold_limiter} (cold)"
+    for name, cycles in (("LB_warm", bounds.warm), ("LB_cold", bounds.cold)):
+        yield f"{name}    {cycles} cycles, {bounds.microseconds(cycles):.1f} µs at {bounds.clock_ghz:g} GHz, at least"
+    for name, guess in (("EST_warm", warm), ("EST_cold", cold)):
+        ends = list(dict.fromkeys(f"{guess.microseconds(end):.1f}" for end in (guess.low, guess.high)))
+        cycles_text = " to ".join(dict.fromkeys(f"{end:.0f}" for end in (guess.low, guess.high)))
+        yield f"{name}   {cycles_text} cycles, {' to '.join(ends)} µs at {guess.clock_ghz:g} GHz, {guess.label}"
+    yield (
+        f"occupancy  {held.warps} of {held.max_warps} warps per SM (blocks: {held.blocks}), limited by "
+        f"{' and '.join(held.limiters)}; {blocks} blocks are {held.waves:.2f} waves"
+    )
+    yield (
+        f"resources  {launch.resources.registers} registers, {launch.shared_bytes} bytes of shared memory, "
+        f"{launch.resources.spill_store_bytes + launch.resources.spill_load_bytes} bytes spilled"
+    )
+    yield f"matched    {launch.counts.matched:.1%} of executed accesses to SASS"
+    for advice in launch_advice(launch, sms):
+        yield f"advice     {advice}"
+
+
+def show_beside(profiles: Sequence[KernelProfile]) -> None:
+    """One column for each kernel, counters of all its launches together."""
+    rows: list[list[object]] = []
+
+    def put(name: str, cells: Sequence[object]) -> None:
+        rows.append([name, *cells])
+
+    put("launches", [len(each.launches) for each in profiles])
+    put("limiter", [each.longest.bounds.warm_limiter for each in profiles])
+    put("LB_warm cycles", [each.warm for each in profiles])
+    put("LB_cold cycles", [each.cold for each in profiles])
+    put("EST_warm cycles", [" to ".join(f"{end:.0f}" for end in dict.fromkeys(each.estimate)) for each in profiles])
+    put("warps per SM", [f"{each.longest.occupancy.warps} of {each.longest.occupancy.max_warps}" for each in profiles])
+    put("limited by", [" ".join(each.longest.occupancy.limiters) for each in profiles])
+    totals = [_totals(each) for each in profiles]
+    for name in totals[0]:
+        put(name, [total[name] for total in totals])
+    counted = [each.counters() for each in profiles]
+    for which in (0, 1):
+        for name in sorted({name for pair in counted for name in pair[which]}):
+            cells = [pair[which].get(name, "–") for pair in counted]
+            if any(cell not in (0, "–") for cell in cells):
+                put(name, cells)
+    put("SASS matched", [f"{min(launch.counts.matched for launch in each.launches):.1%}" for each in profiles])
+    print_table(["", *(each.target for each in profiles)], rows)
+    first = profiles[0]
+    for other in profiles[1:]:
+        print(f"{other.target} against {first.target}: LB_warm ×{other.warm / first.warm:.2f}")
+    print(f"{first.chip.title} · {MODELLED}")
+
+
+def summary(profile: KernelProfile) -> str:
+    """The last line."""
+    low, high = profile.estimate
+    return (
+        f"{profile.target}: {profile.longest.bounds.warm_limiter} limits it, LB_warm {profile.warm} cycles, "
+        f"LB_cold {profile.cold}, EST_warm {low:.0f} to {high:.0f} · {MODELLED}"
+    )
+
+
+def change_lines(profile: KernelProfile, changes: Sequence[Change]) -> Iterator[str]:
+    """Each integer that changed, the worse ones with the lines that grew."""
+    for change in sorted(changes, key=lambda each: not each.worse):
+        word = "worse" if change.worse else "better"
+        yield f"{word}: {profile.target}: {change.entry}: {change.counter} {change.before} → {change.now}"
+        if change.worse:
+            for line in change.lines[:LINES_NAMED]:
+                yield f"  {place(line.place)}: {line.before} → {line.now}: {line.text}"
+
+
+def record(profile: KernelProfile, lines: int) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "target": profile.target,
+        "gpu": profile.chip.name,
+        "sizes": dict(profile.sizes),
+        "defines": dict(profile.defines),
+        "compiler": profile.compiler,
+        "lb_warm_cycles": profile.warm,
+        "lb_cold_cycles": profile.cold,
+        "est_warm_cycles": list(profile.estimate),
+        "launches": [_launch_record(launch, lines, profile.chip.sms) for launch in profile.launches],
+    }
+
+
+def _launch_record(launch: LaunchProfile, lines: int, sms: int) -> dict[str, Any]:
+    bounds = launch.bounds
+    return {
+        "entry": launch.entry,
+        "grid": launch.grid,
+        "block": launch.block,
+        "limiter": {"warm": bounds.warm_limiter, "cold": bounds.cold_limiter},
+        "bounds": {"clock_ghz": bounds.clock_ghz, **bounds.named},
+        "estimates": {
+            name: {"clock_ghz": guess.clock_ghz, "label": guess.label, "limiter": guess.limiter, **guess.named}
+            for name, guess in (("warm", launch.warm), ("cold", launch.cold))
+        },
+        "occupancy": {
+            "blocks": launch.occupancy.blocks,
+            "warps": launch.occupancy.warps,
+            "max_warps": launch.occupancy.max_warps,
+            "limiters": launch.occupancy.limiters,
+        },
+        "integers": integers(launch),
+        "ncu": _exact(launch),
+        "vm": dict(launch.counts.vm),
+        "sass_matched": launch.counts.matched,
+        "notes": launch.counts.notes,
+        "advice": launch_advice(launch, sms),
+        "lines": [_line_record(line) for line in launch.lines[:lines]],
+    }
+
+
+def _line_record(line: LineCost) -> dict[str, Any]:
+    return {
+        "place": place(line.place),
+        "cycles": line.cycles,
+        "unit": line.unit,
+        "instructions": line.instructions,
+        "accesses": line.executed,
+        "wavefronts": line.wavefronts,
+        "excess_wavefronts": line.excess,
+        "sectors": line.sectors,
+        "advice": line_advice(line),
+    }
+
+
+def place(at: Place | None) -> str:
+    """A rung's file by its name, others as the user spelled them."""
+    if at is None:
+        return "(no line)"
+    file = Path(at.file)
+    return f"{file.name if file.is_relative_to(FOLDER) else at.file}:{at.line}"
+
+
+def _exact(launch: LaunchProfile) -> dict[str, float]:
+    """Everything that has ncu's name."""
+    static = {"launch__registers_per_thread": launch.resources.registers, **launch.occupancy.ncu}
+    return {**launch.counts.ncu, **{name: round(value, 2) for name, value in static.items()}}
+
+
+def _totals(profile: KernelProfile) -> dict[str, object]:
+    """The integers of a baseline: sums, and of what cannot be added those of the longest launch."""
+    each = [integers(launch) for launch in profile.launches]
+    found: dict[str, object] = {}
+    for name, value in integers(profile.longest).items():
+        alone = name in ("registers", "blocks_per_sm")
+        if not name.startswith("lb_"):
+            found[name] = value if alone else sum(row[name] for row in each)
+    return found
