@@ -112,7 +112,7 @@ def torch_sdpa(gpu: CudaGPU, problem: Problem, backend: str) -> Contender:
     try:
         from weft.torch.baseline import TorchSdpa, cuda_stream
     except ImportError as error:
-        raise ToolMissing(f"PyTorch is not installed: pip install 'weft[torch]' ({error})") from error
+        raise ToolMissing(f"PyTorch is not installed: pip install torch ({error})") from error
     contender: Any = TorchSdpa(problem, backend=backend, stream=cuda_stream(gpu.device))
     found: Contender = contender
     return found

@@ -14,7 +14,7 @@ from .compare import BY_KEY, Mask
 from .records import Case, Diagnosis, Divergence
 from .taps import StageTap, Taps
 
-INSTALL = "pip install 'weft[figures]'"
+INSTALL = "pip install matplotlib"
 LEAST = 1e-9
 """Errors are drawn on a logarithmic scale from here."""
 

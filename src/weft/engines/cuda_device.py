@@ -17,7 +17,7 @@ from weft.core.records import Binary, Dim3
 from .kernel_file import PLAIN_SHARED_BYTES
 from .ptx_parameters import parameters
 
-INSTALL = "pip install 'weft[cuda]'"
+INSTALL = "pip install 'cuda-core>=1.2,<2'"
 TOO_LARGE = (
     "CUDA_ERROR_OUT_OF_MEMORY",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",

@@ -29,4 +29,4 @@ def _nvdisasm() -> Path:
     try:
         return package_file("nvidia-cuda-nvdisasm", "bin/nvdisasm")
     except ToolMissing as error:
-        raise ToolMissing(f"SASS needs nvdisasm ({error}): pip install 'weft[sass]'") from error
+        raise ToolMissing(f"SASS needs nvdisasm ({error})") from error
