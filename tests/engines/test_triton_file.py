@@ -72,6 +72,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         ("BLOCK=32, ", "", LaunchError, "kernel.py:6: no value for BLOCK: write sum_parts<BLOCK=…>"),
         ("launch    sum_all", "launch    nobody", UsageError, "has no function nobody"),
         ("<BLOCK=32,", "<32,", UsageError, "a constant stands by name"),
+        ("<BLOCK=32,", "<BLOCK=Flase,", UsageError, "kernel.py:6: Flase is no constant: write a number, True, False"),
         ("import triton.language", "import no_such_module, triton.language", UsageError, "ModuleNotFoundError"),
         ("tl.arange(0, BLOCK)", "tl.arange(0, 33)", CompileError, "power of 2"),
     ],
@@ -81,6 +82,23 @@ def test_what_does_not_fit_is_refused(old: str, new: str, error: type[Exception]
     path = written(tmp_path, TWO.replace(old, new))
     with pytest.raises(error, match=re.escape(says)):
         weft.load(path).run(weft.VirtualGPU())
+
+
+@pytest.mark.parametrize(
+    ("spelled", "value"),
+    [("False", 0), ("false", 0), ("True", 1), ("true", 1), ("3", 3), ("'yes'", 1), ('"yes"', 1)],
+)
+def test_constants_mean_what_python_means_by_them(spelled: str, value: int, tmp_path: Path) -> None:
+    """A text that is not empty is true: `False` must not become one."""
+    text = TWO.replace("BLOCK=32,", f"BLOCK=32, FLAG={spelled},").replace(
+        "BLOCK: tl.constexpr)", "FLAG: tl.constexpr, BLOCK: tl.constexpr)"
+    )
+    text = text.replace(
+        "other=0.0), axis=0))", "other=0.0), axis=0) * (0.0 if not FLAG else FLAG if FLAG == 3 else 1.0))"
+    )
+    run, arrays = weft.load(written(tmp_path, text)).run(weft.VirtualGPU())
+    assert run.clean
+    assert arrays["total"][0] == pytest.approx(value * arrays["x"].astype(np.float64).sum(), abs=1e-3)
 
 
 def test_a_file_without_lines_says_where_to_look(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import weft
 from weft.attention.shapes import SHAPES
-from weft.core.errors import ResourceError
+from weft.core.errors import ResourceError, Unsupported
 from weft.core.records import Run
 from weft.judge.check import Candidate
 from weft.judge.on_engine import check_on
@@ -72,3 +72,17 @@ def test_wrong_kernels(tmp_path: Path, body: str, status: Status) -> None:
     path = tmp_path / "wrong.cu"
     path.write_text(f'{LINES}extern "C" __global__ void wrong(const float* v, float* o) {{ {body} }}\n')
     assert check_on(weft.VirtualGPU(), Candidate(path), SDPA, WORKLOAD).verdict.status is status
+
+
+class Limited(weft.VirtualGPU):
+    """A GPU that does not know an instruction."""
+
+    def launch(self, *args: Any, **options: Any) -> Run:
+        raise Unsupported("wgmma")
+
+
+def test_what_an_engine_does_not_know_is_neither_right_nor_wrong() -> None:
+    candidate, supports = find_candidate("scalar", task=None)
+    found = check_on(Limited(), candidate, supports.task, WORKLOAD)
+    assert found.verdict.status is Status.UNSUPPORTED and "wgmma" in found.verdict.message
+    assert found.outputs is None

@@ -110,14 +110,16 @@ def _callee(entry: str) -> tuple[str, dict[str, Any]]:
 
 
 def _constant(text: str) -> int | float | bool | str:
-    if text in ("true", "false"):
-        return text == "true"
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue
-    return text.strip("\"'")
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    raise UsageError(f"{text} is no constant: write a number, True, False or a text in quotes")
 
 
 def _type(element: str) -> str:

@@ -101,7 +101,7 @@ def check_debug(candidate: Candidate, task: Task, workload: Workload) -> Verdict
     else:
         if run.clean:
             return None
-        verdict = _unsafe(workload, run)
+        verdict = unsafe_verdict(workload, run)
     return replace(verdict, debug_build=True, seconds=time.perf_counter() - start)
 
 
@@ -124,8 +124,8 @@ def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrum
         return Verdict(workload, refused, str(error))
     left_out = run.counters.get("ctas_left_out", 0)
     if not run.clean:
-        return replace(_unsafe(workload, run), ctas_left_out=left_out)
-    wrong = _wrong_form(outputs, task, problem)
+        return replace(unsafe_verdict(workload, run), ctas_left_out=left_out)
+    wrong = wrong_form(outputs, task, problem)
     if wrong is not None:
         return wrong
     declared = candidate.declared_at(kernel, problem)
@@ -136,7 +136,7 @@ def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrum
     else:
         judged = task.judge(problem, outputs, declared)
     verdict = replace(
-        _judged(task, workload, judged, outputs), findings=run.findings, suppressed=run.suppressed,
+        judged_verdict(task, workload, judged, outputs), findings=run.findings, suppressed=run.suppressed,
         ctas_left_out=left_out,
     )  # fmt: skip
     if not verdict.passed:
@@ -144,7 +144,7 @@ def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrum
     for schedule in OTHER_SCHEDULES:
         shuffled, again = _run(kernel, task, problem, most, schedule=schedule, part=part)
         if not shuffled.clean:
-            return replace(_unsafe(workload, shuffled), ctas_left_out=left_out)
+            return replace(unsafe_verdict(workload, shuffled), ctas_left_out=left_out)
         again = part.outputs(again) if part is not None else again
         if any(outputs[name].tobytes() != again[name].tobytes() for name in outputs):
             message = "another order of CTAs and warps gives other bits"
@@ -161,7 +161,8 @@ def _part(candidate: Candidate, kernel: KernelFile, problem: Problem) -> Part | 
     return choose_part(rows_per_cta, kernel.grids(problem.arrays)[0], problem)
 
 
-def _judged(task: Task, workload: Workload, judged: Judgement, outputs: Outputs) -> Verdict:
+def judged_verdict(task: Task, workload: Workload, judged: Judgement, outputs: Outputs) -> Verdict:
+    """What the gates say, with the first wrong elements."""
     missing = tuple(output.name for output in task.outputs if output.name not in outputs)
     verdict = Verdict(
         workload, Status.PASSED, "", judged.gates, judged.error, parts=judged.parts, not_judged=missing
@@ -173,7 +174,8 @@ def _judged(task: Task, workload: Workload, judged: Judgement, outputs: Outputs)
     return replace(verdict, status=Status.INCORRECT_NUMERICAL, message=str(failed), samples=samples)
 
 
-def _unsafe(workload: Workload, run: Run) -> Verdict:
+def unsafe_verdict(workload: Workload, run: Run) -> Verdict:
+    """Of a run with findings."""
     late = any(finding.code == "S302" for finding in run.findings)
     status = Status.TIMEOUT if late else Status.UNSAFE
     findings = worst_first(run.findings)
@@ -194,17 +196,19 @@ def _run(
     gpu = VirtualGPU(kernel.arch, schedule=schedule)
     inputs = {name: array.copy() for name, array in problem.arrays.items()}
     run, arrays = kernel.run(gpu, inputs, watch=watch, ctas=part.sample if part else None, max_steps=max_steps)
-    return run, _outputs(kernel, task, arrays)
+    return run, outputs_of(kernel, task, arrays)
 
 
-def _outputs(kernel: KernelFile, task: Task, arrays: Mapping[str, Array]) -> Outputs:
+def outputs_of(kernel: KernelFile, task: Task, arrays: Mapping[str, Array]) -> Outputs:
+    """The arrays of a run that the task judges."""
     for output in task.outputs:
         if output.name not in arrays and not output.optional:
             raise LaunchError(f"{kernel.path} declares no output `{output.name}`, which {task.name} asks for")
     return {output.name: arrays[output.name] for output in task.outputs if output.name in arrays}
 
 
-def _wrong_form(outputs: Outputs, task: Task, problem: Problem) -> Verdict | None:
+def wrong_form(outputs: Outputs, task: Task, problem: Problem) -> Verdict | None:
+    """The verdict on an output of another shape or type than the task's, if there is one."""
     workload = problem.workload
     for name, array in outputs.items():
         output = task.output(name)

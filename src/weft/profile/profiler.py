@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from weft.core.records import Binary, Dim3, Run
+from weft.engines.host_arrays import dim3
 from weft.engines.protocol import Capabilities
 from weft.engines.sample import Sample
 from weft.engines.virtual import VirtualGPU
@@ -75,9 +76,9 @@ class Profiler:
             watch=SiteProbe(kernel.last_line, kernel.widths()), ctas=ctas, written=written,
         )  # fmt: skip
         self.counts.append((entry, count_launch(kernel, run)))
-        whole, shared = _dim3(grid), shared_bytes + self.static_shared_bytes(binary, entry)
+        whole, shared = dim3(grid), shared_bytes + self.static_shared_bytes(binary, entry)
         ran = len(ctas.cta_numbers(whole)) if ctas else prod(whole)
-        self.launches.append(Launched(binary, entry, whole, _dim3(block), shared, ran))
+        self.launches.append(Launched(binary, entry, whole, dim3(block), shared, ran))
         return run
 
     def kernel(self, binary: Binary, entry: str) -> KernelMatch:
@@ -86,8 +87,3 @@ class Profiler:
         if key not in self._kernels:
             self._kernels[key] = match_kernel(binary, entry)
         return self._kernels[key]
-
-
-def _dim3(sizes: int | Sequence[int]) -> Dim3:
-    x, y, z = (*([sizes] if isinstance(sizes, int) else sizes), 1, 1)[:3]
-    return x, y, z
