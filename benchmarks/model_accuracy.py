@@ -6,8 +6,12 @@ The SGEMM ladder on an RTX A6000 (4096³, benchmarks/sgemm, written anew with th
 of 1024³ that were captured with ncu, which are kernels 2 and 3. One CTA of each runs on the virtual GPU and is held
 against float64; all CTAs do the same, so its counts times the grid are those of the launch. Sectors that the whole
 launch touches are n² / 8 for each of A, B and C. Bounds are at the chip's maximum clock, or at the one of the capture;
-estimates at 1.80 GHz, which is not published, or at the one of the capture. The estimate's c is fitted on the other
-kernels of the ladder, never on the one that is scored. The last line is one JSON object.
+estimates at the boost clock (A6000 1.80 GHz), since none is published, or at the one of the capture. The estimate's c
+is fitted on the other kernels of the ladder, never on the one that is scored.
+
+The attention pair on an RTX 3090 (benchmarks/attention_pair): two kernels that differ in the bank conflicts of ldmatrix
+alone. Their c is that of the whole SGEMM ladder, another GPU of the same compute capability; beside it stands the
+estimate with c fitted on the other one of the pair. The last line is one JSON object.
 """
 
 import argparse
@@ -26,15 +30,14 @@ from weft.engines.virtual import VirtualGPU
 from weft.model.bounds import lower_bounds
 from weft.model.chips import chip
 from weft.model.counters import work_of
-from weft.model.estimate import UNCALIBRATED, estimate
-from weft.model.occupancy import Launch
+from weft.model.estimate import UNCALIBRATED, Estimate, estimate
+from weft.model.occupancy import Launch, occupancy
 from weft.model.published import Series, published
 from weft.model.work import Work
 from weft.profile.profiler import Profiler
 from weft.profile.records import Counts
 
 FOLDER = Path(__file__).resolve().parent / "sgemm"
-GPU = chip("a6000")
 LADDER = {"1": 1024, "2": 1024, "3": 1024, "4": 512, "5": 256, "6": 256, "10": 128}
 """Threads per block by kernel."""
 CAPTURED = {"untiled": "2", "tiled": "3"}
@@ -51,7 +54,12 @@ GOLDEN = {
         "memory_l1_wavefronts_shared": 52_428_800,
     },
 }
-ESTIMATE_GHZ = 1.80
+ATTENTION = FOLDER.parent / "attention_pair" / "attention.cu"
+PAIR = {"1": "0", "2": "1"}
+"""SWIZZLE by kernel of the attention series."""
+WORST_ERROR = 2e-3
+"""Of a kernel's results, relative to the largest: 16-bit weights round to 5e-4."""
+BATCH, HEADS, SEQUENCE, HEAD_DIM, QUERIES = 16, 16, 4096, 128, 64
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def profile(kernel: str, n: int) -> Point:
     launch = Launch(LADDER[kernel], grid, resources.registers, resources.static_shared_bytes, uniform=True)
     return Point(
         name=kernel,
-        work=whole_launch(counts, launch, n),
+        work=whole_launch(counts, launch, loaded=3 * n * n // 8, stored=n * n // 8),
         ncu={name: value * grid for name, value in counts.ncu.items()},
         matched=counts.matched,
         registers=resources.registers,
@@ -90,13 +98,48 @@ def profile(kernel: str, n: int) -> Point:
     )
 
 
-def whole_launch(counts: Counts, launch: Launch, n: int) -> Work:
-    """All CTAs do what the one did, on other sectors of A, B and C."""
+def profile_attention(kernel: str, sequence: int = SEQUENCE) -> Point:
+    """One CTA of one batch entry, times the grid of all entries; q, k, v and o have 16-bit values."""
+    file = load(ATTENTION, arch="sm_86", defines={"SWIZZLE": PAIR[kernel]})
+    random = np.random.default_rng(0)
+    shape = (1, sequence, HEADS, HEAD_DIM)
+    q, k, v = (random.standard_normal(shape, dtype=np.float32).astype(np.float16) for _ in range(3))
+    o = np.full(shape, np.nan, np.float16)
+    sizes = {"B": 1, "H": HEADS, "S": sequence}
+    profiler = Profiler(VirtualGPU(threads=1, arch="sm_86"))
+    file.run(profiler, {"q": q, "k": k, "v": v, "o": o}, sizes=sizes, ctas=Sample(((1, 2),)))
+    ((_, counts),) = profiler.counts
+    grid = prod(file.grids(sizes=sizes | {"B": BATCH})[0])
+    (resources,) = file.compile(sizes=sizes).resources.values()
+    launch = Launch(128, grid, resources.registers, profiler.launches[0].shared_bytes, uniform=True)
+    sectors = BATCH * sequence * HEADS * HEAD_DIM * 2 // 32
+    return Point(
+        name=kernel,
+        work=whole_launch(counts, launch, loaded=3 * sectors, stored=sectors),
+        ncu={name: value * grid for name, value in counts.ncu.items()},
+        matched=counts.matched,
+        registers=resources.registers,
+        relative_error=attention_error(q, k, v, o),
+    )
+
+
+def attention_error(q: Any, k: Any, v: Any, o: Any) -> float:
+    """Largest error of the rows that the CTA at (1, 2) wrote, relative to the largest; NaN if one is missing."""
+    rows = slice(QUERIES, 2 * QUERIES)
+    one, keys, values = (x[0, :, 2].astype(np.float64) for x in (q[:, rows], k, v))
+    scores = one @ keys.T / np.sqrt(HEAD_DIM)
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    expected = weights @ values / weights.sum(axis=1, keepdims=True)
+    return float(np.abs(o[0, rows, 2] - expected).max() / np.abs(expected).max())
+
+
+def whole_launch(counts: Counts, launch: Launch, *, loaded: int, stored: int) -> Work:
+    """All CTAs do what the one did; `loaded` and `stored` are the distinct sectors of all."""
     sass, ncu, vm = (
         {name: value * launch.grid for name, value in counted.items()}
         for counted in (counts.sass, counts.ncu, counts.vm)
     )
-    vm |= {"vm__distinct_load_sectors": 3 * n * n // 8, "vm__distinct_store_sectors": n * n // 8}
+    vm |= {"vm__distinct_load_sectors": loaded, "vm__distinct_store_sectors": stored}
     return work_of(launch, sass, ncu, vm)
 
 
@@ -108,10 +151,9 @@ def tile_error(a: Any, b: Any, c: Any, out: Any) -> float:
     return float(np.abs(out[tile] - expected).max() / np.abs(expected).max())
 
 
-def estimated(point: Point, c: float, ghz: float) -> float:
-    """Microseconds."""
-    found = estimate(point.work, GPU, clock_ghz=ghz, issue_weight=c)
-    return found.microseconds(found.high)
+def estimated(point: Point, c: float, series: Series) -> Estimate:
+    gpu = chip(series.chip)
+    return estimate(point.work, gpu, clock_ghz=series.clock_ghz or gpu.boost_ghz, issue_weight=c)
 
 
 def fitted_c(points: Mapping[str, Point], left_out: str, series: Series) -> float:
@@ -120,7 +162,8 @@ def fitted_c(points: Mapping[str, Point], left_out: str, series: Series) -> floa
     low, high = UNCALIBRATED
 
     def mean_error(c: float) -> float:
-        return float(np.mean([abs(estimated(p, c, ESTIMATE_GHZ) / series.microseconds[p.name] - 1) for p in others]))
+        found = [(estimated(point, c, series), series.microseconds[point.name]) for point in others]
+        return float(np.mean([abs(guess.microseconds(guess.high) / measured - 1) for guess, measured in found]))
 
     return float(min(np.linspace(low, high, 101), key=mean_error))
 
@@ -128,25 +171,51 @@ def fitted_c(points: Mapping[str, Point], left_out: str, series: Series) -> floa
 def row(point: Point, c: float, series: Series, kernel: str) -> dict[str, Any]:
     """One scored point."""
     measured = series.microseconds[kernel]
-    bounds = lower_bounds(point.work, GPU, clock_ghz=series.clock_ghz)
-    ghz = series.clock_ghz or ESTIMATE_GHZ
-    found = estimate(point.work, GPU, clock_ghz=ghz, issue_weight=c)
+    bounds = lower_bounds(point.work, chip(series.chip), clock_ghz=series.clock_ghz)
+    found = estimated(point, c, series)
     guess = found.microseconds(found.high)
     return {
         "series": series.name,
         "kernel": kernel,
+        "chip": series.chip,
         "measured_us": round(measured, 2),
         "lb_us": round(bounds.microseconds(bounds.cold), 2),
+        "lb_ghz": bounds.clock_ghz,
         "limiter": bounds.cold_limiter,
         "est_us": round(guess, 2),
         "est_limiter": found.limiter,
-        "est_ghz": ghz,
+        "est_ghz": found.clock_ghz,
         "c": round(c, 2),
         "error": round(guess / measured - 1, 4),
         "lb_above_measured": bounds.microseconds(bounds.cold) > measured,
         "sass_matched": round(point.matched, 4),
         "registers": point.registers,
         "relative_error": point.relative_error,
+    }
+
+
+def score_pair(pair: Mapping[str, Point], series: Series, c: float) -> dict[str, Any]:
+    """Both kernels with a c that was fitted elsewhere; and each with the c that fits the other one best."""
+    scored = [row(point, c, series, name) for name, point in pair.items()]
+    crossed = [row(point, fitted_c(pair, name, series), series, name) for name, point in pair.items()]
+
+    def ratio(rows: list[dict[str, Any]], field: str) -> float:
+        return round(float(rows[0][field] / rows[1][field]), 4)
+
+    return {
+        "inputs": {
+            "shape": {"batch": BATCH, "heads": HEADS, "sequence": SEQUENCE, "head_dim": HEAD_DIM, "type": "f16"},
+            "ctas_run": 1,
+            "grid": pair["1"].work.launch.grid,
+            "blocks_per_sm": occupancy(pair["1"].work.launch, chip(series.chip)).blocks,
+            "c_from": "the SGEMM ladder on A6000, all of its kernels that were run",
+        },
+        "mean_abs_error": round(float(np.mean([abs(one["error"]) for one in scored])), 4),
+        "ratio_estimated": ratio(scored, "est_us"),
+        "ratio_measured": ratio(scored, "measured_us"),
+        "shared_wavefronts": {name: point.work.memory.shared_wavefronts for name, point in pair.items()},
+        "points": scored,
+        "leave_one_out": [{name: one[name] for name in ("kernel", "c", "est_us", "error")} for one in crossed],
     }
 
 
@@ -179,17 +248,23 @@ def main() -> None:
     captured = {name: profile(kernel, 1024) for name, kernel in CAPTURED.items() if kernel in chosen}
     rows = [row(point, fitted_c(points, name, ladder), ladder, name) for name, point in points.items()]
     rows += [row(point, fitted_c(points, point.name, ladder), captures, name) for name, point in captured.items()]
-    for one in rows:
-        print("{series:16s} {kernel:8s} measured {measured_us:10.1f}  LB {lb_us:10.1f} ({limiter})  "
+    pair = {kernel: profile_attention(kernel) for kernel in PAIR}
+    scored_pair = score_pair(pair, published()["attention_rtx3090"], fitted_c(points, "", ladder))
+    every = rows + scored_pair["points"]
+    if wrong := [one for one in every if not one["relative_error"] < WORST_ERROR]:
+        raise SystemExit(f"these compute something else than they should, and their counts mean nothing: {wrong}")
+    for one in every:
+        print("{series:17s} {kernel:8s} measured {measured_us:10.1f}  LB {lb_us:10.1f} ({limiter})  "
               "EST {est_us:10.1f} ({est_limiter}, c {c:.2f})  {error:+.1%}".format(**one))  # fmt: skip
     scored = rows[: len(points)]
     result = {
         "ladder_mean_abs_error": round(float(np.mean([abs(one["error"]) for one in scored])), 4),
         "ladder_spearman": round(spearman([r["est_us"] for r in scored], [r["measured_us"] for r in scored]), 4),
-        "lb_violations": sum(one["lb_above_measured"] for one in rows),
+        "lb_violations": sum(one["lb_above_measured"] for one in every),
         "golden_mismatches": mismatches(captured),
-        "sass_matched_min": min(one["sass_matched"] for one in rows),
+        "sass_matched_min": min(one["sass_matched"] for one in every),
         "points": rows,
+        "attention_pair": scored_pair,
     }
     print(json.dumps(result))
 

@@ -20,4 +20,4 @@ def test_the_page(tmp_path: Path) -> None:
             where = f"{PAGE.name}:{block.line}: $ {command}"
             assert agrees(shown, printed), "\n".join([where, "shown:", *shown, "printed:", *printed])
             ran += 1
-    assert ran >= 9
+    assert ran >= 16

@@ -1,6 +1,7 @@
 """PTX accesses matched to SASS: in all kernels of the ladder, and where ptxas merged or removed some."""
 
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ from weft.engines.kernel_file import load
 from weft.engines.sample import Sample
 from weft.kernels.ladder import RUNGS
 from weft.profile.kernel_match import NO_CUBIN, match_kernel
-from weft.profile.match import match_accesses
+from weft.profile.match import Match, match_accesses
 from weft.profile.profiler import Profiler
 from weft.profile.ptx_accesses import PtxAccess
 from weft.profile.sass_accesses import access_of
 from weft.profile.sass_text import SassBlock, SassInstruction, read_blocks
-from weft.profile.site_probe import ALIGNED, HIDDEN
+from weft.profile.site_probe import ALIGNED, EARLY, HIDDEN, SPAN
 
 
 class Collector(weft.VirtualGPU):
@@ -150,12 +151,60 @@ def test_a_loop_unrolled_whole_stands_beside_what_is_around_it() -> None:
     assert (second.width, second.every, second.leader, second.matched) == (HIDDEN, 2, 10, True)
 
 
-def test_a_part_that_is_loaded_twice_is_not_matched_but_counted_once() -> None:
-    block = unrolled(("LDS", "R3, [R2]", 10), ("LDS.128", "R4, [R2]", 10))
+TWICE = (("LDS", "R3, [R2]", 10), ("LDS.128", "R4, [R2]", 10))
+
+
+def loaded_twice(*shared: tuple[str, str, int], extra: str = "") -> Match:
+    """The one access FIRST in a block with four copies of its loop; `extra` is written between the accesses."""
+    block = list(unrolled(*shared))
+    if extra:
+        opcode, _, operands = extra.partition(" ")
+        block.insert(-1, SassInstruction(998, opcode, operands, "", 23))
+    sass = [access for ins in block if (access := access_of(ins, 0))]
+    (only,) = match_accesses([FIRST], sass, [SassBlock(0, tuple(block), ())], lines=LINES)
+    return only
+
+
+def test_a_part_that_is_loaded_twice() -> None:
+    """Four iterations: one access of 16 bytes for all, and one of 4 bytes for the first, or for each of the first."""
+    one, two = loaded_twice(*TWICE), loaded_twice(("LDS", "R9, [R2+0x4]", 10), *TWICE)
+    assert (one.width, one.every, one.matched) == (16 | ALIGNED | EARLY | 16 * SPAN, 2, True)
+    assert (two.width, two.every, two.matched) == (16 | ALIGNED | 2 * EARLY | 16 * SPAN, Fraction(4, 3), True)
+
+
+@pytest.mark.parametrize(
+    "shared, extra",
+    [
+        ((("LDS", "R3, [R8]", 10), TWICE[1]), ""),  # another base
+        ((("LDS", "R3, [R2+0x10]", 10), TWICE[1]), ""),  # outside of what the wide one loads
+        ((("LDS", "R3, [R2+0x2]", 10), TWICE[1]), ""),  # not a word of it
+        ((("LDS", "R3, [R2]", 10), *TWICE), ""),  # the same word early and early again
+        ((("LDS", "R9, [R2+0x4]", 10), ("LDS", "R9, [R2+0x8]", 10), *TWICE), ""),  # as many as iterations
+        ((("LDS.64", "R3, [R2]", 10), TWICE[1]), ""),  # early, but not as PTX has it
+        ((("LDS", "R2, [R2]", 10), TWICE[1]), ""),  # the early one overwrites the base
+        (TWICE, "IADD3 R2, R2, 0x10, RZ"),
+        (TWICE, "IADD3 R2, P0, R2, 0x10, RZ"),
+        (TWICE, "IMAD.WIDE R1, R5, 0x4, R6"),  # writes R1 and R2
+        (TWICE, "LDS.128 R0, [R40]"),  # writes R0 to R3
+        (TWICE, "SHFL.BFLY PT, R2, R3, 0x1, 0x1f"),
+    ],
+)
+def test_what_may_not_be_the_same_twice_is_not_matched(shared: tuple[tuple[str, str, int], ...], extra: str) -> None:
+    only = loaded_twice(*shared, extra=extra)
+    assert not only.matched and "different widths" in only.reason
+
+
+@pytest.mark.parametrize("extra", ["IADD3 R1, R2, 0x10, RZ", "FFMA R3, R2, R2, R3", "STS [R9], R2", "MOV UR2, 0x1"])
+def test_reading_the_base_is_no_harm(extra: str) -> None:
+    assert loaded_twice(*TWICE, extra=extra).matched
+
+
+def test_a_predicate_on_one_of_two_widths_is_not_matched() -> None:
+    early = SassInstruction(998, "LDS", "R3, [R2]", "P0", 10)
+    block = (*unrolled(), early, SassInstruction(999, "LDS.128", "R4, [R2]", "", 10))
     sass = [access for ins in block if (access := access_of(ins, 0))]
     (only,) = match_accesses([FIRST], sass, [SassBlock(0, block, ())], lines=LINES)
-    assert (only.width, only.every, only.matched) == (16 | ALIGNED, 4, False)
-    assert "different widths" in only.reason
+    assert not only.matched
 
 
 def test_the_block_tile_of_the_ladder_is_matched() -> None:

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -18,10 +18,15 @@ from weft.model.chips import Chip, chips
 from weft.model.chips import chip as find_chip
 from weft.profile.baseline import compare, write_baseline
 from weft.profile.kernel_profile import KernelProfile, NotClean, profile_kernel
+from weft.profile.ncu_compare import compare_with_ncu
+from weft.profile.ncu_metric_list import check_list, read_list
+from weft.profile.ncu_report_file import read_report
 
 from .findings_output import text_lines
 from .launch_draft import draft_shown
 from .options import COMPILER_HELP, Compiler, macros, sizes
+from .profile_ncu import answers_record, comparison_record, show_answers, show_comparison
+from .profile_ncu import status as ncu_status
 from .profile_output import change_lines, record, show, show_beside
 
 SHAPE = "mission"
@@ -29,7 +34,9 @@ SHAPE = "mission"
 
 
 def profile(
-    targets: Annotated[list[str], typer.Argument(help="Files with launch lines, or rungs; several side by side.")],
+    targets: Annotated[
+        list[str] | None, typer.Argument(help="Files with launch lines, or rungs; several side by side.")
+    ] = None,
     gpu: Annotated[str, typer.Option(help=f"On which GPU: {', '.join(chips())}.")] = "l4",
     shape: Annotated[str, typer.Option(help="A named shape of `weft list` (a rung's default: mission).")] = "",
     size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
@@ -39,7 +46,9 @@ def profile(
     clock: Annotated[float | None, typer.Option(help="GHz of the estimate (default: the boost clock).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the generated inputs.")] = 0,
     lines: Annotated[int, typer.Option(min=0, help="Source lines to print.")] = 5,
-    png: Annotated[Path | None, typer.Option(help="Draw lines and bounds of one kernel.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Draw one kernel: roofline, bounds, lines (.svg, .pdf too).")] = None,
+    ncu: Annotated[Path | None, typer.Option(help="Compare with a report of ncu: CSV, or .ncu-rep.")] = None,
+    metrics: Annotated[str, typer.Option(help="Answer these metrics of ncu: a list with commas, or a file.")] = "",
     baseline: Annotated[Path | None, typer.Option(help="A file of integers to hold the kernels to.")] = None,
     update: Annotated[bool, typer.Option("--update", help="Write these integers into the baseline.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Fail if an integer is worse than the baseline.")] = False,
@@ -47,17 +56,24 @@ def profile(
 ) -> int:
     """Counters under their ncu names, occupancy, bounds in cycles, an estimate: modelled, not measured.
 
-    Exit codes: 0 profiled, 1 worse than the baseline, 2 usage, 3 could not be profiled or compared.
+    Exit codes: 0 profiled, 1 worse than the baseline or unlike ncu, 2 usage, 3 could not be profiled or compared.
     """
     if (update or check) != (baseline is not None) or (update and check):
         raise UsageError("--baseline FILE goes with one of --update and --check")
+    if sum(bool(each) for each in (baseline, ncu, metrics)) > 1:
+        raise UsageError("one of --baseline, --ncu and --metrics at a time")
     if png is not None:
         from weft.diagnose.figure import require_matplotlib
 
         require_matplotlib()
-        if targets[1:]:
-            raise UsageError("--png draws one kernel")
+    if (targets or [])[1:] and (png or ncu):
+        raise UsageError("--png draws one kernel" if png else "--ncu compares one kernel")
     chip = find_chip(gpu)
+    asked = read_list(metrics) if metrics else ()
+    check_list(asked, chip.architecture.capability)
+    if not targets:
+        return _names_only(asked, chip)
+    measured = read_report(ncu) if ncu is not None else ()
     found = []
     for target in targets:
         with draft_shown(target):
@@ -77,12 +93,32 @@ def profile(
         draw(profiles[0], png)
     if baseline is not None:
         return _baseline(baseline, profiles, update=update, as_json=as_json)
+    comparison = compare_with_ncu(profiles[0], measured) if ncu is not None else None
     if as_json:
-        print(json.dumps({"modelled": True, "profiles": [record(each, lines) for each in profiles]}, indent=2))
+        made: dict[str, Any] = {"modelled": True, "profiles": [record(each, lines) for each in profiles]}
+        if asked:
+            made["metrics"] = [answers_record(each, asked) for each in profiles]
+        if ncu is not None and comparison is not None:
+            made["ncu"] = comparison_record(ncu, comparison)
+        print(json.dumps(made, indent=2))
+        return ncu_status(comparison) if comparison is not None else 0
+    if ncu is not None and comparison is not None:
+        return show_comparison(profiles[0], ncu, comparison)
+    if asked:
+        for each in profiles:
+            show_answers(each, asked)
     elif len(profiles) > 1:
         show_beside(profiles)
     else:
         show(profiles[0], lines)
+    return 0
+
+
+def _names_only(asked: tuple[str, ...], chip: Chip) -> int:
+    """A list of metrics may be checked before there is a kernel."""
+    if not asked:
+        raise UsageError("name a kernel file or a rung of the ladder, or a list of --metrics to check")
+    print(f"metrics: {len(asked)}, all of them ncu's on compute capability {chip.architecture.capability}; nothing ran")
     return 0
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -15,5 +16,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         return
     table = Table(*columns)
     for row in rows:
-        table.add_row(*map(str, row))
+        # As text: a cell such as `tile[x]` is no markup.
+        table.add_row(*(Text(str(cell)) for cell in row))
     Console().print(table)

@@ -14,8 +14,10 @@ named with the reason.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Protocol
 
+from .loaded_twice import early_and_wide
 from .ptx_accesses import PtxAccess
 from .sass_accesses import SassAccess
 from .sass_text import SassBlock, repeat_of
@@ -44,8 +46,8 @@ class Match:
     """Opcode that serves it; empty where none was found."""
     reason: str = ""
     """Why it is not matched; empty if it is."""
-    every: int = 1
-    """Iterations of its loop that share one SASS access; to be held against the run."""
+    every: int | Fraction = 1
+    """Iterations of its loop for each SASS access; to be held against the run."""
     leader: int = 0
     """PTX line of the access that is counted for it, where `every` is more than 1; 0: its own."""
 
@@ -75,7 +77,7 @@ def match_accesses(
     for access in ptx:
         own = copies[access.line]
         if own:
-            _match_one(access, own, ptx, copies, repeats, found)
+            _match_one(access, own, ptx, copies, repeats, found, blocks)
     missing = "no SASS access is made from it: ptxas removed it or merged it"
     return tuple(found.get(id(access)) or Match(access, COUNTED_AS_PTX, 0, 1, "", missing) for access in ptx)
 
@@ -87,7 +89,7 @@ def _serves(sass: SassAccess, ptx: PtxAccess) -> bool:
 
 def _match_one(
     access: PtxAccess, own: list[SassAccess], ptx: Sequence[PtxAccess], copies: Mapping[int, list[SassAccess]],
-    repeats: Mapping[tuple[int, int], int], found: dict[int, Match],
+    repeats: Mapping[tuple[int, int], int], found: dict[int, Match], blocks: Sequence[SassBlock],
 ) -> None:  # fmt: skip
     opcode = own[0].ins.opcode
 
@@ -98,6 +100,9 @@ def _match_one(
     if id(access) in found:
         return
     if len(widths) > 1:
+        if twice := early_and_wide(access, own, blocks, repeats):
+            found[id(access)] = Match(access, twice[0], 0, 1, opcode, every=twice[1])
+            return
         widest = max(size for size, _ in widths)
         wide = Counter(copy.block for copy in own if copy.bytes == widest)
         reason = "its copies in SASS have different widths"

@@ -15,6 +15,11 @@ _VERBS = {
 }  # fmt: skip
 _ADDRESS = re.compile(r"\[([^\]]*?)(?:\+(-?0x[0-9a-f]+))?\]")
 _WIDTHS = {"128": 16, "64": 8, "U16": 2, "S16": 2, "16": 2, "U8": 1, "S8": 1}
+_REGISTER = re.compile(r"(U?R)(\d+)\b")
+_ONE_REGISTER = frozenset(
+    ["FADD", "FFMA", "FMNMX", "FMUL", "IADD3", "IMAD", "IMNMX", "LDS", "LEA", "LOP3", "MOV", "SEL", "SHF"]
+)
+_MORE = frozenset(["WIDE", "64", "128"])
 
 
 @dataclass(frozen=True)
@@ -47,3 +52,20 @@ def access_of(ins: SassInstruction, block: int) -> SassAccess | None:
         return SassAccess(ins, block, verb, space, 16, matrices)
     bytes_per_lane = next((_WIDTHS[item] for item in ins.modifiers if item in _WIDTHS), 4)
     return SassAccess(ins, block, verb, space, bytes_per_lane)
+
+
+def address_registers(access: SassAccess) -> frozenset[str]:
+    """`[R55.X4+UR4+0x100]` → R55 and UR4."""
+    return frozenset(found[0] for found in _REGISTER.finditer(access.address[0]))
+
+
+def may_write(ins: SassInstruction, register: str) -> bool:
+    """Whether the instruction may change the register: a result of unknown size is taken as four registers."""
+    for operand in ins.operands.split(",")[:2]:
+        if "[" in operand:
+            return False  # a store: what follows is read
+        if target := _REGISTER.match(operand.strip()):
+            single = ins.name in _ONE_REGISTER and not _MORE.intersection(ins.modifiers)
+            first = int(target[2])
+            return register in {f"{target[1]}{number}" for number in range(first, first + (1 if single else 4))}
+    return False

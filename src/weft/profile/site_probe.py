@@ -5,7 +5,8 @@ The worker's memory has a record of 64 bytes for each PTX line, eight i64:
     3 global requests    4 sectors (distinct 32 bytes)    5 tags (distinct 128 bytes)
     6 shared fills of asynchronous copies
     7 how to count, written before the run, two i32: 0 as PTX has it, n > 0 as n bytes per lane, HIDDEN not at all,
-      n + ALIGNED (shared memory) as n bytes where the address is a multiple of n and else not at all;
+      n + ALIGNED (shared memory) as n bytes where the address is a multiple of n and else not at all,
+      + e · EARLY + s · SPAN: and besides as 4 bytes at the first e words of every s bytes (s a power of two);
       and, for shared memory, the bytes from the PTX address to the start of the access
 An access counts only if a lane takes part. The board has a byte for each sector of the arena: bit 0 loaded, bit 1
 stored.
@@ -34,6 +35,8 @@ HIDDEN = -1
 """The access is part of another one."""
 ALIGNED = 256
 """Iterations of a loop share an access: the first of them, at a multiple of the width, stands for all."""
+EARLY, SPAN = 1 << 9, 1 << 12
+"""Some of these iterations, up to seven, have an access of 4 bytes besides: so many in so many bytes."""
 SECTOR_BYTES = 32
 RECORD_BYTES = 64
 FIELDS = ("shared_accesses", "shared_wavefronts", "shared_ideal", "global_requests", "global_sectors", "global_tags",
@@ -173,6 +176,11 @@ def _shared_access(way: str) -> Builder:
     width = b.op("and", how, const("i32", ALIGNED - 1))
     with when(b, b.icmp("ne", b.op("and", how, const("i32", ALIGNED)), const("i32", 0))):
         first = b.extract(offsets, b.intrinsic("cttz", "i32", [b.param("lanes"), const("i1", 1)]))
+        span = b.op("lshr", how, const("i32", SPAN.bit_length() - 1))
+        within = b.op("and", first, b.op("sub", span, const("i32", 1)))
+        words = b.op("and", b.op("lshr", how, const("i32", EARLY.bit_length() - 1)), const("i32", SPAN // EARLY - 1))
+        with when(b, b.icmp("ult", within, b.op("mul", words, const("i32", 4)))):
+            b.call(symbol(_shared(way, 4)), "void", [b.param("record"), offsets, b.param("lanes")])
         beside = b.op("and", first, b.op("sub", width, const("i32", 1)))
         with when(b, b.icmp("ne", beside, const("i32", 0))):
             b.ret()
