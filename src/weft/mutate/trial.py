@@ -1,0 +1,91 @@
+"""A user's own kernel with one slip of the pen at a time: which of them would its judge miss?
+
+trials = try_source(*find_candidate("kernel.cu", task=None), folder=scratch)
+survivors(trials)
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from weft.judge.check import Candidate, check
+from weft.judge.select import Choice, Supports, workloads
+from weft.judge.verdict import Status, Verdict
+from weft.tasks.task import Workload
+
+from .equivalent import Build, Original, larger_workloads
+from .generate import apply, generate, language_of
+from .records import Mutant
+from .sample import sample
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One mutant before the judge."""
+
+    mutant: Mutant
+    build: Build
+    killed_by: Verdict | None = None
+    """The first verdict that is not a pass; None: none of the workloads showed it."""
+    judged: int = 0
+    equivalent: bool = False
+    """Shown to be no mistake: by its PTX, or by its runs on workloads of its own."""
+    seconds: float = 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a mutant at all: it compiles, and is not its original."""
+        return self.build is Build.DIFFERENT and not self.equivalent
+
+    @property
+    def survived(self) -> bool:
+        return self.counts and self.killed_by is None
+
+
+def write_mutant(mutant: Mutant, original: Candidate, folder: Path) -> Candidate:
+    """The mutant as a candidate of its own; what the original includes from beside itself is still found."""
+    file = folder / f"{mutant.id}{original.path.suffix}"
+    file.write_text(apply(mutant, original.path.read_text()))
+    beside = str(original.path.parent.absolute())
+    return replace(original, path=file, include_dirs=(*original.include_dirs, beside))
+
+
+def try_mutant(original: Original, mutant: Mutant, folder: Path, todo: Sequence[Workload]) -> Trial:
+    """Compile it, judge it on the workloads until one fails, and if none does look whether it is a mistake at all."""
+    start = time.monotonic()
+    candidate = write_mutant(mutant, original.candidate, folder)
+    build = original.compare(candidate)
+    if build is not Build.DIFFERENT:
+        return Trial(mutant, build, equivalent=build is Build.SAME, seconds=time.monotonic() - start)
+    judged = 0
+    for workload in todo:
+        verdict = check(candidate, original.supports.task, workload)
+        judged += 1
+        # What the virtual GPU does not know is neither pass nor fail: it goes on with the next workload.
+        if not verdict.passed and verdict.status is not Status.UNSUPPORTED:
+            return Trial(mutant, build, verdict, judged, seconds=time.monotonic() - start)
+    same = original.same_runs(candidate, larger_workloads(original.supports))
+    return Trial(mutant, build, None, judged, same, time.monotonic() - start)
+
+
+def try_source(
+    candidate: Candidate,
+    supports: Supports,
+    *,
+    folder: Path,
+    count: int = 48,
+    seed: int = 0,
+    choice: Choice | None = None,
+) -> tuple[Trial, ...]:
+    """A balanced sample of the mutants of a kernel file, each judged on the chosen workloads of its task."""
+    source = candidate.path.read_text()
+    mutants = generate(source, language_of(candidate.path), candidate.path.name)
+    todo = tuple(workloads(supports, choice or Choice(seeds=(0,))))
+    original = Original(candidate, supports)
+    return tuple(try_mutant(original, mutant, folder, todo) for mutant in sample(mutants, count, seed))
+
+
+def survivors(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    """What the judge would miss."""
+    return tuple(trial for trial in trials if trial.survived)
