@@ -1,6 +1,6 @@
 """The ladder on an L4 by the cycle model: docs/reference/ladder_profile.md is written by it. Nothing is measured.
 
-    python benchmarks/profile_ladder.py [--write FILE] [--rungs wmma pipelined] [--shapes mission]
+    python benchmarks/profile_ladder.py [--write FILE] [--readme FILE] [--rungs wmma pipelined] [--shapes mission]
 
 The mission shape runs whole. Of larger ones one head runs and counts as many times as there are heads: heads have their
 own Q, K, V and O and do the same, and a launch whose grid is not exactly that many times larger is refused.
@@ -30,8 +30,6 @@ ORDER = (
     "scalar", "fa1", "split_k", "wmma_qk", "wmma", "pipelined", "fa_triton",
     "fp8_scalar", "fp8_wmma", "fp8_mma", "fp8_pipelined", "fp8_triton",
 )  # fmt: skip
-SLOW = ("scalar", "split_k", "fp8_scalar")
-"""Without tensor cores: the mission shape only, unless they are asked for."""
 WHOLE = ("mission",)
 LARGER = ("validation_2048", "validation_2048_d128")
 WEIGHTS = (0.5, 1.27)
@@ -41,6 +39,7 @@ COLUMNS = (
     "c = 1.27", "without quantising", "matched",
 )  # fmt: skip
 BEGIN, END = "<!-- profile_ladder -->", "<!-- /profile_ladder -->"
+"""The marks of a page, between which the tables go."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,11 @@ class Row:
             alone, f"{self.matched:.0%}",
         ]  # fmt: skip
         return f"| {' | '.join(cells)} |"
+
+    def short(self) -> str:
+        """Microseconds: least, and expected."""
+        low, high = (each / GPU.boost_ghz / 1e3 for each in self.est)
+        return f"≥ {self.lb_warm / GPU.max_ghz / 1e3:,.1f}, {low:,.1f} to {high:,.1f}"
 
 
 def sizes(shape: Shape) -> dict[str, int]:
@@ -135,22 +139,45 @@ def table(name: str, rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def short_table(rows: list[Row]) -> str:
+    """Markdown of all shapes for a reader in a hurry: microseconds, least (LB) and expected (EST)."""
+    names = list(dict.fromkeys(each.shape for each in rows))
+    heads = [f"B {SHAPES[name].b}, H {SHAPES[name].hq}, S {SHAPES[name].sq}, D {SHAPES[name].d}" for name in names]
+    lines = [f"| rung | limiter | excess wavefronts | {' | '.join(heads)} |", "|" + "---|" * (3 + len(names))]
+    for rung in dict.fromkeys(each.rung for each in rows):
+        here = {each.shape: each for each in rows if each.rung == rung}
+        first = here[names[0]]
+        lines.append(
+            f"| `{rung}` | {first.limiter} | {first.excess:,} | {' | '.join(here[n].short() for n in names)} |"
+        )
+    roofs = [attention_roof(attention_work(SHAPES[name]), GPU).warm / GPU.max_ghz / 1e3 for name in names]
+    lines.append(f"| any fp16 kernel | tensor | | {' | '.join(f'≥ {roof:,.1f}' for roof in roofs)} |")
+    return "\n".join(lines)
+
+
+def put(file: Path, text: str) -> None:
+    """Between the marks of a page."""
+    head, rest = file.read_text().split(BEGIN)
+    file.write_text(head + BEGIN + "\n" + text + "\n" + END + rest.split(END)[1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rungs", nargs="+", choices=ORDER)
     parser.add_argument("--shapes", nargs="+", choices=(*WHOLE, *LARGER), default=[*WHOLE, *LARGER])
     parser.add_argument("--write", type=Path, help="a page with the two marks between which the tables go")
+    parser.add_argument("--readme", type=Path, help="the same for the short table")
     chosen = parser.parse_args()
     rows = []
     for name in chosen.shapes:
-        for rung in chosen.rungs or [each for each in ORDER if name in WHOLE or each not in SLOW]:
+        for rung in chosen.rungs or ORDER:
             rows.append(row(rung, name))
             print(rows[-1].cells(), flush=True)
     tables = "\n\n".join(table(name, [each for each in rows if each.shape == name]) for name in chosen.shapes)
     if chosen.write:
-        page = chosen.write.read_text()
-        head, rest = page.split(BEGIN)
-        chosen.write.write_text(head + BEGIN + "\n" + tables + "\n" + END + rest.split(END)[1])
+        put(chosen.write, tables)
+    if chosen.readme:
+        put(chosen.readme, short_table(rows))
     print(json.dumps({"rows": [vars(each) for each in rows]}))
 
 

@@ -8,7 +8,8 @@ import pytest
 from benchmarks import profile_ladder
 from weft.core.errors import UsageError
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "ladder_profile.md"
+ROOT = Path(__file__).parents[2]
+PAGE, README = ROOT / "docs" / "reference" / "ladder_profile.md", ROOT / "README.md"
 
 
 @pytest.mark.parametrize("rung", ["wmma", "fp8_mma"])
@@ -28,8 +29,18 @@ def test_a_grid_that_hangs_on_the_number_of_heads_is_refused() -> None:
         profile_ladder.row("pipelined", "validation_512")
 
 
+@pytest.mark.parametrize(("rung", "triton"), [("pipelined", "fa_triton"), ("fp8_pipelined", "fp8_triton")])
+def test_the_best_cuda_rungs_are_no_slower_than_the_triton_rungs(rung: str, triton: str) -> None:
+    """By the estimate, at both weights of an issue slot; and their shared memory is free of conflicts."""
+    ours, theirs = profile_ladder.row(rung, "mission"), profile_ladder.row(triton, "mission")
+    assert all(mine <= other for mine, other in zip(ours.est_at, theirs.est_at, strict=True))
+    assert ours.excess == 0
+
+
 def test_the_page_holds_what_a_run_gives() -> None:
     first = PAGE.read_text().split("### ")[1]
     assert profile_ladder.row("wmma", "mission").cells() in first.splitlines()
+    readme = README.read_text().split(profile_ladder.BEGIN)[1].split(profile_ladder.END)[0]
+    assert profile_ladder.row("wmma", "mission").short() in readme
     for rung in profile_ladder.ORDER:
-        assert f"| `{rung}` |" in first
+        assert f"| `{rung}` |" in first and f"| `{rung}` |" in readme

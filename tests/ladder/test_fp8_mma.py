@@ -19,6 +19,7 @@ from weft.core.errors import CompileError
 from weft.kernels import RUNGS
 from weft.kernels.ladder import ELEMENTS, MASKS
 from weft.probes import InitCheck, Probes, RaceCheck
+from weft.probes.wavefronts import Wavefronts
 from weft.tasks.recipe_problem import recipe_of
 
 PATH = RUNGS["fp8_mma"].path
@@ -146,3 +147,11 @@ def test_what_is_not_supported_does_not_compile(defines: dict[str, str], sizes: 
 def test_heads_that_cannot_share_keys_are_a_finding() -> None:
     outcome, _ = weft.load(PATH).run(weft.VirtualGPU(), sizes={"HQ": 3, "HKV": 2})
     assert any("HQ % HKV == 0" in str(finding) for finding in outcome.findings)
+
+
+@pytest.mark.parametrize("d", [32, 64, 96, 128])
+def test_shared_memory_is_free_of_conflicts(d: int) -> None:
+    sizes = {"B": 1, "HQ": 2, "HKV": 1, "SQ": 80, "SKV": 130, "D": d}
+    outcome, _ = weft.load(PATH).run(weft.VirtualGPU(), sizes=sizes, watch=Wavefronts())
+    assert outcome.clean
+    assert outcome.counters["vm__shared_wavefronts"] == outcome.counters["vm__shared_wavefronts_ideal"] > 0

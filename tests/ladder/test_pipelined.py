@@ -12,7 +12,7 @@ PATH = RUNGS["pipelined"].path
 SIZES = {"B": 1, "HQ": 2, "HKV": 1, "SQ": 80, "SKV": 130, "D": 64}
 
 
-@pytest.mark.parametrize("d", [16, 32, 64, 80, 128])
+@pytest.mark.parametrize("d", [16, 32, 48, 64, 80, 128])
 def test_shared_memory_is_free_of_conflicts(d: int) -> None:
     run, _ = weft.load(PATH).run(weft.VirtualGPU(), sizes={**SIZES, "D": d}, watch=Wavefronts())
     assert run.clean
@@ -50,7 +50,9 @@ def test_keys_are_split_where_the_grid_is_small(sizes: dict[str, int], launches:
     assert len(weft.load(PATH).sequence(sizes=sizes)) == launches
 
 
-@pytest.mark.parametrize(("block_m", "block_n", "sms"), [("32", "32", "58"), ("128", "64", "1"), ("64", "32", "108")])
+@pytest.mark.parametrize(
+    ("block_m", "block_n", "sms"), [("32", "32", "58"), ("48", "48", "1"), ("128", "64", "1"), ("64", "32", "108")]
+)
 def test_levers_change_nothing_but_the_way(block_m: str, block_n: str, sms: str) -> None:
     rng = np.random.default_rng(3)
     q, k, v = (

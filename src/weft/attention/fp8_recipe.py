@@ -5,6 +5,7 @@ hardware's exponential, and the order of float32 sums of l and of q·mean. Where
 rounded to E4M3, `Recipe.allowance` has that weight's step; everywhere else a comparison can be tight.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,6 +58,26 @@ class Followed:
     """(b, hq, sq): how far a right kernel may stray from o, as a share of max|V|."""
     dequantised: tuple[Array, Array, Array]
     """q, k and v as their codes mean them, in float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecipeTile:
+    """What a tile of keys leaves; (b, hq, sq) unless said."""
+
+    keys: slice
+    scores: Array
+    """(b, hq, sq, n) in powers of two, of the smoothed keys."""
+    masked: Array
+    m: Array
+    p: Array
+    """(b, hq, sq, n): 2⁸·P as the tensor core takes it."""
+    l: Array
+    u: Array
+    """(b, hq, sq, d): Σ 2⁸·P · V's codes."""
+    open_steps: Array
+    """(b, hq, sq, n): how far 2⁸·P may lie from p because the exponential's last bits decide."""
+    loose: Array
+    """How far that lets U stray from u, as a share of the largest code of V."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,35 +181,47 @@ class RecipeRun:
         lse = (np.where(empty, np.float32(0), m) + np.log2(np.where(empty, np.float32(1), l))) * LN_2
         return np.where(empty, -np.inf, lse + lse_shift(self.q, self.k_coded.mean, self.scale)).astype(np.float32)
 
-    def follow(self) -> Followed:
-        """All of it."""
+    def passes(self) -> Iterator[RecipeTile]:
+        """Tile after tile."""
         rows, v = self.shape.lse, self.per_query_head(e4m3_values(self.v_coded.codes))
         u, m, l = np.zeros(self.shape.q, np.float32), np.full(rows, -np.inf, np.float32), np.zeros(rows, np.float32)
         loose = np.zeros(rows)
         for keys in self.tiles():
-            s = np.where(self.mask[:, keys], self.scores(keys), np.float32(-np.inf))
+            scores = self.scores(keys)
+            s = np.where(self.mask[:, keys], scores, np.float32(-np.inf))
             m_old, m = m, np.maximum(m, s.max(axis=-1))
             # A row that has seen no key yet keeps m = -inf: subtracting 0 instead leaves P = 0 and U = 0.
             shift = np.where(np.isneginf(m), np.float32(0), m)
             p, rescale = self.exp2(s - shift[..., None]), self.exp2(m_old - shift)
             l = l * rescale + p.sum(axis=-1)
-            u = self.accumulate(self.rescaled(u, rescale), self.p_values(p), v[:, :, keys])
-            loose = loose * rescale + _borderline(p, s, shift)
+            codes = self.p_values(p)
+            u = self.accumulate(self.rescaled(u, rescale), codes, v[:, :, keys])
+            open_steps = _open_steps(p, s, shift)
+            loose = loose * rescale + _borderline(open_steps, p)
+            yield RecipeTile(keys, scores, s, m, codes, l, u, open_steps, loose)
+
+    def follow(self) -> Followed:
+        """All of it."""
+        for tile in self.passes():
+            last = tile
         with np.errstate(over="ignore"):
-            o = self.normalised(u, l).astype(numpy_dtype(self.recipe.out_dtype))
-        allowance = loose / np.where(l == 0, 1, l * P_SCALE)
-        return Followed(o, self.log_sum(m, l), allowance, self.dequantised())
+            o = self.normalised(last.u, last.l).astype(numpy_dtype(self.recipe.out_dtype))
+        allowance = last.loose / np.where(last.l == 0, 1, last.l * P_SCALE)
+        return Followed(o, self.log_sum(last.m, last.l), allowance, self.dequantised())
 
 
-def _borderline(p: Array, s: Array, shift: Array) -> Array:
-    """The steps (in units of 2⁸·P) of weights so near the middle of two codes that the exponential's last bits decide,
-    and what other truncations a changed weight may bring about in its tile. ex2.approx is good to 2 ulp; its argument
-    s - m is exact or rounded by 2^-24 of itself, and s itself may differ by two roundings if a GPU orders factors
-    differently."""
+def _open_steps(p: Array, s: Array, shift: Array) -> Array:
+    """The steps (in units of 2⁸·P) of weights so near the middle of two codes that the exponential's last bits decide;
+    0 elsewhere. ex2.approx is good to 2 ulp; its argument s - m is exact or rounded by 2^-24 of itself, and s itself
+    may differ by two roundings if a GPU orders factors differently."""
     argument = np.abs(np.where(np.isneginf(s), 0, s)) + np.abs(shift)[..., None]
     window = (2.0**-21 + argument * 2.0**-22).astype(np.float32)
     scaled = p * P_SCALE
-    step = rounded(scaled * (1 + window), "e4m3") - rounded(scaled * (1 - window), "e4m3")
-    steps = step.sum(axis=-1, dtype=np.float64)
+    return rounded(scaled * (1 + window), "e4m3") - rounded(scaled * (1 - window), "e4m3")
+
+
+def _borderline(open_steps: Array, p: Array) -> Array:
+    """All of a row's, and what other truncations a changed weight may bring about in its tile."""
+    steps = open_steps.sum(axis=-1, dtype=np.float64)
     tile_steps = p.shape[3] // STEP + 1
-    return np.asarray(steps + (steps > 0) * tile_steps * LOST_PER_STEP * scaled.max(axis=-1))
+    return np.asarray(steps + (steps > 0) * tile_steps * LOST_PER_STEP * (p * P_SCALE).max(axis=-1))

@@ -2,7 +2,7 @@
 
 A verb is a function in its own file, annotated for typer. It returns its exit code (None is 0) or raises
 a WeftError. Exit codes: 0 clean, 1 findings or wrong, 2 usage or tool failure, 3 could not be judged
-(unsupported), 5 nothing selected.
+(unsupported), 4 stopped at a checkpoint of a budget (journal), 5 nothing selected.
 """
 
 import sys
@@ -17,6 +17,8 @@ from typer.core import TyperGroup
 
 import weft
 from weft.core.errors import CompileError, ParseError, Unsupported, WeftError
+
+from .journal_reminder import remind
 
 EXIT_FAILURE = 2
 EXIT_UNSUPPORTED = 3
@@ -41,11 +43,15 @@ VERBS = {
     "list": Verb("weft.cli.list:list_all", "List kernels, shapes and regimes."),
     "show": Verb("weft.cli.show:show", "Show what a kernel compiles to: PTX, resources, instructions."),
     "run": Verb("weft.cli.run:run", "Run a kernel on the virtual GPU."),
+    "triton": Verb("weft.cli.triton:app", "Run a script's Triton kernels on the virtual GPU."),
     "profile": Verb("weft.cli.profile:profile", "Model a kernel on a GPU: counters, bounds, occupancy, costly lines."),
     "bench": Verb("weft.cli.bench:bench_verb", "Time kernels on a real GPU, against PyTorch or each other."),
     "validate-gpu": Verb("weft.cli.validate_gpu:validate_gpu", "Write one bundle on a real GPU: predicted, measured."),
     "import": Verb("weft.cli.import_:import_file", "Make device code and launch lines of a torch extension."),
     "export": Verb("weft.cli.export:export", "Write a kernel in the format of another system."),
+    "evolve": Verb("weft.cli.evolve:evolve", "Search for a faster kernel: propose, judge, keep three, learn."),
+    "runs": Verb("weft.cli.runs:runs", "List searches; show one with lineage, levers and insights."),
+    "journal": Verb("weft.cli.journal:journal", "Keep the books: goals, results, decisions, time and money."),
     "explain": Verb("weft.cli.explain:explain", "Say what a finding's code means, with example and cure."),
 }
 
@@ -56,6 +62,8 @@ class VerbGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         if name in VERBS:
+            if name != "journal" and not ctx.resilient_parsing:  # the journal shows machines itself; a shell completes
+                remind()
             command = _load(name, VERBS[name])
         return name, command, rest
 
@@ -108,7 +116,9 @@ def _listed() -> None:
 
 def _load(name: str, verb: Verb) -> Any:
     module, _, attribute = verb.target.partition(":")
-    function: Callable[..., Any] = getattr(import_module(module), attribute)
+    function: Callable[..., Any] | typer.Typer = getattr(import_module(module), attribute)
+    if isinstance(function, typer.Typer):  # a verb with verbs of its own
+        return typer.main.get_command(function)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
     app.command(name)(function)
     return typer.main.get_command(app)

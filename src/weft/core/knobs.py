@@ -12,6 +12,20 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "weft"
 
 
+def store() -> str:
+    """WEFT_STORE: the database of searches and of the journal, a path or a URL (default: the user's data folder)."""
+    explicit = os.environ.get("WEFT_STORE")
+    if explicit:
+        return explicit
+    data = Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
+    return str(data / "weft" / "weft.db")
+
+
+def api_key(variable: str) -> str:
+    """OPENAI_API_KEY, or the variable that is named: the key of a language model's endpoint; empty if it is not set."""
+    return os.environ.get(variable, "")
+
+
 def host_cpu() -> str:
     """WEFT_CPU: LLVM's name of the CPU to compile for, e.g. `x86-64-v3` to force AVX2 (default: this machine's)."""
     return os.environ.get("WEFT_CPU", "")

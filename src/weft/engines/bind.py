@@ -22,7 +22,7 @@ from .element_types import (
 )
 from .expressions import Expression, Number
 from .launch_lines import at_line
-from .launch_records import ArrayLine, LaunchLines, ScalarLine
+from .launch_records import ArrayLine, LaunchLines, LeverLine, ScalarLine
 
 Names = Mapping[str, Number | str]
 
@@ -47,6 +47,9 @@ def bind_numbers(lines: LaunchLines, file: str, *, sizes: Mapping[str, int], def
     """Sizes first, then defines, then scalars, each seeing those before it. `defines` override the file's."""
     names: dict[str, Number | str] = {**lines.sizes, **sizes}
     macros: dict[str, str] = {}
+    for lever in lines.levers:
+        for word, chosen in _words(lever, file, defines).items():
+            names[word], macros[word] = chosen, str(chosen)
     for define in lines.defines:
         with at_line(file, define.line):
             if define.name in defines:
@@ -61,7 +64,18 @@ def bind_numbers(lines: LaunchLines, file: str, *, sizes: Mapping[str, int], def
             scalars[scalar.name] = _scalar(scalar, names)
         typed_value: Any = scalars[scalar.name]
         names[scalar.name] = float(typed_value) if is_float(scalar.element) else typed_value.item()
+    for require in lines.requires:
+        if broken := require.broken(names):
+            raise LaunchError(f"{file}:{require.line}: {broken}")
     return Bound({**lines.sizes, **sizes}, names, {**macros, **defines}, scalars)
+
+
+def _words(lever: LeverLine, file: str, defines: Mapping[str, str]) -> dict[str, int]:
+    """The macros of a lever of words, 1 for the chosen one; raises where it has a value that its line does not name."""
+    value = defines.get(lever.name, lever.default)
+    if value not in lever.values:
+        raise UsageError(f"{file}:{lever.line}: {lever.name} is {value}; its line has {', '.join(lever.values)}")
+    return {word: int(each == value) for word, each in lever.words.items()}
 
 
 def number_of(text: str) -> Number | str:

@@ -1,6 +1,7 @@
 """The kernels that a file's launches name → binaries: by NVRTC or nvcc, from PTX, or by Triton one by one."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weft.core.errors import CompileError, Unsupported
@@ -37,11 +38,20 @@ def _compile_module(kernel: "KernelFile", launches: Mapping[str, LaunchLine], bo
         return read_ptx(kernel.path, arch=kernel.arch, entries=entries, debug=kernel.debug)
     try:
         return compile_cuda(
-            kernel.path, arch=kernel.arch, defines=bound.defines, include_dirs=kernel.include_dirs, entries=entries,
-            debug=kernel.debug, options=kernel.lines.options, compiler=kernel.compiler,
+            kernel.path, arch=kernel.arch, defines=_macros(kernel, bound), include_dirs=kernel.include_dirs,
+            entries=entries, debug=kernel.debug, options=kernel.lines.options, compiler=kernel.compiler,
         )  # fmt: skip
     except CompileError as error:
         raise _at_launch_lines(error, kernel.path, launches) from error
+
+
+def _macros(kernel: "KernelFile", bound: Bound) -> dict[str, str]:
+    """All but words of levers that nothing asks for: the compiler's wrapper would call them unused."""
+    words = {word for lever in kernel.lines.levers for word in lever.words}
+    text = Path(kernel.path).read_text() if words else ""
+    if '#include "' in text:  # a header of the user may ask
+        return dict(bound.defines)
+    return {name: value for name, value in bound.defines.items() if name not in words or name in text}
 
 
 def _at_launch_lines(error: CompileError, path: str, launches: Mapping[str, LaunchLine]) -> CompileError:

@@ -21,6 +21,8 @@ from .launch_records import (
     Initialiser,
     LaunchLine,
     LaunchLines,
+    LeverLine,
+    RequireLine,
     ScalarLine,
     Struct,
 )
@@ -28,7 +30,7 @@ from .launch_records import (
 ROLES = ("in", "out", "inout", "workspace", "constant")
 CLAUSES = ("grid", "block", "shared", "opt_in_shared", "when")
 CLAUSES_SPELLED = "grid(…) block(…) shared(…) opt_in_shared when(…)"
-KEYWORDS = ("sizes", *ROLES, "scalar", "define", "option", "launch", "allow")
+KEYWORDS = ("sizes", *ROLES, "scalar", "define", "lever", "require", "option", "launch", "allow")
 
 _LINE = re.compile(r"^\s*(?://+|#+)\s*weft\s*:\s*(.*?)\s*$", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -110,6 +112,11 @@ def _add(found: LaunchLines, content: str, line: int) -> LaunchLines:
         return replace(found, scalars=(*found.scalars, *_scalars(rest, line)))
     if keyword == "define":
         return replace(found, defines=(*found.defines, _define(rest, line)))
+    if keyword == "lever":
+        lever, define = _lever(rest, line)
+        return replace(found, levers=(*found.levers, lever), defines=(*found.defines, define))
+    if keyword == "require":
+        return replace(found, requires=(*found.requires, _require(rest, line)))
     if keyword == "option":
         return replace(found, options=(*found.options, *_options(rest)))
     if keyword == "launch":
@@ -181,6 +188,29 @@ def _define(rest: str, line: int) -> DefineLine:
         raise UsageError(f'{rest!r} is not of the form `TILE = 64` or `ELEMENT = "half"`')
     quoted = re.fullmatch(r'"([^"]*)"', match[2])
     return DefineLine(match[1], quoted[1] if quoted else Expression.parse(match[2]), line)
+
+
+def _lever(rest: str, line: int) -> tuple[LeverLine, DefineLine]:
+    stated, _, about = rest.partition(" : ")
+    match = re.fullmatch(r"([A-Za-z_]\w*)\s*=\s*(\w+)\s+in\s+(.+)", stated)
+    if not match:
+        raise UsageError(f"{rest!r} is not of the form `BLOCK_M = 64 in 32, 64, 128` or `COPY = plain in plain, async`")
+    name, default, values = match[1], match[2], tuple(value.strip() for value in match[3].split(","))
+    number = values[0].isdecimal()
+    for value in values:
+        if value.isdecimal() != number or not re.fullmatch(r"0|[1-9]\d*|[A-Za-z_]\w*", value):
+            raise UsageError(f"{value!r} in {rest!r}: the values of a lever are all whole numbers, or all words")
+    if len(set(values)) != len(values) or default not in values:
+        raise UsageError(f"{rest!r}: the values differ, and {default} is one of them")
+    define = DefineLine(name, Expression.parse(default) if number else default, line)
+    return LeverLine(name, default, values, about.strip(), line), define
+
+
+def _require(rest: str, line: int) -> RequireLine:
+    formula, _, reason = rest.partition(" : ")
+    condition, word, when = formula.partition(" when ")
+    guard = Expression.parse(when) if word else None
+    return RequireLine(Expression.parse(condition), guard, reason.strip(), line)
 
 
 def _options(rest: str) -> list[str]:
@@ -308,12 +338,21 @@ def _check_names(found: LaunchLines, file: str) -> None:
             if item.name in FUNCTIONS:
                 raise UsageError(f"{item.name} is the name of a function")
         declared[item.name] = item.line
-    numbers = set(found.sizes)
+    for lever in found.levers:
+        for word in lever.words:
+            with at_line(file, lever.line):
+                if word in declared:
+                    raise UsageError(f"{word} is declared, and lever {lever.name} makes a macro of that name")
+            declared[word] = lever.line
+    numbers = {*found.sizes, *(word for lever in found.levers for word in lever.words)}
     definitions: tuple[ScalarLine | DefineLine, ...] = (*found.defines, *found.scalars)
     for definition in definitions:
         if isinstance(definition.value, Expression):
             _check_known(definition.value, numbers, file, definition.line)
         numbers.add(definition.name)
+    for require in found.requires:
+        for formula in (require.formula, *((require.when,) if require.when else ())):
+            _check_known(formula, numbers, file, require.line)
     for array in found.arrays:
         bounds = array.initialiser.bounds if array.initialiser else ()
         for formula in (*array.shape, *bounds):

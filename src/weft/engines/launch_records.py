@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .expressions import Expression
+from .expressions import Expression, Number
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,42 @@ class DefineLine:
     name: str
     value: Expression | str
     line: int
+
+
+@dataclass(frozen=True)
+class LeverLine:
+    """`BLOCK_M = 64 in 32, 64, 128 : queries of a CTA`: what a define may be, all numbers or all words."""
+
+    name: str
+    default: str
+    values: tuple[str, ...]
+    about: str
+    line: int
+
+    @property
+    def words(self) -> dict[str, str]:
+        """Macro → value, of a lever of words: `COPY = plain in plain, async` has COPY_plain and COPY_async, 1 or 0."""
+        return {} if self.values[0].isdecimal() else {f"{self.name}_{value}": value for value in self.values}
+
+
+@dataclass(frozen=True)
+class RequireLine:
+    """`16 * WARPS <= BLOCK_M when PRODUCT_mma : a warp owns 16 rows`"""
+
+    formula: Expression
+    when: Expression | None
+    reason: str
+    line: int
+
+    def broken(self, names: Mapping[str, Number | str]) -> str:
+        """What is wrong with these numbers, in words; empty if nothing is."""
+        if self.when is not None and not self.when.value(names):
+            return ""
+        if self.formula.value(names):
+            return ""
+        read = self.formula.names | (self.when.names if self.when else frozenset())
+        values = ", ".join(f"{name} is {names[name]}" for name in sorted(read))
+        return f"`{self.formula.text}` does not hold: {values}" + (f" ({self.reason})" if self.reason else "")
 
 
 @dataclass(frozen=True)
@@ -99,3 +135,6 @@ class LaunchLines:
     launches: tuple[LaunchLine, ...] = ()
     options: tuple[str, ...] = ()
     """Of the compiler, as they stand."""
+    levers: tuple[LeverLine, ...] = ()
+    """Each has a define of its name."""
+    requires: tuple[RequireLine, ...] = ()

@@ -75,8 +75,6 @@ struct Head {
     static_assert(1 <= D && D <= 128, "D is 1 to 128");
     static constexpr int COLUMNS = (D + 31) / 32 * 32;
     static constexpr int STRIDE = COLUMNS + PAD;
-    static constexpr int VECTOR = D % 4 == 0 ? 4 : 1;  // elements per access
-    struct alignas(VECTOR * sizeof(ELEMENT)) Elements { ELEMENT at[VECTOR]; };
 };
 constexpr int V_STRIDE = BLOCK_N + PAD;
 
@@ -90,16 +88,14 @@ __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
 // Four elements of a row from column d on; all of them zero if the row is not `inside`, and columns from D on anyway.
 template <int D>
 __device__ __forceinline__ float4 four(const ELEMENT* __restrict__ row, int d, bool inside) {
-    using H = Head<D>;
-    float x[4];
-#pragma unroll
-    for (int i = 0; i < 4; i += H::VECTOR) {
-        typename H::Elements elements = {};
-        if (inside && d + i < D) elements = *reinterpret_cast<const typename H::Elements*>(row + d + i);
-#pragma unroll
-        for (int j = 0; j < H::VECTOR; ++j) x[i + j] = float(elements.at[j]);
+    if constexpr (D % 4 == 0) {
+        struct alignas(4 * sizeof(ELEMENT)) Four { ELEMENT at[4]; };
+        if (!inside || d >= D) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const Four x = *reinterpret_cast<const Four*>(row + d);
+        return make_float4(float(x.at[0]), float(x.at[1]), float(x.at[2]), float(x.at[3]));
     }
-    return make_float4(x[0], x[1], x[2], x[3]);
+    const auto one = [&](int i) { return inside && d + i < D ? float(row[d + i]) : 0.0f; };
+    return make_float4(one(0), one(1), one(2), one(3));
 }
 
 // absmax / 448, or 1 for what counts as zero: so it and its inverse are normal numbers.
@@ -162,11 +158,17 @@ quantise(const ELEMENT* __restrict__ k, const ELEMENT* __restrict__ v, const flo
     __shared__ float sInverse[H::COLUMNS], sMax[QUANTISERS / 32];
     __shared__ unsigned sV[H::COLUMNS][WORDS];
     // Word w of channel d lies at w ⊕ f(d): one word of 32 channels, and all words of one or two, meet all banks once.
-    const auto at = [](int d, int word) { return word ^ d / (32 / WORDS) % WORDS; };
+    const auto at = [](unsigned d, unsigned word) { return word ^ d / (32 / WORDS) % WORDS; };
 
     const int block = blockIdx.x, first_key = block * BLOCK_N, padded = gridDim.x * BLOCK_N;
     const int chunks = (SKV + CHUNK - 1) / CHUNK;
     const size_t kv_head = size_t(blockIdx.z) * gridDim.y + blockIdx.y;  // [b, kv head]
+    // The block's own rows: from here on 32 bits hold every index.
+    const ELEMENT* const k_rows = k + (kv_head * SKV + first_key) * D;
+    const ELEMENT* const v_rows = v + (kv_head * SKV + first_key) * D;
+    Code* const k_to = k_code + (kv_head * padded + first_key) * H::COLUMNS;
+    Code* const v_to = v_code + kv_head * H::COLUMNS * padded + first_key;
+    const int keys = SKV - first_key;
 
     if (threadIdx.x < H::COLUMNS) {
         const int d = threadIdx.x;
@@ -186,44 +188,46 @@ quantise(const ELEMENT* __restrict__ k, const ELEMENT* __restrict__ v, const flo
     }
     __syncthreads();
 
-    // K[n][d] - k̄[d]; keys and channels beyond the end are zero.
-    const auto centred = [&](int i) {
-        const int key = first_key + i / GROUPS, d = i % GROUPS * 4;
-        const float4 x = four<D>(k + (kv_head * SKV + key) * D, d, key < SKV);
-        const float4 mean = *reinterpret_cast<const float4*>(&sMean[d]);
-        return key < SKV ? make_float4(x.x - mean.x, x.y - mean.y, x.z - mean.z, x.w - mean.w) : x;
-    };
+    // K[n][d] - k̄[d], four columns at a time; keys and channels beyond the end are zero. It stays in registers.
+    constexpr int ROUNDS = BLOCK_N * GROUPS / QUANTISERS;
+    float4 x[ROUNDS];
     float largest = 0.0f;
-#pragma unroll 4
-    for (int round = 0; round < BLOCK_N * GROUPS; round += QUANTISERS)
-        largest = fmaxf(largest, largest_of(centred(round + threadIdx.x)));
+#pragma unroll
+    for (int round = 0; round < ROUNDS; ++round) {
+        const unsigned i = round * QUANTISERS + threadIdx.x;
+        const int key = i / GROUPS, d = i % GROUPS * 4;
+        x[round] = four<D>(k_rows + key * D, d, key < keys);
+        const float4 mean = *reinterpret_cast<const float4*>(&sMean[d]);
+        if (key < keys)
+            x[round] = make_float4(x[round].x - mean.x, x[round].y - mean.y, x[round].z - mean.z, x[round].w - mean.w);
+        largest = fmaxf(largest, largest_of(x[round]));
+    }
     const float step = step_of(block_max<QUANTISERS>(largest, sMax)), inverse = 1.0f / step;
     if (threadIdx.x == 0) k_step[kv_head * gridDim.x + block] = step;
-#pragma unroll 4
-    for (int round = 0; round < BLOCK_N * GROUPS; round += QUANTISERS) {
-        const int i = round + threadIdx.x;
-        const float4 x = centred(i);
-        const size_t to = (kv_head * padded + first_key + i / GROUPS) * H::COLUMNS + i % GROUPS * 4;
-        *reinterpret_cast<unsigned*>(k_code + to) =
-            four_codes(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse);
-    }
+#pragma unroll
+    for (int round = 0; round < ROUNDS; ++round)
+        *reinterpret_cast<unsigned*>(k_to + (round * QUANTISERS + threadIdx.x) * 4) = four_codes(
+            x[round].x * inverse, x[round].y * inverse, x[round].z * inverse, x[round].w * inverse);
 
     // Vᵀ[d][n], where bytes 4t … 4t + 3 of every 16 are keys 2t, 2t + 1, 2t + 8 and 2t + 9 of them.
-    const auto scaled = [&](int key, int d) {
-        return key < SKV && d < D ? float(v[(kv_head * SKV + key) * D + d]) * sInverse[d] : 0.0f;
-    };
-#pragma unroll 2
-    for (int round = 0; round < WORDS * H::COLUMNS; round += QUANTISERS) {
-        const int i = round + threadIdx.x;
-        const int word = i / H::COLUMNS, d = i % H::COLUMNS, key = first_key + word / 4 * 16 + word % 4 * 2;
-        sV[d][at(d, word)] = four_codes(scaled(key, d), scaled(key + 1, d), scaled(key + 8, d), scaled(key + 9, d));
+    // A thread takes 16 keys of a channel at a time.
+#pragma unroll
+    for (int round = 0; round < BLOCK_N / 16 * H::COLUMNS; round += QUANTISERS) {
+        const unsigned i = round + threadIdx.x, strip = i / H::COLUMNS, d = i % H::COLUMNS;
+        const ELEMENT* const from = v_rows + strip * 16 * D + d;
+        const int left = d < D ? keys - int(strip) * 16 : 0;
+        const float inverse_v = sInverse[d];
+        const auto scaled = [&](int key) { return key < left ? float(from[key * D]) * inverse_v : 0.0f; };
+#pragma unroll
+        for (int w = 0; w < 4; ++w)
+            sV[d][at(d, strip * 4 + w)] =
+                four_codes(scaled(2 * w), scaled(2 * w + 1), scaled(2 * w + 8), scaled(2 * w + 9));
     }
     __syncthreads();
-#pragma unroll 4
+#pragma unroll
     for (int round = 0; round < H::COLUMNS * WORDS; round += QUANTISERS) {
-        const int i = round + threadIdx.x, d = i / WORDS, word = i % WORDS;
-        *reinterpret_cast<unsigned*>(v_code + (kv_head * H::COLUMNS + d) * padded + first_key + word * 4) =
-            sV[d][at(d, word)];
+        const unsigned i = round + threadIdx.x, d = i / WORDS, word = i % WORDS;
+        *reinterpret_cast<unsigned*>(v_to + size_t(d) * padded + word * 4) = sV[d][at(d, word)];
     }
 }
 
@@ -249,10 +253,13 @@ __device__ __forceinline__ unsigned word_at(const Code* p) { return *reinterpret
 template <int TILE_ROWS, int BYTES, int STRIDE>
 __device__ __forceinline__ void copy_tile(Code (*tile)[STRIDE], const Code* __restrict__ rows, size_t pitch) {
     constexpr int VECTORS = BYTES / 16;
+    // Eight lanes store 128 bytes at a time: one row's, or 16 of each of eight rows, which start in different banks.
+    constexpr int ROWS = VECTORS == 8 ? 1 : 8;
     // A constant number of rounds, so that the loads of all of them are on their way at once.
 #pragma unroll
     for (int round = 0; round < TILE_ROWS * VECTORS; round += THREADS) {
-        const int i = round + threadIdx.x, row = i / VECTORS, byte = i % VECTORS * 16;
+        const unsigned i = round + threadIdx.x, row = i / (ROWS * VECTORS) * ROWS + i % ROWS;
+        const unsigned byte = i / ROWS % VECTORS * 16;
         if (TILE_ROWS * VECTORS % THREADS != 0 && i >= TILE_ROWS * VECTORS) break;
         *reinterpret_cast<uint4*>(&tile[row][byte]) = *reinterpret_cast<const uint4*>(rows + row * pitch + byte);
     }
@@ -283,9 +290,12 @@ fp8_mma_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ k_code
     const ELEMENT* const q_rows = q + q_head * SQ * D;
 
     // Q's codes, on one step for the CTA.
-    const auto query_at = [&](int i) {
-        const int query = first_query + i / GROUPS;
-        return four<D>(q_rows + size_t(query) * D, i % GROUPS * 4, query < SQ);
+    // A warp takes four words of eight rows at a time, which meet all banks once; so does the reading below.
+    const auto row_of = [](unsigned i) { return int(i / (8 * GROUPS) * 8 + i / 4 % 8); };
+    const auto column_of = [](unsigned i) { return int(i / 32 % (GROUPS / 4) * 16 + i % 4 * 4); };
+    const auto query_at = [&](unsigned i) {
+        const int query = first_query + row_of(i);
+        return four<D>(q_rows + size_t(query) * D, column_of(i), query < SQ);
     };
     float largest = 0.0f;
 #pragma unroll 4
@@ -296,7 +306,7 @@ fp8_mma_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ k_code
     for (int round = 0; round < BLOCK_M * GROUPS; round += THREADS) {
         const int i = round + threadIdx.x;
         const float4 x = query_at(i);
-        *reinterpret_cast<unsigned*>(&sQ[i / GROUPS][i % GROUPS * 4]) =
+        *reinterpret_cast<unsigned*>(&sQ[row_of(i)][column_of(i)]) =
             four_codes(x.x * inverse_q, x.y * inverse_q, x.z * inverse_q, x.w * inverse_q);
     }
     __syncthreads();

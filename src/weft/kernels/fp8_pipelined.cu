@@ -10,7 +10,9 @@
 //           ldmatrix, made for 16-bit matrices, moves 8 rows of 16 bytes, and lane 4g + t receives bytes 4t … 4t + 3 of
 //           row g: that is B of mma.m16n8k32, and for Q it is A. So a warp reads what it needs of 16 keys in one go.
 //           Tiles that every query of the CTA sees whole are not masked; tiles that none sees are not read.
-// History   `fp8_mma` waits for every tile, stores it with conflicts at D = 64 and reads fragments word by word.
+//           An address is one register that a constant moves from tile to tile: what is left in the loop beside mma is
+//           softmax, and Q and K stay in registers between finding their step and dividing by it.
+// History   `fp8_mma` waits for every tile and reads fragments word by word.
 // Levers    BLOCK_M: queries of a CTA, 16 per warp. BLOCK_N: keys of a tile.
 // Supports  as `fp8_mma`: ELEMENT float, half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV;
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
@@ -65,8 +67,6 @@ template <int D>
 struct Head {
     static_assert(1 <= D && D <= 128, "D is 1 to 128");
     static constexpr int COLUMNS = (D + 31) / 32 * 32;
-    static constexpr int VECTOR = D % 4 == 0 ? 4 : 1;  // elements per access
-    struct alignas(VECTOR * sizeof(ELEMENT)) Elements { ELEMENT at[VECTOR]; };
 };
 
 // A row of a tile in shared memory: `BYTES` bytes in a power of two of chunks.
@@ -76,7 +76,7 @@ struct Row {
     static constexpr int STRIDE = CHUNKS * CHUNK_BYTES;
 
     // Where chunk c of a row begins. 8 / CHUNKS rows share 128 bytes, and with them f(row).
-    static __device__ __forceinline__ int at(int row, int chunk) {
+    static __device__ __forceinline__ unsigned at(unsigned row, unsigned chunk) {
         return row * STRIDE + (chunk ^ row / (8 / CHUNKS) % CHUNKS) * CHUNK_BYTES;
     }
 };
@@ -91,16 +91,37 @@ __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
 // Four elements of a row from column d on; all of them zero if the row is not `inside`, and columns from D on anyway.
 template <int D>
 __device__ __forceinline__ float4 four(const ELEMENT* __restrict__ row, int d, bool inside) {
-    using H = Head<D>;
-    float x[4];
-#pragma unroll
-    for (int i = 0; i < 4; i += H::VECTOR) {
-        typename H::Elements elements = {};
-        if (inside && d + i < D) elements = *reinterpret_cast<const typename H::Elements*>(row + d + i);
-#pragma unroll
-        for (int j = 0; j < H::VECTOR; ++j) x[i + j] = float(elements.at[j]);
+    if constexpr (D % 4 == 0) {
+        struct alignas(4 * sizeof(ELEMENT)) Four { ELEMENT at[4]; };
+        if (!inside || d >= D) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const Four x = *reinterpret_cast<const Four*>(row + d);
+        return make_float4(float(x.at[0]), float(x.at[1]), float(x.at[2]), float(x.at[3]));
     }
-    return make_float4(x[0], x[1], x[2], x[3]);
+    const auto one = [&](int i) { return inside && d + i < D ? float(row[d + i]) : 0.0f; };
+    return make_float4(one(0), one(1), one(2), one(3));
+}
+
+// Two elements of a row from an even column d on; columns from D on are zero.
+template <int D, typename X>
+__device__ __forceinline__ float2 two(const X* __restrict__ row, int d) {
+    struct alignas(2 * sizeof(X)) Pair { X at[2]; };
+    if constexpr (D % 2 == 0) {
+        if (d >= D) return make_float2(0.0f, 0.0f);
+        const Pair pair = *reinterpret_cast<const Pair*>(row + d);
+        return make_float2(float(pair.at[0]), float(pair.at[1]));
+    }
+    return make_float2(d < D ? float(row[d]) : 0.0f, d + 1 < D ? float(row[d + 1]) : 0.0f);
+}
+
+template <int D>
+__device__ __forceinline__ void store_two(ELEMENT* __restrict__ row, int d, float x, float y) {
+    struct alignas(2 * sizeof(ELEMENT)) Pair { ELEMENT at[2]; };
+    if constexpr (D % 2 == 0) {
+        if (d < D) *reinterpret_cast<Pair*>(row + d) = {ELEMENT(x), ELEMENT(y)};
+    } else {
+        if (d < D) row[d] = ELEMENT(x);
+        if (d + 1 < D) row[d + 1] = ELEMENT(y);
+    }
 }
 
 // absmax / 448, or 1 for what counts as zero: so it and its inverse are normal numbers.
@@ -163,11 +184,17 @@ quantise(const ELEMENT* __restrict__ k, const ELEMENT* __restrict__ v, const flo
     __shared__ float sInverse[H::COLUMNS], sMax[QUANTISERS / 32];
     __shared__ unsigned sV[H::COLUMNS][WORDS];
     // Word w of channel d lies at w ⊕ f(d): one word of 32 channels, and all words of one or two, meet all banks once.
-    const auto at = [](int d, int word) { return word ^ d / (32 / WORDS) % WORDS; };
+    const auto at = [](unsigned d, unsigned word) { return word ^ d / (32 / WORDS) % WORDS; };
 
     const int block = blockIdx.x, first_key = block * BLOCK_N, padded = gridDim.x * BLOCK_N;
     const int chunks = (SKV + CHUNK - 1) / CHUNK;
     const size_t kv_head = size_t(blockIdx.z) * gridDim.y + blockIdx.y;  // [b, kv head]
+    // The block's own rows: from here on 32 bits hold every index.
+    const ELEMENT* const k_rows = k + (kv_head * SKV + first_key) * D;
+    const ELEMENT* const v_rows = v + (kv_head * SKV + first_key) * D;
+    Code* const k_to = k_code + (kv_head * padded + first_key) * H::COLUMNS;
+    Code* const v_to = v_code + kv_head * H::COLUMNS * padded + first_key;
+    const int keys = SKV - first_key;
 
     if (threadIdx.x < H::COLUMNS) {
         const int d = threadIdx.x;
@@ -187,44 +214,46 @@ quantise(const ELEMENT* __restrict__ k, const ELEMENT* __restrict__ v, const flo
     }
     __syncthreads();
 
-    // K[n][d] - k̄[d]; keys and channels beyond the end are zero.
-    const auto centred = [&](int i) {
-        const int key = first_key + i / GROUPS, d = i % GROUPS * 4;
-        const float4 x = four<D>(k + (kv_head * SKV + key) * D, d, key < SKV);
-        const float4 mean = *reinterpret_cast<const float4*>(&sMean[d]);
-        return key < SKV ? make_float4(x.x - mean.x, x.y - mean.y, x.z - mean.z, x.w - mean.w) : x;
-    };
+    // K[n][d] - k̄[d], four columns at a time; keys and channels beyond the end are zero. It stays in registers.
+    constexpr int ROUNDS = BLOCK_N * GROUPS / QUANTISERS;
+    float4 x[ROUNDS];
     float largest = 0.0f;
-#pragma unroll 4
-    for (int round = 0; round < BLOCK_N * GROUPS; round += QUANTISERS)
-        largest = fmaxf(largest, largest_of(centred(round + threadIdx.x)));
+#pragma unroll
+    for (int round = 0; round < ROUNDS; ++round) {
+        const unsigned i = round * QUANTISERS + threadIdx.x;
+        const int key = i / GROUPS, d = i % GROUPS * 4;
+        x[round] = four<D>(k_rows + key * D, d, key < keys);
+        const float4 mean = *reinterpret_cast<const float4*>(&sMean[d]);
+        if (key < keys)
+            x[round] = make_float4(x[round].x - mean.x, x[round].y - mean.y, x[round].z - mean.z, x[round].w - mean.w);
+        largest = fmaxf(largest, largest_of(x[round]));
+    }
     const float step = step_of(block_max<QUANTISERS>(largest, sMax)), inverse = 1.0f / step;
     if (threadIdx.x == 0) k_step[kv_head * gridDim.x + block] = step;
-#pragma unroll 4
-    for (int round = 0; round < BLOCK_N * GROUPS; round += QUANTISERS) {
-        const int i = round + threadIdx.x;
-        const float4 x = centred(i);
-        const size_t to = (kv_head * padded + first_key + i / GROUPS) * H::COLUMNS + i % GROUPS * 4;
-        *reinterpret_cast<unsigned*>(k_code + to) =
-            four_codes(x.x * inverse, x.y * inverse, x.z * inverse, x.w * inverse);
-    }
+#pragma unroll
+    for (int round = 0; round < ROUNDS; ++round)
+        *reinterpret_cast<unsigned*>(k_to + (round * QUANTISERS + threadIdx.x) * 4) = four_codes(
+            x[round].x * inverse, x[round].y * inverse, x[round].z * inverse, x[round].w * inverse);
 
     // Vᵀ[d][n], where bytes 4t … 4t + 3 of every 16 are keys 2t, 2t + 1, 2t + 8 and 2t + 9 of them.
-    const auto scaled = [&](int key, int d) {
-        return key < SKV && d < D ? float(v[(kv_head * SKV + key) * D + d]) * sInverse[d] : 0.0f;
-    };
-#pragma unroll 2
-    for (int round = 0; round < WORDS * H::COLUMNS; round += QUANTISERS) {
-        const int i = round + threadIdx.x;
-        const int word = i / H::COLUMNS, d = i % H::COLUMNS, key = first_key + word / 4 * 16 + word % 4 * 2;
-        sV[d][at(d, word)] = four_codes(scaled(key, d), scaled(key + 1, d), scaled(key + 8, d), scaled(key + 9, d));
+    // A thread takes 16 keys of a channel at a time.
+#pragma unroll
+    for (int round = 0; round < BLOCK_N / 16 * H::COLUMNS; round += QUANTISERS) {
+        const unsigned i = round + threadIdx.x, strip = i / H::COLUMNS, d = i % H::COLUMNS;
+        const ELEMENT* const from = v_rows + strip * 16 * D + d;
+        const int left = d < D ? keys - int(strip) * 16 : 0;
+        const float inverse_v = sInverse[d];
+        const auto scaled = [&](int key) { return key < left ? float(from[key * D]) * inverse_v : 0.0f; };
+#pragma unroll
+        for (int w = 0; w < 4; ++w)
+            sV[d][at(d, strip * 4 + w)] =
+                four_codes(scaled(2 * w), scaled(2 * w + 1), scaled(2 * w + 8), scaled(2 * w + 9));
     }
     __syncthreads();
-#pragma unroll 4
+#pragma unroll
     for (int round = 0; round < H::COLUMNS * WORDS; round += QUANTISERS) {
-        const int i = round + threadIdx.x, d = i / WORDS, word = i % WORDS;
-        *reinterpret_cast<unsigned*>(v_code + (kv_head * H::COLUMNS + d) * padded + first_key + word * 4) =
-            sV[d][at(d, word)];
+        const unsigned i = round + threadIdx.x, d = i / WORDS, word = i % WORDS;
+        *reinterpret_cast<unsigned*>(v_to + size_t(d) * padded + word * 4) = sV[d][at(d, word)];
     }
 }
 
@@ -256,33 +285,42 @@ __device__ __forceinline__ void wait_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
-// tile[r] = rows of BYTES bytes, `pitch` bytes apart, on their way.
+// A thread's share of a tile of rows of BYTES bytes: chunk `chunk` of row `row`, and of every STEP-th row below.
+template <int BYTES>
+struct Share {
+    static constexpr int STEP = THREADS / Row<BYTES>::CHUNKS;
+    const unsigned row = threadIdx.x / Row<BYTES>::CHUNKS, chunk = threadIdx.x % Row<BYTES>::CHUNKS;
+};
+
+// tile[r] = row r of the source, rows being `pitch` bytes apart there. `to` and `from` are this thread's first chunk.
 template <int TILE_ROWS, int BYTES>
-__device__ __forceinline__ void copy_tile(Code* tile, const Code* __restrict__ rows, size_t pitch) {
-    constexpr int CHUNKS = BYTES / CHUNK_BYTES;
+__device__ __forceinline__ void copy_tile(unsigned to, const Code* __restrict__ from, size_t pitch) {
+    using R = Row<BYTES>;
+    constexpr int STEP = Share<BYTES>::STEP;
+    const Share<BYTES> share;
+    if (share.chunk * CHUNK_BYTES >= BYTES) return;
 #pragma unroll
-    for (int round = 0; round < TILE_ROWS * CHUNKS; round += THREADS) {
-        const int i = round + threadIdx.x, row = i / CHUNKS, chunk = i % CHUNKS;
-        if (TILE_ROWS * CHUNKS % THREADS != 0 && i >= TILE_ROWS * CHUNKS) break;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(tile + Row<BYTES>::at(row, chunk))),
-                     "l"(rows + row * pitch + chunk * CHUNK_BYTES)
-                     : "memory");
+    for (int r = 0; r < TILE_ROWS; r += STEP) {
+        if (TILE_ROWS % STEP != 0 && share.row + r >= TILE_ROWS) break;
+        const unsigned down = STEP % 8 == 0 ? r * R::STRIDE  // f(row) is the same again
+                                            : R::at(share.row + r, share.chunk) - R::at(share.row, share.chunk);
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + down), "l"(from + r * pitch) : "memory");
     }
 }
 
 // Four pieces of 8 rows × 16 bytes, each lane naming a row of one: lane 4g + t receives bytes 4t … 4t + 3 of row g.
-__device__ __forceinline__ void load_pieces(unsigned (&r)[4], const Code* row) {
+__device__ __forceinline__ void load_pieces(unsigned (&r)[4], unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
 
-// B of k = 32 for rows 8j … 8j + 15 of a tile: r[0], r[1] for the first eight, r[2], r[3] for the others.
+// B of k = 32 for rows 8j … 8j + 15 of a tile: r[0], r[1] for the first eight, r[2], r[3] for the others. `lane_row` is
+// what the lane names for i = j = 0: chunks 2i further are ⊕ 2i, and eight rows on f(row) is the same again.
 template <int BYTES>
-__device__ __forceinline__ void load_b(unsigned (&r)[4], const Code* tile, int j, int i) {
-    const int lane = threadIdx.x % 32;
-    load_pieces(r, tile + Row<BYTES>::at(8 * j + lane / 16 * 8 + lane % 8, 2 * i + lane / 8 % 2));
+__device__ __forceinline__ void load_b(unsigned (&r)[4], unsigned lane_row, int j, int i) {
+    load_pieces(r, (lane_row ^ 2 * i * CHUNK_BYTES) + 8 * j * Row<BYTES>::STRIDE);
 }
 
 template <int D>
@@ -293,12 +331,13 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
                         float* __restrict__ lse, int HKV, int SQ, int SKV, float scale) {
     using H = Head<D>;
     using RowOfK = Row<H::COLUMNS>;
+    using RowOfV = Row<BLOCK_N>;
     constexpr int GROUPS = H::COLUMNS / 4;
+    constexpr int K_TILE = BLOCK_N * RowOfK::STRIDE, V_TILE = H::COLUMNS * RowOfV::STRIDE;
     __shared__ __align__(128) Code sQ[BLOCK_M * RowOfK::STRIDE];
-    __shared__ __align__(128) Code sK[2][BLOCK_N * RowOfK::STRIDE];
-    __shared__ __align__(128) Code sV[2][H::COLUMNS * Row<BLOCK_N>::STRIDE];
+    __shared__ __align__(128) Code sKV[2][K_TILE + V_TILE];
     __shared__ float sMax[WARPS];
-    static_assert(sizeof(sQ) + sizeof(sK) + sizeof(sV) + sizeof(sMax) <= 48 * 1024,
+    static_assert(sizeof(sQ) + sizeof(sKV) + sizeof(sMax) <= 48 * 1024,
                   "the tiles exceed 48 KB of shared memory; reduce BLOCK_M or BLOCK_N");
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -313,30 +352,43 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
     // The last query of the CTA sees the most keys, the first the fewest.
     const int end = visible_keys(min(first_query + BLOCK_M, SQ) - 1, SQ, SKV);
     const int seen_by_all = visible_keys(first_query, SQ, SKV);
-    const auto bring = [&](int first_key) {
-        const int buffer = first_key / BLOCK_N % 2;
-        copy_tile<BLOCK_N, H::COLUMNS>(sK[buffer], k_code + (kv_head * padded + first_key) * H::COLUMNS, H::COLUMNS);
-        copy_tile<H::COLUMNS, BLOCK_N>(sV[buffer], v_code + kv_head * H::COLUMNS * padded + first_key, padded);
+
+    // Addresses that move by a constant from tile to tile: what this thread copies, and what this lane names to ldmatrix.
+    const Share<H::COLUMNS> k_share;
+    const Share<BLOCK_N> v_share;
+    const Code* k_from = k_code + (kv_head * padded + k_share.row) * H::COLUMNS + k_share.chunk * CHUNK_BYTES;
+    const Code* v_from = v_code + (kv_head * H::COLUMNS + v_share.row) * padded + v_share.chunk * CHUNK_BYTES;
+    unsigned k_to = shared_address(sKV) + RowOfK::at(k_share.row, k_share.chunk);
+    unsigned v_to = shared_address(sKV) + K_TILE + RowOfV::at(v_share.row, v_share.chunk);
+    unsigned k_lane = shared_address(sKV) + RowOfK::at(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    unsigned v_lane = shared_address(sKV) + K_TILE + RowOfV::at(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const float* k_step_from = k_step + kv_head * blocks;
+    int other_buffer = K_TILE + V_TILE;  // + and - in turn
+
+    const auto bring = [&] {
+        copy_tile<BLOCK_N, H::COLUMNS>(k_to, k_from, H::COLUMNS);
+        copy_tile<H::COLUMNS, BLOCK_N>(v_to, v_from, padded);
     };
-    if (end > 0) bring(0);
+    if (end > 0) bring();
     commit_copies();
 
     // Q's codes, on one step for the CTA.
-    const auto query_at = [&](int i) {
-        const int query = first_query + i / GROUPS;
-        return four<D>(q_rows + size_t(query) * D, i % GROUPS * 4, query < SQ);
-    };
+    constexpr int ROUNDS = BLOCK_M * GROUPS / THREADS;
+    float4 x[ROUNDS];
     float largest = 0.0f;
-#pragma unroll 4
-    for (int round = 0; round < BLOCK_M * GROUPS; round += THREADS)
-        largest = fmaxf(largest, largest_of(query_at(round + threadIdx.x)));
+#pragma unroll
+    for (int round = 0; round < ROUNDS; ++round) {
+        const unsigned i = round * THREADS + threadIdx.x;
+        const int row = i / GROUPS;
+        x[round] = four<D>(q_rows + size_t(first_query + row) * D, i % GROUPS * 4, first_query + row < SQ);
+        largest = fmaxf(largest, largest_of(x[round]));
+    }
     const float q_step = step_of(block_max<THREADS>(largest, sMax)), inverse_q = 1.0f / q_step;
-#pragma unroll 4
-    for (int round = 0; round < BLOCK_M * GROUPS; round += THREADS) {
-        const int i = round + threadIdx.x, group = i % GROUPS;
-        const float4 x = query_at(i);
-        *reinterpret_cast<unsigned*>(sQ + RowOfK::at(i / GROUPS, group / 4) + group % 4 * 4) =
-            four_codes(x.x * inverse_q, x.y * inverse_q, x.z * inverse_q, x.w * inverse_q);
+#pragma unroll
+    for (int round = 0; round < ROUNDS; ++round) {
+        const unsigned i = round * THREADS + threadIdx.x, group = i % GROUPS;
+        *reinterpret_cast<unsigned*>(sQ + RowOfK::at(i / GROUPS, group / 4) + group % 4 * 4) = four_codes(
+            x[round].x * inverse_q, x[round].y * inverse_q, x[round].z * inverse_q, x[round].w * inverse_q);
     }
     __syncthreads();
 
@@ -344,17 +396,19 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
     unsigned a_q[H::COLUMNS / 32][4];
 #pragma unroll
     for (int i = 0; i < H::COLUMNS / 32; ++i)
-        load_pieces(a_q[i], sQ + RowOfK::at(warp * 16 + lane % 16, 2 * i + lane / 16));
+        load_pieces(a_q[i], shared_address(sQ) + RowOfK::at(warp * 16 + lane % 16, 2 * i + lane / 16));
     const int query[2] = {first_query + warp * 16 + g, first_query + warp * 16 + g + 8};
     const int visible[2] = {visible_keys(query[0], SQ, SKV), visible_keys(query[1], SQ, SKV)};
 
     float u[H::COLUMNS / 8][4] = {}, m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {};
     for (int first_key = 0; first_key < end; first_key += BLOCK_N) {
-        const Code* const k_tile = sK[first_key / BLOCK_N % 2];
-        const Code* const v_tile = sV[first_key / BLOCK_N % 2];
-        if (first_key + BLOCK_N < end) bring(first_key + BLOCK_N);
+        k_from += BLOCK_N * H::COLUMNS;
+        v_from += BLOCK_N;
+        k_to += other_buffer;
+        v_to += other_buffer;
+        if (first_key + BLOCK_N < end) bring();
         commit_copies();
-        const float factor = q_step * k_step[kv_head * blocks + first_key / BLOCK_N] * (scale * LOG2_E);
+        const float factor = q_step * *k_step_from++ * (scale * LOG2_E);
         wait_copies<1>();  // this tile is there, the next may be on its way
         __syncthreads();
 
@@ -365,7 +419,7 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
 #pragma unroll
             for (int i = 0; i < H::COLUMNS / 32; ++i) {
                 unsigned b_k[4];
-                load_b<H::COLUMNS>(b_k, k_tile, j, i);
+                load_b<H::COLUMNS>(b_k, k_lane, j, i);
                 mma(s[j], a_q[i], b_k[0], b_k[1]);
                 mma(s[j + 1], a_q[i], b_k[2], b_k[3]);
             }
@@ -429,7 +483,7 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
 #pragma unroll
                 for (int i = first / 32; i < (first + FLUSH_KEYS) / 32; ++i) {
                     unsigned b_v[4];
-                    load_b<BLOCK_N>(b_v, v_tile, j, i);
+                    load_b<BLOCK_N>(b_v, v_lane, j, i);
                     mma(left, a_p[i], b_v[0], b_v[1]);
                     mma(right, a_p[i], b_v[2], b_v[3]);
                 }
@@ -439,20 +493,24 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
                     u[j + 1][c] = __fadd_rn(u[j + 1][c], right[c]);
                 }
             }
+        k_lane += other_buffer;
+        v_lane += other_buffer;
+        other_buffer = -other_buffer;
         __syncthreads();  // this tile is read: its buffer takes the one after the next
     }
 
     // O = U / l · step_v / 2⁸, LSE = (m + log₂ l) · ln 2 + q·k̄ · scale. l = 0 means no key in sight.
-    float mean_score[2] = {};
+    float mean_score[2] = {}, inverse[2];
 #pragma unroll
-    for (int j = 0; j < H::COLUMNS / 8; ++j)
+    for (int j = 0; j < H::COLUMNS / 8; ++j) {
+        const float2 mean = two<D>(k_mean + kv_head * D, 8 * j + 2 * t);
 #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-            const int d = min(8 * j + 2 * t + c, D - 1);  // what lies beyond D weighs nothing
-            const float mean = 8 * j + 2 * t + c < D ? k_mean[kv_head * D + d] : 0.0f;
-#pragma unroll
-            for (int r = 0; r < 2; ++r) mean_score[r] += float(q_rows[size_t(min(query[r], SQ - 1)) * D + d]) * mean;
+        for (int r = 0; r < 2; ++r) {
+            const float2 x = two<D>(q_rows + size_t(min(query[r], SQ - 1)) * D, 8 * j + 2 * t);
+            mean_score[r] += x.x * mean.x;
+            mean_score[r] += x.y * mean.y;
         }
+    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
@@ -460,16 +518,18 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
             l[r] += __shfl_xor_sync(ALL_LANES, l[r], offset);
             mean_score[r] += __shfl_xor_sync(ALL_LANES, mean_score[r], offset);
         }
-        const float inverse = l[r] == 0.0f ? 0.0f : 1.0f / (l[r] * P_SCALE);
-        const size_t row = q_head * SQ + query[r];
+        inverse[r] = l[r] == 0.0f ? 0.0f : 1.0f / (l[r] * P_SCALE);
         if (query[r] < SQ && t == 0)
-            lse[row] = l[r] == 0.0f ? -CUDART_INF_F : (m[r] + log2f(l[r])) * LN_2 + mean_score[r] * scale;
+            lse[q_head * SQ + query[r]] =
+                l[r] == 0.0f ? -CUDART_INF_F : (m[r] + log2f(l[r])) * LN_2 + mean_score[r] * scale;
+    }
 #pragma unroll
-        for (int j = 0; j < H::COLUMNS / 8; ++j)
+    for (int j = 0; j < H::COLUMNS / 8; ++j) {
+        const float2 step = two<D>(v_step + kv_head * D, 8 * j + 2 * t);
 #pragma unroll
-            for (int c = 0; c < 2; ++c) {
-                const int d = 8 * j + 2 * t + c;
-                if (query[r] < SQ && d < D) o[row * D + d] = ELEMENT(u[j][2 * r + c] * inverse * v_step[kv_head * D + d]);
-            }
+        for (int r = 0; r < 2; ++r)
+            if (query[r] < SQ)
+                store_two<D>(o + (q_head * SQ + query[r]) * D, 8 * j + 2 * t, u[j][2 * r] * inverse[r] * step.x,
+                             u[j][2 * r + 1] * inverse[r] * step.y);
     }
 }

@@ -8,6 +8,8 @@
 //           work: K of the next tile flies during S = Q Kᵀ, V of the next tile during U += P V. Two barriers per tile.
 //           Rows are 2, 4, 8 or 16 chunks of 16 bytes; chunk c of row r lies at c ⊕ f(r), so that the eight rows of an
 //           ldmatrix phase meet all 32 banks once.
+//           What is left beside mma is softmax: every address is one register that a constant moves from tile to tile,
+//           and only a tile at the end of the keys asks which of its rows exist.
 //           The softmax works in base 2: with s = S · scale · log2(e), P = 2^(s - m), one multiplication per score.
 // History   `wmma` moves S, P and U through shared memory. Knowing the layout of a fragment, which WMMA hides, removes
 //           all three trips, half of the barriers and every bank conflict.
@@ -61,13 +63,19 @@ template <int D>
 struct Row {
     static constexpr int COLUMNS = (D + 15) / 16 * 16;
     static constexpr int CHUNKS = D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : 16;
-    static constexpr int ELEMENTS = CHUNKS * CHUNK;
+    static constexpr int BYTES = CHUNKS * 16;
     static constexpr int PHASES = CHUNKS < 8 ? CHUNKS : 8;  // chunks that eight banks-of-four can tell apart
 
-    // Where element (row, column) lies. 8 / PHASES rows share 128 bytes, and with them f(row).
-    static __device__ __forceinline__ int at(int row, int column) {
-        const int chunk = column / CHUNK ^ row / (8 / PHASES) % PHASES;
-        return row * ELEMENTS + chunk * CHUNK + column % CHUNK;
+    // Where element (row, column) lies, in bytes. 8 / PHASES rows share 128 bytes, and with them f(row).
+    static __device__ __forceinline__ unsigned at(unsigned row, unsigned column) {
+        const unsigned chunk = column / CHUNK ^ row / (8 / PHASES) % PHASES;
+        return row * BYTES + chunk * 16 + column % CHUNK * 2;
+    }
+
+    // From an address in columns 0 to 15 to the same row in columns 16 · d to 16 · d + 15: ⊕ reaches eight chunks, the
+    // second eight lie 128 bytes on. So a lane keeps one address per operand; rows a multiple of 8 on are a constant more.
+    static __device__ __forceinline__ unsigned across(unsigned address, unsigned d) {
+        return (address ^ d % 4 * 32) + d / 4 * 128;
     }
 };
 
@@ -87,11 +95,14 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
     return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
-// 16 bytes to shared memory without passing a register, or 16 zero bytes.
-__device__ __forceinline__ void copy_chunk(T* destination, const T* source, bool inside) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(destination)), "l"(source),
-                 "r"(inside ? 16 : 0)
-                 : "memory");
+// 16 bytes to shared memory without passing a register.
+__device__ __forceinline__ void copy_chunk(unsigned to, const T* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(to), "l"(from) : "memory");
+}
+
+// The same, or 16 zero bytes; nothing is read then.
+__device__ __forceinline__ void copy_chunk(unsigned to, const T* from, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
 
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
@@ -102,40 +113,55 @@ __device__ __forceinline__ void wait_copies() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(PENDING) : "memory");
 }
 
-// tile[r][d] = head[first + r][d] for TILE_ROWS rows; rows from `rows` on and columns from D on become zero.
-// Zero rows of V are needed: P is 0 there, and 0 · NaN is NaN.
+// A thread's share of a tile: chunk `column` of row `row`, and of every STEP-th row below.
+template <int D>
+struct Share {
+    static constexpr int STEP = THREADS / Row<D>::CHUNKS;
+    const int row = threadIdx.x / Row<D>::CHUNKS, column = threadIdx.x % Row<D>::CHUNKS * CHUNK;
+};
+
+// tile[r][d] = source[r][d] for TILE_ROWS rows; rows from `rows` on and columns from D on become zero. `to` and `from` are
+// this thread's first chunk. Zero rows of V are needed: P is 0 there, and 0 · NaN is NaN.
 template <int D, int TILE_ROWS>
-__device__ __forceinline__ void copy_tile(T* tile, const T* __restrict__ head, int first, int rows) {
+__device__ __forceinline__ void copy_tile(unsigned to, const T* __restrict__ from, int rows) {
     using R = Row<D>;
-    constexpr int CHUNKS = R::COLUMNS / CHUNK;
+    constexpr int STEP = Share<D>::STEP;
+    // f(row) is the same for all rows of a thread: its chunks are a constant apart.
+    constexpr bool EVEN = D % 16 == 0 && TILE_ROWS % STEP == 0 && STEP % 8 == 0;
+    const Share<D> share;
+    if (share.column >= R::COLUMNS) return;
+    if (EVEN && rows >= TILE_ROWS) {
 #pragma unroll
-    for (int round = 0; round < TILE_ROWS * CHUNKS; round += THREADS) {
-        const int i = round + threadIdx.x, row = i / CHUNKS, column = i % CHUNKS * CHUNK;
-        if (TILE_ROWS * CHUNKS % THREADS != 0 && row >= TILE_ROWS) break;
-        const bool inside = first + row < rows && column < D;
+        for (int r = 0; r < TILE_ROWS; r += STEP) copy_chunk(to + r * R::BYTES, from + r * D);
+        return;
+    }
+#pragma unroll
+    for (int r = 0; r < TILE_ROWS; r += STEP) {
+        if (TILE_ROWS % STEP != 0 && share.row + r >= TILE_ROWS) break;
+        const unsigned chunk = to + (R::at(share.row + r, share.column) - R::at(share.row, share.column));
+        const bool inside = share.row + r < rows && share.column < D;
         if constexpr (D % CHUNK == 0) {
-            copy_chunk(tile + R::at(row, column), head + (inside ? size_t(first + row) * D + column : 0), inside);
+            copy_chunk(chunk, from + r * D, inside);
         } else {  // rows that start anywhere: element by element
+            T* const elements = static_cast<T*>(__cvta_shared_to_generic(chunk));
 #pragma unroll
-            for (int j = 0; j < CHUNK; ++j)
-                tile[R::at(row, column + j)] =
-                    inside && column + j < D ? head[size_t(first + row) * D + column + j] : T(0.0f);
+            for (int j = 0; j < CHUNK; ++j) elements[j] = inside && share.column + j < D ? from[r * D + j] : T(0.0f);
         }
     }
 }
 
 // Four 8×8 matrices, each lane naming one of their rows; lane 4g + t receives elements 2t and 2t + 1 of row g.
-__device__ __forceinline__ void load_matrices(unsigned (&r)[4], const T* row) {
+__device__ __forceinline__ void load_matrices(unsigned (&r)[4], unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
 
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&r)[4], const T* row) {
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&r)[4], unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
 
@@ -197,12 +223,12 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
                     float* __restrict__ part_l, int HKV, int SQ, int SKV, int splits, float scale) {
     static_assert(1 <= D && D <= 128, "D is 1 to 128");
     using R = Row<D>;
-    constexpr int TILE = BLOCK_N * R::ELEMENTS;
+    constexpr int TILE = BLOCK_N * R::BYTES;
     constexpr int COLUMNS = R::COLUMNS;
     extern __shared__ __align__(128) unsigned char dynamic_shared[];
-    T* const sQ = reinterpret_cast<T*>(dynamic_shared);  // [BLOCK_M][row]
-    T* const sK = sQ + BLOCK_M * R::ELEMENTS;            // [2][BLOCK_N][row]
-    T* const sV = sK + 2 * TILE;                         // [2][BLOCK_N][row]
+    const unsigned sQ = shared_address(dynamic_shared);  // [BLOCK_M][row]
+    const unsigned sK = sQ + BLOCK_M * R::BYTES;         // [2][BLOCK_N][row]
+    const unsigned sV = sK + 2 * TILE;                   // [2][BLOCK_N][row]
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int group = lane / 4, member = lane % 4;  // an accumulator's rows group and group + 8, columns 2 · member + {0, 1}
@@ -210,8 +236,6 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
     assert(HQ % HKV == 0);
     const size_t q_head = size_t(b) * HQ + h;                 // [b, h]
     const size_t kv_head = size_t(b) * HKV + h / (HQ / HKV);  // HQ / HKV query heads share [b, kv head]
-    const T* const k_head = k + kv_head * SKV * D;
-    const T* const v_head = v + kv_head * SKV * D;
     const int first_query = blockIdx.x * BLOCK_M, warp_query = first_query + warp * 16;
 
     // Whole tiles are dealt to the parts; the last query of the CTA sees the most keys, tiles beyond are skipped.
@@ -220,42 +244,54 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
     const int end = min(begin + keys_per_split, visible_keys(min(first_query + BLOCK_M, SQ) - 1, SQ, SKV));
     const int warp_sees = visible_keys(warp_query, SQ, SKV);  // the fewest keys of the warp's queries
 
-    if (begin < end) {
-        copy_tile<D, BLOCK_M>(sQ, q + q_head * SQ * D, first_query, SQ);
-        copy_tile<D, BLOCK_N>(sK, k_head, begin, SKV);
-    }
-    commit_copies();
-    if (begin < end) copy_tile<D, BLOCK_N>(sV, v_head, begin, SKV);
-    commit_copies();
+    // Addresses that move by a constant from tile to tile: what this lane names to ldmatrix, and what this thread copies.
+    unsigned k_lane = sK + R::at(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+    unsigned v_lane = sV + R::at(lane % 16, lane / 16 * 8);
+    const Share<D> share;
+    unsigned k_to = sK + R::at(share.row, share.column);  // V goes 2 · TILE further
+    const T* k_from = k + (kv_head * SKV + begin + share.row) * D + share.column;
+    const T* v_from = v + (kv_head * SKV + begin + share.row) * D + share.column;
+    int other_stage = TILE;  // to the other buffer: + TILE, - TILE in turn
 
     unsigned q_fragment[COLUMNS / 16][4];
+    if (begin < end) {
+        copy_tile<D, BLOCK_M>(sQ + R::at(share.row, share.column),
+                              q + (q_head * SQ + first_query + share.row) * D + share.column, SQ - first_query);
+        copy_tile<D, BLOCK_N>(k_to, k_from, SKV - begin);
+        commit_copies();
+        copy_tile<D, BLOCK_N>(k_to + 2 * TILE, v_from, SKV - begin);
+        commit_copies();
+        wait_copies<1>();  // Q is here
+        __syncthreads();
+        const unsigned q_lane = sQ + R::at(warp * 16 + lane % 16, lane / 16 * 8);
+#pragma unroll
+        for (int d = 0; d < COLUMNS / 16; ++d) load_matrices(q_fragment[d], R::across(q_lane, d));
+    }
+
     float u[COLUMNS / 8][4] = {};
     float m[2] = {-CUDART_INF_F, -CUDART_INF_F};  // of rows group and group + 8, in units of log2
     float l[2] = {0.0f, 0.0f};                    // this lane's share of their sums
     const float scale_log2 = scale * LOG2_E;
 
-    for (int first_key = begin, stage = 0; first_key < end; first_key += BLOCK_N, stage ^= 1) {
+    for (int first_key = begin; first_key < end; first_key += BLOCK_N) {
         // Every warp is past the last product with the other K buffer: it has met the barrier in the middle since.
         const int next = first_key + BLOCK_N;
-        if (next < end) copy_tile<D, BLOCK_N>(sK + (stage ^ 1) * TILE, k_head, next, SKV);
+        k_to += other_stage;
+        k_from += BLOCK_N * D;
+        v_from += BLOCK_N * D;
+        if (next < end) copy_tile<D, BLOCK_N>(k_to, k_from, SKV - next);
         commit_copies();
         wait_copies<2>();  // K of this tile is here; its V and the next K may be on their way
         __syncthreads();
-        if (first_key == begin) {
-#pragma unroll
-            for (int d = 0; d < COLUMNS / 16; ++d)
-                load_matrices(q_fragment[d], sQ + R::at(warp * 16 + lane % 16, d * 16 + lane / 16 * 8));
-        }
 
         // S[m][n] = Σ_d Q[m][d] · K[n][d]
-        const T* const k_tile = sK + stage * TILE;
         float s[BLOCK_N / 8][4] = {};
 #pragma unroll
         for (int d = 0; d < COLUMNS / 16; ++d) {
 #pragma unroll
             for (int n = 0; n < BLOCK_N / 16; ++n) {
                 unsigned kt[4];  // keys n · 16 + {0, 8} × columns d · 16 + {0, 8}, columns first
-                load_matrices(kt, k_tile + R::at(n * 16 + lane / 16 * 8 + lane % 8, d * 16 + lane / 8 % 2 * 8));
+                load_matrices(kt, R::across(k_lane, d) + n * 16 * R::BYTES);
                 Element<T>::mma(s[2 * n], q_fragment[d], kt[0], kt[1]);
                 Element<T>::mma(s[2 * n + 1], q_fragment[d], kt[2], kt[3]);
             }
@@ -302,13 +338,12 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
             }
         }
 
-        if (next < end) copy_tile<D, BLOCK_N>(sV + (stage ^ 1) * TILE, v_head, next, SKV);
+        if (next < end) copy_tile<D, BLOCK_N>(k_to + 2 * TILE, v_from, SKV - next);
         commit_copies();
         wait_copies<2>();  // V of this tile is here; the next K and V may be on their way
         __syncthreads();
 
         // U[m][d] += Σ_n P[m][n] · V[n][d]: two accumulators of S side by side are one A operand.
-        const T* const v_tile = sV + stage * TILE;
 #pragma unroll
         for (int n = 0; n < BLOCK_N / 16; ++n) {
             const unsigned p[4] = {Element<T>::pack(s[2 * n][0], s[2 * n][1]), Element<T>::pack(s[2 * n][2], s[2 * n][3]),
@@ -317,11 +352,14 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
 #pragma unroll
             for (int d = 0; d < COLUMNS / 16; ++d) {
                 unsigned vt[4];  // columns d · 16 + {0, 8} × keys n · 16 + {0, 8}, keys first, each transposed
-                load_matrices_transposed(vt, v_tile + R::at(n * 16 + lane % 16, d * 16 + lane / 16 * 8));
+                load_matrices_transposed(vt, R::across(v_lane, d) + n * 16 * R::BYTES);
                 Element<T>::mma(u[2 * d], p, vt[0], vt[1]);
                 Element<T>::mma(u[2 * d + 1], p, vt[2], vt[3]);
             }
         }
+        k_lane += other_stage;
+        v_lane += other_stage;
+        other_stage = -other_stage;
     }
 
     l[0] = quad_sum(l[0]);
@@ -354,7 +392,7 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
         const float inverse = l[i] == 0.0f ? 0.0f : 1.0f / l[i];
 #pragma unroll
         for (int d = 0; d < COLUMNS / 8; ++d)
-            *reinterpret_cast<unsigned*>(sQ + R::at(warp * 16 + row, d * 8 + member * 2)) =
+            *reinterpret_cast<unsigned*>(dynamic_shared + R::at(warp * 16 + row, d * 8 + member * 2)) =
                 Element<T>::pack(u[d][2 * i] * inverse, u[d][2 * i + 1] * inverse);
         if (member == 0 && query < SQ)
             lse[q_head * SQ + query] = l[i] == 0.0f ? -CUDART_INF_F : m[i] * LN_2 + logf(l[i]);
@@ -366,7 +404,7 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
         const int row = i / (D / VECTOR), column = i % (D / VECTOR) * VECTOR;
         if (warp_query + row >= SQ) break;  // so are all later ones
         *reinterpret_cast<Vector*>(o + (q_head * SQ + warp_query + row) * D + column) =
-            *reinterpret_cast<const Vector*>(sQ + R::at(warp * 16 + row, column));
+            *reinterpret_cast<const Vector*>(dynamic_shared + R::at(warp * 16 + row, column));
     }
 }
 

@@ -4,8 +4,9 @@ Some instructions are made one from one: an access, a barrier, a shuffle. Each g
 times the runs of the blocks they stand in, are the runs of its PTX block. Blocks with a copy of their own are settled
 at once, others by what is left. Where ptxas made several blocks of one loop body (unrolled, and what is left over), PTX
 does not say how often each ran: as many iterations as possible are given to the longest, the cheapest way to run
-them, and the blocks are named. A block without such an instruction runs as often as the PTX block that most of its
-instructions come from, but never more often than control can reach it.
+them, and the blocks are named. A block without such an instruction runs as often as the blocks that no way passes
+without it (equal_blocks.py); if none of them has one either, as often as the PTX block that most of their instructions
+come from, but never more often than control can reach it.
 """
 
 from collections import Counter
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 
 from weft.ptx.passes.build_cfg import Cfg
 
+from .equal_blocks import equal_blocks
 from .flow_limits import limit_by_flow
 from .match import Match
 from .sass_accesses import NEVER
@@ -62,10 +64,18 @@ def find_block_runs(
             shared_out |= {number for item in its_own for number in item.copies}
             _put(equations, runs, block.id, min(item.left // item.copies[block.id] for item in its_own))
             _settle(equations, runs)
-    for block in alive:
-        if block.id not in runs:
-            runs[block.id] = _by_origin(block, cfg, ptx_runs)
-    runs = limit_by_flow(alive, runs, entered=ptx_runs[0], known=anchored, open_=shared_out)
+    known = set(anchored)
+    for group in equal_blocks(alive):
+        told = {runs[number] for number in group & anchored - shared_out}
+        # Warps that come apart may pass two such blocks in two parts: then none of them speaks for the others.
+        same = told.pop() if len(told) == 1 else None
+        missing = group - runs.keys()
+        known |= missing if same is not None else set()
+        count = (
+            same if same is not None else _by_origin([block for block in alive if block.id in missing], cfg, ptx_runs)
+        )
+        runs |= dict.fromkeys(missing, count)
+    runs = limit_by_flow(alive, runs, entered=ptx_runs[0], known=known, open_=shared_out)
     slow = frozenset(block.id for block in blocks) - reached
     return BlockRuns({block.id: runs.get(block.id, 0) for block in blocks}, frozenset(shared_out), slow)
 
@@ -123,11 +133,16 @@ def _reached(blocks: Sequence[SassBlock]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _by_origin(block: SassBlock, cfg: Cfg, ptx_runs: Sequence[int]) -> int:
+def _by_origin(group: Sequence[SassBlock], cfg: Cfg, ptx_runs: Sequence[int]) -> int:
     """Runs of the PTX block that most instructions come from; 0 if none is known."""
     block_of = {ins.line: part.id for part in cfg.blocks for ins in (*part.body, *([part.end] if part.end else []))}
     votes: Counter[int] = Counter()
-    for ins in block.instructions:
-        if ins.ptx_line in block_of and (not ins.predicate or ins.name == "BRA"):
-            votes[ptx_runs[block_of[ins.ptx_line]]] += 1 if ins.name in _MOVABLE else 8
-    return max(votes, key=lambda runs: (votes[runs], -runs)) // repeat_of(block) if votes else 0
+    for block in group:
+        own: Counter[int] = Counter()
+        for ins in block.instructions:
+            if ins.ptx_line in block_of and (not ins.predicate or ins.name == "BRA"):
+                own[ptx_runs[block_of[ins.ptx_line]]] += 1 if ins.name in _MOVABLE else 8
+        if own:
+            most = max(own, key=lambda runs: (own[runs], -runs))
+            votes[most // repeat_of(block)] += own[most]
+    return max(votes, key=lambda runs: (votes[runs], -runs)) if votes else 0

@@ -36,7 +36,7 @@ def _walk(
     entering = {node: inflow.get(node, 0) for node in nodes}
     above: dict[int, list[frozenset[int]]] = {node: [frozenset()] if node in inflow else [] for node in nodes}
     passed: list[int] = []
-    for number, part in enumerate(_components(nodes, ways)):
+    for number, part in enumerate(components(nodes, ways)):
         # Every way here leads through these parts: two ways that meet again are not two runs.
         before = frozenset.intersection(*[found for node in part for found in above[node]] or [frozenset()])
         total = min([sum(entering[node] for node in part), *(passed[other] for other in before)])
@@ -56,7 +56,7 @@ def _walk(
                     above[way].append(before | {number})
 
 
-def _components(nodes: set[int], ways: Mapping[int, Sequence[int]]) -> list[set[int]]:
+def components(nodes: set[int], ways: Mapping[int, Sequence[int]]) -> list[set[int]]:
     """Blocks that reach each other, in the order of control (Kosaraju)."""
     finished: list[int] = []
     seen: set[int] = set()

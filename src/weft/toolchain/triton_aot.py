@@ -15,6 +15,7 @@ from weft.core.records import Binary, Diagnostic, Place
 
 from . import binary_file
 from .cache import Cache, cache_key
+from .inline_asm_lines import steady_lines
 from .ptxas_log import parse_resources
 
 _ARCH = re.compile(r"sm_(\d{2,3})a?")
@@ -56,7 +57,7 @@ def compile_triton(
     file = inspect.getsourcefile(jitted.fn) or jitted.__name__
     key = cache_key(
         [
-            "triton",
+            "triton, steady lines",
             triton.__version__,
             arch,
             file,
@@ -80,7 +81,7 @@ def compile_triton(
         attrs={(jitted.arg_names.index(name),): [["tt.divisibility", by]] for name, by in hints.items()},
     )
     compiled, log = _compile(triton, lambda: triton.compile(source, target=target, options=settings), jitted, file)
-    ptx: str = compiled.asm["ptx"]
+    ptx = steady_lines(compiled.asm["ptx"])
     flags = tuple(f"{name}={value}" for name, value in sorted({**settings, **constexprs}.items()))
     binary = Binary(
         source_name=file,

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.core.errors import LaunchError, ResourceError
+from weft.core.records import Dim3
 
 from . import context as c
 from .findings import REPORT, findings_of
@@ -188,7 +189,7 @@ class _Run:
                 c.WORKER_BUDGET: budget.ctypes.data,
                 c.WORKER_BOARD: board.ctypes.data,
             }
-            _fill(worker.record, own)
+            _fill(worker.record.reshape(1, -1), own)
         return ring
 
     def _worker(self, warp_order: npt.NDArray[np.uint32]) -> _Worker:
@@ -218,7 +219,7 @@ class _Run:
         call = self.calls.callback(worker.record.ctypes.data)
         worker.kept.append(call)
         _fill(
-            worker.record,
+            worker.record.reshape(1, -1),
             {
                 c.WORKER_GRID: self.grid.ctypes.data,
                 c.WORKER_WARPS: worker.warps.ctypes.data,
@@ -265,32 +266,12 @@ class _Run:
             c.WARP_COPIES: queues.ctypes.data + number * copies * COPY_BYTES,
             c.WARP_LOCAL_WRITTEN: local_written.ctypes.data + number * local_bytes,
         }
-        worker.warps[:] = self.placed_threads.reshape(-1)
+        worker.warps[:] = _placed_threads(self.launch.grid, self.launch.block)
         rows = worker.warps.reshape(self.warps, c.WARP_BYTES)
-        for where, value in (same_for_all | own).items():
-            kind = np.uint32 if where.ty == "i32" else np.uint64
-            raw = np.broadcast_to(np.asarray(value, np.uint64).astype(kind), (self.warps,))
-            rows[:, where.at : where.at + raw.itemsize] = raw.reshape(-1, 1).view(np.uint8)
+        _fill(rows, same_for_all)
+        for where, values in own.items():
+            rows.view(np.uint64)[:, where.at // 8] = values
         return worker
-
-    @functools.cached_property
-    def placed_threads(self) -> npt.NDArray[np.uint8]:
-        """The records of a CTA's warps with what is the same in every CTA."""
-        rows = np.zeros((self.warps, c.WARP_BYTES), np.uint8)
-        for number, row in enumerate(rows):
-            _set(row, c.WARP_ID, number)
-            self._place_threads(row, number)
-        return rows
-
-    def _place_threads(self, warp: npt.NDArray[np.uint8], number: int) -> None:
-        """tid of the 32 lanes, and the sizes of grid and block."""
-        threads = number * LANES + np.arange(LANES)
-        x, y, _ = self.launch.block
-        for axis, values in enumerate((threads % x, threads // x % y, threads // (x * y))):
-            warp[c.WARP_TID.at + 128 * axis :][:128] = values.astype(np.uint32).view(np.uint8)
-        for axis in range(3):
-            _set(warp, c.Field(c.WARP_NCTAID.at + 4 * axis, "i32"), self.launch.grid[axis])
-            _set(warp, c.Field(c.WARP_NTID.at + 4 * axis, "i32"), self.launch.block[axis])
 
     def _places(self) -> Places:
         regions = {region: None for worker in self.calls.regions.values() for region in worker.seen}
@@ -350,9 +331,29 @@ def _row(records: npt.NDArray[np.uint8], number: int, size: int) -> npt.NDArray[
     return records[number * size : (number + 1) * size]
 
 
-def _fill(record: npt.NDArray[np.uint8], values: Mapping[c.Field, int]) -> None:
-    for where, value in values.items():
-        _set(record, where, value)
+def _fill(records: npt.NDArray[np.uint8], values: Mapping[c.Field, int]) -> None:
+    """Set fields to the same in every record."""
+    for narrow, kind in ((True, np.uint32), (False, np.uint64)):
+        chosen = {
+            where.at // (4 if narrow else 8): value for where, value in values.items() if (where.ty == "i32") == narrow
+        }
+        records.view(kind)[:, list(chosen)] = np.array(list(chosen.values()), np.uint64).astype(kind)
+
+
+@functools.lru_cache(maxsize=64)
+def _placed_threads(grid: Dim3, block: Dim3) -> npt.NDArray[np.uint8]:
+    """The records of a CTA's warps with what is the same in every CTA: tid of the lanes, sizes of grid and block."""
+    x, y, z = block
+    rows = np.zeros((-(-x * y * z // LANES), c.WARP_BYTES), np.uint8)
+    for number, row in enumerate(rows):
+        _set(row, c.WARP_ID, number)
+        threads = number * LANES + np.arange(LANES)
+        for axis, values in enumerate((threads % x, threads // x % y, threads // (x * y))):
+            row[c.WARP_TID.at + 128 * axis :][:128] = values.astype(np.uint32).view(np.uint8)
+        for axis in range(3):
+            _set(row, c.Field(c.WARP_NCTAID.at + 4 * axis, "i32"), grid[axis])
+            _set(row, c.Field(c.WARP_NTID.at + 4 * axis, "i32"), block[axis])
+    return rows.reshape(-1)
 
 
 def _set(record: npt.NDArray[np.uint8], where: c.Field, value: int) -> None:

@@ -1,0 +1,104 @@
+"""Rows of `mutants.py` → figures."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+Row = dict[str, Any]
+
+RATES = {"killed_rate": "killed", "stage_rate": "stage_right", "line_rate": "line_right", "signature_rate": "named"}
+NAMES = {
+    "weft": "weft diagnose",
+    "robust_kbench_like": "5 seeds × shapes × masks, 1e-3",
+    "kernelbench_like": "5 seeds, one shape, 1e-2",
+    "loose": "the loose gate",
+}
+
+
+def report(rows: Sequence[Row]) -> Row:
+    """Everything that is published."""
+    tried = [row for row in rows if row["outcome"] not in ("original", "refused")]
+    counted = [row for row in tried if row["outcome"] in ("killed", "survived")]
+    originals = [row for row in rows if row["outcome"] == "original"]
+    seconds = [row["seconds"] for row in counted]
+    same = [row for row in tried if row not in counted]
+    return {
+        "total": len(counted),
+        "rungs": len({row["rung"] for row in counted}),
+        **_rates(counted),
+        **{f"heldout_{name}": rate for name, rate in _rates([row for row in counted if row["held_out"]]).items()},
+        "heldout_total": sum(row["held_out"] for row in counted),
+        "false_alarms": sum(row["alarm"] for row in originals),
+        "correct_runs": sum(row["judged"] for row in originals),
+        "seconds_per_mutant": round(mean(seconds), 2) if seconds else None,
+        "seconds_per_mutant_median": round(median(seconds), 2) if seconds else None,
+        "policies": {name: _policy(name, counted, originals) for name in NAMES if name != "weft"},
+        "refused": sum(row["outcome"] == "refused" for row in rows),
+        "equivalent_share": _share(same, lambda row: True, len(tried)),
+        "equivalent": [_which(row) for row in same],
+        "survivors": [_which(row) for row in counted if row["outcome"] == "survived"],
+        "by_class": {
+            name: {"total": len(own), **_rates(own)}
+            for name in sorted({row["class"] for row in counted})
+            if (own := [row for row in counted if row["class"] == name])
+        },
+        "by_rung": {
+            name: {"total": len(own), **_rates(own)}
+            for name in sorted({row["rung"] for row in counted})
+            if (own := [row for row in counted if row["rung"] == name])
+        },
+    }
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Kill rate by class of bug, one bar per way to judge."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "weft", "svg.fonttype": "none"})
+    import matplotlib.pyplot as plt
+
+    counted = [row for row in rows if row["outcome"] in ("killed", "survived") and row.get("policies")]
+    originals = [row for row in rows if row["outcome"] == "original"]
+    classes = sorted({row["class"] for row in counted})
+    figure, axes = plt.subplots(figsize=(10, 3.6), layout="constrained")
+    for number, (policy, name) in enumerate(NAMES.items()):
+        heights = []
+        for each in classes:
+            own = [row for row in counted if row["class"] == each]
+            rate = _rates(own)["killed_rate"] if policy == "weft" else _policy(policy, own, originals)["killed_rate"]
+            heights.append(100 * (rate or 0.0))
+        axes.bar([at + 0.2 * number for at in range(len(classes))], heights, 0.2, label=name)
+    axes.set_xticks([at + 0.3 for at in range(len(classes))], [name.replace(" ", "\n") for name in classes], fontsize=8)
+    axes.set_ylabel("mutants rejected, %")
+    axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=8, frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _rates(rows: Sequence[Row]) -> dict[str, float | None]:
+    """Of all that count: a survivor has no right stage either."""
+    return {
+        name: _share(rows, lambda row, field=field: row["outcome"] == "killed" and (field == "killed" or row[field]))
+        for name, field in RATES.items()
+    }
+
+
+def _policy(name: str, rows: Sequence[Row], originals: Sequence[Row]) -> Row:
+    """Where it passes the right kernel; a gate that rejects that too says nothing by rejecting a mutant."""
+    rejects = sorted(row["rung"] for row in originals if row["policies"].get(name))
+    own = [row for row in rows if name in row.get("policies", {}) and row["rung"] not in rejects]
+    return {
+        "total": len(own),
+        "killed_rate": _share(own, lambda row: row["policies"][name]),
+        "rejects_right_kernels": rejects,
+    }
+
+
+def _share(rows: Sequence[Row], which: Callable[[Row], bool], of: int | None = None) -> float | None:
+    whole = len(rows) if of is None else of
+    return round(sum(map(which, rows)) / whole, 4) if whole else None
+
+
+def _which(row: Row) -> str:
+    return f"{row['id']} · line {row['line']} · {row['outcome']} · {row['before']} → {row['after']}"

@@ -1,0 +1,195 @@
+"""`weft evolve`: search for a faster kernel that is still right. Modelled cycles are the score; nothing is timed."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft.attention.shapes import SHAPES
+from weft.core.errors import UsageError
+from weft.evolve.proposer import Proposer
+from weft.evolve.run_summary import summary_of, summary_record
+from weft.evolve.search import Ended, Search, settings_of, start_search
+from weft.evolve.settings import Budget, Prices, Settings
+from weft.evolve.stopwatch import Stopwatch
+from weft.kernels.ladder import RUNGS
+from weft.model.chips import chips
+from weft.store.store import Store, open_store
+from weft.supervise.records import ScoreOn
+
+from .evolve_view import EvolveView
+from .runs import AsJson, StoreAt, last_line
+
+PROPOSERS = ("levers", "llm", "files")
+
+evolve = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@evolve.callback(invoke_without_command=True)
+def search(
+    context: typer.Context,
+    task: Annotated[str, typer.Option(help="What is computed.")] = "sdpa",
+    start: Annotated[str, typer.Option(help="A rung, or a CUDA file with launch lines.")] = "wmma",
+    gpu: Annotated[str, typer.Option(help=f"On which GPU's model: {', '.join(chips())}.")] = "l4",
+    shape: Annotated[str, typer.Option(help="The shape that is scored.")] = "mission",
+    proposer: Annotated[str, typer.Option(help=f"Who makes children: {', '.join(PROPOSERS)}.")] = "levers",
+    budget: Annotated[int | None, typer.Option(min=1, help="Evaluations (default: 60).")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Seconds of evaluating and proposing.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Tokens of a language model.")] = None,
+    money: Annotated[float | None, typer.Option(help="Money, at --token-price and --machine-price.")] = None,
+    token_price: Annotated[str, typer.Option(metavar="IN/OUT", help="Per million tokens, such as 3/15.")] = "0/0",
+    machine_price: Annotated[float, typer.Option(help="Per hour of this machine.")] = 0.0,
+    measure: Annotated[bool, typer.Option("--measure", help="Score by a real GPU's time, not by the model.")] = False,
+    seed: Annotated[int, typer.Option(help="Decides everything that chance decides.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Evaluations at once (default: one per core).")] = 0,
+    folder: Annotated[
+        Path | None, typer.Option(help="Of the brief that `weft evolve init` wrote, or of files.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Of the language model's endpoint.")] = "",
+    base_url: Annotated[str, typer.Option(help="An OpenAI-compatible endpoint.")] = "",
+    record: Annotated[Path | None, typer.Option(help="Keep every exchange with the model here.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Answer from such a record, without a network.")] = None,
+    resume: Annotated[
+        int | None, typer.Option(metavar="N", help="Go on with run N; --budget may raise its own.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", help="Write the winner's source here.")] = None,
+    store: StoreAt = None,
+    as_json: AsJson = False,
+) -> int | None:
+    """Propose, judge, keep the best three, learn. Stops at its budget, goes on after any interruption.
+
+    Exit codes: 0 a candidate that beats the start passes the whole check, 1 none does, 2 usage.
+    """
+    if context.invoked_subcommand is not None:
+        return None
+    with open_store(store) as opened:
+        if resume is not None:
+            run = opened.run(resume)
+            before = settings_of(run)
+            settings = replace(before, budget=_raised(before.budget, budget, seconds, tokens, money))
+        else:
+            if shape not in SHAPES:
+                raise UsageError(f"--shape {shape}: `weft list` names them")
+            settings = Settings(
+                task=task, start=start, chip=gpu, score_on=ScoreOn(shape=shape), proposer=proposer, seed=seed,
+                budget=_raised(Budget(), budget, seconds, tokens, money), prices=_prices(token_price, machine_price),
+                folder=str(folder or ""), model=model,
+            )  # fmt: skip
+        made = _proposer(opened, settings, base_url, record, replay)
+        stopwatch = _stopwatch(settings) if measure else None
+        if resume is None:
+            run = start_search(opened, settings)
+        ended = _search(opened, run.id, settings, made, workers, stopwatch)
+        return _told(opened, ended, output, as_json=as_json)
+
+
+@evolve.command("init")
+def init(
+    directory: Annotated[Path, typer.Argument(help="Where the files go.")],
+    task: Annotated[str, typer.Option(help="What is computed.")] = "sdpa",
+    start: Annotated[str, typer.Option(help="A rung, or a CUDA file with launch lines.")] = "wmma",
+    gpu: Annotated[str, typer.Option(help="On which GPU's model.")] = "l4",
+    shape: Annotated[str, typer.Option(help="The shape that is scored.")] = "mission",
+) -> int:
+    """Write the task's brief, the generator's instructions and the metric list as files, to be read and edited."""
+    from weft.evolve.llm import write_brief
+
+    settings = Settings(task=task, start=start, chip=gpu, score_on=ScoreOn(shape=shape), proposer="llm")
+    for path in write_brief(directory, settings):
+        print(path)
+    print(f"edit them, then: weft evolve --proposer llm --folder {directory} --model NAME --base-url URL")
+    return 0
+
+
+def _stopwatch(settings: Settings) -> Stopwatch:
+    """This machine's GPU; NoGPU says why there is none."""
+    from weft.bench.measure import Settings as Rounds
+    from weft.engines.cuda_device import require_gpu
+    from weft.engines.cuda_gpu import CudaGPU
+    from weft.evolve.stopwatch import GpuStopwatch
+
+    return GpuStopwatch(CudaGPU(require_gpu()), settings.task, settings.score_on, Rounds())
+
+
+def _search(
+    store: Store, run_id: int, settings: Settings, proposer: Proposer, workers: int, stopwatch: Stopwatch | None
+) -> Ended:
+    with EvolveView(run_id, settings) as view:
+        try:
+            search = Search(store, run_id, settings, proposer, workers=workers, watch=view, stopwatch=stopwatch)
+            return search.go()
+        except KeyboardInterrupt:
+            print(f"weft: stopped; `weft evolve --resume {run_id}` goes on", file=sys.stderr)
+            raise
+
+
+def _told(store: Store, ended: Ended, output: Path | None, *, as_json: bool) -> int:
+    summary = summary_of(store, ended.run_id)
+    if output is not None:
+        if ended.winner is None:
+            raise UsageError("there is no winner to write: `weft runs show` says why")
+        output.write_text(store.text(store.candidate(ended.winner.id).source_digest))
+    if summary.settings.proposer == "files":
+        from weft.evolve.llm import write_verdicts
+
+        write_verdicts(Path(summary.settings.folder), ended.history)
+    better = ended.winner is not None and ended.winner.id != ended.history.start.id
+    if as_json:
+        print(json.dumps(summary_record(summary), indent=2))
+        return 0 if better else 1
+    for candidate, why in ended.refused:
+        print(f"candidate {candidate} did not pass the whole check: {why}")
+    print(f"ended: {ended.why}")
+    if better and output is None:
+        print(f"its source: weft runs show {ended.run_id} --source {summary.winner}")
+    print(f"its lineage and what was learnt: weft runs show {ended.run_id}")
+    print(last_line(summary))
+    return 0 if better else 1
+
+
+def _proposer(store: Store, settings: Settings, base_url: str, record: Path | None, replay: Path | None) -> Proposer:
+    if settings.proposer == "levers":
+        return _levers(settings)
+    if settings.proposer not in PROPOSERS:
+        raise UsageError(f"--proposer {settings.proposer}: use one of {', '.join(PROPOSERS)}")
+    from weft.evolve.llm import make_files_proposer, make_llm_proposer
+
+    if settings.proposer == "files":
+        return make_files_proposer(store, settings, record=record, replay=replay)
+    return make_llm_proposer(store, settings, base_url=base_url, record=record, replay=replay)
+
+
+def _levers(settings: Settings) -> Proposer:
+    from weft.evolve.lever_proposer import LeverProposer
+    from weft.evolve.levers import family, space_of, start_of
+
+    if settings.start in RUNGS:
+        return LeverProposer(family(settings.task), start_of(settings.start))
+    space = space_of(Path(settings.start))
+    return LeverProposer(space, space.default)
+
+
+def _raised(
+    budget: Budget, evaluations: int | None, seconds: float | None, tokens: int | None, money: float | None
+) -> Budget:
+    return Budget(
+        budget.evaluations if evaluations is None else evaluations,
+        budget.seconds if seconds is None else seconds,
+        budget.tokens if tokens is None else tokens,
+        budget.money if money is None else money,
+    )
+
+
+def _prices(tokens: str, machine: float) -> Prices:
+    try:
+        prompt, completion = (float(part) for part in tokens.split("/"))
+    except ValueError as error:
+        raise UsageError(f"--token-price {tokens}: give it as IN/OUT per million tokens, such as 3/15") from error
+    return Prices(prompt, completion, machine)

@@ -1,0 +1,246 @@
+"""`weft journal`: the books of the work, with its time, its money and its decisions. Nothing leaves the machine."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft.core.errors import UsageError
+from weft.journal.amounts import parse_rate, parse_seconds, show_rate
+from weft.journal.as_json import block_record, entry_record, ledger_record
+from weft.journal.checkpoints import make_plan
+from weft.journal.costs import Account, named
+from weft.journal.html import html
+from weft.journal.ledger import BlockAccount, Ledger
+from weft.journal.markdown import markdown
+from weft.journal.parse_uses import split_name
+from weft.journal.records import Kind
+from weft.journal.view import machine_lines, show_time
+
+from .journal_entries import add, amend, block, run_command
+from .journal_machine import machine
+from .journal_output import (
+    EXIT_STOPPED,
+    asked_and_stopped,
+    finish,
+    open_journal,
+    print_block,
+    print_blocks,
+    print_entries,
+    print_entry,
+    print_plan,
+    print_table,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Plan = Annotated[str | None, typer.Option("--plan", metavar="TIME/MONEY", help="30m/25.30, or one of the two.")]
+AskAt = Annotated[
+    list[str] | None, typer.Option("--ask-at", metavar="AT", help="Stop and ask at 15m, at 10.00 or at 80%.")
+]
+
+journal = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Format(StrEnum):
+    """Of a report."""
+
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
+@journal.callback(invoke_without_command=True)
+def status(context: typer.Context, as_json: AsJson = False) -> int | None:
+    """Keep the books of the work: goals, changes, results, decisions, time and money. Nothing leaves the machine.
+
+    Without a command: the open block against its plan. Every output shows GPU machines that are running.
+    """
+    if context.invoked_subcommand is not None:
+        return None
+    with open_journal() as books:
+        ledger = books.ledger()
+    account = ledger.open_block
+    if account is not None:
+        return _show_block(ledger, account.block.number, as_json=as_json)
+    finish(ledger, ["no block is open: weft journal start TITLE --plan 30m/25.30"], {"block": None}, as_json=as_json)
+    return 0
+
+
+# In the order in which they are met; the rest follows.
+journal.command("run", context_settings={"allow_interspersed_args": False})(run_command)
+journal.command()(add)
+journal.command()(amend)
+journal.command()(block)
+journal.add_typer(machine, name="machine")
+
+
+@journal.command()
+def rates(
+    engineer: Annotated[str | None, typer.Option(metavar="RATE", help="An hour of a person: 50/h.")] = None,
+    gpu: Annotated[list[str] | None, typer.Option(metavar="NAME=RATE", help="An hour of a GPU: l4=0.20/h.")] = None,
+    tokens: Annotated[list[str] | None, typer.Option(metavar="[NAME=]RATE", help="A million tokens: 3/M.")] = None,
+    currency: Annotated[str | None, typer.Option(help="The sign before amounts; fixed once there are any.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show the rates, and set what an hour or tokens cost."""
+    with open_journal() as books:
+        if currency is not None:
+            books.set_currency(currency)
+        sign = books.read().currency
+        given = [] if engineer is None else [(Kind.ENGINEER, "", parse_rate(engineer, sign, "h"))]
+        for kind, texts, unit in ((Kind.GPU, gpu, "h"), (Kind.TOKENS, tokens, "M")):
+            for name, value in map(split_name, texts or ()):
+                given.append((kind, name, parse_rate(value, sign, unit)))
+        for kind, name, amount in given:
+            books.set_rate(kind, name, amount)
+        ledger = books.ledger()
+    rows = [
+        [named(rate.kind, rate.name), show_rate(rate.amount, sign, rate.unit), show_time(rate.since)]
+        for rate in ledger.book.rates
+    ]
+    if not as_json:
+        print_table(["what", "rate", "since"], rows)
+    finish(ledger, [], {"rates": ledger_record(ledger)["rates"]}, as_json=as_json)
+    return 0
+
+
+@journal.command()
+def budget(plan: Plan = None, ask_at: AskAt = None, as_json: AsJson = False) -> int:
+    """Show or set the budget of the whole journal."""
+    with open_journal() as books:
+        if plan is not None or ask_at:
+            books.set_budget(make_plan(plan, ask_at or (), books.read().currency))
+        ledger = books.ledger()
+    if not as_json:
+        print_plan(Account(ledger.total.lines, ledger.book.budget), ledger.book.currency)
+    finish(ledger, [], {"budget": ledger_record(ledger)["budget"]}, as_json=as_json)
+    return 0
+
+
+@journal.command()
+def start(
+    title: Annotated[str, typer.Argument(help="What the block is for.")],
+    plan: Plan = None,
+    ask_at: AskAt = None,
+    as_json: AsJson = False,
+) -> int:
+    """Begin a working block: from now on its clock runs."""
+    with open_journal() as books:
+        opened = books.start(title, make_plan(plan, ask_at or (), books.read().currency))
+        ledger = books.ledger()
+    return _show_block(ledger, opened.number, as_json=as_json)
+
+
+@journal.command()
+def stop(
+    engineer: Annotated[str | None, typer.Option(metavar="TIME", help="47m, where the clock is not right.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """End the open block and show it against its plan."""
+    with open_journal() as books:
+        ended = books.stop(engineer=None if engineer is None else parse_seconds(engineer))
+        ledger = books.ledger()
+    return _show_block(ledger, ended.number, as_json=as_json)
+
+
+@journal.command("go-on")
+def go_on(why: Annotated[str, typer.Argument(help="Why it is worth more.")] = "", as_json: AsJson = False) -> int:
+    """Answer the checkpoints that were reached with yes."""
+    with open_journal() as books:
+        answered = books.go_on(why)
+        ledger = books.ledger()
+    lines = [f"going on: {text}" for text in answered] or ["no checkpoint was waiting"]
+    finish(ledger, lines, {"answered": list(answered)}, as_json=as_json)
+    return 0
+
+
+@journal.command()
+def ask() -> int:
+    """Ask on a terminal, or end with 4, at a checkpoint."""
+    with open_journal() as books:
+        return EXIT_STOPPED if asked_and_stopped(books.ledger(), books) else 0
+
+
+@journal.command("list")
+def list_entries(as_json: AsJson = False) -> int:
+    """List blocks and entries."""
+    with open_journal() as books:
+        ledger = books.ledger()
+    if not as_json:
+        print_blocks(ledger)
+        everything = [*(each for account in ledger.blocks for each in account.iterations), *ledger.loose]
+        print_entries(sorted(everything, key=lambda each: each.entry.number))
+    finish(ledger, [], ledger_record(ledger), as_json=as_json)
+    return 0
+
+
+@journal.command()
+def show(
+    which: Annotated[str, typer.Argument(metavar="[N | bN]", help="Entry N or block N (default: last entry).")] = "",
+    as_json: AsJson = False,
+) -> int:
+    """Show one entry, or a block with its costs."""
+    with open_journal() as books:
+        ledger = books.ledger()
+    if which.lower().startswith("b") and which[1:].isdecimal():
+        return _show_block(ledger, int(which[1:]), as_json=as_json)
+    if which and not which.isdecimal():
+        raise UsageError(f"{which}: give the number of an entry, as 3, or of a block, as b2")
+    numbers = [entry.number for entry in ledger.book.entries]
+    wanted = int(which) if which else max(numbers, default=0)
+    iteration = ledger.iteration(wanted)
+    if iteration is None:
+        raise UsageError(f"there is no entry {wanted}: weft journal list shows them" if wanted else "no entry yet")
+    if not as_json:
+        print_entry(iteration, ledger)
+    finish(ledger, [], {"entry": entry_record(iteration)}, as_json=as_json)
+    return 0
+
+
+@journal.command()
+def report(
+    output: Annotated[Path | None, typer.Option("-o", help="Write to this file; .html makes HTML.")] = None,
+    form: Annotated[Format | None, typer.Option("--format", help="markdown or html.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Write the whole journal as Markdown or HTML."""
+    with open_journal() as books:
+        ledger = books.ledger()
+    if as_json:
+        text = json.dumps(ledger_record(ledger), indent=2, ensure_ascii=False) + "\n"
+    elif form is Format.HTML or (form is None and output is not None and output.suffix in (".html", ".htm")):
+        text = html(ledger)
+    else:
+        text = markdown(ledger)
+    if output is None:
+        print(text, end="")
+        return 0
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}") from error
+    for line in machine_lines(ledger):
+        print(line)
+    print(f"{output}: {len(text):,} characters")
+    return 0
+
+
+def _show_block(ledger: Ledger, number: int, *, as_json: bool) -> int:
+    account = _find_block(ledger, number)
+    if not as_json:
+        print_block(account, ledger)
+        print_entries(account.iterations)
+    finish(ledger, [], {"block": block_record(account)}, as_json=as_json)
+    return 0
+
+
+def _find_block(ledger: Ledger, number: int) -> BlockAccount:
+    for account in ledger.blocks:
+        if account.block.number == number:
+            return account
+    raise UsageError(f"there is no block {number}: weft journal list shows them")

@@ -1,0 +1,82 @@
+"""All candidates of a run as the store has them. Every decision of a search follows from this and its settings."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from weft.store.records import State
+from weft.store.store import Store
+
+from .records import Member, member_of
+from .settings import Prices
+
+SEARCH = "search"
+FINAL = "final"
+"""What an evaluation is for: every candidate's, or the whole check of one that may win."""
+
+
+@dataclass(frozen=True)
+class History:
+    """In the order they were proposed; the first is the start."""
+
+    members: tuple[Member, ...]
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.members)
+
+    @cached_property
+    def by_id(self) -> dict[int, Member]:
+        return {member.id: member for member in self.members}
+
+    @property
+    def start(self) -> Member:
+        return self.members[0]
+
+    @property
+    def generation(self) -> int:
+        """The last one."""
+        return self.members[-1].generation
+
+    def until(self, generation: int) -> "History":
+        """Without what came later."""
+        return History(tuple(member for member in self.members if member.generation <= generation))
+
+    def of(self, generation: int) -> tuple[Member, ...]:
+        """One generation."""
+        return tuple(member for member in self.members if member.generation == generation)
+
+    def parent(self, member: Member) -> Member | None:
+        """The candidate that it changes."""
+        return self.by_id[member.parents[0]] if member.parents else None
+
+    @property
+    def evaluations(self) -> int:
+        """How many candidates were, or are being, evaluated; one whose verdict was known counts like any other."""
+        return sum(member.duplicate_of is None for member in self.members)
+
+    @property
+    def seconds(self) -> float:
+        """Of evaluating and proposing."""
+        return sum(member.seconds + member.spent.seconds for member in self.members)
+
+    @property
+    def tokens(self) -> int:
+        return sum(member.spent.prompt_tokens + member.spent.completion_tokens for member in self.members)
+
+    def money(self, prices: Prices) -> float:
+        """Tokens and machine time."""
+        prompt = sum(member.spent.prompt_tokens for member in self.members)
+        completion = sum(member.spent.completion_tokens for member in self.members)
+        tokens = (prompt * prices.prompt_per_million + completion * prices.completion_per_million) / 1e6
+        return tokens + self.seconds * prices.machine_per_hour / 3600
+
+
+def read_history(store: Store, run_id: int) -> History:
+    """Of a run."""
+    searches = {row.candidate_id: row for row in store.evaluations(run_id) if row.request.get("for") == SEARCH}
+    return History(tuple(member_of(row, searches.get(row.id)) for row in store.candidates(run_id)))
+
+
+def lost(store: Store, run_id: int) -> tuple[int, ...]:
+    """Candidates whose evaluation was given up: too many workers died over it."""
+    return tuple(row.candidate_id for row in store.evaluations(run_id, state=State.ABANDONED))

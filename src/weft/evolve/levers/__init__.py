@@ -1,0 +1,25 @@
+"""A search space without a language model: kernel files with `lever` lines, their points and what to expect of them."""
+
+from .children import Exhausted, crossover, two_levers
+from .effects import Effect, observed, predicted, predicted_together
+from .families import FAMILIES, family, start_of
+from .render import render
+from .space import Change, Point, Space, space_of
+
+__all__ = [
+    "FAMILIES",
+    "Change",
+    "Effect",
+    "Exhausted",
+    "Point",
+    "Space",
+    "crossover",
+    "family",
+    "observed",
+    "predicted",
+    "predicted_together",
+    "render",
+    "space_of",
+    "start_of",
+    "two_levers",
+]

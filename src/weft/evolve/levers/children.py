@@ -1,0 +1,36 @@
+"""New points from old ones: every child differs from its parent in exactly two levers. A seed decides everything."""
+
+from collections.abc import Set
+from itertools import combinations, product
+from random import Random
+
+from weft.core.errors import UsageError
+
+from .space import Point, Space
+
+
+class Exhausted(UsageError):
+    """No child is left that is possible and new."""
+
+
+def two_levers(space: Space, parent: Point, random: Random, *, avoid: Set[Point] = frozenset()) -> Point:
+    """Two levers drawn at random take other values, drawn among those that are possible together and not in `avoid`."""
+    pairs = list(combinations(space.levers, 2))
+    random.shuffle(pairs)
+    for first, second in pairs:
+        others = [[value for value in lever.values if value != parent[lever.name]] for lever in (first, second)]
+        children = [parent.moved({first.name: a, second.name: b}) for a, b in product(*others)]
+        possible = [child for child in children if child not in avoid and space.refusal(child) is None]
+        if possible:
+            return random.choice(possible)
+    raise Exhausted(f"every possible point two levers from {parent.text} is taken")
+
+
+def crossover(
+    space: Space, parent: Point, other: Point, random: Random, *, avoid: Set[Point] = frozenset()
+) -> Point | None:
+    """Two levers of `parent` take the values of `other`; None where they differ in fewer, or no child is possible."""
+    pairs = list(combinations(space.changes(parent, other), 2))
+    children = [parent.moved({change.lever: change.after for change in pair}) for pair in pairs]
+    possible = [child for child in children if child not in avoid and space.refusal(child) is None]
+    return random.choice(possible) if possible else None

@@ -1,0 +1,183 @@
+"""Every exchange with a model, kept in the store by run and place, and in a JSONL file if one is named.
+
+A run that goes on finds its answers by place; a file answers by the digest of the question, and nothing else.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from weft.core.errors import UsageError
+from weft.evolve.records import Spent
+from weft.store.database import insert_new
+from weft.store.store import Store
+
+from .exchange_table import exchanges
+from .question import Answer, ModelError, Question
+
+
+class NotRecorded(ModelError):
+    """A replay has no answer to a question."""
+
+
+@dataclass(frozen=True)
+class Total:
+    """Of exchanges; integers, so that sums are exact."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    milliseconds: int = 0
+
+    def minus(self, other: "Total") -> "Total":
+        return Total(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(Total)))
+
+    def plus(self, other: "Total") -> "Total":
+        return Total(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Total)))
+
+    @classmethod
+    def of(cls, spent: Spent) -> "Total":
+        return cls(spent.prompt_tokens, spent.completion_tokens, round(1000 * spent.seconds))
+
+    @property
+    def spent(self) -> Spent:
+        return Spent(self.prompt_tokens, self.completion_tokens, self.milliseconds / 1000)
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+class Exchanges:
+    """Of one run; `file` gets a line for each."""
+
+    def __init__(self, store: Store, run_id: int, file: Path | None = None) -> None:
+        self._store, self._run_id, self._file = store, run_id, file
+        store.create(exchanges)
+        self._written = _reopened(file) if file is not None and file.exists() else set()
+
+    def find(self, question: Question) -> Answer | None:
+        """What was answered at its place, even if the brief has been edited since."""
+        with self._store.reading() as connection:
+            row = connection.execute(sa.select(exchanges).where(self._at(question))).one_or_none()
+        if row is None:
+            return None
+        answer = Answer(
+            self._store.text(row.answer), row.prompt_tokens, row.completion_tokens, row.milliseconds
+        )  # fmt: skip
+        self._write(self._store.text(row.question), row.question, answer)
+        return answer
+
+    def keep(self, question: Question, answer: Answer) -> None:
+        """Once, and before anything is made of it."""
+        counts = {name: value for name, value in asdict(answer).items() if name != "text"}
+        digests = {
+            "question": self._store.put(question.text.encode(), kind="question"),
+            "answer": self._store.put(answer.text.encode(), kind="answer"),
+        }
+        with self._store.begin() as connection:
+            values = {"run_id": self._run_id, "place": question.place, "turn": question.turn, **digests, **counts,
+                      "refused": "", "created_at": self._store.now()}  # fmt: skip
+            insert_new(connection, exchanges, values)
+        self._write(question.text, question.key, answer)
+
+    def refuse(self, question: Question, why: str) -> None:
+        """Note what is wrong with an answer."""
+        with self._store.begin() as connection:
+            connection.execute(exchanges.update().where(self._at(question)).values(refused=why))
+
+    def refusals(self) -> tuple[tuple[str, int, str], ...]:
+        """Place, turn and reason of all answers that were of no use."""
+        columns = (exchanges.c.place, exchanges.c.turn, exchanges.c.refused)
+        query = sa.select(*columns).where((exchanges.c.run_id == self._run_id) & (exchanges.c.refused != ""))
+        with self._store.reading() as connection:
+            return tuple((row.place, row.turn, row.refused) for row in connection.execute(query.order_by("id")))
+
+    def total(self, until: str | None = None) -> Total:
+        """What all exchanges took; `until` a place: those that came later are left out."""
+        mine = exchanges.c.run_id == self._run_id
+        if until is not None:
+            at_place = sa.select(sa.func.max(exchanges.c.id)).where(mine & (exchanges.c.place == until))
+            mine &= exchanges.c.id <= at_place.scalar_subquery()
+        sums = [sa.func.coalesce(sa.func.sum(exchanges.c[each.name]), 0) for each in fields(Total)]
+        with self._store.reading() as connection:
+            return Total(*(int(each) for each in connection.execute(sa.select(*sums).where(mine)).one()))
+
+    def _at(self, question: Question) -> sa.ColumnElement[bool]:
+        return (
+            (exchanges.c.run_id == self._run_id)
+            & (exchanges.c.place == question.place)
+            & (exchanges.c.turn == question.turn)
+        )
+
+    def _write(self, asked: str, key: str, answer: Answer) -> None:
+        """A line, unless the file has it: a driver may have been killed between the store and the file."""
+        if self._file is None or key in self._written:
+            return
+        line = json.dumps({"key": key, "question": json.loads(asked), "answer": asdict(answer)}, ensure_ascii=False)
+        with self._file.open("ab") as stream:
+            stream.write(f"{line}\n".encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+        self._written.add(key)
+
+
+class Replay:
+    """Answers from a file; there is no network."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known = read_lines(file)
+
+    @property
+    def model(self) -> str:
+        """The one that answered."""
+        models = {str(line["question"]["model"]) for line in self._known.values()}
+        if len(models) != 1:
+            raise UsageError(
+                f"{self._file} has answers of {', '.join(sorted(models)) or 'no model'}: name one by --model"
+            )
+        return models.pop()
+
+    def ask(self, question: Question) -> Answer:
+        """Raises NotRecorded."""
+        line = self._known.get(question.key)
+        if line is None:
+            raise NotRecorded(
+                f"{self._file} has no answer for place {question.place}, turn {question.turn} ({question.key[:12]}): "
+                "seed, settings, brief, model or Weft differ from those of the recorded run; nobody else was asked"
+            )
+        try:
+            return Answer(**line["answer"])
+        except TypeError as error:
+            raise UsageError(
+                f"{self._file}: the answer of {question.key[:12]} is no record of ours: {error}"
+            ) from error
+
+
+def read_lines(file: Path) -> dict[str, dict[str, Any]]:
+    """Key → line. A last line without its end is what a killed driver left: it is passed over; others must be whole."""
+    try:
+        whole = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {file}: {error}") from error
+    found: dict[str, dict[str, Any]] = {}
+    for number, text in enumerate(whole.split("\n")[:-1], 1):
+        try:
+            line = json.loads(text)
+            found.setdefault(str(line["key"]), {"question": line["question"], "answer": line["answer"]})
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{file}:{number} is no exchange: {error}") from error
+    return found
+
+
+def _reopened(file: Path) -> set[str]:
+    """The keys of a file that is written on, without the piece of a line that a killed driver left."""
+    known = set(read_lines(file))
+    content = file.read_bytes()
+    if not content.endswith(b"\n"):
+        os.truncate(file, content.rfind(b"\n") + 1)
+    return known

@@ -1,0 +1,91 @@
+"""What a search was asked for. It is stored with the run: going on later needs nothing else."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from weft.core.errors import UsageError
+from weft.judge.select import Choice
+from weft.supervise.records import ScoreOn
+
+SEARCH_CHOICE = Choice(
+    shapes=("small", "ragged", "gqa_4_ragged"), regimes=("unit_normal", "sorted_keys"), masks=("none", "bottom_right"),
+    seeds=(0,),
+)  # fmt: skip
+"""What every candidate is judged on; a winner is judged as `weft check` does."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Where a search stops; None is no limit."""
+
+    evaluations: int = 60
+    seconds: float | None = None
+    """Of evaluating and proposing, over all sessions of the run."""
+    tokens: int | None = None
+    money: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name, value in given.items():
+            if value is not None and value <= 0:
+                raise UsageError(f"a budget of {value} {name} lets nothing be tried: give a number above 0")
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What tokens and machines cost, in one currency."""
+
+    prompt_per_million: float = 0.0
+    completion_per_million: float = 0.0
+    machine_per_hour: float = 0.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of one search."""
+
+    task: str = "sdpa"
+    start: str = "wmma"
+    """A rung, or the path of a file with launch lines."""
+    chip: str = "l4"
+    score_on: ScoreOn = field(default_factory=ScoreOn)
+    proposer: str = "levers"
+    seed: int = 0
+    batch: int = 4
+    """Children of a generation: proposed together, so that the order in which they finish decides nothing."""
+    elites: int = 3
+    gain: float = 0.03
+    """A child is kept if it is better than its parent by this share."""
+    repairs: int = 2
+    """Attempts to mend a child that failed."""
+    choice: Choice = SEARCH_CHOICE
+    final: Choice = field(default_factory=Choice)
+    """What a winner is judged on."""
+    budget: Budget = field(default_factory=Budget)
+    prices: Prices = field(default_factory=Prices)
+    folder: str = ""
+    """Of the brief that `weft evolve init` wrote, if the proposer reads one."""
+    model: str = ""
+    """Of a proposer that asks a language model."""
+
+    def record(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Settings":
+        """What `record` gave. A setting that a run of an older version lacks has its default."""
+        read: dict[str, Callable[[Any], Any]] = {
+            "score_on": lambda value: ScoreOn(**value),
+            "choice": _choice,
+            "final": _choice,
+            "budget": lambda value: Budget(**value),
+            "prices": lambda value: Prices(**value),
+        }
+        known = [each.name for each in fields(cls) if each.name in record]
+        return cls(**{name: read[name](record[name]) if name in read else record[name] for name in known})
+
+
+def _choice(record: Mapping[str, Any]) -> Choice:
+    return Choice(**{name: tuple(values) for name, values in record.items()})

@@ -1,0 +1,91 @@
+"""Scores by the clock of a real GPU: every child beside its parent, and once more before it may be an elite.
+
+It has not been run on hardware; tests run it on a stand-in that records what a device is asked.
+"""
+
+import secrets
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from weft.bench.contender import KernelContender
+from weft.bench.measure import Cache
+from weft.bench.measure import Settings as Rounds
+from weft.bench.run import bench
+from weft.engines.cuda_gpu import CudaGPU
+from weft.judge.select import find_candidate
+from weft.supervise.records import ScoreOn, Source
+from weft.tasks.task import Workload
+
+DRAWS = 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What rounds of parent and child showed."""
+
+    microseconds: float
+    """Median of the child."""
+    ratio: float
+    """Child over parent, round by round: the median. 1 for the start."""
+    ratio_high: float
+    """The upper end of its interval."""
+    wrong: str
+    """What is wrong with its outputs on the GPU; empty if they are right."""
+
+    def record(self) -> list[Any]:
+        return [self.microseconds, self.ratio, self.ratio_high, self.wrong]
+
+
+class Stopwatch(Protocol):
+    """Where candidates are timed."""
+
+    def time(self, child: Source, parent: Source | None) -> Timing:
+        """Both in the same rounds; a start has no parent and is timed alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class GpuStopwatch:
+    """A CUDA GPU, inputs in L2 as the estimate has them."""
+
+    gpu: CudaGPU
+    task: str
+    score_on: ScoreOn
+    rounds: Rounds
+
+    def time(self, child: Source, parent: Source | None) -> Timing:
+        from weft.attention.shapes import SHAPES
+
+        on = self.score_on
+        with tempfile.TemporaryDirectory() as folder:
+            sources = {"parent": parent, "child": child} if parent is not None else {"child": child}
+            found = {}
+            for name, source in sources.items():
+                path = Path(folder) / f"{name}.cu"
+                path.write_text(source.text)
+                found[name] = find_candidate(str(path), task=self.task, arch=self.gpu.arch)
+            workload = Workload(SHAPES[on.shape], on.dtype, on.mask, on.regime, 0, on.encoding)
+            task = found["child"][1].task
+            problems = [task.draw(replace(workload, seed=secrets.randbelow(1 << 31))) for _ in range(DRAWS)]
+            contenders = [
+                KernelContender(name, self.gpu, candidate, task, problems[0]) for name, (candidate, _) in found.items()
+            ]
+            try:
+                result = bench(self.gpu.device, contenders, problems, replace(self.rounds, cache=Cache.WARM))
+            finally:
+                for contender in contenders:
+                    contender.close()
+        row = result.rows[-1]
+        ratio, high = (row.against.ratio.median, row.against.ratio.high) if row.against is not None else (1.0, 1.0)
+        return Timing(1000 * row.time_ms.median, ratio, high, row.wrong)
+
+
+def time_child(stopwatch: Stopwatch, child: Source, parent: Source | None, gain: float) -> Timing:
+    """Once; and a second time if it would be kept, where only the whole interval counts: noise promotes nobody."""
+    first = stopwatch.time(child, parent)
+    if parent is None or first.wrong or first.ratio > 1 - gain:
+        return first
+    again = stopwatch.time(child, parent)
+    return replace(again, ratio=max(again.ratio_high, first.ratio))

@@ -1,0 +1,1 @@
+"""The books: what was tried, why, what it took and what was decided."""

@@ -1,0 +1,206 @@
+"""The journal in the store: each act is one transaction, and nothing that was computed is kept."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy import Connection, Table, insert, select, update
+
+from weft.core.errors import UsageError
+from weft.store import journal_tables as tables
+from weft.store.store import Store
+
+from .checkpoints import Checkpoint
+from .costs import Account
+from .ledger import Ledger, add_up
+from .records import Block, Book, Entry, Kind, MachineRun, Plan, Rate, Use
+from .rows import (
+    Row,
+    block_of,
+    entry_of,
+    entry_row,
+    go_on_of,
+    machine_of,
+    money_text,
+    plan_of,
+    plan_row,
+    rate_of,
+    use_row,
+)
+
+
+class Journal:
+    """Reads and writes the book of one store. The store's clock is the journal's."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        store.create(*tables.TABLES)
+
+    def now(self) -> datetime:
+        return self._store.now()
+
+    def read(self) -> Book:
+        with self._store.reading() as connection:
+            return _read(connection)
+
+    def ledger(self) -> Ledger:
+        return add_up(self.read(), self._store.now())
+
+    def set_currency(self, symbol: str) -> None:
+        """A symbol, not a conversion: once amounts are written down it is fixed."""
+        with self._store.begin() as connection:
+            book = _read(connection)
+            if symbol == book.currency:
+                return
+            if book.rates or book.blocks or book.machines or book.entries or not book.budget.empty:
+                raise UsageError(f"this journal is kept in {book.currency}; set WEFT_STORE to begin another")
+            _set(connection, "currency", symbol)
+
+    def set_rate(self, kind: Kind, name: str, amount: Decimal) -> Rate:
+        rate = Rate(kind, name, amount, self._store.now())
+        row = {"kind": str(kind), "name": name, "amount": str(amount), "since": rate.since}
+        with self._store.begin() as connection:
+            connection.execute(insert(tables.rates).values(row))
+        return rate
+
+    def set_budget(self, plan: Plan) -> None:
+        with self._store.begin() as connection:
+            _set(connection, "budget", plan_row(plan))
+
+    def start(self, title: str, plan: Plan) -> Block:
+        """Begin a working block; one at a time, for they share one engineer."""
+        now = self._store.now()
+        with self._store.begin() as connection:
+            under_way = _read(connection).open_block
+            if under_way is not None:
+                raise UsageError(
+                    f"block {under_way.number} ({under_way.title}) is still open: end it with weft journal stop"
+                )
+            return _write_block(connection, Block(0, title, now, None, plan))
+
+    def stop(self, *, engineer: int | None = None) -> Block:
+        """End the open block; `engineer` replaces the clock's seconds."""
+        now = self._store.now()
+        with self._store.begin() as connection:
+            block = _read(connection).open_block
+            if block is None:
+                raise UsageError("no block is open: begin one with weft journal start TITLE")
+            change = {"stopped": now, "engineer": engineer}
+            connection.execute(update(tables.blocks).where(tables.blocks.c.id == block.number).values(change))
+        return replace(block, stopped=now, engineer=engineer)
+
+    def write_block(self, block: Block) -> Block:
+        """A block that is over, as it was written down elsewhere; its number is given here."""
+        with self._store.begin() as connection:
+            return _write_block(connection, block)
+
+    def enter(self, entry: Entry) -> Entry:
+        """An iteration; its number is given here, and an entry without a block belongs to the open one."""
+        with self._store.begin() as connection:
+            book = _read(connection)
+            if entry.block is None:
+                entry = replace(entry, block=book.open_block.number if book.open_block else None)
+            elif entry.block not in {block.number for block in book.blocks}:
+                raise UsageError(f"there is no block {entry.block}: weft journal list shows them")
+            number = _insert(connection, tables.entries, entry_row(entry))
+            _write_uses(connection, entry.uses, {"entry": number})
+        return replace(entry, number=number)
+
+    def amend(self, number: int, texts: Mapping[str, str], *, spent: int | None, uses: Sequence[Use]) -> Entry:
+        """Replace what is given, add uses, and leave the time of the change."""
+        now = self._store.now()
+        with self._store.begin() as connection:
+            entry = next((entry for entry in _read(connection).entries if entry.number == number), None)
+            if entry is None:
+                raise UsageError(f"there is no entry {number}: weft journal list shows them")
+            entry = replace(entry, texts=replace(entry.texts, **texts), spent=entry.spent if spent is None else spent)
+            change = {"texts": asdict(entry.texts), "spent": entry.spent, "amended": now}
+            connection.execute(update(tables.entries).where(tables.entries.c.id == number).values(change))
+            _write_uses(connection, uses, {"entry": number})
+        return replace(entry, uses=(*entry.uses, *uses), amended=now)
+
+    def go_on(self, why: str) -> tuple[str, ...]:
+        """Answer every checkpoint that was reached with yes; what they were."""
+        now = self._store.now()
+        with self._store.begin() as connection:
+            ledger = add_up(_read(connection), now)
+            block = ledger.open_block
+            answered: list[tuple[int | None, Account, tuple[Checkpoint, ...]]] = []
+            if ledger.stops:
+                answered.append((None, ledger.total, ledger.stops))
+            if block is not None and block.stops:
+                answered.append((block.block.number, block.account, block.stops))
+            for number, account, _ in answered:
+                row = {"block": number, "at": now, "seconds": account.seconds, "why": why}
+                connection.execute(insert(tables.go_ons).values(row | {"money": str(account.money)}))
+        return tuple(stop.text for _, _, stops in answered for stop in stops)
+
+    def start_machine(self, name: str, *, gpu: str, rate: Decimal | None) -> MachineRun:
+        machine = MachineRun(name, gpu, rate, self._store.now(), None)
+        row = {"name": name, "gpu": gpu, "rate": money_text(rate), "started": machine.started}
+        with self._store.begin() as connection:
+            if name in {other.name for other in _read(connection).running}:
+                raise UsageError(f"{name} is running already: weft journal machine stop {name} when it is stopped")
+            connection.execute(insert(tables.machines).values(row))
+        return machine
+
+    def stop_machine(self, name: str) -> MachineRun:
+        now = self._store.now()
+        with self._store.begin() as connection:
+            running = {machine.name: machine for machine in _read(connection).running}
+            if name not in running:
+                known = ", ".join(running) or "none"
+                raise UsageError(f"{name} is not registered as running (running: {known})")
+            open_one = (tables.machines.c.name == name) & tables.machines.c.stopped.is_(None)
+            connection.execute(update(tables.machines).where(open_one).values(stopped=now))
+        return replace(running[name], stopped=now)
+
+
+def _read(connection: Connection) -> Book:
+    def rows(table: Table) -> list[Row]:
+        return [dict(row._mapping) for row in connection.execute(select(table).order_by(*table.primary_key.columns))]
+
+    of_block: dict[int, list[Row]] = defaultdict(list)
+    of_entry: dict[int, list[Row]] = defaultdict(list)
+    for use in rows(tables.uses):
+        (of_block if use["entry"] is None else of_entry)[use["block"] or use["entry"]].append(use)
+    settings = {row["name"]: row["value"] for row in rows(tables.settings)}
+    return Book(
+        currency=settings.get("currency", "$"),
+        rates=tuple(map(rate_of, rows(tables.rates))),
+        blocks=tuple(block_of(row, of_block[row["id"]]) for row in rows(tables.blocks)),
+        entries=tuple(entry_of(row, of_entry[row["id"]]) for row in rows(tables.entries)),
+        machines=tuple(map(machine_of, rows(tables.machines))),
+        go_ons=tuple(map(go_on_of, rows(tables.go_ons))),
+        budget=plan_of(settings["budget"]) if "budget" in settings else Plan(),
+    )
+
+
+def _set(connection: Connection, name: str, value: object) -> None:
+    connection.execute(tables.settings.delete().where(tables.settings.c.name == name))
+    connection.execute(insert(tables.settings).values(name=name, value=value))
+
+
+def _write_block(connection: Connection, block: Block) -> Block:
+    row = {
+        "title": block.title, "started": block.started, "stopped": block.stopped,
+        "plan": plan_row(block.plan), "clocked": block.clocked, "engineer": block.engineer,
+        "booked_sum": money_text(block.booked_sum),
+    }  # fmt: skip
+    number = _insert(connection, tables.blocks, row)
+    _write_uses(connection, block.uses, {"block": number})
+    return replace(block, number=number)
+
+
+def _write_uses(connection: Connection, uses: Sequence[Use], owner: Mapping[str, int]) -> None:
+    for use in uses:
+        connection.execute(insert(tables.uses).values({**use_row(use), **owner}))
+
+
+def _insert(connection: Connection, table: Table, row: Mapping[str, object]) -> int:
+    key = connection.execute(insert(table).values(row)).inserted_primary_key
+    if key is None:
+        raise RuntimeError(f"the database gave {table.name} no number")
+    return int(key[0])

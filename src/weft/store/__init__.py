@@ -1,0 +1,1 @@
+"""The database: candidates, evaluations, verdicts, insights, journal, artefacts."""

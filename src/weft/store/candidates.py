@@ -1,0 +1,149 @@
+"""Runs, their candidates, and artefacts by content hash."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from .database import Database, insert_new
+from .errors import StoreError
+from .keys import content_digest
+from .records import CandidateRow, Json, RunRow, RunState
+from .schema import artefacts, candidates, runs
+
+MOST_BYTES = 64 << 20
+"""Of one artefact: what is larger belongs into a file."""
+
+
+class Candidates(Database):
+    """What was proposed."""
+
+    def start_run(
+        self, kind: str, *, task: str, chip: str = "", seed: int = 0, settings: Mapping[str, Json] = {}
+    ) -> RunRow:
+        """A new run."""
+        values = {"kind": kind, "task": task, "chip": chip, "seed": seed, "settings": dict(settings), "progress": {},
+                  "state": RunState.RUNNING.value, "created_at": self.now()}  # fmt: skip
+        with self.begin() as connection:
+            made = connection.execute(runs.insert().values(values)).inserted_primary_key
+            assert made is not None
+            return _run(_one(connection, runs, made[0]))
+
+    def run(self, run_id: int) -> RunRow:
+        """A run by its number."""
+        with self.reading() as connection:
+            return _run(_one(connection, runs, run_id))
+
+    def runs(self) -> tuple[RunRow, ...]:
+        """All of them, in order."""
+        with self.reading() as connection:
+            return tuple(_run(row) for row in connection.execute(sa.select(runs).order_by(runs.c.id)))
+
+    def set_run(self, run_id: int, *, state: str | None = None, progress: Mapping[str, Json] | None = None) -> RunRow:
+        """Change a run's state, or replace what its driver needs to go on."""
+        values: dict[str, Any] = {}
+        if state is not None:
+            running = RunState(state) is RunState.RUNNING
+            values |= {"state": state, "finished_at": None if running else self.now()}
+        if progress is not None:
+            values["progress"] = dict(progress)
+        with self.begin() as connection:
+            if values:
+                connection.execute(runs.update().where(runs.c.id == run_id).values(values))
+            return _run(_one(connection, runs, run_id))
+
+    def add_candidate(
+        self, run_id: int, *, digest: str, source: str, language: str = "cuda", launch: str = "",
+        defines: Mapping[str, str] = {}, parents: Sequence[int] = (), levers: Mapping[str, Json] = {},
+        generation: int = 0, proposer: str = "", notes: Mapping[str, Json] = {},
+    ) -> CandidateRow:  # fmt: skip
+        """The run's candidate of this digest: the row that is there already, or a new one."""
+        with self.begin() as connection:
+            values = {
+                "run_id": run_id, "digest": digest, "source_digest": self._put(connection, source.encode(), "source"),
+                "language": language, "launch": launch, "defines": dict(defines), "parents": list(parents),
+                "levers": dict(levers), "generation": generation, "proposer": proposer, "notes": dict(notes),
+                "created_at": self.now(),
+            }  # fmt: skip
+            insert_new(connection, candidates, values)
+            same = (candidates.c.run_id == run_id) & (candidates.c.digest == digest)
+            return _candidate(connection.execute(sa.select(candidates).where(same)).one())
+
+    def candidate(self, candidate_id: int) -> CandidateRow:
+        """A candidate by its number."""
+        with self.reading() as connection:
+            return _candidate(_one(connection, candidates, candidate_id))
+
+    def candidates(self, run_id: int) -> tuple[CandidateRow, ...]:
+        """Of a run, in order of their proposal."""
+        return self._candidates(candidates.c.run_id == run_id)
+
+    def with_canonical(self, run_id: int, canonical: str) -> tuple[CandidateRow, ...]:
+        """Candidates of a run whose canonical PTX is the same."""
+        return self._candidates((candidates.c.run_id == run_id) & (candidates.c.canonical == canonical))
+
+    def set_canonical(self, candidate_id: int, canonical: str) -> None:
+        """Note the hash of its canonical PTX."""
+        self._set_candidate(candidate_id, {"canonical": canonical})
+
+    def set_notes(self, candidate_id: int, notes: Mapping[str, Json]) -> None:
+        """Replace its notes."""
+        self._set_candidate(candidate_id, {"notes": dict(notes)})
+
+    def put(self, content: bytes, *, kind: str = "") -> str:
+        """Keep bytes under the hash of their content, which is returned."""
+        with self.begin() as connection:
+            return self._put(connection, content, kind)
+
+    def get(self, digest: str) -> bytes:
+        """The bytes of a hash."""
+        with self.reading() as connection:
+            packed = connection.execute(sa.select(artefacts.c.packed).where(artefacts.c.digest == digest)).scalar()
+        if packed is None:
+            raise StoreError(f"the store {self.where} has no artefact {digest}")
+        try:
+            content = zlib.decompress(packed)
+        except zlib.error as error:
+            raise StoreError(f"the store {self.where}: artefact {digest} is damaged") from error
+        if content_digest(content) != digest:
+            raise StoreError(f"the store {self.where}: artefact {digest} is damaged")
+        return content
+
+    def text(self, digest: str) -> str:
+        """The same as text."""
+        return self.get(digest).decode()
+
+    def _put(self, connection: sa.Connection, content: bytes, kind: str) -> str:
+        if len(content) > MOST_BYTES:
+            raise StoreError(f"an artefact of {len(content)} bytes: at most {MOST_BYTES} are kept")
+        digest = content_digest(content)
+        values = {"digest": digest, "kind": kind, "size_bytes": len(content), "packed": zlib.compress(content),
+                  "created_at": self.now()}  # fmt: skip
+        insert_new(connection, artefacts, values)
+        return digest
+
+    def _candidates(self, which: sa.ColumnElement[bool]) -> tuple[CandidateRow, ...]:
+        with self.reading() as connection:
+            found = connection.execute(sa.select(candidates).where(which).order_by(candidates.c.id))
+            return tuple(_candidate(row) for row in found)
+
+    def _set_candidate(self, candidate_id: int, values: Mapping[str, Json]) -> None:
+        with self.begin() as connection:
+            _one(connection, candidates, candidate_id)
+            connection.execute(candidates.update().where(candidates.c.id == candidate_id).values(values))
+
+
+def _one(connection: sa.Connection, table: sa.Table, number: int) -> sa.Row[Any]:
+    row = connection.execute(sa.select(table).where(table.c.id == number)).one_or_none()
+    if row is None:
+        raise StoreError(f"there is no {table.name.removesuffix('s')} {number}")
+    return row
+
+
+def _run(row: sa.Row[Any]) -> RunRow:
+    return RunRow(**row._mapping)
+
+
+def _candidate(row: sa.Row[Any]) -> CandidateRow:
+    return CandidateRow(**{**row._mapping, "parents": tuple(row.parents)})

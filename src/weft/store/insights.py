@@ -1,0 +1,48 @@
+"""The ledger of insights: what was expected of a change, and what it measured. Refuted ones stay."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from .database import Database, insert_new
+from .records import InsightRow, Json, Proof
+from .schema import insights
+
+
+class Insights(Database):
+    """What was learnt."""
+
+    def add_insight(
+        self, run_id: int, candidate_id: int, *, hypothesis: str, levers: Mapping[str, Json],
+        predicted: Mapping[str, Json], before: Mapping[str, Json], after: Mapping[str, Json], outcome: str,
+        note: str = "",
+    ) -> InsightRow:  # fmt: skip
+        """One row per run, candidate and hypothesis: the one that is there already, or a new one."""
+        values = {
+            "run_id": run_id, "candidate_id": candidate_id, "hypothesis": hypothesis, "levers": dict(levers),
+            "predicted": dict(predicted), "before": dict(before), "after": dict(after),
+            "outcome": Proof(outcome).value, "note": note, "created_at": self.now(),
+        }  # fmt: skip
+        with self.begin() as connection:
+            insert_new(connection, insights, values)
+            same = (
+                (insights.c.run_id == run_id)
+                & (insights.c.candidate_id == candidate_id)
+                & (insights.c.hypothesis == hypothesis)
+            )
+            return _insight(connection.execute(sa.select(insights).where(same)).one())
+
+    def insights(self, run_id: int | None = None, *, outcome: str | None = None) -> tuple[InsightRow, ...]:
+        """In order; of one run or all, of one outcome or all."""
+        query = sa.select(insights).order_by(insights.c.id)
+        if run_id is not None:
+            query = query.where(insights.c.run_id == run_id)
+        if outcome is not None:
+            query = query.where(insights.c.outcome == Proof(outcome).value)
+        with self.reading() as connection:
+            return tuple(_insight(row) for row in connection.execute(query))
+
+
+def _insight(row: sa.Row[Any]) -> InsightRow:
+    return InsightRow(**{**row._mapping, "outcome": Proof(row.outcome)})

@@ -1,0 +1,151 @@
+"""The rows of the store as frozen values. Times are aware and in UTC; mappings hold plain JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+Json = Any
+"""None, bool, int, float (finite), str, and lists and dictionaries of them."""
+
+
+def utc_now() -> datetime:
+    """The default clock of a store."""
+    return datetime.now(UTC)
+
+
+class State(StrEnum):
+    """Of an evaluation."""
+
+    QUEUED = "QUEUED"
+    LEASED = "LEASED"
+    DONE = "DONE"
+    ABANDONED = "ABANDONED"
+    """Too many workers were lost over it."""
+
+
+class RunState(StrEnum):
+    """Of a run."""
+
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+class Proof(StrEnum):
+    """What a measurement says of an insight's hypothesis."""
+
+    OPEN = "open"
+    CONFIRMED = "confirmed"
+    REFUTED = "refuted"
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One search, or another series of evaluations."""
+
+    id: int
+    kind: str
+    task: str
+    chip: str
+    seed: int
+    settings: Mapping[str, Json]
+    state: str
+    progress: Mapping[str, Json]
+    """What its driver needs to go on."""
+    created_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class CandidateRow:
+    """One kernel of a run. Its text is the artefact `source_digest`."""
+
+    id: int
+    run_id: int
+    digest: str
+    """Of source, launch lines, language and defines: the same candidate twice is one row."""
+    source_digest: str
+    language: str
+    launch: str
+    """Launch lines that stand beside the source."""
+    defines: Mapping[str, str]
+    parents: tuple[int, ...]
+    levers: Mapping[str, Json]
+    """What was changed against the parents."""
+    generation: int
+    proposer: str
+    canonical: str | None
+    """Hash of its canonical PTX, once it is known."""
+    notes: Mapping[str, Json]
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class EvaluationRow:
+    """One entry of the queue."""
+
+    id: int
+    run_id: int
+    candidate_id: int
+    key: str
+    """Of the verdict cache."""
+    state: State
+    priority: int
+    request: Mapping[str, Json]
+    owner: str | None
+    token: int
+    """Raised by every lease."""
+    attempts: int
+    lease_until: datetime | None
+    heartbeat_at: datetime | None
+    status: str | None
+    """None until it is DONE; of an ABANDONED one, why."""
+    result: Mapping[str, Json] | None
+    cached: bool
+    """Whether the result is an earlier one with the same key."""
+    seconds: float
+    created_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to finish an evaluation, until somebody else has a higher token."""
+
+    evaluation_id: int
+    run_id: int
+    candidate_id: int
+    key: str
+    request: Mapping[str, Json]
+    owner: str
+    token: int
+    until: datetime
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """What was decided about a key, once and for all."""
+
+    key: str
+    status: str
+    result: Mapping[str, Json]
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class InsightRow:
+    """A hypothesis with its measured effect; refuted ones are kept."""
+
+    id: int
+    run_id: int
+    candidate_id: int
+    hypothesis: str
+    levers: Mapping[str, Json]
+    predicted: Mapping[str, Json]
+    before: Mapping[str, Json]
+    after: Mapping[str, Json]
+    outcome: Proof
+    note: str
+    created_at: datetime

@@ -1,0 +1,41 @@
+"""The store: one database of runs, candidates, evaluations, verdicts, insights and artefacts.
+
+with open_store() as store:
+    run = store.start_run("evolve", task="sdpa", chip="l4", seed=1)
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from weft.core import knobs
+
+from .candidates import Candidates
+from .database import parse_url
+from .insights import Insights
+from .queue import Queue
+from .records import utc_now
+
+
+class Store(Candidates, Queue, Insights):
+    """Everything that must outlive the process that found it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def default_store() -> str:
+    """WEFT_STORE, or `weft/weft.db` in the user's data folder."""
+    return knobs.store()
+
+
+def open_store(where: str | Path | None = None, *, clock: Callable[[], datetime] = utc_now) -> Store:
+    """Open a store by its path or URL, and make it if there is none. Raises StoreError."""
+    return Store(parse_url(where if where is not None else default_store()), clock)

@@ -1,0 +1,1 @@
+"""Evaluations in child processes: what a candidate breaks, hangs or eats costs one verdict."""

@@ -1,0 +1,229 @@
+"""The supervisor's side of zygote and child: start, ask within a time, end for certain, say how it ended."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import weft
+from weft.core.errors import WeftError
+
+from .frames import BrokenFrame, Closed, Frame, Late, receive, send
+from .records import Limits, Outcome
+
+START_SECONDS = 120.0
+ANSWER_SECONDS = 30.0
+"""That a zygote may take for a fork or for the end of a child."""
+PATIENCE_SECONDS = 2.0
+"""For a child that closed its connection to be gone by itself, so that its own signal is seen."""
+SHOWN_STDERR_BYTES = 4000
+PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "WEFT_CACHE", "WEFT_CPU")
+"""Of the environment: what is not named here, such as keys of services, does not reach candidates."""
+_NO_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror")
+
+
+T = TypeVar("T")
+
+
+class ZygoteLost(WeftError):
+    """The fork server is gone or does not answer. The next evaluation starts another."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended."""
+
+    outcome: Outcome
+    message: str
+    signal: int = 0
+    stderr: str = ""
+
+
+class ChildEnded(Exception):
+    """It ended before it answered."""
+
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(ended.message)
+        self.ended = ended
+
+
+class Zygote:
+    """A running fork server."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the zygote)
+        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        # Threads of a BLAS would make forking unsafe. -P: the folder one happens to be in is nobody's library.
+        environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        environment["PYTHONPATH"] = str(Path(weft.__file__).parents[1])
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "weft.supervise.zygote", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=self._errors,
+                stderr=self._errors, start_new_session=True,
+            )  # fmt: skip
+        self._control.settimeout(START_SECONDS)
+        try:
+            self.threads = self._read()["threads"]
+        except ZygoteLost as error:
+            said = self._said()
+            self.close()
+            raise ZygoteLost(f"the fork server did not start: {said or error}") from error
+        self._control.settimeout(ANSWER_SECONDS)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End it, and with it every child."""
+        self._control.close()
+        try:
+            self._process.wait(ANSWER_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._errors.close()
+
+    def fork(self, limits: Limits) -> "Child":
+        """A new child."""
+        return Child(self, limits)
+
+    def started(self, descriptors: list[int], settings: dict[str, Any]) -> int:
+        """The process number of a child that was just forked."""
+        try:
+            socket.send_fds(self._control, [json.dumps({"fork": settings}).encode()], descriptors)
+        except OSError as error:
+            raise ZygoteLost(f"the fork server is gone: {error}") from error
+        return int(self._read()["pid"])
+
+    def reap(self, child: int, patience: float) -> int:
+        """The wait status of a child that has ended or is now ended, with everything it started."""
+        try:
+            self._control.send(json.dumps({"reap": child, "patience": patience}).encode())
+        except OSError as error:
+            raise ZygoteLost(f"the fork server is gone: {error}") from error
+        return int(self._read()["status"])
+
+    def _read(self) -> Any:
+        try:
+            message = self._control.recv(1 << 16)
+        except OSError as error:
+            raise ZygoteLost(f"the fork server does not answer: {error}") from error
+        if not message:
+            raise ZygoteLost("the fork server is gone")
+        return json.loads(message)
+
+    def _said(self) -> str:
+        return _tail(self._errors.fileno())
+
+
+class Child:
+    """A child that answers questions; a context that ends it for certain."""
+
+    def __init__(self, zygote: Zygote, limits: Limits) -> None:
+        self._zygote, self._limits = zygote, limits
+        self._left_seconds = limits.wall_seconds
+        self._scratch = tempfile.TemporaryDirectory(prefix="weft-")
+        self._errors = os.memfd_create("stderr")
+        self._talk, theirs = socket.socketpair()
+        with theirs:
+            settings = {**asdict(limits), "scratch": self._scratch.name}
+            self.pid = zygote.started([theirs.fileno(), self._errors], settings)
+        self._over = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._over:
+            with contextlib.suppress(ZygoteLost):
+                self._end(0.0)
+        self._talk.close()
+        os.close(self._errors)
+        self._scratch.cleanup()
+
+    def ask(self, question: Frame) -> Frame:
+        """Its answer. Raises ChildEnded."""
+        self.post(question)
+        return self.answer()
+
+    def post(self, question: Frame) -> None:
+        """Ask without waiting for the answer."""
+        self._timed(lambda seconds: send(self._talk, question, seconds=seconds))
+
+    def answer(self) -> Frame:
+        """The answer to the oldest question that has none yet. Raises ChildEnded."""
+        return self._timed(lambda seconds: receive(self._talk, seconds=seconds))
+
+    def _timed(self, act: "Callable[[float], T]") -> T:
+        """Only the time in which the supervisor waits for the child counts."""
+        start = time.monotonic()
+        try:
+            return act(self._left_seconds)
+        except Late:
+            self._end(0.0)
+            seconds = self._limits.wall_seconds
+            ended = Ended(Outcome.TIMEOUT, f"killed after {seconds:g} s of wall clock", signal.SIGKILL, self._said())
+        except Closed:
+            ended = self._explained(self._end(PATIENCE_SECONDS))
+        except BrokenFrame as error:
+            self._end(0.0)
+            ended = Ended(Outcome.CRASHED, f"the child's answer makes no sense: {error}", 0, self._said())
+        finally:
+            self._left_seconds -= time.monotonic() - start
+        raise ChildEnded(ended)
+
+    def _end(self, patience: float) -> int | None:
+        """The wait status; None if the fork server went first, and took the child with it."""
+        if patience == 0.0:
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    kill(self.pid, signal.SIGKILL)
+        self._over = True
+        try:
+            return self._zygote.reap(self.pid, patience)
+        except ZygoteLost:
+            return None
+
+    def _explained(self, status: int | None) -> Ended:
+        said = self._said()
+        if status is None:
+            return Ended(Outcome.LOST, "the fork server is gone, and the child with it", 0, said)
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        if any(sign in said.lower() for sign in _NO_MEMORY):
+            most = f"{self._limits.memory_bytes >> 20} MiB"
+            return Ended(Outcome.OUT_OF_MEMORY, f"it needs more than {most} of address space", number, said)
+        if number == signal.SIGXCPU:
+            return Ended(Outcome.TIMEOUT, f"it used {self._limits.cpu_seconds} s of CPU time", number, said)
+        if number == signal.SIGKILL:
+            message = "the child was killed by somebody else: by the kernel for want of memory, perhaps"
+            return Ended(Outcome.LOST, message, number, said)
+        if number:
+            return Ended(Outcome.CRASHED, f"the child died of {signal.Signals(number).name}", number, said)
+        return Ended(Outcome.CRASHED, f"the child ended with exit code {os.WEXITSTATUS(status)}", 0, said)
+
+    def _said(self) -> str:
+        return _tail(self._errors)
+
+
+def _tail(descriptor: int) -> str:
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, SHOWN_STDERR_BYTES, max(0, size - SHOWN_STDERR_BYTES)).decode(errors="replace").strip()

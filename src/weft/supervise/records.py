@@ -1,0 +1,186 @@
+"""What the supervisor is asked and what it answers: frozen values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from weft.engines.kernel_file import MAX_STEPS
+from weft.judge.select import Choice
+from weft.judge.verdict import Status, Verdict
+from weft.store.keys import CACHEABLE, parts_digest
+
+from .counted import Profile
+
+ISOLATION = 1
+"""A child process with limits, its own process group, killed from outside: a verdict says under which it was found."""
+
+
+class Outcome(StrEnum):
+    """The judge's statuses, and what only a supervisor sees."""
+
+    PASSED = "PASSED"
+    COMPILE_ERROR = "COMPILE_ERROR"
+    RESOURCE_ERROR = "RESOURCE_ERROR"
+    LAUNCH_ERROR = "LAUNCH_ERROR"
+    UNSAFE = "UNSAFE"
+    INCORRECT_SHAPE = "INCORRECT_SHAPE"
+    INCORRECT_DTYPE = "INCORRECT_DTYPE"
+    INCORRECT_NUMERICAL = "INCORRECT_NUMERICAL"
+    NONDETERMINISTIC = "NONDETERMINISTIC"
+    TIMEOUT = "TIMEOUT"
+    """Its budget of loop iterations, its CPU time or the wall clock ended it."""
+    UNSUPPORTED = "UNSUPPORTED"
+    REJECTED = "REJECTED"
+    """It is not what a candidate may be: device source and launch lines that support what was asked."""
+    CRASHED = "CRASHED"
+    """The child died, or answered nonsense: one verdict, nothing else."""
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    LOST = "LOST"
+    """Somebody else ended the child: this says nothing of the candidate."""
+
+    @property
+    def cacheable(self) -> bool:
+        """Whether it follows from the request alone."""
+        return self.value in CACHEABLE
+
+    @classmethod
+    def of(cls, status: Status) -> "Outcome":
+        """The same status."""
+        return cls(status.value)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A candidate: the text of its device code with launch lines. Nothing else of a candidate is ever run."""
+
+    text: str
+    language: str = "cuda"
+    """Or `ptx`. Triton is Python: it is refused."""
+    launch: str = ""
+    """Launch lines that stand beside a PTX text."""
+    defines: Mapping[str, str] = field(default_factory=dict)
+    """Macros that override those of the launch lines."""
+
+    @property
+    def digest(self) -> str:
+        """The candidate's name: of all that it consists of."""
+        macros = (part for name in sorted(self.defines) for part in (name, self.defines[name]))
+        return parts_digest((self.text, self.language, self.launch, *macros))
+
+
+@dataclass(frozen=True)
+class ScoreOn:
+    """The workload whose cost is the score. It is judged before it is counted."""
+
+    shape: str = "mission"
+    dtype: str = "f16"
+    mask: str = "none"
+    regime: str = "unit_normal"
+    seed: int = 0
+    encoding: str = "plain"
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything that decides a verdict."""
+
+    source: Source
+    task: str = "sdpa"
+    rung: str | None = None
+    """The rung whose arithmetic the gates expect, and whose table says what it supports; None: any that fits."""
+    choice: Choice = field(default_factory=Choice)
+    """Workloads. An axis that is named must be supported: a candidate cannot choose what it is judged on."""
+    score: ScoreOn | None = field(default_factory=ScoreOn)
+    chip: str = "l4"
+    clock_ghz: float | None = None
+    debug_build: bool = True
+    """Judge initialisation once more in the -G build of a candidate that passed, as `weft check` does."""
+    diagnose: bool = False
+    """Say why a failing one fails."""
+    max_steps: int = MAX_STEPS
+    """Loop iterations that a launch may run."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one evaluation may take of the machine."""
+
+    wall_seconds: float = 120.0
+    """That the supervisor waits for the child in all; its own judging does not count."""
+    cpu_seconds: int = 600
+    memory_bytes: int = 8 << 30
+    """Of address space: the virtual GPU reserves more than it uses."""
+    file_bytes: int = 64 << 20
+    open_files: int = 256
+    threads: int = 1
+    """That run CTAs."""
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """Whether a candidate compiles, and what its code is known by."""
+
+    outcome: Outcome
+    digest: str | None = None
+    """Of its PTX without names, line information and white space, and of how it is launched."""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of a candidate in the end."""
+
+    outcome: Outcome
+    message: str = ""
+    judged: int = 0
+    """Workloads that were judged: all that were planned, or those up to the first failure."""
+    planned: int = 0
+    failure: Verdict | None = None
+    """The first verdict that is not PASSED, if it came to one."""
+    failure_record: Mapping[str, Any] | None = None
+    """The same as plain data."""
+    profile: Profile | None = None
+    """Of the score workload, if it passed. Modelled, not measured."""
+    diagnosis: str = ""
+    isolation: int = ISOLATION
+    signal: int = 0
+    """That ended the child."""
+    stderr: str = ""
+    """The end of what a child that died had to say."""
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome is Outcome.PASSED
+
+    def record(self) -> dict[str, Any]:
+        """Plain data for the store. Seconds are not part of it: the same candidate gives the same record."""
+        return {
+            "outcome": self.outcome.value,
+            "message": self.message,
+            "judged": self.judged,
+            "planned": self.planned,
+            "failure": dict(self.failure_record) if self.failure_record is not None else None,
+            "profile": self.profile.record() if self.profile is not None else None,
+            "diagnosis": self.diagnosis,
+            "isolation": self.isolation,
+            "signal": self.signal,
+            "stderr": self.stderr,
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Evaluation":
+        """What `record` gave; the failure as plain data only."""
+        return cls(
+            outcome=Outcome(record["outcome"]),
+            message=record["message"],
+            judged=record["judged"],
+            planned=record["planned"],
+            failure_record=record["failure"],
+            profile=Profile.from_record(record["profile"]) if record["profile"] is not None else None,
+            diagnosis=record["diagnosis"],
+            isolation=record["isolation"],
+            signal=record["signal"],
+            stderr=record["stderr"],
+        )

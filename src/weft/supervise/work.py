@@ -1,0 +1,192 @@
+"""What a child does with a candidate: read it, compile it, run it, count it. One method per question."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from weft.attention.dtypes import Array
+from weft.attention.shapes import SHAPES
+from weft.core import knobs
+from weft.core.errors import ToolMissing, Unsupported, UsageError
+from weft.core.records import Run, worst_first
+from weft.diagnose.conclusion import cure_of, place_of, sentence, stage_of
+from weft.diagnose.diagnose import diagnose
+from weft.engines.debug_build import check_debug_build
+from weft.engines.kernel_file import KernelFile, load
+from weft.engines.protocol import Engine
+from weft.engines.virtual import VirtualGPU
+from weft.judge.check import Candidate
+from weft.judge.select import Choice, Supports, find_candidate
+from weft.probes.tools import watch_for
+from weft.profile.profiler import Profiler
+from weft.vm.launch import PLAIN
+from weft.vm.runtime.watch import Instrumentation
+
+from .canonical import canonical_text
+from .counted import counted_launches
+from .frames import Frame
+from .launch_list import LaunchList
+from .plain import finding_record
+from .screen import screen, screen_options, without_allows
+
+MOST_FINDINGS = 500
+
+
+class Work:
+    """One candidate, once it is opened."""
+
+    def __init__(self) -> None:
+        self.candidate: Candidate
+        self.supports: Supports
+        self.max_steps = 0
+        self.inputs: Mapping[str, Array] = {}
+        self.kernel: KernelFile
+        self.outputs: Sequence[str] = ()
+
+    def do(self, question: Frame) -> Frame:
+        """Answer one question. What goes wrong raises."""
+        fields = question.fields
+        if question.arrays:
+            self.inputs = question.arrays
+        return {
+            "open": self._open,
+            "run": self._run,
+            "again": self._again,
+            "debug": self._debug,
+            "profile": self._profile,
+            "canonical": self._canonical,
+            "diagnose": self._diagnose,
+        }[fields["do"]](fields)
+
+    def _open(self, fields: Mapping[str, Any]) -> Frame:
+        """Read the candidate, refuse what is none, and say what it supports."""
+        text, language = fields["text"], fields["language"]
+        screen(text, language)
+        path, launch = _write(fields["digest"], without_allows(text), language, without_allows(fields["launch"]))
+        os.chdir(path.parent)
+        # The name alone: findings and messages show no folder of ours.
+        target, beside = Path(path.name), Path(launch.name) if launch is not None else None
+        screen_options(load(target, arch=fields["arch"], launch=beside).lines.options)
+        candidate, self.supports = find_candidate(str(target), task=fields["task"], arch=fields["arch"], launch=beside)
+        self.candidate = replace(
+            candidate, rung=fields["rung"], defines=fields["defines"], max_steps=fields["max_steps"]
+        )  # fmt: skip
+        supports = self.supports
+        return Frame(
+            {
+                "macros": self.candidate.declared.macros,
+                "supports": {
+                    "dtypes": supports.dtypes,
+                    "masks": supports.masks,
+                    "encodings": supports.encodings,
+                    "only_d": supports.only_d,
+                },
+            }
+        )
+
+    def _run(self, fields: Mapping[str, Any]) -> Frame:
+        """The first run, watched."""
+        self.kernel, self.outputs = self._load(fields["defines"]), fields["outputs"]
+        gpu = VirtualGPU(self.kernel.arch)
+        run, arrays = self._launch(self.kernel, gpu, watch_for(fields["tools"]))
+        numbers = self.kernel.numbers(self.inputs)
+        return Frame({"findings": _findings(run), "numbers": numbers}, self._results(arrays))
+
+    def _again(self, fields: Mapping[str, Any]) -> Frame:
+        """The same inputs in another order of CTAs and warps."""
+        gpu = VirtualGPU(self.kernel.arch, schedule=fields["schedule"])
+        run, arrays = self._launch(self.kernel, gpu)
+        return Frame({"findings": _findings(run)}, self._results(arrays))
+
+    def _debug(self, fields: Mapping[str, Any]) -> Frame:
+        """Initialisation in the -G build."""
+        return Frame({"findings": _findings(check_debug_build(self._load(fields["defines"]), self.inputs))})
+
+    def _profile(self, fields: Mapping[str, Any]) -> Frame:
+        """The counts of every launch; and the outputs, which show that it was the run that was judged."""
+        kernel, self.outputs = self._load(fields["defines"]), fields["outputs"]
+        profiler = Profiler(VirtualGPU(kernel.arch))
+        try:
+            run, arrays = self._launch(kernel, profiler)
+            launches, why = counted_launches(profiler, kernel)
+        except (Unsupported, ToolMissing) as error:
+            return Frame({"findings": [], "launches": [], "why": str(error)})
+        return Frame({"findings": _findings(run), "launches": launches, "why": why}, self._results(arrays))
+
+    def _canonical(self, fields: Mapping[str, Any]) -> Frame:
+        """A hash of what would be launched, and how; nothing runs."""
+        kernel = self._load(fields["defines"])
+        if not kernel.compiled and "assert" in Path(kernel.path).read_text():
+            # An assert carries the file's name and its line into the code.
+            kernel = replace(kernel, defines={**kernel.defines, "NDEBUG": "1"})
+        listed = LaunchList(kernel.arch)
+        self._launch(kernel, listed)
+        texts = [canonical_text(binary.ptx) for binary in listed.binaries.values()]
+        whole = json.dumps([texts, listed.launches])
+        return Frame({"digest": hashlib.sha256(whole.encode()).hexdigest()})
+
+    def _diagnose(self, fields: Mapping[str, Any]) -> Frame:
+        """Why a workload fails, in words. Nothing that is decided hangs on it."""
+        work = fields["workload"]
+        choice = Choice((work["shape"],), (work["regime"],), (work["mask"],), (work["dtype"],), (work["encoding"],),
+                        (work["seed"],))  # fmt: skip
+        if work["shape"] not in SHAPES:
+            raise UsageError(f"no shape is called {work['shape']}")
+        supports = self.supports
+        if self.candidate.rung is not None:
+            supports = find_candidate(self.candidate.rung, task=fields["task"], arch=self.candidate.arch)[1]
+        found = diagnose(self.candidate, supports, choice)
+        if found.healthy:
+            return Frame({"text": ""})
+        place, stage, cure = place_of(found), stage_of(found), cure_of(found)
+        rows = [f"{place}: {sentence(found)}" if place else sentence(found), f"case: {found.verdict.workload}"]
+        rows += [f"stage: {stage}"] if stage else []
+        rows += [f"right before it: {', '.join(found.proven_right)}"] if found.proven_right else []
+        rows += [*found.first.arithmetic] if found.first is not None else []
+        rows += [f"known as: {each.name}, {100 * each.confidence:.0f} % sure" for each in found.signatures[:1]]
+        rows += [f"cure: {cure}"] if cure else []
+        return Frame({"text": "\n".join(rows)})
+
+    def _load(self, defines: Mapping[str, str]) -> KernelFile:
+        """The file with the workload's macros, as `Candidate.load` does; without its allow lines."""
+        candidate = self.candidate
+        selected = {name: value for name, value in defines.items() if name in candidate.declared.macros}
+        kernel = load(
+            candidate.path, arch=candidate.arch, defines={**candidate.defines, **selected}, launch=candidate.launch
+        )  # fmt: skip
+        return replace(kernel, allows=())
+
+    def _launch(
+        self, kernel: KernelFile, gpu: Engine, watch: Instrumentation = PLAIN
+    ) -> tuple[Run, Mapping[str, Array]]:
+        copies = {name: array.copy() for name, array in self.inputs.items()}
+        return kernel.run(gpu, copies, watch=watch, max_steps=self.candidate.max_steps)
+
+    def _results(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: arrays[name] for name in self.outputs if name in arrays}
+
+
+def _findings(run: Run) -> list[dict[str, Any]]:
+    """All of them: whatever file an allow line stands in, it excuses nothing here."""
+    found = (*run.findings, *(each.finding for each in run.suppressed))
+    return [finding_record(finding) for finding in worst_first(found)[:MOST_FINDINGS]]
+
+
+def _write(digest: str, text: str, language: str, launch: str) -> tuple[Path, Path | None]:
+    """The candidate's file, always in the same place: the compiler's cache knows its files by path."""
+    folder = knobs.cache_dir() / "candidates" / digest[:2] / digest[2:]
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"kernel.cu" if language == "cuda" else "kernel.ptx": text}
+    if launch:
+        files["kernel.launch"] = launch
+    paths = []
+    for name, content in files.items():
+        partly = folder / f".{name}.{os.getpid()}"
+        partly.write_text(content, newline="")
+        os.replace(partly, folder / name)
+        paths.append((folder / name).absolute())
+    return paths[0], paths[1] if launch else None

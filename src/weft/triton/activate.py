@@ -1,0 +1,139 @@
+"""Make the virtual GPU the one that Triton compiles for and launches on."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+import triton.testing
+from triton.runtime import driver as configured
+
+from weft.core import knobs
+from weft.core.errors import UsageError
+
+from .cuda_requests import CPU, CUDA, cuda_requests
+from .device import Device, active, pop, push
+from .driver import VirtualDriver
+from .estimates import Bench
+from .fresh import Fresh, Watching
+from .stand_ins import answers, patched
+from .tensors import host_address
+from .tuned import Tuned
+from .tuning import Tuner
+
+_BINDER = "dynamic_func"
+"""Triton's own function that asks every tensor for its address, to see how it is aligned."""
+_held: list[ExitStack] = []
+
+
+def activate(
+    gpu: str = "l4",
+    *,
+    check: bool = False,
+    tools: Sequence[str] = (),
+    cuda: bool = False,
+    mode: str = "hardware",
+    threads: int | None = None,
+) -> Device:
+    """From now on `kernel[grid](…)` on CPU tensors runs on a virtual GPU; see `on` for the options."""
+    stack = ExitStack()
+    device = stack.enter_context(on(gpu, check=check, tools=tools, cuda=cuda, mode=mode, threads=threads))
+    _held.append(stack)
+    return device
+
+
+def deactivate() -> None:
+    """Undo the last `activate`."""
+    if not _held:
+        raise UsageError("nothing is active: weft.triton.activate() comes first")
+    _held.pop().close()
+
+
+@contextmanager
+def on(
+    gpu: str = "l4",
+    *,
+    check: bool = False,
+    tools: Sequence[str] = (),
+    cuda: bool = False,
+    mode: str = "hardware",
+    threads: int | None = None,
+) -> Iterator[Device]:
+    """Inside, Triton compiles for `gpu` (a chip of the model: a100, rtx3090, l4 …) and launches on the virtual one.
+
+    Out-of-bounds accesses, failed assertions and deadlocks always raise KernelFindings with the source line.
+    `check=True` adds all checkers, `tools` chosen ones: initcheck, racecheck. `cuda=True` serves requests for CUDA
+    tensors by CPU tensors. `mode` and `threads` are those of VirtualGPU.
+    """
+    device = Device(gpu, tools=("all",) if check else tools, mode=mode, threads=threads)
+    tuner, bench = Tuner(device), Bench(device)
+    asked_of_cuda = answers(device)
+    driver = VirtualDriver(device, SimpleNamespace(**asked_of_cuda), CUDA if cuda else CPU, tuner)
+    with ExitStack() as stack:
+        stack.enter_context(_knobs(tuner))
+        stack.enter_context(patched(triton.testing, {"do_bench": bench, "do_bench_cudagraph": bench}))
+        stack.enter_context(patched(torch.Tensor, {"data_ptr": _noting(device)}))
+        if device.watch.keeps_written:
+            device.fresh = Fresh()
+            stack.enter_context(patched(torch.Tensor, _escapes(device.fresh)))
+            stack.enter_context(Watching(device.fresh))
+        if cuda:
+            stack.enter_context(cuda_requests(asked_of_cuda))
+        before = configured._active
+        push(device)
+        configured.set_active(driver)
+        try:
+            yield device
+        finally:
+            configured._active = before
+            pop(device)
+
+
+def tunings() -> list[Tuned]:
+    """What autotuners chose on the active device, oldest first."""
+    return list(active().tuned)
+
+
+@contextmanager
+def _knobs(tuner: Tuner) -> Iterator[None]:
+    """Triton's cache in our folder (estimates must not be taken for timings elsewhere) and the ear of autotuners."""
+    given = triton.knobs.autotuning.listener
+
+    def listener(**told: Any) -> None:
+        tuner.finish(**told)
+        if given is not None:
+            given(**told)
+
+    with triton.knobs.cache.scope(), triton.knobs.autotuning.scope():
+        triton.knobs.cache.dir = str(knobs.cache_dir() / "triton_jit")
+        triton.knobs.autotuning.listener = listener
+        yield
+
+
+def _noting(device: Device) -> Any:
+    def data_ptr(tensor: Any) -> int:
+        """As before; a kernel may find the tensor by it."""
+        with torch._C.DisableTorchFunction():
+            if sys._getframe(1).f_code.co_name != _BINDER:
+                device.known.note(tensor)
+            return host_address(tensor)
+
+    return data_ptr
+
+
+def _escapes(fresh: Fresh) -> dict[str, Any]:
+    """Ways out of PyTorch through which a tensor may be written unseen."""
+
+    def noting(name: str) -> Any:
+        original = getattr(torch.Tensor, name)
+
+        def method(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            fresh.forget(tensor)
+            return original(tensor, *args, **kwargs)
+
+        return method
+
+    return {name: noting(name) for name in ("numpy", "__array__", "__dlpack__")}

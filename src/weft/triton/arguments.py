@@ -1,0 +1,101 @@
+"""The arguments of a Triton launch → the bytes of the kernel's parameters.
+
+Triton passes every parameter of the Python function; those it made constants are not parameters of the PTX. Tuples
+are flattened, tensor descriptors are a base pointer with shapes and strides, and two scratch pointers stand last.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from triton.backends.driver import decompose_descriptor, expand_signature
+
+from weft.core.errors import LaunchError, Unsupported
+
+CONSTANT = "constexpr"
+_INTEGERS = {"i1": 1, "u1": 1, **{f"{sign}{bits}": bits // 8 for sign in "iu" for bits in (8, 16, 32, 64)}}
+_FLOATS: Mapping[str, Any] = {
+    "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64,
+}  # fmt: skip
+
+AddressOf = Callable[[Any, str], int]
+"""Device address of a tensor, for findings under a name."""
+
+
+class Parameters:
+    """How one compiled kernel takes its arguments."""
+
+    def __init__(self, signature: Mapping[str, Any], tensordesc_meta: Any) -> None:
+        if tensordesc_meta:
+            raise Unsupported("a TMA descriptor: the virtual GPU has none; targets before sm_90 use plain pointers")
+        self._signature = dict(signature)
+        self._flat = not any(_nested(kind) for kind in signature.values())
+        self._plain = [
+            (at, kind, name)
+            for at, (name, kind) in enumerate(signature.items())
+            if not _nested(kind) and kind != CONSTANT
+        ]
+
+    def pack(
+        self,
+        layout: Sequence[tuple[str, int, int]],
+        args: Sequence[Any],
+        address_of: AddressOf,
+        number: Callable[[int], int],
+        scratch: Sequence[int],
+    ) -> bytes:
+        """`layout` is the PTX's own: name, offset and size of each parameter."""
+        given = list(self._arguments(args))
+        if len(given) + len(scratch) != len(layout):
+            raise LaunchError(f"the PTX takes {len(layout)} parameters; Triton passes {len(given)} and two for scratch")
+        block = bytearray(max((at + size for _, at, size in layout), default=0))
+        for (kind, value, name), (_, at, size) in zip(given, layout, strict=False):
+            data = _encode(kind, value, name, address_of, number)
+            if len(data) != size:
+                raise LaunchError(f"argument {name} ({kind}) has {len(data)} bytes; the PTX takes {size}")
+            block[at : at + size] = data
+        for pointer, (_, at, _) in zip(scratch, layout[len(given) :], strict=True):
+            struct.pack_into("<Q", block, at, pointer)
+        return bytes(block)
+
+    def _arguments(self, args: Sequence[Any]) -> Iterator[tuple[str, Any, str]]:
+        if self._flat:
+            for at, kind, name in self._plain:
+                yield kind, args[at], name
+            return
+        for (name, kind), value in zip(self._signature.items(), args, strict=True):
+            yield from _flattened(kind, value, name)
+
+
+def _nested(kind: Any) -> bool:
+    return isinstance(kind, tuple) or str(kind).startswith("tensordesc")
+
+
+def _flattened(kind: Any, value: Any, name: str) -> Iterator[tuple[str, Any, str]]:
+    if isinstance(kind, tuple):
+        for number, (inner, member) in enumerate(zip(kind, value, strict=True)):
+            yield from _flattened(inner, member, f"{name}[{number}]")
+    elif str(kind).startswith("tensordesc"):
+        kinds = expand_signature([kind], None, "")
+        yield from zip(kinds, decompose_descriptor(value), [name] * len(kinds), strict=True)
+    elif kind != CONSTANT:
+        yield kind, value, name
+
+
+def _encode(kind: str, value: Any, name: str, address_of: AddressOf, number: Callable[[int], int]) -> bytes:
+    if kind[0] == "*":
+        if value is None:
+            return bytes(8)
+        at = number(value) if isinstance(value, int) else address_of(value, name)
+        return at.to_bytes(8, "little")
+    if kind in _INTEGERS:
+        size = _INTEGERS[kind]
+        whole = number(int(value)) if size == 8 else int(value)
+        return (whole & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    if kind in _FLOATS:
+        with np.errstate(over="ignore"):  # as C narrows a double
+            data: bytes = _FLOATS[kind](value).tobytes()
+        return data
+    raise Unsupported(f"argument {name} of Triton's type {kind}")

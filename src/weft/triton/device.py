@@ -1,0 +1,174 @@
+"""The virtual GPU that Triton's launches go to while it is active."""
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import triton
+
+from weft.core.errors import UsageError
+from weft.core.finding_codes import Severity
+from weft.core.records import Binary, Dim3, Finding, Place, Run, worst_first
+from weft.engines.spell_findings import chain, folded
+from weft.engines.virtual import VirtualGPU
+from weft.model.chips import Chip, chip, chips
+from weft.probes.tools import watch_for
+from weft.vm.launch import PLAIN
+from weft.vm.runtime.watch import Instrumentation
+
+from .errors import KernelFindings
+from .fresh import Fresh
+from .tensors import DeviceCopies, Known
+from .tuned import Tuned
+
+CAPABILITIES = ("8.0", "8.6", "8.9")
+SMALL = 20_000
+"""Warp instructions of a launch for which a second host thread costs more than it helps."""
+_LIBRARY = str(Path(triton.__file__).parent)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One launch as Triton asks for it."""
+
+    binary: Binary
+    entry: str
+    grid: Dim3
+    threads: int
+    shared_bytes: int
+    scratch_bytes: Sequence[int]
+    """Of the whole grid, for each pointer that Triton adds."""
+    pack: Callable[[Sequence[tuple[str, int, int]], DeviceCopies, Sequence[int]], bytes]
+
+
+Engine = Callable[..., Run]
+"""`launch` of the virtual GPU, or of something that runs there and counts."""
+
+
+class Device:
+    """A chip of the model and the virtual GPU that stands for it."""
+
+    def __init__(
+        self, name: str, *, tools: Sequence[str] = (), mode: str = "hardware", threads: int | None = None
+    ) -> None:
+        self.chip = target_chip(name)
+        self.arch = "sm_" + self.chip.architecture.capability.replace(".", "")
+        self.gpu = VirtualGPU(self.arch, mode=mode, threads=threads)
+        self.tools = tuple(tools)
+        self.watch: Instrumentation = watch_for(self.tools)
+        self.known = Known()
+        self.fresh: Fresh | None = None
+        """Tensors that nobody has written yet, where initcheck asks."""
+        self.engine: Engine = self.gpu.launch
+        self.launches = 0
+        self._one_at_a_time = threading.RLock()
+        self._threads = self.gpu.threads
+        self._instructions: dict[tuple[str, Dim3], int] = {}
+        """Of the last launch of a kernel with a grid."""
+        self.tuned: list[Tuned] = []
+        """What autotuners chose, oldest first."""
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        major, minor = self.chip.architecture.capability.split(".")
+        return int(major), int(minor)
+
+    @property
+    def number(self) -> int:
+        """What Triton keys its caches by: one per chip, far from those of real GPUs."""
+        return 1000 + list(chips()).index(self.chip.name)
+
+    def launch(self, call: Call) -> Run:
+        """Copy in, run, copy out, print what was printed; findings that are errors raise."""
+        with self._one_at_a_time:
+            run = self._run(call)
+        if run.printed:
+            sys.stdout.write(run.printed)
+            sys.stdout.flush()
+        self._judge(call, run)
+        return run
+
+    def _run(self, call: Call) -> Run:
+        binary, memory = call.binary, self.gpu.memory
+        program = self.gpu.program(binary, call.entry)
+        watch = self.watch
+        which = binary.ptx_digest, call.grid
+        self.gpu.threads = 1 if self._instructions.get(which, SMALL) < SMALL else self._threads
+        with self.gpu.sequence(binary, call.entry):
+            if watch.keeps_written:
+                memory.keep_written()
+            copies = DeviceCopies(memory, self.known)
+            scratch = [memory.allocate(size, "Triton's scratch memory") if size else 0 for size in call.scratch_bytes]
+            params = call.pack(program.plan.params, copies, scratch)
+            copies.translate()
+            if self.fresh is not None and watch.keeps_written:
+                self.fresh.tell(copies)
+            fields = [params[at : at + size] for _, at, size in program.plan.params]
+            run = self.engine(
+                binary, call.entry, call.grid, call.threads, fields, shared_bytes=call.shared_bytes, watch=watch
+            )
+            copies.copy_out()
+            if self.fresh is not None:
+                self.fresh.ask(copies, known=watch.keeps_written)
+        self.launches += 1
+        self._instructions[which] = run.instructions
+        return run
+
+    @contextmanager
+    def running(self, engine: Engine, watch: Instrumentation = PLAIN) -> Iterator[None]:
+        """Launches go through `engine`, watched by `watch`, and then as before."""
+        before = self.engine, self.watch
+        self.engine, self.watch = engine, watch
+        try:
+            yield
+        finally:
+            self.engine, self.watch = before
+
+    def _judge(self, call: Call, run: Run) -> None:
+        found: tuple[Finding, ...] = worst_first(folded(map(_in_users_file, run.findings)))
+        errors = tuple(finding for finding in found if finding.level is Severity.ERROR)
+        for finding in found:
+            if finding.level is Severity.WARNING:
+                warnings.warn(f"{call.entry}: {finding}", RuntimeWarning, stacklevel=2)
+        if errors:
+            raise KernelFindings(call.entry, errors)
+
+
+def _in_users_file(finding: Finding) -> Finding:
+    """With lines of Triton's own library left out: they are inlined into the line that the user wrote."""
+    return replace(finding, place=_users(finding.place), other=_users(finding.other))
+
+
+def _users(place: Place | None) -> Place | None:
+    return next((at for at in chain(place) if not at.file.startswith(_LIBRARY)), place)
+
+
+def target_chip(name: str) -> Chip:
+    """A GPU of the model that the virtual GPU can stand for."""
+    found = chip(name)
+    if found.architecture.capability not in CAPABILITIES:
+        good = ", ".join(each.name for each in chips().values() if each.architecture.capability in CAPABILITIES)
+        raise UsageError(f"{found.title} is sm_{found.architecture.capability.replace('.', '')}; choose one of {good}")
+    return found
+
+
+_active: list[Device] = []
+
+
+def active() -> Device:
+    """The device that launches go to."""
+    if not _active:
+        raise UsageError("no virtual GPU is active: call weft.triton.activate() first")
+    return _active[-1]
+
+
+def push(device: Device) -> None:
+    _active.append(device)
+
+
+def pop(device: Device) -> None:
+    _active.remove(device)

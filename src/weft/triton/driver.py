@@ -1,0 +1,117 @@
+"""A driver as Triton wants one, whose GPU is virtual."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase
+
+from weft.core.errors import Unsupported
+
+from .device import Device
+from .launcher import Loaded, launcher, load
+
+WARP = 32
+MOST_THREADS = 1024
+
+
+class Utils:
+    """What Triton asks of the driver about devices and binaries."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def load_binary(self, name: str, cubin: bytes, shared: int, device: Any) -> tuple[None, Loaded, int, int, int]:
+        """Module, function, registers, spilled words (local memory, as CUDA counts it), most threads per CTA.
+
+        There is no module: a kernel that has one asks for the driver when it dies, and by then there may be none.
+        """
+        loaded = load(name, cubin)
+        registers = max(loaded.facts.registers, 1)
+        threads = min(MOST_THREADS, self._device.chip.architecture.registers // registers // WARP * WARP)
+        return None, loaded, loaded.facts.registers, loaded.facts.local_bytes // 4, threads
+
+    def get_device_properties(self, device: Any) -> dict[str, int]:
+        """Under Triton's names; clocks in kHz."""
+        chip = self._device.chip
+        return {
+            "max_shared_mem": chip.architecture.shared_bytes_per_block,
+            "max_num_regs": chip.architecture.registers,
+            "multiprocessor_count": chip.sms,
+            "warpSize": WARP,
+            "sm_clock_rate": int(chip.boost_ghz * 1e6),
+            # Two transfers per clock: the bus and its clock are made up, their product is the chip's bandwidth.
+            "mem_clock_rate": int(chip.dram_gbs * 1e6 / 2),
+            "mem_bus_width": 8,
+        }
+
+    def get_current_device(self) -> int:
+        return self._device.number
+
+    def get_device_capability(self, device: Any = None) -> tuple[int, int]:
+        return self._device.capability
+
+    def is_stream_capturing(self, stream: Any) -> bool:
+        return False
+
+    def set_printf_fifo_size(self, size: int) -> None:
+        """What a kernel prints is never cut off."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Unsupported(f"the virtual GPU's driver has no {name}")
+
+
+class VirtualDriver(DriverBase):  # type: ignore[misc]
+    """Compiles for the chip of the device and launches there."""
+
+    launcher_cls = staticmethod(launcher)
+
+    def __init__(self, device: Device, interface: Any, torch_device: Any, benchmarker: Callable[..., Any]) -> None:
+        super().__init__()
+        self.device = device
+        self.utils = Utils(device)
+        self._interface, self._torch_device, self._benchmarker = interface, torch_device, benchmarker
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        raise Unsupported("C++ launchers: the virtual GPU is launched from Python")
+
+    def get_current_target(self) -> Any:
+        major, minor = self.device.capability
+        return GPUTarget("cuda", 10 * major + minor, WARP)
+
+    def get_current_device(self) -> int:
+        return self.device.number
+
+    def set_current_device(self, device: Any) -> None:
+        """There is one."""
+
+    def get_current_stream(self, device: Any = None) -> int:
+        """The default stream: launches are done when they return."""
+        return 0
+
+    def get_device_capability(self, device: Any = None) -> tuple[int, int]:
+        return self.device.capability
+
+    def get_active_torch_device(self) -> Any:
+        return self._torch_device
+
+    def get_device_interface(self) -> Any:
+        return self._interface
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        return self._benchmarker
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """Estimates say themselves whether they begin with an empty L2."""
+        return torch.empty(0, dtype=torch.int32)
+
+    def clear_cache(self, cache: Any) -> None:
+        """Nothing to clear."""
+
+    def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Sequence[Any]) -> Sequence[Any]:
+        return args

@@ -1,0 +1,14 @@
+"""What a launch through Triton raises of its own."""
+
+from weft.core.errors import WeftError
+from weft.core.records import Finding
+
+
+class KernelFindings(WeftError):
+    """The launch ran and was found wrong. `findings` are the records; the tensors hold what the kernel left."""
+
+    def __init__(self, kernel: str, findings: tuple[Finding, ...]) -> None:
+        many = f"{len(findings)} findings" if len(findings) != 1 else "1 finding"
+        super().__init__(f"{kernel}: {many}\n" + "\n".join(map(str, findings)))
+        self.kernel = kernel
+        self.findings = findings

@@ -1,0 +1,115 @@
+"""A launch through Triton → how long the model thinks it takes on the device's chip. Nothing is timed."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import nan, prod
+from typing import Any
+
+from weft.core.errors import Unsupported
+from weft.core.records import Binary, Dim3
+from weft.model.counters import work_of
+from weft.model.estimate import Estimate, estimate
+from weft.model.occupancy import Launch
+from weft.profile.profiler import Launched, Profiler
+from weft.profile.records import Counts
+from weft.vm.launch import PLAIN
+
+from .device import Device
+
+_said: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """One launch."""
+
+    binary: Binary
+    entry: str
+    grid: Dim3
+    cold: Estimate
+    """L2 is empty at its start."""
+    warm: Estimate
+
+    def milliseconds(self, *, cold: bool) -> float:
+        """The middle of the range."""
+        given = self.cold if cold else self.warm
+        return given.microseconds((given.low + given.high) / 2) / 1e3
+
+
+class Estimator:
+    """Estimates launches as they run, one after the other."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._profiler = Profiler(device.gpu)
+        self.launch = self._profiler.launch
+
+    def run(self, work: Callable[[], object]) -> list[Estimated]:
+        """The launches that `work` makes."""
+        first = len(self._profiler.launches)
+        with self.device.running(self._profiler.launch):
+            work()
+        made = zip(self._profiler.launches[first:], self._profiler.counts[first:], strict=True)
+        return [self._on_chip(launched, counts) for launched, (_, counts) in made]
+
+    def _on_chip(self, launched: Launched, counts: Counts) -> Estimated:
+        chip = self.device.chip
+        registers = launched.binary.resources[launched.entry].registers
+        if not counts.sass:
+            raise Unsupported(f"{launched.entry} cannot be put on {chip.title}: {'; '.join(counts.notes)}")
+        launch = Launch(prod(launched.block), prod(launched.grid), registers, launched.shared_bytes)
+        work = work_of(launch, counts.sass, counts.ncu, counts.vm)
+        cold, warm = estimate(work, chip, cold=True), estimate(work, chip)
+        return Estimated(launched.binary, launched.entry, launched.grid, cold, warm)
+
+
+def total_ms(made: Sequence[Estimated]) -> float:
+    """Launches follow each other: what the first one leaves in L2 the others find there. None launched: NaN."""
+    if not made:
+        return nan
+    return made[0].milliseconds(cold=True) + sum(each.milliseconds(cold=False) for each in made[1:])
+
+
+def say_once(device: Device) -> None:
+    """Whatever is answered as a time, nothing was timed."""
+    if device.chip.name not in _said:
+        _said.add(device.chip.name)
+        warnings.warn(
+            f"nothing was timed: times are estimates of kernels on {device.chip.title} at "
+            f"{device.chip.boost_ghz} GHz (EST of the model, L2 empty at the start); PyTorch's own work counts nothing",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+class Bench:
+    """Stands in for triton.testing.do_bench: one run, and its estimate in milliseconds."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.estimator = Estimator(device)
+
+    def __call__(
+        self,
+        fn: Callable[[], object],
+        warmup: int = 25,
+        rep: int = 100,
+        grad_to_none: Sequence[Any] | None = None,
+        quantiles: Sequence[float] | None = None,
+        return_mode: str = "mean",
+    ) -> float | list[float]:
+        """As do_bench answers; the quantiles of one number are that number. NaN if no kernel was launched."""
+        say_once(self.device)
+        if self.device.watch is not PLAIN:
+            fn()  # checkers do not watch a launch that is counted
+        for tensor in grad_to_none or ():
+            tensor.grad = None
+        return answer(total_ms(self.estimator.run(fn)), quantiles, return_mode)
+
+
+def answer(milliseconds: float, quantiles: Sequence[float] | None, return_mode: str = "mean") -> float | list[float]:
+    """One number in the shape that do_bench gives."""
+    if quantiles is not None:
+        return [milliseconds] * len(quantiles) if len(quantiles) != 1 else milliseconds
+    return [milliseconds] if return_mode == "all" else milliseconds

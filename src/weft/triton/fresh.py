@@ -1,0 +1,89 @@
+"""Tensors that `torch.empty` made and nobody has written: initcheck starts from them.
+
+A TorchDispatchMode sees every operator. What makes an uninitialised tensor is noted; whatever is passed to another
+operator that may write it counts as written from then on, whole. So nothing is reported that was written.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from weft.vm.memory import Bytes
+
+from .tensors import DeviceCopies
+
+_MAKERS = ("empty.memory_format", "empty_like.default", "empty_strided.default", "new_empty.default",
+           "new_empty_strided.default")  # fmt: skip
+
+
+class Fresh:
+    """By address of the storage: which of its bytes kernels have written."""
+
+    def __init__(self) -> None:
+        self._flags: dict[int, tuple[Any, Bytes]] = {}
+
+    def note(self, tensor: Any) -> None:
+        storage = tensor.untyped_storage()
+        if storage.nbytes():
+            ref = torch.multiprocessing.reductions.StorageWeakRef(storage)
+            self._flags[storage.data_ptr()] = ref, np.zeros(storage.nbytes(), np.uint8)
+
+    def forget(self, tensor: Any) -> None:
+        """The host has written it, or may have."""
+        if self._flags and tensor.layout is torch.strided:
+            self._flags.pop(tensor.untyped_storage().data_ptr(), None)
+
+    def tell(self, copies: DeviceCopies) -> None:
+        """Say to the device which bytes are not written."""
+        for copy in copies.copies.values():
+            flags = self._flags_of(copy.host, copy.size_bytes)
+            if flags is not None:
+                copies.written(copy)[:] = flags
+
+    def ask(self, copies: DeviceCopies, *, known: bool) -> None:
+        """Learn from the device which are by now; a run that did not keep count may have written all."""
+        for copy in copies.copies.values():
+            flags = self._flags_of(copy.host, copy.size_bytes)
+            if flags is not None:
+                flags[:] = copies.written(copy) if known else 0xFF
+
+    def _flags_of(self, host: int, size_bytes: int) -> Bytes | None:
+        found = self._flags.get(host)
+        if found is None:
+            return None
+        ref, flags = found
+        if ref.expired() or len(flags) != size_bytes:
+            del self._flags[host]
+            return None
+        return flags
+
+
+class Watching(TorchDispatchMode):  # type: ignore[misc]
+    """Tells Fresh of every operator that makes or writes tensors."""
+
+    def __init__(self, fresh: Fresh) -> None:
+        super().__init__()
+        self.fresh = fresh
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        schema = func._schema
+        if func.__name__ in _MAKERS:
+            self.fresh.note(result)
+        elif schema.is_mutable:
+            for each in tree_leaves((args, kwargs)):
+                if isinstance(each, torch.Tensor):
+                    self.fresh.forget(each)
+        else:
+            # A storage may be a new one at an address known from one that is gone.
+            for each in tree_leaves(result):
+                if isinstance(each, torch.Tensor) and not _is_view(schema):
+                    self.fresh.forget(each)
+        return result
+
+
+def _is_view(schema: Any) -> bool:
+    return any(each.alias_info is not None for each in schema.returns)

@@ -1,0 +1,36 @@
+"""What an autotuner chose without a GPU, and what it refused."""
+
+from dataclasses import dataclass
+from math import isinf
+
+
+@dataclass(frozen=True)
+class TunedConfig:
+    """One configuration: its estimate, or why it was refused."""
+
+    config: str
+    est_ms: float
+    """inf where it did not come to an estimate."""
+    refused: str
+    """Empty: it was not."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What an autotuner chose for one key."""
+
+    kernel: str
+    chip: str
+    clock_ghz: float
+    configs: tuple[TunedConfig, ...]
+    chosen: str
+
+    def __str__(self) -> str:
+        """A table, best first, the refused last."""
+        width = max(len(each.config) for each in self.configs)
+        lines = [f"{self.kernel} on {self.chip} at {self.clock_ghz} GHz: EST, nothing was timed"]
+        for each in sorted(self.configs, key=lambda row: (bool(row.refused), row.est_ms)):
+            mark = "*" if each.config == self.chosen else " "
+            figure = f"{each.est_ms * 1e3:10.2f} us" if not isinf(each.est_ms) else " " * 13
+            lines.append(f"{mark} {each.config:{width}} {figure} {'refused: ' + each.refused if each.refused else ''}")
+        return "\n".join(line.rstrip() for line in lines)

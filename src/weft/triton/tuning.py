@@ -1,0 +1,102 @@
+"""@triton.autotune without a GPU: configurations with findings or spills are refused, the others ranked by EST."""
+
+import inspect
+import logging
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from triton import knobs
+
+from weft.core.errors import ToolMissing, WeftError
+from weft.core.records import Binary
+from weft.probes.tools import watch_for
+from weft.toolchain.ptxas_log import parse_resources
+
+from .device import Device
+from .errors import KernelFindings
+from .estimates import Estimated, Estimator, answer, say_once, total_ms
+from .tuned import Tuned, TunedConfig
+
+_LOG = logging.getLogger("weft.triton")
+
+
+class NothingToChoose(WeftError):
+    """Every configuration has findings."""
+
+
+class Tuner:
+    """The benchmarker that Triton's autotuner asks, and the record of what it chose."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._estimator = Estimator(device)
+        self._rows: list[tuple[TunedConfig, bool]] = []
+        self._spills: dict[str, int] = {}
+        self._autotuner: Any = None
+
+    def __call__(self, kernel_call: Callable[[], object], quantiles: Sequence[float], **_: Any) -> float | list[float]:
+        """Run with all checkers, then counted; inf for a configuration that is refused."""
+        say_once(self.device)
+        inside = inspect.getclosurevars(kernel_call).nonlocals  # the autotuner's own: it tells its benchmarker nothing
+        config, self._autotuner = str(inside.get("config", f"number {len(self._rows)}")), inside.get("self")
+        try:
+            with self.device.running(self.device.gpu.launch, watch_for(["all"])):
+                kernel_call()
+            made = self._estimator.run(kernel_call)
+        except KernelFindings as error:
+            self._rows.append((TunedConfig(config, inf, str(error.findings[0])), True))
+            return answer(inf, quantiles)
+        except Exception as error:  # Triton's autotuner knows which of its own to pass over
+            self._rows.append((TunedConfig(config, inf, f"{type(error).__name__}: {error}"), False))
+            raise
+        spilled = self._spilled(made)
+        self._rows.append((TunedConfig(config, total_ms(made), spilled), False))
+        return answer(inf if spilled else total_ms(made), quantiles)
+
+    def finish(self, *, fn: Any, key: Any, best_config: Any, **_: Any) -> None:
+        """Triton's autotuner has chosen."""
+        rows, self._rows = self._rows, []
+        if not rows:
+            return
+        if all(found for _, found in rows):
+            if self._autotuner is not None:  # or the next call would take the first of them unasked
+                self._autotuner.cache.pop(key, None)
+            raise NothingToChoose(f"{fn.__name__}: every configuration has findings: {rows[0][0].refused}")
+        chip = self.device.chip
+        tuned = Tuned(fn.__name__, chip.title, chip.boost_ghz, tuple(row for row, _ in rows), str(best_config))
+        self.device.tuned.append(tuned)
+        refused = sum(bool(row.refused) for row, _ in rows)
+        _LOG.warning(
+            "autotune of %s: %d configurations, %d refused, the rest ranked by EST on %s at %s GHz (nothing was "
+            "timed); chosen %s",
+            tuned.kernel, len(rows), refused, tuned.chip, tuned.clock_ghz, tuned.chosen,
+        )  # fmt: skip
+
+    def _spilled(self, made: Sequence[Estimated]) -> str:
+        worst = max((self._spill_bytes(each.binary, each.entry) for each in made), default=0)
+        return f"spills {worst} bytes per thread" if worst else ""
+
+    def _spill_bytes(self, binary: Binary, entry: str) -> int:
+        """The cubin says how much local memory there is; only ptxas says how much of it are spills."""
+        if not binary.resources[entry].local_bytes:
+            return 0
+        if binary.ptx_digest not in self._spills:
+            self._spills[binary.ptx_digest] = _ask_ptxas(binary, entry)
+        return self._spills[binary.ptx_digest]
+
+
+def _ask_ptxas(binary: Binary, entry: str) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(binary.ptx)
+        target = [f"--gpu-name={binary.arch}", "--regAllocOptLevel=2", "-lineinfo", "-v"]
+        command = [knobs.nvidia.ptxas.path, *target, str(source), "-o", str(source.with_suffix(".cubin"))]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    resources = parse_resources(done.stderr + done.stdout).get(entry)
+    if resources is None:
+        raise ToolMissing(f"ptxas of the triton package does not say what {entry} spills: {done.stderr[:200]}")
+    return resources.spill_store_bytes

@@ -1,0 +1,13 @@
+"""A search whose driver is killed a few times ends like one that was left alone."""
+
+from pathlib import Path
+
+from benchmarks import evolve_kills
+
+
+def test_killed_drivers_lose_nothing(tmp_path: Path) -> None:
+    found = evolve_kills.torture(tmp_path, kills=4, budget=5, seed=3)
+    assert found["kills"] == 4
+    assert (found["lost"], found["changed"], found["doubled"], found["strays"]) == (0, 0, 0, 0)
+    assert found["evaluations"] == 5
+    assert found["same_lineage"]

@@ -1,0 +1,69 @@
+"""Writers that are killed in the middle: no row that was told is lost, none is there twice."""
+
+import os
+import random
+import select
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from weft.store.records import State
+from weft.store.store import open_store
+
+KILLS = 40
+
+
+def write_until_killed(where: Path, pipe: int) -> None:
+    """Candidate, evaluation, lease, result, all idempotent; the number goes into the pipe once all is committed."""
+    with open_store(where) as store:
+        store.reclaim("writer")
+        done = {row.request["number"] for row in store.evaluations(1) if row.state is State.DONE}
+        number = 0
+        while True:
+            if number not in done:
+                candidate = store.add_candidate(1, digest=f"digest {number}", source=f"source {number}")
+                row = store.enqueue(1, candidate.id, f"key {number}", request={"number": number})
+                lease = store.lease("writer", evaluation_id=row.id)
+                assert lease is not None
+                store.finish(lease, "PASSED", {"number": number, "square": number**2})
+                os.write(pipe, number.to_bytes(4, "little"))
+            number += 1
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_kill_9_loses_no_row_that_was_told_and_doubles_none(tmp_path: Path) -> None:
+    where, moments = tmp_path / "weft.db", random.Random(11)
+    with open_store(where) as store:
+        store.start_run("evolve", task="sdpa")
+    told: list[int] = []
+    for _ in range(KILLS):
+        readable, writable = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                write_until_killed(where, writable)
+            finally:
+                os._exit(1)
+        os.close(writable)
+        assert select.select([readable], [], [], 30)[0]
+        time.sleep(moments.uniform(0, 0.03))
+        os.kill(child, signal.SIGKILL)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+        with os.fdopen(readable, "rb") as pipe:
+            acknowledged = pipe.read()
+        told += [int.from_bytes(acknowledged[at : at + 4], "little") for at in range(0, len(acknowledged), 4)]
+    with open_store(where) as store:
+        done = store.evaluations(1, state=State.DONE)
+        found = {row.request["number"]: row.result for row in done}
+        assert len(done) == len(found)
+        assert len(told) == len(set(told)) >= KILLS
+        for number in told:
+            assert found[number] == {"number": number, "square": number**2}
+            assert store.cached(f"key {number}") is not None
+        # What was under way when the last one was killed is all that may be left over.
+        assert len(store.candidates(1)) - len(done) <= 1
+    with sqlite3.connect(where) as raw:
+        assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)

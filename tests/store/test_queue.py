@@ -1,0 +1,177 @@
+"""Leases, fencing and the verdict cache, with a clock that the test sets."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy.dialects import postgresql
+
+from weft.store.errors import Fenced, NotCacheable
+from weft.store.records import Lease, State
+from weft.store.schema import evaluations
+from weft.store.store import Store, open_store
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def forward(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    with open_store(tmp_path / "weft.db", clock=clock) as opened:
+        run = opened.start_run("evolve", task="sdpa")
+        for number in (1, 2, 3):
+            opened.add_candidate(run.id, digest=f"d{number}", source=f"source {number}")
+        yield opened
+
+
+def leased(store: Store, owner: str, **options: float) -> Lease:
+    lease = store.lease(owner, **options)  # type: ignore[arg-type]
+    assert lease is not None
+    return lease
+
+
+def test_an_evaluation_is_queued_once(store: Store) -> None:
+    first = store.enqueue(1, 1, "k1", request={"seed": 3})
+    assert store.enqueue(1, 1, "k1", request={"seed": 4}, priority=9) == first
+    assert store.enqueue(1, 1, "k2").id != first.id
+    assert len(store.evaluations(1)) == 2
+    assert first.state is State.QUEUED
+    assert first.request == {"seed": 3}
+
+
+def test_the_highest_priority_then_the_oldest_is_leased_and_nobody_gets_it_twice(store: Store) -> None:
+    rows = [store.enqueue(1, candidate, "k", priority=priority) for candidate, priority in ((1, 0), (2, 5), (3, 0))]
+    taken = [leased(store, f"worker {number}") for number in range(3)]
+    assert [lease.evaluation_id for lease in taken] == [rows[1].id, rows[0].id, rows[2].id]
+    assert store.lease("late") is None
+    assert {row.state for row in store.evaluations(1)} == {State.LEASED}
+
+
+def test_a_lease_can_be_had_for_one_run_or_one_evaluation(store: Store) -> None:
+    other = store.start_run("evolve", task="sdpa")
+    candidate = store.add_candidate(other.id, digest="d", source="s")
+    store.enqueue(1, 1, "k")
+    mine = store.enqueue(other.id, candidate.id, "k")
+    assert leased(store, "w", run_id=other.id).evaluation_id == mine.id
+    assert store.lease("w", evaluation_id=mine.id) is None
+
+
+def test_a_lease_that_ran_out_is_given_on_and_the_first_owner_is_fenced(store: Store, clock: Clock) -> None:
+    store.enqueue(1, 1, "k")
+    old = leased(store, "slow", seconds=60)
+    clock.forward(59)
+    assert store.lease("other") is None
+    clock.forward(1)
+    new = leased(store, "other", seconds=60)
+    assert (new.evaluation_id, new.token) == (old.evaluation_id, old.token + 1)
+    for refused in (
+        lambda: store.finish(old, "PASSED", {"by": "slow"}),
+        lambda: store.heartbeat(old),
+        lambda: store.give_back(old, "stopped"),
+    ):
+        with pytest.raises(Fenced, match="no longer slow's"):
+            refused()
+    assert store.finish(new, "PASSED", {"by": "other"}).result == {"by": "other"}
+    with pytest.raises(Fenced):
+        store.finish(new, "UNSAFE", {"by": "again"})
+    assert store.evaluation(old.evaluation_id).status == "PASSED"
+    cached = store.cached("k")
+    assert cached is not None
+    assert cached.result == {"by": "other"}
+
+
+def test_a_heartbeat_keeps_a_lease(store: Store, clock: Clock) -> None:
+    store.enqueue(1, 1, "k")
+    lease = leased(store, "w", seconds=60)
+    for _ in range(5):
+        clock.forward(50)
+        lease = store.heartbeat(lease, seconds=60)
+        assert store.lease("other") is None
+    assert store.evaluation(lease.evaluation_id).heartbeat_at == clock.time
+    assert store.finish(lease, "PASSED", {}).attempts == 1
+
+
+def test_an_owner_that_starts_again_need_not_wait_for_its_own_leases(store: Store) -> None:
+    store.enqueue(1, 1, "k")
+    before = leased(store, "driver")
+    assert store.reclaim("somebody else") == 0
+    assert store.reclaim("driver") == 1
+    with pytest.raises(Fenced):
+        store.finish(before, "PASSED", {})
+    after = leased(store, "driver")
+    assert after.token > before.token
+    assert store.evaluation(after.evaluation_id).attempts == 1
+
+
+def test_an_evaluation_that_loses_worker_after_worker_is_abandoned(store: Store) -> None:
+    store.enqueue(1, 1, "k")
+    states = [store.give_back(leased(store, "w"), "the worker is gone").state for _ in range(3)]
+    assert states == [State.QUEUED, State.QUEUED, State.ABANDONED]
+    assert store.lease("w") is None
+    assert store.cached("k") is None
+
+
+def test_a_cached_verdict_answers_at_once(store: Store) -> None:
+    store.enqueue(1, 1, "same key")
+    store.finish(leased(store, "w"), "INCORRECT_NUMERICAL", {"gate": "tight"}, seconds=2.5)
+    row = store.enqueue(1, 2, "same key")
+    assert (row.state, row.status, row.result, row.cached) == (
+        State.DONE, "INCORRECT_NUMERICAL", {"gate": "tight"}, True,
+    )  # fmt: skip
+    assert store.lease("w") is None
+
+
+@pytest.mark.parametrize("status", ["TIMEOUT", "LOST", "CRASHED", "OUT_OF_MEMORY", "SOMETHING_NEW"])
+def test_what_the_machine_did_is_never_cached(store: Store, status: str) -> None:
+    store.enqueue(1, 1, "k")
+    assert store.finish(leased(store, "w"), status, {}).status == status
+    assert store.cached("k") is None
+    with pytest.raises(NotCacheable, match=status):
+        store.cache("k", status, {})
+    assert store.enqueue(1, 2, "k").state is State.QUEUED
+
+
+def test_the_first_verdict_of_a_key_stays(store: Store) -> None:
+    store.cache("k", "PASSED", {"est": 1})
+    assert store.cache("k", "UNSAFE", {"est": 2}).status == "PASSED"
+
+
+def test_workers_in_threads_never_share_an_evaluation(store: Store) -> None:
+    run = store.start_run("evolve", task="sdpa")
+    for number in range(30):
+        candidate = store.add_candidate(run.id, digest=f"n{number}", source="s")
+        store.enqueue(run.id, candidate.id, f"n{number}")
+    taken: list[int] = []
+
+    def work(owner: str) -> None:
+        while (lease := store.lease(owner, run_id=run.id)) is not None:
+            store.finish(lease, "PASSED", {"by": owner})
+            taken.append(lease.evaluation_id)
+
+    workers = [threading.Thread(target=work, args=(f"w{number}",)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert sorted(taken) == [row.id for row in store.evaluations(run.id, state=State.DONE)]
+    assert len(taken) == len(set(taken)) == 30
+
+
+def test_postgresql_would_skip_what_another_worker_is_taking() -> None:
+    text = str(evaluations.select().limit(1).with_for_update(skip_locked=True).compile(dialect=postgresql.dialect()))
+    assert text.rstrip().endswith("FOR UPDATE SKIP LOCKED")
