@@ -27,10 +27,18 @@ class Tuned:
 
     def __str__(self) -> str:
         """A table, best first, the refused last."""
-        width = max(len(each.config) for each in self.configs)
+        width = max(len(_short(each.config)) for each in self.configs)
         lines = [f"{self.kernel} on {self.chip} at {self.clock_ghz} GHz: EST, nothing was timed"]
         for each in sorted(self.configs, key=lambda row: (bool(row.refused), row.est_ms)):
             mark = "*" if each.config == self.chosen else " "
             figure = f"{each.est_ms * 1e3:10.2f} us" if not isinf(each.est_ms) else " " * 13
-            lines.append(f"{mark} {each.config:{width}} {figure} {'refused: ' + each.refused if each.refused else ''}")
+            lines.append(
+                f"{mark} {_short(each.config):{width}} {figure} {'refused: ' + each.refused if each.refused else ''}"
+            )
         return "\n".join(line.rstrip() for line in lines)
+
+
+def _short(config: str) -> str:
+    """Without what Triton prints of settings that nobody made."""
+    unset = ("num_ctas: 1", "maxnreg: None", "ir_override: None")
+    return ", ".join(part for part in config.split(", ") if part not in unset)
