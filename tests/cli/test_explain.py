@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.cli.explain import PAGE_FOLDERS, page
 from weft.cli.main import main
 from weft.core.finding_codes import FINDING_CODES
+from weft.core.finding_pages import PAGE_FOLDERS, page
 
 
 def test_a_page_in_a_pipe_is_its_text(capsys: pytest.CaptureFixture[str]) -> None:

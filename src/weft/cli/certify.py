@@ -1,4 +1,4 @@
-"""`weft certify`: a task's gate against implementations that are wrong, and some that are right."""
+"""`weft certify`: a gate against what is wrong: a task's own list, or the mutants of a kernel file."""
 
 import json
 import sys
@@ -10,32 +10,55 @@ from weft.core.errors import UsageError
 from weft.judge.certify import Certificate, Trial
 from weft.judge.certify import certify as certify_tight
 from weft.judge.loose import certify_loose
+from weft.judge.select import Choice
 from weft.tasks.registry import TASKS, find_task
 
+from .certify_source import certify_source
 from .tables import print_table
 
 POLICIES = ("tight", "loose")
 
 
 def certify(
-    task: Annotated[str, typer.Argument(help=f"{', '.join(TASKS)}, or a Python file that defines TASK.")],
+    task: Annotated[str, typer.Argument(help=f"{', '.join(TASKS)}, or a Python file that defines TASK.")] = "",
+    source_mutants: Annotated[
+        str, typer.Option(metavar="KERNEL", help="Try one-line mistakes in this kernel file, or rung, instead.")
+    ] = "",
+    of_task: Annotated[str, typer.Option("--task", help="What the kernel of --source-mutants computes.")] = "",
+    count: Annotated[int, typer.Option(min=1, help="Source mutants to try, of all classes alike.")] = 48,
+    seed: Annotated[int, typer.Option(min=0, help="Which source mutants are drawn.")] = 0,
+    shapes: Annotated[str, typer.Option(help="Judge source mutants on these alone (default: a quick choice).")] = "",
+    regimes: Annotated[str, typer.Option(help="As for weft check.")] = "",
+    masks: Annotated[str, typer.Option(help="As for weft check.")] = "",
     policy: Annotated[str, typer.Option(help="tight: the gate `weft check` uses; loose: a warning example.")] = "tight",
     dtype: Annotated[str, typer.Option(help="Type of the output: f16, bf16, f32 (default: the task's first).")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Try to fool a task's gate: every wrong implementation must be killed, every right one must pass.
 
+    With --source-mutants the wrong ones are your own kernel with one line changed; what survives, your tests would
+    miss.
+
     Exit codes: 0 the gate holds, 1 it let something through or rejected something right, 2 usage.
     """
+    if bool(task) == bool(source_mutants):
+        raise UsageError("give a task whose gate is to be tried, or --source-mutants and a kernel file")
+    if source_mutants:
+        chosen = Choice(_names(shapes), _names(regimes), _names(masks), seeds=(0,))
+        return certify_source(source_mutants, of_task or None, chosen, count=count, seed=seed, as_json=as_json)
     if policy not in POLICIES:
         raise UsageError(f"policy {policy!r}: use one of {', '.join(POLICIES)}")
-    chosen = find_task(task)
-    certificate = certify_tight(chosen, dtype) if policy == "tight" else certify_loose(chosen, dtype)
+    found = find_task(task)
+    certificate = certify_tight(found, dtype) if policy == "tight" else certify_loose(found, dtype)
     if as_json:
         print(json.dumps({"policy": policy, **_record(certificate)}, indent=2))
     else:
         _show(certificate)
     return 0 if certificate.holds else 1
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
 
 
 def _show(certificate: Certificate) -> None:

@@ -103,6 +103,7 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
                 "confidence": signature.confidence,
                 "place": _place(signature.place),
                 "stage": signature.stage,
+                "mend": _place(signature.mend),
             }
             for signature in diagnosis.signatures
         ],

@@ -2,22 +2,17 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
-import weft
-from weft.core.errors import ToolMissing, UsageError
+from weft.core.errors import UsageError
 from weft.core.finding_codes import FINDING_CODES, FindingCode
+from weft.core.finding_pages import page
 
 from .tables import print_table
-
-_PACKAGE = Path(weft.__file__).parent
-PAGE_FOLDERS = (_PACKAGE / "docs" / "findings", _PACKAGE.parents[1] / "docs" / "findings")
-"""In a wheel, and in a checkout."""
 
 
 def explain(
@@ -38,15 +33,6 @@ def explain(
         Console().print(Markdown(text))
     else:
         print(text, end="")
-
-
-def page(code: str) -> str:
-    """The text of docs/findings/<code>.md."""
-    for folder in PAGE_FOLDERS:
-        file = folder / f"{code}.md"
-        if file.is_file():
-            return file.read_text()
-    raise ToolMissing(f"{code}.md is not part of this installation; install Weft again")
 
 
 def _list(as_json: bool) -> None:

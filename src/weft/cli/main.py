@@ -52,6 +52,7 @@ VERBS = {
     "evolve": Verb("weft.cli.evolve:evolve", "Search for a faster kernel: propose, judge, keep three, learn."),
     "runs": Verb("weft.cli.runs:runs", "List searches; show one with lineage, levers and insights."),
     "journal": Verb("weft.cli.journal:journal", "Keep the books: goals, results, decisions, time and money."),
+    "mcp": Verb("weft.cli.mcp:mcp", "Give a coding agent these tools (MCP over stdio)."),
     "explain": Verb("weft.cli.explain:explain", "Say what a finding's code means, with example and cure."),
 }
 

@@ -17,6 +17,7 @@ from .shadow import single
 from .tags import NONE, Flag, Ids, Kind, Tags, among
 
 _PACKED = {"f16x2": np.dtype(np.float16), "bf16x2": np.dtype(ml_dtypes.bfloat16)}
+_CODES = ("e4m3x2", "e5m2x2")
 _SINGLE = ("f16", "bf16", "f32", "f64")
 
 
@@ -104,7 +105,7 @@ def _binary(name: str) -> Handler:
             case "div":
                 result = p.multiply(a, x, p.algebra.inverse(b), y, operands.where)
             case "max":
-                result = p.algebra.largest(a, b)
+                result = p.largest(a, x, b, y)
             case "min":
                 result = p.algebra.clamped(a, b)
             case _:
@@ -208,6 +209,9 @@ def _cvt(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
         halves = [np.zeros(32, np.int32) if ids is None else single(ids) for ids in (low, high)]
         p.shadow.write(w, ins.operand("d"), np.repeat(np.stack(halves, axis=1), 2, axis=1))
         return None
+    if result in _CODES:  # a byte each; of two sources the first is the upper one, of a packed one the halves are
+        p.shadow.write(w, ins.operand("d"), _two_codes(p, w, ins, source))
+        return None
     held = p.shadow.read(w, ins.operand("a"), WIDTH[source] // 8) if source in WIDTH else None
     if held is None or ins.find("b") is not None:
         p.shadow.forget(w, ins)
@@ -216,6 +220,13 @@ def _cvt(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
     else:
         p.shadow.write(w, ins.operand("d"), held)
     return None
+
+
+def _two_codes(p: Provenance, w: RunningWarp, ins: Instruction, source: str) -> Ids | None:
+    if source in _PACKED:
+        return elements(p.shadow.read(w, ins.operand("a"), 4), source)
+    held = [p.shadow.read(w, ins.operand(name), 4) for name in "ba"]
+    return np.stack([np.zeros(32, np.int32) if ids is None else single(ids) for ids in held], axis=1)
 
 
 ARITHMETIC: dict[tuple[str, str], Handler] = {

@@ -12,7 +12,7 @@ from weft.attention.reference import attention
 from weft.tasks.attention_problem import AttentionProblem
 
 from .taps import TAPPED, WITHOUT_TILES, Key, StageTap, Taps
-from .tolerance import Tolerance
+from .tolerance import StageTolerance, Tolerance
 
 Mask = npt.NDArray[np.bool_]
 
@@ -47,10 +47,14 @@ def order(tiles: int) -> Iterator[Key]:
 
 
 def compare_stages(
-    problem: AttentionProblem, taps: Taps, algorithm: Algorithm, expected: Mapping[Key, Array]
+    problem: AttentionProblem,
+    taps: Taps,
+    algorithm: Algorithm,
+    expected: Mapping[Key, Array],
+    tolerance: StageTolerance | None = None,
 ) -> tuple[Compared, ...]:
-    """Every observed stage and tile, in order."""
-    tolerance = Tolerance(problem, algorithm, expected)
+    """Every observed stage and tile, in order; by the float algorithm's tolerance unless another is given."""
+    tolerance = tolerance or Tolerance(problem, algorithm, expected)
     compared = []
     for key in order(-(-problem.workload.shape.skv // algorithm.block_n)):
         tap, wanted = taps.at(*key), expected.get(key)

@@ -4,10 +4,11 @@ from weft.core.records import Place
 
 from .records import Diagnosis, Divergence, LaunchJudgement, name_of
 from .taps import TAPPED
-from .upstream import stage_after
+from .upstream import stage_after, stage_at
 
 SURE = 0.9
 """A signature this confident is the headline, even beside findings."""
+BEFORE_MASK = ("k", "products", "scores", "masked")
 CERTAIN = 0.96
 """It explains the whole error, so the stage it names is where that began, whatever went out of sight before."""
 
@@ -20,10 +21,18 @@ def place_of(diagnosis: Diagnosis) -> Place | None:
             return place
     elif diagnosis.causes:
         return diagnosis.causes[0].place
+    if diagnosis.case.lost_place is not None:
+        return diagnosis.case.lost_place
     if diagnosis.first is not None and diagnosis.first.site is not None:
         return diagnosis.first.site.place
     guilty = guilty_launch(diagnosis)
     return guilty.place if guilty is not None else None
+
+
+def mend_of(diagnosis: Diagnosis) -> Place | None:
+    """Where the cure goes: the line to look at, unless the cure names another."""
+    told = diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].confidence >= SURE)
+    return (diagnosis.signatures[0].mend if told else None) or place_of(diagnosis)
 
 
 def sentence(diagnosis: Diagnosis) -> str:
@@ -65,6 +74,14 @@ def stage_of(diagnosis: Diagnosis) -> str:
     lost = diagnosis.case.lost[0] if diagnosis.case.lost is not None else ""
     if named and diagnosis.signatures[0].confidence >= CERTAIN:
         return named
+    if named == "masked" and lost in BEFORE_MASK:  # scores that a mask leaves out are not computed at all
+        return named
+    if lost and _raced_before(diagnosis, lost):
+        return named
+    # What a stray pointer hits may be another buffer than the one that was meant: an operand that is lost says more.
+    strayed = "" if lost and diagnosis.case.recipe is not None else _strayed(diagnosis)
+    if strayed:
+        return strayed
     found = (lost if named in TAPPED else named) or named or lost
     first, taps = diagnosis.first, diagnosis.case.taps
     if not found and taps is not None and (first is None or first.stage in ("o", "lse")):
@@ -72,6 +89,24 @@ def stage_of(diagnosis: Diagnosis) -> str:
         found = next((stage for stage in (stage_after(cause, taps) for cause in diagnosis.causes) if stage), "")
     found = found or (first.stage if first is not None else "")
     return "scores" if found == "products" else found
+
+
+def _raced_before(diagnosis: Diagnosis, lost: str) -> bool:
+    """Whether what threads race for is made before the stage at which values went out of sight."""
+    first = diagnosis.signatures[0] if diagnosis.signatures else None
+    if first is None or first.name != "missing_barrier" or first.stage not in TAPPED or lost not in TAPPED:
+        return False
+    return TAPPED.index(first.stage) < TAPPED.index(lost)
+
+
+def _strayed(diagnosis: Diagnosis) -> str:
+    """The input that is read, or the result that is written, outside its bounds, where that comes first."""
+    if not diagnosis.causes or not diagnosis.causes[0].code.startswith("M"):
+        return ""
+    stage = stage_at(diagnosis.causes[0], diagnosis.case.taps)
+    first = diagnosis.first
+    earlier = first is not None and first.stage not in ("o", "lse") and stage in ("o", "lse")
+    return "" if earlier else stage
 
 
 def guilty_launch(diagnosis: Diagnosis) -> LaunchJudgement | None:

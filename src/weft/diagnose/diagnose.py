@@ -29,6 +29,7 @@ from .expected import expected
 from .launches import judge_launches
 from .locate import locate
 from .owners import owner
+from .recipe_stages import with_recipe_stages
 from .records import Case, Diagnosis
 from .shrink import same_failure
 from .shrink import shrink as shrink_workload
@@ -89,9 +90,12 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
         progress(f"running {case.verdict.workload}")
         case = _with_run(case)
     never_ends = any(finding.code in NEVER_ENDS for finding in case.findings)
-    if case.attention is not None and case.o is not None and not case.verdict.passed and not never_ends:
+    if case.o is not None and not case.verdict.passed and not never_ends:
         progress("following the CTA that writes the first wrong row")
-        case, coverage = _with_stages(case, case.attention)
+        if case.attention is not None:
+            case, coverage = _with_stages(case, case.attention)
+        elif case.recipe is not None:
+            case, coverage = with_recipe_stages(case, case.recipe)
     causes, others = split_findings(case.findings, case.divergence, case.taps)
     progress("looking for known mistakes")
     answers = [recognise(case) for recognise in SIGNATURES]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.ptx.module import WIDTH, Imm, Instruction, Mem, Operand, Reg
+from weft.ptx.module import WIDTH, Instruction, Mem, Operand, Reg
 from weft.vm.reference.access import as_bytes
 from weft.vm.reference.machine import RunningWarp
 from weft.vm.reference.sync import shuffle_sources
@@ -202,12 +202,14 @@ def _or(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
 
 
 def _prmt(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
-    control = ins.operand("c")
-    if not isinstance(control, Imm) or ins.has("mode"):
+    """Bytes as each lane's selector picks them; one that spreads a sign is no move."""
+    if ins.has("mode"):
+        return _carry(p, w, ins)
+    picks = np.asarray(w.src(ins, "c"))[:, None].astype(np.int64) >> 4 * np.arange(4) & 15
+    if (picks[w.mask] & 8).any():
         return _carry(p, w, ins)
     both = np.concatenate([_bytes(p, w, ins.operand(name), 4) for name in "ab"], axis=1)
-    picks = [control.value >> 4 * at & 7 for at in range(4)]
-    p.shadow.write(w, ins.operand("d"), both[:, picks])
+    p.shadow.write(w, ins.operand("d"), np.take_along_axis(both, picks & 7, axis=1))
     return None
 
 

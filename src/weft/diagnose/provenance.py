@@ -168,6 +168,10 @@ class Provenance(Observer):
                 self.board.example(flag, a, b, out["flags"])
         return out
 
+    def largest(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers) -> Tags:
+        """The tags of max(a, b)."""
+        return self.algebra.largest(a, b)
+
     def make(self, tags: Tags, values: Numbers, where: Where) -> Ids:
         """New nodes, shown to the board where they are a stage of their own; constants stay untracked."""
         scores = tags["kind"] == Kind.S

@@ -13,6 +13,7 @@ from weft.engines.kernel_file import KernelFile
 from weft.judge.check import Candidate
 from weft.judge.verdict import Verdict
 from weft.tasks.attention_problem import AttentionProblem
+from weft.tasks.recipe_problem import RecipeProblem
 from weft.tasks.task import Problem, Task
 
 from .taps import Key, Site, Taps
@@ -107,6 +108,8 @@ class Case:
     """The first stage and tile before the divergence that were not observed, and that nothing made of them shows to be
     right: from there on the kernel's values could not be followed.
     """
+    lost_place: Place | None = None
+    """The line that makes as much of that stage as was observed."""
     launches: tuple[LaunchJudgement, ...] = ()
     """Empty for a kernel of one launch."""
 
@@ -114,6 +117,11 @@ class Case:
     def attention(self) -> AttentionProblem | None:
         """The problem if it is one of attention whose stages can be held against an emulation."""
         return self.problem if isinstance(self.problem, AttentionProblem) and self.problem.has_stages else None
+
+    @property
+    def recipe(self) -> RecipeProblem | None:
+        """The problem if it is one of the FP8 recipe, whose stages are codes."""
+        return self.problem if isinstance(self.problem, RecipeProblem) else None
 
     @property
     def o(self) -> Array | None:
@@ -141,6 +149,8 @@ class Signature:
     """Where, if it is elsewhere than the first divergence."""
     stage: str = ""
     """The stage that is wrong, if it is another than the first divergence's: `quantiser`, `launch`, `build` …"""
+    mend: Place | None = None
+    """Where the cure goes, if that is another line than where the mistake shows: before it a barrier is missing."""
 
 
 @dataclass(frozen=True)

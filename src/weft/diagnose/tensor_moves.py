@@ -140,11 +140,11 @@ def _ldmatrix(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
     rows = p.shadow.load(w, space, address, 16)
     rows[8 * count :] = 0
     p.acts.moved("load", w, ins, (space, address), rows)
-    matrices = rows.reshape(4, 8, 8, 2).max(axis=3)[:count]
+    matrices = rows.reshape(4, 8, 8, 2)[:count]  # two bytes travel together: one element, or two of 8 bits
     if ins.has("trans"):
-        matrices = matrices.transpose(0, 2, 1)
+        matrices = matrices.transpose(0, 2, 1, 3)
     for item, matrix in zip(members(ins.operand("d")), matrices, strict=True):
-        p.shadow.write(w, item, np.repeat(matrix.reshape(32, 2), 2, axis=1))
+        p.shadow.write(w, item, np.ascontiguousarray(matrix).reshape(32, 4))
     return None
 
 

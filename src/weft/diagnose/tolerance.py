@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +20,13 @@ SCORE_ROUNDINGS = 2.0
 """Tensor cores cut off where fp32 would round: up to twice its error."""
 EXP_SHARE = 8 * EPS
 """ex2.approx and the product with log2(e) before it."""
+
+
+class StageTolerance(Protocol):
+    """Says how far a stage may be off."""
+
+    def of(self, stage: str, tile: int | None) -> Array:
+        """An array that fits the stage."""
 
 
 class Tolerance:

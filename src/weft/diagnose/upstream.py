@@ -10,6 +10,7 @@ from weft.engines.spell_findings import chain
 
 from .nodes import Event
 from .records import Divergence
+from .tags import Kind
 from .taps import TAPPED, Taps
 
 KINDS = "MRSIXK"
@@ -56,6 +57,34 @@ def stage_after(finding: Finding, taps: Taps) -> str:
             if at is not None and own and own[-1] >= at.line:
                 below.append((own[-1], TAPPED.index(stage)))
     return TAPPED[min(later)[2]] if later else TAPPED[min(below)[1]] if below else ""
+
+
+_STAGES = {
+    Kind.Q: "q", Kind.K: "k", Kind.V: "v", Kind.S: "scores", Kind.M: "m", Kind.P: "p", Kind.L: "l", Kind.U: "u",
+    Kind.O: "o", Kind.LSE: "lse",
+}  # fmt: skip
+
+
+def stage_at(finding: Finding, taps: Taps | None) -> str:
+    """The stage that an access is about: of an input or result by the buffer's name, else by what its line moves."""
+    for stage in ("q", "k", "v", "o", "lse"):
+        if finding.name in (stage, f"{stage}_code", f"{stage}_scale"):
+            return stage
+    return min(moved_at(finding.place, taps), key=TAPPED.index, default="")
+
+
+def moved_at(place: Place | None, taps: Taps | None) -> frozenset[str]:
+    """Stages whose values the line of a place loads or stores."""
+    if place is None or taps is None:
+        return frozenset()
+    return frozenset(
+        _STAGES[kind]
+        for act in taps.acts
+        if act.what in ("load", "store")
+        and any((_file(at), at.line) == (_file(place), place.line) for at in chain(act.event.place))
+        for kind in act.kinds
+        if kind in _STAGES
+    )
 
 
 def _at(finding: Finding, taps: Taps) -> list[Event]:

@@ -70,6 +70,7 @@ class Original:
     def __init__(self, candidate: Candidate, supports: Supports) -> None:
         self.candidate, self.supports = candidate, supports
         self._ptx: dict[Workload, Mapping[str, str]] = {}
+        self._runs: dict[Workload, _Shown] = {}
 
     def compare(self, mutated: Candidate) -> Build:
         """The first build that differs decides; a mutant that differs costs one compilation."""
@@ -88,7 +89,12 @@ class Original:
     def same_runs(self, mutated: Candidate, todo: Sequence[Workload]) -> bool:
         """Whether outputs agree bit for bit, and findings in code and line, on all workloads."""
         task = self.supports.task
-        return all(_run(self.candidate, task, each) == _run(mutated, task, each) for each in todo)
+        return all(self._own_run(each) == _run(mutated, task, each) for each in todo)
+
+    def _own_run(self, workload: Workload) -> "_Shown":
+        if workload not in self._runs:
+            self._runs[workload] = _run(self.candidate, self.supports.task, workload)
+        return self._runs[workload]
 
 
 def _ptx(candidate: Candidate, task: Task, workload: Workload) -> Mapping[str, str]:
@@ -113,7 +119,11 @@ def larger_workloads(supports: Supports) -> tuple[Workload, ...]:
     return tuple(found)
 
 
-def _run(candidate: Candidate, task: Task, workload: Workload) -> tuple[Mapping[str, bytes], frozenset[object]] | str:
+_Shown = tuple[Mapping[str, bytes], frozenset[object]] | str
+"""Outputs and findings of a run, or why there was none."""
+
+
+def _run(candidate: Candidate, task: Task, workload: Workload) -> _Shown:
     problem = task.draw(workload)
     inputs = {name: array.copy() for name, array in problem.arrays.items()}
     try:

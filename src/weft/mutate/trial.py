@@ -5,10 +5,11 @@ survivors(trials)
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from weft.core.errors import UsageError
 from weft.judge.check import Candidate, check
 from weft.judge.select import Choice, Supports, workloads
 from weft.judge.verdict import Status, Verdict
@@ -18,6 +19,9 @@ from .equivalent import Build, Original, larger_workloads
 from .generate import apply, generate, language_of
 from .records import Mutant
 from .sample import sample
+
+Progress = Callable[[int, int], None]
+"""Is told how many mutants are done, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,34 @@ def try_source(
     count: int = 48,
     seed: int = 0,
     choice: Choice | None = None,
+    progress: Progress = lambda done, count: None,
 ) -> tuple[Trial, ...]:
-    """A balanced sample of the mutants of a kernel file, each judged on the chosen workloads of its task."""
+    """A balanced sample of the mutants of a kernel file, each judged on the chosen workloads of its task.
+
+    Raises UsageError if the file itself does not pass them: then there is nothing its mutants could be told from.
+    """
     source = candidate.path.read_text()
     mutants = generate(source, language_of(candidate.path), candidate.path.name)
     todo = tuple(workloads(supports, choice or Choice(seeds=(0,))))
-    original = Original(candidate, supports)
-    return tuple(try_mutant(original, mutant, folder, todo) for mutant in sample(mutants, count, seed))
+    if not todo:
+        raise UsageError(f"{candidate.path} supports none of these workloads: nothing would be judged")
+    _require_right(candidate, supports, todo)
+    original, chosen = Original(candidate, supports), sample(mutants, count, seed)
+    trials: list[Trial] = []
+    for mutant in chosen:
+        progress(len(trials), len(chosen))
+        trials.append(try_mutant(original, mutant, folder, todo))
+    return tuple(trials)
+
+
+def _require_right(candidate: Candidate, supports: Supports, todo: Sequence[Workload]) -> None:
+    for workload in todo:
+        verdict = check(candidate, supports.task, workload)
+        if not verdict.passed:
+            raise UsageError(
+                f"{candidate.path} itself does not pass {workload}: {verdict.status}: {verdict.message}. Mutants are "
+                "made of a right kernel; `weft diagnose` says what is wrong with this one"
+            )
 
 
 def survivors(trials: Sequence[Trial]) -> tuple[Trial, ...]:

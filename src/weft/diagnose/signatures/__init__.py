@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from weft.diagnose.records import Case, Signature
 
-from .checkers import missing_barrier, region_overlap, uninitialised
+from .checkers import missing_barrier, region_overlap, stored_twice, uninitialised
 from .codes import misread_codes
 from .degenerate import all_zeros, uniform_weights
 from .factors import l_too_large, output_factor, score_factor
@@ -17,6 +17,7 @@ from .launch import define_not_compiled, launch_never_happened, never_written
 from .layout import columns_moved, k_not_transposed, rows_moved, v_transposed, wrong_kv_head
 from .lse import lse_form
 from .masks import masked_with_zero, wrong_mask
+from .misread import keys_skipped, misread_input
 from .nans import nan_from_empty_tile, no_maximum
 from .online import rescale_of_u, slipped
 from .quantiser import half_lsb, wrong_scale, zero_scale
@@ -38,8 +39,11 @@ SIGNATURES: tuple[Recogniser, ...] = (
     wrong_scale,
     misread_codes,
     missing_barrier,
+    stored_twice,
     uninitialised,
     region_overlap,
+    misread_input,
+    keys_skipped,
     nan_from_empty_tile,
     no_maximum,
     score_factor,
@@ -79,8 +83,11 @@ NAMES: tuple[str, ...] = (
     "wrong_range",
     "misread_codes",
     "missing_barrier",
+    "stored_twice",
     "uninitialised",
     "region_overlap",
+    "misread_input",
+    "keys_skipped",
     "nan_from_empty_tile",
     "no_maximum",
     "scale_twice",

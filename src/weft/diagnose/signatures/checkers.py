@@ -1,5 +1,7 @@
 """What a checker found is the cause if it lies upstream: races, undefined values, regions that overlap."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from weft.attention.dtypes import Array
@@ -7,12 +9,15 @@ from weft.core.finding_codes import Severity
 from weft.core.records import Finding, Place
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
+from weft.diagnose.statements import Statements
 from weft.diagnose.taps import TAPPED
+from weft.diagnose.upstream import moved_at
 
-from .evidence import EXPLAINED, Bools, remaining, score_unit
+from .evidence import EXPLAINED, Bools, has_fact, remaining, score_unit
 from .lines import outermost, writer_of
 
 INPUTS = ("q", "k", "v")
+RACES = ("R101", "R102", "R103", "R104", "R105")
 FEW = 8
 """Fewer equal values than this may be chance."""
 
@@ -23,7 +28,8 @@ def _errors(case: Case, *codes: str) -> list[Finding]:
 
 def missing_barrier(case: Case) -> Signature | None:
     """A race in shared or global memory."""
-    found = _errors(case, "R101", "R102", "R103", "R104", "R105")
+    outputs = [output.name for output in case.task.outputs]
+    found = [race for race in _errors(case, *RACES) if race.code != "R101" or race.name not in outputs]
     if not found:
         return None
     # Errors before warnings, what reads too early before what writes too early, and of those the last that is written:
@@ -31,11 +37,26 @@ def missing_barrier(case: Case) -> Signature | None:
     first = min(found, key=lambda f: (f.level is not Severity.ERROR, f.code != "R102", f.code, -_written(f), -f.count))
     times = sum(f.count for f in found)
     message = f"{first.code}: {first.message}; {times} {'access' if times == 1 else 'accesses'} with no order"
-    cure = first.remedy
+    cure, mend = first.remedy, None
     if first.place is not None and first.other is not None and first.other.file == first.place.file:
         before, after = _kernel_line(first.other), _kernel_line(first.place)
         cure = f"a barrier between line {before} and line {after}" if before != after else cure
-    return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=_reader(case, first))
+        gap = Statements(first.place.file).gap(before, after)
+        if gap:
+            cure, mend = f"{cure}: before line {gap}", replace(first.place, line=gap, column=0, inlined_at=None)
+    return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=_reader(case, first), mend=mend)
+
+
+def stored_twice(case: Case) -> Signature | None:
+    """Two threads store the same element of a result: no barrier mends that, one of them has another's index."""
+    outputs = [output.name for output in case.task.outputs]
+    found = [race for race in _errors(case, "R101") if race.name in outputs]
+    if not found or any(race.code in RACES and race.name not in outputs for race in _errors(case, *RACES)):
+        return None
+    first = found[0]
+    message = f"elements of {first.name} are stored by several threads: {first.message}; {first.count} times"
+    cure = "give each element of the result one thread: check the row and column that it is stored at"
+    return Signature("stored_twice", message, cure, 0.96, place=first.place, stage=first.name)
 
 
 def _kernel_line(place: Place | None) -> int:
@@ -50,6 +71,9 @@ def _written(race: Finding) -> int:
 
 def _reader(case: Case, race: Finding) -> str:
     """The stage that is made of what was read; empty where a divergence before O says it, or nothing was followed."""
+    raced = moved_at(race.place, case.taps) | moved_at(race.other, case.taps)
+    if raced and not raced & {"q", "k"}:  # not an operand of the scores, but a result itself
+        return min(raced, key=TAPPED.index)
     place = race.other if race.code == "R103" else race.place
     told = case.divergence is not None and case.divergence.stage not in ("o", "lse")
     if told or case.taps is None or place is None:
@@ -84,6 +108,8 @@ def region_overlap(case: Case) -> Signature | None:
     if outside:
         message = f"M105: {outside[0].message}; {sum(f.count for f in outside)} accesses outside their region"
         return Signature("region_overlap", message, cure, 0.96, place=outside[0].place)
+    if case.recipe is not None:  # codes of different arrays are equal too often to tell whose they are
+        return None
     return (
         _holds_another(case, cure)
         or _changed_on_the_way(case, cure)
@@ -149,13 +175,20 @@ def _no_longer_there(case: Case, cure: str) -> Signature | None:
         return None
     after = taps.at(stage, tile)
     seen, of = (0 if after is None else int(after.observed.sum())), int(before.observed.sum())
-    if seen > of // 2:
+    if seen > of // 2 or not _used_later(case, stage, tile):
         return None
     message = (
         f"{stage} is right in KV tile 0, all {of} elements; in KV tile {tile} only {seen} of what is multiplied in its "
         f"place come from {stage.upper()}: what it is kept in, or decoded with, was overwritten after the first tile"
     )
     return Signature("region_overlap", message, cure, 0.92, stage=stage)
+
+
+def _used_later(case: Case, stage: str, tile: int | None) -> bool:
+    """Whether anything is made of the tile's keys: keys that a loop leaves out are not overwritten."""
+    if case.taps is None or has_fact(case, "unexplained"):
+        return True
+    return any((made, tile) in case.taps.taps for made in (("products", "scores", "p") if stage == "k" else ("u",)))
 
 
 def _rows_of_q(case: Case, cure: str) -> Signature | None:

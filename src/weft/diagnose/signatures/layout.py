@@ -163,4 +163,6 @@ def wrong_kv_head(case: Case) -> Signature | None:
         return None
     message = f"O is that of {found[1]}; {1 - found[0]:.0%} of the error is explained"
     cure = "the key head of query head h is h / (HQ / HKV), in its own batch entry"
-    return Signature("wrong_kv_head", message, cure, confidence(found[0], seen=has_fact(case, "head_mismatch")))
+    stage = "v" if found[1].startswith("V") else "k"
+    sure = confidence(found[0], seen=has_fact(case, "head_mismatch"))
+    return Signature("wrong_kv_head", message, cure, sure, stage=stage)

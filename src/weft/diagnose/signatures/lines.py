@@ -9,6 +9,7 @@ from weft.core.records import Finding, Place
 from weft.diagnose.acts import Act
 from weft.diagnose.records import Case
 from weft.diagnose.spelling import own_place
+from weft.diagnose.statements import Statements
 from weft.diagnose.tags import Kind
 
 _INPUTS = {"Q": Kind.Q, "K": Kind.K, "V": Kind.V}
@@ -78,9 +79,17 @@ def writer_of(case: Case, finding: Finding) -> Place | None:
         if (place := line_of(case, read)) is None or finding.place is None or place.line != finding.place.line:
             continue
         for store in acts(case, "store", *read.kinds):
-            if (store.space, store.event.launch) == (read.space, read.event.launch):
+            handed_on = read.space == "global" and store.event.launch < read.event.launch
+            if store.space == read.space and (handed_on or store.event.launch == read.event.launch):
                 return line_of(case, store)
     return None
+
+
+def loop_over_keys(case: Case) -> Place | None:
+    """The outermost loop of the kernel that holds the first load of K."""
+    load = outermost(first_line(case, "load", Kind.K))
+    loops = Statements(load.file).loops(load.line) if load is not None else ()
+    return replace(load, line=loops[0], column=0) if load is not None and loops else None
 
 
 def source_of(place: Place) -> list[str]:

@@ -1,13 +1,16 @@
 """Which key a query sees: the diagonal shifted, from the other corner, or no mask at all."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from weft.attention.reference import visible
+from weft.core.records import Place
 from weft.diagnose.records import Case, Signature
 
 from .evidence import Bools, Output, best, confidence, may_be, output_of
+from .lines import loop_over_keys
 
 MASKED = ("masked", "m", "p", "l", "u")
 SHIFTS = (1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 15, -15, 16, -16, 31, -31, 32, -32, 64, -64)
@@ -33,7 +36,25 @@ def wrong_mask(case: Case) -> Signature | None:
     message = f"O is that of another mask: {found[1]}; {1 - found[0]:.0%} of the error is explained"
     name = names[found[1]]
     sure = confidence(found[0], seen=case.divergence is not None and case.divergence.stage in MASKED)
-    return Signature(name, message, _CURES[name], sure)
+    if name == "tile_dropped":
+        return Signature(name, message, _CURES[name], sure, place=loop_over_keys(case))
+    return Signature(name, message, _CURES[name], sure, place=_choice_of_mask(case), stage="masked")
+
+
+def _choice_of_mask(case: Case) -> Place | None:
+    """The last line that asks for the mask: the macro that selects it has a fixed name."""
+    macro = "CAUSAL"
+    path = case.candidate.path
+    if macro not in case.candidate.declared.macros:
+        return None
+    code = [line.split("//")[0] for line in path.read_text().splitlines()]
+    asks = [number for number, line in enumerate(code, 1) if re.search(rf"\b{macro}\b", line) and _is_code(line)]
+    return Place(str(path), asks[-1]) if asks else None
+
+
+def _is_code(line: str) -> bool:
+    """A statement that compares or computes: no directive, assertion, comment or parameter."""
+    return not re.match(r"\s*(?:#|static_assert|template|tl\.static_assert|\w+: tl\.constexpr)", line)
 
 
 _CURES = {

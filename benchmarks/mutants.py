@@ -1,0 +1,209 @@
+"""Hundreds of one-line mistakes in right kernels: is each found, and is its stage, line and cause named?
+
+    python benchmarks/mutants.py [--every 3] [--shard 1/4] [--only scalar --only wmma] [--no-policies] [--rows FILE]
+    python benchmarks/mutants.py --report [--figure docs/reference/mutants.svg]
+
+Every mutant of `weft.mutate.ladder_sample` is compiled (the same PTX: equivalent; refused: none), then diagnosed as
+`weft diagnose` would with nothing but the file. What nothing shows is held against its original on other, larger
+workloads: the same bits and findings mean equivalent, else it is a survivor. The same mutants go through the three
+policies of `mutant_policies.py`, and the unmodified rungs through everything.
+Each mutant is a line of the rows' file, done once: start again, or elsewhere with another shard, and it goes on.
+The last line is one JSON object, of all rows there are; docs/reference/mutants.md says what its fields mean.
+"""
+
+import argparse
+import hashlib
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.mutant_policies import POLICIES, passes
+from benchmarks.mutant_report import draw, report
+from weft.diagnose.conclusion import mend_of, place_of, sentence, stage_of
+from weft.diagnose.diagnose import diagnose
+from weft.diagnose.records import Diagnosis
+from weft.engines.spell_findings import chain
+from weft.judge.select import find_candidate
+from weft.judge.verdict import Status
+from weft.kernels.ladder import RUNGS
+from weft.mutate.equivalent import Build, Original, larger_workloads
+from weft.mutate.generate import apply
+from weft.mutate.ladder_sample import LEFT_OUT, Labelled, ladder_sample
+from weft.mutate.records import Mutant
+from weft.mutate.trial import write_mutant
+
+LABELS = Path(__file__).parent / "mutant_stages"
+NEAR = 3
+"""Lines: one that is told (of an inlined function also where it is called; of a race also where the barrier should go)
+may be this far from the one that was changed."""
+SAID = 0.5
+"""A signature less sure than this is not printed beside others."""
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Do what is not done yet, and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=Path, default=Path("mutants.jsonl"), help="one line per mutant (default: here)")
+    parser.add_argument("--only", action="append", default=[], choices=RUNGS, help="a rung")
+    parser.add_argument("--every", type=int, default=1, metavar="K", help="each K-th mutant of each rung")
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts")
+    parser.add_argument("--no-policies", action="store_true", help="without the three other ways to judge")
+    parser.add_argument("--report", action="store_true", help="of the rows there are; nothing is run")
+    parser.add_argument("--figure", type=Path, help="draw kill rates by policy and class")
+    options = parser.parse_args()
+    rungs = options.only or [name for name in RUNGS if name not in LEFT_OUT]
+    policies = () if options.no_policies else tuple(POLICIES)
+    if not options.report:
+        chosen = stratified(ladder_sample(LABELS), rungs, options.every)
+        part, parts = map(int, options.shard.split("/"))
+        run(chosen[part - 1 :: parts], options.rows, policies)
+        run_originals(rungs[part - 1 :: parts], options.rows, policies)
+    rows = read_rows(options.rows)
+    if options.figure is not None:
+        draw(rows, options.figure)
+    print(json.dumps(report(rows)))
+
+
+def stratified(labelled: Sequence[Labelled], rungs: Sequence[str], every: int) -> list[Labelled]:
+    """Each K-th mutant of each rung, class by class; in an order by chance, so that a part of a run is a sample too."""
+    found: list[Labelled] = []
+    for number, rung in enumerate(rungs):
+        own = sorted((each for each in labelled if each.rung == rung), key=lambda each: each.mutant.klass)
+        found += own[number % every :: every]
+    return sorted(found, key=lambda each: _digest(each.mutant.id))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The last row of each mutant."""
+    if not path.is_file():
+        return []
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return list({row["id"]: row for row in rows}.values())
+
+
+def run(chosen: Sequence[Labelled], path: Path, policies: Sequence[str]) -> None:
+    """Every mutant that has no row of this source yet."""
+    done = {(row["id"], row["source"]) for row in read_rows(path)}
+    originals: dict[str, Original] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, each in enumerate(chosen, 1):
+            digest = _digest(apply(each.mutant, RUNGS[each.rung].path.read_text()))
+            if (each.mutant.id, digest) in done:
+                continue
+            if each.rung not in originals:
+                originals[each.rung] = Original(*find_candidate(each.rung, task=None))
+            tried = try_one(originals[each.rung], each, Path(folder), policies)
+            row = {"id": each.mutant.id, "source": digest, **tried}
+            _append(path, row)
+            print(f"{number}/{len(chosen)} {_told(row)}", flush=True)
+
+
+def try_one(original: Original, labelled: Labelled, folder: Path, policies: Sequence[str] = ()) -> Row:
+    """One mutant before the judge, the diagnosis and the policies."""
+    mutant = labelled.mutant
+    row: Row = {
+        "rung": labelled.rung, "operator": mutant.operator, "class": mutant.klass, "held_out": labelled.held_out,
+        "line": mutant.line, "before": mutant.before.strip(), "after": mutant.after.strip(), "stages": labelled.stages,
+    }  # fmt: skip
+    candidate = write_mutant(mutant, original.candidate, folder)
+    build = original.compare(candidate)
+    if build is not Build.DIFFERENT:
+        return {**row, "outcome": "refused" if build is Build.REFUSED else "same PTX"}
+    wall, busy = time.perf_counter(), _cpu_seconds()
+    diagnosis = diagnose(candidate, original.supports)
+    row |= {"seconds": _cpu_seconds() - busy, "wall_seconds": time.perf_counter() - wall}
+    status = diagnosis.verdict.status
+    if status is Status.COMPILE_ERROR:
+        return {**row, "outcome": "refused"}
+    row |= _answer(diagnosis, labelled)
+    if diagnosis.verdict.passed or status is Status.UNSUPPORTED:
+        same = original.same_runs(candidate, larger_workloads(original.supports))
+        if same:
+            return {**row, "outcome": "same runs"}
+    row["policies"] = {policy: not passes(policy, candidate, original.supports) for policy in policies}
+    return row
+
+
+def _answer(diagnosis: Diagnosis, labelled: Labelled) -> Row:
+    """What a user is told: all of it stands in `weft diagnose --json`."""
+    killed = not diagnosis.healthy and diagnosis.verdict.status is not Status.UNSUPPORTED
+    told = [at for place in (place_of(diagnosis), mend_of(diagnosis)) for at in chain(place)]
+    lines = sorted({place.line for place in told if Path(place.file).stem == labelled.mutant.id})
+    signature = diagnosis.signatures[0] if diagnosis.signatures else None
+    named = signature.name if signature is not None and signature.confidence >= SAID else ""
+    cause = diagnosis.causes[0].code if diagnosis.causes else ""
+    return {
+        "outcome": "killed" if killed else "survived",
+        "status": str(diagnosis.verdict.status),
+        "workload": str(diagnosis.case.first_verdict.workload),
+        "judged": diagnosis.judged,
+        "said": "" if diagnosis.healthy else sentence(diagnosis),
+        "stage": stage_of(diagnosis),
+        "stage_right": killed and stage_of(diagnosis) in labelled.stages,
+        "said_lines": lines,
+        "line_right": killed and any(_is_near(line, labelled.mutant) for line in lines),
+        "signature": named,
+        "cause": cause,
+        "named": killed and bool(named or cause),
+    }
+
+
+def _is_near(line: int, mutant: Mutant) -> bool:
+    return mutant.line - NEAR <= line <= mutant.line + mutant.before.count("\n") + NEAR
+
+
+def run_originals(rungs: Sequence[str], path: Path, policies: Sequence[str]) -> None:
+    """The unmodified rungs: what is said of them is a false alarm, and a policy that rejects one does not fit it."""
+    done = {(row["id"], row["source"]) for row in read_rows(path)}
+    for rung in rungs:
+        digest = _digest(RUNGS[rung].path.read_text())
+        if (rung, digest) in done:
+            continue
+        candidate, supports = find_candidate(rung, task=None)
+        diagnosis = diagnose(candidate, supports)
+        row: Row = {
+            "id": rung, "source": digest, "rung": rung, "outcome": "original", "judged": diagnosis.judged,
+            "alarm": not diagnosis.healthy or bool(diagnosis.causes),
+            "said": "" if diagnosis.healthy else sentence(diagnosis),
+            "policies": {policy: not passes(policy, candidate, supports) for policy in policies},
+        }  # fmt: skip
+        _append(path, row)
+        print(f"{rung}: {row['judged']} workloads, {row['said'] or 'nothing said'}; {row['policies']}", flush=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _cpu_seconds() -> float:
+    """Of this process and the compilers it started: what a busy machine does not stretch."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _append(path: Path, row: Row) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def _told(row: Row) -> str:
+    if row["held_out"]:  # only totals are looked at
+        return f"{row['id']}: {row.get('seconds', 0):.1f} s"
+    if row["outcome"] != "killed":
+        return f"{row['id']}:{row['line']}: {row['outcome'].upper()} {row['after']}"
+    stage = "" if row["stage_right"] else f" STAGE {row['stage'] or 'none'}, not {'/'.join(row['stages'])}"
+    line = "" if row["line_right"] else f" LINE {row['said_lines']}, not {row['line']}"
+    return f"{row['id']}: {row['seconds']:.1f} s, {row['signature'] or row['cause'] or 'no cause'}{stage}{line}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""`weft mcp`: Weft's tools for a coding agent, over standard input and output."""
+
+import importlib.util
+
+from weft.core.errors import ToolMissing
+
+
+def mcp() -> None:
+    """Serve check, diagnose, profile, show, explain and evolve_status by the Model Context Protocol until input ends.
+
+    A coding agent starts it: command `weft`, arguments `mcp`. docs/agents.md says how.
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise ToolMissing("`weft mcp` speaks through the protocol's own Python package: pip install 'mcp>=2.3'")
+    from weft.mcp.server import serve
+
+    serve()

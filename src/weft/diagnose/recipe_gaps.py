@@ -1,0 +1,112 @@
+"""Where an operand of a tensor core is not made of the input it stands for: zeros, bytes nobody wrote, another array.
+
+Every code of Q, K and V that the recorded rows need is seen where it is multiplied. One that is not, while others of
+its array are, is the first thing wrong if what is made of it is wrong or out of sight too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.records import Finding, Place
+from weft.tasks.recipe_problem import RecipeProblem
+
+from .compare import Compared, Mask
+from .recipe_locate import RecipeTaps
+from .tags import Kind
+from .taps import TAPPED, Key, Taps
+
+MADE_OF = {"k": "scores", "v": "u"}
+_INPUTS = {Kind.Q: "q", Kind.K: "k", Kind.V: "v"}
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """What is missing among the operands of the rows that are wrong first."""
+
+    problem: RecipeProblem
+    recorded: RecipeTaps
+    compared: tuple[Compared, ...]
+    first: Compared
+
+    @property
+    def taps(self) -> Taps:
+        return self.recorded.taps
+
+    def earliest(self) -> Key | None:
+        """The first operand that went missing before the first wrong stage; None where all of them are there."""
+        if self.first.key[0] in ("q", "k", "v"):
+            return None
+        rows, q = self._rows(), self.taps.at("q")
+        if q is not None and (rows[..., None] & ~q.observed).any():
+            return "q", None
+        missing = next(self._of_tiles(rows), None)
+        if missing is None and self.recorded.weighs_padding[rows].any():
+            return "masked", self._tiles()[-1]
+        return missing
+
+    def place(self, key: Key) -> Place | None:
+        """The line that makes those elements of an operand that are there."""
+        tap = self.taps.at(*key) or next((tap for (name, _), tap in self.taps.taps.items() if name == key[0]), None)
+        if tap is None:
+            return None
+        made = self.taps.maker(tap, tuple(int(i) for i in np.argwhere(tap.observed)[0]))
+        return made.place if made is not None else None
+
+    def _of_tiles(self, rows: Mask) -> Iterator[Key]:
+        stage, last = self.first.key
+        tiles = self._tiles()
+        for tile in tiles if last is None else tiles[: last + 1]:
+            for name, made in MADE_OF.items():
+                before = last is None or tile < last or TAPPED.index(stage) >= TAPPED.index(made)
+                before |= name == "k" and stage == "products"
+                if before and self._is_missing(name, tile, rows) and not self._is_right(made, tile, rows):
+                    yield name, tile
+            if (self._in_sight(tile, rows) & self.recorded.unscored[..., self._keys(tile)]).any():
+                yield "k", tile  # all codes may be there, but not those of this key in its place
+
+    def _rows(self) -> Mask:
+        wrong = self.first.wrong & self.first.tap.observed
+        return np.asarray(wrong.any(axis=-1) if wrong.ndim == 4 else wrong)
+
+    def _is_missing(self, name: str, tile: int, rows: Mask) -> bool:
+        if not any(stage == name for stage, _ in self.taps.taps):
+            return False
+        shape = self.problem.workload.shape
+        in_sight = self._in_sight(tile, rows)
+        needed = np.asarray(in_sight.reshape(shape.b, shape.hkv, shape.group, shape.sq, -1).any(axis=(2, 3)))
+        tap = self.taps.at(name, tile)
+        return bool(needed.any() and (tap is None or (needed[..., None] & ~tap.observed).any()))
+
+    def _is_right(self, stage: str, tile: int, rows: Mask) -> bool:
+        """Whether all of it was seen in these rows, and is as it should be."""
+        each = next((each for each in self.compared if each.key == (stage, tile)), None)
+        if each is None:
+            return False
+        in_sight = self._in_sight(tile, rows)
+        needed = in_sight if stage == "scores" else in_sight.any(axis=-1)
+        return bool(each.tap.observed[needed].all() and not each.wrong[needed].any())
+
+    def _in_sight(self, tile: int, rows: Mask) -> Mask:
+        return np.asarray(rows[..., None] & self.problem.mask[:, self._keys(tile)])
+
+    def _tiles(self) -> range:
+        return range(-(-self.problem.workload.shape.skv // self.taps.algorithm.block_n))
+
+    def _keys(self, tile: int) -> slice:
+        return slice(tile * self.taps.algorithm.block_n, (tile + 1) * self.taps.algorithm.block_n)
+
+
+def faulting_input(findings: tuple[Finding, ...], taps: Taps) -> Key | None:
+    """What was moved where a launch was stopped by an access that misses: the one input that the line handles."""
+    for finding in findings:
+        kinds = {
+            kind
+            for act in taps.acts
+            if act.event.ptx_line == finding.ptx_line and act.what in ("load", "store")
+            for kind in act.kinds
+        }
+        if finding.code.startswith("M") and len(kinds) == 1 and (stage := _INPUTS.get(kinds.pop(), "")):
+            return stage, None
+    return None

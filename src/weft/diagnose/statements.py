@@ -1,0 +1,100 @@
+"""Which statements of a kernel's text hold which lines: by braces in CUDA, by indentation in Triton."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+_NOISE = re.compile(r'//.*|/\*.*?\*/|"(?:\\.|[^"\\])*"')
+_HEAD = re.compile(r"\s*(?:for|while|if|else|do|switch)\b")
+_LOOP = re.compile(r"\s*(?:for|while|do)\b")
+_BARRIER = re.compile(r"\b(?:__syncthreads|__syncwarp|\w*wait\w*|sync|debug_barrier)\b|\bbar(?:rier)?[.]")
+
+
+class Statements:
+    """Of one file. Lines are counted from 1; a statement is named by its first line."""
+
+    def __init__(self, path: str) -> None:
+        self.lines = _read(path)
+        self._chains = _by_indentation(self.lines) if path.endswith(".py") else _by_braces(self.lines)
+
+    def chain(self, line: int) -> tuple[int, ...]:
+        """The statements that hold a line, outermost first; the last is its own."""
+        return self._chains[line - 1] if 0 < line <= len(self._chains) else ()
+
+    def loops(self, line: int) -> tuple[int, ...]:
+        """The loops that hold a line, outermost first."""
+        return tuple(at for at in self.chain(line) if at != line and _LOOP.match(self.lines[at - 1]))
+
+    def gap(self, one: int, other: int) -> int:
+        """Before which statement a barrier must stand that orders two lines; 0 if they are in one statement.
+
+        Between them in the text, unless a barrier stands there already: then it is the way back, from the later one to
+        the earlier one of the next round, that has none.
+        """
+        first, second = sorted((one, other))
+        ahead, back = self._apart(second, first), self._apart(first, second)
+        if not ahead or not back:
+            return 0
+        ordered = any(_BARRIER.search(_NOISE.sub("", self.lines[at - 1])) for at in range(first + 1, ahead + 1))
+        return back if ordered and self._share_loop(first, second) else ahead
+
+    def _apart(self, line: int, other: int) -> int:
+        """The statement that holds `line` and not `other`, largest first; 0 if there is none."""
+        others = set(self.chain(other))
+        return next((at for at in self.chain(line) if at not in others), 0)
+
+    def _share_loop(self, one: int, other: int) -> bool:
+        return bool(set(self.loops(one)) & set(self.loops(other)))
+
+
+def _read(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _by_indentation(lines: Sequence[str]) -> list[tuple[int, ...]]:
+    chains: list[tuple[int, ...]] = []
+    held: list[tuple[int, int]] = []
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            indent = len(line) - len(line.lstrip())
+            held = [(at, wide) for at, wide in held if wide < indent] + [(number, indent)]
+        chains.append(tuple(at for at, _ in held))
+    return chains
+
+
+def _by_braces(lines: Sequence[str]) -> list[tuple[int, ...]]:
+    """A head without braces holds the next statement."""
+    chains: list[tuple[int, ...]] = []
+    blocks: list[tuple[int, ...]] = []
+    heads: list[int] = []
+    start, round_brackets = 0, 0
+    for number, line in enumerate(lines, 1):
+        code = _NOISE.sub("", line)
+        if not code.strip() or code.lstrip().startswith("#"):
+            chains.append(_flat(blocks, heads))
+            continue
+        start = start or number
+        chains.append(_flat(blocks, [*heads, start]))
+        is_head = bool(_HEAD.match(code)) and start == number
+        for letter in code:
+            round_brackets += (letter == "(") - (letter == ")")
+            if letter == "{":
+                blocks.append((*heads, start))
+                heads, start = [], 0
+            elif letter == "}" and blocks:
+                blocks.pop()
+                heads, start, is_head = [], 0, False
+            elif letter == ";" and round_brackets == 0:
+                heads, start, is_head = [], 0, False
+            elif letter not in " \t" and not start:
+                start = number
+        if is_head and start and round_brackets == 0:
+            heads, start = [*heads, start], 0
+    return chains
+
+
+def _flat(blocks: Sequence[tuple[int, ...]], rest: Sequence[int]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(at for block in (*blocks, tuple(rest)) for at in block))

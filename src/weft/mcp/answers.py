@@ -1,0 +1,240 @@
+"""What the tools answer: small typed values, the cure first. What has its default is left out of the JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mcp.types import CallToolResult, TextContent
+from pydantic import TypeAdapter
+
+from weft.core.records import Finding, Place, worst_first
+
+MODELLED = "modelled, not measured: counters of the virtual GPU and the cubin's SASS, cycles of a model"
+
+
+@dataclass(frozen=True)
+class FindingAnswer:
+    """One thing a checker saw."""
+
+    cure: str
+    code: str
+    what: str
+    where: str
+    severity: str
+    times: int = 1
+    actor: str = ""
+    """CTA, warp and lanes with the other access of a race: with `detail` only."""
+
+
+@dataclass(frozen=True)
+class CheckAnswer:
+    """A verdict. Judging ends at the first workload that fails."""
+
+    verdict: Literal["passed", "failed", "not_judged"]
+    cure: str
+    status: str
+    next: str
+    judged: int
+    planned: int
+    message: str = ""
+    workload: str = ""
+    """That failed."""
+    findings: tuple[FindingAnswer, ...] = ()
+    more_findings: int = 0
+    samples: tuple[str, ...] = ()
+    """Wrong elements beside what they should be."""
+    isolated: bool = False
+    """Whether it ran in a process of its own with limits, as text does."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class DiagnoseAnswer:
+    """The first wrong thing in a kernel."""
+
+    cure: str
+    where: str
+    source_line: str
+    what: str
+    status: str
+    healthy: bool
+    next: str
+    stage: str = ""
+    known_as: str = ""
+    sure: float = 0.0
+    right_before: tuple[str, ...] = ()
+    arithmetic: tuple[str, ...] = ()
+    """How one wrong element should have come about."""
+    verify: "VerifyWith | None" = None
+    case: str = ""
+    findings: tuple[FindingAnswer, ...] = ()
+    other_explanations: tuple[str, ...] = ()
+    """With `detail`."""
+    expected_row: tuple[str, ...] = ()
+    actual_row: tuple[str, ...] = ()
+    judged: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class VerifyWith:
+    """Arguments of `check` that judge the workload that failed first, beside the source and the task."""
+
+    shapes: tuple[str, ...]
+    masks: tuple[str, ...]
+    regimes: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    encodings: tuple[str, ...]
+    seeds: int
+
+
+@dataclass(frozen=True)
+class CostlyLine:
+    """A source line that costs cycles."""
+
+    advice: str
+    where: str
+    cycles: int
+    unit: str
+
+
+@dataclass(frozen=True)
+class LaunchAnswer:
+    """One launch on one GPU."""
+
+    entry: str
+    advice: tuple[str, ...]
+    limiter: str
+    lb_warm_cycles: int
+    est_warm_cycles: tuple[int, int]
+    warps_per_sm: str
+    limited_by: tuple[str, ...]
+    registers: int
+    shared_bytes: int
+    spilled_bytes: int
+    lines: tuple[CostlyLine, ...]
+    counters: dict[str, float] | None = None
+    """Under their ncu names, with `detail`."""
+
+
+@dataclass(frozen=True)
+class ProfileAnswer:
+    """What a kernel would cost. Nothing is measured."""
+
+    summary: str
+    gpu: str
+    lb_warm_us: float
+    lb_warm_cycles: int
+    lb_cold_cycles: int
+    est_warm_cycles: tuple[int, int]
+    sizes: dict[str, int]
+    launches: tuple[LaunchAnswer, ...]
+    note: str = MODELLED
+
+
+@dataclass(frozen=True)
+class ShowAnswer:
+    """What a kernel compiles to, or a part of it."""
+
+    form: str
+    entries: tuple[str, ...]
+    compiler: str
+    text: str
+    first_line: int
+    lines_in_all: int
+    next: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CodeAnswer:
+    """One row of the table of findings."""
+
+    code: str
+    name: str
+    severity: str
+
+
+@dataclass(frozen=True)
+class ExplainAnswer:
+    """What a finding's code means."""
+
+    cure: str
+    code: str = ""
+    name: str = ""
+    tool: str = ""
+    severity: str = ""
+    page: str = ""
+    codes: tuple[CodeAnswer, ...] = ()
+    """All of them, where none was asked for."""
+
+
+@dataclass(frozen=True)
+class CandidateAnswer:
+    """A candidate of a search."""
+
+    id: int
+    score_cycles: float | None
+    limiter: str
+    changes: tuple[str, ...]
+    hypothesis: str
+    status: str
+
+
+@dataclass(frozen=True)
+class SearchAnswer:
+    """A search as it stands."""
+
+    run: int
+    state: str
+    task: str
+    start: str
+    gpu: str
+    evaluations: int
+    outcomes: dict[str, int]
+    start_cycles: float | None = None
+    best_cycles: float | None = None
+    ratio: float | None = None
+    winner: int | None = None
+    why: str = ""
+    elites: tuple[CandidateAnswer, ...] = ()
+    insights: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EvolveAnswer:
+    """The searches of a store, the newest first."""
+
+    next: str
+    searches: tuple[SearchAnswer, ...]
+    searches_in_all: int
+
+
+def reply(answer: Any) -> CallToolResult:
+    """The answer as structured content, and the same as text for clients that read only that."""
+    adapter: TypeAdapter[Any] = TypeAdapter(type(answer))
+    content = adapter.dump_python(answer, mode="json", exclude_defaults=True)
+    text = adapter.dump_json(answer, exclude_defaults=True).decode()
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=content)
+
+
+def finding_answers(findings: Sequence[Finding], limit: int, *, detail: bool) -> tuple[FindingAnswer, ...]:
+    """The worst of them."""
+    return tuple(_finding(each, detail) for each in worst_first(findings)[:limit])
+
+
+def where(place: Place | None) -> str:
+    """file:line."""
+    return str(place) if place is not None else ""
+
+
+def _finding(finding: Finding, detail: bool) -> FindingAnswer:
+    return FindingAnswer(
+        cure=finding.remedy,
+        code=finding.code,
+        what=finding.message,
+        where=where(finding.place) or f"PTX line {finding.ptx_line}",
+        severity=str(finding.level),
+        times=finding.count,
+        actor=str(finding) if detail else "",
+    )

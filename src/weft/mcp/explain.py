@@ -1,0 +1,29 @@
+"""The tool `explain`: what a finding's code means."""
+
+from typing import Annotated
+
+from mcp.types import CallToolResult
+from pydantic import Field
+
+from weft.core.errors import UsageError
+from weft.core.finding_codes import FINDING_CODES
+from weft.core.finding_pages import page
+
+from .answers import CodeAnswer, ExplainAnswer, reply
+from .calls import carried_out
+
+
+def explain(
+    code: Annotated[str, Field(description="A finding's code, such as R101. Empty: a list of all.")] = "",
+    detail: Annotated[bool, Field(description="The whole page: what, why, an example.")] = False,
+) -> Annotated[CallToolResult, ExplainAnswer]:
+    """Say what a finding's code means, and its cure; with detail why it matters and an example."""
+    with carried_out():
+        if not code:
+            rows = tuple(CodeAnswer(row.code, row.name, str(row.severity)) for row in FINDING_CODES.values())
+            return reply(ExplainAnswer(cure="name one of these codes", codes=rows))
+        row = FINDING_CODES.get(code.upper())
+        if row is None:
+            raise UsageError(f"no finding has the code {code}; there are {', '.join(FINDING_CODES)}")
+        text = page(row.code) if detail else ""
+        return reply(ExplainAnswer(row.cure, row.code, row.name, str(row.tool), str(row.severity), text))

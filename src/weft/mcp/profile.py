@@ -1,0 +1,111 @@
+"""The tool `profile`: what limits a kernel on a GPU, and the lines that cost most. Modelled, not measured."""
+
+from pathlib import Path as File
+from typing import Annotated
+
+from mcp.types import CallToolResult
+from pydantic import Field
+
+from weft.attention.shapes import SHAPES
+from weft.core.errors import UsageError
+from weft.engines.kernel_file import KernelFile, load
+from weft.kernels.ladder import RUNGS
+from weft.model.chips import chip as find_chip
+from weft.profile.advice import launch_advice, line_advice
+from weft.profile.kernel_profile import KernelProfile, LaunchProfile, profile_kernel
+
+from .answers import CostlyLine, LaunchAnswer, ProfileAnswer, reply, where
+from .apart import apart
+from .calls import AnyContext, Progress, carried_out
+from .options import Detail, Gpu, Language, Launch, Path, Text
+from .sources import Given, arch_of, written
+
+LINES, MORE_LINES = 3, 15
+SHAPE = "mission"
+"""Of a rung, whose own sizes are those of a test."""
+
+
+def profile(
+    context: AnyContext,
+    path: Path = "",
+    text: Text = "",
+    language: Language = "cuda",
+    launch: Launch = "",
+    gpu: Gpu = "l4",
+    shape: Annotated[str, Field(description="A named shape, such as mission. Empty: the file's own sizes.")] = "",
+    sizes: Annotated[dict[str, int] | None, Field(description='Sizes of the launch lines, such as {"S": 512}.')] = None,
+    defines: Annotated[dict[str, str] | None, Field(description="Macros that override the launch lines'.")] = None,
+    detail: Detail = False,
+) -> Annotated[CallToolResult, ProfileAnswer]:
+    """Model a kernel on a GPU: advice, limiter, bounds and estimate in cycles, occupancy, the costliest lines."""
+    with carried_out():
+        given, progress = Given(path, text, language, launch), Progress(context)
+        arguments = {
+            "given": given, "gpu": gpu, "shape": shape, "sizes": sizes or {}, "defines": defines or {}, "detail": detail
+        }  # fmt: skip
+        progress.tell("compiling and counting")
+        if given.text:
+            return reply(apart(count, ProfileAnswer, arguments, progress))
+        return reply(count(given, gpu, shape, sizes or {}, defines or {}, detail=detail))
+
+
+def count(
+    given: Given, gpu: str, shape: str, sizes: dict[str, int], defines: dict[str, str], *, detail: bool
+) -> ProfileAnswer:
+    """Run every launch once and put its counts on the GPU."""
+    with written(given) as target:
+        path = RUNGS[target].path if target in RUNGS else File(target)
+        kernel = load(path, arch=arch_of(gpu), defines=defines)
+        named = _sizes(kernel, shape or (SHAPE if target in RUNGS else ""))
+        found = profile_kernel(kernel, find_chip(gpu), target=target, sizes={**named, **sizes})
+        return _answer(found, detail)
+
+
+def _sizes(kernel: KernelFile, shape: str) -> dict[str, int]:
+    """Of a named shape, as far as the file has them."""
+    if not shape:
+        return {}
+    if shape not in SHAPES:
+        raise UsageError(f"no shape is called {shape!r}; there are {', '.join(SHAPES)}; or give `sizes`")
+    row = SHAPES[shape]
+    known = {"B": row.b, "HQ": row.hq, "HKV": row.hkv, "SQ": row.sq, "SKV": row.skv, "D": row.d}
+    taken = {name: value for name, value in known.items() if name in kernel.sizes}
+    if not taken:
+        raise UsageError(f"{kernel.path} has none of the sizes {', '.join(known)} of a shape: give `sizes` instead")
+    return taken
+
+
+def _answer(found: KernelProfile, detail: bool) -> ProfileAnswer:
+    low, high = found.estimate
+    longest = found.longest.bounds
+    return ProfileAnswer(
+        summary=f"{longest.warm_limiter} limits it: at least {found.warm} cycles, {low:.0f} to {high:.0f} expected",
+        gpu=found.chip.name,
+        lb_warm_us=round(longest.microseconds(found.warm), 2),
+        lb_warm_cycles=found.warm,
+        lb_cold_cycles=found.cold,
+        est_warm_cycles=(round(low), round(high)),
+        sizes=dict(found.sizes),
+        launches=tuple(_launch(each, found.chip.sms, detail) for each in found.launches),
+    )
+
+
+def _launch(launch: LaunchProfile, sms: int, detail: bool) -> LaunchAnswer:
+    needs, held = launch.resources, launch.occupancy
+    return LaunchAnswer(
+        entry=launch.entry,
+        advice=launch_advice(launch, sms),
+        limiter=launch.bounds.warm_limiter,
+        lb_warm_cycles=launch.bounds.warm,
+        est_warm_cycles=(round(launch.warm.low), round(launch.warm.high)),
+        warps_per_sm=f"{held.warps} of {held.max_warps}",
+        limited_by=tuple(held.limiters),
+        registers=needs.registers,
+        shared_bytes=launch.shared_bytes,
+        spilled_bytes=needs.spill_store_bytes + needs.spill_load_bytes,
+        lines=tuple(
+            CostlyLine(line_advice(line), where(line.place), round(line.cycles), line.unit)
+            for line in launch.lines[: MORE_LINES if detail else LINES]
+        ),
+        counters=dict(launch.counts.ncu) if detail else None,
+    )

@@ -1,0 +1,111 @@
+"""The tool `show`: what a kernel compiles to, a page at a time."""
+
+import contextlib
+import dataclasses
+from pathlib import Path as File
+from typing import Annotated, Literal
+
+from mcp.types import CallToolResult
+from pydantic import Field
+
+from weft.core.errors import UsageError
+from weft.core.records import Binary
+from weft.engines.kernel_file import NoLaunchLines, load
+from weft.engines.launch_lines import options_of
+from weft.kernels.ladder import RUNGS
+from weft.supervise.launch_list import LaunchList
+from weft.toolchain import compile_cuda, disassemble
+from weft.toolchain.ptx_file import is_ptx, read_ptx
+
+from .answers import ShowAnswer, reply
+from .apart import apart
+from .calls import AnyContext, Progress, carried_out
+from .options import Gpu, Language, Path, Text
+from .sources import Given, arch_of, written
+
+Form = Literal["resources", "shared", "ptx", "sass", "llvm"]
+LINES, DETAILED_LINES, WARNINGS = 60, 600, 5
+
+
+def show(
+    context: AnyContext,
+    path: Path = "",
+    text: Text = "",
+    language: Language = "cuda",
+    form: Annotated[Form, Field(description="What to show.")] = "resources",
+    entries: Annotated[list[str] | None, Field(description="Kernels, templates as in C++: attn<64,true>.")] = None,
+    defines: Annotated[dict[str, str] | None, Field(description="Macros.")] = None,
+    gpu: Gpu = "l4",
+    first_line: Annotated[int, Field(ge=1, description="Where the page begins.")] = 1,
+    detail: Annotated[bool, Field(description=f"{DETAILED_LINES} lines instead of {LINES}.")] = False,
+) -> Annotated[CallToolResult, ShowAnswer]:
+    """Show registers and spills, the layout of shared memory, PTX, SASS or LLVM IR. Needs no launch lines."""
+    with carried_out():
+        given, progress = Given(path, text, language), Progress(context)
+        lines = DETAILED_LINES if detail else LINES
+        arguments = {"given": given, "form": form, "gpu": gpu, "entries": entries or [], "defines": defines or {}}
+        progress.tell("compiling")
+        if given.text:
+            return reply(apart(look_at, ShowAnswer, {**arguments, "page": (first_line, lines)}, progress))
+        return reply(look_at(given, form, gpu, entries or [], defines or {}, page=(first_line, lines)))
+
+
+def look_at(
+    given: Given, form: Form, gpu: str, entries: list[str], defines: dict[str, str], *, page: tuple[int, int]
+) -> ShowAnswer:
+    """Compile, and cut the page out."""
+    with written(given) as target:
+        binaries = _compiled(RUNGS[target].path if target in RUNGS else File(target), gpu, entries, defines)
+        rows = [row for binary in binaries for row in _text(binary, form).splitlines()]
+    first, most = page
+    if first > max(1, len(rows)):
+        raise UsageError(f"first_line is {first}, and there are {len(rows)} lines")
+    end = min(len(rows), first - 1 + most)
+    return ShowAnswer(
+        form=form,
+        entries=tuple(entry for binary in binaries for entry in binary.entries),
+        compiler=f"{binaries[0].compiler}, {binaries[0].arch}",
+        text="\n".join(rows[first - 1 : end]),
+        first_line=first,
+        lines_in_all=len(rows),
+        next=f"first_line={end + 1} shows what follows" if end < len(rows) else "",
+        warnings=tuple(str(each) for binary in binaries for each in binary.diagnostics)[:WARNINGS],
+    )
+
+
+def _compiled(source: File, gpu: str, entries: list[str], defines: dict[str, str]) -> list[Binary]:
+    """With the macros and the kernels of its launch lines, if it has any and none were named."""
+    arch = arch_of(gpu)
+    if not entries:
+        with contextlib.suppress(NoLaunchLines):
+            kernel = load(source, arch=arch, defines=defines)
+            listed = LaunchList(kernel.arch)
+            kernel.run(listed, {})
+            return list(listed.binaries.values())
+    if is_ptx(source):
+        return [read_ptx(source, arch=arch, entries=entries)]
+    return [compile_cuda(source, arch=arch, defines=defines, entries=entries, options=options_of(source))]
+
+
+def _text(binary: Binary, form: Form) -> str:
+    if form == "ptx":
+        return binary.ptx
+    if form == "sass":
+        return disassemble(binary)
+    if not binary.entries:
+        raise UsageError(f"{binary.source_name} has no kernel; a template is named in `entries`, such as name<64>")
+    if form == "llvm":
+        from weft.vm.program import llvm_text  # LLVM is slow to load, and only this form needs it
+
+        return "\n".join(llvm_text(binary.ptx, mangled, mode="hardware") for mangled in binary.entries.values())
+    rows = []
+    for name, mangled in binary.entries.items():
+        if form == "shared":
+            symbols = binary.shared.get(mangled, ())
+            rows += [f"{name}: {each.name} at {each.offset}, {each.size_bytes} bytes" for each in symbols]
+        elif mangled in binary.resources:
+            used = dataclasses.asdict(binary.resources[mangled])
+            rows.append(f"{name}: " + ", ".join(f"{value} {field}" for field, value in used.items()))
+        else:
+            raise UsageError(f"ptxas gave no figures for {name} ({binary.compiler})")
+    return "\n".join(rows) or "no static shared memory"

@@ -1,0 +1,61 @@
+"""What stands at the end of pytest's output: findings that are warnings, and GitHub's annotations."""
+
+import os
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+FINDINGS = "weft_findings"
+"""Attribute of a report: annotations of its findings, as strings, so that they travel from pytest-xdist's workers."""
+_WARNING = re.compile(
+    r"[^\n]+?: (?P<text>(?P<code>[A-Z]\d{3}) warning: [^\n]*? · (?P<file>[^\n·]+?):(?P<line>\d+) [^\n]*)"
+)
+"""As weft.triton and kernel files give them to Python's warnings."""
+
+
+class Summary:
+    """Hears warnings, those of pytest-xdist's workers too."""
+
+    def __init__(self) -> None:
+        self._warned: dict[str, re.Match[str]] = {}
+
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+        found = _WARNING.match(str(warning_message.message))
+        if found is not None and issubclass(warning_message.category, RuntimeWarning):
+            self._warned.setdefault(found["text"], found)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        # Expected failures are no news.
+        reports = [report for kind, group in terminalreporter.stats.items() if kind != "xfailed" for report in group]
+        errors = list(dict.fromkeys(line for report in reports for line in getattr(report, FINDINGS, ())))
+        if not errors and not self._warned:
+            return
+        terminalreporter.section("Weft's findings")
+        for text in self._warned:
+            terminalreporter.write_line(_seen_from(config.invocation_params.dir, text))
+        counts = f"{_counted(len(errors), 'error')}, {_counted(len(self._warned), 'warning')}"
+        terminalreporter.write_line(counts)
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            for line in [*errors, *self._annotations(config)]:
+                terminalreporter.write_line(line)
+
+    def _annotations(self, config: pytest.Config) -> list[str]:
+        from weft.cli.findings_output import annotation
+
+        root = Path(os.environ.get("GITHUB_WORKSPACE") or config.invocation_params.dir)
+        lines = []
+        for found in self._warned.values():
+            fields = {"file": _seen_from(root, found["file"]), "line": found["line"], "title": found["code"]}
+            lines.append(annotation("warning", fields, _seen_from(root, found["text"])))
+        return lines
+
+
+def _seen_from(folder: Path, text: str) -> str:
+    """With the paths of files in a folder relative to it."""
+    return text.replace(f"{folder}{os.sep}", "")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

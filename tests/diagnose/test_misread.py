@@ -1,0 +1,71 @@
+"""Indices that go astray: which input is misread, which keys are left out, which element is stored twice."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.diagnose.edited import explained, line_of, write
+from weft.attention.shapes import Shape
+from weft.diagnose.conclusion import mend_of, place_of, stage_of
+
+WIDE = Shape("wide", 1, 1, 1, 2, 3, 40)
+"""Two columns per lane for some lanes."""
+
+
+def test_columns_of_q_that_no_product_uses(tmp_path: Path) -> None:
+    """Lane 0 reads columns 0 and 33 of Q, where K's are 0 and 32: column 32 of Q is never used."""
+    file = write(
+        tmp_path,
+        "scalar",
+        "q_lane[i] = d < D ? float(q[q_row * D + d])",
+        "q_lane[i] = d + i < D ? float(q[q_row * D + d + i])",
+    )
+    found = explained(file, shape=WIDE)
+    assert found.signatures[0].name == "misread_input" and "columns 32 of Q" in found.signatures[0].message
+    assert stage_of(found) == "q"
+    place = place_of(found)
+    assert place is not None and place.line == line_of(file, "q_lane[i] =")
+
+
+def test_keys_that_a_loop_leaves_out(tmp_path: Path) -> None:
+    file = write(tmp_path, "scalar", "for (int key = 0; key < end; ++key)", "for (int key = 0; key < end; key += 2)")
+    found = explained(file, shape=Shape("few", 1, 1, 1, 2, 8, 8))
+    assert found.signatures[0].name == "keys_skipped" and "every 2nd" in found.signatures[0].message
+    assert stage_of(found) == "k"
+    place = place_of(found)
+    assert place is not None and place.line == line_of(file, "key += 2")
+
+
+def test_an_element_that_two_warps_store(tmp_path: Path) -> None:
+    """Lane 0 of the second warp takes itself for the first warp's: it has the row, but not the sums, of that one."""
+    file = write(tmp_path, "scalar", "* WARPS + threadIdx.x / 32;", "* WARPS + threadIdx.x / 33;")
+    found = explained(file, shape=Shape("few", 1, 1, 1, 4, 8, 8))
+    assert found.signatures[0].name == "stored_twice"
+    assert stage_of(found) == "o"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "index", "size"), [("q", "q_row * D + d", 16), ("k", "row + d", 64), ("v", "row + d", 64)]
+)
+def test_an_input_that_is_read_beyond_its_end(tensor: str, index: str, size: int, tmp_path: Path) -> None:
+    file = write(tmp_path, "scalar", f"float({tensor}[{index}])", f"float({tensor}[{index} + {size}])")
+    found = explained(file, shape=Shape("few", 1, 1, 1, 2, 8, 8))
+    assert found.causes[0].code == "M101"
+    assert stage_of(found) == tensor
+
+
+def test_a_mask_is_at_fault_where_it_is_chosen(tmp_path: Path) -> None:
+    file = write(tmp_path, "scalar", "diagonal + 1));", "diagonal + 2));")
+    found = explained(file, shape=Shape("few", 1, 1, 1, 8, 8, 8), mask="top_left")
+    assert found.signatures[0].name == "causal_shift" and stage_of(found) == "masked"
+    place = place_of(found)
+    assert place is not None and place.line == line_of(file, "const int diagonal = CAUSAL == 1")
+
+
+def test_a_missing_barrier_has_its_line(tmp_path: Path) -> None:
+    file = write(tmp_path, "fa1", "        __syncthreads();  // every warp is done with K\n", "\n")
+    found = explained(file)
+    assert found.signatures[0].name == "missing_barrier"
+    mend = mend_of(found)
+    assert mend is not None and mend.line == line_of(file, "(sKV, v_head, first_key")
+    assert found.signatures[0].cure.endswith(f"before line {mend.line}")

@@ -1,0 +1,80 @@
+"""Statements of a text: what holds what, and where a barrier is missing."""
+
+from pathlib import Path
+
+import pytest
+
+from weft.diagnose.statements import Statements
+
+CUDA = """\
+__global__ void f(float* o,
+                  int n) {
+    for (int t = 0; t < n; ++t) {
+        load(sK, t);  // {
+        __syncthreads();
+        #pragma unroll
+        for (int d = 0; d < 8; ++d)
+            for (int i = 0; i < 4; ++i) {
+                s[i] += sQ[d] * sK[d];
+            }
+        load(sV, t);
+        if (t)
+            o[t] = sV[t];
+        else
+            o[t] = 0;
+    }
+    o[0] = 1;
+}
+"""
+TRITON = """\
+def f(x):
+    for n in range(4):
+        # a remark
+        k = tl.load(
+            x)
+        if n:
+            k += 1
+    tl.store(x, k)
+"""
+
+
+@pytest.fixture
+def cuda(tmp_path: Path) -> Statements:
+    file = tmp_path / "f.cu"
+    file.write_text(CUDA)
+    return Statements(str(file))
+
+
+def test_chains_of_blocks_and_of_heads_without_braces(cuda: Statements) -> None:
+    assert cuda.chain(4) == (1, 3, 4)
+    assert cuda.chain(9) == (1, 3, 7, 8, 9)
+    assert cuda.chain(11) == (1, 3, 11)
+    assert cuda.chain(13) == (1, 3, 12, 13)
+    assert cuda.chain(15)[:2] == (1, 3)
+    assert cuda.chain(17) == (1, 17)
+    assert cuda.chain(99) == ()
+    assert cuda.loops(9) == (3, 7, 8)
+    assert cuda.loops(17) == ()
+
+
+def test_a_barrier_goes_before_the_statement_that_holds_only_the_later_line(cuda: Statements) -> None:
+    assert cuda.gap(9, 11) == cuda.gap(11, 9) == 11
+    assert cuda.gap(11, 13) == 12
+    assert cuda.gap(9, 9) == 0
+
+
+def test_where_one_stands_already_the_way_back_has_none(cuda: Statements) -> None:
+    assert cuda.gap(4, 9) == 4  # line 5 orders the way there
+
+
+def test_triton(tmp_path: Path) -> None:
+    file = tmp_path / "f.py"
+    file.write_text(TRITON)
+    found = Statements(str(file))
+    assert found.chain(7) == (1, 2, 6, 7)
+    assert found.loops(7) == (2,)
+    assert found.chain(8) == (1, 8)
+
+
+def test_a_file_that_is_gone_has_none() -> None:
+    assert Statements("nowhere.cu").chain(1) == ()

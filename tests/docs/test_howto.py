@@ -1,0 +1,44 @@
+"""Pages of docs/howto that show consoles: every command is run and its output compared."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, run_page
+
+PAGES = {
+    "certify_source_mutants.md": 2,
+    "evolve.md": 3,
+    "import_torch_extension.md": 7,
+    "journal.md": 15,
+    "profile.md": 16,
+    "ptx_files.md": 5,
+    "pytest.md": 3,
+    "triton.md": 4,
+}
+"""Page → how many commands it shows at least."""
+
+LEFT_OUT = {
+    "add_engine.md",
+    "add_instruction.md",
+    "add_kernel.md",
+    "add_task.md",
+    "bench.md",
+    "diagnose.md",
+    "robust_kbench.md",
+}
+"""They change Weft itself, need a GPU, go on from another page's files, or have a test of their own."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_STORE", str(tmp_path / "weft.db"))
+    monkeypatch.setenv("COLUMNS", "160")
+    for name in ("GITHUB_ACTIONS", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):  # a page's own pytest is nobody's child
+        monkeypatch.delenv(name, raising=False)
+    assert run_page(DOCS / "howto" / page, tmp_path) >= PAGES[page]
+
+
+def test_no_page_with_a_console_is_left_out() -> None:
+    shown = {page.name for page in (DOCS / "howto").glob("*.md") if "```console" in page.read_text()}
+    assert shown - LEFT_OUT == set(PAGES)
