@@ -1,5 +1,6 @@
 """From suspicion to finding: run the CTAs in which the first pass saw something again and judge them exactly.
 
+All of them first run once more under a second look, which clears most; it is compiled, where a judgement is not.
 Races in shared memory and of copies are judged CTA by CTA, those in global memory for the launch as a whole.
 Every suspicious CTA is judged as long as their logs together stay below a limit; after that one CTA for each set of
 suspicious instructions, and the run says for how many CTAs that stands. What could not be judged at all stays as a
@@ -7,7 +8,7 @@ warning.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -34,8 +35,10 @@ _WORDS = {
 }  # fmt: skip
 
 
-def judge_suspects(scene: Scene, codes: Iterable[int]) -> tuple[Finding, ...]:
-    """The races of the CTAs that reported one of `codes`."""
+def judge_suspects(
+    scene: Scene, codes: Iterable[int], look_again: Callable[[Scene, Collection[int]], Iterable[int]]
+) -> tuple[Finding, ...]:
+    """The races of the CTAs that reported one of `codes`, and that `look_again` does not clear."""
     sites: dict[int, set[int]] = {}
     wanted = set(codes)
     for row in scene.reports:
@@ -44,6 +47,7 @@ def judge_suspects(scene: Scene, codes: Iterable[int]) -> tuple[Finding, ...]:
     x, y, z = scene.launch.grid
     if sites and len(scene.reports) >= REPORT_CAPACITY:  # some reports may be lost: any CTA may be concerned
         sites = {number: sites.get(number, set()) for number in range(x * y * z)}
+    sites = {cta: sites[cta] for cta in look_again(scene, sites)}
     found: dict[tuple[object, ...], Finding] = {}
     judged: set[frozenset[int]] = set()
     left: dict[Severity, dict[int, set[int]]] = {Severity.INFO: {}, Severity.WARNING: {}}

@@ -7,16 +7,18 @@ One shadow byte per byte says who touched it since the last barrier of the whole
     0           nobody                      0x40 | w   written by w, perhaps read by w
     w           read by w alone             0x80 | w   changed atomically by w alone (0xBF: by several warps)
     0x3F        read by several warps       0xC0 | w   a copy issued by w is on its way
+                                            0x7F       the same written by several warps (second look only)
 
 A second shadow (`lane_shadow.py`) says which lane of w it was since the warp's lanes last met. A conflict shows at its
 second access, so this is enough to miss none: whoever comes second meets the first. Only the copy's mark outlives a
 barrier: until its wait, nobody may touch the bytes, not even the lane that asked. Barriers of a part of the CTA or of
-a warp, locks and fences are not understood here. A CTA in which something looks wrong is run again and judged exactly
-(`race_review.py`), and only what that finds is a finding. Threads that have exited need not come to a barrier, as on
-the hardware: it also ends what they did.
+a warp, locks and fences are not understood here. A CTA in which something looks wrong is run again: `SecondLook` drops
+those in which it was only threads that store the same value, the rest is judged exactly (`race_review.py`), and only
+what that finds is a finding. Threads that have exited need not come to a barrier, as on the hardware: it also ends what
+they did.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +31,8 @@ from weft.vm.context import (
     WARP_ID,
     WARP_LIVE,
     WARP_WORKER,
+    WORKER_BOARD,
+    WORKER_CTA,
     WORKER_WARP_COUNT,
     WORKER_WARPS,
 )  # fmt: skip
@@ -54,6 +58,7 @@ from weft.vm.runtime.watch import Access, Scene
 from . import global_race
 from .global_race import note
 from .lane_shadow import EPOCH_SHIFT, LAST_EPOCH, SEVERAL, WRITTEN, Entries, lanes_with, read_entries
+from .race_alike import TAG_BYTES, forget_tags, leave_tags, only_alike
 from .race_review import judge_buffers, judge_suspects
 from .shadow import Piece, any_of, either, read_rows, read_shadow
 from .shared_probe import SharedProbe, Touch, shadow_bytes, shadow_size
@@ -78,7 +83,7 @@ class RaceCheck(SharedProbe):
 
     def review(self, findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
         mine = {code for code, _ in self.codes.values()}
-        in_ctas = judge_suspects(scene, self.codes)
+        in_ctas = judge_suspects(scene, self.codes, still_suspicious)
         others = (found for found in findings if found.code not in mine)
         return (*others, *in_ctas, *judge_buffers(scene, in_ctas))
 
@@ -153,13 +158,17 @@ class RaceCheck(SharedProbe):
 
     def access(self, b: Builder, event: Access) -> None:
         super().access(b, event)
-        note(b, event)
+        self.note_global(b, event)
         if event.space != "global" or event.atomic:
             return
         if b.name.startswith(f"{PREFIX}cp."):
             self._widen(b, event)
         elif event.store:
             self._guard_sources(b, event)
+
+    def note_global(self, b: Builder, event: Access) -> None:
+        """What an access means for races in global memory."""
+        note(b, event)
 
     def _widen(self, b: Builder, event: Access) -> None:
         """The sources of copies on their way lie between two bounds."""
@@ -185,20 +194,24 @@ class RaceCheck(SharedProbe):
     # -- a touch -------------------------------------------------------------------------------------------------
 
     def touch(self, b: Builder, touch: Touch) -> None:
+        self.meet(b, touch, None)
+
+    def meet(self, b: Builder, touch: Touch, alike: Value | None) -> None:
+        """Suspect what conflicts; but not stores among stores if `alike` (i1) says that they cannot differ."""
         if not touch.rows:
-            self._apply(b, touch, whole=True)
+            self._apply(b, touch, alike, whole=True)
             return
         whole = b.icmp("eq", touch.lanes, const("i32", (1 << touch.rows) - 1))
         all_rows, some_rows, after = b.label("race.all"), b.label("race.some"), b.label("race.after")
         b.cbr(whole, all_rows, some_rows, likely=True)
         b.place(all_rows)
-        self._apply(b, touch, whole=True)
+        self._apply(b, touch, alike, whole=True)
         b.br(after)
         b.place(some_rows)
-        self._apply(b, touch, whole=False)
+        self._apply(b, touch, alike, whole=False)
         b.place(after)
 
-    def _apply(self, b: Builder, touch: Touch, *, whole: bool) -> None:
+    def _apply(self, b: Builder, touch: Touch, alike: Value | None, *, whole: bool) -> None:
         """Suspect what conflicts, then write down who was here."""
         warp = b.param("warp")
         worker = get(b, warp, WARP_WORKER)
@@ -222,10 +235,20 @@ class RaceCheck(SharedProbe):
                 step.piece.put(step.splat(neutral))
                 step.entries.put(step.lane_after(verb))
             return
-        with when(b, _any(b, [step.restless(verb) for step in steps])):
-            with when(b, _any(b, [step.conflict(verb) for step in steps]), likely=False):
+        # A byte may look as this access leaves it and yet hold another value.
+        restless = _any(b, [step.restless(verb) for step in steps]) if alike is None else const("i1", 1)
+        with when(b, restless):
+            conflicts = [step.conflict(verb) for step in steps]
+            wrong = _any(b, conflicts)
+            if alike is not None:
+                pairs = zip(steps, conflicts, strict=True)
+                others = _any(b, [b.op("and", flags, step.not_stored()) for step, flags in pairs])
+                wrong = b.op("and", wrong, b.op("or", others, b.op("xor", alike, const("i1", 1))))
+            with when(b, wrong, likely=False):
                 b.call(symbol(_SUSPECT), "void", args)
-            after = [(step.state_after(verb), step.lane_after(verb)) for step in steps]
+            joins = alike is not None and verb == "store"
+            after = [(step.state_joined(), step.lane_after("atomic")) if joins else
+                     (step.state_after(verb), step.lane_after(verb)) for step in steps]  # fmt: skip
             for step, (state, lane) in zip(steps, after, strict=True):
                 step.piece.put(state)
                 step.entries.put(lane)
@@ -236,6 +259,68 @@ class RaceCheck(SharedProbe):
             overlap = b.icmp("ult", touch.lines.step, const("i64", touch.lines.bytes))
             with when(b, overlap, likely=False):
                 b.call(symbol(_SUSPECT), "void", args)
+
+
+class SecondLook(RaceCheck):
+    """Marks the CTAs in which more than stores of the same value look wrong. Slower, as it follows every touch."""
+
+    name = "race-again"
+    keeps_before = False
+    reviews_always = False
+
+    def __init__(self, ctas: int = 0) -> None:
+        super().__init__()
+        self.ctas = ctas
+
+    def board_bytes(self, memory: GlobalMemory) -> int:
+        return self.ctas
+
+    def prepare_board(self, board: npt.NDArray[np.uint8], memory: GlobalMemory) -> None:
+        self.suspects = board
+
+    def probe_bytes(self, shared_limit: int, warps: int) -> int:
+        return super().probe_bytes(shared_limit, warps) + TAG_BYTES * shadow_bytes(shared_limit)
+
+    def tags(self, b: Builder, worker: Value) -> Value:
+        """They lie behind the two shadows."""
+        before = b.op("mul", shadow_size(b, worker), const("i64", 3))
+        return b.offset(b.offset(self.memory(b, worker), _HEAD_BYTES), before)
+
+    def cta(self, b: Builder, worker: Value) -> None:
+        super().cta(b, worker)
+        forget_tags(b, self.tags(b, worker), worker)
+
+    def barrier(self, b: Builder, worker: Value, everyone: Value) -> None:
+        super().barrier(b, worker, everyone)
+        with when(b, everyone):
+            forget_tags(b, self.tags(b, worker), worker)
+
+    def note_global(self, b: Builder, event: Access) -> None:
+        """That has a second pass of its own."""
+
+    def touch(self, b: Builder, touch: Touch) -> None:
+        tags = self.tags(b, get(b, b.param("warp"), WARP_WORKER))
+        alike = only_alike(b, tags, touch)
+        self.meet(b, touch, alike)
+        leave_tags(b, tags, touch, alike)
+
+    def _suspect(self) -> Builder:
+        b = function(_SUSPECT, "void", [("ptr", "warp"), ("i32", "site"), ("i32", "lanes")])
+        worker = get(b, b.param("warp"), WARP_WORKER)
+        cta = b.cast("zext", get(b, worker, WORKER_CTA), "i64")
+        b.store(const("i8", 1), b.offset(get(b, worker, WORKER_BOARD), cta), align=1)
+        b.ret()
+        return b
+
+
+def still_suspicious(scene: Scene, ctas: Collection[int]) -> list[int]:
+    """Those of `ctas` that a second look does not clear."""
+    if not ctas:
+        return []
+    x, y, z = scene.launch.grid
+    look = SecondLook(x * y * z)
+    scene.again(look, sorted(ctas))
+    return [cta for cta in sorted(ctas) if look.suspects[cta]]
 
 
 def _no_sources(b: Builder, head: Value) -> None:
@@ -375,6 +460,17 @@ class _Step:
             return b.op("or", b.op("and", foreign, self.none_of(peaceful)), among)
         peaceful.append(self.mark(_ATOMIC))
         return b.op("or", self.none_of(peaceful), self.other)
+
+    def not_stored(self) -> Value:
+        """<N x i1>: something else than plain stores was here, or nothing."""
+        state = self.state
+        return self.b.icmp("ne", self.b.op("and", state, const(state.ty, 0xC0)), const(state.ty, _WRITTEN))
+
+    def state_joined(self) -> Value:
+        """The state a store leaves that may have joined those of other warps: nobody's, so any read conflicts."""
+        b = self.b
+        mine = b.op("or", self.not_stored(), self.owner_is_me)
+        return b.select(mine, self.mark(_WRITTEN), const(self.state.ty, _WRITTEN | _READERS))
 
     def state_after(self, verb: str) -> Value:
         """The state an access leaves. A load that conflicts changes nothing; whoever writes takes the byte."""
