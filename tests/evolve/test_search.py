@@ -15,7 +15,7 @@ from weft.evolve.settings import Budget, Settings
 from weft.judge.select import Choice
 from weft.store.records import RunState
 from weft.store.store import Store, open_store
-from weft.supervise.records import ScoreOn
+from weft.supervise.records import ScoreOn, Source
 
 SMALL = Settings(
     seed=1,
@@ -137,3 +137,18 @@ def test_what_is_no_start_is_refused(tmp_path: Path) -> None:
             with pytest.raises(UsageError):
                 start_search(store, replace(SMALL, start=start))
         assert store.runs() == ()
+
+
+def test_a_kill_between_two_writes_makes_no_second_evaluation(tmp_path: Path) -> None:
+    """The hash of a duplicate is stored, that it is one is not yet: the next driver notes it, and queues nothing."""
+    with open_store(tmp_path / "weft.db") as store:
+        run = start_search(store, SMALL)
+        search = Search(store, run.id, SMALL, proposer(), workers=1)
+        texts = ("// first\n", "// second\n")
+        first, second = (search._add(Source(text), {}, {"hypothesis": ""}, (), 0, "test") for text in texts)
+        for row in (first, second):
+            store.set_canonical(row.id, "the same code")
+        assert search._queue(store.candidate(first.id)) is True
+        assert search._queue(store.candidate(second.id)) is False
+        assert store.candidate(second.id).notes["duplicate_of"] == first.id
+        assert [row.candidate_id for row in store.evaluations(run.id)] == [first.id]

@@ -87,4 +87,3 @@ def test_the_gpu_stopwatch_times_both_on_the_device() -> None:
     assert found.wrong == "" and found.microseconds > 0 and found.ratio_high >= found.ratio
     alone = watch.time(parent, None)
     assert alone.ratio == 1.0
-

@@ -126,7 +126,7 @@ def _load(target: str, chip: Chip, defines: dict[str, str], include_dirs: list[s
     if target not in RUNGS and not Path(target).is_file():
         raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
     path = RUNGS[target].path if target in RUNGS else Path(target)
-    arch = "sm_" + chip.architecture.capability.replace(".", "")
+    arch = chip.architecture.target
     return load(path, arch=arch, defines=defines, include_dirs=include_dirs, compiler=compiler.value)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from weft.store.records import State
 from weft.store.store import Store
 
 from .records import Member, member_of
@@ -75,8 +74,3 @@ def read_history(store: Store, run_id: int) -> History:
     """Of a run."""
     searches = {row.candidate_id: row for row in store.evaluations(run_id) if row.request.get("for") == SEARCH}
     return History(tuple(member_of(row, searches.get(row.id)) for row in store.candidates(run_id)))
-
-
-def lost(store: Store, run_id: int) -> tuple[int, ...]:
-    """Candidates whose evaluation was given up: too many workers died over it."""
-    return tuple(row.candidate_id for row in store.evaluations(run_id, state=State.ABANDONED))

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from weft.store.records import InsightRow, RunRow
@@ -59,10 +58,6 @@ class RunSummary:
     def proofs(self) -> dict[str, int]:
         """How many expectations were confirmed and refuted."""
         return dict(Counter(str(row.outcome) for row in self.insights))
-
-    @property
-    def started(self) -> datetime:
-        return self.run.created_at
 
 
 def summary_of(store: Store, run_id: int) -> RunSummary:

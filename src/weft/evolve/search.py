@@ -164,16 +164,14 @@ class Search:
         return self._queue(row)
 
     def _queue(self, row: CandidateRow) -> bool:
-        if row.canonical is None:
-            known = self._canonical(row)
-            if known.digest is not None:
-                self.store.set_canonical(row.id, known.digest)
-                same = [each for each in self.store.with_canonical(self.run_id, known.digest) if each.id < row.id]
-                if same:
-                    self.store.set_notes(row.id, {**row.notes, "duplicate_of": same[0].id})
-                    return False
-        elif "duplicate_of" in row.notes:
-            return False
+        """Once more after a kill between any two of its steps, it does the same."""
+        digest = row.canonical if row.canonical is not None else self._canonical(row).digest
+        if digest is not None:
+            self.store.set_canonical(row.id, digest)
+            same = [each for each in self.store.with_canonical(self.run_id, digest) if each.id < row.id]
+            if same:
+                self.store.set_notes(row.id, {**row.notes, "duplicate_of": same[0].id})
+                return False
         enqueue(self.store, row, self.settings, SEARCH)
         return True
 

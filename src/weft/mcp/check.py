@@ -90,17 +90,20 @@ def _judged(candidate: Candidate, supports: Supports, choice: Choice, detail: bo
         if not verdict.passed:
             failed = verdict
             break
+    note = ""
     if todo and failed is None:
         in_debug_build = check_debug(candidate, supports.task, smallest(todo))
-        # A -G build that cannot be judged says nothing about the kernel as it runs.
-        if in_debug_build is not None and in_debug_build.status is not Status.UNSUPPORTED:
-            failed = None if in_debug_build.passed else in_debug_build
+        # A -G build that cannot be judged says nothing about the kernel as it runs; but it is said.
+        if in_debug_build is not None and in_debug_build.status is Status.UNSUPPORTED:
+            note = in_debug_build.message
+        else:
+            failed = in_debug_build
     seconds = time.monotonic() - start
     if not todo:
         message = "the kernel supports none of the workloads that were asked for: leave masks, dtypes or shapes out"
         return _answer(Outcome.REJECTED, message, None, detail, (0, 0), seconds, isolated=False)
     outcome = Outcome.of(failed.status) if failed is not None else Outcome.PASSED
-    message = failed.message if failed is not None else ""
+    message = failed.message if failed is not None else note
     return _answer(outcome, message, failed, detail, (judged, len(todo)), seconds, isolated=False)
 
 

@@ -41,7 +41,7 @@ class Given:
 
 def arch_of(gpu: str) -> str:
     """The architecture of a GPU of the model."""
-    return "sm_" + chip(gpu).architecture.capability.replace(".", "")
+    return chip(gpu).architecture.target
 
 
 @contextlib.contextmanager

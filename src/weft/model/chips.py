@@ -60,6 +60,11 @@ class Architecture:
     l1_fill_bytes: int
     sources: Mapping[str, Source]
 
+    @property
+    def target(self) -> str:
+        """As compilers name it: sm_89."""
+        return "sm_" + self.capability.replace(".", "")
+
 
 @dataclass(frozen=True)
 class Chip:

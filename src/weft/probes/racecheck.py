@@ -57,14 +57,14 @@ from weft.vm.runtime.watch import Access, Scene
 
 from . import global_race
 from .global_race import note
-from .lane_shadow import EPOCH_SHIFT, LAST_EPOCH, SEVERAL, WRITTEN, Entries, lanes_with, read_entries
+from .lane_shadow import EPOCH_SHIFT, LAST_EPOCH, SEVERAL, Entries, lanes_with, read_entries
 from .race_alike import TAG_BYTES, forget_tags, leave_tags, only_alike
 from .race_review import judge_buffers, judge_suspects
-from .shadow import Piece, any_of, either, read_rows, read_shadow
+from .race_step import IN_FLIGHT, READERS, STORED, Step
+from .shadow import any_of, either, read_rows, read_shadow
 from .shared_probe import SharedProbe, Touch, shadow_bytes, shadow_size
 
 SUSPECT = FIRST_PROBE_CODE + 1
-_READERS, _WRITTEN, _ATOMIC, _ATOMICS, _FLIGHT = 0x3F, 0x40, 0x80, 0xBF, 0xC0
 _SUSPECT, _MEET = "probe.race.suspect", "probe.race.meet"
 _LINE = "<64 x i8>"
 _EPOCHS, _SUSPICIONS, _SOURCES, _HEAD_BYTES = 0, 128, 136, 192
@@ -125,7 +125,7 @@ class RaceCheck(SharedProbe):
             with loop(b, lambda: b.icmp("ult", at.get(), size)):
                 line = b.offset(b.offset(head, _HEAD_BYTES), at.get())
                 old = b.load(_LINE, line, align=64)
-                flying = b.icmp("uge", old, const(_LINE, _FLIGHT))
+                flying = b.icmp("uge", old, const(_LINE, IN_FLIGHT))
                 b.store(b.select(flying, old, const(_LINE, 0)), line, align=64)
                 at.set(b.op("add", at.get(), const("i64", 64)))
         with when(b, b.op("and", everyone, b.op("xor", several, const("i1", 1)))):
@@ -222,13 +222,13 @@ class RaceCheck(SharedProbe):
         place = b.offset(head, b.op("shl", b.cast("zext", number, "i64"), const("i64", 2)))
         epoch = b.cast("trunc", b.op("shl", b.load("i32", place, align=4), const("i32", EPOCH_SHIFT)), "i16")
         # Lanes that are off look like bytes that are already as this access leaves them.
-        neutral = b.op("or", me, const("i8", _WRITTEN))
+        neutral = b.op("or", me, const("i8", STORED))
         rows = touch.rows and whole
         pieces = read_rows(b, shadow, touch) if rows else read_shadow(b, shadow, touch, neutral)
         lane_shadow = b.offset(shadow, shadow_size(b, worker))
         entries = read_entries(b, lane_shadow, touch, epoch, whole=whole)
         verb = "atomic" if touch.verb == "exchange" else touch.verb
-        steps = [_Step(b, piece, entry, me, epoch) for piece, entry in zip(pieces, entries, strict=True)]
+        steps = [Step(b, piece, entry, me, epoch) for piece, entry in zip(pieces, entries, strict=True)]
         args = [warp, b.param("site"), touch.lanes]
         if verb == "land":  # judged when it was issued; whoever came in between was suspected then
             for step in steps:
@@ -389,119 +389,13 @@ def _meet() -> Builder:
         lanes = b.offset(shadow, b.param("size"))
         with count_range(b, b.op("lshr", b.param("size"), const("i64", 6))) as line:
             at = b.op("shl", line, const("i64", 6))
-            owner = b.op("and", b.load(_LINE, b.offset(shadow, at), align=64), const(_LINE, _READERS))
+            owner = b.op("and", b.load(_LINE, b.offset(shadow, at), align=64), const(_LINE, READERS))
             mine = b.icmp("eq", owner, b.splat(me, 64))
             entry = b.offset(lanes, b.op("shl", at, const("i64", 1)))
             old = b.load("<64 x i16>", entry, align=64)
             b.store(b.select(mine, const(old.ty, 0), old), entry, align=64)
     b.ret()
     return b
-
-
-class _Step:
-    """What one access means for some bytes: their state, <N x i8>, and their lane entries, <N x i16>."""
-
-    def __init__(self, b: Builder, piece: Piece, entries: Entries, me: Value, epoch: Value) -> None:
-        self.b, self.piece, self.entries = b, piece, entries
-        self.count = lanes_of(piece.value.ty)
-        self.state = piece.value
-        self.me = self.splat(me)
-        self.epoch = b.splat(epoch, self.count)
-        old = entries.value
-        self.owner_is_me = b.icmp("eq", b.op("and", self.state, const(self.state.ty, _READERS)), self.me)
-        fresh = b.icmp("ult", b.op("xor", old, self.epoch), const(old.ty, 1 << EPOCH_SHIFT))
-        self.valid = b.op("and", fresh, self.owner_is_me)
-        who = b.op("and", old, const(old.ty, 0x3F))
-        single = b.icmp("ult", who, const(old.ty, SEVERAL))
-        same = b.op("and", b.icmp("eq", who, entries.lane), single)
-        self.other = b.op("and", self.valid, b.op("xor", same, const(same.ty, 1)))
-        """Another lane of this warp was here since they last met."""
-
-    def splat(self, scalar: Value) -> Value:
-        return self.b.splat(scalar, self.count)
-
-    def mark(self, bit: int) -> Value:
-        return self.b.op("or", self.me, const(self.me.ty, bit))
-
-    def none_of(self, others: list[Value]) -> Value:
-        return either(self.b, [self.b.icmp("ne", self.state, other) for other in others], "and")
-
-    def is_written(self) -> Value:
-        """Written in this epoch by a lane of this warp."""
-        old = self.entries.value
-        return self.b.icmp("ne", self.b.op("and", old, const(old.ty, WRITTEN)), const(old.ty, 0))
-
-    def restless(self, verb: str) -> Value:
-        """<N x i1>: bytes that this access changes or conflicts with."""
-        b = self.b
-        if verb == "copy":
-            return const(f"<{self.count} x i1>", 1)
-        settled = [self.mark(_WRITTEN)]
-        if verb == "load":
-            settled += [self.me, const(self.state.ty, _READERS)]
-        moves = b.icmp("ne", self.lane_after(verb), self.entries.value)
-        shared = b.icmp("eq", self.state, const(self.state.ty, _READERS))
-        if verb == "load":  # among several warps' reads it does not matter which lane
-            moves = b.op("and", moves, b.op("xor", shared, const(shared.ty, 1)))
-        return b.op("or", self.none_of(settled), moves)
-
-    def conflict(self, verb: str) -> Value:
-        """<N x i1>: somebody was here in a way that this access may not meet."""
-        b, state = self.b, self.state
-        if verb == "load":
-            written = b.icmp("uge", state, const(state.ty, _WRITTEN))
-            foreign = b.op("and", written, self.none_of([self.mark(_WRITTEN), self.mark(_ATOMIC)]))
-            return b.op("or", foreign, b.op("and", self.other, self.is_written()))
-        peaceful = [const(state.ty, 0), self.me, self.mark(_WRITTEN)]
-        if verb == "atomic":
-            kind = b.op("and", state, const(state.ty, 0xC0))
-            foreign = b.icmp("ne", kind, const(state.ty, _ATOMIC))
-            among = b.op("and", self.other, b.icmp("ne", state, self.mark(_ATOMIC)))
-            return b.op("or", b.op("and", foreign, self.none_of(peaceful)), among)
-        peaceful.append(self.mark(_ATOMIC))
-        return b.op("or", self.none_of(peaceful), self.other)
-
-    def not_stored(self) -> Value:
-        """<N x i1>: something else than plain stores was here, or nothing."""
-        state = self.state
-        return self.b.icmp("ne", self.b.op("and", state, const(state.ty, 0xC0)), const(state.ty, _WRITTEN))
-
-    def state_joined(self) -> Value:
-        """The state a store leaves that may have joined those of other warps: nobody's, so any read conflicts."""
-        b = self.b
-        mine = b.op("or", self.not_stored(), self.owner_is_me)
-        return b.select(mine, self.mark(_WRITTEN), const(self.state.ty, _WRITTEN | _READERS))
-
-    def state_after(self, verb: str) -> Value:
-        """The state an access leaves. A load that conflicts changes nothing; whoever writes takes the byte."""
-        b, state = self.b, self.state
-        nobody = b.icmp("eq", state, const(state.ty, 0))
-        written, atomic = self.mark(_WRITTEN), self.mark(_ATOMIC)
-        if verb == "store":
-            return written
-        if verb == "copy":
-            return self.mark(_FLIGHT)
-        if verb == "load":
-            # A plain read beside one's own atomic: others' atomics conflict with it from now on.
-            own = b.select(b.icmp("eq", state, atomic), written, state)
-            unwritten = b.icmp("ult", state, const(state.ty, _WRITTEN))
-            alone = b.op("or", nobody, b.icmp("eq", state, self.me))
-            return b.select(unwritten, b.select(alone, self.me, const(state.ty, _READERS)), own)
-        atomics = b.icmp("eq", b.op("and", state, const(state.ty, 0xC0)), const(state.ty, _ATOMIC))
-        several = b.select(b.icmp("eq", state, atomic), atomic, const(state.ty, _ATOMICS))
-        return b.select(nobody, atomic, b.select(atomics, several, written))
-
-    def lane_after(self, verb: str) -> Value:
-        """The entry an access leaves."""
-        b, old = self.b, self.entries.value
-        mine = b.op("or", self.epoch, self.entries.lane)
-        if verb not in ("load", "atomic"):
-            return b.op("or", mine, const(old.ty, WRITTEN))
-        among = b.op("or", self.epoch, const(old.ty, SEVERAL))
-        if verb == "atomic":
-            return b.op("or", b.select(self.other, among, mine), const(old.ty, WRITTEN))
-        kept = b.op("or", among, b.op("and", old, const(old.ty, WRITTEN)))
-        return b.select(self.valid, b.select(self.other, kept, old), mine)
 
 
 def _any(b: Builder, flags: list[Value]) -> Value:

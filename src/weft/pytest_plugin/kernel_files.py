@@ -58,7 +58,7 @@ Loader = Callable[..., KernelUnderTest]
 def loader(item: pytest.Item) -> Loader:
     """Loads files for one test: paths are relative to the test's own file, the chip and the checkers are the test's."""
     settings = of_test(item)
-    arch = "sm_" + chip(settings.gpu).architecture.capability.replace(".", "")
+    arch = chip(settings.gpu).architecture.target
 
     def kernel(path: str | os.PathLike[str], *, defines: Mapping[str, str] = {}) -> KernelUnderTest:
         """The kernel file; `defines` are its macros."""

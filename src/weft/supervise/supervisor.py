@@ -136,7 +136,7 @@ class Supervisor:
 
 
 def _arch(request: Request) -> str:
-    return "sm_" + find_chip(request.chip).architecture.capability.replace(".", "")
+    return find_chip(request.chip).architecture.target
 
 
 def _supports(request: Request, remote: Remote, arch: str) -> Supports:

@@ -56,7 +56,7 @@ class Device:
         self, name: str, *, tools: Sequence[str] = (), mode: str = "hardware", threads: int | None = None
     ) -> None:
         self.chip = target_chip(name)
-        self.arch = "sm_" + self.chip.architecture.capability.replace(".", "")
+        self.arch = self.chip.architecture.target
         self.gpu = VirtualGPU(self.arch, mode=mode, threads=threads)
         self.tools = tuple(tools)
         self.watch: Instrumentation = watch_for(self.tools)
@@ -152,7 +152,7 @@ def target_chip(name: str) -> Chip:
     found = chip(name)
     if found.architecture.capability not in CAPABILITIES:
         good = ", ".join(each.name for each in chips().values() if each.architecture.capability in CAPABILITIES)
-        raise UsageError(f"{found.title} is sm_{found.architecture.capability.replace('.', '')}; choose one of {good}")
+        raise UsageError(f"{found.title} is {found.architecture.target}; choose one of {good}")
     return found
 
 

@@ -35,9 +35,6 @@ class Total:
     def minus(self, other: "Total") -> "Total":
         return Total(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(Total)))
 
-    def plus(self, other: "Total") -> "Total":
-        return Total(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Total)))
-
     @classmethod
     def of(cls, spent: Spent) -> "Total":
         return cls(spent.prompt_tokens, spent.completion_tokens, round(1000 * spent.seconds))
