@@ -17,6 +17,8 @@ from weft.store.records import RunState
 from weft.store.store import Store, open_store
 from weft.supervise.records import ScoreOn, Source
 
+pytestmark = pytest.mark.xdist_group("search")  # one process: what its fixture makes is dear
+
 SMALL = Settings(
     seed=1,
     batch=3,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import weft
+from tests.in_turn import every_second
 from tests.kernels.case import CUDA_FOLDER, Case, Cuda
 from tests.kernels.cases import CASES
 from tests.kernels.test_kernels import run_case
@@ -40,7 +41,7 @@ def build(source: Cuda, *, debug: bool) -> Binary:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("case", _one_per_kernel(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", every_second(_one_per_kernel()), ids=lambda case: case.name)
 def test_the_debug_build_computes_the_same(case: Case) -> None:
     pytest.importorskip("torch")
     same_bits(case)
