@@ -7,7 +7,13 @@ from typing import Any
 
 Row = dict[str, Any]
 
-RATES = {"killed_rate": "killed", "stage_rate": "stage_right", "line_rate": "line_right", "signature_rate": "named"}
+RATES = {
+    "killed_rate": "killed",
+    "stage_rate": "stage_right",
+    "line_rate": "line_right",
+    "line_top3_rate": "line_among_three",
+    "signature_rate": "named",
+}
 NAMES = {
     "weft": "weft diagnose",
     "robust_kbench_like": "5 seeds × shapes × masks, 1e-3",

@@ -1,6 +1,7 @@
 """Hundreds of one-line mistakes in right kernels: is each found, and is its stage, line and cause named?
 
     python benchmarks/mutants.py [--every 3] [--shard 1/4] [--only scalar --only wmma] [--no-policies] [--rows FILE]
+    python benchmarks/mutants.py --originals
     python benchmarks/mutants.py --report [--figure docs/reference/mutants.svg]
 
 Every mutant of `weft.mutate.ladder_sample` is compiled (the same PTX: equivalent; refused: none), then diagnosed as
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, metavar="K", help="each K-th mutant of each rung")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts")
     parser.add_argument("--no-policies", action="store_true", help="without the three other ways to judge")
+    parser.add_argument("--originals", action="store_true", help="the unmodified rungs alone")
     parser.add_argument("--report", action="store_true", help="of the rows there are; nothing is run")
     parser.add_argument("--figure", type=Path, help="draw kill rates by policy and class")
     options = parser.parse_args()
@@ -65,7 +67,8 @@ def main() -> None:
     if not options.report:
         chosen = stratified(ladder_sample(LABELS), rungs, options.every)
         part, parts = map(int, options.shard.split("/"))
-        run(chosen[part - 1 :: parts], options.rows, policies)
+        if not options.originals:
+            run(chosen[part - 1 :: parts], options.rows, policies)
         run_originals(rungs[part - 1 :: parts], options.rows, policies)
     rows = read_rows(options.rows)
     if options.figure is not None:
@@ -151,6 +154,9 @@ def _answer(diagnosis: Diagnosis, labelled: Labelled) -> Row:
         "stage_right": killed and stage_of(diagnosis) in labelled.stages,
         "said_lines": lines,
         "line_right": killed and any(_is_near(line, labelled.mutant) for line in lines),
+        "origin_lines": [place.line for place in diagnosis.origins],
+        "line_among_three": killed
+        and any(_is_near(line, labelled.mutant) for line in (*lines, *(at.line for at in diagnosis.origins))),
         "signature": named,
         "cause": cause,
         "named": killed and bool(named or cause),

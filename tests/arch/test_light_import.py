@@ -1,11 +1,12 @@
 """`import weft` and `weft --help` load no framework and no compiler."""
 
+import resource
 import subprocess
 import sys
 
 import pytest
 
-HEAVY = {"cuda", "llvmlite", "ml_dtypes", "numpy", "torch", "triton"}
+HEAVY = {"cuda", "llvmlite", "ml_dtypes", "numpy", "pydantic", "sqlalchemy", "torch", "triton"}
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -24,10 +25,41 @@ def test_a_heavy_import_is_seen() -> None:
     [
         "import weft; weft.__version__; dir(weft)",
         "from weft.cli.main import main; main(['--help'])",
+        "from weft.cli.main import main; main([])",
+        "from weft.cli.main import main; main(['--version'])",
     ],
 )
 def test_light(statement: str) -> None:
     assert not loaded_by(statement) & HEAVY
+
+
+def test_doctor_loads_llvm_for_its_name_of_this_cpu_and_nothing_else() -> None:
+    assert loaded_by("from weft.cli.main import main; main(['doctor'])") & HEAVY == {"llvmlite"}
+
+
+TRIES = 15
+"""What others do on the machine must not fail a test: one quick run shows that it can be quick."""
+
+
+def cpu_seconds(*command: str) -> float:
+    """User and system time of one run."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *command], capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize(
+    ("command", "most"),
+    [
+        (("-c", "import weft"), 0.15),
+        (("-m", "weft", "--help"), 0.3),
+        (("-m", "weft"), 0.3),
+        (("-m", "weft", "doctor"), 0.3),
+    ],
+)
+def test_quick(command: tuple[str, ...], most: float) -> None:
+    assert any(cpu_seconds(*command) < most for _ in range(TRIES))
 
 
 def test_importing_weft_loads_none_of_its_packages() -> None:

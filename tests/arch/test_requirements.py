@@ -22,7 +22,7 @@ def developer_requirements() -> dict[str, Requirement]:
 
 def test_same_tools_and_ranges() -> None:
     tools = {name: row for name, row in developer_requirements().items() if name not in ("torch", "triton")}
-    assert tools == extras("cuda", "dev", "figures", "llm", "mcp", "sass")
+    assert tools == extras("cuda", "dev", "docs", "figures", "fleet", "llm", "mcp", "postgres", "sass")
 
 
 def test_torch_and_triton_are_pinned_within_what_weft_accepts() -> None:

@@ -12,8 +12,6 @@ from weft.model.bounds import lower_bounds
 from weft.model.chips import chip
 from weft.model.published import published
 
-pytestmark = pytest.mark.xdist_group("model_accuracy")  # one process: what its fixture makes is dear
-
 
 @pytest.mark.parametrize("kernel", model_accuracy.LADDER)
 def test_a_kernel_of_the_ladder(kernel: str) -> None:

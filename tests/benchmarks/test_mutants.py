@@ -43,7 +43,8 @@ def test_parts_of_the_sample_are_disjoint_and_cover_it() -> None:
 
 
 def row(name: str, outcome: str, **more: object) -> dict[str, object]:
-    told = {"stage_right": True, "line_right": False, "named": True, "seconds": 2.0, "policies": {"loose": False}}
+    rights = {"stage_right": True, "line_right": False, "line_among_three": True, "named": True}
+    told = {**rights, "seconds": 2.0, "policies": {"loose": False}}
     plain = {"rung": "scalar", "class": "mask", "held_out": False, "line": 1, "before": "a", "after": "b"}
     return {"id": name, "outcome": outcome, **plain, **told, **more}
 
@@ -60,6 +61,7 @@ def test_the_report_counts() -> None:
     found = report(rows)
     assert (found["total"], found["false_alarms"], found["correct_runs"], found["refused"]) == (3, 0, 90, 1)
     assert (found["killed_rate"], found["stage_rate"], found["line_rate"]) == (0.6667, 0.3333, 0.3333)
+    assert found["line_top3_rate"] == 0.6667  # a survivor has no line at all
     assert (found["heldout_total"], found["heldout_killed_rate"], found["heldout_stage_rate"]) == (1, 1.0, 0.0)
     assert (found["seconds_per_mutant"], found["seconds_per_mutant_median"]) == (2.67, 2.0)
     assert found["equivalent_share"] == 0.25

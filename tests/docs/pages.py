@@ -40,10 +40,13 @@ def session(body: str) -> list[tuple[str, list[str]]]:
     return commands
 
 
-def carry_out(commands: list[str], folder: Path) -> list[list[str]]:
-    """What each command prints, in one shell, so that `$?` is the status of the one before."""
+def carry_out(commands: list[str], folder: Path, bin_folder: Path | None = None) -> list[list[str]]:
+    """What each command prints, in one shell, so that `$?` is the status of the one before.
+
+    `bin_folder` is that of the environment which has Weft; this process's own unless told.
+    """
     script = "".join(f'(exit $status)\n{command}\nstatus=$?; echo "{_MARK}"\n' for command in commands)
-    bin_folder = Path(sys.executable).parent
+    bin_folder = bin_folder or Path(sys.executable).parent
     environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
     done = subprocess.run(
         ["bash", "-c", f"status=0\n{script}"], cwd=folder, env=environment, text=True, stdout=subprocess.PIPE,
@@ -66,7 +69,7 @@ def agrees(shown: list[str], printed: list[str]) -> bool:
     return re.fullmatch("\n".join(map(pattern, shown)), "\n".join(map(normal, printed))) is not None
 
 
-def run_page(page: Path, folder: Path) -> int:
+def run_page(page: Path, folder: Path, bin_folder: Path | None = None) -> int:
     """Write the page's files into `folder` and run its consoles there, in order; returns how many commands ran."""
     written: dict[str, str] = {}
     ran = 0
@@ -80,7 +83,7 @@ def run_page(page: Path, folder: Path) -> int:
         texts = [written[name] for name in written for command, _ in commands if name in command]
         if find_spec("triton") is None and any("import triton" in text for text in texts):
             continue
-        outputs = carry_out([command for command, _ in commands], folder)
+        outputs = carry_out([command for command, _ in commands], folder, bin_folder)
         for (command, shown), printed in zip(commands, outputs, strict=True):
             shown = [line for line in shown if line]
             where = f"{page.name}:{block.line}: $ {command}"

@@ -7,13 +7,18 @@ import pytest
 from tests.docs.pages import DOCS, run_page
 
 PAGES = {
+    "bundle.md": 3,
     "certify_source_mutants.md": 2,
     "evolve.md": 3,
+    "flashinfer_bench.md": 5,
+    "gpu_mode.md": 3,
     "import_torch_extension.md": 7,
     "journal.md": 15,
+    "kernelbench.md": 5,
     "profile.md": 16,
     "ptx_files.md": 5,
     "pytest.md": 3,
+    "report.md": 4,
     "triton.md": 4,
 }
 """Page → how many commands it shows at least."""

@@ -31,8 +31,6 @@ from weft.supervise.records import Outcome, ScoreOn, Source
 
 from .stub_model import COMPLETION_TOKENS, PROMPT_TOKENS, Refusal, StubModel, reply_text, served
 
-pytestmark = pytest.mark.xdist_group("llm_search")  # one process: what its fixture makes is dear
-
 ONE = Choice(shapes=("small",), regimes=("unit_normal",), masks=("none",), seeds=(0,))
 SMALL = Settings(
     proposer="llm", model="stub-1", seed=1, batch=2, score_on=ScoreOn(shape="small"), choice=ONE, final=ONE,

@@ -28,8 +28,6 @@ from weft.kernels.ladder import RUNGS
 from weft.store.store import open_store
 from weft.supervise.records import ScoreOn
 
-pytestmark = pytest.mark.xdist_group("mcp_server")  # one process: what its fixture makes is dear
-
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 RIGHT = RUNGS["scalar"].path.read_text()
 MENDED, BROKEN = "u[i] = u[i] * rescale + p", "u[i] = u[i] + p"

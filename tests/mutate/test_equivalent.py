@@ -10,8 +10,6 @@ from weft.judge.select import Choice, find_candidate, workloads
 from weft.mutate.equivalent import Build, Original, builds, canonical, larger_workloads
 from weft.tasks.task import Workload
 
-pytestmark = pytest.mark.xdist_group("mutants_equivalent")  # one process: what its fixture makes is dear
-
 SMALL = (Workload(SHAPES["one_token"], "f16", "none", "unit_normal", 1009),)
 
 

@@ -13,8 +13,6 @@ from weft.mutate.records import Mutant
 from weft.mutate.trial import Trial, survivors, try_mutant, write_mutant
 from weft.tasks.task import Workload
 
-pytestmark = pytest.mark.xdist_group("mutants_tried")  # one process: what its fixture makes is dear
-
 PLAIN = (Workload(SHAPES["one_token"], "f16", "none", "unit_normal", 0),)
 
 

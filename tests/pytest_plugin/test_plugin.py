@@ -165,6 +165,25 @@ def test_without():
 """
 
 
+OWN_USE = """\
+import warnings
+
+import torch
+import weft.triton
+from kernels import shift
+
+
+def test_own_use():
+    x, out = torch.ones(256), torch.empty(256)
+    with weft.triton.on("l4"):
+        shift[(1,)](x, out, 256, 1, BLOCK=256)
+
+
+def test_own_warning():
+    warnings.warn("k: R103 warning: may race · kernels.py:7 · CTA (0, 0, 0)", RuntimeWarning)
+"""
+
+
 def line_of(text: str, mark: str) -> int:
     (number,) = [at for at, line in enumerate(text.splitlines(), 1) if line.endswith((f"# {mark}", f"// {mark}"))]
     return number
@@ -254,6 +273,15 @@ def test_without_the_option_only_the_fixtures_do_something(project: pytest.Pytes
     assert "weft: virtual" not in result.stdout.str() and "conftest.py sees CUDA: False" in result.outlines
     wrong = section(result.outlines, "test_fill[1]")
     assert wrong.startswith("M101") and f"fill.cu:{line_of(CUDA, 'store')}" in wrong
+
+
+def test_a_project_that_uses_weft_by_itself_is_left_alone(project: pytest.Pytester) -> None:
+    (project.path / "test_own_use.py").write_text(OWN_USE)
+    result = run(project, "test_own_use.py")
+    result.assert_outcomes(passed=1, failed=1)
+    failed = section(result.outlines, "test_own_use")
+    assert 'with weft.triton.on("l4"):' in failed and "KernelFindings" in failed, "with its traceback"
+    assert "R103 warning" in result.stdout.str() and "Weft's findings" not in result.stdout.str()
 
 
 @pytest.mark.parametrize(

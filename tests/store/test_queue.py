@@ -3,15 +3,13 @@
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
-from sqlalchemy.dialects import postgresql
 
 from weft.store.errors import Fenced, NotCacheable
-from weft.store.records import Lease, State
-from weft.store.schema import evaluations
+from weft.store.records import Happened, Lease, State
 from weft.store.store import Store, open_store
+from weft.store.turns import MOST_LEASES
 
 
 class Clock:
@@ -31,8 +29,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
-    with open_store(tmp_path / "weft.db", clock=clock) as opened:
+def store(where: str, clock: Clock) -> Iterator[Store]:
+    with open_store(where, clock=clock) as opened:
         run = opened.start_run("evolve", task="sdpa")
         for number in (1, 2, 3):
             opened.add_candidate(run.id, digest=f"d{number}", source=f"source {number}")
@@ -172,6 +170,80 @@ def test_workers_in_threads_never_share_an_evaluation(store: Store) -> None:
     assert len(taken) == len(set(taken)) == 30
 
 
-def test_postgresql_would_skip_what_another_worker_is_taking() -> None:
-    text = str(evaluations.select().limit(1).with_for_update(skip_locked=True).compile(dialect=postgresql.dialect()))
-    assert text.rstrip().endswith("FOR UPDATE SKIP LOCKED")
+def test_what_is_sent_twice_by_the_same_lease_counts_once(store: Store) -> None:
+    store.enqueue(1, 1, "a")
+    store.enqueue(1, 2, "b")
+    first, second = leased(store, "w"), leased(store, "w")
+    done = store.finish(first, "PASSED", {"gates": (1, 2)}, seconds=2.0)
+    assert store.finish(first, "PASSED", {"gates": (1, 2)}, seconds=2.0) == done
+    with pytest.raises(Fenced):
+        store.finish(first, "PASSED", {"gates": (1, 3)})
+    back = store.give_back(second, "stopped")
+    assert store.give_back(second, "stopped") == back
+    with pytest.raises(Fenced):
+        store.finish(second, "PASSED", {})
+    assert [event.kind for event in store.events()].count(Happened.FINISHED) == 1
+
+
+def test_an_evaluation_needs_a_kind_of_worker(store: Store) -> None:
+    virtual, real = store.enqueue(1, 1, "k"), store.enqueue(1, 2, "k", needs="gpu")
+    assert (virtual.needs, real.needs) == ("vgpu", "gpu")
+    assert leased(store, "w", needs="gpu").evaluation_id == real.id  # type: ignore[arg-type]
+    assert store.lease("w", needs="gpu") is None
+    assert leased(store, "w").evaluation_id == virtual.id
+
+
+def test_what_workers_die_over_without_a_word_is_abandoned_in_the_end(store: Store, clock: Clock) -> None:
+    poison, other = store.enqueue(1, 1, "poison", priority=1), store.enqueue(1, 2, "other")
+    for _ in range(MOST_LEASES):
+        assert leased(store, "w", seconds=10).evaluation_id == poison.id
+        clock.forward(10)
+    assert leased(store, "w").evaluation_id == other.id
+    row = store.evaluation(poison.id)
+    assert (row.state, row.status) == (State.ABANDONED, "LOST")
+    assert store.cached("poison") is None
+
+
+def test_the_log_tells_what_happened_in_its_order(store: Store, clock: Clock) -> None:
+    row = store.enqueue(1, 1, "k")
+    slow = leased(store, "slow", seconds=1)
+    clock.forward(1)
+    quick = leased(store, "quick")
+    with pytest.raises(Fenced):
+        store.finish(slow, "PASSED", {})
+    store.give_back(quick, "its worker was lost")
+    store.finish(leased(store, "quick"), "UNSAFE", {})
+    told = [(event.kind, event.owner, event.token, event.note) for event in store.events()]
+    assert told == [
+        (Happened.LEASED, "slow", 1, ""),
+        (Happened.LEASED, "quick", 2, ""),
+        (Happened.FENCED, "slow", 1, ""),
+        (Happened.GIVEN_BACK, "quick", 2, "its worker was lost"),
+        (Happened.LEASED, "quick", 3, ""),
+        (Happened.FINISHED, "quick", 3, "UNSAFE"),
+    ]
+    assert {event.evaluation_id for event in store.events()} == {row.id}
+    assert store.events(after=store.events()[3].id) == store.events()[4:] == store.last_events(2)
+
+
+def test_a_census_counts_what_waits_what_runs_and_who_finished(store: Store, clock: Clock) -> None:
+    store.enqueue(1, 1, "k1")
+    store.finish(leased(store, "w1"), "PASSED", {})
+    clock.forward(100)
+    store.enqueue(1, 2, "k1")  # answered by the cache, not by a worker
+    for candidate, needs in ((1, "vgpu"), (2, "gpu"), (3, "gpu")):
+        store.enqueue(1, candidate, "k2", needs=needs)
+    store.finish(leased(store, "w2"), "TIMEOUT", {})
+    started = clock.time
+    leased(store, "w3", seconds=30)
+    clock.forward(20)
+    found = store.census(window_seconds=60)
+    assert found.at == clock.time
+    assert found.depth == {State.QUEUED: 1, State.LEASED: 1, State.DONE: 3, State.ABANDONED: 0}
+    assert found.waiting == {"gpu": 1}
+    assert found.statuses == {"PASSED": 2, "TIMEOUT": 1}
+    assert (found.cached, found.recent) == (1, {"w2": 1})
+    assert (found.oldest_lease_at, found.overdue) == (started, 0)
+    clock.forward(10)
+    assert store.census(window_seconds=200).overdue == 1
+    assert store.census(window_seconds=200).recent == {"w1": 1, "w2": 1}

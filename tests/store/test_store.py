@@ -1,6 +1,6 @@
 """Runs, candidates, artefacts and insights: what goes in comes out, once."""
 
-import sqlite3
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,14 +16,21 @@ from weft.store.store import Store, default_store, open_store
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(tmp_path / "new folder" / "weft.db")
+def store(where: str) -> Iterator[Store]:
+    with open_store(where) as opened:
+        yield opened
 
 
-def test_a_run_is_found_again_by_another_process_of_the_store(store: Store) -> None:
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "weft.db") as opened:
+        yield opened
+
+
+def test_a_run_is_found_again_by_another_process_of_the_store(store: Store, where: str) -> None:
     run = store.start_run("evolve", task="sdpa", chip="l4", seed=7, settings={"top": 3, "ratio": 0.97})
     store.set_run(run.id, progress={"generation": 4})
-    with open_store(store.where) as other:
+    with open_store(where) as other:
         found = other.run(run.id)
     assert (found.task, found.chip, found.seed, found.state) == ("sdpa", "l4", 7, "running")
     assert found.settings == {"top": 3, "ratio": 0.97}
@@ -49,7 +56,7 @@ def test_the_same_candidate_twice_is_one_row(store: Store) -> None:
     assert store.text(first.source_digest) == "__global__"
     store.set_canonical(child.id, "c" * 64)
     assert [row.id for row in store.with_canonical(run.id, "c" * 64)] == [child.id]
-    with pytest.raises(StoreError, match="FOREIGN KEY"):
+    with pytest.raises(StoreError, match=r"(?i)foreign key"):
         store.add_candidate(12345, digest="d", source="no such run")
 
 
@@ -57,8 +64,8 @@ def test_artefacts_are_named_by_their_content_and_checked(store: Store) -> None:
     content = bytes(range(256)) * 50
     assert store.put(content, kind="ptx") == content_digest(content) == store.put(content)
     assert store.get(content_digest(content)) == content
-    with sqlite3.connect(store.where) as raw:
-        raw.execute("UPDATE artefacts SET packed = (SELECT substr(packed, 1, 20) FROM artefacts)")
+    with store.begin() as connection:
+        connection.exec_driver_sql("UPDATE artefacts SET packed = (SELECT substr(packed, 1, 20) FROM artefacts)")
     with pytest.raises(StoreError, match="damaged"):
         store.get(content_digest(content))
     with pytest.raises(StoreError, match="no artefact"):
@@ -80,12 +87,12 @@ def test_insights_keep_what_was_refuted(store: Store) -> None:
         store.add_insight(run.id, child.id, hypothesis="h", **effect, after={}, outcome="maybe")
 
 
-def test_times_are_exact_and_must_have_a_zone(tmp_path: Path) -> None:
+def test_times_are_exact_and_must_have_a_zone(where: str) -> None:
     moment = datetime(2026, 11, 15, 9, 30, 0, 123457, tzinfo=UTC)
-    with open_store(tmp_path / "a.db", clock=lambda: moment) as store:
+    with open_store(where, clock=lambda: moment) as store:
         assert store.run(store.start_run("k", task="t").id).created_at == moment
     with (
-        open_store(tmp_path / "a.db", clock=lambda: datetime(2026, 1, 1)) as store,
+        open_store(where, clock=lambda: datetime(2026, 1, 1)) as store,
         pytest.raises(StoreError, match="time zone"),
     ):
         store.start_run("k", task="t")
@@ -110,11 +117,13 @@ def test_a_transaction_is_all_or_nothing_and_other_packages_bring_tables(store: 
         with store.reading() as connection:
             assert connection.execute(sa.select(table.c.id)).scalars().all() == [2]
     finally:
+        with store.begin() as connection:
+            table.drop(connection, checkfirst=True)
         METADATA.remove(table)
 
 
-def test_commits_are_on_the_disk_before_they_are_told(store: Store) -> None:
-    with store.reading() as connection:
+def test_commits_to_a_file_are_on_the_disk_before_they_are_told(file: Store) -> None:
+    with file.reading() as connection:
         settings = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -139,8 +148,8 @@ def test_stores_that_cannot_be_used_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="--store"):
         open_store(tmp_path / "file" / "weft.db")
-    with pytest.raises(StoreError, match="only SQLite"):
-        open_store("postgresql://localhost/weft")
+    with pytest.raises(StoreError, match=r"mysql://me:\*\*\*@host/weft: give a path"):
+        open_store("mysql://me:secret@host/weft")
     with open_store(tmp_path / "newer.db") as store, store.begin() as connection:
         connection.exec_driver_sql("UPDATE schema_version SET version = 999")
     with pytest.raises(WeftError, match="newer Weft"):

@@ -41,14 +41,19 @@ def request_of() -> Make:
     return make
 
 
+def parent_of(process: int) -> int:
+    """Raises OSError if there is no such process."""
+    with open(f"/proc/{process}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
 def children_of(process: int) -> list[int]:
     """Everything whose parent is `process`."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
             try:
-                with open(f"/proc/{name}/stat") as file:
-                    parent = int(file.read().rpartition(")")[2].split()[1])
+                parent = parent_of(int(name))
             except OSError:
                 continue
             if parent == process:

@@ -148,7 +148,7 @@ if child == 0:
 status = zygote._reap(child, 5.0)
 while not zygote._children():
     time.sleep(0.01)
-print(zygote._end_strays(), len(zygote._children()))
+print(zygote._end_strays(alone=False), len(zygote._children()))
 """
 
 

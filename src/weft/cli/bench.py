@@ -21,6 +21,7 @@ from weft.tasks.registry import TASKS
 from weft.tasks.task import PLAIN, Problem, Workload
 
 from .tables import print_table
+from .terminal import counted
 
 EXIT_NO_GPU = 3
 BACKENDS = ("auto", "flash", "efficient", "cudnn", "math")
@@ -60,11 +61,11 @@ def bench_verb(
         return _no_gpu(error, as_json=as_json)
     found = {target: find_candidate(target, task=task, arch=gpu.arch) for target in targets}
     chosen = Choice(tuple(filter(None, shapes.split(","))), ("unit_normal",), (mask,), seeds=(0,))
+    todo = [(workload, cache) for workload in _workloads(found, chosen, dtype, encoding) for cache in caches]
     results = []
-    for workload in _workloads(found, chosen, dtype, encoding):
-        for cache in caches:
-            settings = Settings(rounds=iters, warmup=warmup, cache=cache)
-            results.append(bench_workload(gpu, found, workload, settings, against=against, backend=backend))
+    for workload, cache in counted(todo, "timing"):
+        settings = Settings(rounds=iters, warmup=warmup, cache=cache)
+        results.append(bench_workload(gpu, found, workload, settings, against=against, backend=backend))
     if not results:
         print("weft: nothing selected: the targets share none of these shapes, types and masks", file=sys.stderr)
         return 5

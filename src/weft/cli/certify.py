@@ -15,6 +15,7 @@ from weft.tasks.registry import TASKS, find_task
 
 from .certify_source import certify_source
 from .tables import print_table
+from .terminal import bar
 
 POLICIES = ("tight", "loose")
 
@@ -49,7 +50,9 @@ def certify(
     if policy not in POLICIES:
         raise UsageError(f"policy {policy!r}: use one of {', '.join(POLICIES)}")
     found = find_task(task)
-    certificate = certify_tight(found, dtype) if policy == "tight" else certify_loose(found, dtype)
+    gate = certify_tight if policy == "tight" else certify_loose
+    with bar(f"the gate of {found.name}") as tell:
+        certificate = gate(found, dtype, progress=tell)
     if as_json:
         print(json.dumps({"policy": policy, **_record(certificate)}, indent=2))
     else:

@@ -5,14 +5,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress
-
 from weft.judge.select import Choice, find_candidate, workloads
 from weft.mutate.equivalent import Build
 from weft.mutate.trial import Trial, survivors, try_source
 
 from .tables import print_table
+from .terminal import bar
 
 
 def certify_source(
@@ -21,15 +19,7 @@ def certify_source(
     """Exit code: 0 nothing survived, 1 something did."""
     candidate, supports = find_candidate(kernel, task=task)
     judged = len(list(workloads(supports, choice)))
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Progress(console=Console(stderr=True), transient=True) as bar,
-    ):
-        shown = bar.add_task(f"judging {kernel} itself", total=None)
-
-        def tell(done: int, whole: int) -> None:
-            bar.update(shown, description=f"mutants of {kernel}", completed=done, total=whole)
-
+    with tempfile.TemporaryDirectory() as folder, bar(f"mutants of {kernel}") as tell:
         trials = try_source(
             candidate, supports, folder=Path(folder), count=count, seed=seed, choice=choice, progress=tell
         )  # fmt: skip

@@ -3,13 +3,12 @@
 import json
 import secrets
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import track
 
 from weft.core.errors import UsageError
 from weft.engines.kernel_file import MAX_STEPS
@@ -19,20 +18,20 @@ from weft.judge.select import Choice, Supports, find_candidate, smallest, worklo
 from weft.judge.verdict import Status, Verdict
 from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
-from weft.tasks.task import Workload
 
 from .check_findings import annotations, distinct, distinct_suppressed, last_line
 from .findings_output import Format, finding_record, sarif, suppressed_record, text_lines
 from .launch_draft import draft_shown
 from .options import COMPILER_HELP, Compiler
 from .tables import print_table
+from .terminal import counted, paint, print_line
 
 SHOWN = 3
 """Failing workloads that are printed in full."""
 
 
 def check(
-    targets: Annotated[list[str], typer.Argument(help="Rungs of the ladder, or CUDA or PTX files with launch lines.")],
+    targets: Annotated[list[str], typer.Argument(help="Rungs, files with launch lines, or one task folder.")],
     task: Annotated[
         str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
     ] = None,
@@ -57,6 +56,10 @@ def check(
 
     Exit codes: 0 all passed, 1 something failed, 2 usage, 3 could not be judged, 5 nothing selected.
     """
+    if not targets[1:] and Path(targets[0]).is_dir():
+        from .check_folder import Asked, check_folder
+
+        return check_folder(Path(targets[0]), Asked(), as_json=as_json or form is Format.JSON)
     tools = tool.split(",")
     watch_for(tools)  # a wrong name is refused before anything runs
     if launch is not None and targets[1:]:
@@ -93,7 +96,7 @@ def check(
             _show(verdicts, max_findings)
             if "all" not in tools:
                 print(f"checkers: {tool} only, beside those that are always on")
-        print(last_line(verdicts))
+        print_line(last_line(verdicts))
     return _exit_code(verdicts)
 
 
@@ -105,13 +108,8 @@ def _judge(
     target: str, candidate: Candidate, supports: Supports, choice: Choice, tools: list[str]
 ) -> Iterator[Verdict]:
     chosen = list(workloads(supports, choice))
-    todo: Iterable[Workload] = chosen
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        todo = track(chosen, description=target, console=Console(stderr=True), transient=True)
     green = bool(chosen)
-    for workload in todo:
+    for workload in counted(chosen, target):
         verdict = judge_one(candidate, supports.task, workload, tools=tools)
         green = green and verdict.passed
         yield verdict
@@ -153,7 +151,8 @@ def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
         scope += f" · {name.upper()} not judged: the kernel has no output `{name}`"
     for verdict in filter(_open, all_verdicts):
         scope += f" · {verdict.message}"
-    print(f"{passed} of {len(everything)} workloads passed in {seconds:.1f} s · {scope}")
+    summary = f"{passed} of {len(everything)} workloads passed in {seconds:.1f} s"
+    print(f"{paint(summary, 'good' if passed == len(everything) else 'bad')} · {scope}")
 
 
 def _open(verdict: Verdict) -> bool:
@@ -179,7 +178,7 @@ def _show_quantisation(target: str, results: list[Verdict]) -> None:
 
 
 def _explain(target: str, verdict: Verdict, max_findings: int) -> None:
-    print(f"{target} · {verdict.label} · {verdict.status}: {verdict.message}")
+    print_line(f"{target} · {verdict.label} · {verdict.status}: {verdict.message}")
     for line in text_lines(verdict.findings[1:], limit=max_findings):
         print(f"  {line}")
     error = verdict.error

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from weft.core.errors import WeftError
 from weft.kernels.ladder import RUNGS
+
+from .terminal import console, meaning
 
 RUNG = "wmma"
 FILE = "attention.cu"
@@ -32,17 +33,17 @@ def demo(
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the session as a picture.")] = None,
 ) -> int:
     """Show Weft at work: a wrong attention kernel is found, explained, mended in one line, and passes."""
-    console = Console(record=svg is not None, width=WIDTH if svg is not None else None, highlight=False)
+    shown = console(record=svg is not None, width=WIDTH if svg is not None else None)
     start = time.perf_counter()
     with contextlib.ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(contextlib.chdir(folder))
         for line in _story():
-            console.print(line, soft_wrap=svg is None)  # a picture cuts off what is too long
-    console.print(f"\nred to green in {time.perf_counter() - start:.0f} s, without a GPU", style="bold")
+            shown.print(line, soft_wrap=svg is None)  # a picture cuts off what is too long
+    shown.print(f"\nred to green in {time.perf_counter() - start:.0f} s, without a GPU", style="heading")
     if svg is not None:
-        console.save_svg(str(svg), title="weft demo")
+        shown.save_svg(str(svg), title="weft demo")
     return 0
 
 
@@ -56,8 +57,8 @@ def _story() -> Iterator[Text]:
     yield _said("\nWrong, as every tool would say. Which line?\n")
     yield from _command(DIAGNOSE, expected=1)
     yield _said("\nThat line, then:\n")
-    yield Text(f"- {WRONG}", style="red")
-    yield Text(f"+ {RIGHT}\n", style="green")
+    yield Text(f"- {WRONG}", style="bad")
+    yield Text(f"+ {RIGHT}\n", style="good")
     Path(FILE).write_text(right)
     yield from _command(CHECK, expected=0)
 
@@ -66,7 +67,7 @@ def _command(line: str, *, expected: int) -> Iterator[Text]:
     """What a command prints, as it stands. A demo whose command does something else is a bug."""
     from .main import main
 
-    yield Text(f"$ {line}", style="bold cyan")
+    yield Text(f"$ {line}", style="command")
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         code = main(shlex.split(line)[1:])
@@ -76,11 +77,9 @@ def _command(line: str, *, expected: int) -> Iterator[Text]:
 
 
 def _coloured(line: str) -> Text:
-    bad = ("INCORRECT", "actual", "first wrong", "made by", "ERROR SUMMARY: ")
-    good = ("right ", "cure", " passed in", "expected")
-    if "0 errors, 0 warnings" in line or any(word in line[:24] for word in good):
-        return Text(line, style="green")
-    return Text(line, style="red" if any(word in line for word in bad) else "")
+    shown = Text.from_ansi(line)  # plain, unless FORCE_COLOR is set
+    shown.stylize(meaning(shown.plain))
+    return shown
 
 
 def _said(line: str) -> Text:

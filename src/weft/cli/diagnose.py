@@ -8,7 +8,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from weft.core.errors import UsageError
 from weft.diagnose.diagnose import diagnose as look_inside
@@ -21,6 +20,7 @@ from weft.tasks.registry import TASKS
 
 from .diagnose_output import record, text
 from .options import files, macros
+from .terminal import print_line, waiting
 
 
 def diagnose(
@@ -58,12 +58,7 @@ def diagnose(
         seeds=(seed,),
     )  # fmt: skip
     own = {name: _read(file) for name, file in files("--input", given).items()}
-    with Console(stderr=True).status(f"diagnosing {kernel}") as status:
-
-        def tell(what: str) -> None:
-            if sys.stderr.isatty():
-                status.update(what)
-
+    with waiting(f"diagnosing {kernel}") as tell:
         if own:
             supports, workload = given_task(supports, own, mask=mask, dtype=dtype, encoding=encoding)
             found = diagnose_workload(candidate, supports, workload, progress=tell)
@@ -73,7 +68,7 @@ def diagnose(
         print(json.dumps(record(found), indent=2))
     else:
         for line in text(found):
-            print(line)
+            print_line(line)
     if png is not None:
         from weft.diagnose.figure import draw
 

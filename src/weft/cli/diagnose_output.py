@@ -3,17 +3,14 @@
 import math
 from collections.abc import Iterator
 
-from weft.attention.dtypes import Array
-from weft.attention.shapes import SHAPES
 from weft.core.records import Place
-from weft.diagnose.compare import BY_KEY
 from weft.diagnose.conclusion import cure_of, place_of, sentence, stage_of
 from weft.diagnose.records import Diagnosis, Divergence, name_of
-from weft.tasks.task import PLAIN, Workload
+from weft.diagnose.shown import case_line, row_excerpt, verify_command, where_wrong
+from weft.tasks.task import Workload
 
 from .findings_output import excerpt, finding_record
 
-SHOWN_COLUMNS = 8
 SHOWN_FINDINGS = 5
 WORTH_SAYING = 0.5
 """Less likely explanations are left to --json, unless there is no other."""
@@ -28,7 +25,7 @@ def text(diagnosis: Diagnosis) -> Iterator[str]:
         return
     yield f"{place_of(diagnosis) or path}: {diagnosis.verdict.status}: {sentence(diagnosis)}"
     yield from excerpt(place_of(diagnosis))
-    yield from _row("case", _case(diagnosis))
+    yield from _row("case", case_line(diagnosis))
     if not diagnosis.verdict.passed and not diagnosis.causes:
         yield from _row("verdict", diagnosis.verdict.message)
     if diagnosis.proven_right:
@@ -57,17 +54,6 @@ def text(diagnosis: Diagnosis) -> Iterator[str]:
     yield from _row("verify", verify_command(diagnosis))
 
 
-def verify_command(diagnosis: Diagnosis) -> str:
-    """Judges the workload that failed first again."""
-    case, work = diagnosis.case, diagnosis.case.first_verdict.workload
-    if work.shape.name not in SHAPES:
-        return "the same command again"
-    seeds = f" --seeds {work.seed + 1}"
-    encoding = "" if work.encoding == PLAIN else f" --encodings {work.encoding}"
-    options = f"--shapes {work.shape.name} --masks {work.mask} --regimes {work.regime} --dtypes {work.dtype}"
-    return f"weft check {case.candidate.rung or case.candidate.path} --task {case.task.name} {options}{encoding}{seeds}"
-
-
 def record(diagnosis: Diagnosis) -> dict[str, object]:
     """As one JSON object."""
     verdict, first = diagnosis.verdict, diagnosis.first
@@ -78,6 +64,7 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
         "healthy": diagnosis.healthy,
         "message": "" if diagnosis.healthy else sentence(diagnosis),
         "place": _place(place_of(diagnosis)),
+        "computed_from": [_place(at) for at in diagnosis.origins],
         "stage": stage_of(diagnosis),
         "cure": "" if diagnosis.healthy else cure_of(diagnosis),
         "failed_first": _workload(diagnosis.case.first_verdict.workload),
@@ -127,21 +114,8 @@ def _grouped(stages: tuple[str, ...]) -> str:
     return " · ".join(f"{', '.join(names)} {tiles}".strip() for tiles, names in groups.items())
 
 
-def _case(diagnosis: Diagnosis) -> str:
-    first, work = diagnosis.case.first_verdict.workload, diagnosis.verdict.workload
-    shape = work.shape
-    sizes = f"B={shape.b} HQ={shape.hq} HKV={shape.hkv} SQ={shape.sq} SKV={shape.skv} D={shape.d}"
-    rest = f"{'' if work.encoding == PLAIN else work.encoding + ' → '}{work.dtype}, mask {work.mask}, {work.regime}"
-    origin = f" (shrunk from {first})" if work != first else f" ({shape.name})"
-    return f"{sizes}, {rest}, seed {work.seed}{origin}"
-
-
 def _divergence(first: Divergence) -> Iterator[str]:
-    keys = "" if first.tile is None else f" ({_span('key', first.keys)})"
-    columns = f", {'keys' if first.stage in BY_KEY else 'columns'} {first.columns}" if first.columns else ""
-    rows = "keys" if first.stage in ("k", "v") else "rows"
-    where = f"{first.heads}, {rows} {first.rows}{columns}"
-    yield from _row("first wrong", f"{first.name}{keys}: {where}; {100 * first.share:.3g} % of those observed")
+    yield from _row("first wrong", where_wrong(first))
     if first.site is not None:
         yield from _row("made by", str(first.site))
     if first.used is not None and first.site is not None and first.used.place != first.site.place:
@@ -152,20 +126,11 @@ def _divergence(first: Divergence) -> Iterator[str]:
 
 def _table(first: Divergence) -> Iterator[str]:
     """The expected row beside the actual one, around the first wrong element; wrong ones are marked."""
-    has_columns = len(first.index) == 4
-    at = first.index[-1]
-    line = first.index[:-1]
-    count = first.expected.shape[-1]
-    start = max(0, min(at - 1, count - SHOWN_COLUMNS))
-    shown = range(start, min(start + SHOWN_COLUMNS, count))
-    offset = first.keys.start if first.stage in BY_KEY else 0
-    kind = "key" if first.stage in BY_KEY else "column" if has_columns else "row"
-    heads = [f"{i + offset}{'*' if first.wrong[(*line, i)] else ''}" for i in shown]
-    name = f"{kind}, row {line[2]}" if has_columns else kind
+    shown = row_excerpt(first)
     cells = [
-        (name, heads),
-        ("expected", [_number(first.expected, (*line, i)) for i in shown]),
-        ("actual", [_number(first.actual, (*line, i)) if first.observed[(*line, i)] else "?" for i in shown]),
+        (shown.label, [f"{n}{'*' if wrong else ''}" for n, wrong in zip(shown.numbers, shown.wrong, strict=True)]),
+        ("expected", [f"{value:.5g}" for value in shown.expected]),
+        ("actual", ["?" if value is None else f"{value:.5g}" for value in shown.actual]),
     ]
     for label, row in cells:
         yield f"  {label:<{_MARGIN}}" + "".join(f"{cell:>11}" for cell in row)
@@ -177,14 +142,6 @@ def _findings(diagnosis: Diagnosis) -> Iterator[str]:
             yield from _row(name, str(finding))
         if len(findings) > SHOWN_FINDINGS:
             yield from _row("", f"… and {len(findings) - SHOWN_FINDINGS} more: weft check shows all")
-
-
-def _span(noun: str, keys: range) -> str:
-    return f"{noun} {keys.start}" if len(keys) == 1 else f"{noun}s {keys.start}-{keys.stop - 1}"
-
-
-def _number(values: Array, index: tuple[int, ...]) -> str:
-    return f"{float(values[index]):.5g}"
 
 
 def _place(place: Place | None) -> dict[str, object] | None:

@@ -15,9 +15,11 @@ from weft.evolve.run_summary import summary_of, summary_record
 from weft.evolve.search import Ended, Search, settings_of, start_search
 from weft.evolve.settings import Budget, Prices, Settings
 from weft.evolve.stopwatch import Stopwatch
+from weft.fleet.fleets import Fleet, fleet_of
 from weft.kernels.ladder import RUNGS
 from weft.model.chips import chips
-from weft.store.store import Store, open_store
+from weft.store.store import Store, default_store, open_store
+from weft.supervise.isolation_probe import probe_here
 from weft.supervise.records import ScoreOn
 
 from .evolve_view import EvolveView
@@ -48,7 +50,16 @@ def search(
     machine_price: Annotated[float, typer.Option(help="Per hour of this machine.")] = 0.0,
     measure: Annotated[bool, typer.Option("--measure", help="Score by a real GPU's time, not by the model.")] = False,
     seed: Annotated[int, typer.Option(help="Decides everything that chance decides.")] = 0,
+    batch: Annotated[
+        int, typer.Option(min=1, help="Children of a generation: so many can be judged at once.")
+    ] = Settings.batch,
     workers: Annotated[int, typer.Option(min=0, help="Evaluations at once (default: one per core).")] = 0,
+    fleet: Annotated[
+        str, typer.Option(metavar="WHO", help="Who evaluates, if not this process: local:N, workers, ray, ray:ADDRESS.")
+    ] = "",
+    require_isolation: Annotated[
+        int, typer.Option(metavar="N", min=0, max=3, help="Judge no candidate under a lower level of isolation.")
+    ] = 0,
     folder: Annotated[
         Path | None, typer.Option(help="Of the brief that `weft evolve init` wrote, or of files.")
     ] = None,
@@ -73,20 +84,26 @@ def search(
         if resume is not None:
             run = opened.run(resume)
             before = settings_of(run)
-            settings = replace(before, budget=_raised(before.budget, budget, seconds, tokens, money))
+            settings = replace(
+                before, budget=_raised(before.budget, budget, seconds, tokens, money),
+                isolation=max(before.isolation, require_isolation),
+            )  # fmt: skip
         else:
             if shape not in SHAPES:
                 raise UsageError(f"--shape {shape}: `weft list` names them")
             settings = Settings(
                 task=task, start=start, chip=gpu, score_on=ScoreOn(shape=shape), proposer=proposer, seed=seed,
                 budget=_raised(Budget(), budget, seconds, tokens, money), prices=_prices(token_price, machine_price),
-                folder=str(folder or ""), model=model,
+                folder=str(folder or ""), model=model, isolation=require_isolation,
+                batch=batch,
             )  # fmt: skip
         made = _proposer(opened, settings, base_url, record, replay)
         stopwatch = _stopwatch(settings) if measure else None
+        _require(settings.isolation)
+        who = fleet_of(fleet, opened, store or default_store(), _say) if fleet else None
         if resume is None:
             run = start_search(opened, settings)
-        ended = _search(opened, run.id, settings, made, workers, stopwatch)
+        ended = _search(opened, run.id, settings, made, workers, stopwatch, who)
         return _told(opened, ended, output, as_json=as_json)
 
 
@@ -108,6 +125,12 @@ def init(
     return 0
 
 
+def _require(isolation: int) -> None:
+    """Before anything is begun: NotIsolated says what this machine lacks, and what to do."""
+    if isolation:
+        probe_here().require(isolation)
+
+
 def _stopwatch(settings: Settings) -> Stopwatch:
     """This machine's GPU; NoGPU says why there is none."""
     from weft.bench.measure import Settings as Rounds
@@ -119,15 +142,22 @@ def _stopwatch(settings: Settings) -> Stopwatch:
 
 
 def _search(
-    store: Store, run_id: int, settings: Settings, proposer: Proposer, workers: int, stopwatch: Stopwatch | None
-) -> Ended:
+    store: Store, run_id: int, settings: Settings, proposer: Proposer, workers: int, stopwatch: Stopwatch | None,
+    fleet: Fleet | None,
+) -> Ended:  # fmt: skip
     with EvolveView(run_id, settings) as view:
         try:
-            search = Search(store, run_id, settings, proposer, workers=workers, watch=view, stopwatch=stopwatch)
+            search = Search(
+                store, run_id, settings, proposer, workers=workers, watch=view, stopwatch=stopwatch, fleet=fleet
+            )
             return search.go()
         except KeyboardInterrupt:
             print(f"weft: stopped; `weft evolve --resume {run_id}` goes on", file=sys.stderr)
             raise
+
+
+def _say(message: str) -> None:
+    print(f"weft: {message}", file=sys.stderr, flush=True)
 
 
 def _told(store: Store, ended: Ended, output: Path | None, *, as_json: bool) -> int:

@@ -5,13 +5,14 @@ import time
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
 from weft.evolve.elites import elites
 from weft.evolve.history import History
 from weft.evolve.settings import Settings
+
+from .terminal import console
 
 
 class EvolveView:
@@ -22,7 +23,7 @@ class EvolveView:
         self._start = time.monotonic()
         self._first: int | None = None
         self._live = (
-            Live(console=Console(stderr=True), transient=True, refresh_per_second=4) if sys.stderr.isatty() else None
+            Live(console=console(stderr=True), transient=True, refresh_per_second=4) if sys.stderr.isatty() else None
         )
 
     def __enter__(self) -> Self:

@@ -5,14 +5,13 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.markdown import Markdown
 
 from weft.core.errors import UsageError
 from weft.core.finding_codes import FINDING_CODES, FindingCode
 from weft.core.finding_pages import page
 
 from .tables import print_table
+from .terminal import console
 
 
 def explain(
@@ -30,7 +29,9 @@ def explain(
     if as_json:
         print(json.dumps({**_record(row), "page": text}, indent=2))
     elif sys.stdout.isatty():
-        Console().print(Markdown(text))
+        from rich.markdown import Markdown
+
+        console().print(Markdown(text))
     else:
         print(text, end="")
 

@@ -10,6 +10,8 @@ from weft.core.finding_codes import FINDING_CODES, Severity
 from weft.core.records import Finding, Place, Suppressed, worst_first
 from weft.engines.spell_findings import chain
 
+from .terminal import paint
+
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 _SARIF = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
@@ -35,7 +37,8 @@ def text_lines(findings: Sequence[Finding], *, limit: int) -> Iterator[str]:
     """One line per finding, errors first; on a terminal followed by the line of source it is about."""
     ordered = worst_first(findings)
     for finding in ordered[:limit]:
-        yield str(finding)
+        style = "bad" if finding.level is Severity.ERROR else "doubt"
+        yield paint(finding.code, style) + str(finding).removeprefix(finding.code)
         if sys.stdout.isatty():
             yield from excerpt(finding.place)
     if len(ordered) > limit:

@@ -1,4 +1,4 @@
-"""`weft import`: the device code of a torch extension, with launch lines from its host code."""
+"""`weft import`: the device code of a torch extension, with launch lines from its host code; or a folder of tasks."""
 
 import json
 import sys
@@ -8,12 +8,17 @@ from typing import Annotated
 import typer
 
 from weft.core.errors import UsageError
+from weft.interop.flashinfer_bench.read_folder import is_folder as is_flashinfer
+from weft.interop.foreign_task import Tolerance
+from weft.interop.robust_kbench_read import is_folder as is_robust
 from weft.interop.torch_extension.import_file import Imported, import_torch
 
 
 def import_file(
-    source: Annotated[Path, typer.Argument(help="A CUDA file with PyTorch host code.", dir_okay=False)],
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it here.")] = None,
+    source: Annotated[Path, typer.Argument(help="A CUDA file with PyTorch host code, or a folder of tasks.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it here; of a folder, its kernels.")
+    ] = None,
     function: Annotated[str | None, typer.Option(help="The host function (default: the bound one).")] = None,
     shape: Annotated[
         list[str] | None, typer.Option("--shape", metavar="A=N,D", help="The shape of an array, if nothing says it.")
@@ -23,12 +28,34 @@ def import_file(
     ] = None,
     include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
     arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
+    flashinfer_bench: Annotated[
+        bool, typer.Option("--flashinfer-bench", help="The folder must be such a one.")
+    ] = False,
+    robust_kbench: Annotated[bool, typer.Option("--robust-kbench", help="The folder must be such a one.")] = False,
+    solution: Annotated[str | None, typer.Option(help="One solution of a flashinfer-bench folder.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All cases of a robust-kbench task, not the timed one.")] = False,
+    trials: Annotated[int, typer.Option(min=1, help="Trials per case, with robust-kbench's own seeds.")] = 1,
+    atol: Annotated[float | None, typer.Option(min=0.0, help="Another tolerance than the folder's.")] = None,
+    rtol: Annotated[float | None, typer.Option(min=0.0, help="Another tolerance than the folder's.")] = None,
+    record: Annotated[bool, typer.Option("--record", help="Write traces, or results, into the folder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Separate a torch extension into device code and launch lines.
+    """Separate a torch extension into device code and launch lines; of a folder of tasks, judge the kernels, too.
 
-    Exit codes: 0 complete, 1 written with holes (???) to complete, 2 usage, 3 cannot be separated.
+    Exit codes: 0 complete or all passed, 1 written with holes (???) to complete or wrong, 2 usage, 3 cannot be
+    separated or judged, 5 nothing selected.
     """
+    if source.is_dir():
+        if function or shape or value or include:
+            raise UsageError("--function, --shape, --value and -I are for one file")
+        if flashinfer_bench and not is_flashinfer(source):
+            raise UsageError(f"{source} has no definitions/ and solutions/: not a folder of flashinfer-bench")
+        if robust_kbench and not is_robust(source):
+            raise UsageError(f"{source} has no func_forward.py and config_forward.json: not a task of robust-kbench")
+        from .check_folder import Asked, check_folder
+
+        asked = Asked(every, trials, _tolerance(atol, rtol, is_flashinfer(source)), solution, record, output)
+        return check_folder(source, asked, as_json=as_json)
     shapes = {name: text.split(",") for name, text in _pairs("--shape", shape).items()}
     found = import_torch(
         str(source), function=function, shapes=shapes, values=_pairs("--value", value), arch=arch,
@@ -56,6 +83,14 @@ def import_file(
     state = f"{left} to complete: each is a ??? in the lines" if left else "complete"
     print(f"{source}{where}: {origin}, {state}", file=sys.stderr)
     return 1 if found.problems else 0
+
+
+def _tolerance(atol: float | None, rtol: float | None, either: bool) -> Tolerance | None:
+    if atol is None and rtol is None:
+        return None
+    if atol is None or rtol is None:
+        raise UsageError("give both --atol and --rtol")
+    return Tolerance(atol, rtol, either=either)
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:

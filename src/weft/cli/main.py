@@ -13,17 +13,22 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer._completion_classes import completion_init
+from typer.core import TyperCommand, TyperGroup
 
 import weft
+from weft.core import knobs
 from weft.core.errors import CompileError, ParseError, Unsupported, WeftError
 
+from .complete import light_verb
+from .greeting import greet
 from .journal_reminder import remind
+from .terminal import say_error
 
 EXIT_FAILURE = 2
 EXIT_UNSUPPORTED = 3
 
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,34 @@ VERBS = {
     "export": Verb("weft.cli.export:export", "Write a kernel in the format of another system."),
     "evolve": Verb("weft.cli.evolve:evolve", "Search for a faster kernel: propose, judge, keep three, learn."),
     "runs": Verb("weft.cli.runs:runs", "List searches; show one with lineage, levers and insights."),
+    "worker": Verb("weft.cli.worker:worker", "Judge what searches queue in a store, until nothing is left."),
+    "fleet": Verb("weft.cli.fleet:app", "Watch workers: queue, rates, metrics, log."),
+    "report": Verb("weft.cli.report:report", "Write one page to look at: of a kernel, or of a search."),
     "journal": Verb("weft.cli.journal:journal", "Keep the books: goals, results, decisions, time and money."),
     "mcp": Verb("weft.cli.mcp:mcp", "Give a coding agent these tools (MCP over stdio)."),
     "explain": Verb("weft.cli.explain:explain", "Say what a finding's code means, with example and cure."),
+    "bundle": Verb("weft.cli.bundle:bundle", "Write one file: kernel, workloads, versions, verdict."),
+    "replay": Verb("weft.cli.replay:replay", "Judge a bundle again here and say what differs."),
+    "doctor": Verb("weft.cli.doctor:doctor", "Say what is installed here and what is missing."),
+    "completion": Verb("weft.cli.completion:completion", "Print the completion script of a shell."),
 }
 
 
-class VerbGroup(TyperGroup):
+class PlainHelp:
+    """--help is False where it is not given: None would make typer load pydantic to say that it is no bool."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        if option is not None:
+            option.default = False
+        return option
+
+
+class VerbCommand(PlainHelp, TyperCommand):
+    """A verb."""
+
+
+class VerbGroup(PlainHelp, TyperGroup):
     """Lists verbs from the table; imports one only to run it, to show its help or to complete its options."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -65,7 +91,8 @@ class VerbGroup(TyperGroup):
         if name in VERBS:
             if name != "journal" and not ctx.resilient_parsing:  # the journal shows machines itself; a shell completes
                 remind()
-            command = _load(name, VERBS[name])
+            light = light_verb(name, VERBS[name].target) if ctx.resilient_parsing else None
+            command = light or _load(name, VERBS[name])
         return name, command, rest
 
     def invoke(self, ctx: Any) -> None:
@@ -76,6 +103,8 @@ class VerbGroup(TyperGroup):
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if knobs.completing():
+        completion_init()
     try:
         _application().main(args=args, prog_name="weft")
     except SystemExit as stop:  # typer ends every call, good or bad, this way
@@ -84,14 +113,16 @@ def main(args: Sequence[str] | None = None) -> int:
         return _refuse(error)
     except Exception as error:  # an uncaught exception would exit with 1, which means "findings"
         traceback.print_exc()
-        _say(f"internal error: {type(error).__name__}: {error}")
+        say_error("this is a bug of Weft, not of your kernel: report it with the lines above and `weft doctor --json`")
+        say_error(f"internal error: {type(error).__name__}: {error}")
         return EXIT_FAILURE
     return 0
 
 
 def _application() -> Any:
-    app = typer.Typer(cls=VerbGroup, no_args_is_help=True, rich_markup_mode=None, context_settings=_SETTINGS)
-    app.callback()(_weft)
+    # typer's own options for completion would load pydantic in every call: --install-completion is ours.
+    app = typer.Typer(cls=VerbGroup, add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
+    app.callback(invoke_without_command=True)(_weft)
     for name, verb in VERBS.items():
         app.command(name, help=verb.help)(_listed)
     return typer.main.get_command(app)
@@ -103,12 +134,29 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _install_completion(wanted: bool) -> None:
+    if wanted:
+        from .completion import install_completion
+
+        install_completion()
+        raise typer.Exit
+
+
 def _weft(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
+    install_completion: Annotated[
+        bool,
+        typer.Option(
+            "--install-completion", callback=_install_completion, is_eager=True, help="Make TAB complete in this shell."
+        ),
+    ] = False,
 ) -> None:
     """The workbench for fused attention kernels: run the real compiled kernel on a CPU."""
+    if context.invoked_subcommand is None:
+        greet()
 
 
 def _listed() -> None:
@@ -121,7 +169,7 @@ def _load(name: str, verb: Verb) -> Any:
     if isinstance(function, typer.Typer):  # a verb with verbs of its own
         return typer.main.get_command(function)
     app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
-    app.command(name)(function)
+    app.command(name, cls=VerbCommand)(function)
     return typer.main.get_command(app)
 
 
@@ -129,9 +177,5 @@ def _refuse(error: WeftError) -> int:
     if isinstance(error, CompileError):
         for diagnostic in error.diagnostics:
             print(diagnostic, file=sys.stderr)
-    _say(str(error))
+    say_error(str(error))
     return EXIT_UNSUPPORTED if isinstance(error, ParseError | Unsupported) else EXIT_FAILURE
-
-
-def _say(message: str) -> None:
-    print("weft: " + " ".join(message.splitlines()), file=sys.stderr)

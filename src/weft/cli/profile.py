@@ -1,14 +1,11 @@
 """`weft profile`: what a kernel would cost on a GPU, by exact counters and the cycle model. Nothing is measured."""
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from weft.attention.shapes import SHAPES
 from weft.core.errors import UsageError
@@ -28,6 +25,7 @@ from .options import COMPILER_HELP, Compiler, macros, sizes
 from .profile_ncu import answers_record, comparison_record, show_answers, show_comparison
 from .profile_ncu import status as ncu_status
 from .profile_output import change_lines, record, show, show_beside
+from .terminal import waiting
 
 SHAPE = "mission"
 """Of a rung, unless another is named: its own sizes are those of a test."""
@@ -79,7 +77,7 @@ def profile(
         with draft_shown(target):
             kernel = _load(target, chip, macros(define), include or [], compiler)
         chosen = {**_shape_sizes(target, kernel, shape), **sizes(size)}
-        with _progress(f"profiling {target}"):
+        with waiting(f"profiling {target}"):
             try:
                 found.append(profile_kernel(kernel, chip, target=target, sizes=chosen, clock_ghz=clock, seed=seed))
             except NotClean as error:
@@ -169,13 +167,3 @@ def _baseline(file: Path, profiles: tuple[KernelProfile, ...], *, update: bool, 
     advice = " (keep it with --update)" if better and not worse else ""
     print(f"{file}: {worse} worse, {better} better{advice}" if worse or better else f"{file}: nothing changed")
     return 1 if worse else 0
-
-
-@contextlib.contextmanager
-def _progress(text: str) -> Iterator[None]:
-    """A line that moves, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    with Console(stderr=True).status(text):
-        yield

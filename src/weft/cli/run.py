@@ -1,16 +1,14 @@
 """`weft run`: a CUDA or PTX file with launch lines, on the virtual GPU."""
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from weft.core.errors import UsageError
 from weft.core.records import Run
@@ -24,6 +22,7 @@ from .findings_output import Format, finding_record, github_lines, sarif, summar
 from .launch_draft import draft_shown
 from .options import COMPILER_HELP, Compiler, files, macros, sizes
 from .tables import print_table
+from .terminal import print_line, waiting
 
 
 class Mode(StrEnum):
@@ -76,11 +75,11 @@ def run(
     _check_targets(kernel, targets)
     arrays = {name: _read(file) for name, file in inputs.items()}
     gpu = VirtualGPU(arch.rstrip("af"), mode=mode.value, threads=threads, schedule=schedule)
-    with _progress(f"compiling {source}"):
+    with waiting(f"compiling {source}"):
         binaries = kernel.binaries(arrays, sizes=chosen).values()
     for diagnostic in dict.fromkeys(diagnostic for binary in binaries for diagnostic in binary.diagnostics):
         print(diagnostic, file=sys.stderr)
-    with _progress(f"compiling for this host and running {source}"):
+    with waiting(f"compiling for this host and running {source}"):
         outcome, results = kernel.run(gpu, arrays, sizes=chosen, seed=seed, watch=watch, max_steps=max_steps)
     for name, file in targets.items():
         _write(file, results[name])
@@ -123,16 +122,6 @@ def _write(file: Path, array: Array) -> None:
         raise UsageError(f"cannot write {file}: {error}") from error
 
 
-@contextlib.contextmanager
-def _progress(text: str) -> Iterator[None]:
-    """A line that moves, on a terminal only."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    with Console(stderr=True).status(text):
-        yield
-
-
 def _show(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mode, limit: int) -> None:
     if run.printed:
         print(run.printed, end="" if run.printed.endswith("\n") else "\n")
@@ -150,7 +139,7 @@ def _show(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mod
     launches = f"{len(run.entries)} of {len(kernel.launches)} launches" if len(kernel.launches) > 1 else "1 launch"
     ran = f"{launches}, {run.instructions} warp instructions, {kernel.arch} {mode.value}"
     print(f"{kernel.path}: {verdict} · {ran}")
-    print(summary(run.findings, run.suppressed))
+    print_line(summary(run.findings, run.suppressed))
 
 
 def _record(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mode) -> dict[str, object]:

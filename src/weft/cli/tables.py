@@ -3,10 +3,6 @@
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """To standard output."""
@@ -14,8 +10,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         for row in (columns, *rows):
             print("\t".join(map(str, row)))
         return
+    from rich.table import Table
+    from rich.text import Text
+
+    from .terminal import console
+
     table = Table(*columns)
     for row in rows:
         # As text: a cell such as `tile[x]` is no markup.
         table.add_row(*(Text(str(cell)) for cell in row))
-    Console().print(table)
+    console().print(table)

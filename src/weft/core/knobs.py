@@ -12,6 +12,12 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "weft"
 
 
+def cache_behind() -> Path | None:
+    """WEFT_CACHE_BEHIND: another cache that is read where WEFT_CACHE has nothing, and never written."""
+    explicit = os.environ.get("WEFT_CACHE_BEHIND")
+    return Path(explicit) if explicit else None
+
+
 def store() -> str:
     """WEFT_STORE: the database of searches and of the journal, a path or a URL (default: the user's data folder)."""
     explicit = os.environ.get("WEFT_STORE")
@@ -39,3 +45,18 @@ def threads() -> int:
 def debug() -> int:
     """WEFT_DEBUG: 1 prints compile times, 2 also the LLVM IR."""
     return int(os.environ.get("WEFT_DEBUG", "0"))
+
+
+def no_color() -> bool:
+    """NO_COLOR: if set to anything, no style anywhere (https://no-color.org); so does TERM=dumb."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def force_color() -> bool:
+    """FORCE_COLOR: if set to anything, styles also where no terminal is; NO_COLOR wins."""
+    return bool(os.environ.get("FORCE_COLOR"))
+
+
+def completing() -> bool:
+    """_WEFT_COMPLETE: a shell asks what may stand at the cursor, as `weft completion` makes it do."""
+    return "_WEFT_COMPLETE" in os.environ

@@ -20,7 +20,9 @@ def place_of(diagnosis: Diagnosis) -> Place | None:
         if place is not None:
             return place
     elif diagnosis.causes:
-        return diagnosis.causes[0].place
+        return diagnosis.strayed[0] if diagnosis.strayed else diagnosis.causes[0].place
+    if diagnosis.strayed:
+        return diagnosis.strayed[0]
     if diagnosis.case.lost_place is not None:
         return diagnosis.case.lost_place
     if diagnosis.first is not None and diagnosis.first.site is not None:
@@ -42,13 +44,22 @@ def sentence(diagnosis: Diagnosis) -> str:
         return diagnosis.signatures[0].message
     if diagnosis.causes:
         cause = diagnosis.causes[0]
-        return f"{cause.code} {cause.message}" + (f": it makes {first.name} wrong" if first is not None else "")
+        said = f"{cause.code} {cause.message}{_used_at(diagnosis)}"
+        return said + (f": it makes {first.name} wrong" if first is not None else "")
     if first is not None:
         return _first_stage(first, diagnosis)
     guilty = guilty_launch(diagnosis)
     if guilty is not None:
         return f"{guilty.entry} is {guilty.message}"
     return diagnosis.verdict.message
+
+
+def _used_at(diagnosis: Diagnosis) -> str:
+    """Where the access is, if the line to look at is the one that computes its index."""
+    access = diagnosis.causes[0].place
+    if not diagnosis.strayed or access is None or diagnosis.strayed[0].line == access.line:
+        return ""
+    return f", accessed at line {access.line} with an index that is computed here"
 
 
 def cure_of(diagnosis: Diagnosis) -> str:
@@ -62,7 +73,9 @@ def cure_of(diagnosis: Diagnosis) -> str:
         return ""
     if diagnosis.first is None:
         return f"look at what is launched at {place}"
-    return f"look at {place} and what it reads: what went into it is right" if diagnosis.proven_right else ""
+    before = " and ".join(str(at.line) for at in sorted(diagnosis.origins, key=lambda at: at.line))
+    made = f" and what it is computed from (lines {before})" if before else " and what it reads"
+    return f"look at {place}{made}: what went into it is right" if diagnosis.proven_right else ""
 
 
 def stage_of(diagnosis: Diagnosis) -> str:

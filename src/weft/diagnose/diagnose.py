@@ -23,17 +23,20 @@ from weft.tasks.task import Workload
 
 from .algorithms import declared_algorithms, shown_algorithm
 from .compare import Mask, compare_stages, first_wrong, output_wrong
+from .conclusion import place_of
 from .coverage import Coverage
 from .divergence import divergence_of, output_divergence
 from .expected import expected
 from .launches import judge_launches
 from .locate import locate
+from .origins import origins
 from .owners import owner
 from .recipe_stages import with_recipe_stages
 from .records import Case, Diagnosis
 from .shrink import same_failure
 from .shrink import shrink as shrink_workload
 from .signatures import SIGNATURES
+from .strays import index_lines
 from .taps import TAPPED
 from .tolerance import Tolerance
 from .upstream import split_findings
@@ -101,14 +104,18 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
     answers = [recognise(case) for recognise in SIGNATURES]
     signatures = sorted((answer for answer in answers if answer), key=lambda answer: -answer.confidence)
     seen = case.taps.observed if case.taps is not None else ()
-    return Diagnosis(
+    diagnosis = Diagnosis(
         case,
         proven_right=coverage.proven_right() if coverage is not None else (),
         not_observed=tuple(stage for stage in (TAPPED if seen else case.task.stages) if stage not in seen),
         causes=causes,
         other_findings=others,
         signatures=tuple(signatures),
+        strayed=index_lines(case, causes),
     )
+    place = place_of(diagnosis)
+    blamed = [at for at in diagnosis.strayed if at != place]
+    return diagnosis if case.verdict.passed else replace(diagnosis, origins=origins(case, place, blamed))
 
 
 def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, progress: Progress) -> tuple[Verdict, int]:

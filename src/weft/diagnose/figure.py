@@ -1,7 +1,6 @@
 """A picture of a diagnosis: the error over O and over the first wrong stage, with tiles and warps drawn in."""
 
 import math
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,9 @@ from weft.attention.dtypes import Array
 from weft.core.errors import ToolMissing, UsageError
 
 from .compare import BY_KEY, Mask
+from .outlines import outlines
 from .records import Case, Diagnosis, Divergence
-from .taps import StageTap, Taps
+from .taps import StageTap
 
 INSTALL = "pip install matplotlib"
 LEAST = 1e-9
@@ -103,32 +103,11 @@ def _panel(
 
 def _boundaries(axis: Any, case: Case, tap: StageTap | None, head: tuple[int, ...]) -> None:
     """CTAs' tiles of queries as solid lines, changes of the warp as dotted ones."""
-    assert case.attention is not None
-    rows = case.attention.workload.shape.sq
-    if case.algorithm is not None:
-        for row in range(case.algorithm.block_m, rows, case.algorithm.block_m):
-            axis.axhline(row - 0.5, color="white", linewidth=1.2)
-    if tap is None or case.taps is None:
-        return
-    warps = [_warp(case.taps, tap, (*head, row)) for row in range(rows)]
-    for row, (above, here) in enumerate(pairwise(warps), 1):
-        if above != here and None not in (above, here):
-            axis.axhline(row - 0.5, color="cyan", linewidth=1.4, linestyle=":")
-    seen = next((row for row, warp in enumerate(warps) if warp is not None), None)
-    if seen is None or tap.observed.ndim == 3:
-        return
+    lines = outlines(case, tap, head)
+    for row in lines.tiles:
+        axis.axhline(row - 0.5, color="white", linewidth=1.2)
+    for row in lines.warp_rows:
+        axis.axhline(row - 0.5, color="cyan", linewidth=1.4, linestyle=":")
     left = math.ceil(axis.get_xlim()[0])
-    sites = [case.taps.site(tap, (*head, seen, column)) for column in range(tap.observed.shape[3])]
-    for column, (before, after) in enumerate(pairwise(sites), left + 1):
-        if before is not None and after is not None and before.warp != after.warp:
-            axis.axvline(column - 0.5, color="cyan", linewidth=1.4, linestyle=":")
-
-
-def _warp(taps: Taps, tap: StageTap, row: tuple[int, ...]) -> int | None:
-    """The warp that made the first observed element of a row."""
-    seen = np.atleast_1d(tap.observed[row])
-    if not seen.any():
-        return None
-    index = row if tap.observed.ndim == 3 else (*row, int(seen.argmax()))
-    site = taps.site(tap, index)
-    return site.warp if site is not None else None
+    for column in lines.warp_columns:
+        axis.axvline(left + column - 0.5, color="cyan", linewidth=1.4, linestyle=":")

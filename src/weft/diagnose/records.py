@@ -168,6 +168,10 @@ class Diagnosis:
     """Findings downstream of it, and those that do not count."""
     signatures: tuple[Signature, ...] = ()
     """Most confident first."""
+    strayed: tuple[Place, ...] = ()
+    """Of an access outside its buffer: lines of the index to blame, nearest first."""
+    origins: tuple[Place, ...] = ()
+    """Lines that the line to look at was computed from, nearest first."""
     judged: int = 1
     """Workloads that were judged until one failed, or in all."""
     seconds: float = 0.0

@@ -8,8 +8,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from weft.fleet.requests import ASK, request_record
 from weft.store.errors import Fenced
-from weft.store.records import CandidateRow, EvaluationRow, Lease
+from weft.store.records import CandidateRow, EvaluationRow, Lease, State
 from weft.store.store import Store
 from weft.supervise.key import request_key
 from weft.supervise.records import Limits, Outcome, Request, Source
@@ -18,6 +19,8 @@ from weft.supervise.supervisor import Supervisor
 from .history import FINAL
 from .settings import Settings
 
+LOOK_SECONDS = 0.5
+"""Between two looks at what a worker elsewhere has leased."""
 LEASE_SECONDS = 120.0
 HEARTBEAT_SECONDS = 10.0
 SEARCH_LIMITS = Limits(wall_seconds=180, cpu_seconds=600)
@@ -32,15 +35,21 @@ def request_for(store: Store, candidate: CandidateRow, settings: Settings, purpo
     source = Source(store.text(candidate.source_digest), candidate.language, candidate.launch, candidate.defines)
     asked = Request(
         source, task=settings.task, choice=settings.choice, score=settings.score_on, chip=settings.chip,
-        debug_build=False, diagnose=True,
+        debug_build=False, diagnose=True, isolation=settings.isolation,
     )  # fmt: skip
     return replace(asked, choice=settings.final, debug_build=True) if purpose == FINAL else asked
 
 
 def enqueue(store: Store, candidate: CandidateRow, settings: Settings, purpose: str) -> EvaluationRow:
     """Queue an evaluation, once however often it is called."""
-    key = request_key(request_for(store, candidate, settings, purpose))
-    return store.enqueue(candidate.run_id, candidate.id, key, request={"for": purpose})
+    asked = request_for(store, candidate, settings, purpose)
+    row = {"for": purpose, ASK: request_record(asked, limits_for(purpose))}
+    return store.enqueue(candidate.run_id, candidate.id, request_key(asked), request=row)
+
+
+def limits_for(purpose: str) -> Limits:
+    """Of an evaluation."""
+    return FINAL_LIMITS if purpose == FINAL else SEARCH_LIMITS
 
 
 class Crew:
@@ -70,6 +79,13 @@ class Crew:
             self._idle.append(taken)
 
     def work(self, run_id: int, done: Done) -> None:
+        """Until all of the run is judged, also what a `weft worker` elsewhere has leased."""
+        self._drain(run_id, done)
+        while self.store.evaluations(run_id, state=State.LEASED):
+            time.sleep(LOOK_SECONDS)
+            self._drain(run_id, done)
+
+    def _drain(self, run_id: int, done: Done) -> None:
         """Until the run's queue is empty. What one worker raises, such as an interrupt of the store, ends all."""
         failures: list[BaseException] = []
         stop = threading.Event()
@@ -100,7 +116,7 @@ class Crew:
                 if lease is None:
                     return
                 purpose = str(lease.request["for"])
-                supervisor.limits = FINAL_LIMITS if purpose == FINAL else SEARCH_LIMITS
+                supervisor.limits = limits_for(purpose)
                 row = self._evaluate(supervisor, lease, purpose)
                 if row is not None:
                     done(row)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weft.core.errors import UsageError
+from weft.fleet.fleets import Fleet
 from weft.kernels.ladder import RUNGS
 from weft.store.records import CandidateRow, RunRow, RunState, State
 from weft.store.store import Store
@@ -17,6 +18,7 @@ from weft.supervise.records import Canonical, Source
 
 from .crew import Crew, enqueue, request_for
 from .elites import elites
+from .fleet_crew import FleetCrew
 from .history import FINAL, SEARCH, History, read_history
 from .ledger import write_lessons
 from .proposer import Proposer
@@ -78,12 +80,15 @@ class Search:
 
     def __init__(
         self, store: Store, run_id: int, settings: Settings, proposer: Proposer, *, workers: int = 0,
-        watch: Watch = _silent, stopwatch: Stopwatch | None = None,
+        watch: Watch = _silent, stopwatch: Stopwatch | None = None, fleet: Fleet | None = None,
     ) -> None:  # fmt: skip
         self.store, self.run_id, self.settings, self.proposer, self.watch = store, run_id, settings, proposer, watch
         self.stopwatch = stopwatch
         owner = f"{KIND} {run_id}"
-        self.crew = Crew(store, settings, owner, workers or os.cpu_count() or 1)
+        if fleet is not None:
+            self.crew: Crew = FleetCrew(store, settings, owner, run_id, fleet)
+        else:
+            self.crew = Crew(store, settings, owner, workers or os.cpu_count() or 1)
 
     def go(self) -> Ended:
         """From wherever the run is to its end."""

@@ -68,6 +68,8 @@ class Settings:
     """Of the brief that `weft evolve init` wrote, if the proposer reads one."""
     model: str = ""
     """Of a proposer that asks a language model."""
+    isolation: int = 0
+    """The least level under which candidates may be judged."""
 
     def record(self) -> dict[str, Any]:
         """Plain data."""

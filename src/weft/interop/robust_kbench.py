@@ -13,8 +13,31 @@ from .torch_binding import torch_unit
 
 FILES = ("func_forward.py", "config_forward.json", "forward.cu")
 
-OF_THE_BENCHMARK = ("eval_results", "filter_results.json", "__pycache__")
-"""What robust-kbench and Python leave in a task's folder."""
+OF_THE_BENCHMARK = ("eval_results", "filter_results.json", "__pycache__", "traces")
+"""What the benchmarks and Python leave in a folder."""
+
+FORMS = ("current", "earlier")
+"""Of config_forward.json: six lists of settings, or the logs' arch, seeds, shapes, tolerance and timing."""
+
+TOLERANCE = {"atol": 5e-2, "rtol": 5e-2, "pct_bad_max": 0.0}
+"""Of the logs; no element may be beyond it."""
+
+TIMING = {"warmup_iters": 25, "timed_iters": 100}
+
+_EARLIER_NAMES = """
+
+# The earlier form of config_forward.json has B, H, S and D alone.
+_Model, _get_inputs = Model, get_inputs
+
+
+class Model(_Model):  # noqa: F811
+    def __init__(self, B: int, H: int, S: int, D: int, init_method: str = "unit_normal") -> None:
+        super().__init__(B, H, H, S, S, D, init_method)
+
+
+def get_inputs(B: int = 1, H: int = 8, S: int = 512, D: int = 64, seed: int = 0) -> list[torch.Tensor]:  # noqa: F811
+    return _get_inputs(B, H, H, S, S, D, seed)
+"""
 
 DEFAULT_SHAPES = (
     "mission", "small", "long", "validation_128", "split_65", "ragged", "d80", "d128", "gqa_4", "few_queries",
@@ -47,15 +70,19 @@ def make_task(
     shapes: Sequence[str] = DEFAULT_SHAPES,
     seeds: int = DEFAULT_SEEDS,
     defines: Mapping[str, str] = {},
+    form: str = "current",
 ) -> dict[str, str]:
     """File name → text. `defines` set the rung's levers; the first shape is the one that is timed."""
+    if form not in FORMS:
+        raise UsageError(f"form {form!r}: use one of {', '.join(FORMS)}")
     chosen = _rung(rung)
-    sizes = [_sizes(shape) for shape in _shapes(chosen, shapes)]
+    found = _shapes(chosen, shapes)
+    sizes = [_sizes(shape) for shape in found]
     kernel = load(chosen.path, defines=defines)
     _require_plain(chosen, kernel)
     texts = (
-        _func_forward(chosen, kernel),
-        config(chosen.task, sizes, seeds),
+        _func_forward(chosen, kernel) + (_EARLIER_NAMES if form == "earlier" else ""),
+        config(chosen.task, sizes, seeds) if form == "current" else earlier_config(found, seeds, kernel.arch),
         torch_unit(kernel, sizes, notes=_notes(chosen, shapes), checks=_CHECKS[chosen.task]),
     )
     return dict(zip(FILES, texts, strict=True))
@@ -65,7 +92,7 @@ def write_task(files: Mapping[str, str], folder: Path, *, force: bool = False) -
     """Write the files. A folder that holds anything else is left alone unless `force`; nothing is ever deleted."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; name a folder")
-    known = {*files, *OF_THE_BENCHMARK}
+    known = {*(name.split("/")[0] for name in files), *OF_THE_BENCHMARK}
     foreign = sorted(path.name for path in folder.iterdir() if path.name not in known) if folder.exists() else []
     if foreign and not force:
         shown = ", ".join(foreign[:3]) + (" …" if foreign[3:] else "")
@@ -73,6 +100,7 @@ def write_task(files: Mapping[str, str], folder: Path, *, force: bool = False) -
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
     except OSError as error:
         raise UsageError(f"cannot write {folder}: {error}") from error
@@ -95,6 +123,23 @@ def config(task: str, sizes: Sequence[Mapping[str, int]], seeds: int) -> str:
         body = ",\n".join(f"        {json.dumps(row)}" for row in rows)
         blocks.append(f'    "{key}": [\n{body}\n    ]')
     return "{\n" + ",\n".join(blocks) + "\n}\n"
+
+
+def earlier_config(shapes: Sequence[Shape], seeds: int, arch: str) -> str:
+    """`config_forward.json` as the logs have it: as many keys as queries, and no shared heads."""
+    rows = []
+    for shape in shapes:
+        if shape.hq != shape.hkv or shape.sq != shape.skv:
+            raise UsageError(f"the earlier form has B, H, S and D alone; leave out shape {shape.name}")
+        rows.append({"name": shape.name, "B": shape.b, "H": shape.hq, "S": shape.sq, "D": shape.d})
+    body = {
+        "arch": arch,
+        "seeds": list(range(seeds)),
+        "shapes": rows,
+        "tolerance": TOLERANCE,
+        "timing": TIMING,
+    }
+    return json.dumps(body, indent=4) + "\n"
 
 
 def _rung(name: str) -> Rung:

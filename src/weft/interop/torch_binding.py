@@ -76,20 +76,30 @@ class Instance:
     callees: tuple[str, ...]
 
 
-def torch_unit(kernel: KernelFile, shapes: Sequence[Mapping[str, int]], *, notes: Sequence[str], checks: str) -> str:
-    """The file's text. `shapes` are the sizes it must serve, `notes` its head, `checks` more C++ after the sizes."""
+def torch_unit(
+    kernel: KernelFile,
+    shapes: Sequence[Mapping[str, int]],
+    *,
+    notes: Sequence[str],
+    checks: str,
+    every_output: bool = False,
+) -> str:
+    """The file's text. `shapes` are the sizes it must serve, `notes` its head, `checks` more C++ after the sizes.
+
+    `every_output`: the function returns all `out` arrays as a tuple, not the first alone.
+    """
     _refuse_what_has_no_form(kernel)
     source = Path(kernel.path)
     lines = [f"// {note}".rstrip() for note in notes]
     lines += ["", "// PyTorch's extension builder defines these; the kernel converts and computes in half."]
     lines += [f"#undef {macro}" for macro in UNDEFINE]
-    lines += ["", *(f"#include <{header}>" for header in INCLUDES)]
+    lines += ["", *(f"#include <{header}>" for header in (*INCLUDES, *(["tuple"] if every_output else ())))]
     lines += ["", "// The kernel's defines, as its launch lines have them."]
     lines += [f"#define {name} {value}" for name, value in _defines(kernel, shapes).items()]
     lines += ["", f"// {'-' * 30} {source.name}, as it is {'-' * 30}", "", source.read_text().rstrip()]
     lines += ["", f"// {'-' * 30} the host's part, from the launch lines {'-' * 30}", ""]
     lines += ["namespace {", "", INTEGER_FUNCTIONS, TENSOR_CHECK, "}  // namespace", ""]
-    lines += [*_function(kernel, shapes, checks)]
+    lines += [*_function(kernel, shapes, checks, every_output=every_output)]
     lines += ["", "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
     lines += [f'    m.def("forward", &forward, "{source.stem} (CUDA)");', "}", ""]
     return "\n".join(lines)
@@ -141,7 +151,7 @@ def _defines(kernel: KernelFile, shapes: Sequence[Mapping[str, int]]) -> Mapping
     return found[0]
 
 
-def _function(kernel: KernelFile, shapes: Sequence[Mapping[str, int]], checks: str) -> list[str]:
+def _function(kernel: KernelFile, shapes: Sequence[Mapping[str, int]], checks: str, *, every_output: bool) -> list[str]:
     inputs = [line for line in kernel.lines.arrays if line.role == "in"]
     if not inputs:
         raise UsageError(f"{kernel.path}: no `in` array, so no tensor says where to run")
@@ -159,8 +169,10 @@ def _function(kernel: KernelFile, shapes: Sequence[Mapping[str, int]], checks: s
     choices = instances(kernel, shapes)
     for number, launch in enumerate(kernel.launches):
         body += ["", *_launch(kernel, launch, number, choices)]
-    body += [f"return {kernel.outputs[0].name};"]
-    head = "torch::Tensor forward("
+    names = [line.name for line in kernel.outputs] if every_output else [kernel.outputs[0].name]
+    body += [f"return {{{', '.join(names)}}};" if every_output else f"return {names[0]};"]
+    kind = f"std::tuple<{', '.join(['torch::Tensor'] * len(names))}>" if every_output else "torch::Tensor"
+    head = f"{kind} forward("
     parameters = f",\n{' ' * len(head)}".join(f"const torch::Tensor& {line.name}" for line in inputs)
     return [f"{head}{parameters}) {{", f"    const c10::Device device = {first}.device();", *_indented(body), "}"]
 

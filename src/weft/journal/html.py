@@ -22,6 +22,9 @@ from .view import (
     warning_lines,
 )
 
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""Bars have their widths in style attributes; nothing else may be loaded or run."""
+
 
 def html(ledger: Ledger) -> str:
     """Fit for a telephone; light or dark as the reader's system is."""
@@ -33,6 +36,7 @@ def _lines(ledger: Ledger) -> Iterator[str]:
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield '<meta name="color-scheme" content="light dark">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     yield f"<title>Journal</title><style>{STYLE}</style></head><body><main>"
     yield f'<h1>Journal</h1><p class="quiet">Added up at {show_time(ledger.now)}</p>'
     for kind, lines in (

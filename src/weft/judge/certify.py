@@ -61,7 +61,13 @@ Gate = Callable[[Problem, Outputs], str]
 """The name of the gate that rejects these outputs, or nothing."""
 
 
-def certify(task: Task, dtype: str = "", todo: Sequence[Workload] = ()) -> Certificate:
+Progress = Callable[[int, int], None]
+"""Is told how many implementations were tried, of how many."""
+
+
+def certify(
+    task: Task, dtype: str = "", todo: Sequence[Workload] = (), *, progress: Progress | None = None
+) -> Certificate:
     """Hold all implementations against the task's own gates, as kernels of which nothing is declared."""
     known = task.workloads.dtypes
     chosen = dtype or _default_dtype(task)
@@ -73,7 +79,7 @@ def certify(task: Task, dtype: str = "", todo: Sequence[Workload] = ()) -> Certi
         judged = task.judge(problem, outputs, Declared())
         return next((each.gate for each in judged.gates if not each.passed), "")
 
-    return hold(task, chosen, [task.draw(workload) for workload in todo], gate)
+    return hold(task, chosen, [task.draw(workload) for workload in todo], gate, progress=progress)
 
 
 def _default_dtype(task: Task) -> str:
@@ -83,14 +89,22 @@ def _default_dtype(task: Task) -> str:
     return task.certified_on[0].dtype
 
 
-def hold(task: Task, dtype: str, problems: Sequence[Problem], gate: Gate) -> Certificate:
+def hold(
+    task: Task, dtype: str, problems: Sequence[Problem], gate: Gate, *, progress: Progress | None = None
+) -> Certificate:
     """All implementations of a task against any gate."""
     right = [Mutant(name, "right", run, breaks=task.outputs[-1].name) for name, run in task.right.items()]
+    wrong = [mutant for mutant in task.mutants if dtype not in mutant.excluded]
+    trials = []
+    for done, mutant in enumerate((*wrong, *right)):
+        if progress is not None:
+            progress(done, len(wrong) + len(right))
+        trials.append(_try(task, mutant, problems, gate))
     return Certificate(
         task.name,
         dtype,
-        tuple(_try(task, mutant, problems, gate) for mutant in task.mutants if dtype not in mutant.excluded),
-        tuple(_try(task, mutant, problems, gate) for mutant in right),
+        tuple(trials[: len(wrong)]),
+        tuple(trials[len(wrong) :]),
         tuple((mutant, mutant.excluded[dtype]) for mutant in task.mutants if dtype in mutant.excluded),
     )
 

@@ -110,11 +110,12 @@ def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrum
     try:
         kernel = candidate.load(problem)
         part = _part(candidate, kernel, problem) if sampled else None
+        gpu = VirtualGPU(kernel.arch)
         try:
-            run, outputs = _run(kernel, task, problem, most, schedule=0, watch=watch, part=part)
+            run, outputs = _run(kernel, gpu, task, problem, most, watch=watch, part=part)
         except CannotSample:
             part = None
-            run, outputs = _run(kernel, task, problem, most, schedule=0, watch=watch)
+            run, outputs = _run(kernel, gpu, task, problem, most, watch=watch)
     except CompileError as error:
         return Verdict(workload, Status.COMPILE_ERROR, str(error))
     except (Unsupported, ParseError) as error:
@@ -141,8 +142,8 @@ def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrum
     )  # fmt: skip
     if not verdict.passed:
         return verdict
-    for schedule in OTHER_SCHEDULES:
-        shuffled, again = _run(kernel, task, problem, most, schedule=schedule, part=part)
+    for gpu.schedule in OTHER_SCHEDULES:  # on the same device, whose variables keep what the first run left there
+        shuffled, again = _run(kernel, gpu, task, problem, most, part=part)
         if not shuffled.clean:
             return replace(unsafe_verdict(workload, shuffled), ctas_left_out=left_out)
         again = part.outputs(again) if part is not None else again
@@ -184,16 +185,15 @@ def unsafe_verdict(workload: Workload, run: Run) -> Verdict:
 
 def _run(
     kernel: KernelFile,
+    gpu: VirtualGPU,
     task: Task,
     problem: Problem,
     max_steps: int,
     *,
-    schedule: int,
     watch: Instrumentation = PLAIN,
     part: Part | None = None,
 ) -> tuple[Run, Outputs]:
     """Outputs start as 0xFF, which is NaN; inputs are copies."""
-    gpu = VirtualGPU(kernel.arch, schedule=schedule)
     inputs = {name: array.copy() for name, array in problem.arrays.items()}
     run, arrays = kernel.run(gpu, inputs, watch=watch, ctas=part.sample if part else None, max_steps=max_steps)
     return run, outputs_of(kernel, task, arrays)

@@ -15,7 +15,7 @@ from weft.core.errors import UsageError
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Outputs, Problem, Task, Workload
 
-from .certify import Certificate, hold
+from .certify import Certificate, Progress, hold
 
 LIMIT = 5e-3
 SHAPES = (
@@ -27,7 +27,7 @@ SHAPES = (
 )
 
 
-def certify_loose(task: Task, dtype: str = "") -> Certificate:
+def certify_loose(task: Task, dtype: str = "", *, progress: Progress | None = None) -> Certificate:
     """The implementations of an attention task against the loose gate."""
     chosen = dtype or task.certified_on[0].dtype
     problems = [small_inputs(task, shape, chosen) for shape in SHAPES]
@@ -35,7 +35,7 @@ def certify_loose(task: Task, dtype: str = "") -> Certificate:
     def gate(problem: Problem, outputs: Outputs) -> str:
         return "" if passes(outputs["o"], task.reference(problem)["o"]) else "loose"
 
-    return hold(task, chosen, problems, gate)
+    return hold(task, chosen, problems, gate, progress=progress)
 
 
 def passes(o: Array, gold: Array) -> bool:

@@ -19,9 +19,11 @@ the flag, a barrier, each thread fences. Rows have a column for each thread that
 Shuffles, votes, mma and ldmatrix order nothing. A barrier that all threads pass also ends what exited threads did.
 """
 
-from collections.abc import Callable, Container
-from dataclasses import dataclass, field
+import functools
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from weft.vm.program import Source
 
 Ints = npt.NDArray[np.int32]
+FLAG, COUNTS = 2, 3
+"""Kinds of strong accesses."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +52,32 @@ class Semantics:
     """Site → the instruction there."""
     used: Container[str]
     """Names of the registers whose values matter to an instruction."""
+    kinds: dict[int, int] = field(default_factory=dict)
+    """Site → what `kind` said of it."""
+
+    def kind(self, site: int) -> int:
+        """0 if nobody synchronises there, 1 if so, FLAG if perhaps (volatile), COUNTS for mbarriers."""
+        if site not in self.kinds:
+            ins = self.at(site)
+            strong = COUNTS if _is_mbarrier(ins) else 1
+            self.kinds[site] = FLAG if is_volatile(ins) else strong if is_strong(ins) else 0
+        return self.kinds[site]
 
     def looks(self, ins: Instruction) -> bool:
         """Whether the kernel does anything with what an access finds."""
         return any(reg.name in self.used for reg in ins.written())
 
 
+_semantics: "WeakKeyDictionary[Source, Semantics]" = WeakKeyDictionary()
+
+
 def semantics_of(source: "Source") -> Semantics:
     """Of the kernel that a launch ran."""
-    users = Slicer(item for item in source.inlined.body if isinstance(item, Instruction)).users
-    return Semantics(source.instruction_at.get, users)
+    known = _semantics.get(source)
+    if known is None:
+        users = Slicer(item for item in source.inlined.body if isinstance(item, Instruction)).users
+        known = _semantics[source] = Semantics(source.instruction_at.get, users)
+    return known
 
 
 @dataclass(frozen=True)
@@ -87,6 +107,8 @@ class Order:
     """(record of a copy, lane) → record at which its bytes arrived, and the lane's epoch then."""
     flags: frozenset[tuple[int, int]]
     """Addresses (as `spot` gives them) through which threads synchronise by volatile accesses."""
+    chains: bool
+    """Whether a before b and b before c always means a before c; not where a thread exited with news for itself."""
 
 
 @dataclass
@@ -99,9 +121,12 @@ class _Warp:
     """Copies on their way: record, lanes that have not arrived."""
 
 
+@functools.lru_cache(maxsize=1024)
 def lanes_in(mask: int) -> npt.NDArray[np.intp]:
     """Lane numbers of a bit mask."""
-    return np.flatnonzero((mask >> np.arange(LANES)) & 1)
+    lanes = np.flatnonzero((mask >> np.arange(LANES)) & 1)
+    lanes.flags.writeable = False
+    return lanes
 
 
 def spot(cta: int, address: int) -> tuple[int, int]:
@@ -109,10 +134,12 @@ def spot(cta: int, address: int) -> tuple[int, int]:
     return (-1 if address >= GLOBAL_BASE else cta, address)
 
 
+_TOUCHES = np.isin(list(What), (What.LOAD, What.STORE, What.ATOMIC, What.EXCHANGE, What.COPY, What.TILE))
+
+
 def touches(log: npt.NDArray[np.void]) -> npt.NDArray[np.intp]:
     """Records that touch memory."""
-    kinds = (What.LOAD, What.STORE, What.ATOMIC, What.EXCHANGE, What.COPY, What.TILE)
-    return np.flatnonzero(np.isin(log["what"], kinds))
+    return np.flatnonzero(_TOUCHES[log["what"]])
 
 
 def is_wide(ins: Instruction | None) -> bool:
@@ -173,9 +200,12 @@ class _Pass:
         """Whether from all CTAs → thread → what it read by strong reads and learns at its next fence."""
         self.polled: set[tuple[int, int, int, int]] = set()
         self.flags: set[tuple[int, int]] = set()
+        self.chains = True
 
     def run(self) -> Order:
         what, warp, lanes = self.log["what"].tolist(), self.warp_of.tolist(), self.log["lanes"].tolist()
+        sites, index = np.unique(self.log["site"], return_inverse=True)
+        strong = np.array([self.semantics.kind(site) for site in sites.tolist()])[index].tolist()
         for record, kind in enumerate(what):
             self.phase_of[record] = self.phase
             if kind == What.COMPLETE:
@@ -192,11 +222,11 @@ class _Pass:
                 state.copies.append((record, lanes[record]))
             elif kind == What.LAND:
                 self.land(record, state, lanes[record])
-            elif kind != What.TILE:
+            elif strong[record] and kind != What.TILE:
                 self.strong(record, kind, warp[record])
         return Order(
             np.stack(self.rows), self.column_of, self.ctas.astype(np.int32), self.snapshots, self.snapshot_of,
-            self.phase_of, self.arrival, frozenset(self.flags),
+            self.phase_of, self.arrival, frozenset(self.flags), self.chains,
         )  # fmt: skip
 
     # -- barriers ------------------------------------------------------------------------------------------------
@@ -206,13 +236,13 @@ class _Pass:
         if len(lanes) == 0:
             return
         wide = kind == What.FENCE and is_wide(self.semantics.at(int(self.log["site"][record])))
-        for lane in lanes.tolist():
-            self.learn(number, lane, wide=wide)
+        if self.seen[False] or self.seen[True]:
+            for lane in lanes.tolist():
+                self.learn(number, lane, wide=wide)
         if kind == What.ARRIVE:
-            row = self.log[record]
-            waits = bool(row["bytes"])
-            arrived = (number, lanes, state.rows[lanes].copy(), state.epochs[lanes].copy(), waits)
-            place = (number // self.per_cta, int(row["number"]))
+            waits = bool(self.log["bytes"][record])
+            arrived = (number, lanes, state.rows[lanes], state.epochs[lanes], waits)
+            place = (number // self.per_cta, int(self.log["number"][record]))
             self.at_barrier.setdefault(place, []).append(arrived)
             self.carried[place] = self.gather(number, lanes, self.carried.get(place, [None, None]))
         elif kind == What.WARP_SYNC:
@@ -234,11 +264,9 @@ class _Pass:
 
     def gather(self, number: int, lanes: npt.NDArray[np.intp], known: list[Ints | None]) -> list[Ints | None]:
         """`known` with what these lanes have ready for other CTAs, and have seen of them."""
+        threads = (number * LANES + lanes).tolist()
         tables = (self.ready[True], self.seen[True])
-        for index, table in enumerate(tables):
-            for thread in (number * LANES + lanes).tolist() if table else ():
-                known[index] = _join(table.get(thread), known[index])
-        return known
+        return [_join(map(table.get, threads if table else ()), row) for table, row in zip(tables, known, strict=True)]
 
     def spread(self, number: int, lanes: npt.NDArray[np.intp], known: list[Ints | None]) -> None:
         """The lanes go on with what those who met have gathered."""
@@ -263,9 +291,11 @@ class _Pass:
             arrived = np.zeros((self.per_cta, LANES), bool)
             for warp, lanes, *_ in came:
                 arrived[warp % self.per_cta, lanes] = True
-            for within, there in enumerate(arrived):
-                warp, gone = cta * self.per_cta + within, np.flatnonzero(~there)
+            for within in np.flatnonzero(~arrived.all(axis=1)).tolist():
+                warp, gone = cta * self.per_cta + within, np.flatnonzero(~arrived[within])
                 self.mark(self.rows[row], warp, gone, self.warps[warp].epochs[gone])
+                own = np.unique(self.warps[warp].rows[gone[self.column_of[warp * LANES + gone] >= 0]])
+                self.chains &= all(bool((self.rows[known] <= self.rows[row]).all()) for known in own.tolist())
             self.phase += len(self.ctas) == 1  # phases of several CTAs are not comparable
         for warp, lanes, _, _, waits in came:
             if waits:
@@ -313,13 +343,11 @@ class _Pass:
     def strong(self, record: int, kind: int, number: int) -> None:
         row = self.log[record]
         ins = self.semantics.at(int(row["site"]))
-        volatile = is_volatile(ins)
-        if not volatile and not is_strong(ins):
-            return
         assert ins is not None
+        volatile = is_volatile(ins)
         order, wide, cta = ordering(ins), is_wide(ins), number // self.per_cta
         modifies = kind in (What.ATOMIC, What.EXCHANGE)
-        counts = ins.form.chapter == "mbarrier"
+        counts = _is_mbarrier(ins)
         lanes = lanes_in(int(row["lanes"])).tolist()
         if order in ("release", "acq_rel"):
             self.make_ready(number, lanes, wide=wide)
@@ -367,12 +395,67 @@ class _Pass:
                 self.ready[to_all][number * LANES + lane] = known
 
 
-def _join(a: Ints | None, b: Ints | None) -> Ints | None:
-    if a is None or b is None or a is b:
-        return b if a is None else a
-    return np.maximum(a, b)
+def _join(parts: Iterable[Ints | None], known: Ints | None) -> Ints | None:
+    """What all of them know; threads that met share one row, so most are the same object."""
+    rows = {id(row): row for row in (known, *parts) if row is not None}
+    return functools.reduce(np.maximum, rows.values()) if rows else None
 
 
-def order_of(log: npt.NDArray[np.void], threads: int, semantics: Semantics) -> Order:
-    """Work out the order of a log of CTAs of `threads` each."""
-    return _Pass(log, threads, semantics).run()
+Orders = dict[tuple[bytes, ...], Order]
+"""What decides the order of a CTA's log → that order."""
+
+
+def order_of(log: npt.NDArray[np.void], threads: int, semantics: Semantics, known: Orders | None = None) -> Order:
+    """Work out the order of a log of CTAs of `threads` each.
+
+    With `known`, for logs of one CTA of a launch: CTAs that did the same in the same sequence have the same order.
+    """
+    if known is None:
+        return _Pass(log, threads, semantics).run()
+    key = decides(log, semantics)
+    if key not in known:
+        known[key] = _Pass(log, threads, semantics).run()
+    return replace(known[key], ctas=np.unique(log["cta"]).astype(np.int32))
+
+
+def thinned(log: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """The log without barriers that order nothing: of a whole CTA that did nothing before, after, or since the last.
+
+    Where somebody does not wait at a barrier nothing is left out: he may learn at the next.
+    """
+    what, places = log["what"], np.argsort(log["cta"], kind="stable")
+    arrives, completes = what == What.ARRIVE, what == What.COMPLETE
+    if (arrives & (log["bytes"] == 0)).any():
+        return log
+    keep = np.ones(len(log), bool)
+    for mine in np.split(places, np.flatnonzero(np.diff(log["cta"][places])) + 1):
+        acts = np.flatnonzero(~(arrives | completes)[mine])
+        whole = np.flatnonzero(completes[mine] & (log["bytes"][mine] != 0))
+        if not len(acts):
+            keep[mine] = False
+            continue
+        keep[mine[acts[-1] + 1 :]] = False
+        before = np.searchsorted(acts, whole)  # how much was done before each barrier
+        for number in np.unique(before[before < len(acts)]).tolist():
+            ends = whole[before == number]
+            keep[mine[ends[0] + 1 if number else 0 : ends[-1] + 1]] = False
+    return log[keep]
+
+
+def decides(log: npt.NDArray[np.void], semantics: Semantics) -> tuple[bytes, ...]:
+    """All that `_Pass` looks at: who does what, where strong accesses and copies meet, phases of mbarriers."""
+    sites, index = np.unique(log["site"], return_inverse=True)
+    kinds = np.array([semantics.kind(site) for site in sites.tolist()])[index]
+    what = log["what"]
+    placed = log[(kinds > 0) | (what == What.COPY) | (what == What.LAND)]
+    on = (placed["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1
+    places = placed["address"] * on
+    if kinds.max(initial=0) < FLAG:  # only which of them are the same matters, and which are the CTA's own
+        known, number = np.unique(places, return_inverse=True)
+        places = 2 * number + (known >= GLOBAL_BASE)[number]
+    events = (log[name].tobytes() for name in ("what", "site", "warp", "lanes", "bytes", "number"))
+    return (*events, places.tobytes(), log["value"][kinds == COUNTS].tobytes())
+
+
+def _is_mbarrier(ins: Instruction | None) -> bool:
+    return ins is not None and ins.form.chapter == "mbarrier"

@@ -20,7 +20,7 @@ from .clocks import semantics_of
 from .global_race import MOST_THREADS, suspects
 from .global_race_log import GlobalRecorder, strong_sites
 from .global_race_shadow import GlobalShadow
-from .happens_before import Conflict, find_conflicts
+from .happens_before import Conflict, find_conflicts_in_global
 
 MOST_BYTES, MOST_ROUNDS = 1 << 14, 8
 """Bytes judged with one log, and logs of a launch."""
@@ -66,7 +66,7 @@ def judge_global(scene: Scene) -> Judgement:
         log = _log(scene, chosen, ctas)
         if log is None:
             return Judgement(tuple(conflicts), len(left), Severity.WARNING, int(offsets[left[0]]) + GLOBAL_BASE)
-        conflicts += find_conflicts(log, block, semantics_of(scene.source), least_address=GLOBAL_BASE)
+        conflicts += find_conflicts_in_global(log, block, semantics_of(scene.source))
         left = np.delete(left, which)
         if not len(left):
             return Judgement(tuple(conflicts))

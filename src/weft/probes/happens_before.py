@@ -9,23 +9,28 @@ Only accesses of the same phase (between two barriers of everybody) can conflict
 byte, and within a group alike ones (same thread, epoch, instruction, value) count once.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.core.finding_codes import Severity
 from weft.vm.ir import LANES
-from weft.vm.memory import LOCAL_BASE, PARAM_BASE, WINDOW_BYTES
+from weft.vm.memory import GLOBAL_BASE
 
-from .clocks import Order, Semantics, is_strong, is_volatile, order_of, touches
+from .clocks import Order, Orders, Semantics, decides, order_of, thinned, touches
+from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, unknown_values, values_of
 from .record import What
 
-PLAIN, VOLATILE, STRONG = range(3)
-_NEVER = np.iinfo(np.int32).max
-_ATOMIC = np.iinfo(np.int64).min
-"""Stands for the values of atomics, and of reads."""
+_NO_LIMIT = np.iinfo(np.int64).max
 _PAIRS_AT_ONCE = 1 << 21
+_ALIKE = ("key", "thread", "epoch", "row", "site", "value", "write")
+"""Rows that agree in these cannot differ in what they conflict with."""
+
+CODES = ("R101", "R102", "R103", "R104", "R105")
+
+_Indices = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -59,146 +64,83 @@ class Conflict:
         return self.earlier.cta != self.later.cta
 
 
-_Rows = dict[str, npt.NDArray[np.int64]]
+@dataclass(frozen=True)
+class _Shape:
+    """What CTAs have in common that do the same at the same places of shared memory: all but the values they store."""
+
+    order: Order
+    rows: Rows
+    granule: int
+    pairs: tuple[_Indices, _Indices] | None
+    """Rows that nothing orders; None where the values decide which rows count, or there are too many pairs to keep."""
 
 
-def find_conflicts(
-    log: npt.NDArray[np.void], threads: int, semantics: Semantics, *, least_address: int = 0
+@dataclass(frozen=True)
+class Known:
+    """What was worked out about the CTAs of a launch, for those that do the same."""
+
+    orders: Orders = field(default_factory=dict)
+    shapes: dict[tuple[bytes, ...], _Shape] = field(default_factory=dict)
+
+
+def find_conflicts_in_cta(
+    log: npt.NDArray[np.void], threads: int, semantics: Semantics, known: Known
 ) -> list[Conflict]:
-    """All pairs of instructions that race in this log of CTAs of `threads` each, at addresses from the given one on."""
+    """All pairs of instructions that race in this log of one CTA, in shared memory or with a copy."""
     if len(log) == 0:
         return []
-    order = order_of(log, threads, semantics)
-    rows, granule = _expanded(log, order, semantics, least_address)
-    if not len(rows["key"]):
+    # Without copies nothing in global memory is asked about here.
+    addresses = range(_NO_LIMIT if (log["what"] == What.COPY).any() else GLOBAL_BASE)
+    touching = log[touches(log)]
+    places = np.where(touching["address"] < addresses.stop, touching["address"], 0)
+    decisive = decides(log, semantics)
+    key = (*decisive, places.tobytes())
+    if key not in known.shapes:
+        known.shapes[key] = _shape(log, order_of(log, threads, semantics, known.orders), semantics, addresses)
+    found = _conflicts(known.shapes[key], touching, np.unique(log["cta"]))
+    return [each for each in found if each.address < GLOBAL_BASE or each.code in ("R104", "R105")]
+
+
+def find_conflicts_in_global(log: npt.NDArray[np.void], threads: int, semantics: Semantics) -> list[Conflict]:
+    """All pairs of instructions that race in global memory in this log of CTAs of `threads` each."""
+    if len(log) == 0:
         return []
-    rows = _alike_once(_interesting(rows), log[touches(log)], granule)
-    return _grouped(_pairs(rows, order), granule, order)
+    log = thinned(log)
+    shape = _shape(log, order_of(log, threads, semantics), semantics, range(GLOBAL_BASE, _NO_LIMIT))
+    return _conflicts(shape, log[touches(log)], shape.order.ctas)
 
 
-# -- accesses → rows, one per lane and granule ---------------------------------------------------------------------
+def _shape(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addresses: range) -> _Shape:
+    rows, granule = expanded(log, order, semantics, addresses)
+    if not len(rows["key"]):
+        return _Shape(order, rows, granule, (np.zeros(0, np.intp), np.zeros(0, np.intp)))
+    rows = _unchained(_interesting(rows), order)
+    rows["value"] = unknown_values(rows)
+    rows = _alike_once(rows, _ALIKE)
+    repeated = len(rows["key"]) != len(_alike_once(rows, [name for name in _ALIKE if name != "value"])["key"])
+    shared = not repeated and _pair_count(rows) <= _PAIRS_AT_ONCE
+    return _Shape(order, rows, granule, _pairs(rows, order) if shared else None)
 
 
-def _expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, least_address: int) -> tuple[_Rows, int]:
-    what = log["what"].astype(np.int64)
-    touching = touches(log)
-    part = log[touching]
-    on = ((part["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1).astype(bool)
-    address = part["address"].astype(np.int64)
-    on &= address >= least_address
-    for base in (LOCAL_BASE, PARAM_BASE):
-        on &= ~((address >= base) & (address < base + WINDOW_BYTES))
-    index, lane = np.nonzero(on)
-    at = address[index, lane]
-    size = part["bytes"][index].astype(np.int64)
-    granule = int(np.bitwise_or.reduce(at | size)) if len(at) else 1
-    granule = min(granule & -granule, 16)
-    record = touching[index]
-    snapshots = order.snapshot_of[record]
-    if not len(record):
-        return {"key": np.zeros(0, np.int64)}, granule
-    rows_known = np.stack([snapshot.rows for snapshot in order.snapshots])
-    epochs = np.stack([snapshot.epochs for snapshot in order.snapshots])
-    kinds = _kinds(part["site"], semantics)
-    copies = _copied(log, touching, what)
-    end, end_epoch = record.copy(), epochs[snapshots, lane].astype(np.int64)
-    for position in np.flatnonzero(copies[index] >= 0):
-        issue = int(copies[index[position]])
-        end[position], end_epoch[position] = order.arrival.get((issue, int(lane[position])), (_NEVER, _NEVER))
-    cta = np.searchsorted(order.ctas, part["cta"][index]).astype(np.int64)
-    per_cta = len(order.column_of) // len(order.ctas)
-    thread = cta * per_cta + part["warp"][index].astype(np.int64) * LANES + lane
-    lane_rows: _Rows = {
-        "thread": thread,
-        "column": order.column_of[thread].astype(np.int64),
-        "cta": cta,
-        "record": record,
-        "end": end,
-        "row": rows_known[snapshots, lane].astype(np.int64),
-        "epoch": epochs[snapshots, lane].astype(np.int64),
-        "end_epoch": end_epoch,
-        "site": part["site"][index].astype(np.int64),
-        "write": (~np.isin(what[record], (What.LOAD, What.TILE))).astype(np.int64),
-        "strength": kinds[index],
-        "copy": (copies[index] >= 0).astype(np.int64),
-        "collective": (what[record] == What.TILE).astype(np.int64),
-    }
-    # A volatile access is strong only where it serves to synchronise.
-    flags = np.array([address for _, address in order.flags], np.int64)
-    lane_rows["strength"][(lane_rows["strength"] == VOLATILE) & np.isin(at, flags)] = STRONG
-    pieces = size // granule
-    repeat = np.repeat(np.arange(len(at)), pieces)
-    within = np.arange(len(repeat)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    rows = {name: column[repeat] for name, column in lane_rows.items()}
-    rows["access"], rows["within"] = index[repeat].astype(np.int64), within
-    granules = at[repeat] // granule + within
-    return _in_phases(rows, granules, order), granule
-
-
-def _kinds(sites: npt.NDArray[np.int32], semantics: Semantics) -> npt.NDArray[np.int64]:
-    """Per access: plain, volatile or strong."""
-    by_site = {}
-    for site in np.unique(sites).tolist():
-        ins = semantics.at(site)
-        by_site[site] = VOLATILE if is_volatile(ins) else STRONG if is_strong(ins) else PLAIN
-    return np.array([by_site[site] for site in sites.tolist()], np.int64)
-
-
-def _copied(
-    log: npt.NDArray[np.void], touching: npt.NDArray[np.intp], what: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Per access: the record that issued the copy it belongs to, or -1. Its read of the source stands just before."""
-    issued = np.full(len(touching), -1, np.int64)
-    copies = np.flatnonzero(what[touching] == What.COPY)
-    issued[copies] = touching[copies]
-    for position in copies.tolist():
-        before = position - 1
-        if before >= 0 and touching[before] == touching[position] - 1 and what[touching[before]] == What.LOAD:
-            same = log["site"][touching[before]] == log["site"][touching[position]]
-            if same and log["warp"][touching[before]] == log["warp"][touching[position]]:
-                issued[before] = touching[position]
-    return issued
-
-
-def _values(rows: _Rows, part: npt.NDArray[np.void], granule: int) -> npt.NDArray[np.int64]:
-    """What each row stores, as a number; unknown values are negative and equal to nothing, but for those of atomics."""
-    access, lane = rows["access"], rows["thread"] % LANES
-    element = part["element"][access].astype(np.int64)
-    unknown = -1 - (rows["record"] * LANES + lane)
-    values = np.where((rows["write"] == 0) | (rows["strength"] == STRONG), _ATOMIC, unknown)
-    known = np.flatnonzero((element > 0) & (rows["write"] > 0))
-    number = np.zeros(len(known), np.uint64)
-    size = element[known]
-    for byte in range(granule):
-        at = rows["within"][known] * granule + byte
-        place = at // size * (size * LANES) + lane[known] * size + at % size
-        number = number * np.uint64(257) + part["value"][access[known], place]
-    values[known] = (number & np.uint64(2**63 - 1)).astype(np.int64)
-    return values
-
-
-def _in_phases(rows: _Rows, granules: npt.NDArray[np.int64], order: Order) -> _Rows:
-    """A group's key is phase and granule; a copy belongs to every phase from its issue to its arrival."""
-    last = int(order.phase_of.max(initial=0))
-    first_phase = order.phase_of[rows["record"]].astype(np.int64)
-    last_phase = first_phase.copy()
-    copies = np.flatnonzero(rows["copy"])
-    ends = rows["end"][copies]
-    last_phase[copies] = np.where(ends == _NEVER, last, order.phase_of[np.minimum(ends, len(order.phase_of) - 1)])
-    spans = last_phase - first_phase + 1
-    repeat = np.repeat(np.arange(len(spans)), spans)
-    phase = np.arange(len(repeat)) - np.repeat(np.cumsum(spans) - spans, spans) + first_phase[repeat]
-    _, place = np.unique(granules, return_inverse=True)
-    rows = {name: column[repeat] for name, column in rows.items()}
-    rows["granule"] = granules[repeat]
-    rows["key"] = place[repeat].astype(np.int64) * (last + 1) + phase
-    return rows
+def _conflicts(shape: _Shape, touching: npt.NDArray[np.void], ctas: npt.NDArray[np.int32]) -> list[Conflict]:
+    """Of a CTA of this shape (or of several), which made these accesses."""
+    if not len(shape.rows["key"]):
+        return []
+    rows = {**shape.rows, "value": values_of(shape.rows, touching, shape.granule)}
+    if shape.pairs is None:
+        rows = _alike_once(rows, _ALIKE)
+        a, b = _pairs(rows, shape.order)
+    else:
+        a, b = shape.pairs
+        differ = ~_alike(rows, a, b)
+        a, b = a[differ], b[differ]
+    return _grouped(rows, a, b, shape.granule, shape.order, ctas)
 
 
 # -- rows → pairs --------------------------------------------------------------------------------------------------
 
 
-def _interesting(rows: _Rows) -> _Rows:
+def _interesting(rows: Rows) -> Rows:
     """Only groups in which somebody writes, not all are atomic, and more than one thread (or a copy) takes part."""
     order = np.argsort(rows["key"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
@@ -211,12 +153,34 @@ def _interesting(rows: _Rows) -> _Rows:
     return {name: column[keep] for name, column in rows.items()}
 
 
-def _alike_once(rows: _Rows, part: npt.NDArray[np.void], granule: int) -> _Rows:
-    """One row for those of a group that cannot differ in what they conflict with. Copies all differ."""
-    rows["value"] = _values(rows, part, granule)
+def _unchained(rows: Rows, order: Order) -> Rows:
+    """Without the groups in which each access is ordered after those before it that it could conflict with.
+
+    That follows from the steps of a chain: every access after the last write before it, every read before the next
+    write. The rows of a group stand in the order of their records.
+    """
+    key, write = rows["key"], rows["write"] > 0
+    if not len(key) or not order.chains:
+        return rows
+    _, start, group = np.unique(key, return_index=True, return_inverse=True)
+    end = np.append(start[1:], len(key))
+    position = np.arange(len(key))
+    last = np.maximum.accumulate(np.where(write, position, -1))
+    last = np.concatenate([[-1], last[:-1]])
+    following = np.minimum.accumulate(np.where(write, position, len(key))[::-1])[::-1]
+    loose = (rows["copy"] | rows["collective"]) > 0
+    after = np.flatnonzero(last >= start[group])
+    loose[after] |= ~_before(rows, last[after], after, order)
+    before = np.flatnonzero(~write & (following < end[group]))
+    loose[before] |= ~_before(rows, before, following[before], order)
+    keep = np.logical_or.reduceat(loose, start)[group]
+    return {name: column[keep] for name, column in rows.items()}
+
+
+def _alike_once(rows: Rows, alike: Sequence[str]) -> Rows:
+    """One row, the first, for those of a group that agree in the columns `alike`. Copies all differ."""
     if not len(rows["key"]):
         return rows
-    alike = ("key", "thread", "epoch", "row", "site", "value", "write")
     order = np.lexsort([rows["record"], *(rows[name] for name in reversed(alike))])
     columns = np.stack([rows[name][order] for name in alike])
     fresh = np.ones(len(order), bool)
@@ -225,9 +189,17 @@ def _alike_once(rows: _Rows, part: npt.NDArray[np.void], granule: int) -> _Rows:
     return {name: column[first] for name, column in rows.items()}
 
 
-def _pairs(rows: _Rows, order: Order) -> _Rows:
-    """Conflicting pairs as columns of both sides: `a…` is the earlier by record, `b…` the later."""
-    found: list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]] = []
+def _pair_count(rows: Rows) -> int:
+    """Pairs of rows of one group of which the first writes."""
+    if not len(rows["key"]):
+        return 0
+    _, group, counts = np.unique(rows["key"], return_inverse=True, return_counts=True)
+    return int(counts[group[rows["write"] > 0]].sum())
+
+
+def _pairs(rows: Rows, order: Order) -> tuple[_Indices, _Indices]:
+    """Conflicting pairs of rows, the earlier by record first."""
+    found: list[tuple[_Indices, _Indices]] = []
     if len(rows["key"]):
         _, start, counts = np.unique(rows["key"], return_index=True, return_counts=True)
         group = np.repeat(np.arange(len(start)), counts)
@@ -245,24 +217,18 @@ def _pairs(rows: _Rows, order: Order) -> _Rows:
     a = np.concatenate([pair[0] for pair in found]) if found else np.zeros(0, np.intp)
     b = np.concatenate([pair[1] for pair in found]) if found else np.zeros(0, np.intp)
     swap = rows["record"][a] > rows["record"][b] if len(a) else np.zeros(0, bool)
-    a, b = np.where(swap, b, a), np.where(swap, a, b)
-    names = ("granule", "thread", "cta", "record", "site", "write", "copy", "value", "strength", "collective")
-    return {f"{side}{name}": rows[name][chosen] for side, chosen in (("a", a), ("b", b)) for name in names}
+    return np.where(swap, b, a), np.where(swap, a, b)
 
 
-def _conflicting(
-    rows: _Rows, a: npt.NDArray[np.intp], b: npt.NDArray[np.intp], order: Order
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _conflicting(rows: Rows, a: _Indices, b: _Indices, order: Order) -> tuple[_Indices, _Indices]:
     # A pair of writers comes twice: keep one. In one instruction, one lane is no pair.
     once = (rows["write"][b] == 0) | (a < b)
+    a, b = a[once], b[once]
     same = rows["thread"][a] == rows["thread"][b]
     lasting = (rows["copy"][a] | rows["copy"][b] | rows["collective"][a] | rows["collective"][b]) > 0
     # Volatile counts as relaxed: beside an atomic it is no race, among themselves they are data that lanes pass around.
     strong = rows["strength"][a] + rows["strength"][b] >= STRONG + VOLATILE
-    # The same instruction with the same value: compilers let threads share work that way, and it cannot go wrong.
-    alike = (rows["site"][a] == rows["site"][b]) & (rows["value"][a] == rows["value"][b]) & (rows["write"][b] > 0)
-    alike &= rows["cta"][a] == rows["cta"][b]
-    keep = once & (~same | lasting) & ~strong & ~alike
+    keep = (~same | lasting) & ~strong & ~_alike(rows, a, b)
     # The source and the destination of one copy, and the two sides of one ldmatrix, are one event.
     keep &= ~(same & (rows["record"][a] == rows["record"][b]))
     a, b = a[keep], b[keep]
@@ -270,7 +236,14 @@ def _conflicting(
     return a[~ordered], b[~ordered]
 
 
-def _before(rows: _Rows, a: npt.NDArray[np.intp], b: npt.NDArray[np.intp], order: Order) -> npt.NDArray[np.bool_]:
+def _alike(rows: Rows, a: _Indices, b: _Indices) -> npt.NDArray[np.bool_]:
+    """The same instruction with the same value: compilers let threads share work that way, and it cannot go wrong."""
+    alike: npt.NDArray[np.bool_] = (rows["site"][a] == rows["site"][b]) & (rows["value"][a] == rows["value"][b])
+    alike &= (rows["write"][a] > 0) & (rows["write"][b] > 0) & (rows["cta"][a] == rows["cta"][b])
+    return alike
+
+
+def _before(rows: Rows, a: _Indices, b: _Indices, order: Order) -> npt.NDArray[np.bool_]:
     known: npt.NDArray[np.bool_] = order.rows[rows["row"][b], rows["column"][a]] >= rows["end_epoch"][a]
     own = (rows["thread"][a] == rows["thread"][b]) & (rows["collective"][a] + rows["collective"][b] == 0)
     known |= own & (rows["end"][a] < rows["record"][b])
@@ -280,27 +253,27 @@ def _before(rows: _Rows, a: npt.NDArray[np.intp], b: npt.NDArray[np.intp], order
 # -- pairs → conflicts ---------------------------------------------------------------------------------------------
 
 
-def _grouped(pairs: _Rows, granule: int, order: Order) -> list[Conflict]:
+def _grouped(
+    rows: Rows, a: _Indices, b: _Indices, granule: int, order: Order, ctas: npt.NDArray[np.int32]
+) -> list[Conflict]:
     """One conflict per code, pair of instructions and kind of neighbourhood (in a warp, between warps or CTAs)."""
-    if not len(pairs["arecord"]):
+    if not len(a):
         return []
+    names = ("granule", "thread", "cta", "record", "site", "write", "copy", "value", "strength")
+    pairs = {f"{side}{name}": rows[name][chosen] for side, chosen in (("a", a), ("b", b)) for name in names}
     a_warp, b_warp = pairs["athread"] // LANES, pairs["bthread"] // LANES
     # A thread that meets its own copy is as wrong as two warps; only lanes of a warp may happen to run in lockstep.
     lockstep = (a_warp == b_warp) & ((pairs["athread"] != pairs["bthread"]) | (pairs["acopy"] + pairs["bcopy"] == 0))
-    codes = _codes(pairs)
-    groups: dict[tuple[str, int, int, bool, bool], list[int]] = {}
-    sites = (pairs["asite"].tolist(), pairs["bsite"].tolist())
-    across = (pairs["acta"] != pairs["bcta"]).tolist()
-    columns = zip(codes.tolist(), *sites, lockstep.tolist(), across, strict=True)
-    for position, key in enumerate(columns):
-        groups.setdefault(key, []).append(position)
+    kind = (_codes(pairs) * 2 + lockstep) * 2 + (pairs["acta"] != pairs["bcta"])
+    sites = int(max(pairs["asite"].max(), pairs["bsite"].max())) + 1
+    _, index = np.unique((kind * sites + pairs["asite"]) * sites + pairs["bsite"], return_inverse=True)
+    by_kind = np.argsort(index, kind="stable")
     found = []
-    per_cta = len(order.column_of) // len(order.ctas) // LANES
-    for (code, a_site, b_site, inside, _), members in groups.items():
-        which = np.array(members)
+    per_cta = len(order.column_of) // len(ctas) // LANES
+    for which in np.split(by_kind, np.flatnonzero(np.diff(index[by_kind])) + 1):
+        code, inside = CODES[kind[which[0]] // 4], bool(lockstep[which[0]])
         first = which[np.lexsort((pairs["agranule"][which], pairs["arecord"][which], pairs["brecord"][which]))[0]]
-        warps = (a_warp[first], b_warp[first])
-        mine = which[(a_warp[which] == warps[0]) & (b_warp[which] == warps[1])]
+        mine = which[(a_warp[which] == a_warp[first]) & (b_warp[which] == b_warp[first])]
         for side in ("arecord", "brecord"):
             mine = mine[pairs[side][mine] == pairs[side][first]]
         equal = bool((pairs["avalue"][which] == pairs["bvalue"][which]).all()) and code == "R101"
@@ -308,17 +281,17 @@ def _grouped(pairs: _Rows, granule: int, order: Order) -> list[Conflict]:
         severity = Severity.INFO if equal else Severity.WARNING if inside or volatile else Severity.ERROR
         actors = [
             Actor(
-                site,
-                int(order.ctas[warp // per_cta]),
-                int(warp) % per_cta,
+                int(pairs[f"{side}site"][first]),
+                int(ctas[warp[first] // per_cta]),
+                int(warp[first]) % per_cta,
                 _mask(pairs[f"{side}thread"][mine]),
                 int(pairs[f"{side}record"][first]),
             )
-            for side, site, warp in (("a", a_site, warps[0]), ("b", b_site, warps[1]))
+            for side, warp in (("a", a_warp), ("b", b_warp))
         ]
         granules = np.unique(pairs["agranule"][mine])
         run = int(np.argmax(np.diff(granules, append=granules[-1] + 2) != 1)) + 1
-        count = len(np.unique(np.stack([a_warp[which], b_warp[which]]), axis=1).T)
+        count = len(np.unique(a_warp[which] * (1 << 31) + b_warp[which]))
         found.append(Conflict(code, severity, actors[0], actors[1], int(granules[0]) * granule, run * granule, count))
     return sorted(found, key=lambda c: (c.later.record, c.code, c.earlier.record))
 
@@ -327,8 +300,7 @@ def _mask(threads: npt.NDArray[np.int64]) -> int:
     return sum(1 << lane for lane in np.unique(threads % LANES).tolist())
 
 
-def _codes(pairs: _Rows) -> npt.NDArray[np.str_]:
-    """R101 to R103 by who writes; R104 and R105 where a copy was under way when the later access came."""
-    plain = np.where(pairs["awrite"] & pairs["bwrite"], "R101", np.where(pairs["awrite"], "R102", "R103"))
-    touched = np.where(pairs["awrite"], "R104", "R105")
-    return np.where(pairs["acopy"] > 0, touched, plain)
+def _codes(pairs: Rows) -> npt.NDArray[np.int64]:
+    """Numbers in CODES: R101 to R103 by who writes; R104 and R105 where a copy was under way when the later came."""
+    plain = np.where(pairs["awrite"] & pairs["bwrite"], 0, np.where(pairs["awrite"], 1, 2))
+    return np.where(pairs["acopy"] > 0, np.where(pairs["awrite"], 3, 4), plain)

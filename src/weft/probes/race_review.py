@@ -1,27 +1,28 @@
 """From suspicion to finding: run the CTAs in which the first pass saw something again and judge them exactly.
 
 All of them first run once more under a second look, which clears most; it is compiled, where a judgement is not.
-Races in shared memory and of copies are judged CTA by CTA, those in global memory for the launch as a whole.
+Races in shared memory and of copies are judged CTA by CTA, those in global memory for the launch as a whole. One run
+records all CTAs that are left, if there is room for that.
 Every suspicious CTA is judged as long as their logs together stay below a limit; after that one CTA for each set of
 suspicious instructions, and the run says for how many CTAs that stands. What could not be judged at all stays as a
 warning.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from weft.core.finding_codes import Severity
 from weft.core.records import Dim3, Finding, Place
 from weft.vm.launch import REPORT_CAPACITY
-from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
 
 from .clocks import semantics_of
 from .global_race_review import judge_global
-from .happens_before import Conflict, find_conflicts
+from .happens_before import Conflict, Known, find_conflicts_in_cta
 from .record import Recorder
 
 RECORDS_AT_MOST = 200_000
@@ -52,11 +53,17 @@ def judge_suspects(
     judged: set[frozenset[int]] = set()
     left: dict[Severity, dict[int, set[int]]] = {Severity.INFO: {}, Severity.WARNING: {}}
     spent = 0
+    same = Known()
+    logs = _logs(scene, sites)
     for cta, suspicious in sorted(sites.items()):
         if spent > RECORDS_AT_MOST and frozenset(suspicious) in judged:
             left[Severity.INFO][cta] = suspicious
             continue
-        conflicts, records = _judged(scene, cta)
+        conflicts: list[Conflict] | None
+        if cta in logs:
+            conflicts, records = _conflicts(scene, logs[cta], same), len(logs[cta])
+        else:
+            conflicts, records = _judged(scene, cta)
         spent += records
         if conflicts is None:
             left[Severity.WARNING][cta] = suspicious
@@ -95,23 +102,42 @@ def _add(found: dict[tuple[object, ...], Finding], scene: Scene, conflicts: Iter
         found[key] = finding if known is None else replace(known, count=known.count + finding.count)
 
 
+def _logs(scene: Scene, ctas: Collection[int]) -> dict[int, npt.NDArray[np.void]]:
+    """The logs of all these CTAs by one run; none if there is but one, or if they are too long together."""
+    capacity = min(FIRST_LOG * len(ctas), RECORDS_AT_MOST, LOG_AT_MOST)
+    if len(ctas) < 2 or not capacity:
+        return {}
+    log, count = _recorded(scene, sorted(ctas), capacity)
+    if count > capacity:
+        return {}
+    whose = log["cta"]
+    by_cta = np.argsort(whose, kind="stable")
+    parts = np.split(by_cta, np.flatnonzero(np.diff(whose[by_cta])) + 1)
+    return {int(whose[part[0]]): log[part] for part in parts if len(part)}
+
+
+def _recorded(scene: Scene, ctas: Sequence[int], capacity: int) -> tuple[npt.NDArray[np.void], int]:
+    chosen = np.zeros(math.prod(scene.launch.grid), bool)
+    chosen[ctas] = True
+    recorder = Recorder(chosen, capacity)
+    scene.again(recorder, ctas)
+    return recorder.read()
+
+
 def _judged(scene: Scene, cta: int) -> tuple[list[Conflict] | None, int]:
     """The conflicts of one CTA and the length of its log; None if that is too long."""
     capacity = FIRST_LOG
     while True:
-        chosen = np.zeros(math.prod(scene.launch.grid), bool)
-        chosen[cta] = True
-        recorder = Recorder(chosen, capacity)
-        scene.again(recorder, [cta])
-        log, count = recorder.read()
+        log, count = _recorded(scene, [cta], capacity)
         if count <= capacity:
-            break
+            return _conflicts(scene, log, Known()), count
         if count > LOG_AT_MOST:
             return None, count
         capacity = count
-    x, y, z = scene.launch.block
-    conflicts = find_conflicts(log, x * y * z, semantics_of(scene.source))
-    return [each for each in conflicts if each.address < GLOBAL_BASE or each.code in ("R104", "R105")], count
+
+
+def _conflicts(scene: Scene, log: npt.NDArray[np.void], same: Known) -> list[Conflict]:
+    return find_conflicts_in_cta(log, math.prod(scene.launch.block), semantics_of(scene.source), same)
 
 
 def _where(scene: Scene, address: int) -> str:

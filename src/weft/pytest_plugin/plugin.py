@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MARKER = "weft(gpu=…, check=…): the virtual GPU's chip and checkers (True, False or names) of a test under --weft"
 _ACTIVE = pytest.StashKey["Active"]()
+_FIXTURES = frozenset({"weft_gpu", "weft_kernel"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -73,6 +74,9 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
+    if not _asked(item):
+        return report
+    setattr(report, FINDINGS, [])
     if call.excinfo is not None and "weft.core.records" in sys.modules:  # otherwise nothing of ours has run
         from .failures import findings_behind, retell
 
@@ -97,6 +101,11 @@ def weft_kernel(request: pytest.FixtureRequest) -> "Loader":
     from .kernel_files import loader
 
     return loader(request.node)
+
+
+def _asked(item: pytest.Item) -> bool:
+    """Whether a test is Weft's business: a project's own use of weft.triton is the project's."""
+    return bool(item.config.option.weft) or not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def _runs_tests(config: pytest.Config) -> bool:

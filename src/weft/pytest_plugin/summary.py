@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 FINDINGS = "weft_findings"
-"""Attribute of a report: annotations of its findings, as strings, so that they travel from pytest-xdist's workers."""
+"""Attribute of the reports of tests that asked for Weft: annotations of their findings, as strings, so that they travel
+from pytest-xdist's workers."""
 _WARNING = re.compile(
     r"[^\n]+?: (?P<text>(?P<code>[A-Z]\d{3}) warning: [^\n]*? · (?P<file>[^\n·]+?):(?P<line>\d+) [^\n]*)"
 )
@@ -19,17 +20,22 @@ class Summary:
     """Hears warnings, those of pytest-xdist's workers too."""
 
     def __init__(self) -> None:
+        self._heard: list[tuple[str, re.Match[str]]] = []
         self._warned: dict[str, re.Match[str]] = {}
 
-    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
         found = _WARNING.match(str(warning_message.message))
         if found is not None and issubclass(warning_message.category, RuntimeWarning):
-            self._warned.setdefault(found["text"], found)
+            self._heard.append((nodeid, found))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        told = [report for group in terminalreporter.stats.values() for report in group if hasattr(report, FINDINGS)]
+        asked = {report.nodeid for report in told}
+        self._warned = {found["text"]: found for test, found in self._heard if config.option.weft or test in asked}
         # Expected failures are no news.
-        reports = [report for kind, group in terminalreporter.stats.items() if kind != "xfailed" for report in group]
-        errors = list(dict.fromkeys(line for report in reports for line in getattr(report, FINDINGS, ())))
+        expected = terminalreporter.stats.get("xfailed", [])
+        reports = [report for report in told if report not in expected]
+        errors = list(dict.fromkeys(line for report in reports for line in getattr(report, FINDINGS)))
         if not errors and not self._warned:
             return
         terminalreporter.section("Weft's findings")

@@ -24,34 +24,46 @@ class Candidates(Database):
     ) -> RunRow:
         """A new run."""
         values = {"kind": kind, "task": task, "chip": chip, "seed": seed, "settings": dict(settings), "progress": {},
-                  "state": RunState.RUNNING.value, "created_at": self.now()}  # fmt: skip
-        with self.begin() as connection:
-            made = connection.execute(runs.insert().values(values)).inserted_primary_key
+                  "state": RunState.RUNNING.value}  # fmt: skip
+        unanswered: list[RunRow] = []
+
+        def step(connection: sa.Connection) -> RunRow:
+            for earlier in unanswered:
+                found = connection.execute(sa.select(runs).where(runs.c.id == earlier.id)).one_or_none()
+                if found is not None and _run(found) == earlier:
+                    return earlier
+            now = self._time(connection)
+            made = connection.execute(runs.insert().values({**values, "created_at": now})).inserted_primary_key
             assert made is not None
-            return _run(_one(connection, runs, made[0]))
+            unanswered.append(_run(_one(connection, runs, made[0])))
+            return unanswered[-1]
+
+        return self._write(step)
 
     def run(self, run_id: int) -> RunRow:
         """A run by its number."""
-        with self.reading() as connection:
-            return _run(_one(connection, runs, run_id))
+        return self._read(lambda connection: _run(_one(connection, runs, run_id)))
 
     def runs(self) -> tuple[RunRow, ...]:
         """All of them, in order."""
-        with self.reading() as connection:
-            return tuple(_run(row) for row in connection.execute(sa.select(runs).order_by(runs.c.id)))
+        query = sa.select(runs).order_by(runs.c.id)
+        return self._read(lambda connection: tuple(_run(row) for row in connection.execute(query)))
 
     def set_run(self, run_id: int, *, state: str | None = None, progress: Mapping[str, Json] | None = None) -> RunRow:
         """Change a run's state, or replace what its driver needs to go on."""
-        values: dict[str, Any] = {}
-        if state is not None:
-            running = RunState(state) is RunState.RUNNING
-            values |= {"state": state, "finished_at": None if running else self.now()}
-        if progress is not None:
-            values["progress"] = dict(progress)
-        with self.begin() as connection:
+        running = state is None or RunState(state) is RunState.RUNNING
+
+        def step(connection: sa.Connection) -> RunRow:
+            values: dict[str, Any] = {}
+            if state is not None:
+                values |= {"state": state, "finished_at": None if running else self._time(connection)}
+            if progress is not None:
+                values["progress"] = dict(progress)
             if values:
                 connection.execute(runs.update().where(runs.c.id == run_id).values(values))
             return _run(_one(connection, runs, run_id))
+
+        return self._write(step)
 
     def add_candidate(
         self, run_id: int, *, digest: str, source: str, language: str = "cuda", launch: str = "",
@@ -59,21 +71,23 @@ class Candidates(Database):
         generation: int = 0, proposer: str = "", notes: Mapping[str, Json] = {},
     ) -> CandidateRow:  # fmt: skip
         """The run's candidate of this digest: the row that is there already, or a new one."""
-        with self.begin() as connection:
+
+        def step(connection: sa.Connection) -> CandidateRow:
             values = {
                 "run_id": run_id, "digest": digest, "source_digest": self._put(connection, source.encode(), "source"),
                 "language": language, "launch": launch, "defines": dict(defines), "parents": list(parents),
                 "levers": dict(levers), "generation": generation, "proposer": proposer, "notes": dict(notes),
-                "created_at": self.now(),
+                "created_at": self._time(connection),
             }  # fmt: skip
             insert_new(connection, candidates, values)
             same = (candidates.c.run_id == run_id) & (candidates.c.digest == digest)
             return _candidate(connection.execute(sa.select(candidates).where(same)).one())
 
+        return self._write(step)
+
     def candidate(self, candidate_id: int) -> CandidateRow:
         """A candidate by its number."""
-        with self.reading() as connection:
-            return _candidate(_one(connection, candidates, candidate_id))
+        return self._read(lambda connection: _candidate(_one(connection, candidates, candidate_id)))
 
     def candidates(self, run_id: int) -> tuple[CandidateRow, ...]:
         """Of a run, in order of their proposal."""
@@ -93,13 +107,12 @@ class Candidates(Database):
 
     def put(self, content: bytes, *, kind: str = "") -> str:
         """Keep bytes under the hash of their content, which is returned."""
-        with self.begin() as connection:
-            return self._put(connection, content, kind)
+        return self._write(lambda connection: self._put(connection, content, kind))
 
     def get(self, digest: str) -> bytes:
         """The bytes of a hash."""
-        with self.reading() as connection:
-            packed = connection.execute(sa.select(artefacts.c.packed).where(artefacts.c.digest == digest)).scalar()
+        query = sa.select(artefacts.c.packed).where(artefacts.c.digest == digest)
+        packed = self._read(lambda connection: connection.execute(query).scalar())
         if packed is None:
             raise StoreError(f"the store {self.where} has no artefact {digest}")
         try:
@@ -119,19 +132,20 @@ class Candidates(Database):
             raise StoreError(f"an artefact of {len(content)} bytes: at most {MOST_BYTES} are kept")
         digest = content_digest(content)
         values = {"digest": digest, "kind": kind, "size_bytes": len(content), "packed": zlib.compress(content),
-                  "created_at": self.now()}  # fmt: skip
+                  "created_at": self._time(connection)}  # fmt: skip
         insert_new(connection, artefacts, values)
         return digest
 
     def _candidates(self, which: sa.ColumnElement[bool]) -> tuple[CandidateRow, ...]:
-        with self.reading() as connection:
-            found = connection.execute(sa.select(candidates).where(which).order_by(candidates.c.id))
-            return tuple(_candidate(row) for row in found)
+        query = sa.select(candidates).where(which).order_by(candidates.c.id)
+        return self._read(lambda connection: tuple(_candidate(row) for row in connection.execute(query)))
 
     def _set_candidate(self, candidate_id: int, values: Mapping[str, Json]) -> None:
-        with self.begin() as connection:
+        def step(connection: sa.Connection) -> None:
             _one(connection, candidates, candidate_id)
             connection.execute(candidates.update().where(candidates.c.id == candidate_id).values(values))
+
+        self._write(step)
 
 
 def _one(connection: sa.Connection, table: sa.Table, number: int) -> sa.Row[Any]:

@@ -1,68 +1,66 @@
 """One database and its transactions. Whoever was told that a row is written finds it again, whatever is killed next."""
 
-import json
-import sqlite3
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
+from .backend import Backend
 from .errors import StoreError
-from .schema import METADATA, MIGRATIONS, OWN_TABLES, VERSION, schema_version
+from .migrations import bring_up_to_date, up_to_date
+from .postgres_backend import PostgresBackend
+from .schema import METADATA
+from .sqlite_backend import SqliteBackend
 
-BUSY_SECONDS = 30
-"""How long a writer waits for another one."""
-_READING = "weft_reading"
-_CURES = {
-    "locked": f"another process has been writing for {BUSY_SECONDS} s: stop it, or try again",
-    "readonly": "it cannot be written: choose another place with --store or WEFT_STORE",
-    "unable to open": "choose a place that can be written with --store or WEFT_STORE",
-    "full": "the disk is full; nothing of this step was written: free some space and run it again",
-    "disk i/o": "the disk failed or is full; nothing of this step was written",
-    "not a database": "this file is no store: choose another with --store or WEFT_STORE",
-    "malformed": "the file is damaged: restore a copy, or choose another with --store or WEFT_STORE",
-}
+Found = TypeVar("Found")
+Step = Callable[[sa.Connection], Found]
+_BACKENDS: Mapping[str, Callable[[sa.URL], Backend]] = {"sqlite": SqliteBackend, "postgresql": PostgresBackend}
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 
 class Database:
     """An open database. Safe to use from several threads; a process that forks opens its own."""
 
-    def __init__(self, url: sa.URL, clock: Callable[[], datetime]) -> None:
-        self.where = url.database or str(url)
+    def __init__(self, backend: Backend, clock: Callable[[], datetime] | None) -> None:
+        self.where = backend.where
+        self._backend = backend
         self._clock = clock
-        dumps = partial(json.dumps, allow_nan=False, ensure_ascii=False, sort_keys=True)
-        self._engine = sa.create_engine(url, json_serializer=dumps)
-        self._reader = self._engine.execution_options(**{_READING: True})
-        sa.event.listen(self._engine, "connect", _prepare)
-        sa.event.listen(self._engine, "begin", _begin)
-        with self.begin() as connection:
-            _bring_up_to_date(connection, self.where)
+        self._patience = 0.0  # a place that cannot be reached at first is wrong, rather than restarted
+        self._engine = backend.engine()
+        self._reader = backend.reader(self._engine)
+        if not self._read(lambda connection: up_to_date(connection, self.where)):
+            with self.begin() as connection:
+                bring_up_to_date(connection, self.where)
+        self._patience = backend.patience_seconds
 
     def close(self) -> None:
         """Give back its connections."""
         self._engine.dispose()
 
     def now(self) -> datetime:
-        """By the store's clock."""
-        return self._clock()
+        """By the store's clock: the one that was given, or else the database's."""
+        return self._clock() if self._clock is not None else self._read(self._backend.time)
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        """A transaction that may write: the only one at its time. Left in order it is committed and on the disk."""
-        with self._explained(), self._engine.begin() as connection:
+        """A transaction that may write: the only one of its kind at its time. Left in order it is committed and on the
+        disk.
+        """
+        with self._explained(), self._connected(self._engine) as connection, connection.begin():
+            self._backend.alone(connection)
             yield connection
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """What the store holds now, unmoved by writers and without waiting for them."""
-        with self._explained(), self._reader.begin() as connection:
+        with self._explained(), self._connected(self._reader) as connection, connection.begin():
             yield connection
 
     def create(self, *tables: sa.Table) -> None:
@@ -70,12 +68,44 @@ class Database:
         with self.begin() as connection:
             METADATA.create_all(connection, tables=tables, checkfirst=True)
 
+    def _write(self, step: Step[Found]) -> Found:
+        """Run a step in a transaction of its own, and again if the connection is lost.
+
+        Nobody can say whether a commit that was not answered took place: a step must end the same if it did.
+        """
+        with self._explained():
+            return self._steadily(lambda: _run(self._engine, step))
+
+    def _read(self, step: Step[Found]) -> Found:
+        """Run a step that only reads, and again if the connection is lost."""
+        with self._explained():
+            return self._steadily(lambda: _run(self._reader, step))
+
+    def _time(self, connection: sa.Connection) -> datetime:
+        return self._clock() if self._clock is not None else self._backend.time(connection)
+
+    def _connected(self, engine: sa.Engine) -> sa.Connection:
+        return self._steadily(engine.connect)
+
+    def _steadily(self, act: Callable[[], Found]) -> Found:
+        end, pause = time.monotonic() + self._patience, _FIRST_PAUSE
+        while True:
+            try:
+                return act()
+            except DBAPIError as error:
+                if not self._backend.passing(error) or time.monotonic() + pause > end:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
         except DBAPIError as error:
-            raise StoreError(f"the store {self.where}: {_explain(str(error.orig))}") from error
+            message = " ".join(str(error.orig).split())
+            cure = self._backend.cure(message)
+            raise StoreError(f"the store {self.where}: {message}" + (f": {cure}" if cure else "")) from error
         except SQLAlchemyError as error:
             raise StoreError(f"the store {self.where}: {error}") from error
 
@@ -86,8 +116,8 @@ def insert_new(connection: sa.Connection, table: sa.Table, values: Mapping[str, 
     return connection.execute(dialect.insert(table).values(values).on_conflict_do_nothing()).rowcount == 1
 
 
-def parse_url(where: str | Path) -> sa.URL:
-    """A path, whose folder is made, or a URL of SQLAlchemy."""
+def backend_of(where: str | Path) -> Backend:
+    """A path, whose folder is made, or a URL: `postgresql://user@host:port/database`."""
     spelled = str(where)
     if "://" not in spelled:
         path = Path(spelled).expanduser()
@@ -95,57 +125,22 @@ def parse_url(where: str | Path) -> sa.URL:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"the store {path}: {error}; choose another place with --store or WEFT_STORE") from error
-        return sa.URL.create("sqlite", database=str(path))
+        return SqliteBackend(sa.URL.create("sqlite", database=str(path)))
+    shown = re.sub(r"(://[^:/@]*:)[^@]*@", r"\1***@", spelled)
     try:
-        url = sa.make_url(spelled)
-    except ArgumentError as error:
-        raise StoreError(f"the store {spelled!r} is neither a path nor a URL") from error
-    if url.get_backend_name() != "sqlite":
-        raise StoreError(f"the store {spelled}: only SQLite is known; give a path")
-    return url
+        url = sa.make_url(re.sub(r"^postgres://", "postgresql://", spelled))
+    except (ArgumentError, ValueError) as error:
+        raise StoreError(
+            f"the store {shown} is neither a path nor a URL such as postgresql://user@host:5432/database"
+        ) from error
+    backend = _BACKENDS.get(url.get_backend_name())
+    if backend is None:
+        raise StoreError(
+            f"the store {shown}: give a path (SQLite), or a URL such as postgresql://user@host:5432/database"
+        )
+    return backend(url)
 
 
-def _prepare(connection: sqlite3.Connection, record: object) -> None:
-    """WAL lets readers and a writer go on together. FULL, because NORMAL would let a commit that was already told to
-    somebody vanish with the power; an evaluation takes seconds, the sync of its row milliseconds.
-    """
-    connection.isolation_level = None  # transactions begin where _begin says so, not where the driver guesses
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
-    deadline = time.monotonic() + BUSY_SECONDS
-    while cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        try:
-            cursor.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:  # two processes make the same store; SQLite does not wait here by itself
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-    cursor.execute("PRAGMA synchronous = FULL")
-    cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.close()
-
-
-def _begin(connection: sa.Connection) -> None:
-    """Writers queue up at their start: one that upgraded a read lock later could fail in its middle."""
-    reading = connection.get_execution_options().get(_READING, False)
-    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
-
-
-def _bring_up_to_date(connection: sa.Connection, where: str) -> None:
-    METADATA.create_all(connection, tables=OWN_TABLES, checkfirst=True)
-    version = connection.execute(sa.select(schema_version.c.version)).scalar()
-    if version is None:
-        connection.execute(schema_version.insert().values(id=1, version=VERSION))
-        return
-    if version > VERSION:
-        raise StoreError(f"the store {where} was made by a newer Weft (its version is {version}, ours {VERSION})")
-    for step in range(version, VERSION):
-        MIGRATIONS[step](connection)
-    connection.execute(schema_version.update().values(version=VERSION))
-
-
-def _explain(message: str) -> str:
-    for sign, cure in _CURES.items():
-        if sign in message.lower():
-            return f"{message}: {cure}"
-    return message
+def _run(engine: sa.Engine, step: Step[Found]) -> Found:
+    with engine.begin() as connection:
+        return step(connection)

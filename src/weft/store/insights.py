@@ -22,16 +22,19 @@ class Insights(Database):
         values = {
             "run_id": run_id, "candidate_id": candidate_id, "hypothesis": hypothesis, "levers": dict(levers),
             "predicted": dict(predicted), "before": dict(before), "after": dict(after),
-            "outcome": Proof(outcome).value, "note": note, "created_at": self.now(),
+            "outcome": Proof(outcome).value, "note": note,
         }  # fmt: skip
-        with self.begin() as connection:
-            insert_new(connection, insights, values)
+
+        def step(connection: sa.Connection) -> InsightRow:
+            insert_new(connection, insights, {**values, "created_at": self._time(connection)})
             same = (
                 (insights.c.run_id == run_id)
                 & (insights.c.candidate_id == candidate_id)
                 & (insights.c.hypothesis == hypothesis)
             )
             return _insight(connection.execute(sa.select(insights).where(same)).one())
+
+        return self._write(step)
 
     def insights(self, run_id: int | None = None, *, outcome: str | None = None) -> tuple[InsightRow, ...]:
         """In order; of one run or all, of one outcome or all."""
@@ -40,8 +43,7 @@ class Insights(Database):
             query = query.where(insights.c.run_id == run_id)
         if outcome is not None:
             query = query.where(insights.c.outcome == Proof(outcome).value)
-        with self.reading() as connection:
-            return tuple(_insight(row) for row in connection.execute(query))
+        return self._read(lambda connection: tuple(_insight(row) for row in connection.execute(query)))
 
 
 def _insight(row: sa.Row[Any]) -> InsightRow:

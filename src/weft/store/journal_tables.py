@@ -1,6 +1,6 @@
 """The journal's tables. Money is decimal text: exact, and never summed by the database."""
 
-from sqlalchemy import JSON, Boolean, Column, ForeignKey, Integer, String, Table
+from sqlalchemy import JSON, BigInteger, Boolean, Column, ForeignKey, Integer, String, Table
 
 from .schema import METADATA, Utc
 
@@ -56,7 +56,7 @@ uses = Table(
     Column("entry", ForeignKey("journal_entries.id")),
     Column("kind", String, nullable=False),
     Column("name", String, nullable=False),
-    Column("quantity", Integer, nullable=False),
+    Column("quantity", BigInteger, nullable=False),
     Column("booked", String),
 )
 

@@ -4,39 +4,48 @@ A lease is a promise to finish until a time. When it runs out, anybody may lease
 token, and what the first worker sends later is refused: one evaluation has one result.
 """
 
-from collections.abc import Mapping
-from datetime import timedelta
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
-from .database import Database, insert_new
+from .backend import to_json
+from .database import Found, Step, insert_new
 from .errors import Fenced, NotCacheable, StoreError
+from .events import Events
 from .keys import CACHEABLE
-from .records import EvaluationRow, Json, Lease, State, VerdictRow
+from .records import EvaluationRow, Happened, Json, Lease, State, VerdictRow
 from .schema import evaluations, verdicts
+from .turns import MOST_LEASES, next_row
 
 LEASE_SECONDS = 60.0
 ATTEMPTS = 3
 """Workers that may be lost over an evaluation before it is given up."""
+_GONE = f"{MOST_LEASES} workers were silent over it until their leases ran out"
 
 
-class Queue(Database):
+class Queue(Events):
     """What is to be judged, and what was."""
 
     def enqueue(
-        self, run_id: int, candidate_id: int, key: str, *, request: Mapping[str, Json] = {}, priority: int = 0
-    ) -> EvaluationRow:
+        self, run_id: int, candidate_id: int, key: str, *, request: Mapping[str, Json] = {}, priority: int = 0,
+        needs: str = "vgpu",
+    ) -> EvaluationRow:  # fmt: skip
         """The evaluation of a candidate under a key: the one that is there already, or a new one.
 
         Where the cache has a verdict of the key it is DONE at once.
         """
-        with self.begin() as connection:
-            known, now = _verdict(connection, key), self.now()
+
+        def step(connection: sa.Connection) -> EvaluationRow:
+            known, now = _verdict(connection, key), self._time(connection)
             values: dict[str, Any] = {
                 "run_id": run_id, "candidate_id": candidate_id, "key": key, "state": State.QUEUED.value,
                 "priority": priority, "request": dict(request), "token": 0, "attempts": 0, "cached": False,
-                "seconds": 0.0, "created_at": now,
+                "seconds": 0.0, "created_at": now, "needs": needs,
             }  # fmt: skip
             if known is not None:
                 values |= {"state": State.DONE.value, "status": known.status, "result": dict(known.result),
@@ -49,60 +58,99 @@ class Queue(Database):
             )
             return _evaluation(connection.execute(sa.select(evaluations).where(same)).one())
 
+        return self._write(step)
+
     def lease(
-        self, owner: str, *, seconds: float = LEASE_SECONDS, run_id: int | None = None, evaluation_id: int | None = None
-    ) -> Lease | None:
-        """The next evaluation that nobody works on: by priority, then the oldest. None: there is none."""
-        now = self.now()
-        free = (evaluations.c.state == State.QUEUED.value) | (
-            (evaluations.c.state == State.LEASED.value) & (evaluations.c.lease_until <= now)
-        )
-        if run_id is not None:
-            free &= evaluations.c.run_id == run_id
-        if evaluation_id is not None:
-            free &= evaluations.c.id == evaluation_id
-        first = sa.select(evaluations).where(free).order_by(evaluations.c.priority.desc(), evaluations.c.id).limit(1)
-        with self.begin() as connection:
-            row = connection.execute(first.with_for_update(skip_locked=True)).one_or_none()
-            if row is None:
-                return None
-            until = now + timedelta(seconds=seconds)
-            taken = {"state": State.LEASED.value, "owner": owner, "token": row.token + 1, "lease_until": until,
-                     "attempts": row.attempts + 1, "heartbeat_at": now}  # fmt: skip
-            connection.execute(evaluations.update().where(evaluations.c.id == row.id).values(taken))
-            return Lease(row.id, row.run_id, row.candidate_id, row.key, row.request, owner, row.token + 1, until)
+        self, owner: str, *, seconds: float = LEASE_SECONDS, run_id: int | None = None,
+        evaluation_id: int | None = None, needs: str | None = None, skip: Collection[int] = (),
+    ) -> Lease | None:  # fmt: skip
+        """The next evaluation that nobody works on: by priority, then the oldest. None: there is none.
+
+        `skip` names evaluations that this owner cannot do: they must not block what is behind them.
+        """
+        wanted = [
+            column == value
+            for column, value in (
+                (evaluations.c.run_id, run_id), (evaluations.c.id, evaluation_id), (evaluations.c.needs, needs),
+            )
+            if value is not None
+        ]  # fmt: skip
+        if skip:
+            wanted.append(evaluations.c.id.not_in(tuple(skip)))
+        unanswered: list[Lease] = []
+
+        def step(connection: sa.Connection) -> Lease | None:
+            for earlier in unanswered:
+                if _is_held(_row(connection, earlier.evaluation_id), earlier):
+                    return earlier
+            now = self._time(connection)
+            while (row := next_row(connection, now, wanted)) is not None:
+                until = now + timedelta(seconds=seconds)
+                lease = Lease(row.id, row.run_id, row.candidate_id, row.key, row.request, owner, row.token + 1, until)
+                if row.attempts >= MOST_LEASES:
+                    self._abandon(connection, now, lease, _GONE)
+                    continue
+                taken = {"state": State.LEASED.value, "owner": owner, "token": lease.token, "lease_until": until,
+                         "attempts": row.attempts + 1, "heartbeat_at": now}  # fmt: skip
+                connection.execute(evaluations.update().where(evaluations.c.id == row.id).values(taken))
+                self._log(connection, now, Happened.LEASED, owner, lease=lease)
+                unanswered.append(lease)
+                return lease
+            return None
+
+        return self._write(step)
 
     def heartbeat(self, lease: Lease, *, seconds: float = LEASE_SECONDS) -> Lease:
         """The same lease, longer. Raises Fenced if somebody else has it."""
-        now = self.now()
-        until = now + timedelta(seconds=seconds)
-        with self.begin() as connection:
-            self._change(connection, lease, {"lease_until": until, "heartbeat_at": now})
-        return Lease(
-            lease.evaluation_id, lease.run_id, lease.candidate_id, lease.key, lease.request, lease.owner, lease.token,
-            until,
-        )  # fmt: skip
+
+        def step(connection: sa.Connection) -> Lease:
+            now = self._time(connection)
+            until = now + timedelta(seconds=seconds)
+            if not _change(connection, lease, {"lease_until": until, "heartbeat_at": now}):
+                raise _fenced(lease)
+            return replace(lease, until=until)
+
+        return self._holding(lease, step)
 
     def finish(self, lease: Lease, status: str, result: Mapping[str, Json], *, seconds: float = 0.0) -> EvaluationRow:
-        """The result of a leased evaluation; in the same transaction the cache learns it, if it may. Raises Fenced."""
-        with self.begin() as connection:
+        """The result of a leased evaluation; in the same transaction the cache learns it, if it may. Raises Fenced.
+
+        The same result of the same lease again is no second one.
+        """
+
+        def step(connection: sa.Connection) -> EvaluationRow:
+            now = self._time(connection)
             done = {"state": State.DONE.value, "status": status, "result": dict(result), "seconds": seconds,
-                    "finished_at": self.now(), "lease_until": None}  # fmt: skip
-            self._change(connection, lease, done)
+                    "finished_at": now, "lease_until": None}  # fmt: skip
+            if not _change(connection, lease, done):
+                row = _row(connection, lease.evaluation_id)
+                same = (row.status, row.result) == (status, json.loads(to_json(dict(result))))
+                if row.state is State.DONE and (row.token, row.owner) == (lease.token, lease.owner) and same:
+                    return row
+                raise _fenced(lease)
             if status in CACHEABLE:
-                self._cache(connection, lease.key, status, result)
+                self._cache(connection, now, lease.key, status, result)
+            self._log(connection, now, Happened.FINISHED, lease.owner, lease=lease, note=status)
             return _row(connection, lease.evaluation_id)
+
+        return self._holding(lease, step)
 
     def give_back(self, lease: Lease, reason: str, *, attempts: int = ATTEMPTS) -> EvaluationRow:
         """After a lost worker: QUEUED again, ABANDONED if it was leased `attempts` times. Raises Fenced."""
-        with self.begin() as connection:
+
+        def step(connection: sa.Connection) -> EvaluationRow:
             row = _row(connection, lease.evaluation_id)
-            values: dict[str, Any] = {"state": State.QUEUED.value, "owner": None, "lease_until": None}
+            if row.token == lease.token and row.state in (State.QUEUED, State.ABANDONED):
+                return row  # by this lease, earlier
+            if not _change(connection, lease, {"state": State.QUEUED.value, "owner": None, "lease_until": None}):
+                raise _fenced(lease)
+            now = self._time(connection)
+            self._log(connection, now, Happened.GIVEN_BACK, lease.owner, lease=lease, note=reason)
             if row.attempts >= attempts:
-                values |= {"state": State.ABANDONED.value, "status": "LOST", "result": {"message": reason},
-                           "finished_at": self.now()}  # fmt: skip
-            self._change(connection, lease, values)
+                self._abandon(connection, now, lease, reason)
             return _row(connection, lease.evaluation_id)
+
+        return self._holding(lease, step)
 
     def reclaim(self, owner: str) -> int:
         """Queue again what an owner that was restarted had leased, without waiting for the leases; returns how many."""
@@ -110,51 +158,86 @@ class Queue(Database):
         # The token is raised now, so that a process of that owner which lives after all is fenced at once.
         freed = {"state": State.QUEUED.value, "owner": None, "lease_until": None, "token": evaluations.c.token + 1,
                  "attempts": evaluations.c.attempts - 1}  # fmt: skip
-        with self.begin() as connection:
-            return connection.execute(evaluations.update().where(mine).values(freed)).rowcount
+        unanswered = [0]
+
+        def step(connection: sa.Connection) -> int:
+            count = connection.execute(evaluations.update().where(mine).values(freed)).rowcount
+            if count:
+                self._log(connection, self._time(connection), Happened.RECLAIMED, owner, note=f"{count} evaluations")
+            unanswered.append(count)
+            return max(unanswered)
+
+        return self._write(step)
 
     def evaluation(self, evaluation_id: int) -> EvaluationRow:
         """An evaluation by its number."""
-        with self.reading() as connection:
-            return _row(connection, evaluation_id)
+        return self._read(lambda connection: _row(connection, evaluation_id))
 
     def evaluations(self, run_id: int, *, state: State | None = None) -> tuple[EvaluationRow, ...]:
         """Of a run, in the order they were queued."""
         which = evaluations.c.run_id == run_id
         if state is not None:
             which &= evaluations.c.state == state.value
-        with self.reading() as connection:
-            found = connection.execute(sa.select(evaluations).where(which).order_by(evaluations.c.id))
-            return tuple(_evaluation(row) for row in found)
+        query = sa.select(evaluations).where(which).order_by(evaluations.c.id)
+        return self._read(lambda connection: tuple(_evaluation(row) for row in connection.execute(query)))
 
     def cached(self, key: str) -> VerdictRow | None:
         """The verdict of a key."""
-        with self.reading() as connection:
-            return _verdict(connection, key)
+        return self._read(lambda connection: _verdict(connection, key))
 
     def cache(self, key: str, status: str, result: Mapping[str, Json]) -> VerdictRow:
         """Keep a verdict; the first of a key stays. Raises NotCacheable for what says nothing of the kernel."""
-        with self.begin() as connection:
-            self._cache(connection, key, status, result)
+
+        def step(connection: sa.Connection) -> VerdictRow:
+            self._cache(connection, self._time(connection), key, status, result)
             found = _verdict(connection, key)
             assert found is not None
             return found
 
-    def _cache(self, connection: sa.Connection, key: str, status: str, result: Mapping[str, Json]) -> None:
+        return self._write(step)
+
+    def _cache(
+        self, connection: sa.Connection, now: datetime, key: str, status: str, result: Mapping[str, Json]
+    ) -> None:
         if status not in CACHEABLE:
             raise NotCacheable(f"{status} is not kept as a verdict: it may be another one next time")
-        insert_new(
-            connection, verdicts, {"key": key, "status": status, "result": dict(result), "created_at": self.now()}
-        )
+        insert_new(connection, verdicts, {"key": key, "status": status, "result": dict(result), "created_at": now})
 
-    def _change(self, connection: sa.Connection, lease: Lease, values: Mapping[str, Any]) -> None:
-        held = (
-            (evaluations.c.id == lease.evaluation_id)
-            & (evaluations.c.token == lease.token)
-            & (evaluations.c.state == State.LEASED.value)
-        )
-        if connection.execute(evaluations.update().where(held).values(values)).rowcount != 1:
-            raise Fenced(f"evaluation {lease.evaluation_id} is no longer {lease.owner}'s (token {lease.token})")
+    def _abandon(self, connection: sa.Connection, now: datetime, lease: Lease, reason: str) -> None:
+        values = {"state": State.ABANDONED.value, "status": "LOST", "result": {"message": reason}, "owner": None,
+                  "lease_until": None, "finished_at": now}  # fmt: skip
+        connection.execute(evaluations.update().where(evaluations.c.id == lease.evaluation_id).values(values))
+        self._log(connection, now, Happened.ABANDONED, lease.owner, lease=lease, note=reason)
+
+    def _holding(self, lease: Lease, step: Step[Found]) -> Found:
+        try:
+            return self._write(step)
+        except Fenced:
+            # The step's own transaction is rolled back; that the log lacks a line must not hide what is raised.
+            with suppress(StoreError):
+                self._write(lambda connection: self._tell_fenced(connection, lease))
+            raise
+
+    def _tell_fenced(self, connection: sa.Connection, lease: Lease) -> None:
+        self._log(connection, self._time(connection), Happened.FENCED, lease.owner, lease=lease)
+
+
+def _change(connection: sa.Connection, lease: Lease, values: Mapping[str, Any]) -> bool:
+    held = (
+        (evaluations.c.id == lease.evaluation_id)
+        & (evaluations.c.token == lease.token)
+        & (evaluations.c.state == State.LEASED.value)
+    )
+    return connection.execute(evaluations.update().where(held).values(values)).rowcount == 1
+
+
+def _is_held(row: EvaluationRow, lease: Lease) -> bool:
+    held = (row.state, row.owner, row.token, row.lease_until)
+    return held == (State.LEASED, lease.owner, lease.token, lease.until)
+
+
+def _fenced(lease: Lease) -> Fenced:
+    return Fenced(f"evaluation {lease.evaluation_id} is no longer {lease.owner}'s (token {lease.token})")
 
 
 def _row(connection: sa.Connection, evaluation_id: int) -> EvaluationRow:

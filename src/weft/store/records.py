@@ -108,6 +108,8 @@ class EvaluationRow:
     seconds: float
     created_at: datetime
     finished_at: datetime | None
+    needs: str
+    """What it runs on: `vgpu` or `gpu`."""
 
 
 @dataclass(frozen=True)
@@ -149,3 +151,71 @@ class InsightRow:
     outcome: Proof
     note: str
     created_at: datetime
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """A process that leases evaluations; its name is the owner of its leases."""
+
+    name: str
+    host: str
+    pid: int
+    kind: str
+    """`vgpu` or `gpu`."""
+    slots: int
+    """Evaluations it runs at a time."""
+    state: str
+    """What it did at its last heartbeat."""
+    registered_at: datetime
+    heartbeat_at: datetime
+    stopped_at: datetime | None
+    """None while it runs, and of one that died without a word."""
+
+
+class Happened(StrEnum):
+    """Kinds of events."""
+
+    LEASED = "leased"
+    FINISHED = "finished"
+    FENCED = "fenced"
+    GIVEN_BACK = "given_back"
+    ABANDONED = "abandoned"
+    RECLAIMED = "reclaimed"
+    WORKER_STARTED = "worker_started"
+    WORKER_STOPPED = "worker_stopped"
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """One line of the log."""
+
+    id: int
+    at: datetime
+    kind: Happened
+    owner: str
+    run_id: int | None
+    evaluation_id: int | None
+    token: int | None
+    note: str
+
+
+@dataclass(frozen=True)
+class Census:
+    """The whole queue in numbers, at one moment."""
+
+    at: datetime
+    depth: Mapping[State, int]
+    waiting: Mapping[str, int]
+    """What is QUEUED, by what it needs."""
+    statuses: Mapping[str, int]
+    """Of all that is DONE or ABANDONED."""
+    cached: int
+    """Of these, answered by the cache."""
+    recent: Mapping[str, int]
+    """Evaluations that workers finished within the window, by owner."""
+    window_seconds: float
+    oldest_lease_at: datetime | None
+    """When the lease that is held longest was last renewed."""
+    overdue: int
+    """Leases that ran out and that nobody took over yet."""
+    by_run: Mapping[int, Mapping[State, int]]

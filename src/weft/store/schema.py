@@ -1,6 +1,5 @@
-"""The tables, and how an older store becomes one of this version."""
+"""The tables. A change to one of them is a new version: see migrations.py."""
 
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +8,6 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Connection,
     Dialect,
     Float,
     ForeignKey,
@@ -27,9 +25,7 @@ from sqlalchemy.types import TypeDecorator
 METADATA = MetaData()
 """Shared by every table of the store, those of the journal included."""
 
-VERSION = 1
-MIGRATIONS: Mapping[int, Callable[[Connection], None]] = {}
-"""Version → what makes the next one of it. New tables need none: they are made where they are missing."""
+VERSION = 2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -50,6 +46,9 @@ class Utc(TypeDecorator[datetime]):
     def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:
         return None if value is None else _EPOCH + timedelta(microseconds=value)
 
+
+_Number = BigInteger().with_variant(Integer, "sqlite")
+"""Of rows that a fleet writes by the million: 31 bits would last it for months. SQLite has 64 anyway."""
 
 schema_version = Table(
     "schema_version",
@@ -86,7 +85,7 @@ artefacts = Table(
 candidates = Table(
     "candidates",
     METADATA,
-    Column("id", Integer, primary_key=True),
+    Column("id", _Number, primary_key=True),
     Column("run_id", ForeignKey("runs.id"), nullable=False),
     Column("digest", String(64), nullable=False),
     Column("source_digest", ForeignKey("artefacts.digest"), nullable=False),
@@ -96,7 +95,7 @@ candidates = Table(
     Column("parents", JSON, nullable=False),
     Column("levers", JSON, nullable=False),
     Column("generation", Integer, nullable=False),
-    Column("proposer", String(64), nullable=False),
+    Column("proposer", Text, nullable=False),
     Column("canonical", String(64)),
     Column("notes", JSON, nullable=False),
     Column("created_at", Utc, nullable=False),
@@ -107,7 +106,7 @@ candidates = Table(
 evaluations = Table(
     "evaluations",
     METADATA,
-    Column("id", Integer, primary_key=True),
+    Column("id", _Number, primary_key=True),
     Column("run_id", ForeignKey("runs.id"), nullable=False),
     Column("candidate_id", ForeignKey("candidates.id"), nullable=False),
     Column("key", String(64), nullable=False),
@@ -125,9 +124,12 @@ evaluations = Table(
     Column("seconds", Float, nullable=False),
     Column("created_at", Utc, nullable=False),
     Column("finished_at", Utc),
+    Column("needs", String(16), nullable=False, server_default="vgpu"),
     UniqueConstraint("run_id", "candidate_id", "key"),
-    Index("evaluations_by_state", "state", "priority", "id"),
 )
+# In the order of the queue, so that a lease reads one row of it however long it is.
+evaluations_by_turn = Index("evaluations_by_turn", evaluations.c.state, evaluations.c.priority.desc(), evaluations.c.id)
+evaluations_by_finish = Index("evaluations_by_finish", evaluations.c.finished_at)
 
 verdicts = Table(
     "verdicts",
@@ -141,7 +143,7 @@ verdicts = Table(
 insights = Table(
     "insights",
     METADATA,
-    Column("id", Integer, primary_key=True),
+    Column("id", _Number, primary_key=True),
     Column("run_id", ForeignKey("runs.id"), nullable=False),
     Column("candidate_id", ForeignKey("candidates.id"), nullable=False),
     Column("hypothesis", Text, nullable=False),
@@ -155,4 +157,31 @@ insights = Table(
     UniqueConstraint("run_id", "candidate_id", "hypothesis"),
 )
 
-OWN_TABLES = (schema_version, runs, artefacts, candidates, evaluations, verdicts, insights)
+workers = Table(
+    "workers",
+    METADATA,
+    Column("name", String(128), primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("registered_at", Utc, nullable=False),
+    Column("heartbeat_at", Utc, nullable=False),
+    Column("stopped_at", Utc),
+)
+
+events = Table(
+    "events",
+    METADATA,
+    Column("id", _Number, primary_key=True),
+    Column("at", Utc, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("run_id", BigInteger),
+    Column("evaluation_id", BigInteger),
+    Column("token", Integer),
+    Column("note", Text, nullable=False),
+)
+
+OWN_TABLES = (schema_version, runs, artefacts, candidates, evaluations, verdicts, insights, workers, events)

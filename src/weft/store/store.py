@@ -13,13 +13,14 @@ from typing import Self
 from weft.core import knobs
 
 from .candidates import Candidates
-from .database import parse_url
+from .census import Counting
+from .database import backend_of
 from .insights import Insights
 from .queue import Queue
-from .records import utc_now
+from .workers import Workers
 
 
-class Store(Candidates, Queue, Insights):
+class Store(Candidates, Queue, Insights, Workers, Counting):
     """Everything that must outlive the process that found it."""
 
     def __enter__(self) -> Self:
@@ -36,6 +37,9 @@ def default_store() -> str:
     return knobs.store()
 
 
-def open_store(where: str | Path | None = None, *, clock: Callable[[], datetime] = utc_now) -> Store:
-    """Open a store by its path or URL, and make it if there is none. Raises StoreError."""
-    return Store(parse_url(where if where is not None else default_store()), clock)
+def open_store(where: str | Path | None = None, *, clock: Callable[[], datetime] | None = None) -> Store:
+    """Open a store by its path or URL, and make it if there is none. Raises StoreError.
+
+    Times are the database server's, or this machine's for a file, unless a clock is given.
+    """
+    return Store(backend_of(where if where is not None else default_store()), clock)

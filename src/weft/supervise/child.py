@@ -3,41 +3,41 @@
 It is given source, launch lines and input arrays. It never sees what should come out, nor a seed.
 """
 
-import ctypes
+import contextlib
 import os
-import resource
-import signal
 import socket
 import sys
 import tempfile
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
+from weft.core import knobs
 from weft.core.errors import CompileError, LaunchError, ParseError, ResourceError, Unsupported, UsageError, WeftError
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
 from weft.kernels.ladder import RUNGS
 from weft.probes.tools import watch_for
 from weft.toolchain import cuda_headers, nvrtc
+from weft.toolchain.sass import use_disassembler
 from weft.vm.launch import PLAIN
 
+from .disassembler import ask_disassembler, disassemblers, run_disassembler
 from .frames import BrokenFrame, Closed, Frame, receive, send
-from .records import Outcome
+from .isolation import Isolation, Room, confine, limit, room_for
+from .records import Limits, Outcome
 from .screen import Rejected
 from .work import Work
 
-PR_SET_PDEATHSIG = 1
-PR_SET_NO_NEW_PRIVS = 38
 WARM_UP = ("wmma", "pipelined")
-GRACE_SECONDS = 5
-"""Between the signal that says the CPU time is over and the one that cannot be caught."""
 
 
-def preload() -> None:
+def preload(scratch: Path) -> Room:
     """In the zygote: load NVRTC, and run two kernels of ours, so that the code they share with candidates is there.
 
     Their inputs are generated and nothing is judged: no expected value is in this process or in those forked from it.
+    Returns what children need of the machine.
     """
     for name in WARM_UP:
         kernel = load(RUNGS[name].path)
@@ -45,15 +45,25 @@ def preload() -> None:
             kernel.run(VirtualGPU(threads=1), sizes={"SQ": 32, "SKV": 32}, watch=watch)
     nvrtc.version()
     cuda_headers.fingerprint()
+    # Of the user's cache only compiled objects, which hold no text: sources of others are nobody's business.
+    objects = knobs.cache_dir().absolute() / "object"
+    return room_for(scratch, objects, *cuda_headers.include_dirs(), programs=disassemblers())
 
 
-def serve(talk: int, errors: int, settings: Mapping[str, Any]) -> NoReturn:
-    """The life of the child, from the fork to its end."""
+def serve(
+    talk: int, errors: int, settings: Mapping[str, Any], held: Isolation, room: Room, folders: tuple[Path, Path],
+    processes: int,
+) -> NoReturn:  # fmt: skip
+    """The life of the child, from the fork to its end. `folders`: for temporary files, and for the candidate."""
     code = 1
     try:
-        _restrict(talk, errors, settings)
+        _restrict(talk, errors, settings, held, room, folders, processes)
         with socket.socket(fileno=talk) as connection:
-            _answer(connection, Work())
+            if settings["program"]:
+                run_disassembler(connection, folders[0], room.programs)
+            if room.programs:
+                use_disassembler(lambda cubin, options: ask_disassembler(connection, cubin, options))
+            _answer(connection, Work(folders[1]))
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -62,36 +72,26 @@ def serve(talk: int, errors: int, settings: Mapping[str, Any]) -> NoReturn:
         os._exit(code)
 
 
-def _restrict(talk: int, errors: int, settings: Mapping[str, Any]) -> None:
+def _restrict(
+    talk: int, errors: int, settings: Mapping[str, Any], held: Isolation, room: Room, folders: tuple[Path, Path],
+    processes: int,
+) -> None:  # fmt: skip
     os.setsid()
-    library = ctypes.CDLL(None)
-    library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    with open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(errors, 1)
-    os.dup2(errors, 2)
-    for descriptor in (int(name) for name in os.listdir("/proc/self/fd")):
-        if descriptor > 2 and descriptor != talk:
-            try:
-                os.close(descriptor)
-            except OSError:
-                continue  # the listing's own
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # a machine without memory ends this process, not its supervisor
-    cpu = int(settings["cpu_seconds"])
-    for limit, soft, hard in (
-        (resource.RLIMIT_CORE, 0, 0),
-        (resource.RLIMIT_CPU, cpu, cpu + GRACE_SECONDS),
-        (resource.RLIMIT_FSIZE, settings["file_bytes"], settings["file_bytes"]),
-        (resource.RLIMIT_NOFILE, settings["open_files"], settings["open_files"]),
-        (resource.RLIMIT_AS, settings["memory_bytes"], settings["memory_bytes"]),
-    ):
-        _, most = resource.getrlimit(limit)
-        lowered = [bound if most == resource.RLIM_INFINITY else min(bound, most) for bound in (soft, hard)]
-        resource.setrlimit(limit, (lowered[0], lowered[1]))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, descriptor in ((nothing, 0), (errors, 1), (errors, 2)):
+        os.dup2(source, descriptor)
+    with contextlib.suppress(OSError):  # a machine without memory ends this process, not its supervisor
+        score = os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=processes)
+        os.write(score, b"1000")
+    os.closerange(3, talk)
+    os.closerange(talk + 1, os.sysconf("SC_OPEN_MAX"))
     os.environ["WEFT_THREADS"] = str(settings["threads"])
-    tempfile.tempdir = settings["scratch"]
+    os.environ["WEFT_CACHE_BEHIND"] = str(knobs.cache_dir().absolute())
+    os.environ["WEFT_CACHE"] = str(folders[1])
+    tempfile.tempdir = str(folders[0])
+    limits = Limits(**{name: settings[name] for name in Limits.__dataclass_fields__})
+    limit(limits)
+    confine(held, room, folders, threads=limits.threads, program=settings["program"])
 
 
 def _answer(connection: socket.socket, work: Work) -> None:

@@ -3,14 +3,15 @@
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,6 +20,7 @@ import weft
 from weft.core.errors import WeftError
 
 from .frames import BrokenFrame, Closed, Frame, Late, receive, send
+from .isolation import Isolation
 from .records import Limits, Outcome
 
 START_SECONDS = 120.0
@@ -27,6 +29,8 @@ ANSWER_SECONDS = 30.0
 PATIENCE_SECONDS = 2.0
 """For a child that closed its connection to be gone by itself, so that its own signal is seen."""
 SHOWN_STDERR_BYTES = 4000
+PROGRAM = "a program"
+"""What a child is for that becomes one: no candidate's folder is its own."""
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "WEFT_CACHE", "WEFT_CPU")
 """Of the environment: what is not named here, such as keys of services, does not reach candidates."""
 _NO_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror")
@@ -47,6 +51,8 @@ class Ended:
     message: str
     signal: int = 0
     stderr: str = ""
+    code: int = 0
+    """Its exit code; not 0 for one that died of a signal."""
 
 
 class ChildEnded(Exception):
@@ -60,7 +66,10 @@ class ChildEnded(Exception):
 class Zygote:
     """A running fork server."""
 
+    program: Sequence[str] = ("-m", "weft.supervise.zygote")
+
     def __init__(self) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix="weft-", ignore_cleanup_errors=True)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the zygote)
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
@@ -69,26 +78,27 @@ class Zygote:
         environment["PYTHONPATH"] = str(Path(weft.__file__).parents[1])
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "weft.supervise.zygote", str(theirs.fileno())],
+                [sys.executable, "-P", *self.program, str(theirs.fileno()), self._scratch.name],
                 pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=self._errors,
                 stderr=self._errors, start_new_session=True,
             )  # fmt: skip
         self._control.settimeout(START_SECONDS)
         try:
-            self.threads = self._read()["threads"]
+            ready = self._read()
         except ZygoteLost as error:
             said = self._said()
             self.close()
             raise ZygoteLost(f"the fork server did not start: {said or error}") from error
         self._control.settimeout(ANSWER_SECONDS)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        self.pid, self.threads = int(ready["ready"]), int(ready["threads"])
+        self.isolation = Isolation(ready["missing"])
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether it holds its end of the line: the process that waits for it outside may live a little longer."""
+        line = select.poll()
+        line.register(self._control, 0)
+        return not line.poll(0) and self._process.poll() is None
 
     def close(self) -> None:
         """End it, and with it every child."""
@@ -99,10 +109,18 @@ class Zygote:
             self._process.kill()
             self._process.wait()
         self._errors.close()
+        self._scratch.cleanup()
 
-    def fork(self, limits: Limits) -> "Child":
-        """A new child."""
-        return Child(self, limits)
+    def kill(self) -> None:
+        """End it at once, from any thread; its children die with it."""
+        self._process.kill()
+
+    def fork(self, limits: Limits, candidate: str, *, keep: bool = True, program: bool = False) -> "Child":
+        """A new child, for a candidate by its digest; `program`: one that becomes a program.
+
+        `keep` what it compiled for the next child of the same candidate, if it ends well.
+        """
+        return Child(self, limits, candidate, keep=keep, program=program)
 
     def started(self, descriptors: list[int], settings: dict[str, Any]) -> int:
         """The process number of a child that was just forked."""
@@ -112,10 +130,13 @@ class Zygote:
             raise ZygoteLost(f"the fork server is gone: {error}") from error
         return int(self._read()["pid"])
 
-    def reap(self, child: int, patience: float) -> int:
-        """The wait status of a child that has ended or is now ended, with everything it started."""
+    def reap(self, child: int, patience: float, *, keep: bool) -> int:
+        """The wait status of a child that has ended or is now ended, with everything it started.
+
+        `keep` its candidate's folder: it was well when nobody needed it any more.
+        """
         try:
-            self._control.send(json.dumps({"reap": child, "patience": patience}).encode())
+            self._control.send(json.dumps({"reap": child, "patience": patience, "keep": keep}).encode())
         except OSError as error:
             raise ZygoteLost(f"the fork server is gone: {error}") from error
         return int(self._read()["status"])
@@ -136,15 +157,14 @@ class Zygote:
 class Child:
     """A child that answers questions; a context that ends it for certain."""
 
-    def __init__(self, zygote: Zygote, limits: Limits) -> None:
-        self._zygote, self._limits = zygote, limits
+    def __init__(self, zygote: Zygote, limits: Limits, candidate: str, *, keep: bool, program: bool) -> None:
+        self._zygote, self._limits, self._keep = zygote, limits, keep
         self._left_seconds = limits.wall_seconds
-        self._scratch = tempfile.TemporaryDirectory(prefix="weft-")
         self._errors = os.memfd_create("stderr")
         self._talk, theirs = socket.socketpair()
         with theirs:
-            settings = {**asdict(limits), "scratch": self._scratch.name}
-            self.pid = zygote.started([theirs.fileno(), self._errors], settings)
+            settings = {**asdict(limits), "candidate": candidate, "program": program}
+            self._number = zygote.started([theirs.fileno(), self._errors], settings)
         self._over = False
 
     def __enter__(self) -> Self:
@@ -155,10 +175,9 @@ class Child:
     ) -> None:
         if not self._over:
             with contextlib.suppress(ZygoteLost):
-                self._end(0.0)
+                self._end(0.0, keep=self._keep)
         self._talk.close()
         os.close(self._errors)
-        self._scratch.cleanup()
 
     def ask(self, question: Frame) -> Frame:
         """Its answer. Raises ChildEnded."""
@@ -173,6 +192,29 @@ class Child:
         """The answer to the oldest question that has none yet. Raises ChildEnded."""
         return self._timed(lambda seconds: receive(self._talk, seconds=seconds))
 
+    def become(self, asked: Frame) -> Frame:
+        """What a program, in another child, makes of what this child asks for. Raises ChildEnded."""
+        limits = replace(self._limits, wall_seconds=max(0.0, self._left_seconds))
+        start = time.monotonic()
+        try:
+            with self._zygote.fork(limits, PROGRAM, program=True) as other:
+                other.post(asked)
+                return other.printed()
+        finally:
+            self._left_seconds -= time.monotonic() - start
+
+    def printed(self) -> Frame:
+        """All that it printed, once it has ended by itself. Raises ChildEnded."""
+        try:
+            self.answer()
+        except ChildEnded as error:
+            if error.ended.outcome is not Outcome.CRASHED:
+                raise
+            if error.ended.code:
+                return Frame({"error": f"{error.ended.message}: {error.ended.stderr}"})
+        size = os.fstat(self._errors).st_size
+        return Frame({"text": os.pread(self._errors, size, 0).decode(errors="replace")})
+
     def _timed(self, act: "Callable[[float], T]") -> T:
         """Only the time in which the supervisor waits for the child counts."""
         start = time.monotonic()
@@ -186,20 +228,20 @@ class Child:
             ended = self._explained(self._end(PATIENCE_SECONDS))
         except BrokenFrame as error:
             self._end(0.0)
-            ended = Ended(Outcome.CRASHED, f"the child's answer makes no sense: {error}", 0, self._said())
+            message = f"the child's answer makes no sense: {error}"
+            ended = Ended(Outcome.CRASHED, message, 0, self._said(), code=1)
         finally:
             self._left_seconds -= time.monotonic() - start
         raise ChildEnded(ended)
 
-    def _end(self, patience: float) -> int | None:
-        """The wait status; None if the fork server went first, and took the child with it."""
-        if patience == 0.0:
-            for kill in (os.killpg, os.kill):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    kill(self.pid, signal.SIGKILL)
+    def _end(self, patience: float, *, keep: bool = False) -> int | None:
+        """The wait status; None if the fork server went first, and took the child with it.
+
+        Only the fork server ends it: in a namespace the child's number means another process here.
+        """
         self._over = True
         try:
-            return self._zygote.reap(self.pid, patience)
+            return self._zygote.reap(self._number, patience, keep=keep)
         except ZygoteLost:
             return None
 
@@ -217,8 +259,11 @@ class Child:
             message = "the child was killed by somebody else: by the kernel for want of memory, perhaps"
             return Ended(Outcome.LOST, message, number, said)
         if number:
-            return Ended(Outcome.CRASHED, f"the child died of {signal.Signals(number).name}", number, said)
-        return Ended(Outcome.CRASHED, f"the child ended with exit code {os.WEXITSTATUS(status)}", 0, said)
+            return Ended(
+                Outcome.CRASHED, f"the child died of {signal.Signals(number).name}", number, said, code=-number
+            )
+        code = os.WEXITSTATUS(status)
+        return Ended(Outcome.CRASHED, f"the child ended with exit code {code}", 0, said, code=code)
 
     def _said(self) -> str:
         return _tail(self._errors)

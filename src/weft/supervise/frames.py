@@ -20,7 +20,7 @@ from weft.attention.dtypes import Array
 from weft.engines.element_types import ELEMENT_TYPES
 
 MOST_JSON_BYTES = 64 << 20
-MOST_ARRAY_BYTES = 4 << 30
+MOST_ARRAY_BYTES = 1 << 30
 _HEAD = struct.Struct("<IQ")
 _NAMES = {dtype: name for name, dtype in ELEMENT_TYPES.items()}
 

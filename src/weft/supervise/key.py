@@ -47,6 +47,7 @@ def request_key(request: Request) -> str:
         "debug_build": request.debug_build,
         "diagnose": request.diagnose,
         "max_steps": request.max_steps,
+        "isolation": request.isolation,
     }
     task = request.task
     if task not in TASKS:

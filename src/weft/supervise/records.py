@@ -12,9 +12,6 @@ from weft.store.keys import CACHEABLE, parts_digest
 
 from .counted import Profile
 
-ISOLATION = 1
-"""A child process with limits, its own process group, killed from outside: a verdict says under which it was found."""
-
 
 class Outcome(StrEnum):
     """The judge's statuses, and what only a supervisor sees."""
@@ -100,6 +97,8 @@ class Request:
     """Say why a failing one fails."""
     max_steps: int = MAX_STEPS
     """Loop iterations that a launch may run."""
+    isolation: int = 0
+    """The least level under which it may be judged: where there is less, nothing of it runs."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,8 @@ class Evaluation:
     profile: Profile | None = None
     """Of the score workload, if it passed. Modelled, not measured."""
     diagnosis: str = ""
-    isolation: int = ISOLATION
+    isolation: int = 0
+    """The level under which it was found: docs/reference/isolation.md."""
     signal: int = 0
     """That ended the child."""
     stderr: str = ""

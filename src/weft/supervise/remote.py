@@ -5,6 +5,7 @@ The decisions are those of `judge/check.py`, in the same order; only the runs ar
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from weft.attention.errors import ContractError
@@ -12,16 +13,22 @@ from weft.core.records import Run
 from weft.judge.check import OTHER_SCHEDULES, judged_verdict, unsafe_verdict, wrong_form
 from weft.judge.select import Supports
 from weft.judge.verdict import Status, Verdict
+from weft.tasks.registry import TASKS
 from weft.tasks.task import Declared, Outputs, Problem, Task, Workload
 
 from .children import Child, ChildEnded, Ended
 from .counted import CountedLaunch
+from .disassembler import NEEDED
 from .frames import Frame
 from .plain import finding_of
 from .records import Outcome, Request
 
 MOST_TILE = 4096
 """Of BLOCK_M, BLOCK_N and SPLITS: the emulation follows what a candidate declares, within reason."""
+
+
+MOST_PROGRAMS = 64
+"""Runs of a program that one question may need."""
 
 
 class NoAnswer(Exception):
@@ -50,8 +57,9 @@ class Remote:
         reply = self._ask(
             {
                 "do": "open", "text": source.text, "language": source.language, "launch": source.launch,
-                "digest": source.digest, "defines": dict(source.defines), "arch": arch, "task": request.task,
-                "rung": request.rung, "max_steps": request.max_steps,
+                "defines": dict(source.defines), "arch": arch, "task": request.task,
+                "task_text": "" if request.task in TASKS else Path(request.task).read_text(), "rung": request.rung,
+                "max_steps": request.max_steps,
             }
         )  # fmt: skip
         with _sense():
@@ -148,7 +156,12 @@ class Remote:
         return {"do": do, "defines": problem.defines(), "outputs": outputs, **more}
 
     def _ask(self, fields: Mapping[str, Any], problem: Problem | None = None) -> Frame:
-        return self._checked(self.child.ask(Frame(fields, problem.arrays if problem is not None else {})))
+        reply = self.child.ask(Frame(fields, problem.arrays if problem is not None else {}))
+        for _ in range(MOST_PROGRAMS):
+            if NEEDED not in reply.fields:
+                return self._checked(reply)
+            reply = self.child.ask(self.child.become(reply))
+        raise NoAnswer(Outcome.REJECTED, f"it has more than {MOST_PROGRAMS} kernels to disassemble")
 
     def _checked(self, reply: Frame) -> Frame:
         if "error" not in reply.fields:

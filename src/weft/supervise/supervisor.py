@@ -21,15 +21,22 @@ from weft.tasks.task import Axes, Outputs, Task, Workload
 
 from .children import ChildEnded, Zygote, ZygoteLost
 from .counted import Profile
+from .isolation import Isolation
 from .plain import verdict_record
 from .records import Canonical, Evaluation, Limits, Outcome, Request
 from .remote import NoAnswer, Remote, same_bits
 
 Progress = Callable[[int, int], None]
+Seen = Callable[[Verdict, Outputs], None]
+"""Is shown each verdict, and what the run left behind."""
 
 
 def _silent(judged: int, planned: int) -> None:
     """Tells nobody."""
+
+
+def _unseen(verdict: Verdict, outputs: Outputs) -> None:
+    """Looks at nothing."""
 
 
 class Supervisor:
@@ -53,6 +60,11 @@ class Supervisor:
             self._zygote.close()
             self._zygote = None
 
+    def interrupt(self) -> None:
+        """From another thread: end the evaluation that runs, if one does. It is LOST."""
+        if (zygote := self._zygote) is not None:
+            zygote.kill()
+
     @property
     def zygote(self) -> Zygote:
         """The fork server, started when it is first needed and again if it is gone."""
@@ -62,11 +74,17 @@ class Supervisor:
             self._zygote = Zygote()
         return self._zygote
 
+    @property
+    def isolation(self) -> Isolation:
+        """How well its children are shut in: tried out when the fork server started. Raises ZygoteLost."""
+        return self.zygote.isolation
+
     def canonical_ptx(self, request: Request) -> Canonical:
         """What a candidate's code is known by, before it is evaluated: compiled in a child for the score workload."""
         task, arch = find_task(request.task), _arch(request)
         try:
-            with self.zygote.fork(self.limits) as child:
+            self.isolation.require(request.isolation)
+            with self.zygote.fork(self.limits, request.source.digest) as child:
                 remote = Remote(child, request, task, arch)
                 todo = _plan(request, task, _supports(request, remote, arch))
                 score = _score_workload(request)
@@ -79,31 +97,37 @@ class Supervisor:
             self.close()
             return Canonical(Outcome.LOST, message=str(error))
 
-    def evaluate(self, request: Request, *, progress: Progress = _silent) -> Evaluation:
-        """Judge until the first failure, then count the score workload. Only a wrong request raises.
+    def evaluate(self, request: Request, *, progress: Progress = _silent, seen: Seen = _unseen) -> Evaluation:
+        """Judge until the first failure, then count the score workload. Only a wrong request raises, or NotIsolated.
 
         `progress` is told how many workloads are judged, of how many: the place for a heartbeat.
         """
         start = time.perf_counter()
         task, arch = find_task(request.task), _arch(request)
-        found = self._evaluate(request, task, arch, progress)
+        try:
+            held = self.isolation
+        except ZygoteLost as error:
+            return Evaluation(Outcome.LOST, str(error))
+        held.require(request.isolation)
+        found = replace(self._evaluate(request, task, arch, progress, seen), isolation=held.level)
         if request.diagnose and found.failure is not None:
             found = replace(found, diagnosis=self._diagnosis(request, task, arch, found.failure))
         return replace(found, seconds=time.perf_counter() - start)
 
-    def _evaluate(self, request: Request, task: Task, arch: str, progress: Progress) -> Evaluation:
+    def _evaluate(self, request: Request, task: Task, arch: str, progress: Progress, seen: Seen) -> Evaluation:
         judged = 0
         todo: tuple[Workload, ...] = ()
         outputs: Outputs | None = None
         score = _score_workload(request)
         try:
-            with self.zygote.fork(self.limits) as child:
+            with self.zygote.fork(self.limits, request.source.digest) as child:
                 remote = Remote(child, request, task, arch)
                 todo = _plan(request, task, _supports(request, remote, arch))
                 for workload in todo:
                     verdict, left = remote.judge(workload)
                     judged += 1
                     progress(judged, len(todo))
+                    seen(verdict, left)
                     if not verdict.passed:
                         return _failed(verdict, judged, len(todo))
                     if workload == score:
@@ -129,7 +153,7 @@ class Supervisor:
     def _diagnosis(self, request: Request, task: Task, arch: str, failure: Verdict) -> str:
         """By a second child: the first one's verdict stands already."""
         try:
-            with self.zygote.fork(self.limits) as child:
+            with self.zygote.fork(self.limits, request.source.digest, keep=False) as child:
                 return Remote(child, request, task, arch).diagnosis(failure.workload)
         except (NoAnswer, ChildEnded, ZygoteLost) as error:
             return f"not diagnosed: {error}"

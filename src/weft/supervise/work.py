@@ -10,7 +10,6 @@ from typing import Any
 
 from weft.attention.dtypes import Array
 from weft.attention.shapes import SHAPES
-from weft.core import knobs
 from weft.core.errors import ToolMissing, Unsupported, UsageError
 from weft.core.records import Run, worst_first
 from weft.diagnose.conclusion import cure_of, place_of, sentence, stage_of
@@ -31,20 +30,25 @@ from .counted import counted_launches
 from .frames import Frame
 from .launch_list import LaunchList
 from .plain import finding_record
-from .screen import screen, screen_options, without_allows
+from .screen import Rejected, screen, screen_options, without_allows
 
 MOST_FINDINGS = 500
+MOST_OUTPUT_BYTES = 512 << 20
+"""That go back to the judge: more than any workload asks for."""
 
 
 class Work:
     """One candidate, once it is opened."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        """The candidate's own: its text, and what is compiled from it."""
         self.candidate: Candidate
         self.supports: Supports
         self.max_steps = 0
         self.inputs: Mapping[str, Array] = {}
         self.kernel: KernelFile
+        self.gpu: VirtualGPU
         self.outputs: Sequence[str] = ()
 
     def do(self, question: Frame) -> Frame:
@@ -66,12 +70,16 @@ class Work:
         """Read the candidate, refuse what is none, and say what it supports."""
         text, language = fields["text"], fields["language"]
         screen(text, language)
-        path, launch = _write(fields["digest"], without_allows(text), language, without_allows(fields["launch"]))
+        path, launch = self._write(without_allows(text), language, without_allows(fields["launch"]))
         os.chdir(path.parent)
+        task = fields["task"]
+        if fields["task_text"]:  # a task in a file is out of reach from here
+            task = "task.py"
+            Path(task).write_text(fields["task_text"])
         # The name alone: findings and messages show no folder of ours.
         target, beside = Path(path.name), Path(launch.name) if launch is not None else None
         screen_options(load(target, arch=fields["arch"], launch=beside).lines.options)
-        candidate, self.supports = find_candidate(str(target), task=fields["task"], arch=fields["arch"], launch=beside)
+        candidate, self.supports = find_candidate(str(target), task=task, arch=fields["arch"], launch=beside)
         self.candidate = replace(
             candidate, rung=fields["rung"], defines=fields["defines"], max_steps=fields["max_steps"]
         )  # fmt: skip
@@ -91,15 +99,15 @@ class Work:
     def _run(self, fields: Mapping[str, Any]) -> Frame:
         """The first run, watched."""
         self.kernel, self.outputs = self._load(fields["defines"]), fields["outputs"]
-        gpu = VirtualGPU(self.kernel.arch)
-        run, arrays = self._launch(self.kernel, gpu, watch_for(fields["tools"]))
+        self.gpu = VirtualGPU(self.kernel.arch)
+        run, arrays = self._launch(self.kernel, self.gpu, watch_for(fields["tools"]))
         numbers = self.kernel.numbers(self.inputs)
         return Frame({"findings": _findings(run), "numbers": numbers}, self._results(arrays))
 
     def _again(self, fields: Mapping[str, Any]) -> Frame:
-        """The same inputs in another order of CTAs and warps."""
-        gpu = VirtualGPU(self.kernel.arch, schedule=fields["schedule"])
-        run, arrays = self._launch(self.kernel, gpu)
+        """The same inputs in another order of CTAs and warps, on a device whose variables keep what was left there."""
+        self.gpu.schedule = fields["schedule"]
+        run, arrays = self._launch(self.kernel, self.gpu)
         return Frame({"findings": _findings(run)}, self._results(arrays))
 
     def _debug(self, fields: Mapping[str, Any]) -> Frame:
@@ -166,27 +174,24 @@ class Work:
         copies = {name: array.copy() for name, array in self.inputs.items()}
         return kernel.run(gpu, copies, watch=watch, max_steps=self.candidate.max_steps)
 
+    def _write(self, text: str, language: str, launch: str) -> tuple[Path, Path | None]:
+        """The candidate's file and its launch lines'."""
+        path = self.folder / ("kernel.cu" if language == "cuda" else "kernel.ptx")
+        beside = path.with_suffix(".launch")
+        for file, content in ((path, text), (beside, launch)):
+            if content or file == path:
+                file.write_text(content, newline="")
+        return path, beside if launch else None
+
     def _results(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: arrays[name] for name in self.outputs if name in arrays}
+        found = {name: arrays[name] for name in self.outputs if name in arrays}
+        size = sum(array.nbytes for array in found.values())
+        if size > MOST_OUTPUT_BYTES:
+            raise Rejected(f"its outputs have {size} bytes; a candidate's have at most {MOST_OUTPUT_BYTES}")
+        return found
 
 
 def _findings(run: Run) -> list[dict[str, Any]]:
     """All of them: whatever file an allow line stands in, it excuses nothing here."""
     found = (*run.findings, *(each.finding for each in run.suppressed))
     return [finding_record(finding) for finding in worst_first(found)[:MOST_FINDINGS]]
-
-
-def _write(digest: str, text: str, language: str, launch: str) -> tuple[Path, Path | None]:
-    """The candidate's file, always in the same place: the compiler's cache knows its files by path."""
-    folder = knobs.cache_dir() / "candidates" / digest[:2] / digest[2:]
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {"kernel.cu" if language == "cuda" else "kernel.ptx": text}
-    if launch:
-        files["kernel.launch"] = launch
-    paths = []
-    for name, content in files.items():
-        partly = folder / f".{name}.{os.getpid()}"
-        partly.write_text(content, newline="")
-        os.replace(partly, folder / name)
-        paths.append((folder / name).absolute())
-    return paths[0], paths[1] if launch else None

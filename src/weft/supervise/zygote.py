@@ -1,8 +1,9 @@
 """The fork server: a process that has imported everything once and forks a child per evaluation.
 
-`python -m weft.supervise.zygote FD` speaks with its supervisor over the socket FD. It has one thread, so forking is
-safe: NumPy with one BLAS thread, llvmlite with a JIT and NVRTC start none until they work, and they work in children
-only. It adopts what its children leave behind, and ends it.
+`python -m weft.supervise.zygote FD SCRATCH` speaks with its supervisor over the socket FD. It has one thread, so
+forking is safe: NumPy with one BLAS thread, llvmlite with a JIT and NVRTC start none until they work, and they work in
+children only. Where that holds, it moves into namespaces before the first child. It adopts what its children leave
+behind, and ends it.
 """
 
 import contextlib
@@ -10,53 +11,118 @@ import ctypes
 import gc
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
 import time
+from pathlib import Path
+
+from .isolation import Isolation, Room
+from .isolation_namespaces import NOBODY
+from .isolation_probe import in_namespaces, probe
 
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_STEP_SECONDS = 0.002
 MOST_BYTES = 1 << 16
+MOST_KEPT = 64
+"""Folders of candidates that were judged well, with what was compiled for them: they may be judged again."""
+LEAST_FREE_BYTES = 256 << 20
+"""With less room than this only the folder of the candidate under way is kept."""
 
 
-def main(descriptor: int) -> int:
+class Folders:
+    """Of children, under one scratch folder: one for temporary files, and one per candidate."""
+
+    def __init__(self, scratch: Path, held: Isolation) -> None:
+        self._scratch, self._for_nobody = scratch, held.holds("namespaces") and os.geteuid() == 0
+        self._candidates: dict[str, Path] = {}
+        """The one that was used last is the last."""
+        self._of_child: dict[int, tuple[Path, str]] = {}
+        self._number = 0
+
+    def make(self, candidate: str) -> tuple[Path, Path]:
+        """A new one for temporary files, and the candidate's, which may be an old one."""
+        self._number += 1
+        kept = self._candidates.pop(candidate, None) or self._scratch / f"c{self._number}"
+        self._candidates[candidate] = kept
+        for folder in (temporary := self._scratch / f"t{self._number}", kept):
+            folder.mkdir(exist_ok=True)
+            if self._for_nobody:
+                os.chown(folder, NOBODY, NOBODY)
+        most = MOST_KEPT if _free_bytes(self._scratch) > LEAST_FREE_BYTES else 1
+        while len(self._candidates) > most:
+            _remove(self._candidates.pop(next(iter(self._candidates))))
+        return temporary, kept
+
+    def belong(self, child: int, temporary: Path, candidate: str) -> None:
+        """To a child, until it has ended."""
+        self._of_child[child] = temporary, candidate
+
+    def clean(self, child: int, *, keep: bool) -> None:
+        """What a child left; of one that died also the candidate's, which may hold half of something."""
+        temporary, candidate = self._of_child.pop(child)
+        _remove(temporary)
+        if not keep and candidate in self._candidates:
+            _remove(self._candidates.pop(candidate))
+
+
+def main(descriptor: int, scratch: Path) -> int:
     """Serve until the supervisor is gone."""
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    from .child import preload, serve
+    from .child import preload
 
-    preload()
+    room = preload(scratch)
     gc.collect()
     gc.freeze()  # a collection in a child must not touch, and so copy, every page of the parent
     if _threads() != 1:
         raise RuntimeError(f"{_threads()} threads: forking now would copy locks that nobody will ever open")
-    control.send(json.dumps({"ready": os.getpid(), "threads": _threads()}).encode())
+    held = probe(room)
+    _end_strays(alone=False)  # first processes of namespaces that were tried out
+    threads, processes = _threads(), os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+    number = in_namespaces(room) if held.holds("namespaces") else os.getpid()
+    control.send(json.dumps({"ready": number, "threads": threads, "missing": dict(held.missing)}).encode())
+    return _serve(control, held, room, processes)
+
+
+def _serve(control: socket.socket, held: Isolation, room: Room, processes: int) -> int:
+    from .child import serve
+
+    alone = held.holds("namespaces")
+    folders = Folders(room.scratch, held)
     children: set[int] = set()
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, MOST_BYTES, 2)
         if not message:
             for child in children:
                 _kill_group(child)
-            _end_strays()
+            _end_strays(alone=alone)
+            _remove(room.scratch)
             return 0
         request = json.loads(message)
         if "fork" in request:
             talk, errors = descriptors
+            settings = request["fork"]
+            temporary, kept = folders.make(settings["candidate"])
             child = os.fork()
             if child == 0:
                 control.close()
-                serve(talk, errors, request["fork"])
+                serve(talk, errors, settings, held, room, (temporary, kept), processes)
             os.close(talk)
             os.close(errors)
             children.add(child)
+            folders.belong(child, temporary, settings["candidate"])
             control.send(json.dumps({"pid": child}).encode())
         else:
             child = int(request["reap"])
             status = _reap(child, float(request["patience"]))
             children.discard(child)
-            control.send(json.dumps({"status": status, "strays": _end_strays()}).encode())
+            # Another child may be waiting for what this one did.
+            strays = 0 if children else _end_strays(alone=alone)
+            folders.clean(child, keep=request["keep"])
+            control.send(json.dumps({"status": status, "strays": strays}).encode())
 
 
 def _reap(child: int, patience: float) -> int:
@@ -79,12 +145,19 @@ def _kill_group(leader: int) -> None:
             kill(leader, signal.SIGKILL)
 
 
-def _end_strays() -> int:
-    """End everything that is still a child of this process: orphans of children that left their group come here."""
+def _end_strays(*, alone: bool) -> int:
+    """End everything that is left: orphans of children that left their group come here.
+
+    `alone` in a process namespace all others are such, and the kernel ends them at once, however fast they fork.
+    """
     ended = 0
     while True:
-        for stray in _children():
-            _kill_group(stray)
+        if alone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+        else:
+            for stray in _children():
+                _kill_group(stray)
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
@@ -113,5 +186,16 @@ def _threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
+def _free_bytes(folder: Path) -> int:
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize
+
+
+def _remove(folder: Path) -> None:
+    """What cannot be removed now goes with the scratch folder."""
+    with contextlib.suppress(RecursionError):  # folders in folders in folders …
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2])))

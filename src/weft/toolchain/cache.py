@@ -39,21 +39,23 @@ class Cache:
             raise UsageError(f"cache kind {kind!r} must be a lower-case word")
         self.kind = kind
         self.root = root if root is not None else knobs.cache_dir()
+        self.behind = knobs.cache_behind() if root is None else None
 
     def path(self, key: str) -> Path:
         """Where the value of a key lives; the first two digits spread files over folders."""
-        if not re.fullmatch(r"[0-9a-f]{64}", key):
-            raise UsageError(f"cache key {key!r} is not a sha256 in hex; make it with cache_key()")
-        return self.root / self.kind / key[:2] / key[2:]
+        return self._in(self.root, key)
 
     def get(self, key: str) -> bytes | None:
         """The stored bytes, or None if there are none or the file is damaged."""
-        try:
-            blob = self.path(key).read_bytes()
-        except OSError:
-            return None
-        head, separator, payload = blob.partition(b"\n")
-        return payload if separator and head == self._header(key, payload) else None
+        for root in (self.root, self.behind):
+            try:
+                blob = self._in(root, key).read_bytes() if root is not None else b""
+            except OSError:
+                continue
+            head, separator, payload = blob.partition(b"\n")
+            if separator and head == self._header(key, payload):
+                return payload
+        return None
 
     def put(self, key: str, value: bytes) -> None:
         """Store bytes. A folder that cannot be written costs time later, never the result now."""
@@ -68,6 +70,11 @@ class Cache:
         except OSError:
             if temporary:
                 Path(temporary).unlink(missing_ok=True)
+
+    def _in(self, root: Path, key: str) -> Path:
+        if not re.fullmatch(r"[0-9a-f]{64}", key):
+            raise UsageError(f"cache key {key!r} is not a sha256 in hex; make it with cache_key()")
+        return root / self.kind / key[:2] / key[2:]
 
     def _header(self, key: str, payload: bytes) -> bytes:
         fields = {

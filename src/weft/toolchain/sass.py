@@ -2,6 +2,7 @@
 
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.core.errors import ToolMissing, UsageError, WeftError
@@ -9,24 +10,47 @@ from weft.core.records import Binary
 
 from .cuda_headers import package_file
 
+OPTIONS = ("-c", "-g", "-gp")
+"""Of the disassembler, that are ever used: no header, source lines, lines of the PTX."""
+Disassembler = Callable[[bytes, Sequence[str]], str]
+"""Code and options to text."""
+
 
 def disassemble(binary: Binary, *, line_info: bool = False, ptx_lines: bool = False) -> str:
     """The SASS of every function of a Binary; `line_info` adds the source lines, `ptx_lines` those of the PTX."""
     if not binary.cubin:
         raise UsageError(f"{binary.source_name} has no cubin to disassemble")
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(binary.cubin)
-        file.flush()
-        lines = [*(["-g"] if line_info else []), *(["-gp"] if ptx_lines else [])]
-        command = [str(_nvdisasm()), "-c", *lines, file.name]
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    if result.returncode != 0:
-        raise WeftError(f"nvdisasm failed on {binary.source_name}: {result.stderr.strip()}")
-    return result.stdout
+    options = ["-c", *(["-g"] if line_info else []), *(["-gp"] if ptx_lines else [])]
+    try:
+        return _used[-1](binary.cubin, options)
+    except ToolMissing:
+        raise
+    except WeftError as error:
+        raise WeftError(f"nvdisasm failed on {binary.source_name}: {error}") from error
 
 
-def _nvdisasm() -> Path:
+def use_disassembler(run: Disassembler) -> None:
+    """Let `run` do it from now on: a process that may start no other has it done elsewhere."""
+    _used.append(run)
+
+
+def disassembler() -> Path:
+    """The program. Raises ToolMissing."""
     try:
         return package_file("nvidia-cuda-nvdisasm", "bin/nvdisasm")
     except ToolMissing as error:
         raise ToolMissing(f"SASS needs nvdisasm ({error})") from error
+
+
+def _run(cubin: bytes, options: Sequence[str]) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(disassembler()), *options, file.name]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    if result.returncode != 0:
+        raise WeftError(result.stderr.strip())
+    return result.stdout
+
+
+_used: list[Disassembler] = [_run]

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import math
 import random
 import threading
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,8 @@ from .runtime.library import Library, library
 from .runtime.watch import Instrumentation, Scene
 
 MAX_THREADS = 1024
+LARGEST_GRID, LARGEST_BLOCK = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
+"""In x, y and z, on every GPU since sm_30 (CUDA C++ Programming Guide, technical specifications)."""
 REPORT_CAPACITY = 4096
 COPY_CAPACITY = 512
 SLICE = 4096
@@ -85,7 +88,7 @@ class _Run:
             self.written_before = memory.keep_written()[: memory.used].copy()
         self.plan = program.plan
         self.threads = int(np.prod(launch.block))
-        self.ctas = int(np.prod(launch.grid))
+        self.ctas = math.prod(launch.grid)
         self.warps = -(-self.threads // LANES)
         needed = max((at + size for _, at, size in self.plan.params), default=0)
         self.param_bytes = needed
@@ -308,6 +311,9 @@ def _check(launch: LaunchSpec, threads: int, needed: int, param_bytes: int) -> N
         raise ResourceError(f"block {launch.block} has {threads} threads; a block takes 1 to {MAX_THREADS}")
     if any(size < 1 for size in (*launch.grid, *launch.block)):
         raise LaunchError(f"grid {launch.grid} and block {launch.block} must be at least 1 in every direction")
+    for name, sizes, limits in (("grid", launch.grid, LARGEST_GRID), ("block", launch.block, LARGEST_BLOCK)):
+        if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
+            raise LaunchError(f"{name} {sizes} is larger than {limits}, the largest that a GPU takes")
     if not needed <= len(launch.params) <= param_bytes:
         raise LaunchError(f"{len(launch.params)} bytes of parameters; the kernel takes {needed}")
 

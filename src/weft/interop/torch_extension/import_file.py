@@ -22,6 +22,7 @@ from .signatures import Function, Parameter, host_functions, kernel_signatures
 from .size_names import infer_ranks
 
 _LINE = re.compile(r"^\s*//+\s*weft\s*:(?!\s*allow\b).*$", re.IGNORECASE)
+_DEFINE = re.compile(r"(?P<head>//+\s*weft\s*:\s*define\s+(?P<name>\w+)\s*=\s*)(?P<value>.*)", re.IGNORECASE)
 _NUMBER = re.compile(r"\b(int|int64_t|int32_t|long|unsigned|size_t|bool|float|double|uint32_t)\b")
 _BINDINGS = ("PYBIND11_MODULE", "TORCH_LIBRARY", "TORCH_LIBRARY_IMPL", "TORCH_LIBRARY_FRAGMENT")
 
@@ -36,6 +37,10 @@ class Imported:
     """The host function they come from; empty: the file had lines of its own."""
     problems: tuple[Problem, ...] = ()
     notes: tuple[Problem, ...] = ()
+    parameters: tuple[str, ...] = ()
+    """What the host function takes, in order: arrays and scalars by their names in the launch lines."""
+    returned: tuple[str, ...] = ()
+    """The arrays it returns, in order; empty names stand for what is no array of the lines."""
 
 
 def import_torch(
@@ -55,10 +60,13 @@ def import_torch(
     own = parse_lines(text, path)
     if own.launches:
         without = frozenset(line.name for line in own.defines)
-        lines = [line.strip() for line in text.splitlines() if _LINE.match(line)]
         part = separate(text, path, without=without)
+        lines = _settled([line.strip() for line in text.splitlines() if _LINE.match(line)], part.defines)
+        own = parse_lines("\n".join(lines), path)
         _compile(part, bind_numbers(own, path, sizes={}, defines={}).defines, [], arch, include_dirs)
-        return Imported(_file(path, lines, part.text, ""), tuple(lines), "")
+        taken = tuple(line.name for line in own.arrays if line.role in ("in", "inout"))
+        given = tuple(line.name for line in own.arrays if line.role == "out")
+        return Imported(_file(path, lines, part.text, ""), tuple(lines), "", parameters=taken, returned=given)
     part = separate(text, path)
     kernels = kernel_signatures(part.source, part.kept)
     if not kernels:
@@ -67,7 +75,7 @@ def import_torch(
     chosen = _choose(part, functions, function)
     settings = Settings(shapes, {**_bound_defaults(part.source, functions, chosen.name), **values})
     settings = replace(settings, aliases=_aliases(part), constants=_constant_shapes(part))
-    draft = _follow(part, functions, chosen, settings)
+    draft, returned = _follow(part, functions, chosen, settings)
     if draft.defines:  # a launch line's define takes their place
         part = separate(text, path, without=frozenset(draft.defines))
     entries = [entry for entry in (draft.entry(launch) for launch in draft.run.launches) if entry is not None]
@@ -78,7 +86,22 @@ def import_torch(
     problems = tuple(sorted(draft.problems, key=lambda problem: problem.line))
     notes = tuple(Problem(line, note) for note, line in draft.run.facts.notes.items())
     remarks = [f"// {path}:{each.line}: {each.text}" for each in (*problems, *notes)]
-    return Imported(_file(path, [*head, *remarks], part.text, chosen.name), tuple(head), chosen.name, problems, notes)
+    return Imported(
+        _file(path, [*head, *remarks], part.text, chosen.name), tuple(head), chosen.name, problems, notes,
+        tuple(safe_name(parameter.name) for parameter in chosen.parameters), returned,
+    )  # fmt: skip
+
+
+def _settled(lines: Sequence[str], macros: Mapping[str, str]) -> list[str]:
+    """Lines of a file that also defines their macros: what the file was compiled with, not the lines' defaults."""
+    found = []
+    for line in lines:
+        match = _DEFINE.match(line)
+        value = macros.get(match["name"]) if match else None
+        if match and value is not None:
+            line = match["head"] + (f'"{value}"' if match["value"].startswith('"') else value)
+        found.append(line)
+    return found
 
 
 def _file(path: str, head: Sequence[str], body: str, function: str) -> str:
@@ -143,12 +166,16 @@ def _bound_defaults(source: Source, functions: Mapping[str, Function], name: str
 
 
 # Following it.
-def _follow(part: DevicePart, functions: Mapping[str, Function], chosen: Function, settings: Settings) -> Draft:
+def _follow(
+    part: DevicePart, functions: Mapping[str, Function], chosen: Function, settings: Settings
+) -> tuple[Draft, tuple[str, ...]]:
+    """The launches that the function makes, and the arrays it returns."""
     words = [token.text for token in part.source.tokens]
     concrete = ELEMENT in words or any(
         words[at : at + 3] == ["sizeof", "(", "scalar_t"] for at in range(len(words) - 2)
     )
     ranks: dict[str, int] = {}
+    returned: tuple[str, ...] = ()
     kernels = kernel_signatures(part.source, part.kept)
     for _ in range(3):
         run = HostRun(
@@ -159,6 +186,7 @@ def _follow(part: DevicePart, functions: Mapping[str, Function], chosen: Functio
         outcome = run.execute(chosen.start, chosen.end, scope)
         if outcome is not None and outcome.value is not None:
             _mark_returned(outcome.value)
+            returned = _returned(outcome.value)
         found = infer_ranks(run.facts, settings.shapes)
         if found == ranks:
             break
@@ -172,7 +200,7 @@ def _follow(part: DevicePart, functions: Mapping[str, Function], chosen: Functio
                 line = part.source.tokens[at].line
                 raise refuse(part.source.path, line, "this launch is not reached: write the launch lines by hand")
     _note_ranks(run, settings)
-    return Draft(run, scalars, settings)
+    return Draft(run, scalars, settings), returned
 
 
 def _note_ranks(run: HostRun, settings: Settings) -> None:
@@ -214,6 +242,15 @@ def _mark_returned(value: Value) -> None:
     elif isinstance(value, Items):
         for each in value.values:
             _mark_returned(each)
+
+
+def _returned(value: Value) -> tuple[str, ...]:
+    """Names in order; a view is the memory it shows, and its own shape is not known here."""
+    if isinstance(value, Tensor):
+        return (value.name,) if value.base is None else ("",)
+    if isinstance(value, Items):
+        return tuple(name for each in value.values for name in _returned(each))
+    return ("",)
 
 
 def _compile(

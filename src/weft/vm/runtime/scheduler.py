@@ -83,6 +83,8 @@ from ..ir import LANES, Builder, Value, const, vec
 from .shape import Variable, bits, count_range, function, get, loop, put, report, symbol, when
 from .watch import Instrumentation
 
+SHUFFLED_CLOCK = 1_000_003
+"""Where the clock starts in another order of CTAs; odd, so that its lowest bit changes too."""
 POLL_COST = 64
 """Loop iterations that a turn given up in waiting counts for."""
 
@@ -159,7 +161,9 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         put(b, warp, WARP_MASKED, b.select(full, const("i32", 0), const("i32", 1)))
         for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT, WARP_RELEASED):
             put(b, warp, field, const("i32", 0))
-        put(b, warp, WARP_CLOCK, const("i64", 0))
+        # Another order is another time: a result that hangs on the clock must show as one that changes.
+        shuffled = b.icmp("ne", order, Value("ptr", "null"))
+        put(b, warp, WARP_CLOCK, b.select(shuffled, const("i64", SHUFFLED_CLOCK), const("i64", 0)))
         for field in (WARP_PC, WARP_GROUP):
             b.store(const(vec("i32"), 0), b.offset(warp, field.at), align=64)
         b.store(const(vec("i32", 16), 0), b.offset(warp, WARP_WAITING.at), align=64)

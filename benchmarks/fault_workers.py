@@ -1,0 +1,176 @@
+"""Kill workers with SIGKILL, a thousand times, and hold what the rest of them judged against workers nobody disturbed.
+
+    python benchmarks/fault_workers.py [--kills 1000] [--quick]
+
+Four workers run at a time (weft.fleet.worker, each with its fork server and the candidate's process); each is killed at
+a random moment of its life and another takes its place. The queue is filled up while this goes on, so that there is
+always something to lose. Half of it runs over a SQLite file, half over a PostgreSQL server. Then the queue is worked
+off, and:
+
+- every evaluation must be DONE (`lost` counts those that are not),
+- with one result each (`duplicates`),
+- which is what the same evaluations give without any kill, byte for byte (`wrong`).
+
+The last line is one JSON object.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.fault_lives import queue
+from benchmarks.fault_mother import Mother
+from benchmarks.postgres_server import PostgresServer
+from weft.store.records import Happened, State
+from weft.store.store import Store, open_store
+
+AT_A_TIME = 4
+LEASE_SECONDS = 8.0
+LONGEST_LIFE_SECONDS = 2.0
+"""At first. How long a verdict takes depends on what else the machine does: lives become longer while they see less
+than FEW verdicts each, and shorter above MANY."""
+FEW, MANY, KILLS_A_LOOK = 0.3, 0.7, 10
+MOST_SECONDS = 600.0
+"""To work off what is left."""
+
+
+class Round:
+    """One store, and workers that are killed over it."""
+
+    def __init__(self, mother: Mother, store: Store, where: str, chance: random.Random, *, waiting: int) -> None:
+        self.mother, self.store, self.where, self.chance, self.waiting = mother, store, where, chance, waiting
+        self.run_id = store.start_run("faults", task="sdpa").id
+        self.asked = self.started = self.kills = 0
+        self._longest_life, self._done = LONGEST_LIFE_SECONDS, 0
+
+    def disturb(self, kills: int) -> None:
+        """Kill so many; a worker that ended by itself is a mistake."""
+        ends: dict[int, float] = {}
+        while self.kills < kills:
+            self._fill_up()
+            while len(ends) < AT_A_TIME:
+                ends[self._start(once=False)] = time.monotonic() + self.chance.uniform(0.0, self._longest_life)
+            victim = min(ends, key=lambda process: ends[process])
+            time.sleep(max(0.0, ends.pop(victim) - time.monotonic()))
+            if not self.mother.kill(victim):
+                raise SystemExit("a worker ended before it was killed")
+            self.kills += 1
+            if self.kills % KILLS_A_LOOK == 0:
+                self._adapt()
+        for process in ends:
+            self.mother.kill(process)
+
+    def work_off(self) -> None:
+        """Workers that nobody kills, until nothing is left, or too late."""
+        end = time.monotonic() + MOST_SECONDS
+        while self._left() and time.monotonic() < end:
+            for worker in [self._start(once=True) for _ in range(AT_A_TIME)]:
+                while self.mother.ended(worker) is None:
+                    time.sleep(0.05)
+            time.sleep(0.5)
+
+    def ask(self, count: int) -> None:
+        """Queue the next so many evaluations."""
+        for _ in range(count):
+            queue(self.store, self.run_id, self.asked)
+            self.asked += 1
+
+    def results(self) -> dict[int, tuple[str | None, str]]:
+        """Number of the question → status and result of its evaluation."""
+        rows = self.store.evaluations(self.run_id, state=State.DONE)
+        return {row.request["number"]: (row.status, json.dumps(row.result, sort_keys=True)) for row in rows}
+
+    def doubled(self) -> int:
+        """Evaluations that were finished more than once, by the store's own log; and questions with two rows."""
+        rows = self.store.evaluations(self.run_id)
+        after, finished = 0, Counter[int | None]()
+        while events := self.store.events(after):
+            finished.update(event.evaluation_id for event in events if event.kind is Happened.FINISHED)
+            after = events[-1].id
+        twice = sum(count > 1 for count in finished.values())
+        return twice + len(rows) - len({row.request["number"] for row in rows})
+
+    def _start(self, *, once: bool) -> int:
+        self.started += 1
+        return self.mother.start("work", self.where, f"{self.run_id}.{self.started}", LEASE_SECONDS, int(once))
+
+    def _fill_up(self) -> None:
+        queued = self.store.census().depth[State.QUEUED]
+        if queued < self.waiting / 2:
+            self.ask(self.waiting - queued)
+
+    def _left(self) -> int:
+        depth = self.store.census().depth
+        return depth[State.QUEUED] + depth[State.LEASED]
+
+    def _adapt(self) -> None:
+        done = self.store.census().depth[State.DONE]
+        each, self._done = (done - self._done) / KILLS_A_LOOK, done
+        self._longest_life *= 1.25 if each < FEW else 0.8 if each > MANY else 1.0
+        _say(f"{self.kills} killed, {self.asked} asked, {done} done; lives up to {self._longest_life:.1f} s")
+
+
+def run(*, kills: int = 1000, seed: int = 0, waiting: int = 40) -> dict[str, Any]:
+    """Half of the kills over a file, half over a server; so many evaluations are kept waiting meanwhile."""
+    start = time.monotonic()
+    found: Counter[str] = Counter()
+    statuses: Counter[str | None] = Counter()
+    with tempfile.TemporaryDirectory() as name, PostgresServer() as server:
+        folder = Path(name)
+        with Mother(folder) as mother:
+            places = {"sqlite": str(folder / "killed.db"), "postgresql": server.new_database()}
+            for number, (kind, where) in enumerate(places.items()):
+                share = kills // 2 if number else kills - kills // 2
+                _say(f"{share} kills over {kind}")
+                with open_store(where) as store, open_store(folder / f"quiet_{kind}.db") as quiet_store:
+                    disturbed = Round(mother, store, where, random.Random(seed + number), waiting=waiting)
+                    disturbed.disturb(share)
+                    disturbed.work_off()
+                    _say("the same without kills")
+                    quiet = Round(mother, quiet_store, quiet_store.where, disturbed.chance, waiting=0)
+                    quiet.ask(disturbed.asked)
+                    quiet.work_off()
+                    results, expected = disturbed.results(), quiet.results()
+                    if len(expected) != quiet.asked:
+                        raise SystemExit("the undisturbed workers did not judge everything")
+                    found["worker_kills"] += disturbed.kills
+                    found["evaluations"] += disturbed.asked
+                    found["lost"] += disturbed.asked - len(results)
+                    found["wrong"] += sum(expected[each] != result for each, result in results.items())
+                    found["duplicates"] += disturbed.doubled()
+                    found[f"kills_over_{kind}"] += disturbed.kills
+                    found["leases"] += sum(row.token for row in store.evaluations(disturbed.run_id))
+                    statuses.update(status for status, _ in results.values())
+            found["strays"] += mother.close()
+    return {**found, "statuses": dict(statuses), "seconds": round(time.monotonic() - start, 1)}
+
+
+def quick() -> dict[str, Any]:
+    """What CI runs."""
+    return run(kills=4, waiting=3)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="A few kills.")
+    given = parser.parse_args()
+    print(json.dumps(quick() if given.quick else run(kills=given.kills, seed=given.seed)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Everything that may go wrong around candidates, and what it costs: nothing.
+
+    python benchmarks/faults.py [--quick]
+
+Four benchmarks, each of which can be run alone:
+
+- fault_driver.py: drivers of searches are killed (`driver_kills`, `lost`, `duplicates`),
+- fault_workers.py: workers are killed (`worker_kills`, `wrong`; lost and duplicates are added to the drivers'),
+- fault_store.py: the server is restarted, the disk is full or read-only, a worker sleeps past its lease,
+- fault_hostile.py: candidates that attack (`hostile_runs`, `hostile_wrong_status`, `honest_rejected`).
+
+`strays` are processes left over by any of them. The last line is one JSON object; the exit code is 1 if any of what
+must be 0 is not. Needs PostgreSQL's programs, and root for the disks.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks import fault_driver, fault_hostile, fault_store, fault_workers
+from benchmarks.hostile_programs import PROGRAMS
+
+NONE_OF = ("lost", "duplicates", "wrong", "hostile_wrong_status", "strays", "files_outside", "honest_rejected")
+"""What must not happen once."""
+Part = Callable[[], Mapping[str, Any]]
+PARTS: Mapping[str, Part] = {
+    "driver": fault_driver.run,
+    "workers": fault_workers.run,
+    "store": fault_store.run,
+    "hostile": fault_hostile.run,
+}
+QUICK: Mapping[str, Part] = {
+    "driver": fault_driver.quick,
+    "workers": fault_workers.quick,
+    "store": fault_store.quick,
+    "hostile": lambda: fault_hostile.run(1, only=[each.name for each in PROGRAMS[:3]], honest=3),
+}
+
+
+def summary(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures that are asked for, then those of each part."""
+    driver, workers, store, hostile = (parts[name] for name in PARTS)
+    return {
+        "driver_kills": driver["driver_kills"],
+        "lost": driver["lost"] + driver["changed"] + workers["lost"] + store["restart_lost"] + store["told_lost"],
+        "duplicates": driver["duplicates"] + workers["duplicates"] + store["restart_duplicates"],
+        "worker_kills": workers["worker_kills"],
+        "wrong": workers["wrong"]
+        + driver["other_lineages"]
+        + store["restart_wrong"]
+        + store["fenced_wrong"]
+        + store["unclear"]
+        + store["corrupt"],
+        "hostile_runs": hostile["hostile_runs"],
+        "hostile_wrong_status": hostile["hostile_wrong_status"],
+        "strays": sum(part.get("strays", 0) for part in parts.values()),
+        "files_outside": hostile["files_outside"],
+        "honest_rejected": hostile["honest_rejected"],
+        **{name: dict(part) for name, part in parts.items()},
+    }
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="A few of each, in a minute or two.")
+    given = parser.parse_args()
+    found = summary({name: part() for name, part in (QUICK if given.quick else PARTS).items()})
+    print(json.dumps(found))
+    return int(any(found[name] for name in NONE_OF))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""A bundle's question put to the supervisor: the kernel of a stranger runs in a child, and is judged here."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from weft.core.errors import UsageError
+from weft.judge.verdict import Verdict
+from weft.supervise.records import Evaluation, Limits, Outcome
+from weft.supervise.supervisor import Supervisor
+from weft.tasks.registry import TASKS
+from weft.tasks.task import Outputs
+
+from .records import Answer, Bundle
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On which a bundle is judged here."""
+
+    seconds: float = 600.0
+    """That the supervisor waits for the kernel in all."""
+    trust_task: bool = False
+    """Whether the bundle's own task, which is Python, may run."""
+    isolation: int = 0
+    """The least that the machine must give."""
+
+
+def answer(bundle: Bundle, terms: Terms, progress: Progress) -> Answer:
+    """Judge it on this machine."""
+    if not bundle.task_text:
+        if bundle.task not in TASKS:
+            known = ", ".join(TASKS)
+            raise UsageError(f"the bundle's task is {bundle.task!r}, which this Weft does not know ({known})")
+        return _answer(bundle, bundle.task, terms, progress)
+    if not terms.trust_task:
+        raise UsageError(
+            "the bundle brings task.py, which is Python and would run on this machine with your rights: "
+            "read it (unzip -p FILE task.py), then add --trust-task"
+        )
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "task.py"
+        file.write_text(bundle.task_text)
+        return _answer(bundle, str(file), terms, progress)
+
+
+def _answer(bundle: Bundle, task: str, terms: Terms, progress: Progress) -> Answer:
+    outputs: dict[str, dict[str, str]] = {}
+
+    def seen(verdict: Verdict, arrays: Outputs) -> None:
+        outputs[str(verdict.workload)] = {name: _digest(arrays, name) for name in sorted(arrays)}
+
+    request = replace(bundle.request(task), isolation=terms.isolation)
+    limits = Limits(wall_seconds=terms.seconds, cpu_seconds=max(1, int(4 * terms.seconds)))
+    with Supervisor(limits) as supervisor:
+        code = supervisor.canonical_ptx(request)
+        found = supervisor.evaluate(request, progress=progress, seen=seen)
+    if Outcome.LOST in (code.outcome, found.outcome):
+        raise UsageError(f"the judgement was interrupted: {found.message or code.message}; try again")
+    return Answer(
+        outcome=found.outcome.value,
+        message=found.message,
+        judged=found.judged,
+        planned=found.planned,
+        failed_on=found.failure.label if found.failure is not None else "",
+        ptx=code.digest or "",
+        outputs=outputs,
+        estimate=_estimate(found),
+    )
+
+
+def _estimate(found: Evaluation) -> tuple[float, float] | None:
+    return (found.profile.est_low, found.profile.est_high) if found.profile is not None else None
+
+
+def _digest(arrays: Outputs, name: str) -> str:
+    array = arrays[name]
+    digest = hashlib.sha256(f"{array.dtype} {array.shape} ".encode())
+    digest.update(array.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,128 @@
+"""The file: a zip of a few named members, the same bytes for the same bundle. What is read is a stranger's.
+
+Nothing is ever unpacked to a path of the archive's: members are known by name, and all others are refused.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .records import BrokenBundle, Bundle
+from .spell import bundle_of, spelled
+
+FORMAT = 1
+MOST_BYTES = 16 << 20
+"""Of the file, and of all that is in it."""
+MANIFEST = "manifest.json"
+ANSWER = "answer.json"
+TASK = "task.py"
+LAUNCH = "kernel.launch"
+KERNELS = {"cuda": "kernel.cu", "ptx": "kernel.ptx"}
+MEMBERS = (MANIFEST, ANSWER, TASK, LAUNCH, *KERNELS.values())
+
+_TIME = (1980, 1, 1, 0, 0, 0)
+"""The first that a zip can say: a bundle carries no dates."""
+
+
+def pack(bundle: Bundle) -> bytes:
+    """Not compressed: so the bytes do not hang on a version of zlib either."""
+    manifest, answer = spelled(bundle)
+    texts = {KERNELS[bundle.source.language]: bundle.source.text, ANSWER: _json(answer)}
+    if bundle.source.launch:
+        texts[LAUNCH] = bundle.source.launch
+    if bundle.task_text:
+        texts[TASK] = bundle.task_text
+    contents = {name: text.encode() for name, text in sorted(texts.items())}
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    whole = {"format": FORMAT, **manifest, "files": digests}
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in {MANIFEST: _json(whole).encode(), **contents}.items():
+            row = zipfile.ZipInfo(name, _TIME)
+            row.create_system = 3  # Unix, wherever it is made
+            row.external_attr = 0o644 << 16
+            archive.writestr(row, content)
+    return written.getvalue()
+
+
+def unpack(content: bytes) -> Bundle:
+    """Raises BrokenBundle for anything that `pack` did not write."""
+    members = _members(content)
+    for needed in (MANIFEST, ANSWER):
+        if needed not in members:
+            raise BrokenBundle(f"no bundle: it has no {needed}")
+    manifest = _object(members, MANIFEST)
+    version = manifest.get("format")
+    if version != FORMAT:
+        raise BrokenBundle(f"its format is {version!r}, and this Weft knows {FORMAT}: use a newer Weft")
+    stored = {name: hashlib.sha256(data).hexdigest() for name, data in members.items() if name != MANIFEST}
+    if manifest.get("files") != stored:
+        raise BrokenBundle("damaged: its members are not those of its manifest")
+    kernels = [(language, name) for language, name in KERNELS.items() if name in members]
+    if len(kernels) != 1:
+        raise BrokenBundle("no bundle: it has not one kernel")
+    language, kernel = kernels[0]
+    texts = {name: _text(members, name) for name in (kernel, LAUNCH, TASK) if name in members}
+    try:
+        return bundle_of(
+            manifest, _object(members, ANSWER), text=texts[kernel], language=language, launch=texts.get(LAUNCH, ""),
+            task_text=texts.get(TASK, ""),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError) as error:
+        raise BrokenBundle(f"damaged: {type(error).__name__} {error}") from error
+
+
+def read(path: Path) -> Bundle:
+    """A bundle's file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise BrokenBundle(f"cannot read {path}: {error}") from error
+    try:
+        return unpack(content)
+    except BrokenBundle as error:
+        raise BrokenBundle(f"{path}: {error}") from error
+
+
+def _members(content: bytes) -> dict[str, bytes]:
+    if len(content) > MOST_BYTES:
+        raise BrokenBundle(f"it has more than {MOST_BYTES} bytes")
+    found: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            rows = archive.infolist()
+            if sum(row.file_size for row in rows) > MOST_BYTES:
+                raise BrokenBundle(f"it unpacks to more than {MOST_BYTES} bytes")
+            for row in rows:
+                if row.filename not in MEMBERS or row.filename in found:
+                    raise BrokenBundle(f"it has a member {row.filename!r}, which no bundle has (or not twice)")
+                found[row.filename] = archive.read(row)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise BrokenBundle(f"no bundle: {error}") from error
+    return found
+
+
+def _object(members: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_text(members, name))
+    except (ValueError, RecursionError) as error:
+        raise BrokenBundle(f"damaged: {name} is no JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise BrokenBundle(f"damaged: {name} is no object")
+    return found
+
+
+def _text(members: Mapping[str, bytes], name: str) -> str:
+    try:
+        return members[name].decode()
+    except UnicodeDecodeError as error:
+        raise BrokenBundle(f"damaged: {name} is no text ({error})") from error
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,96 @@
+"""What is to be bundled: a kernel's file, a rung of the ladder, or a candidate of a search. Nothing runs here."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.core.errors import UsageError
+from weft.engines.kernel_file import MAX_STEPS
+from weft.evolve.crew import request_for
+from weft.evolve.history import FINAL
+from weft.evolve.settings import Settings
+from weft.judge.select import Choice
+from weft.kernels.ladder import RUNGS
+from weft.store.store import Store
+from weft.supervise.records import Source
+from weft.tasks.registry import TASKS
+
+from .records import Bundle
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
+CANDIDATE = re.compile(r"(\d+):(\d+)")
+"""RUN:CANDIDATE, as `weft runs` numbers them."""
+UNKNOWN = "not evaluated"
+"""What the store says of a candidate that waits."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a kernel is to be judged on."""
+
+    choice: Choice
+    task: str | None = None
+    chip: str = "l4"
+    launch: Path | None = None
+    max_steps: int = MAX_STEPS
+
+
+def from_kernel(target: str, asked: Asked) -> Bundle:
+    """A rung by name, or a CUDA or PTX file with launch lines."""
+    rung = RUNGS.get(target)
+    path = rung.path if rung is not None else Path(target)
+    if not path.is_file():
+        raise UsageError(f"{target} is neither a file nor a rung ({', '.join(RUNGS)}), nor RUN:CANDIDATE of a search")
+    language = {".cu": "cuda", ".ptx": "ptx"}.get(path.suffix)
+    if language is None:
+        raise UsageError(
+            f"{target} is no CUDA C++ or PTX file. A Triton kernel is Python, which would run on the host of whoever "
+            "replays it: bundle its PTX (weft show --as ptx) with its launch lines"
+        )
+    text = path.read_text()
+    if rung is None:
+        _refuse_own_headers(path, text)
+    task, task_text = _task(asked.task or (rung.task if rung is not None else "sdpa"))
+    launch = asked.launch or path.with_suffix(".launch")
+    beside = launch.read_text() if language == "ptx" and launch.is_file() else ""
+    return Bundle(
+        name=path.name, source=Source(text, language, beside), task=task, task_text=task_text, choice=asked.choice,
+        chip=asked.chip, rung=target if rung is not None else None, score=None, debug_build=True,
+        max_steps=asked.max_steps,
+    )  # fmt: skip
+
+
+def from_search(store: Store, run: int, candidate: int) -> Bundle:
+    """A candidate with what its search asked of it: of a winner, everything."""
+    row = store.candidate(candidate)
+    if row.run_id != run:
+        raise UsageError(f"candidate {candidate} is of run {row.run_id}, not of {run}: weft runs {run} lists its own")
+    settings = Settings.from_record(store.run(run).settings)
+    evaluations = [each for each in store.evaluations(run) if each.candidate_id == candidate]
+    final = any(each.request.get("for") == FINAL for each in evaluations)
+    request = request_for(store, row, settings, FINAL if final else "search")
+    outcome = next((each.status for each in reversed(evaluations) if each.status is not None), None)
+    task, task_text = _task(request.task)
+    origin = {"run": str(run), "candidate": str(candidate), "outcome": str(outcome or UNKNOWN)}
+    return Bundle(
+        name=f"run {run}, candidate {candidate}", source=request.source, task=task, task_text=task_text,
+        choice=request.choice, chip=request.chip, rung=request.rung, score=request.score,
+        debug_build=request.debug_build, max_steps=request.max_steps, origin=origin,
+    )  # fmt: skip
+
+
+def _task(name: str) -> tuple[str, str]:
+    """Its name, and the text of a file."""
+    if name in TASKS:
+        return name, ""
+    path = Path(name)
+    if path.suffix != ".py" or not path.is_file():
+        raise UsageError(f"task {name!r}: use one of {', '.join(TASKS)}, or a Python file that defines TASK")
+    return path.name, path.read_text()
+
+
+def _refuse_own_headers(path: Path, text: str) -> None:
+    """A header beside the kernel would be missing elsewhere: the verdict would be another one."""
+    for name in _INCLUDE.findall(text):
+        if (path.parent / name).is_file():
+            raise UsageError(f"{path} includes {name}, a file of yours: a bundle holds one source; put it in there")

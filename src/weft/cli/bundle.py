@@ -1,0 +1,99 @@
+"""`weft bundle`: one file that holds a kernel, what it was judged on, where, and the verdict."""
+
+import json
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft.bundle.answer import Terms, answer
+from weft.bundle.compare import verdict_text
+from weft.bundle.environment import environment
+from weft.bundle.file import pack
+from weft.bundle.gather import CANDIDATE, UNKNOWN, Asked, from_kernel, from_search
+from weft.bundle.records import Bundle
+from weft.core.errors import UsageError
+from weft.engines.kernel_file import MAX_STEPS
+from weft.judge.select import Choice
+from weft.kernels.ladder import RUNGS
+from weft.store.store import open_store
+from weft.supervise.records import Outcome
+from weft.tasks.registry import TASKS, find_task
+from weft.tasks.task import Axes
+
+from .terminal import bar, print_line
+
+
+def bundle(
+    target: Annotated[
+        str, typer.Argument(help="A rung, a CUDA or PTX file with launch lines, or RUN:CANDIDATE of a search.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The bundle: name.weft.")],
+    task: Annotated[
+        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+    ] = None,
+    shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
+    regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
+    masks: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
+    dtypes: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
+    encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 3,
+    gpu: Annotated[str, typer.Option(help="For which GPU it is compiled.")] = "l4",
+    launch: Annotated[Path | None, typer.Option(help="The launch lines of a PTX file (default: beside it).")] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
+    seconds: Annotated[float, typer.Option(min=1, help="That the kernel may take in all.")] = 600.0,
+    store: Annotated[str | None, typer.Option(metavar="WHERE", help="Of RUN:CANDIDATE (default: WEFT_STORE).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Judge a kernel and write everything about it into one file that `weft replay` repeats anywhere.
+
+    A wrong kernel is bundled as well: that is how a bug is handed on. Exit codes: 0 written, 2 usage.
+    """
+    found = CANDIDATE.fullmatch(target)
+    if found is not None:
+        with open_store(store) as kept:
+            made = from_search(kept, int(found[1]), int(found[2]))
+    else:
+        given = dict(shapes=shapes, regimes=regimes, masks=masks, dtypes=dtypes, encodings=encodings)
+        known = find_task(task or (RUNGS[target].task if target in RUNGS else "sdpa")).workloads
+        axes = {axis.name: _names(given[axis.name], getattr(known, axis.name)) for axis in fields(Axes)}
+        choice = Choice(**axes, seeds=tuple(range(seeds)))
+        made = from_kernel(target, Asked(choice, task, gpu, launch, max_steps))
+    with bar(f"judging {made.name}") as tell:
+        # What is bundled here is one's own: its task may run.
+        found_answer = answer(made, Terms(seconds, trust_task=True), tell)
+    if found_answer.outcome == Outcome.REJECTED:
+        raise UsageError(f"{target} cannot be bundled: {found_answer.message}")
+    whole = replace(made, environment=environment(), answer=found_answer)
+    _write(output, pack(whole))
+    _show(whole, output, as_json=as_json)
+    return 0
+
+
+def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    return known if text == "all" else tuple(name for name in text.split(",") if name)
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error}") from error
+
+
+def _show(made: Bundle, output: Path, *, as_json: bool) -> None:
+    assert made.answer is not None
+    size = output.stat().st_size
+    before = made.origin.get("outcome", made.answer.outcome)
+    if before not in (made.answer.outcome, UNKNOWN):
+        print(f"weft: the store says {before} of it, and this run {made.answer.outcome}", file=sys.stderr)
+    if as_json:
+        record = {"file": str(output), "bytes": size, "outcome": made.answer.outcome, "ptx": made.answer.ptx}
+        print(json.dumps({**record, "verdict": verdict_text(made.answer)}, indent=2))
+        return
+    print_line(f"{made.name}: {verdict_text(made.answer)}")
+    if made.answer.message:
+        print(f"  {made.answer.message}")
+    print(f"{output}: {size:,} bytes · PTX {made.answer.ptx[:16] or 'none'} · weft replay {output} repeats it")

@@ -1,0 +1,131 @@
+"""What TAB offers for a verb: its options, and the names that Weft knows for their values. Nothing heavy is loaded."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperCommand
+
+from .read_options import Parameter, read_parameters
+
+Names = Callable[[], Iterable[str]]
+
+SOURCES = (".cu", ".ptx", ".py")
+SPELLED_OUT = {
+    "tasks": ("qk_dot", "sdpa", "fp8_sdpa", "quantised_sdpa", "sdpa_decode"),
+    "regimes": (
+        "unit_normal", "logits_8", "logits_16", "logits_32", "one_hot", "v_offset", "zeros", "all_equal",
+        "outlier_channels", "uneven_channels", "large_magnitude", "denormals", "sorted_keys", "reversed_keys",
+    ),
+    "masks": ("none", "top_left", "bottom_right"),
+    "dtypes": ("f16", "bf16", "f32"),
+    "encodings": ("sim_fp8", "e4m3"),
+    "gpus": ("a100", "a6000", "rtx3090", "rtx4090", "l4", "l40s", "h100"),
+    "tools": ("initcheck", "racecheck", "all"),
+}  # fmt: skip
+"""As their own modules have them, which load NumPy or read files; tests/cli holds them together."""
+
+
+def _rungs() -> Iterable[str]:
+    from weft.kernels.ladder import RUNGS
+
+    return RUNGS
+
+
+def _shapes() -> Iterable[str]:
+    from weft.attention.shapes import SHAPES
+
+    return SHAPES
+
+
+def _codes() -> Iterable[str]:
+    from weft.core.finding_codes import FINDING_CODES
+
+    return FINDING_CODES
+
+
+def _kind(name: str) -> Names:
+    return lambda: SPELLED_OUT[name]
+
+
+def _these(*names: str) -> Names:
+    return lambda: names
+
+
+VALUES: dict[str, Names] = {
+    "targets": _rungs, "target": _rungs, "kernel": _rungs, "rung": _rungs, "--rungs": _rungs, "--start": _rungs,
+    "--source-mutants": _rungs, "code": _codes, "--shapes": _shapes, "--shape": _shapes, "--bench-shapes": _shapes,
+    "task": _kind("tasks"), "--task": _kind("tasks"), "--regimes": _kind("regimes"), "--regime": _kind("regimes"),
+    "--masks": _kind("masks"), "--mask": _kind("masks"), "--dtypes": _kind("dtypes"), "--dtype": _kind("dtypes"),
+    "--encodings": _kind("encodings"), "--encoding": _kind("encodings"), "--gpu": _kind("gpus"),
+    "--chip": _kind("gpus"), "--tool": _kind("tools"), "--compiler": _these("nvrtc", "nvcc"),
+    "--format": _these("text", "json", "github", "sarif"), "--mode": _these("hardware", "ieee"),
+    "--policy": _these("tight", "loose"), "--l2": _these("cold", "warm", "both"),
+    "shell": _these("bash", "zsh", "fish"), "--as": _these("ptx", "sass", "llvm", "resources", "shared"),
+}  # fmt: skip
+"""An option, or an argument's name → what may stand there."""
+
+FILES = ("targets", "target", "kernel", "source", "--source-mutants")
+"""That may be a kernel's file as well."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What typer's shells print of an item of click's."""
+
+    value: str
+    type: str = "plain"
+    help: str | None = None
+
+
+class LightVerb(TyperCommand):
+    """Stands for a verb while a shell completes it: all words are taken as they come."""
+
+    def __init__(self, name: str, parameters: Sequence[Parameter]) -> None:
+        settings: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True}
+        super().__init__(name, callback=None, context_settings=settings, add_help_option=False)
+        self.parameters = parameters
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        return [Offer(word) for word in self.offers(ctx.args, incomplete)]
+
+    def offers(self, words: Sequence[str], incomplete: str) -> list[str]:
+        """What may stand after these words of the verb."""
+        if incomplete.startswith("-"):
+            names = [name for row in self.parameters for name in row.options]
+            return [name for name in (*names, "--help") if name.startswith(incomplete)]
+        before = [word for word in words if word != "="]  # a shell may cut --shapes=small in three
+        for row in self.parameters:
+            if row.takes_value and before and before[-1] in row.options:
+                return _values(before[-1], incomplete)
+        arguments = [row.name for row in self.parameters if not row.options]
+        return _values(arguments[0], incomplete) if arguments else []
+
+
+def light_verb(name: str, target: str) -> LightVerb | None:
+    """None: the verb must be loaded to be completed."""
+    parameters = read_parameters(target)
+    return LightVerb(name, parameters) if parameters is not None else None
+
+
+def _values(where: str, incomplete: str) -> list[str]:
+    """With commas, the last of several."""
+    names = VALUES.get(where, tuple)()
+    first, comma, last = incomplete.rpartition(",")
+    found = [first + comma + name for name in names if name.startswith(last)]
+    return found + (_files(incomplete) if where in FILES else [])
+
+
+def _files(incomplete: str) -> list[str]:
+    folder, slash, start = incomplete.rpartition("/")
+    try:
+        inside = sorted(Path(folder + slash or ".").iterdir())
+    except OSError:
+        return []
+    shown = [path for path in inside if path.name.startswith(start) and not path.name.startswith(".")]
+    return [
+        folder + slash + path.name + ("/" if path.is_dir() else "")
+        for path in shown
+        if path.is_dir() or path.suffix in SOURCES
+    ]

@@ -1,0 +1,105 @@
+"""`weft fleet`: how a fleet stands, for people, programs and Prometheus; and its log."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from weft.core.errors import UsageError
+from weft.fleet.follow import followed
+from weft.fleet.metrics import exposition
+from weft.fleet.status import WINDOW_SECONDS, FleetStatus, fleet_status, status_record
+from weft.store.records import EventRow, State
+from weft.store.store import open_store
+
+from .runs import AsJson, StoreAt
+from .tables import print_table
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Watch the workers of a store, and what waits for them.",
+)
+
+
+@app.command("status")
+def status(
+    store: StoreAt = None,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Print the text that Prometheus reads.")] = False,
+    window: Annotated[float, typer.Option(min=1, metavar="S", help="Rates are taken over S seconds.")] = WINDOW_SECONDS,
+    everybody: Annotated[bool, typer.Option("--all", help="Also workers not heard for an hour.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Show what waits, who works and how fast."""
+    if metrics and as_json:
+        raise UsageError("--metrics and --json are two formats: choose one")
+    with open_store(store) as opened:
+        found = fleet_status(opened, window_seconds=window)
+    if metrics:
+        print(exposition(found), end="")
+    elif as_json:
+        print(json.dumps(status_record(found), indent=2))
+    else:
+        _show(found, everybody=everybody)
+    return 0
+
+
+@app.command("logs")
+def logs(
+    store: StoreAt = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens next.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with so many of the newest.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+) -> int:
+    """Show what happened: evaluations leased, finished, fenced and given back; workers started and stopped."""
+    with open_store(store) as opened:
+        try:
+            for event in followed(opened, lines) if follow else opened.last_events(lines):
+                print(_json_line(event) if as_json else _line(event), flush=True)
+        except KeyboardInterrupt:  # how one ends it
+            return 0
+    return 0
+
+
+def _show(found: FleetStatus, *, everybody: bool) -> None:
+    census = found.census
+    shown = [worker for worker in found.workers if everybody or worker.recent]
+    rows = [
+        [
+            worker.row.name, worker.row.kind, worker.row.slots, worker.life, worker.row.state,
+            f"{worker.silent_seconds:.0f} s ago", f"{worker.per_minute:.1f}",
+        ]
+        for worker in shown
+    ]  # fmt: skip
+    print_table(["worker", "kind", "slots", "life", "doing", "heard", "verdicts/min"], rows)
+    if len(shown) < len(found.workers):
+        print(f"{len(found.workers) - len(shown)} more were not heard for an hour; --all shows them")
+    states = list(State)
+    runs = [
+        [run.id, run.kind, run.task, run.state, *(found.run_depth(run.id)[state] for state in states)]
+        for run in found.runs
+    ]
+    print_table(["run", "kind", "task", "state", *(state.value.lower() for state in states)], runs)
+    depth = ", ".join(f"{count} {state.value.lower()}" for state, count in census.depth.items())
+    waiting = ", ".join(f"{count} for a {needs}" for needs, count in sorted(census.waiting.items()))
+    print(f"evaluations: {depth}" + (f" (waiting: {waiting})" if waiting else ""))
+    oldest = found.oldest_lease_seconds
+    if oldest is not None:
+        print(f"oldest lease: renewed {oldest:.0f} s ago; {census.overdue} ran out")
+    alive = sum(worker.life == "running" for worker in found.workers)
+    print(f"{alive} workers · {found.per_minute:.1f} verdicts a minute · {found.store}")
+
+
+def _line(event: EventRow) -> str:
+    what = event.kind.replace("_", " ")
+    where = f"evaluation {event.evaluation_id} of run {event.run_id} " if event.evaluation_id is not None else ""
+    token = f" (token {event.token})" if event.token is not None else ""
+    note = f": {event.note}" if event.note else ""
+    return f"{event.at:%Y-%m-%dT%H:%M:%SZ} {event.owner} {where}{what}{token}{note}"
+
+
+def _json_line(event: EventRow) -> str:
+    return json.dumps({**asdict(event), "at": event.at.isoformat()})

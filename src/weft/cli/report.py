@@ -1,0 +1,135 @@
+"""`weft report`: one page to look at, of a kernel or of a search."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft.attention.shapes import SHAPES
+from weft.core.errors import UsageError
+from weft.judge.select import Choice, find_candidate
+from weft.judge.verdict import Status
+from weft.model.chips import chip as find_chip
+from weft.model.chips import chips
+from weft.report.check_json import check_report
+from weft.report.kernel_page import kernel_page
+from weft.report.kernel_report import PROFILE_SHAPE, Asked, NothingSelected, kernel_report
+from weft.report.records import KernelReport
+from weft.tasks.registry import TASKS
+
+from .launch_draft import draft_shown
+from .options import macros
+from .terminal import paint, say_error, waiting
+
+
+def report(
+    run: Annotated[str, typer.Argument(help="A kernel file, a rung, the number of a search, or check's JSON.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page.")] = Path("report.html"),
+    task: Annotated[
+        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+    ] = None,
+    shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
+    regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
+    masks: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
+    dtypes: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
+    encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 1,
+    define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
+    gpu: Annotated[str, typer.Option(help=f"The GPU of its cost: {', '.join(chips())}.")] = "l4",
+    profile_shape: Annotated[str, typer.Option(help="The named shape of its cost.")] = PROFILE_SHAPE,
+    store: Annotated[
+        str | None, typer.Option("--store", metavar="WHERE", help="Of the search (default: WEFT_STORE, or yours).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Write one self-contained HTML page: verdict, error map, first wrong stage, findings, cost; or a search.
+
+    Exit codes: 0 right, or a search; 1 wrong, 2 usage, 3 could not be judged, 5 nothing selected.
+    """
+    _require_folder(output)
+    if run.isdecimal() and not Path(run).exists():
+        return _search(int(run), output, store, as_json=as_json)
+    if run.endswith(".json"):
+        return _written(check_report(Path(run)), output, as_json=as_json)
+    chip = find_chip(gpu)
+    if profile_shape not in SHAPES:
+        raise UsageError(f"--profile-shape {profile_shape}: `weft list` has {', '.join(SHAPES)}")
+    with draft_shown(run):
+        candidate, supports = find_candidate(run, task=task, arch=chip.architecture.target)
+    every = supports.task.workloads
+    choice = Choice(
+        shapes=_names(shapes, every.shapes), regimes=_names(regimes, every.regimes), masks=_names(masks, every.masks),
+        dtypes=_names(dtypes, every.dtypes), encodings=_names(encodings, every.encodings), seeds=tuple(range(seeds)),
+    )  # fmt: skip
+    given = {
+        "--task": task or "", "--shapes": shapes, "--regimes": regimes, "--masks": masks, "--dtypes": dtypes,
+        "--encodings": encodings, "--seeds": str(seeds), "--gpu": gpu, "--profile-shape": profile_shape,
+    }  # fmt: skip
+    words = ["weft", "report", run, *(word for name, value in given.items() if value for word in (name, value))]
+    words += [*(word for each in define or () for word in ("-D", each)), "-o", output.name]
+    candidate = replace(candidate, defines=macros(define))
+    asked = Asked(run, candidate, supports, choice, chip, profile_shape, shlex.join(words))
+    try:
+        with waiting(f"looking at {run}") as tell:
+            made = kernel_report(asked, tell)
+    except NothingSelected as error:
+        say_error(str(error))
+        return 5
+    return _written(made, output, as_json=as_json)
+
+
+def _written(made: KernelReport, output: Path, *, as_json: bool) -> int:
+    size = _write(output, kernel_page(made))
+    if as_json:
+        told = {"kernel": made.target, "status": made.status, "passed": made.passed, "message": made.sentence}
+        print(json.dumps({**told, "report": str(output), "bytes": size}, indent=2))
+    else:
+        print(paint(f"{made.target}: {made.status}: {made.sentence}", "good" if made.passed else "bad"))
+        print(_last_line(output, size))
+    if made.passed:
+        return 0
+    return 3 if made.status == Status.UNSUPPORTED else 1
+
+
+def _search(run: int, output: Path, where: str | None, *, as_json: bool) -> int:
+    from weft.report.search_page import search_page
+    from weft.report.search_report import search_report
+    from weft.store.store import open_store
+
+    words = ["weft", "report", str(run), *(["--store", where] if where else []), "-o", output.name]
+    with open_store(where) as opened:
+        made = search_report(opened, run, command=shlex.join(words))
+    size = _write(output, search_page(made))
+    if as_json:
+        told = {"run": run, "state": made.state, "message": made.sentence}
+        print(json.dumps({**told, "report": str(output), "bytes": size}, indent=2))
+    else:
+        print(f"run {run} · {made.state} · {made.sentence}")
+        print(_last_line(output, size))
+    return 0
+
+
+def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    return known if text == "all" else tuple(name for name in text.split(",") if name)
+
+
+def _require_folder(output: Path) -> None:
+    """Before minutes are spent."""
+    if not output.parent.is_dir() or output.is_dir():
+        raise UsageError(f"-o {output}: give a file in a folder that exists")
+
+
+def _write(output: Path, text: str) -> int:
+    data = text.encode()
+    try:
+        output.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error}") from error
+    return len(data)
+
+
+def _last_line(output: Path, size: int) -> str:
+    return f"{output}: {size / 1000:,.0f} kB, complete in itself: open it in any browser"

@@ -1,0 +1,106 @@
+"""What a terminal sees: colours, widths and bars, decided here alone. A pipe gets plain text and no control codes.
+
+NO_COLOR takes every style away (https://no-color.org); FORCE_COLOR gives them to a pipe; NO_COLOR wins.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+from weft.core import knobs
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Row = TypeVar("Row")
+Tell = Callable[[int, int], None]
+"""Is told how many are done, of how many."""
+
+STYLES = {
+    "good": "green",
+    "bad": "red",
+    "doubt": "yellow",
+    "command": "bold cyan",
+    "heading": "bold",
+    "aside": "dim",
+}
+"""Every style by what it means."""
+
+_BAD = ("INCORRECT", "actual", "first wrong", "made by", "ERROR SUMMARY: ")
+_GOOD = ("right ", "cure", " passed in", "expected")
+
+
+def console(*, stderr: bool = False, **options: Any) -> "Console":
+    """Standard output, or standard error, with Weft's styles."""
+    from rich.console import Console
+    from rich.theme import Theme
+
+    if knobs.no_color():
+        options["color_system"] = None  # rich's own no_color would keep bold and italic
+    return Console(stderr=stderr, theme=Theme(STYLES), highlight=False, **options)
+
+
+def styled(stream: TextIO) -> bool:
+    """Whether text for this stream gets styles."""
+    return not knobs.no_color() and (stream.isatty() or knobs.force_color())
+
+
+def paint(text: str, meaning: str, stream: TextIO | None = None) -> str:
+    """The text in a style of STYLES, if the stream (default: standard output) gets any."""
+    if not styled(stream or sys.stdout):
+        return text
+    from rich.style import Style
+
+    return Style.parse(STYLES[meaning]).render(text)
+
+
+def meaning(line: str) -> str:
+    """The style of a line of output; empty: none."""
+    if ": 0 errors, 0 warnings" in line or any(word in line[:24] for word in _GOOD):
+        return "good"
+    return "bad" if any(word in line for word in _BAD) else ""
+
+
+def print_line(line: str) -> None:
+    """A line of output, in the style of its meaning."""
+    style = meaning(line)
+    print(paint(line, style) if style else line)
+
+
+@contextlib.contextmanager
+def waiting(text: str) -> Iterator[Callable[[str], None]]:
+    """A line that moves while something of unknown length is done; it is given what is done now. Terminals only."""
+    if not sys.stderr.isatty():
+        yield lambda what: None
+        return
+    with console(stderr=True).status(text) as status:
+        yield status.update
+
+
+@contextlib.contextmanager
+def bar(text: str) -> Iterator[Tell]:
+    """A bar for what is counted, gone when it is done. Terminals only."""
+    if not sys.stderr.isatty():
+        yield lambda done, whole: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+        shown = progress.add_task(text, total=None)
+        yield lambda done, whole: progress.update(shown, completed=done, total=whole)
+
+
+def counted(rows: Sequence[Row], text: str) -> Iterator[Row]:
+    """The rows, with a bar that says how many of them are done."""
+    with bar(text) as tell:
+        for done, row in enumerate(rows):
+            tell(done, len(rows))
+            yield row
+
+
+def say_error(message: str) -> None:
+    """`weft: message` on standard error, in one line."""
+    head = paint("weft:", "bad", sys.stderr)
+    print(head, " ".join(message.splitlines()), file=sys.stderr)

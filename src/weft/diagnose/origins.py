@@ -1,0 +1,133 @@
+"""Lines that what stands at a line hangs on: indices, bounds and constants, nearest first.
+
+By the text of the compiled kernel: backwards through registers, from a load of shared memory on to the stores of the
+same kind of values, and to the conditions of branches. Floating-point lines on the way are not named: those are stages,
+and are held against the reference one by one.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from weft.core.errors import WeftError
+from weft.core.records import Place
+from weft.engines.spell_findings import chain
+from weft.ptx.module import FloatImm, Function, Imm, Instruction, Mem, Reg
+from weft.ptx.parse import parse
+
+from .records import Case
+from .spelling import own_place
+from .taps import Taps
+
+MOST = 2
+BESIDE = 3
+"""Lines this near are seen with the line itself."""
+_BRANCHES_AFTER = 3
+"""Steps back, after which the conditions of branches are looked at too."""
+
+
+def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tuple[Place, ...]:
+    """A few lines of the user's file that `place` hangs on, none of them beside it or beside each other.
+
+    Those already `known` to matter come first.
+    """
+    kernel = case.kernel
+    if kernel is None or place is None:
+        return ()
+    try:
+        texts = {binary.ptx for binary in kernel.binaries(case.problem.arrays).values()}
+    except WeftError:
+        return ()
+    found: list[Place] = []
+    for at in known:
+        if len(found) < MOST and all(abs(at.line - other.line) > BESIDE for other in (place, *found)):
+            found.append(Place(at.file, at.line))
+    if len(found) == MOST:
+        return tuple(found)
+    for text in sorted(texts):
+        for function in parse(text).functions.values():
+            seeds = [ins for ins in _body(function) if _is_at(ins, place)]
+            heads = {place.line, function_line(function)}
+            sources = Sources(function, case.taps)
+            for ins in filter(sources.is_index, sources.back(seeds)):
+                line = own_place(ins.place, kernel)
+                if line is None or line.file != place.file or not 0 < line.line < place.line or line.line in heads:
+                    continue
+                if all(abs(line.line - other.line) > BESIDE for other in (place, *found)):
+                    found.append(Place(line.file, line.line))
+                if len(found) == MOST:
+                    return tuple(found)
+    return tuple(found)
+
+
+def function_line(function: Function) -> int:
+    """Where its parameters are read: the head of the kernel, on which everything hangs."""
+    loads = [ins for ins in _body(function) if ins.form.name == "ld" and ins.mods.get("space") == "param"]
+    return loads[0].place.line if loads and loads[0].place is not None else 0
+
+
+class Sources:
+    """Who writes what a kernel's instructions read."""
+
+    def __init__(self, function: Function, taps: Taps | None) -> None:
+        self.by_line = {ins.line: ins for ins in _body(function)}
+        self.writers: defaultdict[str, list[Instruction]] = defaultdict(list)
+        for ins in self.by_line.values():
+            for reg in ins.written():
+                self.writers[reg.name].append(ins)
+        self.branches = [
+            ins for ins in self.by_line.values() if ins.form.chapter == "control" and ins.guard is not None
+        ]
+        acts = taps.acts if taps is not None else ()
+        self.stores: defaultdict[int, set[int]] = defaultdict(set)
+        shared = [act for act in acts if act.space == "shared"]
+        for load in (act for act in shared if act.what == "load"):
+            for store in (act for act in shared if act.what == "store"):
+                if load.kinds == store.kinds and load.event.launch == store.event.launch:
+                    self.stores[load.event.ptx_line].add(store.event.ptx_line)
+
+    def is_index(self, ins: Instruction) -> bool:
+        """Whole numbers, conditions, and starting values: a constant that nothing else ever replaces is no variable."""
+        if ins.form.name == "mov" and isinstance(ins.operands[1], Imm | FloatImm):
+            return any(len(self.writers[reg.name]) > 1 for reg in ins.written())
+        return ins.form.chapter in ("integer", "compare") or ins.form.name in ("shl", "shr", "and", "or")
+
+    def back(self, seeds: Sequence[Instruction], *, branches: bool = True) -> Iterator[Instruction]:
+        """Step by step, the later instruction first; whatever addresses are made of comes before all else."""
+        others: list[Instruction] = []
+        seen = {ins.line for ins in seeds}
+        step = [(ins, False) for ins in seeds]
+        count = 0
+        while step:
+            count += 1
+            lines: dict[int, bool] = {}
+            for ins, of_address in step:
+                for made, in_address in self.makers(ins):
+                    lines[made] = lines.get(made, False) or of_address or in_address
+            if branches and count == _BRANCHES_AFTER:
+                lines |= {ins.line: False for ins in self.branches if ins.line not in lines}
+            fresh = sorted((line for line in lines if line not in seen and line in self.by_line), reverse=True)
+            step = [(self.by_line[line], lines[line]) for line in fresh]
+            seen |= set(fresh)
+            yield from (ins for ins, of_address in step if of_address)
+            others += [ins for ins, of_address in step if not of_address]
+        yield from others
+
+    def makers(self, ins: Instruction) -> Iterator[tuple[int, bool]]:
+        """Lines that make what an instruction reads, and whether it is an address."""
+        addresses = {
+            operand.base.name for operand in ins.operands if isinstance(operand, Mem) and isinstance(operand.base, Reg)
+        }
+        for reg in ins.read():
+            for made in self.writers[reg.name]:
+                yield made.line, reg.name in addresses
+        for store in self.stores[ins.line]:
+            yield store, False
+
+
+def _body(function: Function) -> list[Instruction]:
+    return [item for item in function.body if isinstance(item, Instruction)]
+
+
+def _is_at(ins: Instruction, place: Place) -> bool:
+    name = place.file.rpartition("/")[2]
+    return any(at.line == place.line and at.file.rpartition("/")[2] == name for at in chain(ins.place))

@@ -1,0 +1,94 @@
+"""Accesses outside their buffers, led back to the line that computes the wrong index.
+
+Every access of the kernel to the same kind of memory hangs on some lines. A line on which all the stray accesses hang,
+and none of those that stay inside, is to blame; the nearest of several.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from weft.core.errors import WeftError
+from weft.core.records import Finding, Place
+from weft.engines.kernel_file import KernelFile
+from weft.ptx.module import Function, Instruction, Mem
+from weft.ptx.parse import parse
+
+from .origins import Sources
+from .records import Case
+from .spelling import own_place
+
+STRAY = ("M101", "M102")
+
+
+def index_lines(case: Case, causes: Sequence[Finding]) -> tuple[Place, ...]:
+    """To blame for the first cause, if that is a stray access, nearest first; none if nothing tells lines apart."""
+    if case.kernel is None or not causes or causes[0].code not in STRAY:
+        return ()
+    lines = {finding.ptx_line for finding in case.findings if finding.code in STRAY}
+    try:
+        texts = {binary.ptx for binary in case.kernel.binaries(case.problem.arrays).values()}
+    except WeftError:
+        return ()
+    for text in sorted(texts):
+        for function in parse(text).functions.values():
+            body = [item for item in function.body if isinstance(item, Instruction)]
+            first = next((ins for ins in body if ins.line == causes[0].ptx_line and _is_access(ins)), None)
+            if first is not None and own_place(first.place, case.kernel) == own_place(causes[0].place, case.kernel):
+                return tuple(_Accesses(function, body, case.kernel).to_blame(first, lines, _executed(case)))
+    return ()
+
+
+class _Accesses:
+    """The accesses of one kernel."""
+
+    def __init__(self, function: Function, body: list[Instruction], kernel: KernelFile) -> None:
+        self.body, self.kernel = body, kernel
+        self.sources = Sources(function, None)
+
+    def to_blame(self, first: Instruction, strayed: set[int], executed: set[int]) -> Iterator[Place]:
+        """By lines of source, for the copies of an unrolled access are one; cleared instruction by instruction, for a
+        line may have a part that others share.
+        """
+        alike = [ins for ins in self.body if _is_access(ins) and _space(ins) == _space(first)]
+        wrong = [ins for ins in alike if ins.line in strayed]
+        lines = {self._line(ins) for ins in wrong}
+        inside = [ins for ins in alike if ins.line in executed and self._line(ins) not in lines]
+        cleared = {ins.line for access in inside for ins in self._hangs_on(access)}
+        blamed = [self._lines(ins, cleared) for ins in wrong]
+        own = lines if len(lines) > 1 else set()
+        for line in self._lines(first, cleared):
+            if line not in own and all(line in others for others in blamed):
+                yield line
+
+    def _lines(self, access: Instruction, cleared: set[int]) -> list[Place]:
+        """The access's own line, then those of its index."""
+        found = [self._line(ins) for ins in (access, *self._hangs_on(access)) if ins.line not in cleared]
+        return list(dict.fromkeys(line for line in found if line is not None))
+
+    def _hangs_on(self, access: Instruction) -> list[Instruction]:
+        addresses = (made for made, of_address in self.sources.makers(access) if of_address)
+        seeds = [self.sources.by_line[line] for line in sorted(set(addresses), reverse=True)]
+        return list(filter(self.sources.is_index, (*seeds, *self.sources.back(seeds, branches=False))))
+
+    def _line(self, ins: Instruction) -> Place | None:
+        return _without_columns(own_place(ins.place, self.kernel))
+
+
+def _executed(case: Case) -> set[int]:
+    """PTX lines of accesses that moved followed values: one that never ran clears nobody."""
+    acts = case.taps.acts if case.taps is not None else ()
+    return {act.event.ptx_line for act in acts if act.what in ("load", "store")}
+
+
+def _space(ins: Instruction) -> str:
+    return next((part for part in ins.opcode.split(".") if part in ("global", "shared", "local")), "")
+
+
+def _without_columns(place: Place | None) -> Place | None:
+    """With the calls it was inlined into: a function's line may be right for one caller and wrong for another."""
+    if place is None or not place.line:
+        return None
+    return Place(place.file, place.line, inlined_at=_without_columns(place.inlined_at))
+
+
+def _is_access(ins: Instruction) -> bool:
+    return ins.form.chapter == "memory" and any(isinstance(operand, Mem) for operand in ins.operands)

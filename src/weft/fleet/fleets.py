@@ -1,0 +1,119 @@
+"""Who evaluates a search: processes of this machine, workers that others started, or actors of a Ray cluster.
+
+The store is the queue. A fleet only has to see to it that workers run; what a driver and its fleet were doing when they
+died is in the store.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from os import environ
+from typing import Protocol
+
+from weft.core import knobs
+from weft.core.errors import UsageError
+from weft.store.store import Store
+
+from .errors import FleetError
+from .worker import Terms
+
+SPELLINGS = "local:N, workers, ray, ray:auto or ray:ADDRESS (with /GPU for nodes that have one)"
+LOCAL_IDLE_SECONDS = 60.0
+"""A driver that died leaves its workers: they go on, and stop soon after the queue is empty."""
+QUIET_SECONDS = 5.0
+"""Without any worker until the driver says so."""
+ALIVE = timedelta(seconds=90)
+NO_NETWORK = 2
+"""The level of isolation from which on a candidate has none."""
+
+Say = Callable[[str], None]
+
+
+class Fleet(Protocol):
+    """Workers for a run."""
+
+    def start(self, run_id: int) -> None:
+        """See to it that there are some."""
+
+    def tend(self) -> None:
+        """Called again and again while the driver waits: replace what died."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class LocalFleet:
+    """Worker processes of this machine. They outlive a driver that is killed."""
+
+    def __init__(self, where: str, slots: int) -> None:
+        self.where, self.slots = where, slots
+        self._run = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, run_id: int) -> None:
+        self._run = run_id
+        self._log = knobs.cache_dir() / "fleet" / f"run-{run_id}.log"
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._spawn()
+
+    def _spawn(self) -> None:
+        command = [sys.executable, "-P", "-m", "weft", "worker", "--run", str(self._run), "--slots", str(self.slots),
+                   "--idle-seconds", str(LOCAL_IDLE_SECONDS)]  # fmt: skip
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                env={**environ, "WEFT_STORE": self.where},
+            )  # fmt: skip
+
+    def tend(self) -> None:
+        assert self._process is not None
+        code = self._process.poll()
+        if code is not None and code > 0:
+            raise FleetError(f"the workers ended with exit code {code}: {self._log} says why")
+        if code is not None:  # idle while a proposer was thinking, or killed
+            self._spawn()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+
+
+class Volunteers:
+    """Workers that somebody else starts, anywhere the store can be reached from."""
+
+    def __init__(self, store: Store, where: str, say: Say) -> None:
+        self.store, self.where, self._say = store, where, say
+        self._look_at = float("inf")
+
+    def start(self, run_id: int) -> None:
+        self._look_at = time.monotonic() + QUIET_SECONDS
+
+    def tend(self) -> None:
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = float("inf")
+        now = self.store.now()
+        if not any(row.stopped_at is None and now - row.heartbeat_at < ALIVE for row in self.store.workers()):
+            self._say("no worker is there: start some with `weft worker --store …`, on this machine or on others")
+
+    def close(self) -> None:
+        """They are not ours to stop."""
+
+
+def fleet_of(spelled: str, store: Store, where: str, say: Say) -> Fleet:
+    """`local:2`, `workers`, `ray:auto`: raises UsageError for anything else."""
+    kind, _, rest = spelled.partition(":")
+    if kind == "local" and rest.isdecimal() and int(rest) > 0:
+        return LocalFleet(where, int(rest))
+    if spelled == "workers":
+        return Volunteers(store, where, say)
+    if kind.partition("/")[0] == "ray":
+        from .ray_fleet import RayFleet
+
+        # Ray's ports are on every interface of a node: what a candidate could reach, it might use.
+        terms = Terms(idle_seconds=LOCAL_IDLE_SECONDS, require_isolation=NO_NETWORK)
+        return RayFleet.parse(spelled, store, where, terms)
+    raise UsageError(f"--fleet {spelled}: give {SPELLINGS}")

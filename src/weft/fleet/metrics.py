@@ -1,0 +1,70 @@
+"""The status as Prometheus reads it (text exposition format 0.0.4)."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .status import FleetStatus
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A name with its samples, by labels."""
+
+    name: str
+    kind: str
+    """`gauge` or `counter`."""
+    help: str
+    samples: Mapping[Labels, float] = field(default_factory=dict)
+
+    def lines(self) -> Iterable[str]:
+        """What it says; nothing if it has no samples."""
+        if self.samples:
+            yield f"# HELP {self.name} {self.help}"
+            yield f"# TYPE {self.name} {self.kind}"
+        for labels, value in self.samples.items():
+            inside = ",".join(f'{name}="{_escape(text)}"' for name, text in labels)
+            yield f"{self.name}{{{inside}}} {value}" if labels else f"{self.name} {value}"
+
+
+def metrics(status: FleetStatus) -> tuple[Metric, ...]:
+    """Counters only ever rise, as rows of the store are never deleted; what is known by count alone is a gauge."""
+    census, oldest = status.census, status.oldest_lease_seconds
+    lives = Counter((worker.row.kind, worker.life) for worker in status.workers)
+    # One series per worker, but not for ever: those that are gone would pile up.
+    alive = [worker for worker in status.workers if worker.life in ("running", "silent")]
+    runs = Counter(run.state for run in status.runs)
+    return (
+        Metric("weft_evaluations", "gauge", "Evaluations of the queue by state.",
+               {(("state", state.value.lower()),): count for state, count in census.depth.items()}),
+        Metric("weft_evaluations_waiting", "gauge", "Queued evaluations by what they need.",
+               {(("needs", needs),): count for needs, count in sorted(census.waiting.items())}),
+        Metric("weft_verdicts_total", "counter", "Evaluations that ended, by status.",
+               {(("status", status_),): count for status_, count in sorted(census.statuses.items())}),
+        Metric("weft_verdicts_cached_total", "counter", "Of these, answered by the cache.", {(): census.cached}),
+        Metric("weft_verdicts_per_minute", "gauge", "Verdicts of all workers, over the window.",
+               {(): status.per_minute}),
+        Metric("weft_leases_overdue", "gauge", "Leases that ran out and that nobody took over yet.",
+               {(): census.overdue}),
+        Metric("weft_oldest_lease_seconds", "gauge", "Since the stalest lease was renewed.",
+               {} if oldest is None else {(): oldest}),
+        Metric("weft_workers", "gauge", "Workers by kind and life.",
+               {(("kind", kind), ("life", life)): count for (kind, life), count in sorted(lives.items())}),
+        Metric("weft_worker_silent_seconds", "gauge", "Since a worker was last heard.",
+               {(("worker", worker.row.name),): worker.silent_seconds for worker in alive}),
+        Metric("weft_worker_verdicts_per_minute", "gauge", "Verdicts of a worker, over the window.",
+               {(("worker", worker.row.name),): worker.per_minute for worker in alive}),
+        Metric("weft_runs", "gauge", "Runs by state.",
+               {(("state", state),): count for state, count in sorted(runs.items())}),
+    )  # fmt: skip
+
+
+def exposition(status: FleetStatus) -> str:
+    """The page that Prometheus scrapes."""
+    return "".join(line + "\n" for metric in metrics(status) for line in metric.lines())
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

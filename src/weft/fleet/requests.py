@@ -1,0 +1,73 @@
+"""An evaluation's row says all that is asked: any worker that reads the store can do it.
+
+The source is the candidate's artefact, the rest is the row's `ask`. The key of what a worker reads must be the row's
+key: a worker with another judge, another compiler or another task file does not touch the row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from weft.core.errors import WeftError
+from weft.judge.select import Choice
+from weft.store.records import Lease
+from weft.store.store import Store
+from weft.supervise.key import request_key
+from weft.supervise.records import Limits, Request, ScoreOn, Source
+
+ASK = "ask"
+"""Of an evaluation's request: what `request_record` made."""
+
+
+class NotOurs(WeftError):
+    """This worker cannot judge the evaluation: it was queued by another version of Weft."""
+
+
+def request_record(request: Request, limits: Limits) -> dict[str, Any]:
+    """Plain data for the row; the source stays where it is, with the candidate."""
+    return {
+        "task": request.task,
+        "rung": request.rung,
+        "choice": asdict(request.choice),
+        "score": asdict(request.score) if request.score is not None else None,
+        "chip": request.chip,
+        "clock_ghz": request.clock_ghz,
+        "debug_build": request.debug_build,
+        "diagnose": request.diagnose,
+        "max_steps": request.max_steps,
+        "isolation": request.isolation,
+        "limits": asdict(limits),
+    }
+
+
+def request_of(store: Store, lease: Lease) -> tuple[Request, Limits]:
+    """What is asked of a leased evaluation. Raises NotOurs."""
+    row = store.candidate(lease.candidate_id)
+    source = Source(store.text(row.source_digest), row.language, row.launch, row.defines)
+    try:
+        request, limits = _read(source, lease.request[ASK])
+        same = request_key(request) == lease.key
+    except (KeyError, TypeError, OSError) as error:
+        raise NotOurs(_told(lease, f"its request cannot be read here: {type(error).__name__} {error}")) from error
+    if not same:
+        raise NotOurs(_told(lease, "its key covers another judge, compiler or task file"))
+    return request, limits
+
+
+def _read(source: Source, record: Mapping[str, Any]) -> tuple[Request, Limits]:
+    score = record["score"]
+    request = Request(
+        source, task=record["task"], rung=record["rung"],
+        choice=Choice(**{name: tuple(values) for name, values in record["choice"].items()}),
+        score=ScoreOn(**score) if score is not None else None, chip=record["chip"], clock_ghz=record["clock_ghz"],
+        debug_build=record["debug_build"], diagnose=record["diagnose"], max_steps=record["max_steps"],
+        isolation=record["isolation"],
+    )  # fmt: skip
+    return request, Limits(**record["limits"])
+
+
+def _told(lease: Lease, why: str) -> str:
+    return (
+        f"evaluation {lease.evaluation_id} of run {lease.run_id} was queued by another version of Weft ({why}): "
+        "run one version on every machine, or resume the run with this one"
+    )

@@ -1,0 +1,120 @@
+"""Several workers on one machine: a process per slot, started again when one dies, ended together.
+
+Each is a `weft worker --slots 1`. The parent reads the events they print, so it knows what a slot that died had leased
+and gives that back at once; without a parent the lease would have to run out.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from weft.store.errors import StoreError
+from weft.store.store import Store
+
+from .errors import FleetError
+from .worker import LOOK_SECONDS, Event, give_back_for, worker_name
+
+RESTART_SECONDS = 0.5
+"""Before a slot that died is started again: one that dies at once must not keep a core busy with starting."""
+PATIENCE_SECONDS = 10.0
+"""Beyond the slots' own grace, until they are killed."""
+
+
+class Slot:
+    """One process and what it said last."""
+
+    def __init__(self, command: Sequence[str], where: str, tell: Callable[[Event], None]) -> None:
+        self.name, self.leased, self._tell = worker_name(), 0, tell
+        # Standard input ties it to us: when we are gone, however, it reads the end and stops.
+        self.process = subprocess.Popen(
+            [*command, "--name", self.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            # Not among the arguments, which everybody on the machine sees: a URL may hold a password.
+            start_new_session=True, env={**os.environ, "WEFT_STORE": where},
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                event = Event(**json.loads(line))
+            except (ValueError, TypeError):
+                continue  # half a line of a slot that died
+            self.leased = (event.evaluation or 0) if event.event == "leased" else 0
+            self._tell(event)
+
+    def ended(self) -> int | None:
+        """Its exit code, once all that it said was read."""
+        code = self.process.poll()
+        if code is not None:
+            self._reader.join()
+        return code
+
+
+class Slots:
+    """`count` of them, until they stop by themselves or are told to."""
+
+    def __init__(
+        self, store: Store, where: str, count: int, options: Sequence[str], tell: Callable[[Event], None], *,
+        grace_seconds: float = 20.0,
+    ) -> None:  # fmt: skip
+        self.store, self._where, self._tell, self._stopping = store, where, tell, False
+        self._grace_seconds = grace_seconds
+        self._command = [sys.executable, "-P", "-m", "weft", "worker", "--slots", "1", "--json", "--tied", *options]
+        self._slots = [Slot(self._command, where, tell) for _ in range(count)]
+
+    def stop(self) -> None:
+        """Tell all of them to."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Raises FleetError."""
+        try:
+            while self._slots:
+                if self._stopping:
+                    return
+                for slot in list(self._slots):
+                    code = slot.ended()
+                    if code is not None:
+                        self._slots.remove(slot)
+                        self._after(slot, code)
+                time.sleep(LOOK_SECONDS)
+        finally:
+            self._end()
+
+    def _after(self, slot: Slot, code: int) -> None:
+        if code == 0:
+            return
+        if code > 0:
+            raise FleetError(f"the worker {slot.name} ended with exit code {code}: its message is above")
+        self._give_back(slot, f"the worker died of {signal.Signals(-code).name}")
+        with contextlib.suppress(StoreError):  # it may have died before it was known
+            self.store.stop_worker(slot.name)
+        time.sleep(RESTART_SECONDS)
+        if not self._stopping:
+            self._slots.append(Slot(self._command, self._where, self._tell))
+
+    def _give_back(self, slot: Slot, why: str) -> None:
+        if slot.leased:
+            row = self.store.evaluation(slot.leased)
+            if give_back_for(self.store, slot.name, row, why):
+                self._tell(Event("given_back", slot.name, row.run_id, row.id, row.candidate_id, message=why))
+
+    def _end(self) -> None:
+        for slot in self._slots:
+            slot.process.terminate()
+        deadline = time.monotonic() + self._grace_seconds + PATIENCE_SECONDS
+        for slot in self._slots:
+            try:
+                slot.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                os.killpg(slot.process.pid, signal.SIGKILL)
+                slot.process.wait()
+            slot.ended()

@@ -1,0 +1,293 @@
+"""A worker: lease an evaluation, judge it under a supervisor, finish it; until there is nothing to do or it is told to.
+
+with open_store(url) as store:
+    Worker(store, worker_name(), Terms(idle_seconds=600)).work()
+
+It may be killed at any moment. Its lease then runs out and somebody else judges the evaluation; should it live after
+all, the store refuses its result, because the lease's token is an old one.
+"""
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from weft.core.errors import UsageError
+from weft.store.errors import Fenced, StoreError
+from weft.store.records import EvaluationRow, Lease, State
+from weft.store.store import Store
+from weft.supervise.isolation import NotIsolated
+from weft.supervise.records import Evaluation, Outcome
+from weft.supervise.supervisor import Supervisor
+
+from .requests import NotOurs, request_of
+
+FIRST_WAIT_SECONDS = 0.05
+LONGEST_WAIT_SECONDS = 2.0
+"""Between two looks at an empty queue."""
+PATIENCE_SECONDS = 120.0
+"""With a store that fails, beyond what the store itself waits."""
+LOOK_SECONDS = 0.1
+"""Between two looks whether it was told to stop."""
+LOST_ATTEMPTS = 10
+"""Leases after which a lost evaluation is given up: in a fleet machines die more often than candidates kill them."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a worker works."""
+
+    lease_seconds: float = 60.0
+    idle_seconds: float | None = None
+    """Without work after which it stops: a rented machine must not burn money. None: never."""
+    once: bool = False
+    """Stop as soon as nothing is queued."""
+    run_id: int | None = None
+    """Of this run alone."""
+    require_isolation: int = 0
+    grace_seconds: float = 20.0
+    """To finish what it has when it is told to stop."""
+    needs: str | None = "vgpu"
+    """The kind of evaluations it takes; None: any, on a machine with a GPU."""
+
+    def __post_init__(self) -> None:
+        if self.lease_seconds < 1:
+            raise UsageError("a lease of less than a second runs out before its first heartbeat")
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        return self.lease_seconds / 4
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that a worker did."""
+
+    event: str
+    """started, leased, finished, fenced, given_back, refused, stopped."""
+    worker: str
+    run: int | None = None
+    evaluation: int | None = None
+    candidate: int | None = None
+    status: str = ""
+    seconds: float = 0.0
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a worker did in all."""
+
+    finished: int = 0
+    given_back: int = 0
+    fenced: int = 0
+    refused: int = 0
+    why: str = ""
+    """It stopped."""
+
+
+Tell = Callable[[Event], None]
+Found = TypeVar("Found")
+
+
+def _silent(event: Event) -> None:
+    """Tells nobody."""
+
+
+def worker_name() -> str:
+    """Of this process, and of no other ever: a name is what a lease belongs to."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def give_back_for(store: Store, owner: str, row: EvaluationRow, why: str) -> bool:
+    """On behalf of a worker that is known to be gone: queue what it had leased again, without waiting for the lease."""
+    if row.state is not State.LEASED or row.owner != owner:
+        return False
+    lease = Lease(row.id, row.run_id, row.candidate_id, row.key, row.request, owner, row.token, store.now())
+    try:
+        store.give_back(lease, why, attempts=LOST_ATTEMPTS)
+    except Fenced:  # somebody has it already
+        return False
+    return True
+
+
+class Worker:
+    """One slot: one evaluation at a time, one warm supervisor."""
+
+    def __init__(self, store: Store, name: str, terms: Terms = Terms(), tell: Tell = _silent) -> None:  # noqa: B008
+        self.store, self.name, self.terms, self._tell = store, name, terms, tell
+        self._stop_by = float("inf")
+        self._present_at = 0.0
+        self._tally = Tally()
+        self._not_ours: set[int] = set()
+
+    def stop(self, grace_seconds: float | None = None) -> None:
+        """From a signal's handler or another thread: finish what runs, or give it back after the grace.
+
+        No lock is taken: a handler runs in the middle of whatever holds one.
+        """
+        self._stop_by = time.monotonic() + (self.terms.grace_seconds if grace_seconds is None else grace_seconds)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop_by < float("inf")
+
+    def work(self) -> Tally:
+        """Until it is told to stop, or is idle for too long."""
+        self.store.register_worker(
+            self.name, host=socket.gethostname(), pid=os.getpid(), kind=self.terms.needs or "gpu"
+        )
+        self._say("started")
+        try:
+            with Supervisor() as supervisor:
+                if self.terms.require_isolation:
+                    supervisor.isolation.require(self.terms.require_isolation)
+                why = self._loop(supervisor)
+        finally:
+            self.store.reclaim(self.name)
+            self.store.stop_worker(self.name)
+        self._tally = replace(self._tally, why=why)
+        self._say("stopped", message=why)
+        return self._tally
+
+    def _loop(self, supervisor: Supervisor) -> str:
+        idle_since, wait = time.monotonic(), FIRST_WAIT_SECONDS
+        while not self.stopping:
+            self.present("idle")
+            lease = self._patiently(self._lease)
+            if lease is not None:
+                self._do(supervisor, lease)
+                if lease.evaluation_id not in self._not_ours:
+                    idle_since, wait = time.monotonic(), FIRST_WAIT_SECONDS
+                continue
+            if self.terms.once:
+                return "nothing is queued"
+            if self.terms.idle_seconds is not None and time.monotonic() - idle_since >= self.terms.idle_seconds:
+                return f"idle for {self.terms.idle_seconds:g} s"
+            self._sleep(wait)
+            wait = min(1.5 * wait, LONGEST_WAIT_SECONDS)
+        return "told to"
+
+    def _lease(self) -> Lease | None:
+        return self.store.lease(
+            self.name, seconds=self.terms.lease_seconds, run_id=self.terms.run_id, needs=self.terms.needs,
+            skip=self._not_ours,
+        )  # fmt: skip
+
+    def _patiently(self, act: Callable[[], Found]) -> Found:
+        """A store that is busy, or away for a while, is no reason to throw a verdict away. Raises StoreError."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return act()
+            except Fenced:
+                raise
+            except StoreError:
+                if self.stopping or time.monotonic() >= deadline:
+                    raise
+                self._sleep(1.0)
+
+    def _sleep(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while not self.stopping and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK_SECONDS))
+
+    def _do(self, supervisor: Supervisor, lease: Lease) -> None:
+        try:
+            request, limits = request_of(self.store, lease)
+            self._say("leased", lease)
+            supervisor.limits = limits
+            with _Heart(self, supervisor, lease) as heart:
+                found = supervisor.evaluate(request)
+        except (NotOurs, NotIsolated) as error:
+            self._not_ours.add(lease.evaluation_id)
+            self.store.reclaim(self.name)  # unlike give_back this counts no attempt
+            self._count("refused", lease, message=str(error))
+            return
+        if heart.fenced:
+            self._count("fenced", lease, message="somebody else has it")
+            return
+        try:
+            self._patiently(lambda: self._keep(lease, found))
+        except Fenced as error:
+            self._count("fenced", lease, message=str(error))
+
+    def _keep(self, lease: Lease, found: Evaluation) -> None:
+        if found.outcome is not Outcome.LOST:
+            self.store.finish(lease, found.outcome.value, found.record(), seconds=found.seconds)
+            self._count("finished", lease, status=found.outcome.value, seconds=found.seconds, message=found.message)
+        elif self.stopping:
+            self.store.reclaim(self.name)
+            self._count("given_back", lease, message="the worker was told to stop")
+        else:
+            self.store.give_back(lease, found.message, attempts=LOST_ATTEMPTS)
+            self._count("given_back", lease, message=found.message)
+
+    def present(self, state: str) -> None:
+        """Tell the store that it lives, once per heartbeat."""
+        if time.monotonic() >= self._present_at:
+            self._present_at = time.monotonic() + self.terms.heartbeat_seconds
+            self.store.worker_heartbeat(self.name, state)
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether what runs must be given back now."""
+        return time.monotonic() >= self._stop_by
+
+    def _count(self, event: str, lease: Lease, *, status: str = "", seconds: float = 0.0, message: str = "") -> None:
+        self._tally = replace(self._tally, **{event: getattr(self._tally, event) + 1})
+        self._say(event, lease, status=status, seconds=seconds, message=message)
+
+    def _say(
+        self, event: str, lease: Lease | None = None, *, status: str = "", seconds: float = 0.0, message: str = ""
+    ) -> None:
+        told = Event(event, self.name, status=status, seconds=round(seconds, 3), message=message)
+        if lease is not None:
+            told = replace(told, run=lease.run_id, evaluation=lease.evaluation_id, candidate=lease.candidate_id)
+        self._tell(told)
+
+
+@dataclass
+class _Heart:
+    """Beats in a thread of its own: a workload may take longer than a lease. Ends an evaluation that is in vain."""
+
+    worker: Worker
+    supervisor: Supervisor
+    lease: Lease
+    fenced: bool = False
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> "_Heart":
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        store, terms = self.worker.store, self.worker.terms
+        step = min(0.25, terms.heartbeat_seconds)
+        due = time.monotonic() + terms.heartbeat_seconds
+        while not self._over.wait(step):
+            if self.worker.out_of_time:
+                self.supervisor.interrupt()
+                return
+            if time.monotonic() < due:
+                continue
+            try:
+                store.heartbeat(self.lease, seconds=terms.lease_seconds)
+                self.worker.present(f"evaluation {self.lease.evaluation_id}")
+            except Fenced:
+                self.fenced = True
+                self.supervisor.interrupt()
+                return
+            except StoreError:
+                pass  # the store may be back before the lease ends; `finish` will tell
+            due = time.monotonic() + terms.heartbeat_seconds

@@ -1,0 +1,142 @@
+"""A solution on a workload: its inputs, what the definition's reference makes of them, and the kernel's call."""
+
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.attention.dtypes import DTYPES as NUMPY_DTYPES
+from weft.attention.dtypes import Array
+from weft.core.errors import Unsupported, UsageError
+from weft.kernels.ladder import MASKS
+
+from ..foreign_task import Case, Tolerance
+from ..host_kernel import Argument, HostKernel
+from ..reference_code import result_arrays, run_source, to_torch
+from ..safetensors_file import read_tensor
+from .read_folder import Folder
+from .records import DTYPES, Definition, Solution, Workload
+
+OP_TYPES = ("sdpa", "gqa", "mha", "gqa_ragged", "gqa_paged", "mla_ragged", "mla_paged")
+"""Attention, in the forms that there are definitions of. Others may need another rule than a tolerance."""
+
+SDPA_TAG = "weft:sdpa:"
+"""A tag of Weft's own definitions: its mask follows. Such a call is judged by the gates of `sdpa` as well."""
+
+TOLERANCE = Tolerance(atol=1e-2, rtol=1e-2, either=True)
+"""flashinfer-bench's own: an element is wrong if it is beyond both."""
+
+OUTPUTS: Mapping[str, str] = {"output": "o", "lse": "lse"}
+"""Outputs of a definition → arrays of the task `sdpa`."""
+
+_SCALARS = {"int64": int, "int32": int}
+
+
+def require_known(definition: Definition, solution: Solution) -> None:
+    """Refuse what Weft could not judge."""
+    if definition.op_type not in OP_TYPES:
+        raise Unsupported(f"{definition.name} is a {definition.op_type}; Weft judges {', '.join(OP_TYPES)}")
+    for name, spec in definition.outputs.items():
+        if spec.shape is None or spec.dtype not in ("float32", "float16", "bfloat16"):
+            raise Unsupported(f"{definition.name}: output {name!r} is {spec.dtype}; results are tensors of floats")
+    if solution.language != "cuda" or solution.binding != "torch":
+        binding = solution.binding or "tvm-ffi"
+        raise Unsupported(
+            f"{solution.name} is {solution.language} bound by {binding}; Weft reads cuda bound by torch. Give its "
+            "kernel launch lines and use `weft check kernel.cu`"
+        )
+
+
+def host_kernel(folder: Folder, solution: Solution, work: Path) -> HostKernel:
+    """The solution's sources, written below `work`."""
+    root = work / solution.name
+    for path, text in solution.sources.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    entry, _, function = solution.entry_point.partition("::")
+    return HostKernel(
+        root / entry, root, _host_function(solution, function), (str(root),),
+        returns=not solution.destination_passing_style,
+    )  # fmt: skip
+
+
+def _host_function(solution: Solution, symbol: str) -> str:
+    """The C++ function behind the bound name."""
+    entry = solution.sources[solution.entry_point.split("::")[0]]
+    bound = re.search(rf'\.def\(\s*"{re.escape(symbol)}"\s*,\s*&?\s*(\w+)', entry)
+    return bound[1] if bound else symbol
+
+
+def make_case(folder: Folder, definition: Definition, kernel: HostKernel, workload: Workload) -> tuple[Case, Path]:
+    """The case and the kernel file of its call."""
+    inputs = draw_inputs(folder.path, definition, workload)
+    names = list(definition.outputs)
+    run = run_source(definition.reference, f"{definition.name}.reference").get("run")
+    if not callable(run):
+        raise UsageError(f"{definition.name}: its reference defines no function run")
+    handed: list[Any] = [value if isinstance(value, int | float) else to_torch(value) for value in inputs.values()]
+    try:
+        result = run(*handed)
+    except Exception as error:  # the definition's program may raise anything
+        raise UsageError(f"{definition.name}: its reference: {type(error).__name__}: {error}") from error
+    expected = result_arrays(result, names, f"{definition.name}: run")
+    _require_form(definition, workload, expected)
+    bound = kernel.bind(list(inputs.values()), len(names))
+    mask = next((tag.removeprefix(SDPA_TAG) for tag in definition.tags if tag.startswith(SDPA_TAG)), None)
+    if mask is not None and (mask not in MASKS or list(bound.arrays) != ["q", "k", "v"] or bound.outputs[0] != "o"):
+        raise UsageError(f"{definition.name}: tag {SDPA_TAG}{mask} is for q, k, v and o, and one of {', '.join(MASKS)}")
+    by_array = dict(zip(bound.outputs, (expected[name] for name in names), strict=True))
+    return Case(workload.uuid, bound.arrays, by_array, mask), bound.path
+
+
+def draw_inputs(root: Path, definition: Definition, workload: Workload) -> dict[str, Argument]:
+    """Inputs in order. Random ones are N(0, 1) as flashinfer-bench draws them, from a stream of this workload's own."""
+    sizes = definition.sizes(workload)
+    found: dict[str, Argument] = {}
+    for name, spec in definition.inputs.items():
+        given = workload.inputs.get(name)
+        where = f"workload {workload.uuid}: input {name!r}"
+        if given is None:
+            raise UsageError(f"{where} is missing")
+        if spec.shape is None:
+            if given["type"] != "scalar" or not isinstance(given.get("value"), int | float):
+                raise UsageError(f"{where} is a number: give it as {{type: scalar, value: …}}")
+            found[name] = _SCALARS.get(spec.dtype, float)(given["value"])
+            continue
+        shape = tuple(sizes[axis] for axis in spec.shape)
+        if given["type"] == "safetensors":
+            found[name] = _stored(root, given, shape, spec.dtype, where)
+        elif given["type"] == "random" and spec.dtype.startswith(("float", "bfloat")):
+            rng = np.random.default_rng(zlib.crc32(f"{workload.uuid} {name}".encode()))
+            found[name] = rng.standard_normal(shape).astype(NUMPY_DTYPES[DTYPES[spec.dtype]])
+        else:
+            raise Unsupported(f"{where}: a random {spec.dtype} would be no index; give it as safetensors")
+    return found
+
+
+def _stored(root: Path, given: Mapping[str, Any], shape: tuple[int, ...], dtype: str, where: str) -> Array:
+    path = (root / str(given.get("path"))).resolve()
+    if not path.is_relative_to(root.resolve()):
+        raise UsageError(f"{where}: {given.get('path')} leads out of {root}")
+    array = read_tensor(path, str(given.get("tensor_key")))
+    wanted = {"i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}.get(DTYPES[dtype]) or NUMPY_DTYPES[DTYPES[dtype]]
+    if array.shape != shape or array.dtype != wanted:
+        raise UsageError(f"{where} is {array.dtype}{list(array.shape)} in the file, not {dtype}{list(shape)}")
+    return array
+
+
+def _require_form(definition: Definition, workload: Workload, expected: Mapping[str, Array]) -> None:
+    """A reference that does not give what its definition says is no reference."""
+    sizes = definition.sizes(workload)
+    for name, spec in definition.outputs.items():
+        shape = tuple(sizes[axis] for axis in spec.shape or ())
+        wanted = NUMPY_DTYPES[DTYPES[spec.dtype]]
+        if expected[name].shape != shape or expected[name].dtype != wanted:
+            raise UsageError(
+                f"{definition.name}: its reference gives {name} as {expected[name].dtype}{list(expected[name].shape)}, "
+                f"the definition says {spec.dtype}{list(shape)}"
+            )

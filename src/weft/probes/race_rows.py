@@ -1,0 +1,142 @@
+"""racecheck, second pass: the accesses of a log as rows, one per lane and granule, in groups that may conflict.
+
+A granule is the largest piece that every access touches wholly or not at all. Columns are int64 arrays by name; a group
+is a granule in a phase (between two barriers of everybody), and `key` is its number.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.vm.ir import LANES
+from weft.vm.memory import LOCAL_BASE, PARAM_BASE, WINDOW_BYTES
+
+from .clocks import Order, Semantics, is_strong, is_volatile, touches
+from .record import What
+
+PLAIN, VOLATILE, STRONG = range(3)
+NEVER = np.iinfo(np.int32).max
+_ATOMIC = np.iinfo(np.int64).min
+"""Stands for the values of atomics, and of reads."""
+
+Rows = dict[str, npt.NDArray[np.int64]]
+
+
+def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addresses: range) -> tuple[Rows, int]:
+    what = log["what"].astype(np.int64)
+    touching = touches(log)
+    part = log[touching]
+    on = ((part["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1).astype(bool)
+    address = part["address"].astype(np.int64)
+    on &= (address >= addresses.start) & (address < addresses.stop)
+    for base in (LOCAL_BASE, PARAM_BASE):
+        on &= ~((address >= base) & (address < base + WINDOW_BYTES))
+    index, lane = np.nonzero(on)
+    at = address[index, lane]
+    size = part["bytes"][index].astype(np.int64)
+    granule = int(np.bitwise_or.reduce(at | size)) if len(at) else 1
+    granule = min(granule & -granule, 16)
+    record = touching[index]
+    snapshots = order.snapshot_of[record]
+    if not len(record):
+        return {"key": np.zeros(0, np.int64)}, granule
+    rows_known = np.stack([snapshot.rows for snapshot in order.snapshots])
+    epochs = np.stack([snapshot.epochs for snapshot in order.snapshots])
+    kinds = _kinds(part["site"], semantics)
+    copies = _copied(log, touching, what)
+    end, end_epoch = record.copy(), epochs[snapshots, lane].astype(np.int64)
+    for position in np.flatnonzero(copies[index] >= 0):
+        issue = int(copies[index[position]])
+        end[position], end_epoch[position] = order.arrival.get((issue, int(lane[position])), (NEVER, NEVER))
+    cta = np.searchsorted(order.ctas, part["cta"][index]).astype(np.int64)
+    per_cta = len(order.column_of) // len(order.ctas)
+    thread = cta * per_cta + part["warp"][index].astype(np.int64) * LANES + lane
+    lane_rows: Rows = {
+        "thread": thread,
+        "column": order.column_of[thread].astype(np.int64),
+        "cta": cta,
+        "record": record,
+        "end": end,
+        "row": rows_known[snapshots, lane].astype(np.int64),
+        "epoch": epochs[snapshots, lane].astype(np.int64),
+        "end_epoch": end_epoch,
+        "site": part["site"][index].astype(np.int64),
+        "write": (~np.isin(what[record], (What.LOAD, What.TILE))).astype(np.int64),
+        "strength": kinds[index],
+        "copy": (copies[index] >= 0).astype(np.int64),
+        "collective": (what[record] == What.TILE).astype(np.int64),
+    }
+    # A volatile access is strong only where it serves to synchronise.
+    flags = np.array([address for _, address in order.flags], np.int64)
+    lane_rows["strength"][(lane_rows["strength"] == VOLATILE) & np.isin(at, flags)] = STRONG
+    pieces = size // granule
+    repeat = np.repeat(np.arange(len(at)), pieces)
+    within = np.arange(len(repeat)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    rows = {name: column[repeat] for name, column in lane_rows.items()}
+    rows["access"], rows["within"] = index[repeat].astype(np.int64), within
+    granules = at[repeat] // granule + within
+    return _in_phases(rows, granules, order), granule
+
+
+def _kinds(sites: npt.NDArray[np.int32], semantics: Semantics) -> npt.NDArray[np.int64]:
+    """Per access: plain, volatile or strong."""
+    by_site = {}
+    for site in np.unique(sites).tolist():
+        ins = semantics.at(site)
+        by_site[site] = VOLATILE if is_volatile(ins) else STRONG if is_strong(ins) else PLAIN
+    return np.array([by_site[site] for site in sites.tolist()], np.int64)
+
+
+def _copied(
+    log: npt.NDArray[np.void], touching: npt.NDArray[np.intp], what: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Per access: the record that issued the copy it belongs to, or -1. Its read of the source stands just before."""
+    issued = np.full(len(touching), -1, np.int64)
+    copies = np.flatnonzero(what[touching] == What.COPY)
+    issued[copies] = touching[copies]
+    for position in copies.tolist():
+        before = position - 1
+        if before >= 0 and touching[before] == touching[position] - 1 and what[touching[before]] == What.LOAD:
+            same = log["site"][touching[before]] == log["site"][touching[position]]
+            if same and log["warp"][touching[before]] == log["warp"][touching[position]]:
+                issued[before] = touching[position]
+    return issued
+
+
+def unknown_values(rows: Rows) -> npt.NDArray[np.int64]:
+    """Negative numbers that are equal to nothing, but for those of atomics and of reads."""
+    unknown = -1 - (rows["record"] * LANES + rows["thread"] % LANES)
+    return np.where((rows["write"] == 0) | (rows["strength"] == STRONG), _ATOMIC, unknown)
+
+
+def values_of(rows: Rows, part: npt.NDArray[np.void], granule: int) -> npt.NDArray[np.int64]:
+    """What each row stores, as a number, from the records that touch memory."""
+    access, lane = rows["access"], rows["thread"] % LANES
+    element = part["element"][access].astype(np.int64)
+    values = unknown_values(rows)
+    known = np.flatnonzero((element > 0) & (rows["write"] > 0))
+    number = np.zeros(len(known), np.uint64)
+    size = element[known]
+    for byte in range(granule):
+        at = rows["within"][known] * granule + byte
+        place = at // size * (size * LANES) + lane[known] * size + at % size
+        number = number * np.uint64(257) + part["value"][access[known], place]
+    values[known] = (number & np.uint64(2**63 - 1)).astype(np.int64)
+    return values
+
+
+def _in_phases(rows: Rows, granules: npt.NDArray[np.int64], order: Order) -> Rows:
+    """A group's key is phase and granule; a copy belongs to every phase from its issue to its arrival."""
+    last = int(order.phase_of.max(initial=0))
+    first_phase = order.phase_of[rows["record"]].astype(np.int64)
+    last_phase = first_phase.copy()
+    copies = np.flatnonzero(rows["copy"])
+    ends = rows["end"][copies]
+    last_phase[copies] = np.where(ends == NEVER, last, order.phase_of[np.minimum(ends, len(order.phase_of) - 1)])
+    spans = last_phase - first_phase + 1
+    repeat = np.repeat(np.arange(len(spans)), spans)
+    phase = np.arange(len(repeat)) - np.repeat(np.cumsum(spans) - spans, spans) + first_phase[repeat]
+    _, place = np.unique(granules, return_inverse=True)
+    rows = {name: column[repeat] for name, column in rows.items()}
+    rows["granule"] = granules[repeat]
+    rows["key"] = place[repeat].astype(np.int64) * (last + 1) + phase
+    return rows

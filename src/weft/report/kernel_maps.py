@@ -1,0 +1,132 @@
+"""The error over the output as it failed first, over that of the smallest case, and over the first wrong stage."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.attention.dtypes import Array
+from weft.core.errors import WeftError
+from weft.diagnose.compare import BY_KEY, differs
+from weft.diagnose.diagnose import NEVER_ENDS, RAN
+from weft.diagnose.outlines import outlines
+from weft.diagnose.records import Diagnosis
+from weft.diagnose.shown import case_line
+from weft.diagnose.tolerance import Tolerance
+from weft.engines.virtual import VirtualGPU
+from weft.judge.check import Candidate
+from weft.judge.verdict import Verdict
+from weft.tasks.attention_problem import AttentionProblem
+from weft.tasks.declared import algorithms_of
+from weft.tasks.task import Declared, Problem, Task, Workload
+
+from .error_maps import error_map
+from .records import ErrorMap
+
+
+def maps_of(
+    candidate: Candidate, task: Task, verdict: Verdict, diagnosis: Diagnosis | None
+) -> tuple[tuple[ErrorMap, ...], str]:
+    """The maps, or why there is none."""
+    if verdict.status not in RAN:
+        return (), f"the kernel left no output: {verdict.status}"
+    if any(finding.code in NEVER_ENDS for finding in verdict.findings):
+        return (), "the kernel does not end"
+    try:
+        found = [_whole(candidate, task, verdict)]
+    except WeftError as error:
+        return (), f"it could not be run once more: {error}"
+    if diagnosis is not None and not diagnosis.healthy:
+        if diagnosis.verdict.workload != verdict.workload:
+            found += _smallest(diagnosis)
+        found += _first_stage(diagnosis)
+    return tuple(found), ""
+
+
+def _blank(name: str, about: str) -> ErrorMap:
+    return ErrorMap(name, about, "query", "column", (), np.zeros((0, 0, 0)))
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What an output is held against."""
+
+    expected: Array
+    limits: Array | None
+    name: str
+
+
+def _yardstick(task: Task, problem: Problem, declared: Declared, out: Array) -> Yardstick:
+    """As the tight gate does: the kernel's own algorithm, element by element; other tasks have their reference."""
+    first = task.outputs[0].name
+    attention = isinstance(problem, AttentionProblem) and problem.has_stages and first == "o"
+    if not attention or out.shape != problem.workload.shape.q:
+        return Yardstick(task.reference(problem)[first], None, "against the reference in float64")
+    assert isinstance(problem, AttentionProblem)
+    tried = []
+    for algorithm in algorithms_of(declared, problem.workload.encoding, problem.workload.dtype):
+        expected = problem.emulated(algorithm).o
+        limits = Tolerance(problem, algorithm, {("o", None): expected}).of("o", None)
+        wrong = differs(out.astype(np.float64), expected.astype(np.float64), limits)
+        tried.append((int(wrong.sum()), Yardstick(expected, limits, "against its own algorithm, emulated")))
+    return min(tried, key=lambda each: each[0])[1]
+
+
+def _about(work: Workload) -> str:
+    shape = work.shape
+    sizes = f"B={shape.b} HQ={shape.hq} HKV={shape.hkv} SQ={shape.sq} SKV={shape.skv} D={shape.d}"
+    return f"{sizes} · {work}"
+
+
+def _whole(candidate: Candidate, task: Task, verdict: Verdict) -> ErrorMap:
+    """Of the workload itself, run once more."""
+    problem = task.draw(verdict.workload)
+    kernel = candidate.load(problem)
+    inputs: Mapping[str, Array] = {name: array.copy() for name, array in problem.arrays.items()}
+    _, arrays = kernel.run(VirtualGPU(kernel.arch), inputs)
+    first = task.outputs[0].name
+    state = "as it failed first" if not verdict.passed else "closest to its limit"
+    declared = candidate.declared_at(kernel, problem)
+    held = _yardstick(task, problem, declared, arrays[first])
+    blank = _blank(f"{first.upper()} {state}", f"{_about(verdict.workload)} · {held.name}")
+    block_m = declared.macros.get("BLOCK_M", "")
+    rows = verdict.workload.shape.sq
+    if str(block_m).isdigit() and arrays[first].shape[-2:-1] == (rows,):
+        blank = replace(blank, tiles=tuple(range(int(block_m), rows, int(block_m))))
+    return error_map(blank, arrays[first], held.expected, limits=held.limits)
+
+
+def _smallest(diagnosis: Diagnosis) -> list[ErrorMap]:
+    case = diagnosis.case
+    if case.attention is None or case.o is None or case.o.shape != case.attention.gold.o.shape:
+        return []
+    assert case.kernel is not None  # it ran
+    declared = case.candidate.declared_at(case.kernel, case.problem)
+    held = _yardstick(case.task, case.problem, declared, case.o)
+    blank = _blank("O, smallest failing case", f"{case_line(diagnosis)} · {held.name}")
+    made = error_map(blank, case.o, held.expected, limits=held.limits)
+    heads = case.o.shape[1]
+    lines = outlines(case, case.taps.at("o") if case.taps else None, divmod(made.first_slice, heads))
+    return [replace(made, tiles=lines.tiles, warps=lines.warps, warp_columns=lines.warp_columns)]
+
+
+def _first_stage(diagnosis: Diagnosis) -> list[ErrorMap]:
+    case, first = diagnosis.case, diagnosis.first
+    if first is None or first.stage == "o" or first.expected.ndim not in (3, 4):
+        return []
+    by_key = first.stage in BY_KEY
+    of_keys = first.stage in ("k", "v")
+    name = f"{first.name}, first wrong stage"
+    blank = replace(
+        _blank(name, f"{case_line(diagnosis)}; grey: not observed"),
+        row_name="key" if of_keys else "query",
+        column_name="key" if by_key else "column",
+        first_row=first.keys.start if of_keys else 0,
+        first_column=first.keys.start if by_key else 0,
+    )
+    made = error_map(blank, first.actual, first.expected, observed=first.observed, limits=first.tolerance)
+    if case.attention is None or of_keys:
+        return [made]
+    tap = case.taps.at(first.stage, first.tile) if case.taps is not None else None
+    lines = outlines(case, tap, divmod(made.first_slice, first.expected.shape[1]))
+    return [replace(made, tiles=lines.tiles, warps=lines.warps, warp_columns=lines.warp_columns)]

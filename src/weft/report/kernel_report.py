@@ -1,0 +1,200 @@
+"""A kernel judged, looked into where it is wrong, and put on a chip → what its page shows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.attention.shapes import SHAPES
+from weft.core.errors import UsageError, WeftError
+from weft.diagnose.conclusion import sentence
+from weft.diagnose.diagnose import diagnose
+from weft.diagnose.records import Diagnosis
+from weft.diagnose.shown import verify_command
+from weft.engines.kernel_file import load
+from weft.judge.check import Candidate, check, check_debug
+from weft.judge.select import Choice, Supports, smallest, workloads
+from weft.judge.verdict import Status, Verdict
+from weft.model.chips import Chip
+from weft.profile.kernel_profile import KernelProfile, profile_kernel
+from weft.tasks.task import PLAIN, Workload
+
+from .cost import cost_of
+from .diagnosed import diagnosed_of
+from .kernel_maps import maps_of
+from .kernel_source import lines_in, source_view
+from .records import ErrorMap, KernelReport, Named, WorkloadResult
+
+PROFILE_SHAPE = "mission"
+"""Of a kernel that has the sizes of attention, unless another is named."""
+LOOKED_INTO = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC)
+
+Progress = Callable[[str], None]
+
+
+class NothingSelected(UsageError):
+    """No workload is left of those that were asked for."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a page is to be made of."""
+
+    target: str
+    candidate: Candidate
+    supports: Supports
+    choice: Choice
+    chip: Chip
+    profile_shape: str = ""
+    command: str = ""
+    """That makes the page again."""
+
+
+def _silent(what: str) -> None:
+    """Tells nobody."""
+
+
+def kernel_report(asked: Asked, progress: Progress = _silent) -> KernelReport:
+    """Judge every workload, diagnose the first that fails, profile; what cannot be done is said on the page."""
+    verdicts = _judge(asked, progress)
+    wrong = [verdict for verdict in verdicts if not verdict.passed and not _open(verdict)]
+    worst = min(wrong, key=lambda verdict: _plainness(asked, verdict), default=None) or _nearest(verdicts)
+    diagnosis = None
+    if worst.status in LOOKED_INTO and not worst.debug_build:
+        progress(f"looking into {worst.workload}")
+        diagnosis = diagnose(asked.candidate, asked.supports, _only(worst.workload), progress=progress)
+    progress("drawing the error")
+    maps, no_map = maps_of(asked.candidate, asked.supports.task, worst, diagnosis)
+    progress(f"counting for {asked.chip.title}")
+    profile, no_cost = _profile(asked)
+    found = diagnosed_of(diagnosis, lines_in(asked.candidate.path)) if diagnosis is not None else None
+    return KernelReport(
+        target=asked.target,
+        status=str(worst.status),
+        passed=not wrong,
+        sentence=_sentence(worst, diagnosis, verdicts),
+        facts=tuple(_facts(asked, verdicts, worst, maps)),
+        commands=tuple(_commands(asked, diagnosis)),
+        results=tuple(_result(verdict) for verdict in verdicts),
+        source=source_view(asked.candidate.path, verdicts, diagnosis, profile),
+        maps=maps,
+        no_map=no_map,
+        diagnosed=found,
+        cost=cost_of(profile) if profile is not None else None,
+        no_cost=no_cost,
+    )
+
+
+def _judge(asked: Asked, progress: Progress) -> tuple[Verdict, ...]:
+    chosen = list(workloads(asked.supports, asked.choice))
+    if not chosen:
+        raise NothingSelected(f"nothing selected: {asked.target} supports none of these shapes, types and masks")
+    found = []
+    for number, workload in enumerate(chosen, 1):
+        progress(f"judging {number} of {len(chosen)}: {workload}")
+        found.append(check(asked.candidate, asked.supports.task, workload))
+    if all(verdict.passed for verdict in found):
+        progress("judging the -G build")
+        debug = check_debug(asked.candidate, asked.supports.task, smallest(chosen))
+        found += [debug] if debug is not None else []
+    return tuple(found)
+
+
+def _open(verdict: Verdict) -> bool:
+    """A -G build that cannot be judged says nothing about the kernel as it runs."""
+    return verdict.debug_build and verdict.status is Status.UNSUPPORTED
+
+
+def _plainness(asked: Asked, verdict: Verdict) -> tuple[int, ...]:
+    """What fails without a mask and on whole tiles needs neither to be explained; unsupported is said last."""
+    work, task = verdict.workload, asked.supports.task
+    axes = task.workloads
+    ragged = work.shape.sq % 16 != 0 or work.shape.skv % 16 != 0
+    return (
+        verdict.status is Status.UNSUPPORTED, verdict.debug_build, axes.regimes.index(work.regime),
+        axes.masks.index(work.mask), ragged, work.seed,
+    )  # fmt: skip
+
+
+def _nearest(verdicts: Sequence[Verdict]) -> Verdict:
+    """The one that came closest to a limit."""
+    judged = [verdict for verdict in verdicts if verdict.gates] or verdicts
+    return max(judged, key=lambda verdict: max((gate.ratio for gate in verdict.gates), default=0.0))
+
+
+def _only(work: Workload) -> Choice:
+    return Choice((work.shape.name,), (work.regime,), (work.mask,), (work.dtype,), (work.encoding,), (work.seed,))
+
+
+def _profile(asked: Asked) -> tuple[KernelProfile | None, str]:
+    """Wrong numbers cost as much as right ones; a run with findings says nothing."""
+    candidate = asked.candidate
+    try:
+        kernel = load(
+            candidate.path, arch=asked.chip.architecture.target, defines=candidate.defines, launch=candidate.launch,
+            include_dirs=candidate.include_dirs, compiler=candidate.compiler,
+        )  # fmt: skip
+        row = SHAPES[asked.profile_shape or PROFILE_SHAPE]
+        known = {"B": row.b, "HQ": row.hq, "HKV": row.hkv, "SQ": row.sq, "SKV": row.skv, "D": row.d}
+        sizes = {name: value for name, value in known.items() if name in kernel.sizes}
+        return profile_kernel(kernel, asked.chip, target=asked.target, sizes=sizes), ""
+    except WeftError as error:
+        return None, str(error)
+
+
+def _sentence(worst: Verdict, diagnosis: Diagnosis | None, verdicts: Sequence[Verdict]) -> str:
+    if diagnosis is not None and not diagnosis.healthy:
+        return sentence(diagnosis)
+    if not worst.passed:
+        return worst.message
+    judged = sum(not verdict.debug_build for verdict in verdicts)
+    return f"{judged} of {judged} workloads are right, safe and deterministic"
+
+
+def _facts(asked: Asked, verdicts: Sequence[Verdict], worst: Verdict, maps: Sequence[ErrorMap]) -> list[Named]:
+    judged = [verdict for verdict in verdicts if not verdict.debug_build]
+    facts = [
+        Named("workloads", f"{sum(v.passed for v in judged)} of {len(judged)} passed"),
+        Named("task", asked.supports.task.name),
+        Named("first failing" if not worst.passed else "closest to a limit", worst.label),
+    ]
+    gate = max(worst.gates, key=lambda each: (not each.passed, each.ratio), default=None)
+    if gate is not None:
+        relation = "≤" if gate.passed else ">"
+        facts.append(Named(f"gate “{gate.gate}”", f"{gate.error:.3g} {relation} {gate.limit:.3g}"))
+        facts.append(Named("worst block", str(gate.worst)))
+    if worst.error is not None:
+        facts.append(Named("worst error against float64", f"{worst.error.max:.3g}, bias {worst.error.bias:+.2g}"))
+    elif maps:  # a kernel with findings is not held against the gates; its numbers may be wrong or right all the same
+        error = float(np.nanmax(maps[0].error))
+        unit = " × its limit" if maps[0].relative else ""
+        facts.append(Named("worst error", f"{error:,.3g}{unit}" if np.isfinite(error) else "NaN"))
+    codes = dict.fromkeys(finding.code for verdict in verdicts for finding in verdict.findings)
+    facts.append(Named("findings", ", ".join(codes) or "none"))
+    for name in dict.fromkeys(name for verdict in verdicts for name in verdict.not_judged):
+        facts.append(Named("not judged", f"{name}: the kernel has no such output"))
+    path = asked.candidate.path
+    opened = [verdict.message.replace(str(path), path.name) for verdict in verdicts if _open(verdict)]
+    facts += [Named("not judged", message) for message in opened]
+    return facts
+
+
+def _commands(asked: Asked, diagnosis: Diagnosis | None) -> list[Named]:
+    found = [Named("this page", asked.command)] if asked.command else []
+    if diagnosis is not None and not diagnosis.healthy:
+        found.append(Named("the failing workload", verify_command(diagnosis)))
+        work = diagnosis.case.first_verdict.workload
+        encoding = "" if work.encoding == PLAIN else f" --encoding {work.encoding}"
+        options = f"--shape {work.shape.name} --mask {work.mask} --regime {work.regime} --dtype {work.dtype}"
+        task = f"--task {asked.supports.task.name}"
+        found.append(
+            Named("the diagnosis", f"weft diagnose {asked.target} {task} {options}{encoding} --seed {work.seed}")
+        )
+    return found
+
+
+def _result(verdict: Verdict) -> WorkloadResult:
+    work = verdict.workload
+    coded = "" if work.encoding == PLAIN else f"{work.encoding} → "
+    row = f"{work.shape.name} · {coded}{work.dtype} · {work.mask}" + (" · -G" if verdict.debug_build else "")
+    return WorkloadResult(row, work.regime, verdict.label, str(verdict.status), verdict.message, verdict.passed)

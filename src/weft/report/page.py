@@ -1,0 +1,86 @@
+"""Sections → one HTML file that needs nothing else: style and script inside, the network forbidden."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import weft
+
+from .markup import Markup, join, tag
+
+LOGO = Markup(
+    '<svg width="22" height="22" viewBox="0 0 22 22" fill="none" stroke-width="2.4" stroke-linecap="round" '
+    'aria-hidden="true"><path class="warp" d="M5 2v18M11 2v18M17 2v18"/>'
+    '<path class="weft" d="M1.5 6.5H4M6.2 6.5h9.6M18 6.5h2.5M1.5 11h7.7M12.8 11h7.7M1.5 15.5H4M6.2 15.5h9.6M18 '
+    '15.5h2.5"/>'
+    "</svg>"
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page, and its name in the bar."""
+
+    id: str
+    name: str
+    body: Markup
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of style or script, as the package has it."""
+    return (files("weft.report") / "static" / name).read_text(encoding="utf-8")
+
+
+def page(title: str, sections: Sequence[Section], *, styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """The whole file. Only this very script and style may run: what a source smuggles in has another hash."""
+    style = "\n".join(asset(name) for name in styles)
+    script = "\n".join(asset(name) for name in scripts)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", title),
+        tag("style", Markup(style)),
+    )
+    bar = tag(
+        "header",
+        tag(
+            "div",
+            tag("div", LOGO, tag("span", "weft report"), class_="brand"),
+            tag(
+                "nav",
+                [tag("a", each.name, href=f"#{each.id}") for each in sections],
+                class_="sections",
+                aria_label="Sections",
+            ),
+            tag("button", "Theme: auto", id="theme", class_="button", type="button", hidden=True),
+            class_="bar-inner",
+        ),
+        class_="bar",
+    )
+    body = tag(
+        "body",
+        tag("a", "Skip to the report", href="#main", class_="skip"),
+        bar,
+        tag("main", [each.body for each in sections], id="main"),
+        tag(
+            "footer", f"Written by weft {weft.__version__}. This file is complete: it loads nothing and sends nothing."
+        ),
+        tag("script", Markup(script)),
+    )
+    return join([Markup("<!doctype html>\n"), tag("html", head, Markup("\n"), body, lang="en"), Markup("\n")])
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,96 @@
+"""The kernel's file: findings beside it and in it, what each line costs, the guilty line lit."""
+
+from collections import defaultdict
+
+from ..highlight import highlighted
+from ..markup import Markup, tag
+from ..records import LineCost, SourceFinding, SourceView
+from .parts import section
+
+ORDER = ("cause", "error", "warning", "info")
+COSTLY = 5
+"""Lines whose advice is listed."""
+BAR = 44
+"""Pixels."""
+
+
+def source_section(source: SourceView) -> Markup:
+    """A list to jump from, and the lines."""
+    dearest = sorted(source.costs, key=lambda each: -each.cycles)[:COSTLY]
+    code = highlighted(source.text, source.language)
+    items = [_item(each, len(code)) for each in source.findings]
+    items += [_cost_item(each) for each in dearest if each.line <= len(code)]
+    lead = "Findings and the costliest lines; choose one to see it"
+    lead += ". j and k go through them." if items else "."
+    if source.costs:
+        lead += " The bar is the line's share of the dearest line, with the unit it keeps busy."
+    columns = tag("ul", items, class_="findings") if items else None
+    view = tag("div", _table(source, code), class_="source", id="source-view", tabindex=0, role="region",
+               aria_label=f"Source of {source.name}")  # fmt: skip
+    grid = tag("div", columns, view, class_="source-grid" if items else "panel")
+    return section("source", f"Source: {source.name}", lead, grid)
+
+
+def _item(finding: SourceFinding, lines: int) -> Markup:
+    """A link, if the file has that line: `#line` may name any number."""
+    inside = [
+        tag("div", tag("span", finding.code, class_=f"level-{finding.level}"),
+            tag("span", finding.place, class_="where"), class_="head"),
+        tag("div", finding.message, class_="text"),
+        tag("div", f"Cure: {finding.cure}", class_="remedy") if finding.cure else None,
+    ]  # fmt: skip
+    if finding.line is None or finding.line > lines:
+        return tag("li", tag("div", inside, class_="no-line"))
+    return tag("li", tag("a", inside, href=f"#L{finding.line}"))
+
+
+def _cost_item(cost: LineCost) -> Markup:
+    inside = [
+        tag("div", tag("span", f"{cost.cycles:,.0f} cycles", class_="level-cost"),
+            tag("span", f"line {cost.line} · {cost.unit}", class_="where"), class_="head"),
+        tag("div", cost.advice, class_="text"),
+    ]  # fmt: skip
+    return tag("li", tag("a", inside, href=f"#L{cost.line}"))
+
+
+def _table(source: SourceView, code: list[Markup]) -> Markup:
+    said: dict[int, list[SourceFinding]] = defaultdict(list)
+    for finding in source.findings:
+        if finding.line is not None:
+            said[finding.line].append(finding)
+    costs = {cost.line: cost for cost in source.costs}
+    most = max((cost.cycles for cost in source.costs), default=0.0)
+    lines: list[Markup] = []
+    for number, text in enumerate(code, 1):
+        here = sorted(said.get(number, []), key=lambda each: ORDER.index(each.level))
+        kind = f"lit {here[0].level}" if here else None
+        cells = [tag("td", number, class_="n")]
+        if most:
+            cells.append(_cost_cell(costs.get(number), most))
+        lines.append(tag("tr", cells, tag("td", tag("code", text), class_="t"), id=f"L{number}", class_=kind))
+        lines += [_note(each, len(cells)) for each in here]
+    return tag("table", tag("tbody", lines))
+
+
+def _cost_cell(cost: LineCost | None, most: float) -> Markup:
+    if cost is None:
+        return tag("td", class_="c")
+    share = max(1.0, BAR * cost.cycles / most)
+    bar = tag(
+        "svg",
+        tag("rect", class_="track", width=BAR, height=6, rx=1),
+        tag("rect", class_="heat", width=f"{share:.1f}", height=6, rx=1),
+        width=BAR,
+        height=6,
+        aria_hidden="true",
+    )
+    told = f"{cost.cycles:,.0f} cycles of {cost.unit}: {cost.advice}"
+    return tag("td", bar, tag("span", cost.unit, class_="unit"), class_="c", title=told)
+
+
+def _note(finding: SourceFinding, columns: int) -> Markup:
+    other = f" (and line {finding.other_line})" if finding.other_line is not None else ""
+    text = tag("div", tag("b", finding.code, class_=f"level-{finding.level}"), f" {finding.message}{other}",
+               class_="said")  # fmt: skip
+    gutter = [tag("td", class_="n")] + [tag("td", class_="c")] * (columns - 1)
+    return tag("tr", gutter, tag("td", text, class_="t"), class_=f"note lit {finding.level}")

@@ -1,0 +1,70 @@
+"""Files of a release agree with each other: the lock, the notices, the container, the changelog."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import weft
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def lines(name: str) -> list[str]:
+    return [line for line in (ROOT / name).read_text().splitlines() if line and not line.startswith("#")]
+
+
+def locked() -> dict[str, Version]:
+    rows = [line.split("==") for line in lines("requirements-lock.txt")]
+    assert all(len(row) == 2 for row in rows)  # exact versions, nothing else
+    return {canonicalize_name(name): Version(version) for name, version in rows}
+
+
+def test_the_lock_is_one_version_per_package_in_order() -> None:
+    names = [line.split("==")[0] for line in lines("requirements-lock.txt")]
+    assert names == sorted(names) and len(set(map(canonicalize_name, names))) == len(names) > 50
+
+
+def test_the_lock_satisfies_what_developers_and_weft_ask_for() -> None:
+    """A new requirement? scripts/lock writes it again."""
+    versions = locked()
+    asked = [Requirement(line) for line in (*lines("requirements-dev.txt"), *PROJECT["dependencies"])]
+    here = [each for each in asked if each.marker is None or each.marker.evaluate()]
+    wrong = [
+        str(each)
+        for each in here
+        if canonicalize_name(each.name) not in versions
+        or not each.specifier.contains(versions[canonicalize_name(each.name)], prereleases=True)
+    ]
+    assert len(here) > 20 and wrong == []
+
+
+def test_every_dependency_has_its_notice() -> None:
+    needed, _, extras = (ROOT / "THIRD_PARTY.md").read_text().partition("## With every extra")
+    rows = {canonicalize_name(name) for name in re.findall(r"^\| *([\w.-]+) *\|", needed, re.MULTILINE)}
+    assert {canonicalize_name(Requirement(each).name) for each in PROJECT["dependencies"]} <= rows
+    assert "| torch " in extras and "UNKNOWN" not in needed
+    assert re.search(r"on 20\d\d-\d\d-\d\d", needed)
+
+
+def test_what_the_container_copies_is_there_and_let_in() -> None:
+    ignored = lines(".dockerignore")
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    names = [name for row in copied for name in row.split()]
+    assert {"pyproject.toml", "src", "docs/findings", "requirements-lock.txt"} <= set(names)
+    for name in names:
+        assert (ROOT / name).exists() and f"!{name}" in ignored
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    (first, *_) = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first == weft.__version__
+
+
+def test_the_security_page_names_pages_that_are_there() -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / "SECURITY.md").read_text()):
+        assert (ROOT / link).is_file(), link

@@ -1,0 +1,135 @@
+"""TAB in a real bash, and what the light reading of options must agree with."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.attention.regimes import REGIMES
+from weft.cli import complete
+from weft.cli import main as cli
+from weft.cli.read_options import read_parameters
+from weft.kernels.ladder import ENCODINGS, MASKS
+from weft.model.chips import chips
+from weft.tasks.registry import TASKS
+
+BASH = """
+PATH="$1:$PATH"
+eval "$(weft completion bash)"
+while IFS= read -r line; do
+    COMP_WORDS=($line)
+    [[ "$line" == *" " ]] && COMP_WORDS+=("")
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
+    _weft_completion weft
+    printf '%s|' "${COMPREPLY[@]}"
+    echo
+done
+"""
+"""Loads the script as a user does, and calls what it registered with words as readline cuts them."""
+
+
+def tab(folder: Path, *lines: str) -> list[list[str]]:
+    """What bash offers after each line."""
+    places = folder / "bin"
+    places.mkdir(exist_ok=True)
+    weft = places / "weft"
+    weft.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m weft "$@"\n')
+    weft.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "-c", BASH, "bash", str(places)], input="".join(f"{line}\n" for line in lines), cwd=folder,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return [[word for word in line.split("|") if word] for line in done.stdout.splitlines()]
+
+
+def test_bash(tmp_path: Path) -> None:
+    (tmp_path / "wmma_mine.cu").touch()
+    (tmp_path / "notes.txt").touch()
+    verbs, options, kernels, listed, equals, code, gpu = tab(
+        tmp_path, "weft che", "weft check --sha", "weft check wm", "weft check wmma --shapes mission,sma",
+        "weft check wmma --regimes = sorted", "weft explain R10", "weft profile --gpu l",
+    )  # fmt: skip
+    assert verbs == ["check"]
+    assert options == ["--shapes"]
+    assert kernels == ["wmma_qk", "wmma", "wmma_mine.cu"]
+    assert "mission,small" in listed
+    assert equals == ["sorted_keys"]
+    assert code == ["R101", "R102", "R103", "R104", "R105"]
+    assert gpu == ["l4", "l40s"]
+
+
+def test_bash_knows_the_registration() -> None:
+    shown = subprocess.run(
+        ["bash", "-c", 'eval "$("$0" -m weft completion bash)"; complete -p weft', sys.executable],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert shown.stdout.split()[-1] == "weft" and "_weft_completion" in shown.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_names_the_variable_weft_reads(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "_WEFT_COMPLETE=complete_" + shell in script
+    checker = shutil.which(shell)
+    if checker is not None:  # zsh and fish are seldom on a machine
+        subprocess.run([checker, "-n"], input=script, text=True, check=True)
+
+
+def test_completing_loads_nothing_heavy() -> None:
+    program = "import sys; from weft.cli.main import main; main(); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        env={"_WEFT_COMPLETE": "complete_bash", "COMP_WORDS": "weft check --shapes mi", "COMP_CWORD": "3"},
+    )  # fmt: skip
+    assert done.stdout.split() == ["mission"]
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert not loaded & {"numpy", "llvmlite", "sqlalchemy", "pydantic", "rich", "torch"}
+
+
+def test_names_that_are_spelled_out_are_those_of_their_modules() -> None:
+    assert complete.SPELLED_OUT["tasks"] == tuple(TASKS)
+    assert complete.SPELLED_OUT["regimes"] == tuple(REGIMES)
+    assert complete.SPELLED_OUT["masks"] == MASKS
+    assert complete.SPELLED_OUT["encodings"] == ENCODINGS
+    assert complete.SPELLED_OUT["gpus"] == tuple(chips())
+
+
+LIGHT = [verb for verb, row in cli.VERBS.items() if read_parameters(row.target) is not None]
+"""Verbs that are not loaded to be completed. The others have verbs of their own, or share options."""
+
+
+def test_verbs_of_every_day_are_light() -> None:
+    assert {"check", "diagnose", "run", "show", "profile", "certify", "bench", "explain", "bundle", "replay"} <= set(
+        LIGHT
+    )
+
+
+@pytest.mark.parametrize("verb", LIGHT)
+def test_options_read_from_the_source_are_those_of_the_verb(verb: str) -> None:
+    row = cli.VERBS[verb]
+    read = read_parameters(row.target)
+    assert read is not None
+    command = cli._load(verb, row)
+    real = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    named = {name for parameter in read for name in parameter.options}
+    assert named == {name for name in real if name.startswith("-")} - {"-h", "--help"}
+    flags = {parameter.name for parameter in read if not parameter.takes_value}
+    assert flags == {p.name for p in command.params if getattr(p, "is_flag", False)} - {"help"}
+
+
+def test_choices_of_the_table_are_those_of_the_verbs() -> None:
+    """Every option of the table belongs to some verb, and a choice typer knows is completed in full."""
+    seen = set()
+    for verb, row in cli.VERBS.items():
+        for parameter in getattr(cli._load(verb, row), "params", ()):
+            for name in (*parameter.opts, parameter.name):
+                seen.add(name)
+                choices = getattr(getattr(parameter, "type", None), "choices", None)
+                if choices and name in complete.VALUES:
+                    assert [str(getattr(each, "value", each)) for each in choices] == list(complete.VALUES[name]())
+    assert {name for name in complete.VALUES if not re.fullmatch(r"--start|--chip", name)} <= seen

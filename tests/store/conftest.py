@@ -1,0 +1,28 @@
+"""The same tests over a file and over a server."""
+
+import psycopg
+import pytest
+
+from benchmarks.postgres_server import PostgresServer
+from weft.store.schema import OWN_TABLES
+from weft.store.store import open_store
+
+
+@pytest.fixture(scope="session")
+def tables_on_a_server(postgres_server: PostgresServer) -> str:
+    """A store that each test finds empty: to make all tables anew takes longer than most tests."""
+    url = postgres_server.new_database()
+    open_store(url).close()
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def where(request: pytest.FixtureRequest) -> str:
+    """Where a new store goes."""
+    if request.param == "sqlite":
+        return str(request.getfixturevalue("tmp_path") / "new folder" / "weft.db")
+    url: str = request.getfixturevalue("tables_on_a_server")
+    filled = ", ".join(table.name for table in OWN_TABLES if table.name != "schema_version")
+    with psycopg.connect(url) as connection:
+        connection.execute(f"TRUNCATE {filled} RESTART IDENTITY CASCADE")
+    return url

@@ -1,0 +1,50 @@
+"""A fork server whose children run what they are told, as code that broke out of the virtual GPU would.
+
+`python payload.py WITHOUT FD SCRATCH`: WITHOUT names layers, comma-separated, that shall not work here.
+"""
+
+import errno
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from weft.supervise import child, isolation, isolation_namespaces, zygote
+from weft.supervise.frames import Frame
+from weft.supervise.records import Outcome
+
+
+class Payload:
+    """In the place of `Work`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def do(self, question: Frame) -> Frame:
+        """Run the text; what it leaves in `result` is the answer, or the error it raised."""
+        names: dict[str, Any] = {"folder": self.folder, "given": question.fields.get("given")}
+        try:
+            exec(question.fields["code"], names)
+        except OSError as error:
+            return Frame({"refused": errno.errorcode.get(error.errno or 0, "?"), "message": str(error)})
+        except Exception as error:
+            return Frame({"error": Outcome.CRASHED.value, "message": f"{type(error).__name__}: {error}"})
+        return Frame({"result": names.get("result")})
+
+
+def _broken(*arguments: object, **options: object) -> NoReturn:
+    raise PermissionError(errno.EPERM, "not here")
+
+
+def main(without: str, descriptor: int, scratch: Path) -> int:
+    """As the fork server's own, with children of another kind."""
+    for layer in filter(None, without.split(",")):
+        module, name = {"files": (isolation, "restrict_files"), "calls": (isolation, "restrict_calls"),
+                        "namespaces": (isolation_namespaces, "unshare")}[layer]  # fmt: skip
+        setattr(module, name, _broken)
+    if not without:
+        child.Work = Payload  # type: ignore[misc, assignment]
+    return zygote.main(descriptor, scratch)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))
