@@ -31,7 +31,8 @@ from weft.diagnose.conclusion import mend_of, place_of, sentence, stage_of
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.records import Diagnosis
 from weft.engines.spell_findings import chain
-from weft.judge.select import find_candidate
+from weft.judge.check import Candidate
+from weft.judge.select import Supports, find_candidate
 from weft.judge.verdict import Status
 from weft.kernels.ladder import RUNGS
 from weft.mutate.equivalent import Build, Original, larger_workloads
@@ -94,18 +95,24 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def run(chosen: Sequence[Labelled], path: Path, policies: Sequence[str]) -> None:
-    """Every mutant that has no row of this source yet."""
-    done = {(row["id"], row["source"]) for row in read_rows(path)}
+    """Every mutant that has no row of this source yet; the policies alone where they are what is missing."""
+    done = {(row["id"], row["source"]): row for row in read_rows(path)}
     originals: dict[str, Original] = {}
     with tempfile.TemporaryDirectory() as folder:
         for number, each in enumerate(chosen, 1):
             digest = _digest(apply(each.mutant, RUNGS[each.rung].path.read_text()))
-            if (each.mutant.id, digest) in done:
+            known = done.get((each.mutant.id, digest))
+            if known is not None and not _lacking(known, policies):
                 continue
             if each.rung not in originals:
                 originals[each.rung] = Original(*find_candidate(each.rung, task=None))
-            tried = try_one(originals[each.rung], each, Path(folder), policies)
-            row = {"id": each.mutant.id, "source": digest, **tried}
+            original = originals[each.rung]
+            if known is not None:
+                candidate = write_mutant(each.mutant, original.candidate, Path(folder))
+                row = {**known, "policies": _filled(known, policies, candidate, original.supports)}
+            else:
+                tried = try_one(original, each, Path(folder), policies)
+                row = {"id": each.mutant.id, "source": digest, **tried}
             _append(path, row)
             print(f"{number}/{len(chosen)} {_told(row)}", flush=True)
 
@@ -132,8 +139,21 @@ def try_one(original: Original, labelled: Labelled, folder: Path, policies: Sequ
         same = original.same_runs(candidate, larger_workloads(original.supports))
         if same:
             return {**row, "outcome": "same runs"}
-    row["policies"] = {policy: not passes(policy, candidate, original.supports) for policy in policies}
-    return row
+    return {**row, "policies": _judged(policies, candidate, original.supports)}
+
+
+def _lacking(row: Row, policies: Sequence[str]) -> list[str]:
+    """Policies that a row should tell of and does not; one that does not count is nobody's to judge."""
+    return [policy for policy in policies if policy not in row["policies"]] if "policies" in row else []
+
+
+def _judged(policies: Sequence[str], candidate: Candidate, supports: Supports) -> dict[str, bool]:
+    """Policy → whether it kills the candidate."""
+    return {policy: not passes(policy, candidate, supports) for policy in policies}
+
+
+def _filled(row: Row, policies: Sequence[str], candidate: Candidate, supports: Supports) -> dict[str, bool]:
+    return {**row["policies"], **_judged(_lacking(row, policies), candidate, supports)}
 
 
 def _answer(diagnosis: Diagnosis, labelled: Labelled) -> Row:
@@ -169,19 +189,23 @@ def _is_near(line: int, mutant: Mutant) -> bool:
 
 def run_originals(rungs: Sequence[str], path: Path, policies: Sequence[str]) -> None:
     """The unmodified rungs: what is said of them is a false alarm, and a policy that rejects one does not fit it."""
-    done = {(row["id"], row["source"]) for row in read_rows(path)}
+    done = {(row["id"], row["source"]): row for row in read_rows(path)}
     for rung in rungs:
         digest = _digest(RUNGS[rung].path.read_text())
-        if (rung, digest) in done:
+        known = done.get((rung, digest))
+        if known is not None and not _lacking(known, policies):
             continue
         candidate, supports = find_candidate(rung, task=None)
-        diagnosis = diagnose(candidate, supports)
-        row: Row = {
-            "id": rung, "source": digest, "rung": rung, "outcome": "original", "judged": diagnosis.judged,
-            "alarm": not diagnosis.healthy or bool(diagnosis.causes),
-            "said": "" if diagnosis.healthy else sentence(diagnosis),
-            "policies": {policy: not passes(policy, candidate, supports) for policy in policies},
-        }  # fmt: skip
+        if known is not None:
+            row = {**known, "policies": _filled(known, policies, candidate, supports)}
+        else:
+            diagnosis = diagnose(candidate, supports)
+            row = {
+                "id": rung, "source": digest, "rung": rung, "outcome": "original", "judged": diagnosis.judged,
+                "alarm": not diagnosis.healthy or bool(diagnosis.causes),
+                "said": "" if diagnosis.healthy else sentence(diagnosis),
+                "policies": _judged(policies, candidate, supports),
+            }  # fmt: skip
         _append(path, row)
         print(f"{rung}: {row['judged']} workloads, {row['said'] or 'nothing said'}; {row['policies']}", flush=True)
 

@@ -19,13 +19,16 @@ WRONG = mutant("l = l * rescale + p;", "l = l * rescale - p;")
 
 def test_a_mutant_is_done_once(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
+    mutants.run([WRONG], rows, ("kernelbench_like",))
+    (alone,) = mutants.read_rows(rows)
     mutants.run([WRONG], rows, ("kernelbench_like", "loose"))
     (first,) = mutants.read_rows(rows)
+    assert alone == {**first, "policies": {"kernelbench_like": True}}  # what was missing is added, nothing done again
     assert (first["outcome"], first["stage"], first["stage_right"], first["line_right"]) == ("killed", "l", True, True)
     assert first["policies"] == {"kernelbench_like": True, "loose": True}  # a sum with the wrong sign is seen by all
     assert first["seconds"] > 0 and first["judged"] == 1
-    mutants.run([WRONG], rows, ())
-    assert len(rows.read_text().splitlines()) == 1
+    mutants.run([WRONG], rows, ("loose",))
+    assert len(rows.read_text().splitlines()) == 2
 
 
 def test_a_policy_without_masks_passes_a_wrong_mask(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -130,3 +131,15 @@ def test_no_color() -> None:
         [sys.executable, "-m", "weft", "--help"], capture_output=True, text=True, check=True, env=environment
     )
     assert "show" in done.stdout and "\x1b[" not in done.stdout
+
+
+def test_a_pipe_gets_both_outputs_in_the_order_of_a_terminal(tmp_path: Path) -> None:
+    kernel = tmp_path / "k.cu"
+    kernel.write_text('extern "C" __global__ void k(int* x) { *x = 1; }')
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "show", str(kernel), "--as", "resources"], check=True, env=environment,
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    columns, row, summary = done.stdout.splitlines()
+    assert columns.startswith("entry\t") and row.startswith("k\t") and "k for sm_89" in summary

@@ -47,7 +47,12 @@ def carry_out(commands: list[str], folder: Path, bin_folder: Path | None = None)
     """
     script = "".join(f'(exit $status)\n{command}\nstatus=$?; echo "{_MARK}"\n' for command in commands)
     bin_folder = bin_folder or Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
+    environment = {
+        **os.environ,
+        "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+        "NO_COLOR": "1",
+        "PYTHONUNBUFFERED": "1",  # as on a terminal: both outputs in the order in which they were written
+    }
     done = subprocess.run(
         ["bash", "-c", f"status=0\n{script}"], cwd=folder, env=environment, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

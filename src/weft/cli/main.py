@@ -5,6 +5,7 @@ a WeftError. Exit codes: 0 clean, 1 findings or wrong, 2 usage or tool failure, 
 (unsupported), 4 stopped at a checkpoint of a budget (journal), 5 nothing selected.
 """
 
+import io
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -105,6 +106,8 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if knobs.completing():
         completion_init()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe gets lines in order with standard error, as a terminal
+        sys.stdout.reconfigure(line_buffering=True)
     try:
         _application().main(args=args, prog_name="weft")
     except SystemExit as stop:  # typer ends every call, good or bad, this way
