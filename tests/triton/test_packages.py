@@ -36,5 +36,5 @@ def test_every_package_has_two() -> None:
     for pin in pins:
         assert pin.specifier.contains(version(pin.name)) and str(pin.specifier).startswith("==")
     in_ci = Counter(kernel.package for kernel in KERNELS if kernel.in_ci)
-    assert set(in_ci) == {pin.name for pin in pins} - {"einops"}
+    assert set(in_ci) == {pin.name for pin in pins} - {"einops", "flashinfer-bench", "safetensors"}
     assert min(in_ci.values()) >= 2 and len(KERNELS) >= 20
