@@ -21,6 +21,7 @@ RATIOS = (
 )  # fmt: skip
 
 
+@pytest.mark.sweep  # half a minute
 def test_quick_run() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("triton")
