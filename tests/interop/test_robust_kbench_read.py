@@ -216,3 +216,11 @@ def test_results_count_trials(tmp_path: Path) -> None:
     found = results(folder, {"a": [(True, 0.1), (False, 0.5)], "b": [(True, 0.2)]})
     assert found["summary"] == {"correct": False, "max_diff": 0.5, "total_trials": 2, "all_configs_str": ["a", "b"]}
     assert found["eval_settings"]["a"]["num_correct"] == 1 and found["eval_settings"]["b"]["max_diff"] == 0.0
+    assert results(folder, {})["summary"]["correct"] is False  # nothing judged is nothing right
+
+
+def test_what_was_not_judged_is_written_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, kernel=KERNEL.replace("return y", "return y.view({-1})"))
+    assert main(["import", str(tmp_path), "--robust-kbench", "--record"]) == 3
+    assert "no results are written" in capsys.readouterr().err
+    assert not (tmp_path / "eval_results").exists()

@@ -176,6 +176,9 @@ def _record(row: Row) -> dict[str, object]:
 def _write(folder: Path, rows: Sequence[Row], asked: Asked) -> list[Path]:
     """Traces beside the definitions; or the results of a robust-kbench task."""
     if kbench.is_folder(folder):
+        if any(row.status == Status.UNSUPPORTED for row in rows):
+            print("weft: no results are written: robust-kbench has no word for what was not judged", file=sys.stderr)
+            return []
         return [_write_results(folder, rows, asked)]
     now = datetime.now(UTC).isoformat(timespec="seconds")
     lines: dict[Path, list[str]] = {}
@@ -201,8 +204,6 @@ def _write_results(folder: Path, rows: Sequence[Row], asked: Asked) -> Path:
     task = kbench.read_folder(folder, multi=asked.every, trials=asked.trials, tolerance=asked.tolerance)
     found: dict[str, list[tuple[bool, float]]] = {}
     for row in rows:
-        if row.status == Status.UNSUPPORTED:
-            continue
         errors = _errors(row.verdict)
         found.setdefault(row.case.split(" seed ")[0], []).append(
             (row.status == Status.PASSED, errors[0] if errors else float("inf"))

@@ -131,7 +131,7 @@ def results(folder: TaskFolder, correct: Mapping[str, Sequence[tuple[bool, float
         for name, trials in correct.items()
     }
     summary = {
-        "correct": all(row["correct"] for row in settings.values()),
+        "correct": bool(settings) and all(row["correct"] for row in settings.values()),
         "max_diff": max((float(row["max_diff"]) for row in settings.values()), default=0.0),
         "total_trials": sum(int(row["num_correct"]) for row in settings.values()),
         "all_configs_str": list(settings),

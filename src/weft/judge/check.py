@@ -142,7 +142,8 @@ def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrum
     )  # fmt: skip
     if not verdict.passed:
         return verdict
-    for gpu.schedule in OTHER_SCHEDULES:  # on the same device, whose variables keep what the first run left there
+    for schedule in OTHER_SCHEDULES:
+        gpu.schedule = schedule  # on the same device, whose variables keep what the first run left there
         shuffled, again = _run(kernel, gpu, task, problem, most, part=part)
         if not shuffled.clean:
             return replace(unsafe_verdict(workload, shuffled), ctas_left_out=left_out)
