@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from weft.core.errors import WeftError
 from weft.core.records import Place
+from weft.engines.kernel_file import KernelFile
 from weft.engines.spell_findings import chain
 from weft.ptx.module import FloatImm, Function, Imm, Instruction, Mem, Reg
 from weft.ptx.parse import parse
@@ -33,35 +34,40 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
     kernel = case.kernel
     if kernel is None or place is None:
         return ()
-    try:
-        texts = {binary.ptx for binary in kernel.binaries(case.problem.arrays).values()}
-    except WeftError:
-        return ()
     found: list[Place] = []
     for at in known:
         if len(found) < MOST and all(abs(at.line - other.line) > BESIDE for other in (place, *found)):
             found.append(Place(at.file, at.line))
     if len(found) == MOST:
         return tuple(found)
-    for text in sorted(texts):
-        for function in parse(text).functions.values():
-            seeds = [ins for ins in _body(function) if _is_at(ins, place)]
-            heads = {place.line, function_line(function)}
-            sources = Sources(function, case.taps)
-            for ins in filter(sources.is_index, sources.back(seeds)):
-                line = own_place(ins.place, kernel)
-                if line is None or line.file != place.file or not 0 < line.line < place.line or line.line in heads:
-                    continue
-                if all(abs(line.line - other.line) > BESIDE for other in (place, *found)):
-                    found.append(Place(line.file, line.line))
-                if len(found) == MOST:
-                    return tuple(found)
+    for function in functions(kernel, case):
+        seeds = [ins for ins in body(function) if _is_at(ins, place)]
+        heads = {place.line, function_line(function)}
+        sources = Sources(function, case.taps)
+        for ins in filter(sources.is_index, sources.back(seeds)):
+            line = own_place(ins.place, kernel)
+            if line is None or line.file != place.file or not 0 < line.line < place.line or line.line in heads:
+                continue
+            if all(abs(line.line - other.line) > BESIDE for other in (place, *found)):
+                found.append(Place(line.file, line.line))
+            if len(found) == MOST:
+                return tuple(found)
     return tuple(found)
+
+
+def functions(kernel: KernelFile, case: Case) -> Iterator[Function]:
+    """Of the compiled kernel, in the order of its texts; none of one that does not compile."""
+    try:
+        texts = {binary.ptx for binary in kernel.binaries(case.problem.arrays).values()}
+    except WeftError:
+        return
+    for text in sorted(texts):
+        yield from parse(text).functions.values()
 
 
 def function_line(function: Function) -> int:
     """Where its parameters are read: the head of the kernel, on which everything hangs."""
-    loads = [ins for ins in _body(function) if ins.form.name == "ld" and ins.mods.get("space") == "param"]
+    loads = [ins for ins in body(function) if ins.form.name == "ld" and ins.mods.get("space") == "param"]
     return loads[0].place.line if loads and loads[0].place is not None else 0
 
 
@@ -69,7 +75,7 @@ class Sources:
     """Who writes what a kernel's instructions read."""
 
     def __init__(self, function: Function, taps: Taps | None) -> None:
-        self.by_line = {ins.line: ins for ins in _body(function)}
+        self.by_line = {ins.line: ins for ins in body(function)}
         self.writers: defaultdict[str, list[Instruction]] = defaultdict(list)
         for ins in self.by_line.values():
             for reg in ins.written():
@@ -124,7 +130,8 @@ class Sources:
             yield store, False
 
 
-def _body(function: Function) -> list[Instruction]:
+def body(function: Function) -> list[Instruction]:
+    """Its instructions, without labels."""
     return [item for item in function.body if isinstance(item, Instruction)]
 
 

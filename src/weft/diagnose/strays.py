@@ -6,13 +6,11 @@ and none of those that stay inside, is to blame; the nearest of several.
 
 from collections.abc import Iterator, Sequence
 
-from weft.core.errors import WeftError
 from weft.core.records import Finding, Place
 from weft.engines.kernel_file import KernelFile
 from weft.ptx.module import Function, Instruction, Mem
-from weft.ptx.parse import parse
 
-from .origins import Sources
+from .origins import Sources, body, functions
 from .records import Case
 from .spelling import own_place
 
@@ -24,24 +22,18 @@ def index_lines(case: Case, causes: Sequence[Finding]) -> tuple[Place, ...]:
     if case.kernel is None or not causes or causes[0].code not in STRAY:
         return ()
     lines = {finding.ptx_line for finding in case.findings if finding.code in STRAY}
-    try:
-        texts = {binary.ptx for binary in case.kernel.binaries(case.problem.arrays).values()}
-    except WeftError:
-        return ()
-    for text in sorted(texts):
-        for function in parse(text).functions.values():
-            body = [item for item in function.body if isinstance(item, Instruction)]
-            first = next((ins for ins in body if ins.line == causes[0].ptx_line and _is_access(ins)), None)
-            if first is not None and own_place(first.place, case.kernel) == own_place(causes[0].place, case.kernel):
-                return tuple(_Accesses(function, body, case.kernel).to_blame(first, lines, _executed(case)))
+    for function in functions(case.kernel, case):
+        first = next((ins for ins in body(function) if ins.line == causes[0].ptx_line and _is_access(ins)), None)
+        if first is not None and own_place(first.place, case.kernel) == own_place(causes[0].place, case.kernel):
+            return tuple(_Accesses(function, case.kernel).to_blame(first, lines, _executed(case)))
     return ()
 
 
 class _Accesses:
     """The accesses of one kernel."""
 
-    def __init__(self, function: Function, body: list[Instruction], kernel: KernelFile) -> None:
-        self.body, self.kernel = body, kernel
+    def __init__(self, function: Function, kernel: KernelFile) -> None:
+        self.body, self.kernel = body(function), kernel
         self.sources = Sources(function, None)
 
     def to_blame(self, first: Instruction, strayed: set[int], executed: set[int]) -> Iterator[Place]:
