@@ -82,6 +82,16 @@ def test_offset_zeros_and_equal() -> None:
     assert attention(q, k, v).o == pytest.approx(float(v.flat[0]))
 
 
+@EACH_DTYPE
+def test_offsets_put_every_logit_far_below_zero(dtype: str) -> None:
+    """exp(-88) is below the smallest normal float: a running maximum that starts at 0 leaves nothing of a row."""
+    found = logits("offsets", dtype)
+    assert found.max() < np.log(np.finfo(np.float32).tiny) and found.mean() == pytest.approx(-128, rel=0.05)
+    _, k, v = (x.astype(np.float64) for x in make("offsets", SHAPES["mission"], dtype, 0))
+    assert np.abs(k.mean(axis=2)).mean() == pytest.approx(8, rel=0.02)
+    assert v.mean() == pytest.approx(4, abs=0.02)
+
+
 def test_outlier_channels() -> None:
     _, k, v = make("outlier_channels", SHAPES["mission"], "f32", 0)
     for x in (k, v):

@@ -42,6 +42,27 @@ def test_each_kind_of_wrong(tmp_path: Path, old: str, new: str, status: Status) 
         assert verdict.error is not None and verdict.samples
 
 
+@pytest.mark.parametrize(
+    ("rung", "old", "new", "by"),
+    [
+        ("fa1", "m[r] = -CUDART_INF_F;", "m[r] = 0.0f;", "small f16 none offsets"),
+        ("scalar", "q_lane[i] = d < D ?", "q_lane[i] = d <= D ?", "d48 f16 none unit_normal"),
+    ],
+)
+def test_the_quick_selection_reaches_what_one_size_and_plain_values_hide(
+    tmp_path: Path, rung: str, old: str, new: str, by: str
+) -> None:
+    """A maximum that starts at 0 is right while some logit is above it; a bound one too far is where D fills lanes."""
+    text = RUNGS[rung].path.read_text()
+    assert old in text
+    path = tmp_path / f"{rung}.cu"
+    path.write_text(text.replace(old, new))
+    candidate, supports = find_candidate(str(path), task=None)
+    quick = {str(each): each for each in workloads(supports, Choice(seeds=(0,)))}
+    assert check(candidate, supports.task, quick["small f16 none unit_normal seed 0"]).passed
+    assert not check(candidate, supports.task, quick[f"{by} seed 0"]).passed
+
+
 def test_a_finding_under_the_other_schedule_counts(tmp_path: Path) -> None:
     """Clean as long as CTA 0 starts first; the second run of a verdict starts with another."""
     text = SCALAR

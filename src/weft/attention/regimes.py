@@ -48,6 +48,17 @@ def v_offset(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
     return q, k, v + 4
 
 
+def offsets(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """K and V lie around vectors of length, and every query looks away from K's: all logits are about -128.
+
+    V shows weights that do not sum to one, K a mean that is not taken off, and the logits a maximum that starts at 0.
+    """
+    q, k, v = unit_normal(rng, shape, dtype)
+    direction = rng.choice((-1.0, 1.0), (shape.b, shape.hkv, 1, shape.d))
+    away = np.repeat(direction, shape.group, axis=1)
+    return q - 128 / (8 * np.sqrt(shape.d)) * away, k + 8 * direction, v + 4
+
+
 def zeros(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
     """All zero: o is exactly zero, and a quantiser must not divide by the scale it finds."""
     return np.zeros(shape.q), np.zeros(shape.kv), np.zeros(shape.kv)
@@ -121,6 +132,7 @@ REGIMES: Mapping[str, Regime] = {
     "logits_32": _logits(32),
     "one_hot": one_hot,
     "v_offset": v_offset,
+    "offsets": offsets,
     "zeros": zeros,
     "all_equal": all_equal,
     "outlier_channels": outlier_channels,

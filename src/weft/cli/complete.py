@@ -15,7 +15,7 @@ SOURCES = (".cu", ".ptx", ".py")
 SPELLED_OUT = {
     "tasks": ("qk_dot", "sdpa", "fp8_sdpa", "quantised_sdpa", "sdpa_decode"),
     "regimes": (
-        "unit_normal", "logits_8", "logits_16", "logits_32", "one_hot", "v_offset", "zeros", "all_equal",
+        "unit_normal", "logits_8", "logits_16", "logits_32", "one_hot", "v_offset", "offsets", "zeros", "all_equal",
         "outlier_channels", "uneven_channels", "large_magnitude", "denormals", "sorted_keys", "reversed_keys",
     ),
     "masks": ("none", "top_left", "bottom_right"),

@@ -67,7 +67,7 @@ FP8_SDPA = Task(
     reference=attention_reference,
     judge=judge,
     workloads=Axes(tuple(SHAPES), encodings=ENCODINGS),
-    quick=Axes(("small", "ragged", "d32", "gqa_4", "gqa_4_ragged", "few_keys"), QUICK_REGIMES, encodings=ENCODINGS),
+    quick=Axes(("small", "ragged", "d48", "gqa_4", "gqa_4_ragged", "few_keys"), QUICK_REGIMES, encodings=ENCODINGS),
     mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS, *QUANTISED_MUTANTS),
     right=RIGHT,
     certified_on=tuple(map(partial(replace, encoding="sim_fp8"), CERTIFIED_ON))

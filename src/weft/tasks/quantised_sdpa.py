@@ -58,7 +58,7 @@ QUANTISED_SDPA = Task(
     judge=judge,
     workloads=Axes(tuple(name for name, shape in SHAPES.items() if shape.d <= 128)),
     quick=Axes(
-        ("small", "ragged", "d32", "gqa_4", "gqa_4_ragged", "few_keys", "split_128"),
+        ("small", "ragged", "d48", "gqa_4", "gqa_4_ragged", "few_keys", "split_192"),
         (*QUICK_REGIMES, "outlier_channels"),
     ),
     mutants=RECIPE_MUTANTS,

@@ -38,7 +38,7 @@ CERTIFIED_ON = tuple(
 )
 """Those that kill most come first."""
 
-QUICK_REGIMES = ("unit_normal", "logits_32", "v_offset", "sorted_keys", "large_magnitude")
+QUICK_REGIMES = ("unit_normal", "logits_32", "offsets", "sorted_keys", "large_magnitude")
 
 SDPA = Task(
     name="sdpa",
@@ -50,7 +50,7 @@ SDPA = Task(
     reference=attention_reference,
     judge=judge_attention,
     workloads=Axes(tuple(SHAPES)),
-    quick=Axes(("small", "ragged", "d32", "gqa_4", "gqa_4_ragged", "few_keys"), QUICK_REGIMES),
+    quick=Axes(("small", "ragged", "d48", "gqa_4", "gqa_4_ragged", "few_keys"), QUICK_REGIMES),
     mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS),
     right=RIGHT,
     certified_on=CERTIFIED_ON,
