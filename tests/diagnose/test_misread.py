@@ -54,6 +54,17 @@ def test_an_input_that_is_read_beyond_its_end(tensor: str, index: str, size: int
     assert stage_of(found) == tensor
 
 
+def test_a_stray_read_of_the_result_is_no_race(tmp_path: Path) -> None:
+    """Heads of K that do not exist lie in the buffers behind it, the last one in O, which others write."""
+    file = write(tmp_path, "fa1", "h / (HQ / HKV);", "h;")
+    found = explained(file, shape=Shape("few", 1, 8, 2, 64, 64, 64))
+    assert {finding.code for finding in found.case.findings} >= {"M101", "R102"}
+    assert found.causes[0].code == "M101"
+    assert not {signature.name for signature in found.signatures} & {"missing_barrier", "uninitialised"}
+    place = place_of(found)
+    assert place is not None and abs(place.line - line_of(file, "const size_t kv_head")) <= 1
+
+
 def test_a_mask_is_at_fault_where_it_is_chosen(tmp_path: Path) -> None:
     file = write(tmp_path, "scalar", "diagonal + 1));", "diagonal + 2));")
     found = explained(file, shape=Shape("few", 1, 1, 1, 8, 8, 8), mask="top_left")
@@ -67,5 +78,6 @@ def test_a_missing_barrier_has_its_line(tmp_path: Path) -> None:
     found = explained(file)
     assert found.signatures[0].name == "missing_barrier"
     mend = mend_of(found)
-    assert mend is not None and mend.line == line_of(file, "(sKV, v_head, first_key")
-    assert found.signatures[0].cure.endswith(f"before line {mend.line}")
+    # Behind the loop that reads K: its bracket, and the line where the barrier stood.
+    assert mend is not None and mend.line == line_of(file, "(sKV, v_head, first_key") - 2
+    assert found.signatures[0].cure.endswith(f"behind line {mend.line}")

@@ -57,14 +57,14 @@ def test_chains_of_blocks_and_of_heads_without_braces(cuda: Statements) -> None:
     assert cuda.loops(17) == ()
 
 
-def test_a_barrier_goes_before_the_statement_that_holds_only_the_later_line(cuda: Statements) -> None:
-    assert cuda.gap(9, 11) == cuda.gap(11, 9) == 11
-    assert cuda.gap(11, 13) == 12
+def test_a_barrier_goes_behind_the_statement_that_holds_only_the_earlier_line(cuda: Statements) -> None:
+    assert cuda.gap(9, 11) == cuda.gap(11, 9) == 10
+    assert cuda.gap(11, 13) == 11
     assert cuda.gap(9, 9) == 0
 
 
 def test_where_one_stands_already_the_way_back_has_none(cuda: Statements) -> None:
-    assert cuda.gap(4, 9) == 4  # line 5 orders the way there
+    assert cuda.gap(4, 9) == 10  # line 5 orders the way there
 
 
 def test_triton(tmp_path: Path) -> None:

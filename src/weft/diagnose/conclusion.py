@@ -8,7 +8,8 @@ from .upstream import stage_after, stage_at
 
 SURE = 0.9
 """A signature this confident is the headline, even beside findings."""
-BEFORE_MASK = ("k", "products", "scores", "masked")
+BEFORE_MASK = ("q", "k", "products", "scores", "masked")
+"""Nothing of these is made for a query that sees no key."""
 CERTAIN = 0.96
 """It explains the whole error, so the stage it names is where that began, whatever went out of sight before."""
 
@@ -87,7 +88,7 @@ def stage_of(diagnosis: Diagnosis) -> str:
     lost = diagnosis.case.lost[0] if diagnosis.case.lost is not None else ""
     if named and diagnosis.signatures[0].confidence >= CERTAIN:
         return named
-    if named == "masked" and lost in BEFORE_MASK:  # scores that a mask leaves out are not computed at all
+    if named == "masked" and lost in BEFORE_MASK:
         return named
     if lost and _raced_before(diagnosis, lost):
         return named

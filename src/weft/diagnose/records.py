@@ -150,7 +150,7 @@ class Signature:
     stage: str = ""
     """The stage that is wrong, if it is another than the first divergence's: `quantiser`, `launch`, `build` …"""
     mend: Place | None = None
-    """Where the cure goes, if that is another line than where the mistake shows: before it a barrier is missing."""
+    """Where the cure goes, if that is another line than where the mistake shows: behind it a barrier is missing."""
 
 
 @dataclass(frozen=True)

@@ -26,17 +26,21 @@ class Statements:
         return tuple(at for at in self.chain(line) if at != line and _LOOP.match(self.lines[at - 1]))
 
     def gap(self, one: int, other: int) -> int:
-        """Before which statement a barrier must stand that orders two lines; 0 if they are in one statement.
+        """The line behind which a barrier orders two others; 0 if they are in one statement.
 
-        Between them in the text, unless a barrier stands there already: then it is the way back, from the later one to
-        the earlier one of the next round, that has none.
+        It ends the statement of the earlier one. If a barrier stands between them in the text already, it is the way
+        back that has none: from the later one to the earlier one of the next round.
         """
         first, second = sorted((one, other))
         ahead, back = self._apart(second, first), self._apart(first, second)
         if not ahead or not back:
             return 0
         ordered = any(_BARRIER.search(_NOISE.sub("", self.lines[at - 1])) for at in range(first + 1, ahead + 1))
-        return back if ordered and self._share_loop(first, second) else ahead
+        return self._last(ahead if ordered and self._share_loop(first, second) else back)
+
+    def _last(self, statement: int) -> int:
+        """The line on which a statement ends."""
+        return max(number for number, chain in enumerate(self._chains, 1) if statement in chain)
 
     def _apart(self, line: int, other: int) -> int:
         """The statement that holds `line` and not `other`, largest first; 0 if there is none."""

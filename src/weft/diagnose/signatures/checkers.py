@@ -1,5 +1,6 @@
 """What a checker found is the cause if it lies upstream: races, undefined values, regions that overlap."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,8 @@ def _errors(case: Case, *codes: str) -> list[Finding]:
 def missing_barrier(case: Case) -> Signature | None:
     """A race in shared or global memory."""
     outputs = [output.name for output in case.task.outputs]
-    found = [race for race in _errors(case, *RACES) if race.code != "R101" or race.name not in outputs]
+    races = [race for race in _errors(case, *RACES) if race.code != "R101" or race.name not in outputs]
+    found = _without_strays(case, races)
     if not found:
         return None
     # Errors before warnings, what reads too early before what writes too early, and of those the last that is written:
@@ -43,7 +45,7 @@ def missing_barrier(case: Case) -> Signature | None:
         cure = f"a barrier between line {before} and line {after}" if before != after else cure
         gap = Statements(first.place.file).gap(before, after)
         if gap:
-            cure, mend = f"{cure}: before line {gap}", replace(first.place, line=gap, column=0, inlined_at=None)
+            cure, mend = f"{cure}: behind line {gap}", replace(first.place, line=gap, column=0, inlined_at=None)
     return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=_reader(case, first), mend=mend)
 
 
@@ -57,6 +59,16 @@ def stored_twice(case: Case) -> Signature | None:
     message = f"elements of {first.name} are stored by several threads: {first.message}; {first.count} times"
     cure = "give each element of the result one thread: check the row and column that it is stored at"
     return Signature("stored_twice", message, cure, 0.96, place=first.place, stage=first.name)
+
+
+def _without_strays(case: Case, found: Sequence[Finding]) -> list[Finding]:
+    """Not those of a line that leaves its buffer: what it reads or overwrites in the next one is no second mistake."""
+    stray = {_line(finding.place) for finding in _errors(case, "M101", "M102")}
+    return [finding for finding in found if not {_line(finding.place), _line(finding.other)} & (stray - {None})]
+
+
+def _line(place: Place | None) -> tuple[str, int] | None:
+    return (place.file, place.line) if place is not None else None
 
 
 def _kernel_line(place: Place | None) -> int:
@@ -90,7 +102,7 @@ def _reader(case: Case, race: Finding) -> str:
 
 def uninitialised(case: Case) -> Signature | None:
     """Something was read that nobody had written."""
-    found = _errors(case, "I201", "I202", "I203")
+    found = _without_strays(case, _errors(case, "I201", "I202", "I203"))
     if not found:
         return None
     first = found[0]
