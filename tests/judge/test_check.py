@@ -1,5 +1,7 @@
 """Right kernels pass, and each way of being wrong gets its own status."""
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,16 @@ def test_the_quick_selection_reaches_what_one_size_and_plain_values_hide(
     quick = {str(each): each for each in workloads(supports, Choice(seeds=(0,)))}
     assert check(candidate, supports.task, quick["small f16 none unit_normal seed 0"]).passed
     assert not check(candidate, supports.task, quick[f"{by} seed 0"]).passed
+
+
+def test_an_endless_loop_of_a_small_workload_ends_soon(tmp_path: Path) -> None:
+    candidate = _broken(tmp_path, "key < end; ++key", "key < end;")
+    small = Workload(SHAPES["split_4"], "f16", "none", "unit_normal", 0)
+    start = time.monotonic()
+    verdict = check(candidate, TASKS["sdpa"], small)
+    assert verdict.status is Status.TIMEOUT and "S302" in {finding.code for finding in verdict.findings}
+    assert time.monotonic() - start < 60
+    assert check(replace(candidate, max_steps=1000), TASKS["sdpa"], small).status is Status.TIMEOUT
 
 
 def test_a_finding_under_the_other_schedule_counts(tmp_path: Path) -> None:

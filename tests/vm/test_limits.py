@@ -35,6 +35,19 @@ extern "C" __global__ void endless_for_odd_lanes(volatile int* a) {
     a[2 + (threadIdx.x & 1)] = 1;
 }
 
+extern "C" __global__ void endless_around_a_barrier(volatile int* a) {
+    while (a[0] == 0) __syncthreads();
+    a[2 + (threadIdx.x & 1)] = 1;
+}
+
+extern "C" __global__ void endless_and_astray(volatile int* a) {
+    while (a[0] == 0) {
+        a[100000 + threadIdx.x] = 1;
+        __syncthreads();
+    }
+    a[2 + (threadIdx.x & 1)] = 1;
+}
+
 extern "C" __global__ void two_warps_at_two_barriers(int* a) {
     if (threadIdx.x < 32)
         asm volatile("bar.sync 1, 64;");
@@ -190,6 +203,22 @@ def test_endless_loop_uses_up_its_budget(entry: str, block: int) -> None:
     # A step is a turn of a loop; this one has about 3 instructions, and slices are not cut short.
     assert steps / 2 < run.instructions < 10 * steps
     assert seconds < 5
+
+
+def test_a_loop_around_a_barrier_uses_up_its_budget() -> None:
+    """No turn of it is as long as a slice: every one ends at the barrier."""
+    a = _zeros()
+    _launch("endless_around_a_barrier", [a], block=64, max_steps=1)  # compiles
+    start = time.perf_counter()
+    run = _launch("endless_around_a_barrier", [a], block=64, max_steps=20_000)
+    assert _only(run, "S302") and a[2] == a[3] == 0
+    assert time.perf_counter() - start < 5
+
+
+def test_thousands_of_reports_leave_room_for_why_a_launch_was_stopped() -> None:
+    run = _launch("endless_and_astray", [_zeros()], block=64, max_steps=20_000)
+    assert {finding.code for finding in run.findings} == {"M101", "S302"}
+    assert sum(finding.count for finding in run.findings) >= 4096
 
 
 def test_a_finite_loop_stays_within_its_budget() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from weft.attention.dtypes import Array
+from weft.attention.shapes import Shape
 from weft.core.errors import CompileError, LaunchError, ParseError, ResourceError, Unsupported
 from weft.core.records import Run, worst_first
 from weft.engines.debug_build import check_debug_build
@@ -26,6 +27,8 @@ from .part import Part, choose_part
 from .verdict import Sample, Status, Verdict
 
 SAMPLES = 5
+LEAST_STEPS, STEPS_PER_PRODUCT = 1 << 22, 16
+"""Loop iterations that a kernel may need: one thread alone would multiply Q by K and P by V with fewer."""
 OTHER_SCHEDULES = (1, 2)
 """Other orders of CTAs and warps: a right kernel gives the same bits."""
 
@@ -38,7 +41,7 @@ class Candidate:
     rung: str | None = None
     arch: str = "sm_89"
     max_steps: int = MAX_STEPS
-    """Loop iterations that a host thread may run in a launch."""
+    """Loop iterations that a host thread may run in a launch; left as it is, fewer where the workload is small."""
     defines: Mapping[str, str] = field(default_factory=dict)
     """Macros of the command line. Those that select a workload's type and mask win."""
     launch: Path | None = None
@@ -106,7 +109,7 @@ def check_debug(candidate: Candidate, task: Task, workload: Workload) -> Verdict
 
 
 def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrumentation, *, sampled: bool) -> Verdict:
-    problem, most = task.draw(workload), candidate.max_steps
+    problem, most = task.draw(workload), _most_steps(candidate, workload.shape)
     try:
         kernel = candidate.load(problem)
         part = _part(candidate, kernel, problem) if sampled else None
@@ -152,6 +155,14 @@ def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrum
             message = "another order of CTAs and warps gives other bits"
             return replace(verdict, status=Status.NONDETERMINISTIC, message=message)
     return verdict
+
+
+def _most_steps(candidate: Candidate, shape: Shape) -> int:
+    """An endless loop of a small workload ends after seconds, not minutes."""
+    if candidate.max_steps != MAX_STEPS:
+        return candidate.max_steps
+    products = shape.b * shape.hq * shape.sq * shape.skv * shape.d
+    return min(MAX_STEPS, LEAST_STEPS + STEPS_PER_PRODUCT * products)
 
 
 def _part(candidate: Candidate, kernel: KernelFile, problem: Problem) -> Part | None:

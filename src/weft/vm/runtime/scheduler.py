@@ -68,6 +68,8 @@ from ..context import (
     WORKER_MASKED,
     WORKER_NEXT,
     WORKER_REGIONS,
+    WORKER_REPORT_CAPACITY,
+    WORKER_REPORT_COUNT,
     WORKER_RING,
     WORKER_SHARED,
     WORKER_SHARED_BYTES,
@@ -76,7 +78,6 @@ from ..context import (
     WORKER_WARP_COUNT,
     WORKER_WARP_ORDER,
     WORKER_WARPS,
-    YIELDED,
     Field,
 )  # fmt: skip
 from ..ir import LANES, Builder, Value, const, vec
@@ -231,22 +232,31 @@ def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
         put(b, warp, WARP_LIVE, const("i32", 0))
     with when(b, b.icmp("eq", now, const("i32", TRAPPED))):
         b.ret(const("i32", STOPPED))
-    with when(b, b.icmp("eq", now, const("i32", YIELDED))):
-        polled = b.icmp("ne", get(b, warp, WARP_POLLED), const("i32", 0))
-        spent = b.select(polled, const("i64", POLL_COST), get(b, worker, WORKER_SLICE))
-        budget = get(b, worker, WORKER_BUDGET)
-        left = b.op("sub", b.load("i64", budget, align=8), spent)
-        b.store(left, budget, align=8)
-        with when(b, b.icmp("slt", left, const("i64", 0))):
-            _report_endless(b, worker, warp)
-            b.ret(const("i32", STOPPED))
+    # A turn that ends at a barrier counts too: a loop around one may be the endless one.
+    whole = get(b, worker, WORKER_SLICE)
+    polled = b.icmp("ne", get(b, warp, WARP_POLLED), const("i32", 0))
+    spent = b.select(polled, const("i64", POLL_COST), b.op("sub", whole, get(b, warp, WARP_SLICE)))
+    budget = get(b, worker, WORKER_BUDGET)
+    left = b.op("sub", b.load("i64", budget, align=8), spent)
+    b.store(left, budget, align=8)
+    goes_on = b.icmp("ne", now, const("i32", EXITED))
+    with when(b, b.op("and", goes_on, b.icmp("slt", left, const("i64", 0))), likely=False):
+        _report_endless(b, worker, warp)
+        b.ret(const("i32", STOPPED))
     # A warp whose lanes wait for each other made no progress; everything else did.
     with when(b, b.icmp("ne", now, const("i32", STUCK))):
         moved.set(const("i32", 1))
 
 
 def _report(b: Builder, warp: Value, code: int, lanes: Value, detail: Value) -> None:
-    """A report about where a warp is, not about an instruction: its site is the block, as -1 - number."""
+    """A report about where a warp is, not about an instruction: its site is the block, as -1 - number.
+
+    It says why the launch was stopped, so it takes the last place where thousands of others have filled the room.
+    """
+    worker = get(b, warp, WARP_WORKER)
+    last = b.op("sub", get(b, worker, WORKER_REPORT_CAPACITY), const("i32", 1))
+    with when(b, b.icmp("ugt", get(b, worker, WORKER_REPORT_COUNT), last), likely=False):
+        put(b, worker, WORKER_REPORT_COUNT, last)
     masked = b.icmp("ne", get(b, warp, WARP_MASKED), const("i32", 0))
     first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", LANES - 1))
     place = b.op("shl", b.cast("zext", first, "i64"), const("i64", 2))
