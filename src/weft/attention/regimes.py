@@ -49,14 +49,16 @@ def v_offset(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
 
 
 def offsets(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """K and V lie around vectors of length, and every query looks away from K's: all logits are about -128.
+    """K lies close around a long vector, from which every query looks away, and V around 4: logits are -128 + N(0, 1).
 
-    V shows weights that do not sum to one, K a mean that is not taken off, and the logits a maximum that starts at 0.
+    V shows weights that do not sum to one, K a mean that is not taken off and what is left of it, which is below 1, and
+    the logits a maximum that starts at 0.
     """
     q, k, v = unit_normal(rng, shape, dtype)
     direction = rng.choice((-1.0, 1.0), (shape.b, shape.hkv, 1, shape.d))
     away = np.repeat(direction, shape.group, axis=1)
-    return q - 128 / (8 * np.sqrt(shape.d)) * away, k + 8 * direction, v + 4
+    across = q - (q * away).mean(axis=-1, keepdims=True) * away
+    return 8 * across - 16 / np.sqrt(shape.d) * away, 8 * direction + k / 8, v + 4
 
 
 def zeros(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:

@@ -65,7 +65,7 @@ _ROWS = (
     square("one_token", 1, 2, 1, 64),
     square("ragged", 2, 2, 77, 64),
     square("d32", 1, 2, 96, 32),
-    square("d48", 1, 2, 96, 48),
+    square("d48", 1, 2, 144, 48),
     square("d80", 1, 2, 72, 80),
     square("d96", 1, 2, 72, 96),
     square("d128", 1, 2, 80, 128),
