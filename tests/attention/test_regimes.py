@@ -89,6 +89,7 @@ def test_offsets_put_every_logit_far_below_zero(dtype: str) -> None:
     assert found.max() < np.log(np.finfo(np.float32).tiny) and found.mean() == pytest.approx(-128, rel=0.05)
     _, k, v = (x.astype(np.float64) for x in make("offsets", SHAPES["mission"], dtype, 0))
     assert np.abs(k.mean(axis=2)).mean() == pytest.approx(8, rel=0.02)
+    assert np.abs(k - k.mean(axis=2, keepdims=True)).max() < 1
     assert v.mean() == pytest.approx(4, abs=0.02)
 
 

@@ -7,7 +7,8 @@ import pytest
 from weft.attention.shapes import SHAPES
 from weft.judge.check import Candidate
 from weft.judge.select import Choice, find_candidate, workloads
-from weft.mutate.equivalent import Build, Original, builds, canonical, larger_workloads
+from weft.mutate.equivalent import LARGER, Build, Original, builds, canonical, larger_workloads
+from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload
 
 SMALL = (Workload(SHAPES["one_token"], "f16", "none", "unit_normal", 1009),)
@@ -65,6 +66,11 @@ def test_builds_cover_masks_types_and_head_sizes(original: Original) -> None:
     assert {each.mask for each in found} == {"none", "top_left", "bottom_right"}
     assert {each.dtype for each in found} == {"f16", "bf16", "f32"}
     assert {each.shape.d for each in found} == {32, 64, 80, 96, 128}
+
+
+@pytest.mark.parametrize("task", ["sdpa", "fp8_sdpa", "quantised_sdpa"])
+def test_larger_shapes_are_in_no_quick_selection(task: str) -> None:
+    assert not set(LARGER) & set(TASKS[task].quick.shapes)
 
 
 def test_larger_workloads_are_not_the_judges(original: Original) -> None:

@@ -11,6 +11,7 @@ from weft.core.records import Finding, Place
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
 from weft.diagnose.statements import Statements
+from weft.diagnose.strays import STRAY
 from weft.diagnose.taps import TAPPED
 from weft.diagnose.upstream import moved_at
 
@@ -63,8 +64,8 @@ def stored_twice(case: Case) -> Signature | None:
 
 def _without_strays(case: Case, found: Sequence[Finding]) -> list[Finding]:
     """Not those of a line that leaves its buffer: what it reads or overwrites in the next one is no second mistake."""
-    stray = {_line(finding.place) for finding in _errors(case, "M101", "M102")}
-    return [finding for finding in found if not {_line(finding.place), _line(finding.other)} & (stray - {None})]
+    stray = {_line(finding.place) for finding in _errors(case, *STRAY) if finding.place is not None}
+    return [finding for finding in found if stray.isdisjoint((_line(finding.place), _line(finding.other)))]
 
 
 def _line(place: Place | None) -> tuple[str, int] | None:
