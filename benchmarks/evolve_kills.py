@@ -52,8 +52,10 @@ def drive(path: str, run_id: int) -> None:
 
 def acknowledged(store: Store, run_id: int) -> dict[int, Any]:
     """Evaluations that are done: number → what was found."""
-    return {row.id: (row.candidate_id, row.key, row.status, row.result)
-            for row in store.evaluations(run_id, state=State.DONE)}  # fmt: skip
+    return {
+        row.id: (row.candidate_id, row.key, row.status, row.result)
+        for row in store.evaluations(run_id, state=State.DONE)
+    }
 
 
 def lineage(store: Store, run_id: int) -> list[tuple[object, ...]]:

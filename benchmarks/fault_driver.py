@@ -137,9 +137,7 @@ def run(*, kills: int = 200, budget: int = 10, real_kills: int = 8, seed: int = 
             while found["kills"] < kills + real_kills:
                 number = found["searches"]
                 left = kills - found["kills"]
-                settings = replace(
-                    QUICK if left > 0 else SETTINGS, seed=1 + number, budget=Budget(evaluations=budget)
-                )  # fmt: skip
+                settings = replace(QUICK if left > 0 else SETTINGS, seed=1 + number, budget=Budget(evaluations=budget))
                 on_server = number % 3 == 1
                 where = places[on_server]
                 share = min(KILLS_A_SEARCH, left) if left > 0 else kills + real_kills - found["kills"]

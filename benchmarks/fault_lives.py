@@ -80,9 +80,13 @@ def queue(store: Store, run_id: int, number: int) -> EvaluationRow:
     request = asked(number)
     source = request.source
     candidate = store.add_candidate(
-        run_id, digest=source.digest, source=source.text, language=source.language, launch=source.launch,
+        run_id,
+        digest=source.digest,
+        source=source.text,
+        language=source.language,
+        launch=source.launch,
         defines=source.defines,
-    )  # fmt: skip
+    )
     row: dict[str, Any] = {"for": "search", "number": number, ASK: request_record(request, LIMITS)}
     return store.enqueue(run_id, candidate.id, request_key(request), request=row)
 

@@ -36,9 +36,13 @@ class Mother:
         # Threads of a BLAS would make forking unsafe.
         environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
-            [sys.executable, __file__, self.mark], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=environment, cwd=ROOT,
-        )  # fmt: skip
+            [sys.executable, __file__, self.mark],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=ROOT,
+        )
         self._ask({"ready": True})
 
     def start(self, life: str, *arguments: str | int | float) -> int:
@@ -93,9 +97,16 @@ class ForkedZygote:
     """What `subprocess.Popen` gives, for a fork server that needs no new Python."""
 
     def __init__(
-        self, command: Sequence[str], *, pass_fds: Sequence[int], env: object, stdin: int, stdout: Any, stderr: Any,
+        self,
+        command: Sequence[str],
+        *,
+        pass_fds: Sequence[int],
+        env: object,
+        stdin: int,
+        stdout: Any,
+        stderr: Any,
         start_new_session: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._status: int | None = None
         self.pid = os.fork()
         if self.pid == 0:

@@ -35,8 +35,19 @@ ADDRESS = {HEAD: "10.77.0.1", FAR: "10.77.0.2"}
 LINK = {HEAD: "weft0", FAR: "weft1"}
 PORT = 6379
 LEASE_SECONDS = 15.0
-RAY = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", "--num-cpus=1",
-       "--resources", '{"vgpu": 1}', "--object-store-memory", str(80 << 20)]  # fmt: skip
+RAY = [
+    sys.executable,
+    "-m",
+    "ray.scripts.scripts",
+    "start",
+    "--block",
+    "--disable-usage-stats",
+    "--num-cpus=1",
+    "--resources",
+    '{"vgpu": 1}',
+    "--object-store-memory",
+    str(80 << 20),
+]
 
 
 class Server(PostgresServer):
@@ -88,8 +99,13 @@ def _quoted(word: str) -> str:
 
 def outside(options: argparse.Namespace) -> None:
     """Make the network, start both nodes, cut when the driver says so."""
-    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32),
-                   "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # fmt: skip
+    environment = {
+        **os.environ,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+    }
     remove_network()
     make_network()
     quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -99,9 +115,11 @@ def outside(options: argparse.Namespace) -> None:
         time.sleep(options.head_seconds)
         inside(FAR, [*RAY, f"--address={ADDRESS[HEAD]}:{PORT}", f"--node-ip-address={ADDRESS[FAR]}"], **quiet)
         driver = inside(
-            HEAD, [sys.executable, __file__, "--driver", "--evaluations", str(options.evaluations)],
-            env=environment, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            HEAD,
+            [sys.executable, __file__, "--driver", "--evaluations", str(options.evaluations)],
+            env=environment,
+            stdout=subprocess.PIPE,
+        )
         assert driver.stdout is not None
         for line in driver.stdout:
             if line.startswith("cut"):

@@ -332,9 +332,12 @@ def summary(found: dict[str, list[Measured]], slots: int) -> dict[str, Any]:
     """Medians over rounds; overheads are medians of each round's own."""
     verdicts = [measured.statuses for rounds in found.values() for measured in rounds]
     made: dict[str, Any] = {
-        "slots": slots, "rounds": len(found["bare"]), "verdicts_per_round": COUNT,
-        "same_statuses": all(each == verdicts[0] for each in verdicts), "statuses": Counter(verdicts[0].values()),
-    }  # fmt: skip
+        "slots": slots,
+        "rounds": len(found["bare"]),
+        "verdicts_per_round": COUNT,
+        "same_statuses": all(each == verdicts[0] for each in verdicts),
+        "statuses": Counter(verdicts[0].values()),
+    }
     for mode in MODES:
         made[f"{mode}_per_s"] = round(statistics.median(COUNT / each.seconds for each in found[mode]), 4)
         made[f"{mode}_core_seconds"] = round(statistics.median(each.cpu_seconds / COUNT for each in found[mode]), 3)

@@ -144,8 +144,10 @@ def main() -> int:
             if count % 100 == 0:
                 print(f"{count} of {len(todo)}", file=sys.stderr)
     lines = [done[job] for job in everything if job in done]
-    rungs = {name: summary([done[job] for job in everything if job.rung == name and job in done])
-             for name in chosen.rungs.split(",")}  # fmt: skip
+    rungs = {
+        name: summary([done[job] for job in everything if job.rung == name and job in done])
+        for name in chosen.rungs.split(",")
+    }
     print(json.dumps({"rungs": rungs, **summary(lines), "of": len(everything)}))
     return 0 if len(lines) == len(everything) and summary(lines)["passed"] == len(lines) else 1
 

@@ -254,8 +254,10 @@ def main() -> None:
     if wrong := [one for one in every if not one["relative_error"] < WORST_ERROR]:
         raise SystemExit(f"these compute something else than they should, and their counts mean nothing: {wrong}")
     for one in every:
-        print("{series:17s} {kernel:8s} measured {measured_us:10.1f}  LB {lb_us:10.1f} ({limiter})  "
-              "EST {est_us:10.1f} ({est_limiter}, c {c:.2f})  {error:+.1%}".format(**one))  # fmt: skip
+        print(
+            "{series:17s} {kernel:8s} measured {measured_us:10.1f}  LB {lb_us:10.1f} ({limiter})  "
+            "EST {est_us:10.1f} ({est_limiter}, c {c:.2f})  {error:+.1%}".format(**one)
+        )
     scored = rows[: len(points)]
     result = {
         "ladder_mean_abs_error": round(float(np.mean([abs(one["error"]) for one in scored])), 4),

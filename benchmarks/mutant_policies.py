@@ -38,9 +38,7 @@ def _allclose(limit: float) -> Compare:
 
 
 def _kernelbench(supports: Supports) -> Iterator[Case]:
-    plain = Workload(
-        SHAPES[ONE_SHAPE], supports.dtypes[0], supports.masks[0], "unit_normal", 0, supports.encodings[0]
-    )  # fmt: skip
+    plain = Workload(SHAPES[ONE_SHAPE], supports.dtypes[0], supports.masks[0], "unit_normal", 0, supports.encodings[0])
     return ((supports.task.draw(replace(plain, seed=seed)), _allclose(1e-2)) for seed in SEEDS)
 
 

@@ -121,9 +121,15 @@ def try_one(original: Original, labelled: Labelled, folder: Path, policies: Sequ
     """One mutant before the judge, the diagnosis and the policies."""
     mutant = labelled.mutant
     row: Row = {
-        "rung": labelled.rung, "operator": mutant.operator, "class": mutant.klass, "held_out": labelled.held_out,
-        "line": mutant.line, "before": mutant.before.strip(), "after": mutant.after.strip(), "stages": labelled.stages,
-    }  # fmt: skip
+        "rung": labelled.rung,
+        "operator": mutant.operator,
+        "class": mutant.klass,
+        "held_out": labelled.held_out,
+        "line": mutant.line,
+        "before": mutant.before.strip(),
+        "after": mutant.after.strip(),
+        "stages": labelled.stages,
+    }
     candidate = write_mutant(mutant, original.candidate, folder)
     build = original.compare(candidate)
     if build is not Build.DIFFERENT:
@@ -201,11 +207,15 @@ def run_originals(rungs: Sequence[str], path: Path, policies: Sequence[str]) -> 
         else:
             diagnosis = diagnose(candidate, supports)
             row = {
-                "id": rung, "source": digest, "rung": rung, "outcome": "original", "judged": diagnosis.judged,
+                "id": rung,
+                "source": digest,
+                "rung": rung,
+                "outcome": "original",
+                "judged": diagnosis.judged,
                 "alarm": not diagnosis.healthy or bool(diagnosis.causes),
                 "said": "" if diagnosis.healthy else sentence(diagnosis),
                 "policies": _judged(policies, candidate, supports),
-            }  # fmt: skip
+            }
         _append(path, row)
         print(f"{rung}: {row['judged']} workloads, {row['said'] or 'nothing said'}; {row['policies']}", flush=True)
 

@@ -52,9 +52,20 @@ class PostgresServer:
         password.write_text(PASSWORD)
         password.chmod(0o644)
         self._run(
-            "initdb", "-D", self._data, "-U", "weft", "-E", "UTF8", "--locale=C", "--auth-host=scram-sha-256",
-            "--auth-local=trust", f"--pwfile={password}", "--no-sync", "--no-instructions",
-        )  # fmt: skip
+            "initdb",
+            "-D",
+            self._data,
+            "-U",
+            "weft",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--auth-host=scram-sha-256",
+            "--auth-local=trust",
+            f"--pwfile={password}",
+            "--no-sync",
+            "--no-instructions",
+        )
         self.start()
 
     def start(self) -> None:

@@ -127,9 +127,11 @@ def kernels(heads: int, length: int) -> dict[str, Kernel]:
             triton_kernels.flash_attention,
             signature={**tensors, "lse_ptr": "*fp32", "S": "i32", "scale": "fp32"},
             constexprs={"D": D, "BLOCK_M": 64, "BLOCK_N": 64, "CAUSAL": causal},
-            arch="sm_89", num_warps=4, num_stages=3,
+            arch="sm_89",
+            num_warps=4,
+            num_stages=3,
             attrs=dict.fromkeys((*tensors, "lse_ptr"), 16),
-        )  # fmt: skip
+        )
         scratch = (np.uint64(0), np.uint64(0))
         args = [q, k, v, o, lse, np.int32(length), scale, *scratch]
         return Kernel(gpu, binary, "flash_attention", (-(-length // 64), heads, 1), args)

@@ -65,10 +65,18 @@ class Row:
         times = f"{low / GPU.boost_ghz / 1e3:.1f} to {high / GPU.boost_ghz / 1e3:.1f}"
         alone = "{:,.0f} to {:,.0f}".format(*self.last_est) if RUNGS[self.rung].task == "quantised_sdpa" else ""
         cells = [
-            f"`{self.rung}`", str(self.launches), self.limiter, f"{self.excess:,}", f"{self.lb_warm:,}",
-            f"{self.lb_cold:,}", f"{low:,.0f} to {high:,.0f}", times, *(f"{value:,.0f}" for value in self.est_at),
-            alone, f"{self.matched:.0%}",
-        ]  # fmt: skip
+            f"`{self.rung}`",
+            str(self.launches),
+            self.limiter,
+            f"{self.excess:,}",
+            f"{self.lb_warm:,}",
+            f"{self.lb_cold:,}",
+            f"{low:,.0f} to {high:,.0f}",
+            times,
+            *(f"{value:,.0f}" for value in self.est_at),
+            alone,
+            f"{self.matched:.0%}",
+        ]
         return f"| {' | '.join(cells)} |"
 
     def short(self) -> str:

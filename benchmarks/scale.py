@@ -131,9 +131,11 @@ def store_rates(where: str, rows: int, processes: int, request: Request, result:
     if done != rows:
         raise SystemExit(f"{done} of {rows} are done")
     found = {
-        "queued_per_s": round(rows / queued, 1), "finished_per_s": round(rows / seconds, 1), "starved": starved.value,
+        "queued_per_s": round(rows / queued, 1),
+        "finished_per_s": round(rows / seconds, 1),
+        "starved": starved.value,
         "bytes_per_verdict": round((size(where) - before) / rows),
-    }  # fmt: skip
+    }
     print(f"{where.partition(':')[0]}, {processes} processes: {found}", file=sys.stderr, flush=True)
     return found
 

@@ -65,9 +65,13 @@ def main() -> None:
             took = time.perf_counter() - start
             print(f"{kernel.package:14} {kernel.name:28} {took:6.1f} s  {result}", file=sys.stderr, flush=True)
             rows.append(
-                {"package": f"{kernel.package} {version(kernel.package)}", "kernel": kernel.name, "result": result,
-                 "first_s": round(took, 1)}
-            )  # fmt: skip
+                {
+                    "package": f"{kernel.package} {version(kernel.package)}",
+                    "kernel": kernel.name,
+                    "result": result,
+                    "first_s": round(took, 1),
+                }
+            )
     equal = Counter(row["package"] for row in rows if row["result"] == "equal")
     print(json.dumps({"kernels": len(rows), "equal": equal.total(), "equal_by_package": equal, "rows": rows}))
 

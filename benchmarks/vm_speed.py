@@ -303,9 +303,12 @@ def jit_times(folder: Path, problem: Problem, cold: int, warm: int) -> dict[str,
         with tempfile.TemporaryDirectory() as cache:
             for again in range(1 + (warm if number == cold - 1 else 0)):
                 done = subprocess.run(
-                    command("first", folder, problem), env=environment(WEFT_CACHE=cache), stdout=subprocess.PIPE,
-                    text=True, check=True,
-                )  # fmt: skip
+                    command("first", folder, problem),
+                    env=environment(WEFT_CACHE=cache),
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    check=True,
+                )
                 first, steady, imported = map(float, done.stdout.split())
                 if again:
                     warms.append(first - steady)

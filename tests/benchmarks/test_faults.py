@@ -33,8 +33,16 @@ def test_a_store_that_goes_away_loses_nothing_that_was_told() -> None:
 def test_the_summary_hides_no_part() -> None:
     driver = {"driver_kills": 200, "lost": 1, "changed": 2, "duplicates": 4, "other_lineages": 8, "strays": 16}
     workers = {"worker_kills": 1000, "lost": 32, "duplicates": 64, "wrong": 128, "strays": 256}
-    store = {"restart_lost": 512, "told_lost": 1024, "restart_duplicates": 2048, "restart_wrong": 4096,
-             "fenced_wrong": 8192, "unclear": 16384, "corrupt": 32768, "strays": 65536}  # fmt: skip
+    store = {
+        "restart_lost": 512,
+        "told_lost": 1024,
+        "restart_duplicates": 2048,
+        "restart_wrong": 4096,
+        "fenced_wrong": 8192,
+        "unclear": 16384,
+        "corrupt": 32768,
+        "strays": 65536,
+    }
     hostile = {"hostile_runs": 500, "hostile_wrong_status": 3, "files_outside": 5, "honest_rejected": 7, "strays": 0}
     found = faults.summary({"driver": driver, "workers": workers, "store": store, "hostile": hostile})
     assert found["lost"] == 1 + 2 + 32 + 512 + 1024

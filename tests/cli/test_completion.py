@@ -39,9 +39,13 @@ def tab(folder: Path, *lines: str) -> list[list[str]]:
     weft.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m weft "$@"\n')
     weft.chmod(0o755)
     done = subprocess.run(
-        ["bash", "-c", BASH, "bash", str(places)], input="".join(f"{line}\n" for line in lines), cwd=folder,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        ["bash", "-c", BASH, "bash", str(places)],
+        input="".join(f"{line}\n" for line in lines),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stderr == ""
     return [[word for word in line.split("|") if word] for line in done.stdout.splitlines()]
 
@@ -50,9 +54,15 @@ def test_bash(tmp_path: Path) -> None:
     (tmp_path / "wmma_mine.cu").touch()
     (tmp_path / "notes.txt").touch()
     verbs, options, kernels, listed, equals, code, gpu = tab(
-        tmp_path, "weft che", "weft check --sha", "weft check wm", "weft check wmma --shapes mission,sma",
-        "weft check wmma --regimes = sorted", "weft explain R10", "weft profile --gpu l",
-    )  # fmt: skip
+        tmp_path,
+        "weft che",
+        "weft check --sha",
+        "weft check wm",
+        "weft check wmma --shapes mission,sma",
+        "weft check wmma --regimes = sorted",
+        "weft explain R10",
+        "weft profile --gpu l",
+    )
     assert verbs == ["check"]
     assert options == ["--shapes"]
     assert kernels == ["wmma_qk", "wmma", "wmma_mine.cu"]
@@ -65,8 +75,10 @@ def test_bash(tmp_path: Path) -> None:
 def test_bash_knows_the_registration() -> None:
     shown = subprocess.run(
         ["bash", "-c", 'eval "$("$0" -m weft completion bash)"; complete -p weft', sys.executable],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert shown.stdout.split()[-1] == "weft" and "_weft_completion" in shown.stdout
 
 
@@ -83,9 +95,12 @@ def test_the_script_names_the_variable_weft_reads(shell: str, capsys: pytest.Cap
 def test_completing_loads_nothing_heavy() -> None:
     program = "import sys; from weft.cli.main import main; main(); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
         env={"_WEFT_COMPLETE": "complete_bash", "COMP_WORDS": "weft check --shapes mi", "COMP_CWORD": "3"},
-    )  # fmt: skip
+    )
     assert done.stdout.split() == ["mission"]
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert not loaded & {"numpy", "llvmlite", "sqlalchemy", "pydantic", "rich", "torch"}

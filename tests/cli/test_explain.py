@@ -36,8 +36,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "S301", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["code"], record["tool"], record["severity"], record["ends_launch"]) == (
-        "S301", "synccheck", "error", True,
-    )  # fmt: skip
+        "S301",
+        "synccheck",
+        "error",
+        True,
+    )
     assert record["page"] == page("S301")
     assert main(["explain", "--json"]) == 0
     assert [row["code"] for row in json.loads(capsys.readouterr().out)] == list(FINDING_CODES)

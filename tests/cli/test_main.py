@@ -138,8 +138,12 @@ def test_a_pipe_gets_both_outputs_in_the_order_of_a_terminal(tmp_path: Path) -> 
     kernel.write_text('extern "C" __global__ void k(int* x) { *x = 1; }')
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     done = subprocess.run(
-        [sys.executable, "-m", "weft", "show", str(kernel), "--as", "resources"], check=True, env=environment,
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        [sys.executable, "-m", "weft", "show", str(kernel), "--as", "resources"],
+        check=True,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     columns, row, summary = done.stdout.splitlines()
     assert columns.startswith("entry\t") and row.startswith("k\t") and "k for sm_89" in summary

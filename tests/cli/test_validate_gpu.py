@@ -14,8 +14,20 @@ from weft.cli import launch_once
 from weft.cli.main import main
 from weft.engines.cuda_device import NoGPU
 
-QUICK = ["--rungs", "scalar,fp8_scalar", "--shapes", "split_4", "--masks", "none", "--dtypes", "f16",
-         "--bench-shapes", "split_4", "--iters", "8"]  # fmt: skip
+QUICK = [
+    "--rungs",
+    "scalar,fp8_scalar",
+    "--shapes",
+    "split_4",
+    "--masks",
+    "none",
+    "--dtypes",
+    "f16",
+    "--bench-shapes",
+    "split_4",
+    "--iters",
+    "8",
+]
 
 SCALAR = ["--rungs", "scalar", "--shapes", "split_4", "--masks", "none", "--dtypes", "f16"]
 
@@ -104,9 +116,13 @@ def test_ncu_is_read(gpu: RecordingCuda, tmp_path: Path, monkeypatch: pytest.Mon
     assert main(["validate-gpu", "--out", str(out), *SCALAR]) == 0
     found = json.loads((out / "ncu.json").read_text())["scalar"]
     assert found["launches"] == [
-        {"kernel": "scalar_attention", "gpu__time_duration.sum": 4512, "launch__registers_per_thread": 40,
-         "smsp__inst_executed.sum": 1234567},
-    ]  # fmt: skip
+        {
+            "kernel": "scalar_attention",
+            "gpu__time_duration.sum": 4512,
+            "launch__registers_per_thread": 40,
+            "smsp__inst_executed.sum": 1234567,
+        },
+    ]
     asked = (tmp_path / "asked").read_text()
     assert "--page raw --print-units base" in asked and "-m weft.cli.launch_once scalar split_4 f16 none plain" in asked
 

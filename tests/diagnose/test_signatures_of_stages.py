@@ -59,16 +59,37 @@ def diverging(problem: AttentionProblem, stages: Stages, key: Key, actual: Array
     start = (tile or 0) * ALGORITHM.block_n
     keys = range(start, min(start + ALGORITHM.block_n, problem.k.shape[2]))
     first = Divergence(
-        stage, tile, keys, index, None, "all", "some", "some", float(wrong.mean()), wrong,
-        np.ones(wrong.shape, np.bool_), actual, wanted, np.full(wrong.shape, 1e-4), (),
-    )  # fmt: skip
+        stage,
+        tile,
+        keys,
+        index,
+        None,
+        "all",
+        "some",
+        "some",
+        float(wrong.mean()),
+        wrong,
+        np.ones(wrong.shape, np.bool_),
+        actual,
+        wanted,
+        np.full(wrong.shape, 1e-4),
+        (),
+    )
     verdict = Verdict(problem.workload, Status.INCORRECT_NUMERICAL)
     task = find_task("sdpa" if problem.original is None else "fp8_sdpa")
     outputs = {} if o is None else {"o": o.astype(np.float16)}
     return Case(
-        Candidate(RUNGS["wmma"].path), task, problem, verdict, verdict, arrays={**problem.arrays, **outputs},
-        algorithm=ALGORITHM, taps=tapped({**stages, key: actual}), expected=stages, divergence=first,
-    )  # fmt: skip
+        Candidate(RUNGS["wmma"].path),
+        task,
+        problem,
+        verdict,
+        verdict,
+        arrays={**problem.arrays, **outputs},
+        algorithm=ALGORITHM,
+        taps=tapped({**stages, key: actual}),
+        expected=stages,
+        divergence=first,
+    )
 
 
 def recognised(case: Case) -> list[Signature]:
@@ -257,9 +278,14 @@ def plain_case(*findings: Finding, status: Status = Status.UNSAFE, defines: Mapp
     run = Run(("kernel",), findings, "", 0, "", "", defines=defines or {})
     outputs = {"o": problem.gold.o.astype(np.float16)}
     return Case(
-        Candidate(RUNGS["scalar"].path), find_task("sdpa"), problem, verdict, verdict, run=run,
+        Candidate(RUNGS["scalar"].path),
+        find_task("sdpa"),
+        problem,
+        verdict,
+        verdict,
+        run=run,
         arrays={**problem.arrays, **outputs},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -312,9 +338,13 @@ def test_overflow_without_the_maximum() -> None:
     assert not np.isfinite(o).all(), "the regime overflows"
     verdict = Verdict(problem.workload, Status.INCORRECT_NUMERICAL)
     case = Case(
-        Candidate(RUNGS["scalar"].path), find_task("sdpa"), problem, verdict, verdict,
+        Candidate(RUNGS["scalar"].path),
+        find_task("sdpa"),
+        problem,
+        verdict,
+        verdict,
         arrays={**problem.arrays, "o": o.astype(np.float16)},
-    )  # fmt: skip
+    )
     assert recognised(case)[0].name == "no_maximum"
 
 
@@ -332,9 +362,13 @@ def coded(encode: Callable[[Array], tuple[Array, Array]], regime: str = "unit_no
     verdict = Verdict(problem.workload, Status.INCORRECT_NUMERICAL)
     o = problem.gold.o.astype(np.float16)
     return Case(
-        Candidate(RUNGS["fp8_scalar"].path), find_task("fp8_sdpa"), problem, verdict, verdict,
+        Candidate(RUNGS["fp8_scalar"].path),
+        find_task("fp8_sdpa"),
+        problem,
+        verdict,
+        verdict,
         arrays={**arrays, "o": o},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("shift", "words"), [(-0.5, "V -0.5"), (0.5, "V +0.5")])

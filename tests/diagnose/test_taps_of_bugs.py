@@ -122,9 +122,12 @@ def test_one_lane_names_itself(tmp_path: Path) -> None:
 
 def test_a_part_counted_twice(tmp_path: Path) -> None:
     recorded = _changed(
-        tmp_path, "u += expf(part_m[part] - m) * part_u[part * D + d];",
-        "u += (split == 0 ? 2.0f : 1.0f) * expf(part_m[part] - m) * part_u[part * D + d];", rung="split_k", shape=FEW,
-    )  # fmt: skip
+        tmp_path,
+        "u += expf(part_m[part] - m) * part_u[part * D + d];",
+        "u += (split == 0 ? 2.0f : 1.0f) * expf(part_m[part] - m) * part_u[part * D + d];",
+        rung="split_k",
+        shape=FEW,
+    )
     last = max(tile for stage, tile in recorded.taps.taps if stage == "u" and tile is not None)
     assert recorded.worst("u", last) <= RIGHT and recorded.worst("o") > WRONG
 

@@ -102,11 +102,15 @@ ROWS["uint32_t"] += [
     ("__funnelshift_rc({0}, {1}, {2})", ("uint32_t", "uint32_t", "uint32_t")),
     ("__byte_perm({0}, {1}, {2})", ("uint32_t", "uint32_t", "uint16_t")),
 ]  # fmt: skip
-ROWS["int64_t"] += [("(int64_t)__mul64hi({0}, {1})", ("int64_t", "int64_t")),
-                    ("((int64_t){0} * (int64_t){1})", ("int32_t", "int32_t"))]  # fmt: skip
-ROWS["uint64_t"] += [("(uint64_t)__umul64hi({0}, {1})", ("uint64_t", "uint64_t")),
-                     ("(uint64_t)__brevll({0})", ("uint64_t",)),
-                     ("((uint64_t){0} * (uint64_t){1})", ("uint32_t", "uint32_t"))]  # fmt: skip
+ROWS["int64_t"] += [
+    ("(int64_t)__mul64hi({0}, {1})", ("int64_t", "int64_t")),
+    ("((int64_t){0} * (int64_t){1})", ("int32_t", "int32_t")),
+]
+ROWS["uint64_t"] += [
+    ("(uint64_t)__umul64hi({0}, {1})", ("uint64_t", "uint64_t")),
+    ("(uint64_t)__brevll({0})", ("uint64_t",)),
+    ("((uint64_t){0} * (uint64_t){1})", ("uint32_t", "uint32_t")),
+]
 ROWS["float"] += [("__saturatef({0} + 0.5f)", ("float",)), ("__int_as_float({0})", ("int32_t",))]
 ROWS["double"] += [("__longlong_as_double({0})", ("int64_t",))]
 

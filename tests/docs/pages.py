@@ -54,9 +54,13 @@ def carry_out(commands: list[str], folder: Path, bin_folder: Path | None = None)
         "PYTHONUNBUFFERED": "1",  # as on a terminal: both outputs in the order in which they were written
     }
     done = subprocess.run(
-        ["bash", "-c", f"status=0\n{script}"], cwd=folder, env=environment, text=True, stdout=subprocess.PIPE,
+        ["bash", "-c", f"status=0\n{script}"],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    )
     return [part.strip("\n").splitlines() for part in done.stdout.split(_MARK)[:-1]]
 
 

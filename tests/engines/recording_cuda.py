@@ -132,12 +132,18 @@ class _Device:
         self.name = "stand-in"
         self.compute_capability = (int(self.recording.arch[:-1]), int(self.recording.arch[-1]))
         limits = {
-            "max_shared_memory_per_block_optin": 99 * 1024, "max_threads_per_block": 1024,
-            "max_grid_dim_x": (1 << 31) - 1, "max_grid_dim_y": 65535, "max_grid_dim_z": 65535,
-            "max_block_dim_x": 1024, "max_block_dim_y": 1024, "max_block_dim_z": 64,
-            "l2_cache_size": self.recording.l2_bytes, "max_persisting_l2_cache_size": 1 << 12,
+            "max_shared_memory_per_block_optin": 99 * 1024,
+            "max_threads_per_block": 1024,
+            "max_grid_dim_x": (1 << 31) - 1,
+            "max_grid_dim_y": 65535,
+            "max_grid_dim_z": 65535,
+            "max_block_dim_x": 1024,
+            "max_block_dim_y": 1024,
+            "max_block_dim_z": 64,
+            "l2_cache_size": self.recording.l2_bytes,
+            "max_persisting_l2_cache_size": 1 << 12,
             "multiprocessor_count": 58,
-        }  # fmt: skip
+        }
         real = real_core._device.DeviceProperties
         assert all(hasattr(real, name) for name in limits)
         assert all(hasattr(real_core.Device, name) for name in ("name", "device_id", "compute_capability"))

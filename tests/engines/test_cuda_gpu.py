@@ -49,11 +49,22 @@ def test_the_order_of_a_launch(binary: Binary, cuda_gpu: RecordingCuda) -> None:
     CudaGPU(cuda_gpu.device()).launch(binary, "twice", 1, 32, [x, y], shared_bytes=64)
     assert np.array_equal(y, 2 * np.arange(32))
     assert cuda_gpu.names() == [
-        "Device.set_current", "Device.create_stream", "ObjectCode.from_cubin", "ObjectCode.get_kernel",
-        "Device.allocate", "Device.allocate", "cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync",
-        "cuLaunchKernel", "cuStreamSynchronize", "cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync", "cuStreamSynchronize",
-        "Buffer.close", "Buffer.close",
-    ]  # fmt: skip
+        "Device.set_current",
+        "Device.create_stream",
+        "ObjectCode.from_cubin",
+        "ObjectCode.get_kernel",
+        "Device.allocate",
+        "Device.allocate",
+        "cuMemcpyHtoDAsync",
+        "cuMemcpyHtoDAsync",
+        "cuLaunchKernel",
+        "cuStreamSynchronize",
+        "cuMemcpyDtoHAsync",
+        "cuMemcpyDtoHAsync",
+        "cuStreamSynchronize",
+        "Buffer.close",
+        "Buffer.close",
+    ]
     (launch,) = cuda_gpu.given("cuLaunchKernel")
     assert [launch[f"gridDim{axis}"] for axis in "XYZ"] == [1, 1, 1]
     assert [launch[f"blockDim{axis}"] for axis in "XYZ"] == [32, 1, 1]

@@ -47,14 +47,19 @@ class StubModel:
         if isinstance(line, Refusal):
             return line
         body: dict[str, Any] = {
-            "id": "stub", "object": "chat.completion", "created": 0, "model": request["model"],
+            "id": "stub",
+            "object": "chat.completion",
+            "created": 0,
+            "model": request["model"],
             "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": line}}],
-        }  # fmt: skip
+        }
         if self.usage:
             prompt, completion = PROMPT_TOKENS + self.answered, COMPLETION_TOKENS + self.answered
             body["usage"] = {
-                "prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion,
-            }  # fmt: skip
+                "prompt_tokens": prompt,
+                "completion_tokens": completion,
+                "total_tokens": prompt + completion,
+            }
         self.answered += 1
         return Refusal(200, body=json.dumps(body))
 

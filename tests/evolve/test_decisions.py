@@ -40,9 +40,12 @@ def test_a_kernel_that_spills_is_no_elite() -> None:
 
 def test_three_elites_the_best_first_and_the_earlier_of_two_alike() -> None:
     run = history(
-        member(1, 1000), member(2, 500, parents=(1,)), member(3, 500, parents=(1,)), member(4, 400, parents=(2,)),
+        member(1, 1000),
+        member(2, 500, parents=(1,)),
+        member(3, 500, parents=(1,)),
+        member(4, 400, parents=(2,)),
         member(5, 900, parents=(1,)),
-    )  # fmt: skip
+    )
     assert [each.id for each in elites(run, SETTINGS)] == [4, 2, 3]
 
 

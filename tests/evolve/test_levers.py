@@ -55,8 +55,12 @@ def test_a_lever_is_a_define_with_its_values() -> None:
     assert [line.name for line in lines.defines] == ["TILE", "WARPS", "COPY"]
     bound = bind_numbers(lines, "fill.cu", sizes={}, defines={"TILE": "4", "COPY": "async"})
     assert bound.defines == {
-        "TILE": "4", "WARPS": "1", "COPY": "async", "COPY_plain": "0", "COPY_async": "1",
-    }  # fmt: skip
+        "TILE": "4",
+        "WARPS": "1",
+        "COPY": "async",
+        "COPY_plain": "0",
+        "COPY_async": "1",
+    }
     assert bound.scalars["bytes"] == 16
 
 

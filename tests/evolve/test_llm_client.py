@@ -27,8 +27,10 @@ def test_an_answer_and_its_tokens() -> None:
     with served(["good day"]) as stub:
         answer = Endpoint(stub.url).ask(QUESTION)
     assert (answer.text, answer.prompt_tokens, answer.completion_tokens) == (
-        "good day", PROMPT_TOKENS, COMPLETION_TOKENS,
-    )  # fmt: skip
+        "good day",
+        PROMPT_TOKENS,
+        COMPLETION_TOKENS,
+    )
     assert stub.asked == [
         {
             "model": "stub-1",

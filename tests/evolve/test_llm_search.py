@@ -101,11 +101,20 @@ def lineage(history: History) -> list[tuple[object, ...]]:
     """All that a search decides, with candidates by digest: another store numbers them differently."""
     digests = {member.id: member.digest for member in history}
     return [
-        (member.digest, [digests[parent] for parent in member.parents], member.generation, member.changes,
-         member.hypothesis, member.predicted, member.repairs and digests[member.repairs], member.spent, member.status,
-         member.score)
+        (
+            member.digest,
+            [digests[parent] for parent in member.parents],
+            member.generation,
+            member.changes,
+            member.hypothesis,
+            member.predicted,
+            member.repairs and digests[member.repairs],
+            member.spent,
+            member.status,
+            member.score,
+        )
         for member in history
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(autouse=True)

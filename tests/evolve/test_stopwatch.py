@@ -62,9 +62,14 @@ def search(tmp_path: Path, timings: list[Timing]) -> tuple[History, Told]:
 def test_a_search_keeps_by_time_and_refuses_what_is_too_good_to_be_true(tmp_path: Path) -> None:
     history, told = search(
         tmp_path,
-        [Timing(100, 1, 1, ""), Timing(80, 0.8, 0.85, ""), Timing(82, 0.82, 0.86, ""), Timing(1e-6, 1e-8, 1e-8, ""),
-         Timing(1e-6, 1e-8, 1e-8, "")],
-    )  # fmt: skip
+        [
+            Timing(100, 1, 1, ""),
+            Timing(80, 0.8, 0.85, ""),
+            Timing(82, 0.82, 0.86, ""),
+            Timing(1e-6, 1e-8, 1e-8, ""),
+            Timing(1e-6, 1e-8, 1e-8, ""),
+        ],
+    )
     start, kept, refused = history.members
     assert [start.score, kept.score] == [100, 82] and told.timings == []
     assert refused.status == "REJECTED" and "least possible" in refused.refused and not refused.passed

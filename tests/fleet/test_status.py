@@ -82,8 +82,9 @@ def test_the_status_counts_and_tells_the_living_from_the_dead(store: Store) -> N
     assert workers["a.1"]["per_minute"] == pytest.approx(2 / 5)
     assert workers[ODD]["silent_seconds"] == 100.0
     assert [(each["run"], each["queued"], each["leased"], each["done"]) for each in found["runs"]] == [  # type: ignore[attr-defined]
-        (1, 0, 1, 1), (2, 2, 0, 2),
-    ]  # fmt: skip
+        (1, 0, 1, 1),
+        (2, 2, 0, 2),
+    ]
     assert status_record(fleet_status(store, window_seconds=60))["per_minute"] == pytest.approx(1.0)
 
 
@@ -95,18 +96,27 @@ def test_prometheus_reads_the_same_numbers(store: Store) -> None:
         (sample.name, *sorted(sample.labels.items())): sample.value for family in families for sample in family.samples
     }
     expected = {
-        ("weft_evaluations", ("state", "queued")): 2, ("weft_evaluations", ("state", "leased")): 1,
-        ("weft_evaluations", ("state", "done")): 3, ("weft_evaluations", ("state", "abandoned")): 0,
-        ("weft_evaluations_waiting", ("needs", "gpu")): 1, ("weft_evaluations_waiting", ("needs", "vgpu")): 1,
-        ("weft_verdicts_total", ("status", "PASSED")): 2, ("weft_verdicts_total", ("status", "UNSAFE")): 1,
-        ("weft_verdicts_cached_total",): 1, ("weft_verdicts_per_minute",): 0.4, ("weft_leases_overdue",): 1,
-        ("weft_oldest_lease_seconds",): 100, ("weft_workers", ("kind", "vgpu"), ("life", "running")): 1,
+        ("weft_evaluations", ("state", "queued")): 2,
+        ("weft_evaluations", ("state", "leased")): 1,
+        ("weft_evaluations", ("state", "done")): 3,
+        ("weft_evaluations", ("state", "abandoned")): 0,
+        ("weft_evaluations_waiting", ("needs", "gpu")): 1,
+        ("weft_evaluations_waiting", ("needs", "vgpu")): 1,
+        ("weft_verdicts_total", ("status", "PASSED")): 2,
+        ("weft_verdicts_total", ("status", "UNSAFE")): 1,
+        ("weft_verdicts_cached_total",): 1,
+        ("weft_verdicts_per_minute",): 0.4,
+        ("weft_leases_overdue",): 1,
+        ("weft_oldest_lease_seconds",): 100,
+        ("weft_workers", ("kind", "vgpu"), ("life", "running")): 1,
         ("weft_workers", ("kind", "vgpu"), ("life", "silent")): 1,
         ("weft_workers", ("kind", "gpu"), ("life", "stopped")): 1,
-        ("weft_worker_silent_seconds", ("worker", "a.1")): 0, ("weft_worker_silent_seconds", ("worker", ODD)): 100,
+        ("weft_worker_silent_seconds", ("worker", "a.1")): 0,
+        ("weft_worker_silent_seconds", ("worker", ODD)): 100,
         ("weft_worker_verdicts_per_minute", ("worker", "a.1")): 0.4,
-        ("weft_worker_verdicts_per_minute", ("worker", ODD)): 0, ("weft_runs", ("state", "running")): 2,
-    }  # fmt: skip
+        ("weft_worker_verdicts_per_minute", ("worker", ODD)): 0,
+        ("weft_runs", ("state", "running")): 2,
+    }
     assert samples == expected
 
 
@@ -169,6 +179,15 @@ def test_the_commands(store: Store, place: Path, capsys: pytest.CaptureFixture[s
     assert [line.rpartition("(")[2] for line in capsys.readouterr().out.splitlines()][-1] == "token 1)"
     assert main(["fleet", "logs", *where, "--json"]) == 0
     kinds = [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()]
-    assert kinds == [*["worker_started"] * 3, "leased", "finished", "leased", "worker_stopped", "leased", "finished",
-                     "given_back", "fenced"]  # fmt: skip
+    assert kinds == [
+        *["worker_started"] * 3,
+        "leased",
+        "finished",
+        "leased",
+        "worker_stopped",
+        "leased",
+        "finished",
+        "given_back",
+        "fenced",
+    ]
     assert main(["fleet", "status", *where, "--json", "--metrics"]) == 2

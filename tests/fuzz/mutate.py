@@ -9,10 +9,35 @@ from weft.ptx.parse import parse
 
 _PIECES = re.compile(r"[ \t]+|\n|[\w.$%:]+|.")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|0[fFdD][0-9a-fA-F]+|\d+")
-_NUMBERS = ("0", "-1", "1", "7", "08", "255", "4096", "65537", "1048577", "2147483648", "4294967296",
-            "9223372036854775808", "18446744073709551616", "1" + "0" * 40, "9" * 5000, "0x", "0xFFFFFFFFFFFFFFFF",
-            "0x1FFFFFFFFFFFFFFFF", "0b102", "0f3F8", "0f7F800000", "0d7FF0000000000000", "1e999", "1.5", "8.4e1",
-            "3.", "1U")  # fmt: skip
+_NUMBERS = (
+    "0",
+    "-1",
+    "1",
+    "7",
+    "08",
+    "255",
+    "4096",
+    "65537",
+    "1048577",
+    "2147483648",
+    "4294967296",
+    "9223372036854775808",
+    "18446744073709551616",
+    "1" + "0" * 40,
+    "9" * 5000,
+    "0x",
+    "0xFFFFFFFFFFFFFFFF",
+    "0x1FFFFFFFFFFFFFFFF",
+    "0b102",
+    "0f3F8",
+    "0f7F800000",
+    "0d7FF0000000000000",
+    "1e999",
+    "1.5",
+    "8.4e1",
+    "3.",
+    "1U",
+)
 _CHARACTERS = "{}()[],;:@!|+-*/%&^~<>=?._$%\"\\\n\t 0aZ#'`\x00\x7fé²٣𝟙"
 _LONG_NESTS = (2, 40, 127, 129, 3000)
 _BRACKETS = (("{", "}"), ("(", ")"), ("[", "]"), ("/*", "*/"), ('"', '"'))
@@ -26,9 +51,22 @@ class Mutator:
         self.corpus = [_PIECES.findall(text) for text in corpus]
         self.pool = sorted({piece for pieces in self.corpus for piece in pieces})
         self.changes: tuple[Callable[[list[str]], None], ...] = (
-            self.remove, self.repeat, self.swap, self.replace, self.replace, self.insert, self.number, self.number,
-            self.character, self.character, self.line, self.line, self.nest, self.cut, self.splice,
-        )  # fmt: skip
+            self.remove,
+            self.repeat,
+            self.swap,
+            self.replace,
+            self.replace,
+            self.insert,
+            self.number,
+            self.number,
+            self.character,
+            self.character,
+            self.line,
+            self.line,
+            self.nest,
+            self.cut,
+            self.splice,
+        )
 
     def text(self) -> str:
         """The next one."""

@@ -33,9 +33,7 @@ PTX = """
 
 def _print(text: int, values: int, watch: Instrumentation) -> Run:
     binary = Binary("print.ptx", "sm_89", "by hand", (), PTX, ptx_digest="print")
-    return weft.VirtualGPU(threads=1).launch(
-        binary, "print", 1, 1, [np.uint64(text), np.uint64(values)], watch=watch
-    )  # fmt: skip
+    return weft.VirtualGPU(threads=1).launch(binary, "print", 1, 1, [np.uint64(text), np.uint64(values)], watch=watch)
 
 
 @pytest.mark.parametrize("values", [16, SHARED_BASE, GLOBAL_BASE + (1 << 40), (1 << 64) - 1])

@@ -20,8 +20,15 @@ _EDGES = (
 _SYMBOLS = {".shared": "tile", ".local": "own", ".const": "fixed", ".global": "far", ".param": "table"}
 _TILE = "{%t0, %t1, %t2, %t3, %t4, %t5, %t6, %t7}"
 _DATA = {8: "%h", 16: "%h", 32: "%r", 64: "%l"}
-_VECTORS = {(32, 2): "{%t0, %t1}", (32, 4): "{%t0, %t1, %t2, %t3}", (64, 2): "{%l, %k}", (16, 2): "{%h, %g}",
-            (16, 4): "{%h, %g, %h, %g}", (8, 2): "{%h, %g}", (8, 4): "{%h, %g, %h, %g}"}  # fmt: skip
+_VECTORS = {
+    (32, 2): "{%t0, %t1}",
+    (32, 4): "{%t0, %t1, %t2, %t3}",
+    (64, 2): "{%l, %k}",
+    (16, 2): "{%h, %g}",
+    (16, 4): "{%h, %g, %h, %g}",
+    (8, 2): "{%h, %g}",
+    (8, 4): "{%h, %g, %h, %g}",
+}
 
 
 def address(draw: random.Random) -> int:

@@ -123,10 +123,13 @@ def solution(name: str, source: str) -> dict[str, Any]:
         "definition": DEFINITION["name"],
         "author": "test",
         "spec": {
-            "language": "cuda", "target_hardware": ["cuda"], "entry_point": "src/main.cu::run", "binding": "torch",
+            "language": "cuda",
+            "target_hardware": ["cuda"],
+            "entry_point": "src/main.cu::run",
+            "binding": "torch",
         },
         "sources": [{"path": "src/main.cu", "content": source}],
-    }  # fmt: skip
+    }
 
 
 def safetensors(tensors: dict[str, Any]) -> bytes:
@@ -167,9 +170,11 @@ def test_their_reader_takes_what_is_written_and_gives_it_back(tmp_path: Path, th
     shapes = ("small", "ragged", "gqa_4", "few_queries")
     write_task(make_files("wmma", shapes=shapes, defines={"CAUSAL": "2", "ELEMENT": "__nv_bfloat16"}), tmp_path)
     read, found = theirs.TraceSet.from_path(str(tmp_path)), read_folder(tmp_path)
-    assert set(read.definitions) == set(found.definitions) == {
-        f"sdpa_causal_bottom_right_{heads}_d64_bfloat16" for heads in ("h1_kv1", "h2_kv2", "h8_kv2")
-    }  # fmt: skip
+    assert (
+        set(read.definitions)
+        == set(found.definitions)
+        == {f"sdpa_causal_bottom_right_{heads}_d64_bfloat16" for heads in ("h1_kv1", "h2_kv2", "h8_kv2")}
+    )
     for name, definition in found.definitions.items():
         model = read.definitions[name]
         assert theirs.Definition.model_validate(definition.record()) == model
@@ -238,9 +243,14 @@ def test_ragged_solutions_in_destination_passing_style(
 @pytest.mark.parametrize("status", sorted(set(Status) - {Status.UNSUPPORTED}))
 def test_every_status_is_a_trace_they_accept(status: Status, theirs: Any) -> None:
     made = trace(
-        "d", read_workload(WORKLOAD, "here"), "s", status=str(status), message="why", errors=(np.inf, np.nan),
+        "d",
+        read_workload(WORKLOAD, "here"),
+        "s",
+        status=str(status),
+        message="why",
+        errors=(np.inf, np.nan),
         timestamp="2026-01-01T00:00:00+00:00",
-    )  # fmt: skip
+    )
     model = theirs.Trace.model_validate_json(json.dumps(made.record(), allow_nan=False))
     assert model.evaluation.status.value == STATUS[status] and "why" in model.evaluation.log
     again = read_trace(json.loads(model.model_dump_json()), "theirs")

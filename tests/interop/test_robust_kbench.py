@@ -277,9 +277,13 @@ def test_the_kernel_agrees(sizes: dict[str, int], method: str, exported: Callabl
 
 
 def wrong_attention(
-    *given: torch.Tensor, midpoint: float = 128.0, v_midpoint: float = 128.0, gain: float = 1.0, l_gain: float = 1.0,
+    *given: torch.Tensor,
+    midpoint: float = 128.0,
+    v_midpoint: float = 128.0,
+    gain: float = 1.0,
+    l_gain: float = 1.0,
     shifted: bool = True,
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     """The formula with one thing wrong; with the defaults, nothing is."""
     codes, scales = given[:3], given[3:]
     middles = (midpoint, midpoint, v_midpoint)

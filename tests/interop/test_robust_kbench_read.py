@@ -126,8 +126,13 @@ def test_the_earlier_form_goes_out_and_comes_back(tmp_path: Path, capsys: pytest
     found = json.loads((tmp_path / "eval_results" / "forward" / "weft_results.json").read_text())
     assert found["summary"] == {"correct": True, "max_diff": 0.0, "total_trials": 1, "all_configs_str": ["small"]}
     assert found["eval_settings"]["small"] == {
-        "correct": True, "num_correct": 1, "total_correct_trials": 1, "max_diff": 0.0, "atol": 0.05, "rtol": 0.05,
-    }  # fmt: skip
+        "correct": True,
+        "num_correct": 1,
+        "total_correct_trials": 1,
+        "max_diff": 0.0,
+        "atol": 0.05,
+        "rtol": 0.05,
+    }
     with pytest.raises(UsageError, match="leave out shape gqa_4"):
         make_task("fp8_wmma", shapes=["gqa_4"], form="earlier")
 

@@ -78,13 +78,34 @@ def test_everything_is_in_it(render: object) -> None:
     assert callable(render)
     text = render(ledger())
     for piece in (
-        "stage C", "2026-11-15 09:00 to 10:00 UTC", "60 min", "30 min (100 %) over", "$40.00", "$60.00", "$60.46",
-        "a table read is cheaper", "DEQUANT=lut", "row 31 is wrong", "debug: diagnose", "exit code 1 after 12.3 s",
-        "8 of 9 workloads passed", "result, mission", "2 of 3", "$0.36", "$20.36", "120,000", "$3/M", "20 min",
-        "GPU machine l4-vm is running: 60 min, $0.20 so far", "weft journal machine stop l4-vm",
-        "31 min and $31.00: go on, one more try", "read the log", "Outside any block", "none yet",
+        "stage C",
+        "2026-11-15 09:00 to 10:00 UTC",
+        "60 min",
+        "30 min (100 %) over",
+        "$40.00",
+        "$60.00",
+        "$60.46",
+        "a table read is cheaper",
+        "DEQUANT=lut",
+        "row 31 is wrong",
+        "debug: diagnose",
+        "exit code 1 after 12.3 s",
+        "8 of 9 workloads passed",
+        "result, mission",
+        "2 of 3",
+        "$0.36",
+        "$20.36",
+        "120,000",
+        "$3/M",
+        "20 min",
+        "GPU machine l4-vm is running: 60 min, $0.20 so far",
+        "weft journal machine stop l4-vm",
+        "31 min and $31.00: go on, one more try",
+        "read the log",
+        "Outside any block",
+        "none yet",
         "l4-vm, no block open",
-    ):  # fmt: skip
+    ):
         assert piece in text, piece
 
 

@@ -36,9 +36,11 @@ def test_the_table_of_a_terminal() -> None:
 
 def test_json() -> None:
     rows = [
-        verdict("small", "PASSED"), verdict("small", "PASSED", debug_build=True),
-        verdict("mission", "INCORRECT_NUMERICAL"), verdict("mission", "PASSED"),
-    ]  # fmt: skip
+        verdict("small", "PASSED"),
+        verdict("small", "PASSED", debug_build=True),
+        verdict("mission", "INCORRECT_NUMERICAL"),
+        verdict("mission", "PASSED"),
+    ]
     text = json.dumps({"k.cu": rows}, indent=2)
     shapes = (ShapeResult("small", "1 of 1"), ShapeResult("mission", "1 of 2 (INCORRECT_NUMERICAL)"))
     assert shape_results(text) == shapes

@@ -36,9 +36,13 @@ def _one_per_kernel() -> list[Case]:
 
 def build(source: Cuda, *, debug: bool) -> Binary:
     return weft.compile_cuda(
-        CUDA_FOLDER / source.file, arch=source.arch, defines=source.defines, entries=source.entries, debug=debug,
+        CUDA_FOLDER / source.file,
+        arch=source.arch,
+        defines=source.defines,
+        entries=source.entries,
+        debug=debug,
         fmad=False,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("case", every_second(_one_per_kernel()), ids=lambda case: case.name)

@@ -105,9 +105,7 @@ def run_case(case: Case, binary: Binary, *, watch: Instrumentation = PLAIN) -> A
     for launch in case.launches:
         shared_bytes = binary.dynamic_shared_bytes if isinstance(case.source, Triton) else launch.shared_bytes
         args = [_argument(argument, arrays) for argument in launch.args]
-        run = gpu.launch(
-            binary, launch.entry, launch.grid, launch.block, args, shared_bytes=shared_bytes, watch=watch
-        )  # fmt: skip
+        run = gpu.launch(binary, launch.entry, launch.grid, launch.block, args, shared_bytes=shared_bytes, watch=watch)
         assert not run.findings, "\n".join(map(str, run.findings))
         printed += run.printed
 

@@ -34,9 +34,15 @@ def _run(case: Case, binary: Binary, *, threads: int, schedule: int, checked: bo
     for launch in case.launches:
         args = [_argument(argument, arrays) for argument in launch.args]
         run = gpu.launch(
-            binary, launch.entry, launch.grid, launch.block, args,
-            shared_bytes=binary.dynamic_shared_bytes, watch=watch, written=written,
-        )  # fmt: skip
+            binary,
+            launch.entry,
+            launch.grid,
+            launch.block,
+            args,
+            shared_bytes=binary.dynamic_shared_bytes,
+            watch=watch,
+            written=written,
+        )
         findings += run.findings
     return arrays, findings
 

@@ -32,9 +32,16 @@ def conversions(n: int, element: str) -> Case:
         e4m3 = x.clip(-expectations.E4M3_LARGEST, expectations.E4M3_LARGEST).astype(ml_dtypes.float8_e4m3fn)
         e5m2 = x.clip(-E5M2_LARGEST, E5M2_LARGEST).astype(ml_dtypes.float8_e5m2)
         rows = (
-            e4m3, e5m2, x.astype(ml_dtypes.bfloat16), _toward_zero(x), e4m3,
-            x.astype(np.float16).astype(ml_dtypes.float8_e5m2), np.trunc(x), np.trunc(x), x > 1,
-        )  # fmt: skip
+            e4m3,
+            e5m2,
+            x.astype(ml_dtypes.bfloat16),
+            _toward_zero(x),
+            e4m3,
+            x.astype(np.float16).astype(ml_dtypes.float8_e5m2),
+            np.trunc(x),
+            np.trunc(x),
+            x > 1,
+        )
         return {"out": np.stack([row.astype(np.float32) for row in rows])}
 
     kernel = Kernel(MODULE, "conversions", {"x": element, "out": "fp32"}, {"n": n}, {"BLOCK": 512})
@@ -53,11 +60,12 @@ def rearrange(N: int, element: str, *, num_warps: int = 4) -> Case:
     kernel = Kernel(MODULE, "rearrange", tensors, {}, {"N": N}, num_warps)
     return triton_case(
         f"rearrange_{N}_{element}",
-        kernel, (1, 1, 1),
+        kernel,
+        (1, 1, 1),
         lambda rng: {"x": (9 * normal(rng, N)).astype(HOST[element]), "y": normal(rng, N, element=element)},
         expected,
         outputs={"out": (2, 8, N // 8), "parity": (1,)},
-    )  # fmt: skip
+    )
 
 
 def bucket_sums(n: int, element: str, *, debug: bool = False) -> Case:

@@ -52,7 +52,7 @@ def bucket_sums(x_ptr, bucket_ptr, sums_ptr, n, BLOCK: tl.constexpr):
 @triton.jit
 def microscaled_matmul(
     a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr
-):  # fmt: skip
+):
     """C = (a · 2^sa) · (b · 2^sb) on E4M3 with a scale for every 32 of K, as tl.dot_scaled has it; b is (N, K)."""
     m, n, k, group = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K), tl.arange(0, K // 32)
     a = tl.load(a_ptr + m[:, None] * K + k[None, :])

@@ -10,9 +10,20 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def flash_attention_fp8(
-    q_ptr, k_ptr, v_ptr, o_ptr, S, q_scale, k_scale, v_scale, softmax_scale,
-    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
-):  # fmt: skip
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    S,
+    q_scale,
+    k_scale,
+    v_scale,
+    softmax_scale,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
     """O over (H, S, D) from codes with one scale each; V comes transposed (H, D, S), P is rounded to E4M3 times 256."""
     tile = tl.program_id(0)
     head = tl.program_id(1)
@@ -42,6 +53,7 @@ def flash_attention_fp8(
         m = m_new
     o = acc * (v_scale / 256.0) / l[:, None]
     tl.store(
-        o_ptr + head * S * D + queries[:, None] * D + dims[None, :], o.to(o_ptr.dtype.element_ty),
+        o_ptr + head * S * D + queries[:, None] * D + dims[None, :],
+        o.to(o_ptr.dtype.element_ty),
         mask=queries[:, None] < S,
-    )  # fmt: skip
+    )

@@ -53,10 +53,14 @@ def flash_attention_fp8(S: int, out: str, *, causal: bool, num_warps: int = 4, n
         return {"o": np.stack([fp8_attention_head(*head, causal=causal) for head in pairs])}
 
     kernel = Kernel(
-        "triton_fp8_attention", "flash_attention_fp8", {"q": "fp8e4nv", "k": "fp8e4nv", "v": "fp8e4nv", "o": out},
+        "triton_fp8_attention",
+        "flash_attention_fp8",
+        {"q": "fp8e4nv", "k": "fp8e4nv", "v": "fp8e4nv", "o": out},
         {"S": S, **SCALES, "softmax_scale": SOFTMAX_SCALE},
-        {"D": D, "BLOCK_M": block_m, "BLOCK_N": BLOCK_N, "CAUSAL": causal}, num_warps, num_stages,
-    )  # fmt: skip
+        {"D": D, "BLOCK_M": block_m, "BLOCK_N": BLOCK_N, "CAUSAL": causal},
+        num_warps,
+        num_stages,
+    )
     return triton_case(
         f"flash_fp8_S{S}_{out}_w{num_warps}_s{num_stages}{'_causal' * causal}",
         kernel,

@@ -28,9 +28,18 @@ def _rounded(x: Array, element: str) -> Array:
 
 
 def strided_matmul(
-    M: int, N: int, K: int, element: str, out: str, *, precision: str = "tf32", b_transposed: bool = True,
-    num_warps: int = 4, num_stages: int = 3, arch: str = "sm_89",
-) -> Case:  # fmt: skip
+    M: int,
+    N: int,
+    K: int,
+    element: str,
+    out: str,
+    *,
+    precision: str = "tf32",
+    b_transposed: bool = True,
+    num_warps: int = 4,
+    num_stages: int = 3,
+    arch: str = "sm_89",
+) -> Case:
     """C has rows of N + 3 elements, of which the last three must stay as they are."""
     pitch, whole = N + 3, element == "i8"
     block_k = 64 if np.dtype(HOST[element]).itemsize == 1 else 32
@@ -56,19 +65,33 @@ def strided_matmul(
         arrays["c"][:, :N] = product
         return {"c": arrays["c"]}
 
-    strides = {"stride_am": K, "stride_ak": 1, "stride_bk": 1 if b_transposed else N,
-               "stride_bn": K if b_transposed else 1, "stride_cm": pitch, "stride_cn": 1}  # fmt: skip
+    strides = {
+        "stride_am": K,
+        "stride_ak": 1,
+        "stride_bk": 1 if b_transposed else N,
+        "stride_bn": K if b_transposed else 1,
+        "stride_cm": pitch,
+        "stride_cn": 1,
+    }
     kernel = Kernel(
-        MODULE, "strided_matmul", {"a": element, "b": element, "c": out}, {"M": M, "N": N, "K": K, **strides},
+        MODULE,
+        "strided_matmul",
+        {"a": element, "b": element, "c": out},
+        {"M": M, "N": N, "K": K, **strides},
         {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": block_k, "PRECISION": precision},
-        num_warps, num_stages, arch=arch,
-    )  # fmt: skip
+        num_warps,
+        num_stages,
+        arch=arch,
+    )
     shown = precision if element == "fp32" else element
     return triton_case(
         f"strided_matmul_{M}x{N}x{K}_{shown}_w{num_warps}_s{num_stages}_{arch}",
-        kernel, (ceil_div(M, 64), ceil_div(N, 32), 1), inputs, expected,
+        kernel,
+        (ceil_div(M, 64), ceil_div(N, 32), 1),
+        inputs,
+        expected,
         tolerance={"c": PRECISE[precision](K)} if element == "fp32" and precision != "tf32" else {},
-    )  # fmt: skip
+    )
 
 
 PRECISE = {
@@ -88,9 +111,13 @@ def linear_gelu(M: int, N: int, K: int) -> Case:
         return {"out": np.asarray(torch.nn.functional.gelu(torch.from_numpy(sums)).numpy())}
 
     kernel = Kernel(
-        MODULE, "linear_gelu", dict.fromkeys(("x", "weight", "bias", "out"), "bf16"), {"M": M, "N": N, "K": K},
-        {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32}, num_stages=2,
-    )  # fmt: skip
+        MODULE,
+        "linear_gelu",
+        dict.fromkeys(("x", "weight", "bias", "out"), "bf16"),
+        {"M": M, "N": N, "K": K},
+        {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32},
+        num_stages=2,
+    )
     return triton_case(
         f"linear_gelu_{M}x{N}x{K}_bf16",
         kernel,
@@ -110,9 +137,12 @@ def linear_gelu(M: int, N: int, K: int) -> Case:
 def split_k_matmul(M: int, N: int, K: int, splits: int) -> Case:
     """Small integers: every sum is exact in fp32, whatever the order of the atomics."""
     kernel = Kernel(
-        MODULE, "split_k_matmul", {"a": "bf16", "b": "bf16", "c": "fp32"}, {"M": M, "N": N, "K": K},
+        MODULE,
+        "split_k_matmul",
+        {"a": "bf16", "b": "bf16", "c": "fp32"},
+        {"M": M, "N": N, "K": K},
         {"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 32, "SPLITS": splits},
-    )  # fmt: skip
+    )
     return triton_case(
         f"split_k_matmul_{M}x{N}x{K}_{splits}_bf16",
         kernel,
@@ -136,9 +166,13 @@ def grouped_matmul(sizes: tuple[int, ...], N: int, K: int, element: str, program
         return {"c": _rounded(np.concatenate(products), element)}
 
     kernel = Kernel(
-        MODULE, "grouped_matmul", {**dict.fromkeys(("a", "b", "c"), element), "offsets": "i32"},
-        {"groups": len(sizes), "N": N, "K": K}, {"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 32}, num_stages=2,
-    )  # fmt: skip
+        MODULE,
+        "grouped_matmul",
+        {**dict.fromkeys(("a", "b", "c"), element), "offsets": "i32"},
+        {"groups": len(sizes), "N": N, "K": K},
+        {"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 32},
+        num_stages=2,
+    )
     return triton_case(
         f"grouped_matmul_{'_'.join(map(str, sizes))}_{element}",
         kernel,
@@ -166,16 +200,22 @@ def int4_weight_matmul(M: int, N: int, K: int, group: int) -> Case:
         return {"out": expectations.matmul(arrays["x"], weights * arrays["scales"][k // group].astype(np.float64))}
 
     kernel = Kernel(
-        MODULE, "int4_weight_matmul", {"x": "bf16", "packed": "i32", "scales": "bf16", "out": "bf16"},
-        {"M": M, "N": N, "K": K}, {"BLOCK_M": 16, "BLOCK_N": 32, "GROUP": group},
-    )  # fmt: skip
+        MODULE,
+        "int4_weight_matmul",
+        {"x": "bf16", "packed": "i32", "scales": "bf16", "out": "bf16"},
+        {"M": M, "N": N, "K": K},
+        {"BLOCK_M": 16, "BLOCK_N": 32, "GROUP": group},
+    )
     return triton_case(
         f"int4_weight_matmul_{M}x{N}x{K}_bf16",
-        kernel, (ceil_div(M, 16), ceil_div(N, 32), 1), inputs, expected,
+        kernel,
+        (ceil_div(M, 16), ceil_div(N, 32), 1),
+        inputs,
+        expected,
         outputs={"out": (M, N)},
         # Sums stay below 256: K / 8 steps cut 9 terms at 2^-24 of it, scales are at most 2.
         tolerance={"out": Tolerance(2 * K / 8 * 9 * 2.0**-24 * 256, UNIT["bf16"])},
-    )  # fmt: skip
+    )
 
 
 GEMM_CASES = (

@@ -8,10 +8,23 @@ import triton.language as tl
 
 @triton.jit
 def strided_matmul(
-    a_ptr, b_ptr, c_ptr, M, N, K,
-    stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """C = A · B with any strides; int8 accumulates in int32, everything else in fp32."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -36,9 +49,17 @@ def strided_matmul(
 
 @triton.jit
 def linear_gelu(
-    x_ptr, weight_ptr, bias_ptr, out_ptr, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    weight_ptr,
+    bias_ptr,
+    out_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     """out = GELU(x · weightᵀ + bias) with the error function; x (M, K), weight (N, K) and out by tensor descriptors."""
     m, n = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
     x_tiles = tl.make_tensor_descriptor(x_ptr, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
@@ -55,9 +76,17 @@ def linear_gelu(
 
 @triton.jit
 def split_k_matmul(
-    a_ptr, b_ptr, c_ptr, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr,
-):  # fmt: skip
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
     """C += A · B; program (tile, split) adds its part of K to fp32 C by atomics."""
     tiles_n = tl.cdiv(N, BLOCK_N)
     rows = tl.program_id(0) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -76,9 +105,17 @@ def split_k_matmul(
 
 @triton.jit
 def grouped_matmul(
-    a_ptr, b_ptr, c_ptr, offsets_ptr, groups, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    offsets_ptr,
+    groups,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     """Rows offsets[g] … offsets[g + 1] of A times the matrix B[g]; a fixed number of programs walks all tiles."""
     tile = tl.program_id(0)
     tiles_n = tl.cdiv(N, BLOCK_N)
@@ -108,9 +145,17 @@ def grouped_matmul(
 
 @triton.jit
 def int4_weight_matmul(
-    x_ptr, packed_ptr, scales_ptr, out_ptr, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    packed_ptr,
+    scales_ptr,
+    out_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    GROUP: tl.constexpr,
+):
     """out = x · (scales · w), w in -8 … 7: packed (K / 8, N) int32 holds eight k each, scales (K / GROUP, N)."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)

@@ -22,11 +22,12 @@ def row_cumsum(rows: int, N: int, *, reverse: bool, num_warps: int = 4) -> Case:
     )
     return triton_case(
         f"row_cumsum_{rows}x{N}{'_reverse' * reverse}_bf16",
-        kernel, (rows, 1, 1),
+        kernel,
+        (rows, 1, 1),
         lambda rng: {"x": (integers(rng, -127, 128, rows, N) / 16).astype(HOST["bf16"])},
         expected,
         outputs={"out": (rows, N)},
-    )  # fmt: skip
+    )
 
 
 def linear_recurrence(T: int, C: int, element: str) -> Case:
@@ -38,9 +39,12 @@ def linear_recurrence(T: int, C: int, element: str) -> Case:
         return {"h": h}
 
     kernel = Kernel(
-        MODULE, "linear_recurrence", dict.fromkeys(("a", "b", "h"), element), {"T": T, "C": C},
+        MODULE,
+        "linear_recurrence",
+        dict.fromkeys(("a", "b", "h"), element),
+        {"T": T, "C": C},
         {"BLOCK_T": 64, "BLOCK_C": 16},
-    )  # fmt: skip
+    )
     return triton_case(
         f"linear_recurrence_{T}x{C}_{element}",
         kernel,
@@ -65,11 +69,12 @@ def sort_rows(rows: int, N: int, element: str, *, descending: bool) -> Case:
     kernel = Kernel(MODULE, "sort_rows", {"x": element, "out": element}, {"N": N}, constants)
     return triton_case(
         f"sort_rows_{rows}x{N}{'_descending' * descending}_{element}",
-        kernel, (rows // 2, 1, 1),
+        kernel,
+        (rows // 2, 1, 1),
         lambda rng: {"x": normal(rng, rows, N, element=element)},
         expected,
         outputs={"out": (rows, N)},
-    )  # fmt: skip
+    )
 
 
 def route_experts(tokens: int, experts: int, best: int, element: str) -> Case:
@@ -81,18 +86,22 @@ def route_experts(tokens: int, experts: int, best: int, element: str) -> Case:
         return {"expert": chosen, "weight": expectations.softmax(np.take_along_axis(x, chosen, axis=1))}
 
     kernel = Kernel(
-        MODULE, "route_experts", {"logits": element, "expert": "i32", "weight": "fp32"}, {"M": tokens},
+        MODULE,
+        "route_experts",
+        {"logits": element, "expert": "i32", "weight": "fp32"},
+        {"M": tokens},
         {"BLOCK_M": 16, "E": experts, "K": best},
-    )  # fmt: skip
+    )
     return triton_case(
         f"route_experts_{tokens}x{experts}_{best}_{element}",
-        kernel, (ceil_div(tokens, 16), 1, 1),
+        kernel,
+        (ceil_div(tokens, 16), 1, 1),
         lambda rng: {"logits": normal(rng, tokens, experts, element=element)},
         expected,
         outputs={"expert": (tokens, best), "weight": (tokens, best)},
         # exp: 2 ulp and the rounding of an argument below 16; two additions; a division of 2 ulp.
         tolerance={"weight": Tolerance(0, 40 * 2.0**-24)},
-    )  # fmt: skip
+    )
 
 
 def histogram(n: int, bins: int, *, num_warps: int = 4) -> Case:
@@ -104,13 +113,14 @@ def histogram(n: int, bins: int, *, num_warps: int = 4) -> Case:
     )
     return triton_case(
         f"histogram_{n}_{bins}",
-        kernel, (ceil_div(n, 512), 1, 1),
+        kernel,
+        (ceil_div(n, 512), 1, 1),
         lambda rng: {
             "x": np.minimum(rng.geometric(0.05, n), bins - 1).astype(np.uint8),
             "counts": np.arange(bins, dtype=np.int32),
         },
         expected,
-    )  # fmt: skip
+    )
 
 
 def atomic_statistics(n: int) -> Case:
@@ -141,20 +151,19 @@ def atomic_statistics(n: int) -> Case:
 
     tensors = {"x": "fp32", "total": "fp32", "extremes": "fp32", "bits": "i32", "tickets": "i32"}
     kernel = Kernel(MODULE, "atomic_statistics", tensors, {"n": n}, {"BLOCK": 256})
-    return triton_case(
-        f"atomic_statistics_{n}", kernel, (programs, 1, 1), inputs, expected, canonical=canonical
-    )  # fmt: skip
+    return triton_case(f"atomic_statistics_{n}", kernel, (programs, 1, 1), inputs, expected, canonical=canonical)
 
 
 def gather_rows(rows: int, N: int, element: str) -> Case:
     kernel = Kernel(MODULE, "gather_rows", {"x": element, "index": "i32", "out": element}, {"N": N}, {"BLOCK": 256})
     return triton_case(
         f"gather_rows_{rows}x{N}_{element}",
-        kernel, (rows, 1, 1),
+        kernel,
+        (rows, 1, 1),
         lambda rng: {"x": normal(rng, rows, N, element=element), "index": integers(rng, 0, N, rows, N)},
         lambda arrays: {"out": np.take_along_axis(arrays["x"], arrays["index"].astype(np.int64), axis=1)},
         outputs={"out": (rows, N)},
-    )  # fmt: skip
+    )
 
 
 def pack_e4m3(n: int) -> Case:
@@ -174,9 +183,13 @@ def pack_e4m3(n: int) -> Case:
     tensors = {"x": "fp32", "y": "i32", "codes": "u8", "rest": "i32"}
     kernel = Kernel(MODULE, "pack_e4m3", tensors, {"n": n, "scale": scale}, {"BLOCK": 512})
     return triton_case(
-        f"inline_asm_{n}", kernel, (ceil_div(n, 512), 1, 1), inputs, expected,
+        f"inline_asm_{n}",
+        kernel,
+        (ceil_div(n, 512), 1, 1),
+        inputs,
+        expected,
         outputs={"codes": (n,), "rest": (n,)},
-    )  # fmt: skip
+    )
 
 
 ORDER_CASES = (

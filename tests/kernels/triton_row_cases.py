@@ -26,9 +26,13 @@ def layer_norm(rows: int, N: int, element: str, *, num_warps: int = 4) -> Case:
         return {"y": normed * _wide(arrays["weight"]) + _wide(arrays["bias"]), "mean": mean, "rstd": rstd}
 
     kernel = Kernel(
-        MODULE, "layer_norm", {**dict.fromkeys(("x", "weight", "bias", "y"), element), "mean": "fp32", "rstd": "fp32"},
-        {"N": N, "epsilon": EPSILON}, {"BLOCK": 256}, num_warps,
-    )  # fmt: skip
+        MODULE,
+        "layer_norm",
+        {**dict.fromkeys(("x", "weight", "bias", "y"), element), "mean": "fp32", "rstd": "fp32"},
+        {"N": N, "epsilon": EPSILON},
+        {"BLOCK": 256},
+        num_warps,
+    )
     return triton_case(
         f"layer_norm_{rows}x{N}_{element}",
         kernel,
@@ -74,8 +78,15 @@ def layer_norm_gradient(rows: int, N: int, groups: int, *, num_warps: int = 4, f
             "lock": lock,
         }
 
-    tensors = {**dict.fromkeys(("x", "weight", "dy"), "bf16"), "mean": "fp32", "rstd": "fp32", "dx": "bf16",
-               "dw": "fp32", "db": "fp32", "lock": "i32"}  # fmt: skip
+    tensors = {
+        **dict.fromkeys(("x", "weight", "dy"), "bf16"),
+        "mean": "fp32",
+        "rstd": "fp32",
+        "dx": "bf16",
+        "dw": "fp32",
+        "db": "fp32",
+        "lock": "i32",
+    }
     kernel = Kernel(
         MODULE, "layer_norm_gradient", tensors, {"N": N}, {"BLOCK": 256, "GROUPS": groups}, num_warps, fmad=fmad
     )
@@ -83,10 +94,13 @@ def layer_norm_gradient(rows: int, N: int, groups: int, *, num_warps: int = 4, f
     summed = Tolerance((ceil_div(rows, groups) + 4) * 2.0**-24 * 20 * 4)
     return triton_case(
         f"layer_norm_gradient_{rows}x{N}_{groups}_bf16",
-        kernel, (rows, 1, 1), inputs, expected,
+        kernel,
+        (rows, 1, 1),
+        inputs,
+        expected,
         outputs={"dx": (rows, N), "dw": (groups, N), "db": (groups, N)},
         tolerance={"dx": Tolerance(20 * 20 * 2.0**-24, UNIT["bf16"]), "dw": summed, "db": summed},
-    )  # fmt: skip
+    )
 
 
 def column_sums(M: int, N: int, *, num_warps: int) -> Case:
@@ -95,11 +109,12 @@ def column_sums(M: int, N: int, *, num_warps: int) -> Case:
     )
     return triton_case(
         f"column_sums_{M}x{N}_bf16",
-        kernel, (ceil_div(N, 32), 1, 1),
+        kernel,
+        (ceil_div(N, 32), 1, 1),
         lambda rng: {"x": integers(rng, -99, 100, M, N, element="bf16")},
         lambda arrays: {"out": _wide(arrays["x"]).sum(axis=0)},
         outputs={"out": (N,)},
-    )  # fmt: skip
+    )
 
 
 def group_norm(groups: int, size: int, element: str) -> Case:
@@ -108,18 +123,23 @@ def group_norm(groups: int, size: int, element: str) -> Case:
         return {"y": (_wide(arrays["x"]) - mean[:, None]) * rstd[:, None]}
 
     kernel = Kernel(
-        MODULE, "group_norm", {"x": element, "y": element}, {"size": size, "epsilon": EPSILON}, {"BLOCK": 512},
+        MODULE,
+        "group_norm",
+        {"x": element, "y": element},
+        {"size": size, "epsilon": EPSILON},
+        {"BLOCK": 512},
         fmad=False,
-    )  # fmt: skip
+    )
     return triton_case(
         f"group_norm_{groups}x{size}_{element}",
-        kernel, (groups, 1, 1),
+        kernel,
+        (groups, 1, 1),
         lambda rng: {"x": (normal(rng, groups, size) + 3).astype(HOST[element])},
         expected,
         outputs={"y": (groups, size)},
         # 9 levels of the tree with four roundings each of moments below 8; rsqrt.approx 2^-22; |y| < 6.
         tolerance={"y": Tolerance(36 * 2.0**-24 * 8, UNIT[element] + 2.0**-20)},
-    )  # fmt: skip
+    )
 
 
 def cross_entropy(rows: int, V: int, element: str, *, num_warps: int = 4) -> Case:
@@ -142,20 +162,26 @@ def cross_entropy(rows: int, V: int, element: str, *, num_warps: int = 4) -> Cas
         return {"loss": np.asarray(loss.detach().numpy()), "best": best, "gradient": np.asarray(logits.grad.numpy())}
 
     kernel = Kernel(
-        MODULE, "cross_entropy",
+        MODULE,
+        "cross_entropy",
         {"logits": element, "target": "i32", "loss": "fp32", "best": "i32", "gradient": element},
-        {"V": V, "ignored": ignored}, {"BLOCK": 512}, num_warps,
-    )  # fmt: skip
+        {"V": V, "ignored": ignored},
+        {"BLOCK": 512},
+        num_warps,
+    )
     return triton_case(
         f"cross_entropy_{rows}x{V}_{element}",
-        kernel, (rows, 1, 1), inputs, expected,
+        kernel,
+        (rows, 1, 1),
+        inputs,
+        expected,
         outputs={"loss": (rows,), "best": (rows,), "gradient": (rows, V)},
         # exp: 2 ulp and the rounding of an argument below 16; sums of 4 and 9 levels; lg2.approx; |loss| < 24.
         tolerance={
             "loss": Tolerance(40 * 2.0**-24 + 24 * 2.0**-22),
             "gradient": Tolerance(2.0**-24, UNIT[element] + 40 * 2.0**-24),
         },
-    )  # fmt: skip
+    )
 
 
 def philox(seed: int, offsets: Array) -> Array:
@@ -167,9 +193,11 @@ def philox(seed: int, offsets: Array) -> Array:
         first, second = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
         shift = np.uint64(32)
         c = [
-            (second >> shift) ^ c[1] ^ np.uint64(key[0]), second & low,
-            (first >> shift) ^ c[3] ^ np.uint64(key[1]), first & low,
-        ]  # fmt: skip
+            (second >> shift) ^ c[1] ^ np.uint64(key[0]),
+            second & low,
+            (first >> shift) ^ c[3] ^ np.uint64(key[1]),
+            first & low,
+        ]
         key = [(key[0] + 0x9E3779B9) % 2**32, (key[1] + 0xBB67AE85) % 2**32]
     return np.stack(c).astype(np.uint32)
 
@@ -178,11 +206,12 @@ def random_bits(n: int, seed: int) -> Case:
     kernel = Kernel(MODULE, "random_bits", {"out": "i32"}, {"n": n, "seed": seed}, {"BLOCK": 512}, wide=("seed",))
     return triton_case(
         f"random_bits_{n}",
-        kernel, (ceil_div(n, 512), 1, 1),
+        kernel,
+        (ceil_div(n, 512), 1, 1),
         lambda rng: {},
         lambda arrays: {"out": philox(seed, np.arange(n)).view(np.int32)},
         outputs={"out": (4, n)},
-    )  # fmt: skip
+    )
 
 
 def dropout(n: int, p: float, element: str) -> Case:
@@ -197,18 +226,22 @@ def dropout(n: int, p: float, element: str) -> Case:
         return {"y": _wide(arrays["residual"]) + np.where(kept, _wide(arrays["x"]) / share, 0.0)}
 
     kernel = Kernel(
-        MODULE, "dropout", dict.fromkeys(("x", "residual", "y"), element), {"n": n, "p": p, "seed": seed},
+        MODULE,
+        "dropout",
+        dict.fromkeys(("x", "residual", "y"), element),
+        {"n": n, "p": p, "seed": seed},
         {"BLOCK": 512},
-    )  # fmt: skip
+    )
     return triton_case(
         f"dropout_{n}_{element}",
-        kernel, (ceil_div(n, 512), 1, 1),
+        kernel,
+        (ceil_div(n, 512), 1, 1),
         lambda rng: {"x": normal(rng, n, element=element), "residual": normal(rng, n, element=element)},
         expected,
         outputs={"y": (n,)},
         # 1 - p, a division of 2 ulp and an addition, of values below 12.
         tolerance={"y": Tolerance(5 * 12 * 2.0**-24, UNIT[element])},
-    )  # fmt: skip
+    )
 
 
 ROW_CASES = (

@@ -36,9 +36,19 @@ def layer_norm(x_ptr, weight_ptr, bias_ptr, y_ptr, mean_ptr, rstd_ptr, N, epsilo
 
 @triton.jit
 def layer_norm_gradient(
-    x_ptr, weight_ptr, dy_ptr, mean_ptr, rstd_ptr, dx_ptr, dw_ptr, db_ptr, lock_ptr, N,
-    BLOCK: tl.constexpr, GROUPS: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    weight_ptr,
+    dy_ptr,
+    mean_ptr,
+    rstd_ptr,
+    dx_ptr,
+    dw_ptr,
+    db_ptr,
+    lock_ptr,
+    N,
+    BLOCK: tl.constexpr,
+    GROUPS: tl.constexpr,
+):
     """dx per row; dw and db are summed over rows in GROUPS buffers, each behind a spin lock."""
     row = tl.program_id(0)
     group = row % GROUPS

@@ -139,9 +139,7 @@ def test_the_scalar_rung_is_attention_of_the_decoded_inputs(shape: Shape, causal
 
 @both_encodings
 @cases
-def test_the_tensor_core_rung_is_attention_of_the_decoded_inputs(
-    shape: Shape, causal: Causal, encoding: str
-) -> None:  # fmt: skip
+def test_the_tensor_core_rung_is_attention_of_the_decoded_inputs(shape: Shape, causal: Causal, encoding: str) -> None:
     """Within what rounding Q, K, V and P to fp16 may do."""
     arrays = encoded(shape, encoding)
     after = attend("fp8_wmma", arrays, encoding, causal)

@@ -114,9 +114,7 @@ def test_the_compiler_leaves_the_flush_alone(levers: dict[str, str], longest: in
     """Two mma of 32 keys at most from zero on; without FLUSH U itself goes in, as Triton would have it for all."""
     kernel = weft.load(PATH, defines=levers)
     bound = bind_numbers(kernel.lines, str(PATH), sizes={"D": 32}, defines=levers)
-    binary = compile_launch(
-        str(PATH), "sm_89", "fp8_triton<num_warps=4>", kernel.launches[2], kernel.lines, bound
-    )  # fmt: skip
+    binary = compile_launch(str(PATH), "sm_89", "fp8_triton<num_warps=4>", kernel.launches[2], kernel.lines, bound)
     found = chains(binary.ptx)
     assert found and min(99, max(found)) == longest
     (resources,) = binary.resources.values()

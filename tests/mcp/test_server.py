@@ -250,7 +250,7 @@ def test_evolve_status_of_a_store(client: Client, tmp_path: Path) -> None:
     only = Choice(shapes=("split_64",), regimes=("unit_normal",), masks=("none",), seeds=(0,))
     settings = Settings(
         seed=1, batch=1, score_on=ScoreOn(shape="split_64"), choice=only, final=only, budget=Budget(evaluations=1)
-    )  # fmt: skip
+    )
     path = tmp_path / "weft.db"
     with open_store(path) as store:
         empty = client.answer("evolve_status", store=str(path))

@@ -68,6 +68,10 @@ def test_a_metric_of_another_chip() -> None:
 def test_the_table_is_one_of_names() -> None:
     assert len(names()) > 3500
     assert {kind.section for kind in names().values()} == {
-        "counters", "ratios", "throughputs", "as they are", "groups",
-    }  # fmt: skip
+        "counters",
+        "ratios",
+        "throughputs",
+        "as they are",
+        "groups",
+    }
     assert not [name for name in names() if not re.fullmatch(r"(group:)?[a-z0-9]+_[\w.]+", name)]

@@ -24,15 +24,30 @@ def line(*accesses: SourceLine, unit: str = "issue", **sass: int) -> LineCost:
 
 
 def launch(
-    *, threads: int = 128, grid: int = 464, registers: int = 64, shared: int = 0, spilled: int = 0,
+    *,
+    threads: int = 128,
+    grid: int = 464,
+    registers: int = 64,
+    shared: int = 0,
+    spilled: int = 0,
     counts: Counts = NOTHING,
-) -> LaunchProfile:  # fmt: skip
+) -> LaunchProfile:
     asked = Launch(threads, grid, registers, shared)
     work = Work(asked, Instructions(1000), Memory())
     return LaunchProfile(
-        "k", (grid, 1, 1), (threads, 1, 1), shared, Resources(registers, spilled, 2 * spilled, shared, 0), counts, work,
-        occupancy(asked, L4), lower_bounds(work, L4), estimate(work, L4), estimate(work, L4, cold=True), (),
-    )  # fmt: skip
+        "k",
+        (grid, 1, 1),
+        (threads, 1, 1),
+        shared,
+        Resources(registers, spilled, 2 * spilled, shared, 0),
+        counts,
+        work,
+        occupancy(asked, L4),
+        lower_bounds(work, L4),
+        estimate(work, L4),
+        estimate(work, L4, cold=True),
+        (),
+    )
 
 
 @pytest.mark.parametrize(

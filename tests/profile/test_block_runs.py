@@ -101,9 +101,15 @@ k:
 def test_an_unrolled_loop_with_a_rest_is_shared_out_and_named() -> None:
     """7 iterations, by threes: the body runs twice, the rest once. It adds up, and both blocks are named."""
     cfg = build_cfg(parse(PTX).functions["k"])
-    lines = {name: 1 + PTX.split("\n").index(text) for name, text in
-             [("first", "    mov.u32 %r1, 0;"), ("bar", "    bar.sync 0;"), ("branch", "    @%p1 bra LOOP;"),
-              ("last", "    ret;")]}  # fmt: skip
+    lines = {
+        name: 1 + PTX.split("\n").index(text)
+        for name, text in [
+            ("first", "    mov.u32 %r1, 0;"),
+            ("bar", "    bar.sync 0;"),
+            ("branch", "    @%p1 bra LOOP;"),
+            ("last", "    ret;"),
+        ]
+    }
     blocks = read_blocks(SASS.format(**lines), "k")
     ptx_runs = [1 if block.id in (0, len(cfg.blocks) - 1) else 7 for block in cfg.blocks]
     found = find_block_runs(blocks, cfg, (), ptx_runs)

@@ -41,12 +41,13 @@ def test_the_details_page_of_another_locale() -> None:
 
 def test_several_launches_with_noise_between() -> None:
     text = (
-        "==PROF== Connected\n1,234 items, \"ok\"\n" + HEADER
+        '==PROF== Connected\n1,234 items, "ok"\n'
+        + HEADER
         + '"","","block","grid","","Mbyte","register/thread"\n'
         + '"0","void a<(int)64>(float *)","(128, 1, 1)","(4, 2, 1)","8.9","1.50","40"\n'
         + "==WARNING== clocks were reset\n"
         + '"1","b(int)","(32, 1, 1)","(1, 1, 1)","8.9","n/a","16"\n'
-    )  # fmt: skip
+    )
     first, second = read_csv(text, "r.csv")
     assert (first.grid, first.metrics["dram__bytes_read.sum"].value) == ((4, 2, 1), 1_500_000)
     assert first.metrics["dram__bytes_read.sum"].within == pytest.approx(5_000)
@@ -170,12 +171,16 @@ def report_file(tmp_path: Path) -> Path:
 
 def test_a_report_file(report_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = {
-        "launch__grid_dim_x": Metric(4, ""), "launch__grid_dim_y": Metric(2, ""), "launch__grid_dim_z": Metric(1, ""),
-        "launch__block_size": Metric(128, ""), "launch__kernel_name": Metric("k", ""),
+        "launch__grid_dim_x": Metric(4, ""),
+        "launch__grid_dim_y": Metric(2, ""),
+        "launch__grid_dim_z": Metric(1, ""),
+        "launch__block_size": Metric(128, ""),
+        "launch__kernel_name": Metric("k", ""),
         "device__attribute_compute_capability_major": Metric(8, ""),
         "device__attribute_compute_capability_minor": Metric(9, ""),
-        "gpu__time_duration.sum": Metric(12.5, "us"), WAVEFRONTS: Metric(52_428_800.0, ""),
-    }  # fmt: skip
+        "gpu__time_duration.sum": Metric(12.5, "us"),
+        WAVEFRONTS: Metric(52_428_800.0, ""),
+    }
     actions = [Action("a", metrics), Action("b", {})]
     workload = SimpleNamespace(num_actions=lambda: 2, action_by_idx=actions.__getitem__)
     context = SimpleNamespace(num_ranges=lambda: 1, range_by_idx=lambda at: workload)

@@ -102,10 +102,17 @@ def test_truth_table_of_floats(source: str) -> None:
 def test_signed_and_unsigned_order() -> None:
     a, b = np.array([0xFFFFFFFF, 1, 5], np.uint32), np.array([1, 0xFFFFFFFF, 5], np.uint32)
     expected = {
-        "lt.s32": [1, 0, 0], "lt.u32": [0, 1, 0], "lo.u32": [0, 1, 0], "ls.u32": [0, 1, 1],
-        "hi.u32": [1, 0, 0], "hs.u32": [1, 0, 1], "ge.s32": [0, 1, 1], "le.u32": [0, 1, 1],
-        "eq.b32": [0, 0, 1], "ne.b32": [1, 1, 0],
-    }  # fmt: skip
+        "lt.s32": [1, 0, 0],
+        "lt.u32": [0, 1, 0],
+        "lo.u32": [0, 1, 0],
+        "ls.u32": [0, 1, 1],
+        "hi.u32": [1, 0, 0],
+        "hs.u32": [1, 0, 1],
+        "ge.s32": [0, 1, 1],
+        "le.u32": [0, 1, 1],
+        "eq.b32": [0, 0, 1],
+        "ne.b32": [1, 1, 0],
+    }
     names = {opcode: opcode.replace(".", "_") for opcode in expected}
     body = "\n".join(f"setp.{opcode} %{name}, %a, %b;" for opcode, name in names.items())
     ran = check_body(body, {"a": ("b32", a), "b": ("b32", b)}, {name: "pred" for name in names.values()})
@@ -128,9 +135,14 @@ def test_pair_is_the_opposite_combined_again() -> None:
     found = {name: values.astype(bool) for name, values in ran.outputs.items()}
     less = a < b
     expected = {
-        "and0": less & c, "and1": ~less & c, "or0": less | ~c, "or1": ~less | ~c, "xor1": ~less ^ c,
-        "c2": less & c, "own": ~less & c,
-    }  # fmt: skip
+        "and0": less & c,
+        "and1": ~less & c,
+        "or0": less | ~c,
+        "or1": ~less | ~c,
+        "xor1": ~less ^ c,
+        "c2": less & c,
+        "own": ~less & c,
+    }
     for name, values in expected.items():
         assert np.array_equal(found[name], values), name
 

@@ -47,8 +47,18 @@ def test_every_row_has_a_meaning_in_the_compiler(chapter: str) -> None:
     assert not {row.name for row in _rows(chapter)} - set(emit)
 
 
-@pytest.mark.parametrize("opcode", ["add.s33", "add.rn.s32", "ld.global.v3.f32", "shfl.sync.left.b32", "bar.sync.all",
-                                    "mma.sync.aligned.m16n8k16.col.row.f32.f16.f16.f32", "frobnicate.b32"])  # fmt: skip
+@pytest.mark.parametrize(
+    "opcode",
+    [
+        "add.s33",
+        "add.rn.s32",
+        "ld.global.v3.f32",
+        "shfl.sync.left.b32",
+        "bar.sync.all",
+        "mma.sync.aligned.m16n8k16.col.row.f32.f16.f16.f32",
+        "frobnicate.b32",
+    ],
+)
 def test_unknown_forms_have_no_row(opcode: str) -> None:
     assert isa.lookup(opcode) is None
 

@@ -170,9 +170,14 @@ def test_copies_arrive_with_the_phase(space: str, noinc: str, wait: str) -> None
       ld.shared.b32 %d, [%t5+4];"""
     words = ", ".join(str(7 * i) for i in range(4 * BLOCK))
     ran = check_body(
-        THREAD + body, {}, {"d": "b32"}, declarations=DECLARATIONS, n=N, block=BLOCK,
+        THREAD + body,
+        {},
+        {"d": "b32"},
+        declarations=DECLARATIONS,
+        n=N,
+        block=BLOCK,
         module_scope=SHARED + f".global .align 16 .b32 table[{4 * BLOCK}] = {{{words}}};",
-    )  # fmt: skip
+    )
     thread = np.arange(N) % BLOCK
     np.testing.assert_array_equal(ran.outputs["d"], 7 * (4 * (BLOCK - 1 - thread) + 1))
     assert not ran.findings

@@ -356,9 +356,12 @@ def test_a_cache_policy_can_be_made_and_given_to_a_load() -> None:
       st.global.L1::evict_first.L2::cache_hint.b32 [%base], %v, %policy;
       ld.global.L2::cache_hint.b32 %d, [%base], %policy;"""
     ran = check_body(
-        body, {"v": ("b32", values)}, {"d": "b32"}, declarations=DECLARATIONS,
+        body,
+        {"v": ("b32", values)},
+        {"d": "b32"},
+        declarations=DECLARATIONS,
         module_scope=BUFFERS,
-    )  # fmt: skip
+    )
     np.testing.assert_array_equal(ran.outputs["d"], values)
 
 

@@ -97,9 +97,14 @@ class Browser:
 
     def scheme(self, name: str, *, media: str = "screen") -> None:
         """What the reader's system prefers: light or dark; `media` may be print."""
-        self.send("Emulation.setEmulatedMedia", media=media, features=[
-            {"name": "prefers-color-scheme", "value": name}, {"name": "prefers-reduced-motion", "value": "reduce"},
-        ])  # fmt: skip
+        self.send(
+            "Emulation.setEmulatedMedia",
+            media=media,
+            features=[
+                {"name": "prefers-color-scheme", "value": name},
+                {"name": "prefers-reduced-motion", "value": "reduce"},
+            ],
+        )
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression, awaited."""
@@ -109,8 +114,19 @@ class Browser:
 
     def press(self, key: str) -> None:
         """A key, as a person would."""
-        codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9, "Enter": 13, "Home": 36,
-                 "End": 35, "PageDown": 34, "PageUp": 33, " ": 32}  # fmt: skip
+        codes = {
+            "ArrowLeft": 37,
+            "ArrowUp": 38,
+            "ArrowRight": 39,
+            "ArrowDown": 40,
+            "Tab": 9,
+            "Enter": 13,
+            "Home": 36,
+            "End": 35,
+            "PageDown": 34,
+            "PageUp": 33,
+            " ": 32,
+        }
         code = codes.get(key, ord(key[0].upper()))
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
         for kind in ("keyDown", "keyUp"):
@@ -156,10 +172,13 @@ def chromium() -> Iterator[Browser]:
         # The protocol wants descriptors 3 and 4.
         command = ["bash", "-c", f'exec "$@" 3<&{to_read[0]} 4>&{to_write[1]}', "bash", binary, *FLAGS]
         process = subprocess.Popen(
-            [*command, f"--user-data-dir={profile}", "about:blank"], pass_fds=(to_read[0], to_write[1]),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [*command, f"--user-data-dir={profile}", "about:blank"],
+            pass_fds=(to_read[0], to_write[1]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, "HOME": profile},
-        )  # fmt: skip
+        )
         os.close(to_read[0])
         os.close(to_write[1])
         try:

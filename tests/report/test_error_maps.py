@@ -16,8 +16,14 @@ def test_small_maps_keep_both_values_of_the_worst_head() -> None:
     actual = expected.copy()
     actual[1, 2, 3, 4] += 8
     made = error_map(BLANK, actual, expected)
-    assert made.slices == ("batch 0 head 0", "batch 0 head 1", "batch 0 head 2", "batch 1 head 0", "batch 1 head 1",
-                           "batch 1 head 2")  # fmt: skip
+    assert made.slices == (
+        "batch 0 head 0",
+        "batch 0 head 1",
+        "batch 0 head 2",
+        "batch 1 head 0",
+        "batch 1 head 1",
+        "batch 1 head 2",
+    )
     assert made.first_slice == 5 and made.error[5, 3, 4] == 8 and made.error.sum() == 8
     assert made.actual is not None and made.expected is not None
     assert made.actual[3, 4] == 127 and made.expected[3, 4] == 119

@@ -42,7 +42,7 @@ def found(said: str = "", source: str = "a\nb\n") -> SearchReport:
     insights = (
         InsightRow(1, 7, 2, said, {}, {}, {"est_cycles": 1000.0}, {"est_cycles": 500.0}, Proof.CONFIRMED, "", NOW),
         InsightRow(2, 7, 3, said, {}, {}, {"est_cycles": 1000.0}, {"est_cycles": 2000.0}, Proof.REFUTED, said, NOW),
-    )  # fmt: skip
+    )
     texts = {number: source + "".join(f"line {i}\n" for i in range(number)) for number in range(1, 7)}
     return report_of(RunSummary(run, Settings(), members, insights), texts, command=said)
 
@@ -50,8 +50,13 @@ def found(said: str = "", source: str = "a\nb\n") -> SearchReport:
 def test_who_is_who() -> None:
     made = found()
     assert {each.id: each.kind for each in made.candidates} == {
-        1: "elite", 2: "elite", 3: "passed", 4: "failed", 5: "duplicate", 6: "winner",
-    }  # fmt: skip
+        1: "elite",
+        2: "elite",
+        3: "passed",
+        4: "failed",
+        5: "duplicate",
+        6: "winner",
+    }
     assert made.winning_line == (1, 2, 6)
     assert made.sentence == "1,000 → 400 cycles by the model (×0.40); candidate 6 passes the whole check"
     assert [each.against_parent for each in made.candidates] == [None, 0.5, 2.0, None, None, 0.8]

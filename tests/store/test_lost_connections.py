@@ -82,8 +82,11 @@ def lasting(record: Any) -> Any:
     if is_dataclass(record) and not isinstance(record, type):
         record = asdict(record)
     if isinstance(record, Mapping):
-        return {name: value for name, value in record.items()
-                if name != "id" and name not in TIMES and not name.endswith("_at")}  # fmt: skip
+        return {
+            name: value
+            for name, value in record.items()
+            if name != "id" and name not in TIMES and not name.endswith("_at")
+        }
     return record
 
 

@@ -47,8 +47,10 @@ def test_a_store_of_version_1_keeps_its_rows_and_gets_the_rest(tmp_path: Path) -
         (run,) = store.runs()
         assert (run.task, run.seed, run.settings) == ("sdpa", 7, {"top": 3})
         assert [store.text(row.source_digest) for row in store.candidates(run.id)] == [
-            "source one", "source two", "source three",
-        ]  # fmt: skip
+            "source one",
+            "source two",
+            "source three",
+        ]
         states = [(row.state, row.status, row.needs) for row in store.evaluations(run.id)]
         assert states == [
             (State.DONE, "PASSED", "vgpu"),
@@ -111,10 +113,12 @@ def test_the_step_to_version_2_runs_on_a_server_too(postgres_url: str) -> None:
         evaluations_by_turn.drop(connection)
         evaluations_by_finish.drop(connection)
         for statement in (
-            "ALTER TABLE evaluations DROP COLUMN needs", "DROP TABLE workers", "DROP TABLE events",
+            "ALTER TABLE evaluations DROP COLUMN needs",
+            "DROP TABLE workers",
+            "DROP TABLE events",
             "CREATE INDEX evaluations_by_state ON evaluations (state, priority, id)",
             "INSERT INTO schema_version VALUES (1, 1)",
-        ):  # fmt: skip
+        ):
             connection.exec_driver_sql(statement)
     engine.dispose()
     with open_store(postgres_url) as store, store.reading() as connection:

@@ -129,8 +129,11 @@ def test_a_cached_verdict_answers_at_once(store: Store) -> None:
     store.finish(leased(store, "w"), "INCORRECT_NUMERICAL", {"gate": "tight"}, seconds=2.5)
     row = store.enqueue(1, 2, "same key")
     assert (row.state, row.status, row.result, row.cached) == (
-        State.DONE, "INCORRECT_NUMERICAL", {"gate": "tight"}, True,
-    )  # fmt: skip
+        State.DONE,
+        "INCORRECT_NUMERICAL",
+        {"gate": "tight"},
+        True,
+    )
     assert store.lease("w") is None
 
 

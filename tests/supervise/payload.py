@@ -38,8 +38,11 @@ def _broken(*arguments: object, **options: object) -> NoReturn:
 def main(without: str, descriptor: int, scratch: Path) -> int:
     """As the fork server's own, with children of another kind."""
     for layer in filter(None, without.split(",")):
-        module, name = {"files": (isolation, "restrict_files"), "calls": (isolation, "restrict_calls"),
-                        "namespaces": (isolation_namespaces, "unshare")}[layer]  # fmt: skip
+        module, name = {
+            "files": (isolation, "restrict_files"),
+            "calls": (isolation, "restrict_calls"),
+            "namespaces": (isolation_namespaces, "unshare"),
+        }[layer]
         setattr(module, name, _broken)
     if not without:
         child.Work = Payload  # type: ignore[misc, assignment]

@@ -123,8 +123,12 @@ def test_a_failure_is_diagnosed_if_one_asks(supervisor: Supervisor, request_of: 
 
 def test_levers_are_macros_of_the_launch_lines(supervisor: Supervisor, request_of: Any) -> None:
     request = request_of()
-    eight = Request(Source(request.source.text, defines={"WARPS": "8"}), choice=request.choice, score=ScoreOn("small"),
-                    debug_build=False)  # fmt: skip
+    eight = Request(
+        Source(request.source.text, defines={"WARPS": "8"}),
+        choice=request.choice,
+        score=ScoreOn("small"),
+        debug_build=False,
+    )
     found = supervisor.evaluate(eight)
     assert found.outcome is Outcome.PASSED
     assert found.profile is not None

@@ -53,8 +53,10 @@ def test_it_gets_what_it_deserves(supervisor: Supervisor, programs: dict[str, An
 def test_there_are_enough_of_them_and_all_are_texts_that_can_be_made(programs: dict[str, Any]) -> None:
     assert len(programs) >= 50
     assert {program.status for program in programs.values()} == set(Outcome) - {
-        Outcome.PASSED, Outcome.CRASHED, Outcome.LOST,
-    }  # fmt: skip
+        Outcome.PASSED,
+        Outcome.CRASHED,
+        Outcome.LOST,
+    }
     assert len({program.request.source.digest for program in programs.values()}) == len(programs) - 1  # two loops
 
 

@@ -275,8 +275,13 @@ with TemporaryDirectory(dir="/tmp") as scratch:
 
 def test_an_ordinary_user_gets_the_same() -> None:
     environment = {**os.environ, "TMPDIR": "/tmp"}
-    done = subprocess.run([sys.executable, "-c", AS_A_USER if os.geteuid() == 0 else "print('Isolation(missing={})')"],
-                          capture_output=True, text=True, timeout=60, env=environment)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", AS_A_USER if os.geteuid() == 0 else "print('Isolation(missing={})')"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+    )
     assert done.stdout.strip() == "Isolation(missing={})", done.stdout + done.stderr
 
 

@@ -80,10 +80,16 @@ $L__BB0_1:
 def test_names_lines_and_layout_do_not_count_but_everything_else_does() -> None:
     other = PTX
     for old, new in (
-        ("first", "second"), ("%r1,", "%r3,"), ("$L__BB0_1", "$L__BB7_2"), ("tile", "smem"),
-        (".loc 1 10 5", ".loc 1 99 1"), ("%r<4>", "%r<9>"), ("    ", " "), ("// seven", "/* eight */"),
+        ("first", "second"),
+        ("%r1,", "%r3,"),
+        ("$L__BB0_1", "$L__BB7_2"),
+        ("tile", "smem"),
+        (".loc 1 10 5", ".loc 1 99 1"),
+        ("%r<4>", "%r<9>"),
+        ("    ", " "),
+        ("// seven", "/* eight */"),
         ("somebody", "else"),
-    ):  # fmt: skip
+    ):
         assert old in other
         other = other.replace(old, new)
     assert canonical_text(other) == canonical_text(PTX)

@@ -150,6 +150,7 @@ def test_ptx_is_a_candidate_and_cannot_excuse_itself_by_another_file(
     assert found.failure is not None
     assert any(finding.code == "R102" for finding in found.failure.findings), found.message
     right = compile_cuda(RUNGS["scalar"].path, defines=defines, entries=["scalar_attention<64>"])
-    passed = supervisor.evaluate(Request(Source(right.ptx, "ptx", launch), choice=request_of().choice, score=None,
-                                         debug_build=False))  # fmt: skip
+    passed = supervisor.evaluate(
+        Request(Source(right.ptx, "ptx", launch), choice=request_of().choice, score=None, debug_build=False)
+    )
     assert passed.outcome is Outcome.PASSED, passed.message

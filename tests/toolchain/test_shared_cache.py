@@ -47,10 +47,13 @@ def run_processes(processes: int, kernels: int, cache: Path) -> None:
     started = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(kernels), str(kernels * number // processes)],
-            env=_environment(cache), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=_environment(cache),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for number in range(processes)
-    ]  # fmt: skip
+    ]
     for process in started:
         printed, complaint = process.communicate(timeout=1200)
         assert process.returncode == 0, complaint

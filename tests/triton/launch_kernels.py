@@ -45,9 +45,15 @@ def arc_sine(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def table_matmul(
-    a_table, b_table, c_table, sizes_ptr, groups,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
+    a_table,
+    b_table,
+    c_table,
+    sizes_ptr,
+    groups,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     """C[g] = A[g] · B[g] where tables hold the addresses and `sizes` M, N, K of each: programs walk all tiles."""
     tile = tl.program_id(0)
     first = 0
@@ -79,9 +85,19 @@ def table_matmul(
 
 @triton.jit
 def paged_decode(
-    q_ptr, k_ptr, v_ptr, pages_ptr, lengths_ptr, o_ptr, scale, MOST_PAGES,
-    HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
-):  # fmt: skip
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    pages_ptr,
+    lengths_ptr,
+    o_ptr,
+    scale,
+    MOST_PAGES,
+    HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+):
     """One query per sequence over keys and values that lie in pages (page, slot, kv head, d); GROUP heads share one."""
     sequence, kv_head = tl.program_id(0), tl.program_id(1)
     heads, dims, slots = tl.arange(0, GROUP), tl.arange(0, D), tl.arange(0, PAGE)
@@ -110,9 +126,17 @@ def paged_decode(
 
 @triton.jit
 def packed_matmul(
-    x_ptr, packed_ptr, scale_ptr, out_ptr, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
+    x_ptr,
+    packed_ptr,
+    scale_ptr,
+    out_ptr,
+    M,
+    N,
+    K,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     """out = x · (scale · w): packed (N, K / 4) holds four signed bytes of w each, taken apart by `prmt`."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)

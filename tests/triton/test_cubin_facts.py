@@ -12,9 +12,12 @@ from weft.triton.cubin_facts import cubin_facts
 def test_registers_and_frame_are_those_of_the_log(maxnreg: int | None) -> None:
     pointers = {name: "*fp16" for name in ("a_ptr", "b_ptr", "c_ptr")}
     binary = compile_triton(
-        matmul, signature={**pointers, "M": "i32", "N": "i32", "K": "i32"}, options={"maxnreg": maxnreg},
-        constexprs={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 4}, num_warps=4,
-    )  # fmt: skip
+        matmul,
+        signature={**pointers, "M": "i32", "N": "i32", "K": "i32"},
+        options={"maxnreg": maxnreg},
+        constexprs={"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 4},
+        num_warps=4,
+    )
     said = binary.resources["matmul"]
     facts = cubin_facts(binary.cubin, "matmul")
     assert (facts.registers, facts.local_bytes) == (said.registers, said.local_bytes)

@@ -50,8 +50,12 @@ def test_tuples() -> None:
 @pytest.mark.parametrize("view", ["transposed", "offset", "expanded", "whole"])
 def test_views(view: str) -> None:
     base = torch.randn(12, 24)
-    x = {"transposed": base.t()[:12, :12], "offset": base[3:9, 5:17], "expanded": base[0, :1].expand(6, 10),
-         "whole": base}[view]  # fmt: skip
+    x = {
+        "transposed": base.t()[:12, :12],
+        "offset": base[3:9, 5:17],
+        "expanded": base[0, :1].expand(6, 10),
+        "whole": base,
+    }[view]
     out = torch.empty(x.shape)
     kernels.copy_2d[(x.shape[0],)](x, out, *x.stride(), *x.shape, BLOCK=32)
     assert torch.equal(out, x)

@@ -127,9 +127,20 @@ def _fp8_matmul(dtype: str, factor: int) -> Case:
     def run() -> tuple[Tensor, ...]:
         c = torch.empty(m, n)
         strided_matmul[(2, triton.cdiv(n, 32))](
-            a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(),
-            BLOCK_M=32, BLOCK_N=32, BLOCK_K=32, PRECISION="ieee",
-        )  # fmt: skip
+            a,
+            b,
+            c,
+            m,
+            n,
+            k,
+            *a.stride(),
+            *b.stride(),
+            *c.stride(),
+            BLOCK_M=32,
+            BLOCK_N=32,
+            BLOCK_K=32,
+            PRECISION="ieee",
+        )
         return (c,)
 
     return Case(run, (a.double() @ b.double(),), 2e-2)  # fp8 tensor cores add with 13 bits or so
@@ -278,9 +289,12 @@ def _paged_decode(dtype: str, factor: int) -> Case:
     rows = []
     for number, length in enumerate(lengths.tolist()):
         keys, values = (each[pages[number].long()].flatten(0, 1)[:length].double() for each in (k, v))
-        each = [functional.scaled_dot_product_attention(
-            q[number, i : i + 1].double(), keys[:, i // group], values[:, i // group]
-        ) for i in range(kv_heads * group)]  # fmt: skip
+        each = [
+            functional.scaled_dot_product_attention(
+                q[number, i : i + 1].double(), keys[:, i // group], values[:, i // group]
+            )
+            for i in range(kv_heads * group)
+        ]
         rows.append(torch.cat(each))
     return Case(run, (torch.stack(rows),))
 

@@ -31,19 +31,32 @@ def _instructions() -> list[str]:
             lines.append(f"st{space}.{kind} [{address}], {data};")
         if space == ".local":
             continue
-        lines += [f"atom{space}.add.u32 %r, [{address}], 1;", f"red{space}.add.f32 [{address}], %f;",
-                  f"atom{space}.cas.b64 %l, [{address}], %l, %k;", f"atom{space}.exch.b32 %r, [{address}], %r;",
-                  f"wmma.load.a.sync.aligned.row.m16n16k16{space}.f16 {_TILE}, [{address}], %s;",
-                  f"wmma.load.c.sync.aligned.col.m16n16k16{space}.f32 {_TILE}, [{address}], %s;",
-                  f"wmma.store.d.sync.aligned.row.m16n16k16{space}.f32 [{address}], {_TILE}, %s;"]  # fmt: skip
-    lines += ["ld.const.b32 %r, [%rd];", "ld.param.b32 %r, [%rd];", "ld.volatile.global.b32 %r, [%rd];",
-              "ld.global.nc.v4.b32 {%t0, %t1, %t2, %t3}, [%rd];", "prefetch.global.L2 [%rd];",
-              "cp.async.ca.shared.global [%ra], [%rd], 4;", "cp.async.ca.shared.global [%ra], [%rd], 8, %r;",
-              "cp.async.cg.shared.global [%ra], [%rd], 16;", "cp.async.commit_group;",
-              "cp.async.wait_all;"]  # fmt: skip
+        lines += [
+            f"atom{space}.add.u32 %r, [{address}], 1;",
+            f"red{space}.add.f32 [{address}], %f;",
+            f"atom{space}.cas.b64 %l, [{address}], %l, %k;",
+            f"atom{space}.exch.b32 %r, [{address}], %r;",
+            f"wmma.load.a.sync.aligned.row.m16n16k16{space}.f16 {_TILE}, [{address}], %s;",
+            f"wmma.load.c.sync.aligned.col.m16n16k16{space}.f32 {_TILE}, [{address}], %s;",
+            f"wmma.store.d.sync.aligned.row.m16n16k16{space}.f32 [{address}], {_TILE}, %s;",
+        ]
+    lines += [
+        "ld.const.b32 %r, [%rd];",
+        "ld.param.b32 %r, [%rd];",
+        "ld.volatile.global.b32 %r, [%rd];",
+        "ld.global.nc.v4.b32 {%t0, %t1, %t2, %t3}, [%rd];",
+        "prefetch.global.L2 [%rd];",
+        "cp.async.ca.shared.global [%ra], [%rd], 4;",
+        "cp.async.ca.shared.global [%ra], [%rd], 8, %r;",
+        "cp.async.cg.shared.global [%ra], [%rd], 16;",
+        "cp.async.commit_group;",
+        "cp.async.wait_all;",
+    ]
     for trans in ("", ".trans"):
-        lines += [f"ldmatrix.sync.aligned.m8n8.x1{trans}.shared.b16 {{%t0}}, [%ra];",
-                  f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {{%t0, %t1, %t2, %t3}}, [%ra];"]  # fmt: skip
+        lines += [
+            f"ldmatrix.sync.aligned.m8n8.x1{trans}.shared.b16 {{%t0}}, [%ra];",
+            f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {{%t0, %t1, %t2, %t3}}, [%ra];",
+        ]
     return lines
 
 
@@ -54,8 +67,13 @@ def kernel() -> str:
     """All instructions, twice: with an address per lane from a table, and with one for all lanes from a parameter."""
     body = []
     for number, instruction in enumerate(INSTRUCTIONS):
-        body += [f"ld.global.b64 %rd, [%at + {number * 8 * 64}];", "cvt.u32.u64 %ra, %rd;", "shr.u64 %l, %rd, 40;",
-                 "cvt.u32.u64 %s, %l;", instruction]  # fmt: skip
+        body += [
+            f"ld.global.b64 %rd, [%at + {number * 8 * 64}];",
+            "cvt.u32.u64 %ra, %rd;",
+            "shr.u64 %l, %rd, 40;",
+            "cvt.u32.u64 %s, %l;",
+            instruction,
+        ]
     body += ["ld.param.b64 %rd, [all_lanes];", "cvt.u32.u64 %ra, %rd;", *INSTRUCTIONS]
     text = "\n  ".join(body)
     return f""".version 8.4
@@ -81,10 +99,29 @@ def kernel() -> str:
 def addresses(rng: np.random.Generator, count: int, host: int) -> Addresses:
     """Anything; the edges of the windows; this process's own memory."""
     anything = rng.integers(0, np.iinfo(np.uint64).max, count, np.uint64, endpoint=True)
-    edges = [0, GLOBAL_BASE, SHARED_BASE, SHARED_BASE + SHARED_START, LOCAL_BASE, LOCAL_BASE + LOCAL_START, PARAM_BASE,
-             GLOBAL_BASE + (1 << 16), GLOBAL_BASE + (1 << 26), SHARED_BASE + WINDOW_BYTES, LOCAL_BASE + WINDOW_BYTES,
-             PARAM_BASE + WINDOW_BYTES, SHARED_START, SHARED_START + 2048, LOCAL_START, LOCAL_START + 64, 1 << 32,
-             1 << 47, (1 << 63) - 1, host, id(rng)]  # fmt: skip
+    edges = [
+        0,
+        GLOBAL_BASE,
+        SHARED_BASE,
+        SHARED_BASE + SHARED_START,
+        LOCAL_BASE,
+        LOCAL_BASE + LOCAL_START,
+        PARAM_BASE,
+        GLOBAL_BASE + (1 << 16),
+        GLOBAL_BASE + (1 << 26),
+        SHARED_BASE + WINDOW_BYTES,
+        LOCAL_BASE + WINDOW_BYTES,
+        PARAM_BASE + WINDOW_BYTES,
+        SHARED_START,
+        SHARED_START + 2048,
+        LOCAL_START,
+        LOCAL_START + 64,
+        1 << 32,
+        1 << 47,
+        (1 << 63) - 1,
+        host,
+        id(rng),
+    ]
     near = rng.choice(np.array(edges, np.uint64), count)
     with np.errstate(over="ignore"):
         near = near + rng.integers(-70, 70, count).view(np.uint64)

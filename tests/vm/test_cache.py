@@ -115,11 +115,14 @@ def test_four_processes_at_once_agree(filled: tuple[Path, str, list[str]], tmp_p
     _, result, _ = filled
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", PROGRAM], env=_environment(tmp_path), stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True,
+            [sys.executable, "-c", PROGRAM],
+            env=_environment(tmp_path),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for _ in range(4)
-    ]  # fmt: skip
+    ]
     for process in started:
         text, _ = process.communicate(timeout=240)
         assert process.returncode == 0, text

@@ -185,9 +185,11 @@ def test_watchers_hear_of_tiles_copies_and_atomics() -> None:
     assert seen == [
         *[(False, "shared", 4)] * 4,
         (False, "global", 16),
-        (True, "shared", 4), (True, "shared", 8), (True, "shared", 16),
+        (True, "shared", 4),
+        (True, "shared", 8),
+        (True, "shared", 16),
         (False, "generic", 4),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("build, name", [
@@ -339,12 +341,17 @@ def _modified(op: str, kind: str, old: bytes, b: bytes, c: bytes, *, flush: bool
                 words[np.isnan(total.astype(np.float32))] = 0x7FFFFFFF if kind == "f32" else 0x7FFF
             return words.tobytes()
         results: dict[str, Callable[[], Array]] = {
-            "and": lambda: x & y, "or": lambda: x | y, "xor": lambda: x ^ y, "exch": lambda: y,
-            "add": lambda: x + y, "cas": lambda: np.where(x == y, z, x),
+            "and": lambda: x & y,
+            "or": lambda: x | y,
+            "xor": lambda: x ^ y,
+            "exch": lambda: y,
+            "add": lambda: x + y,
+            "cas": lambda: np.where(x == y, z, x),
             "inc": lambda: np.where(x >= y, 0, x + 1),
-            "dec": lambda: np.where((x == 0) | (x > y), y, x - 1), "min": lambda: np.minimum(x, y),
+            "dec": lambda: np.where((x == 0) | (x > y), y, x - 1),
+            "min": lambda: np.minimum(x, y),
             "max": lambda: np.maximum(x, y),
-        }  # fmt: skip
+        }
         return results[op]().astype(dtype).tobytes()
 
 
@@ -419,9 +426,11 @@ def test_shfl(lanes: Device, mode: str) -> None:
         distance, clamp, segment = b & 31, c & 31, c >> 8 & 31
         first, limit = LANE & segment, (LANE & segment) | (clamp & ~segment)
         source = {
-            "up": LANE - distance, "down": LANE + distance, "bfly": LANE ^ distance,
+            "up": LANE - distance,
+            "down": LANE + distance,
+            "bfly": LANE ^ distance,
             "idx": first | (distance & ~segment),
-        }[mode]  # fmt: skip
+        }[mode]
         valid = source >= limit if mode == "up" else source <= limit
         predicate = np.zeros(1, np.uint32)
         got = lanes.call(f"shfl.{mode}", a, b.astype(np.uint32), c.astype(np.uint32), ALL_LANES, predicate)
@@ -451,9 +460,13 @@ def test_redux(lanes: Device, name: str) -> None:
     rng = np.random.default_rng(7)
     op, kind = name.split(".")
     fold = {
-        "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+        "add": np.add,
+        "min": np.minimum,
+        "max": np.maximum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
         "xor": np.bitwise_xor,
-    }[op]  # fmt: skip
+    }[op]
     for trial in range(10):
         members = some_mask(rng, trial) | 2
         a = rng.integers(0, 1 << 32, 32, dtype=np.uint32).view(np.int32 if kind == "s32" else np.uint32)

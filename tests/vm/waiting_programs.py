@@ -12,8 +12,21 @@ WORDS = 64
 """Flags in global memory of one launch, and in shared memory of one CTA."""
 REGISTERS = """  .reg .b32 %tid, %lane, %warp, %cta, %ctas, %threads, %sum, %v, %w, %m, %which; .reg .b64 %rd<4>;
   .reg .pred %p, %q;"""
-STEPS = ("barrier", "syncwarp", "split", "halves", "nested", "grid", "signal", "chain", "warps", "counted", "vote",
-         "lock", "thread_grid")  # fmt: skip
+STEPS = (
+    "barrier",
+    "syncwarp",
+    "split",
+    "halves",
+    "nested",
+    "grid",
+    "signal",
+    "chain",
+    "warps",
+    "counted",
+    "vote",
+    "lock",
+    "thread_grid",
+)
 FAULTS = {"skips": "S301", "alone": "S301", "never": "S302"}
 """What can be wrong with a program, and the code that must be found."""
 
@@ -66,8 +79,13 @@ class Program:
         self.emit(f"bar.warp.sync {FULL};")
 
     def _vote(self) -> None:
-        self.emit("setp.lt.u32 %p, %lane, 99;", f"vote.sync.ballot.b32 %v, %p, {FULL};", "shr.u32 %v, %v, 31;",
-                  "sub.u32 %v, %v, 1;", "add.u32 %sum, %sum, %v;")  # fmt: skip
+        self.emit(
+            "setp.lt.u32 %p, %lane, 99;",
+            f"vote.sync.ballot.b32 %v, %p, {FULL};",
+            "shr.u32 %v, %v, 31;",
+            "sub.u32 %v, %v, 1;",
+            "add.u32 %sum, %sum, %v;",
+        )
 
     def _split(self) -> None:
         """The lanes of a warp meet at two instructions."""
@@ -163,10 +181,16 @@ class Program:
         """Every thread takes a lock, adds one to what it guards, and gives it back."""
         lock, count = self.flag(), self.flag()
         again = self.label()
-        self.emit(f"{again}:", f"atom.shared.cas.b32 %v, [flags+{lock}], 0, 1;", "setp.ne.u32 %p, %v, 0;",
-                  f"@%p bra {again};", f"ld.volatile.shared.u32 %v, [flags+{count}];", "add.u32 %v, %v, 1;",
-                  f"st.volatile.shared.u32 [flags+{count}], %v;",
-                  f"atom.shared.exch.b32 %v, [flags+{lock}], 0;")  # fmt: skip
+        self.emit(
+            f"{again}:",
+            f"atom.shared.cas.b32 %v, [flags+{lock}], 0, 1;",
+            "setp.ne.u32 %p, %v, 0;",
+            f"@%p bra {again};",
+            f"ld.volatile.shared.u32 %v, [flags+{count}];",
+            "add.u32 %v, %v, 1;",
+            f"st.volatile.shared.u32 [flags+{count}], %v;",
+            f"atom.shared.exch.b32 %v, [flags+{lock}], 0;",
+        )
         self.spin(f"flags+{count}", "64")
 
     # -- faults ----------------------------------------------------------------------------------------------------
@@ -199,12 +223,25 @@ def kernel(seed: int, programs: int, *, fault: str | None = None) -> tuple[str, 
                 program.fault(fault)
         made.append(program)
     lines = [
-        "mov.u32 %tid, %tid.x;", "mov.u32 %cta, %ctaid.x;", "mov.u32 %ctas, %nctaid.x;", "and.b32 %lane, %tid, 31;",
-        "shr.u32 %warp, %tid, 5;", "mul.lo.u32 %threads, %ctas, 64;", "mov.u32 %sum, 0;",
-        "ld.param.u64 %rd0, [words];", "ld.param.u64 %rd1, [out];", "ld.param.u32 %which, [program];",
-        "mad.lo.u32 %v, %cta, 64, %tid;", "mul.wide.u32 %rd2, %v, 4;", "add.u64 %rd1, %rd1, %rd2;",
-        "mul.lo.u32 %v, %tid, 4;", "mov.u32 %w, flags;", "add.u32 %w, %w, %v;", "st.shared.u32 [%w], 0;", "bar.sync 0;",
-    ]  # fmt: skip
+        "mov.u32 %tid, %tid.x;",
+        "mov.u32 %cta, %ctaid.x;",
+        "mov.u32 %ctas, %nctaid.x;",
+        "and.b32 %lane, %tid, 31;",
+        "shr.u32 %warp, %tid, 5;",
+        "mul.lo.u32 %threads, %ctas, 64;",
+        "mov.u32 %sum, 0;",
+        "ld.param.u64 %rd0, [words];",
+        "ld.param.u64 %rd1, [out];",
+        "ld.param.u32 %which, [program];",
+        "mad.lo.u32 %v, %cta, 64, %tid;",
+        "mul.wide.u32 %rd2, %v, 4;",
+        "add.u64 %rd1, %rd1, %rd2;",
+        "mul.lo.u32 %v, %tid, 4;",
+        "mov.u32 %w, flags;",
+        "add.u32 %w, %w, %v;",
+        "st.shared.u32 [%w], 0;",
+        "bar.sync 0;",
+    ]
     for number in range(programs):
         lines += [f"setp.eq.u32 %p, %which, {number};", f"@%p bra P{number};"]
     lines.append("ret;")

@@ -38,9 +38,7 @@ def fp8_matmul(a: Array, b: Array, c: Array | None = None) -> Array:
             part = result[left, here]
             for first in range(0, inner, STEP):
                 k = slice(first, first + STEP)
-                part = _fused_step(
-                    (a[left, here, k], powers_a[left, here, k]), (b[left, k], powers_b[left, k]), part
-                )  # fmt: skip
+                part = _fused_step((a[left, here, k], powers_a[left, here, k]), (b[left, k], powers_b[left, k]), part)
             result[left, here] = part
     return result
 

@@ -89,8 +89,11 @@ def measure(
     return Measured(
         {name: tuple(found) for name, found in times.items()},
         {name: tuple(found) for name, found in kept.items()},
-        host_bound, tuple(clocks.mhz), tuple(dict.fromkeys(clocks.reasons)), clocks.missing,
-    )  # fmt: skip
+        host_bound,
+        tuple(clocks.mhz),
+        tuple(dict.fromkeys(clocks.reasons)),
+        clocks.missing,
+    )
 
 
 class _Room:

@@ -28,9 +28,21 @@ _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
 def command(ncu: str, arguments: Sequence[str]) -> list[str]:
     """Profile `python -m weft.cli.launch_once`; clocks stay as they are, so times are those of the bench."""
     return [
-        ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
-        "--metrics", ",".join(METRICS), sys.executable, "-m", "weft.cli.launch_once", *arguments,
-    ]  # fmt: skip
+        ncu,
+        "--csv",
+        "--page",
+        "raw",
+        "--print-units",
+        "base",
+        "--clock-control",
+        "none",
+        "--metrics",
+        ",".join(METRICS),
+        sys.executable,
+        "-m",
+        "weft.cli.launch_once",
+        *arguments,
+    ]
 
 
 def parse_raw(text: str) -> list[dict[str, str]]:

@@ -60,9 +60,14 @@ def bench(
             Row(contender.name, contender.detail, interval(times), against, next(filter(None, wrong), ""), times)
         )
     return BenchResult(
-        device.name, device.arch, _without_seed(problems[0]), settings.cache, tuple(rows), measured.clocks_mhz,
+        device.name,
+        device.arch,
+        _without_seed(problems[0]),
+        settings.cache,
+        tuple(rows),
+        measured.clocks_mhz,
         tuple(_notes(measured)),
-    )  # fmt: skip
+    )
 
 
 def _without_seed(problem: Problem) -> str:

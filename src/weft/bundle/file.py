@@ -69,9 +69,13 @@ def unpack(content: bytes) -> Bundle:
     texts = {name: _text(members, name) for name in (kernel, LAUNCH, TASK) if name in members}
     try:
         return bundle_of(
-            manifest, _object(members, ANSWER), text=texts[kernel], language=language, launch=texts.get(LAUNCH, ""),
+            manifest,
+            _object(members, ANSWER),
+            text=texts[kernel],
+            language=language,
+            launch=texts.get(LAUNCH, ""),
             task_text=texts.get(TASK, ""),
-        )  # fmt: skip
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise BrokenBundle(f"damaged: {type(error).__name__} {error}") from error
 

@@ -54,10 +54,17 @@ def from_kernel(target: str, asked: Asked) -> Bundle:
     launch = asked.launch or path.with_suffix(".launch")
     beside = launch.read_text() if language == "ptx" and launch.is_file() else ""
     return Bundle(
-        name=path.name, source=Source(text, language, beside), task=task, task_text=task_text, choice=asked.choice,
-        chip=asked.chip, rung=target if rung is not None else None, score=None, debug_build=True,
+        name=path.name,
+        source=Source(text, language, beside),
+        task=task,
+        task_text=task_text,
+        choice=asked.choice,
+        chip=asked.chip,
+        rung=target if rung is not None else None,
+        score=None,
+        debug_build=True,
         max_steps=asked.max_steps,
-    )  # fmt: skip
+    )
 
 
 def from_search(store: Store, run: int, candidate: int) -> Bundle:
@@ -73,10 +80,18 @@ def from_search(store: Store, run: int, candidate: int) -> Bundle:
     task, task_text = _task(request.task)
     origin = {"run": str(run), "candidate": str(candidate), "outcome": str(outcome or UNKNOWN)}
     return Bundle(
-        name=f"run {run}, candidate {candidate}", source=request.source, task=task, task_text=task_text,
-        choice=request.choice, chip=request.chip, rung=request.rung, score=request.score,
-        debug_build=request.debug_build, max_steps=request.max_steps, origin=origin,
-    )  # fmt: skip
+        name=f"run {run}, candidate {candidate}",
+        source=request.source,
+        task=task,
+        task_text=task_text,
+        choice=request.choice,
+        chip=request.chip,
+        rung=request.rung,
+        score=request.score,
+        debug_build=request.debug_build,
+        max_steps=request.max_steps,
+        origin=origin,
+    )
 
 
 def _task(name: str) -> tuple[str, str]:

@@ -62,6 +62,13 @@ class Bundle:
     def request(self, task: str) -> Request:
         """What the supervisor is asked; `task` is a name, or the file of the text."""
         return Request(
-            self.source, task=task, rung=self.rung, choice=self.choice, score=self.score, chip=self.chip,
-            debug_build=self.debug_build, diagnose=False, max_steps=self.max_steps,
-        )  # fmt: skip
+            self.source,
+            task=task,
+            rung=self.rung,
+            choice=self.choice,
+            score=self.score,
+            chip=self.chip,
+            debug_build=self.debug_build,
+            diagnose=False,
+            max_steps=self.max_steps,
+        )

@@ -13,16 +13,14 @@ from .tables import print_table
 from .terminal import bar
 
 
-def certify_source(
-    kernel: str, task: str | None, choice: Choice, *, count: int, seed: int, as_json: bool
-) -> int:  # fmt: skip
+def certify_source(kernel: str, task: str | None, choice: Choice, *, count: int, seed: int, as_json: bool) -> int:
     """Exit code: 0 nothing survived, 1 something did."""
     candidate, supports = find_candidate(kernel, task=task)
     judged = len(list(workloads(supports, choice)))
     with tempfile.TemporaryDirectory() as folder, bar(f"mutants of {kernel}") as tell:
         trials = try_source(
             candidate, supports, folder=Path(folder), count=count, seed=seed, choice=choice, progress=tell
-        )  # fmt: skip
+        )
     if as_json:
         print(json.dumps(_record(kernel, supports.task.name, judged, trials), indent=2))
     else:

@@ -75,10 +75,13 @@ def check(
     def choice(supports: Supports) -> Choice:
         every = supports.task.workloads
         return Choice(
-            shapes=_names(shapes, every.shapes), regimes=_names(regimes, every.regimes),
-            masks=_names(masks, every.masks), dtypes=_names(dtypes, every.dtypes),
-            encodings=_names(encodings, every.encodings), seeds=(*range(seeds), *secret),
-        )  # fmt: skip
+            shapes=_names(shapes, every.shapes),
+            regimes=_names(regimes, every.regimes),
+            masks=_names(masks, every.masks),
+            dtypes=_names(dtypes, every.dtypes),
+            encodings=_names(encodings, every.encodings),
+            seeds=(*range(seeds), *secret),
+        )
 
     verdicts = {
         target: list(_judge(target, replace(candidate, max_steps=max_steps), supports, choice(supports), tools))

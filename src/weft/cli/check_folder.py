@@ -188,9 +188,14 @@ def _write(folder: Path, rows: Sequence[Row], asked: Asked) -> list[Path]:
             continue
         name, workload = row.workload
         made = trace(
-            name, workload, row.kernel, status=row.status, message=row.message, errors=_errors(row.verdict),
+            name,
+            workload,
+            row.kernel,
+            status=row.status,
+            message=row.message,
+            errors=_errors(row.verdict),
             timestamp=now,
-        )  # fmt: skip
+        )
         path = folder / "traces" / definitions[name].op_type / f"{name}.jsonl"
         lines.setdefault(path, []).append(json.dumps(made.record(), ensure_ascii=False))
     for path, texts in lines.items():

@@ -54,9 +54,13 @@ def diagnose(
     candidate, supports = find_candidate(kernel, task=task, arch=arch)
     candidate = replace(candidate, defines=macros(define))
     choice = Choice(
-        shapes=_one(shape), regimes=_one(regime), masks=_one(mask), dtypes=_one(dtype), encodings=_one(encoding),
+        shapes=_one(shape),
+        regimes=_one(regime),
+        masks=_one(mask),
+        dtypes=_one(dtype),
+        encodings=_one(encoding),
         seeds=(seed,),
-    )  # fmt: skip
+    )
     own = {name: _read(file) for name, file in files("--input", given).items()}
     with waiting(f"diagnosing {kernel}") as tell:
         if own:

@@ -85,18 +85,27 @@ def search(
             run = opened.run(resume)
             before = settings_of(run)
             settings = replace(
-                before, budget=_raised(before.budget, budget, seconds, tokens, money),
+                before,
+                budget=_raised(before.budget, budget, seconds, tokens, money),
                 isolation=max(before.isolation, require_isolation),
-            )  # fmt: skip
+            )
         else:
             if shape not in SHAPES:
                 raise UsageError(f"--shape {shape}: `weft list` names them")
             settings = Settings(
-                task=task, start=start, chip=gpu, score_on=ScoreOn(shape=shape), proposer=proposer, seed=seed,
-                budget=_raised(Budget(), budget, seconds, tokens, money), prices=_prices(token_price, machine_price),
-                folder=str(folder or ""), model=model, isolation=require_isolation,
+                task=task,
+                start=start,
+                chip=gpu,
+                score_on=ScoreOn(shape=shape),
+                proposer=proposer,
+                seed=seed,
+                budget=_raised(Budget(), budget, seconds, tokens, money),
+                prices=_prices(token_price, machine_price),
+                folder=str(folder or ""),
+                model=model,
+                isolation=require_isolation,
                 batch=batch,
-            )  # fmt: skip
+            )
         made = _proposer(opened, settings, base_url, record, replay)
         stopwatch = _stopwatch(settings) if measure else None
         _require(settings.isolation)
@@ -142,9 +151,14 @@ def _stopwatch(settings: Settings) -> Stopwatch:
 
 
 def _search(
-    store: Store, run_id: int, settings: Settings, proposer: Proposer, workers: int, stopwatch: Stopwatch | None,
+    store: Store,
+    run_id: int,
+    settings: Settings,
+    proposer: Proposer,
+    workers: int,
+    stopwatch: Stopwatch | None,
     fleet: Fleet | None,
-) -> Ended:  # fmt: skip
+) -> Ended:
     with EvolveView(run_id, settings) as view:
         try:
             search = Search(

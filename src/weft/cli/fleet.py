@@ -69,11 +69,16 @@ def _show(found: FleetStatus, *, everybody: bool) -> None:
     shown = [worker for worker in found.workers if everybody or worker.recent]
     rows = [
         [
-            worker.row.name, worker.row.kind, worker.row.slots, worker.life, worker.row.state,
-            f"{worker.silent_seconds:.0f} s ago", f"{worker.per_minute:.1f}",
+            worker.row.name,
+            worker.row.kind,
+            worker.row.slots,
+            worker.life,
+            worker.row.state,
+            f"{worker.silent_seconds:.0f} s ago",
+            f"{worker.per_minute:.1f}",
         ]
         for worker in shown
-    ]  # fmt: skip
+    ]
     print_table(["worker", "kind", "slots", "life", "doing", "heard", "verdicts/min"], rows)
     if len(shown) < len(found.workers):
         print(f"{len(found.workers) - len(shown)} more were not heard for an hour; --all shows them")

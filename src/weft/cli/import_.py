@@ -58,9 +58,13 @@ def import_file(
         return check_folder(source, asked, as_json=as_json)
     shapes = {name: text.split(",") for name, text in _pairs("--shape", shape).items()}
     found = import_torch(
-        str(source), function=function, shapes=shapes, values=_pairs("--value", value), arch=arch,
+        str(source),
+        function=function,
+        shapes=shapes,
+        values=_pairs("--value", value),
+        arch=arch,
         include_dirs=include or (),
-    )  # fmt: skip
+    )
     if output is not None:
         try:
             output.write_text(found.text)

@@ -67,7 +67,7 @@ def packages() -> tuple[Package, ...]:
             name, _version(here.get(_plain(name))), gives, required, f"pip install '{asked.get(_plain(name), name)}'"
         )
         for name, gives, required in rows
-    )  # fmt: skip
+    )
 
 
 def _folders() -> dict[str, Path]:

@@ -57,9 +57,15 @@ def add(
         if total is not None:
             raise UsageError("--booked sum is for a block: weft journal block")
         entry = Entry(
-            0, books.now(), kind, texts, block=block, shapes=tuple(map(_shape, shape or ())),
-            spent=None if spent is None else parse_seconds(spent), uses=uses,
-        )  # fmt: skip
+            0,
+            books.now(),
+            kind,
+            texts,
+            block=block,
+            shapes=tuple(map(_shape, shape or ())),
+            spent=None if spent is None else parse_seconds(spent),
+            uses=uses,
+        )
         number = books.enter(entry).number
         ledger = books.ledger()
     iteration = ledger.iteration(number)
@@ -117,9 +123,13 @@ def amend(
 ) -> int:
     """Add to an entry: finding, decision, what it used."""
     given = {
-        "goal": goal, "hypothesis": hypothesis, "change": change,
-        "result": result, "finding": finding, "decision": decision,
-    }  # fmt: skip
+        "goal": goal,
+        "hypothesis": hypothesis,
+        "change": change,
+        "result": result,
+        "finding": finding,
+        "decision": decision,
+    }
     with open_journal() as books:
         uses, _ = parse_uses(gpu=gpu or (), tokens=tokens or (), booked=booked or (), currency=books.read().currency)
         seconds = None if spent is None else parse_seconds(spent)

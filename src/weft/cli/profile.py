@@ -152,12 +152,26 @@ def _baseline(file: Path, profiles: tuple[KernelProfile, ...], *, update: bool, 
     worse = sum(change.worse for _, every in changes for change in every)
     if as_json:
         rows = [
-            {"target": each.target, "entry": change.entry, "counter": change.counter, "before": change.before,
-             "now": change.now, "worse": change.worse,
-             "lines": [{"place": str(line.place) if line.place else None, "text": line.text, "before": line.before,
-                        "now": line.now} for line in change.lines]}
-            for each, every in changes for change in every
-        ]  # fmt: skip
+            {
+                "target": each.target,
+                "entry": change.entry,
+                "counter": change.counter,
+                "before": change.before,
+                "now": change.now,
+                "worse": change.worse,
+                "lines": [
+                    {
+                        "place": str(line.place) if line.place else None,
+                        "text": line.text,
+                        "before": line.before,
+                        "now": line.now,
+                    }
+                    for line in change.lines
+                ],
+            }
+            for each, every in changes
+            for change in every
+        ]
         print(json.dumps({"baseline": str(file), "worse": worse, "changes": rows}, indent=2))
         return 1 if worse else 0
     for each, every in changes:

@@ -66,9 +66,12 @@ def _roofline(axis: Any, roofs: Roofline) -> None:
     axis.set(xscale="log", yscale="log", xlim=(left, right), ylim=(min(low) / 3, max(high) * 2))
     axis.plot([left, top / slope], [left * slope, top], color=UNITS["dram"], linewidth=1.8)
     axis.annotate(
-        f"DRAM {slope * 1e3:.0f} GB/s", (left * 1.5, left * 1.5 * slope), xytext=(10, -10), textcoords="offset points",
+        f"DRAM {slope * 1e3:.0f} GB/s",
+        (left * 1.5, left * 1.5 * slope),
+        xytext=(10, -10),
+        textcoords="offset points",
         color=UNITS["dram"],
-    )  # fmt: skip
+    )
     for ceiling in roofs.ceilings:
         height = ceiling.flops / 1e12
         style = "-" if ceiling.sure else (0, (4, 3))
@@ -82,8 +85,15 @@ def _roofline(axis: Any, roofs: Roofline) -> None:
         axis.plot([point.intensity] * 2, [worst, best], color=colour, linewidth=8, alpha=0.45, solid_capstyle="butt")
         axis.plot(point.intensity, bound, "v", color=colour, markersize=8)
         text = f"{point.label}\nLB_cold: at most {bound:.3g}\nEST_cold: {worst:.3g} to {best:.3g}"
-        axis.annotate(text, (point.intensity, worst), xytext=(9, 4), textcoords="offset points", color=colour, va="top",
-                      bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})  # fmt: skip
+        axis.annotate(
+            text,
+            (point.intensity, worst),
+            xytext=(9, 4),
+            textcoords="offset points",
+            color=colour,
+            va="top",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )
     if not roofs.points:
         axis.text(0.5, 0.3, "no floating-point work: no point", transform=axis.transAxes, ha="center")
     for labels in (axis.xaxis, axis.yaxis):

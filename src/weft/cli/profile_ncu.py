@@ -66,13 +66,20 @@ def _compared(launch: Compared) -> dict[str, Any]:
         "number": launch.number,
         "refused": launch.refused or None,
         "metrics": [
-            {"metric": row.metric, "weft": row.weft, "ncu": row.ncu.value, "unit": row.ncu.unit,
-             "difference": row.difference, "verdict": str(row.verdict), "why": row.why}
+            {
+                "metric": row.metric,
+                "weft": row.weft,
+                "ncu": row.ncu.value,
+                "unit": row.ncu.unit,
+                "difference": row.difference,
+                "verdict": str(row.verdict),
+                "why": row.why,
+            }
             for row in launch.rows
         ],
         "notes": launch.notes,
         "only_measured": launch.only_measured,
-    }  # fmt: skip
+    }
 
 
 def answers(profile: KernelProfile, metrics: tuple[str, ...]) -> list[tuple[str, list[Answer]]]:
@@ -101,13 +108,17 @@ def answers_record(profile: KernelProfile, metrics: tuple[str, ...]) -> list[dic
         {
             "entry": entry,
             "metrics": [
-                {"metric": each.metric, "value": each.said.value if each.said else None,
-                 "relation": str(each.said.relation) if each.said else None, "why": each.why}
+                {
+                    "metric": each.metric,
+                    "value": each.said.value if each.said else None,
+                    "relation": str(each.said.relation) if each.said else None,
+                    "why": each.why,
+                }
                 for each in found
             ],
         }
         for entry, found in answers(profile, metrics)
-    ]  # fmt: skip
+    ]
 
 
 def _value(found: Answer) -> str:

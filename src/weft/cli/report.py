@@ -61,13 +61,24 @@ def report(
         candidate, supports = find_candidate(run, task=task, arch=chip.architecture.target)
     every = supports.task.workloads
     choice = Choice(
-        shapes=_names(shapes, every.shapes), regimes=_names(regimes, every.regimes), masks=_names(masks, every.masks),
-        dtypes=_names(dtypes, every.dtypes), encodings=_names(encodings, every.encodings), seeds=tuple(range(seeds)),
-    )  # fmt: skip
+        shapes=_names(shapes, every.shapes),
+        regimes=_names(regimes, every.regimes),
+        masks=_names(masks, every.masks),
+        dtypes=_names(dtypes, every.dtypes),
+        encodings=_names(encodings, every.encodings),
+        seeds=tuple(range(seeds)),
+    )
     given = {
-        "--task": task or "", "--shapes": shapes, "--regimes": regimes, "--masks": masks, "--dtypes": dtypes,
-        "--encodings": encodings, "--seeds": str(seeds), "--gpu": gpu, "--profile-shape": profile_shape,
-    }  # fmt: skip
+        "--task": task or "",
+        "--shapes": shapes,
+        "--regimes": regimes,
+        "--masks": masks,
+        "--dtypes": dtypes,
+        "--encodings": encodings,
+        "--seeds": str(seeds),
+        "--gpu": gpu,
+        "--profile-shape": profile_shape,
+    }
     words = ["weft", "report", run, *(word for name, value in given.items() if value for word in (name, value))]
     words += [*(word for each in define or () for word in ("-D", each)), "-o", output.name]
     candidate = replace(candidate, defines=macros(define))

@@ -82,9 +82,17 @@ def _row(summary: RunSummary) -> list[object]:
     start = summary.history.start.score if summary.history.members else None
     cycles = f"{start:,.0f} → {best.score:,.0f}" if start and best is not None and best.score else ""
     return [
-        summary.run.id, summary.run.state, settings.task, settings.start, settings.chip, settings.proposer,
-        settings.seed, summary.history.evaluations, cycles, f"{summary.ratio:.2f}" if summary.ratio else "",
-    ]  # fmt: skip
+        summary.run.id,
+        summary.run.state,
+        settings.task,
+        settings.start,
+        settings.chip,
+        settings.proposer,
+        settings.seed,
+        summary.history.evaluations,
+        cycles,
+        f"{summary.ratio:.2f}" if summary.ratio else "",
+    ]
 
 
 def _show(summary: RunSummary) -> None:

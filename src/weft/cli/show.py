@@ -50,9 +50,14 @@ def show(
         binary = read_ptx(source, arch=arch, entries=expressions)
     else:
         binary = compile_cuda(
-            source, arch=arch, defines=macros(define), include_dirs=include or (), entries=expressions,
-            options=options_of(source), compiler=compiler.value,
-        )  # fmt: skip
+            source,
+            arch=arch,
+            defines=macros(define),
+            include_dirs=include or (),
+            entries=expressions,
+            options=options_of(source),
+            compiler=compiler.value,
+        )
     binary = _only(binary, mangled, expressions)
     if form in (Form.RESOURCES, Form.SHARED):
         columns, rows = _resource_rows(binary) if form is Form.RESOURCES else _shared_rows(binary)

@@ -130,8 +130,9 @@ def _judge(gpu: CudaGPU, target: Target) -> Iterator[dict[str, object]]:
 def _against_virtual(found: OnEngine, target: Target) -> dict[str, object]:
     """Predicted bits beside measured ones. Other bits are no failure: the gates decide, this says how exact Weft is."""
     try:
-        virtual = check_on(VirtualGPU(target.candidate.arch), target.candidate, target.supports.task,
-                           found.verdict.workload)  # fmt: skip
+        virtual = check_on(
+            VirtualGPU(target.candidate.arch), target.candidate, target.supports.task, found.verdict.workload
+        )
     except WeftError as error:
         return {"missing": str(error)}
     if found.outputs is None or virtual.outputs is None:
@@ -188,8 +189,7 @@ def _kernel_rows(gpu: CudaGPU, target: Target) -> dict[str, object]:
 
 def _bench(gpu: CudaGPU, target: Target, shapes: str, iters: int) -> list[dict[str, object]]:
     supports = target.supports
-    choice = Choice(_names(shapes), ("unit_normal",), ("none",), supports.dtypes[:1],
-                    supports.encodings[:1], (0,))  # fmt: skip
+    choice = Choice(_names(shapes), ("unit_normal",), ("none",), supports.dtypes[:1], supports.encodings[:1], (0,))
     results = []
     for workload in workloads(supports, choice):
         for cache in Cache:

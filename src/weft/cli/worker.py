@@ -53,10 +53,17 @@ def worker(
             one.work()
             return 0
         options = [
-            "--idle-seconds", str(idle_seconds), "--require-isolation", str(require_isolation),
-            "--lease-seconds", str(lease_seconds), "--grace-seconds", str(grace_seconds),
-            *(["--once"] if once else []), *(["--run", str(run)] if run is not None else []),
-        ]  # fmt: skip
+            "--idle-seconds",
+            str(idle_seconds),
+            "--require-isolation",
+            str(require_isolation),
+            "--lease-seconds",
+            str(lease_seconds),
+            "--grace-seconds",
+            str(grace_seconds),
+            *(["--once"] if once else []),
+            *(["--run", str(run)] if run is not None else []),
+        ]
         several = Slots(opened, where, count, options, tell, grace_seconds=grace_seconds)
         _until_told(several.stop)
         several.run()

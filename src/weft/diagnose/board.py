@@ -121,7 +121,7 @@ class Board:
 
     def note(
         self, stage: str, at: tuple[Array, Array], values: Numbers, where: Where, nodes: Array, *, once: bool = False
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Elements as they are used. The first sight counts; others that differ are kept unless `once`."""
         known = (at[0] >= 0) & (at[1] >= 0)
         rows, cols, values, nodes = at[0][known], at[1][known], values[known], nodes[known]
@@ -135,9 +135,7 @@ class Board:
         held = sheet.values[rows, cols]
         for i in np.flatnonzero((held != values) & ~(np.isnan(held) & np.isnan(values))):
             place = int(rows[i]), int(cols[i])
-            self.disagreements.append(
-                Disagreement(stage, *place, float(values[i]), where.event, int(where.lanes[i]))
-            )  # fmt: skip
+            self.disagreements.append(Disagreement(stage, *place, float(values[i]), where.event, int(where.lanes[i])))
 
     def example(self, flag: Flag, a: Tags, b: Tags, flags: npt.NDArray[np.int64]) -> None:
         """Keep a few pairs that raised a flag which neither had."""
@@ -161,8 +159,9 @@ class Board:
         self.reach[rows[whole], keys[whole]] = _last(m["terms"][whole])
         for i in np.flatnonzero(~known & (rows >= 0)):
             values = float(s_values[i]), float(m_values[i])
-            self._unplaced[int(s["source"][i])] = _Waiting(*values, s[i].copy(), m[i].copy(), where.event,
-                                                           int(where.lanes[i]), bool(plain[i]))  # fmt: skip
+            self._unplaced[int(s["source"][i])] = _Waiting(
+                *values, s[i].copy(), m[i].copy(), where.event, int(where.lanes[i]), bool(plain[i])
+            )
 
     def before_mask(self, scores: Tags, values: Numbers, where: Where) -> None:
         """Scores that a mask may hide. Whether they are scaled yet shows where the exponent uses the others."""

@@ -33,7 +33,7 @@ def output_divergence(worked: Worked, wrong: Mask, o: Array, expected: Array, to
 
 def _divergence(
     worked: Worked, key: Key, wrong: Mask, seen: tuple[Mask, Array], should: tuple[Array, Array], site: Site | None
-) -> Divergence:  # fmt: skip
+) -> Divergence:
     stage, tile = key
     (observed, actual), (expected, tolerance) = seen, should
     index = _first(wrong)

@@ -79,9 +79,15 @@ def _stage(figure: Any, axis: Any, case: Case, first: Divergence) -> None:
 
 
 def _panel(
-    figure: Any, axis: Any, error: Array, title: str, names: tuple[str, str], *, nan: Mask,
+    figure: Any,
+    axis: Any,
+    error: Array,
+    title: str,
+    names: tuple[str, str],
+    *,
+    nan: Mask,
     origin: tuple[int, int] = (0, 0),
-) -> None:  # fmt: skip
+) -> None:
     shown = np.log10(np.maximum(error, LEAST))
     rows, columns = error.shape
     left, top = origin
@@ -90,9 +96,14 @@ def _panel(
     high = max(float(finite.max()) if finite.size else 0.0, math.log10(LEAST) + 1)
     axis.set_facecolor("0.8")
     image = axis.imshow(
-        np.where(np.isposinf(shown), high, shown), aspect="auto", interpolation="nearest", extent=extent, vmax=high,
-        vmin=max(high - 6, math.log10(LEAST)), cmap="inferno",
-    )  # fmt: skip
+        np.where(np.isposinf(shown), high, shown),
+        aspect="auto",
+        interpolation="nearest",
+        extent=extent,
+        vmax=high,
+        vmin=max(high - 6, math.log10(LEAST)),
+        cmap="inferno",
+    )
     figure.colorbar(image, ax=axis, label="log10 of the error")
     if nan.any():
         title += f", red: NaN ({int(nan.sum())} of {nan.size})"

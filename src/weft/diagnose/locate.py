@@ -55,9 +55,7 @@ def locate(
     A kernel whose maxima show tiles of another size than the algorithm says is followed once more, with its own;
     `Taps.algorithm` is the one that was used.
     """
-    return locate_run(
-        kernel.run, arrays, algorithm, causal=causal, position=position, arch=kernel.arch, whole=whole
-    )  # fmt: skip
+    return locate_run(kernel.run, arrays, algorithm, causal=causal, position=position, arch=kernel.arch, whole=whole)
 
 
 def locate_run(
@@ -123,9 +121,18 @@ def collect(
                 taps[stage, tile] = tap
     facts, events = facts_of(board, sizes), tuple(provenance.nodes.events)
     return Taps(
-        algorithm, taps, facts, tuple(board.disagreements), events, unit, run, dict(arrays),
-        gpu.recorded_instructions, tuple(provenance.acts.found.values()), gpu.cut_short,
-    )  # fmt: skip
+        algorithm,
+        taps,
+        facts,
+        tuple(board.disagreements),
+        events,
+        unit,
+        run,
+        dict(arrays),
+        gpu.recorded_instructions,
+        tuple(provenance.acts.found.values()),
+        gpu.cut_short,
+    )
 
 
 def _near(a: float, b: float) -> bool:

@@ -92,8 +92,13 @@ def show_output(
                 raw = np.ascontiguousarray(data[inside][:, piece]).view(output.array.dtype).reshape(-1)
                 index = (offsets[inside] - output.start) // size + part
                 nodes = single(ids[inside][:, piece])
-                p.board.stored(output.name, index, raw.astype(np.float64), p.nodes.tags[nodes],
-                               Where(event, np.flatnonzero(inside)))  # fmt: skip
+                p.board.stored(
+                    output.name,
+                    index,
+                    raw.astype(np.float64),
+                    p.nodes.tags[nodes],
+                    Where(event, np.flatnonzero(inside)),
+                )
 
 
 def _cp(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:

@@ -142,9 +142,7 @@ class Provenance(Observer):
                 self.board.example(flag, a, b, out["flags"])
         return out
 
-    def _see(
-        self, stage: str, tags: Tags, values: Numbers, lanes: npt.NDArray[np.bool_], where: Where
-    ) -> None:  # fmt: skip
+    def _see(self, stage: str, tags: Tags, values: Numbers, lanes: npt.NDArray[np.bool_], where: Where) -> None:
         at = tags["row"][lanes], tags["col"][lanes]
         self.board.note(stage, at, values[lanes], where.only(lanes), tags["node"][lanes])
 

@@ -62,19 +62,39 @@ class RecordingGPU(VirtualGPU):
     ) -> Run:
         """The whole launch's run, or that of the recorded CTAs; the recording is left with the provenance."""
         spec = LaunchSpec(
-            binary.entries.get(entry, entry), _dim3(grid), _dim3(block), b"", shared_bytes, self.mode,
+            binary.entries.get(entry, entry),
+            _dim3(grid),
+            _dim3(block),
+            b"",
+            shared_bytes,
+            self.mode,
             max(MOST_INSTRUCTIONS - self.recorded_instructions, 1),
-        )  # fmt: skip
+        )
         outcome = self._record(binary, spec, args, names)
         self.recorded_instructions += outcome.instructions
         self.cut_short |= any(finding.code == "S302" for finding in outcome.findings)
         if not self.whole:
-            return Run((entry,), outcome.findings, outcome.printed, outcome.instructions, binary.source_digest,
-                       binary.ptx_digest, binary.defines)  # fmt: skip
+            return Run(
+                (entry,),
+                outcome.findings,
+                outcome.printed,
+                outcome.instructions,
+                binary.source_digest,
+                binary.ptx_digest,
+                binary.defines,
+            )
         return super().launch(
-            binary, entry, grid, block, args, shared_bytes=shared_bytes, names=names, max_steps=max_steps,
-            watch=watch, **options,
-        )  # fmt: skip
+            binary,
+            entry,
+            grid,
+            block,
+            args,
+            shared_bytes=shared_bytes,
+            names=names,
+            max_steps=max_steps,
+            watch=watch,
+            **options,
+        )
 
     def _record(self, binary: Binary, spec: LaunchSpec, args: Sequence[Any], names: Sequence[str]) -> Outcome:
         module, layout = self._module(binary), self._layout(binary, spec.entry)
@@ -96,9 +116,15 @@ class RecordingGPU(VirtualGPU):
         block = pack_parameters([(p.name, p.address, p.size_bytes) for p in params], args, address, names)
         self.provenance.arrays = arrays
         outcome = interpreter.run(
-            module, replace(spec, params=block), memory, layout=layout, globals_at=globals_at, arch=self.arch,
-            ctas=self._linear(spec.grid), observer=self.provenance,
-        )  # fmt: skip
+            module,
+            replace(spec, params=block),
+            memory,
+            layout=layout,
+            globals_at=globals_at,
+            arch=self.arch,
+            ctas=self._linear(spec.grid),
+            observer=self.provenance,
+        )
         self.provenance.end()
         if not self.whole:
             for variable in module_globals(module):

@@ -111,9 +111,7 @@ class Taps:
 
     def _site(self, number: int, lane: int) -> Site:
         event = self.events[int(number)]
-        return Site(
-            own_line(event.place), event.ptx_line, event.opcode, event.launch, event.cta, event.warp, int(lane)
-        )  # fmt: skip
+        return Site(own_line(event.place), event.ptx_line, event.opcode, event.launch, event.cta, event.warp, int(lane))
 
     @property
     def observed(self) -> tuple[str, ...]:

@@ -68,9 +68,8 @@ def _wmma(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
     m, n, k = shape_of(ins)
     types = (ins.mods.get("atype", "f16"), ins.mods.get("btype", "f16"), ins.mods["ctype"], ins.mods["dtype"])
     a, b, c, d = (
-        wmma_fragment(m, n, k, operand=name, element=element)
-        for name, element in zip("abcc", types, strict=True)
-    )  # fmt: skip
+        wmma_fragment(m, n, k, operand=name, element=element) for name, element in zip("abcc", types, strict=True)
+    )
     return _multiply(p, w, ins, (a, b, c, d), types)
 
 

@@ -38,9 +38,15 @@ def _compile_module(kernel: "KernelFile", launches: Mapping[str, LaunchLine], bo
         return read_ptx(kernel.path, arch=kernel.arch, entries=entries, debug=kernel.debug)
     try:
         return compile_cuda(
-            kernel.path, arch=kernel.arch, defines=_macros(kernel, bound), include_dirs=kernel.include_dirs,
-            entries=entries, debug=kernel.debug, options=kernel.lines.options, compiler=kernel.compiler,
-        )  # fmt: skip
+            kernel.path,
+            arch=kernel.arch,
+            defines=_macros(kernel, bound),
+            include_dirs=kernel.include_dirs,
+            entries=entries,
+            debug=kernel.debug,
+            options=kernel.lines.options,
+            compiler=kernel.compiler,
+        )
     except CompileError as error:
         raise _at_launch_lines(error, kernel.path, launches) from error
 

@@ -72,9 +72,15 @@ def compile_launch(path: str, arch: str, entry: str, launch: LaunchLine, lines: 
             aligned[parameter] = ALIGNED
     warps = int(settings.pop("num_warps", 4))
     binary = compile_triton(
-        function, signature=signature, constexprs=constants, arch=arch, attrs=aligned, num_warps=warps,
-        num_stages=int(settings.pop("num_stages", 3)), options=settings,
-    )  # fmt: skip
+        function,
+        signature=signature,
+        constexprs=constants,
+        arch=arch,
+        attrs=aligned,
+        num_warps=warps,
+        num_stages=int(settings.pop("num_stages", 3)),
+        options=settings,
+    )
     (symbol,) = binary.entries.values()
     return replace(binary, entries={entry: symbol}, defines=bound.defines)
 

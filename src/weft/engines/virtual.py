@@ -90,9 +90,15 @@ class VirtualGPU:
             buffers.tell(written)
             spec = LaunchSpec(plan.entry, dim3(grid), dim3(block), params, shared_bytes, self.mode, max_steps)
             outcome = run(
-                program, spec, self.memory, globals_at=globals_at, threads=self.threads, schedule=self.schedule,
-                watch=watch, ctas=numbers,
-            )  # fmt: skip
+                program,
+                spec,
+                self.memory,
+                globals_at=globals_at,
+                threads=self.threads,
+                schedule=self.schedule,
+                watch=watch,
+                ctas=numbers,
+            )
             buffers.copy_out()
             buffers.ask(written, complete=numbers is None)
         finally:
@@ -102,9 +108,15 @@ class VirtualGPU:
         if numbers is not None:
             counters["ctas_left_out"] = math.prod(spec.grid) - len(numbers)
         return Run(
-            (entry,), outcome.findings, outcome.printed, outcome.instructions, binary.source_digest,
-            binary.ptx_digest, binary.defines, counters,
-        )  # fmt: skip
+            (entry,),
+            outcome.findings,
+            outcome.printed,
+            outcome.instructions,
+            binary.source_digest,
+            binary.ptx_digest,
+            binary.defines,
+            counters,
+        )
 
     @property
     def shared_limit_bytes(self) -> int:

@@ -34,9 +34,15 @@ def request_for(store: Store, candidate: CandidateRow, settings: Settings, purpo
     """What is asked of a candidate: a few workloads in the search, all of `weft check` for one that may win."""
     source = Source(store.text(candidate.source_digest), candidate.language, candidate.launch, candidate.defines)
     asked = Request(
-        source, task=settings.task, choice=settings.choice, score=settings.score_on, chip=settings.chip,
-        debug_build=False, diagnose=True, isolation=settings.isolation,
-    )  # fmt: skip
+        source,
+        task=settings.task,
+        choice=settings.choice,
+        score=settings.score_on,
+        chip=settings.chip,
+        debug_build=False,
+        diagnose=True,
+        isolation=settings.isolation,
+    )
     return replace(asked, choice=settings.final, debug_build=True) if purpose == FINAL else asked
 
 

@@ -29,10 +29,14 @@ def outsider(history: History, settings: Settings) -> Member | None:
     chosen = elites(history, settings)
     start = history.start.score
     others = [
-        member for member in history
-        if member.passed and member not in chosen and start is not None and member.score is not None
+        member
+        for member in history
+        if member.passed
+        and member not in chosen
+        and start is not None
+        and member.score is not None
         and member.score <= start
-    ]  # fmt: skip
+    ]
     if not others or not chosen:
         return None
     return max(others, key=lambda member: (min(_distance(member, elite) for elite in chosen), -(member.score or 0.0)))

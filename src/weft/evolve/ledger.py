@@ -61,10 +61,16 @@ def write_lessons(store: Store, run_id: int, history: History, member: Member, g
     """Into the store, once however often it is called."""
     for lesson in lessons(history, member, gain):
         store.add_insight(
-            run_id, member.id, hypothesis=lesson.hypothesis, levers={"changes": [str(each) for each in member.changes]},
-            predicted=lesson.predicted, before=lesson.before, after=lesson.after, outcome=lesson.proof,
+            run_id,
+            member.id,
+            hypothesis=lesson.hypothesis,
+            levers={"changes": [str(each) for each in member.changes]},
+            predicted=lesson.predicted,
+            before=lesson.before,
+            after=lesson.after,
+            outcome=lesson.proof,
             note=lesson.note,
-        )  # fmt: skip
+        )
 
 
 def _proof(holds: bool) -> Proof:

@@ -79,9 +79,17 @@ class Search:
     """One run of the store and what drives it."""
 
     def __init__(
-        self, store: Store, run_id: int, settings: Settings, proposer: Proposer, *, workers: int = 0,
-        watch: Watch = _silent, stopwatch: Stopwatch | None = None, fleet: Fleet | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        run_id: int,
+        settings: Settings,
+        proposer: Proposer,
+        *,
+        workers: int = 0,
+        watch: Watch = _silent,
+        stopwatch: Stopwatch | None = None,
+        fleet: Fleet | None = None,
+    ) -> None:
         self.store, self.run_id, self.settings, self.proposer, self.watch = store, run_id, settings, proposer, watch
         self.stopwatch = stopwatch
         owner = f"{KIND} {run_id}"
@@ -154,16 +162,22 @@ class Search:
         return tuple(
             member
             for member in history.of(history.generation)
-            if member.parents and member.evaluation is not None and not member.evaluation.passed
+            if member.parents
+            and member.evaluation is not None
+            and not member.evaluation.passed
             and _mended(history, member) < self.settings.repairs
-        )  # fmt: skip
+        )
 
     def _take(self, proposal: Proposal, generation: int) -> bool:
         """Into the store, and into the queue unless the same code is known: False then."""
         row = self._add(
-            proposal.source, proposal.levers_record(), proposal.notes_record(), proposal.parents, generation,
+            proposal.source,
+            proposal.levers_record(),
+            proposal.notes_record(),
+            proposal.parents,
+            generation,
             self.proposer.name,
-        )  # fmt: skip
+        )
         if row.generation != generation:  # the text itself is known
             return False
         return self._queue(row)
@@ -185,14 +199,27 @@ class Search:
             return supervisor.canonical_ptx(request_for(self.store, row, self.settings, SEARCH))
 
     def _add(
-        self, source: Source, levers: dict[str, object], notes: dict[str, object], parents: tuple[int, ...],
-        generation: int, proposer: str,
-    ) -> CandidateRow:  # fmt: skip
+        self,
+        source: Source,
+        levers: dict[str, object],
+        notes: dict[str, object],
+        parents: tuple[int, ...],
+        generation: int,
+        proposer: str,
+    ) -> CandidateRow:
         return self.store.add_candidate(
-            self.run_id, digest=source.digest, source=source.text, language=source.language, launch=source.launch,
-            defines=source.defines, parents=parents, levers=levers, generation=generation, proposer=proposer,
+            self.run_id,
+            digest=source.digest,
+            source=source.text,
+            language=source.language,
+            launch=source.launch,
+            defines=source.defines,
+            parents=parents,
+            levers=levers,
+            generation=generation,
+            proposer=proposer,
             notes=notes,
-        )  # fmt: skip
+        )
 
     def _timed(self, history: History) -> History:
         """With the times of a real GPU, in a search that measures; each is kept in the store once it is known."""

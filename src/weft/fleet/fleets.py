@@ -59,13 +59,28 @@ class LocalFleet:
         self._spawn()
 
     def _spawn(self) -> None:
-        command = [sys.executable, "-P", "-m", "weft", "worker", "--run", str(self._run), "--slots", str(self.slots),
-                   "--idle-seconds", str(LOCAL_IDLE_SECONDS)]  # fmt: skip
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "weft",
+            "worker",
+            "--run",
+            str(self._run),
+            "--slots",
+            str(self.slots),
+            "--idle-seconds",
+            str(LOCAL_IDLE_SECONDS),
+        ]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
                 env={**environ, "WEFT_STORE": self.where},
-            )  # fmt: skip
+            )
 
     def tend(self) -> None:
         assert self._process is not None

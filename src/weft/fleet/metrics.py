@@ -37,28 +37,62 @@ def metrics(status: FleetStatus) -> tuple[Metric, ...]:
     alive = [worker for worker in status.workers if worker.life in ("running", "silent")]
     runs = Counter(run.state for run in status.runs)
     return (
-        Metric("weft_evaluations", "gauge", "Evaluations of the queue by state.",
-               {(("state", state.value.lower()),): count for state, count in census.depth.items()}),
-        Metric("weft_evaluations_waiting", "gauge", "Queued evaluations by what they need.",
-               {(("needs", needs),): count for needs, count in sorted(census.waiting.items())}),
-        Metric("weft_verdicts_total", "counter", "Evaluations that ended, by status.",
-               {(("status", status_),): count for status_, count in sorted(census.statuses.items())}),
+        Metric(
+            "weft_evaluations",
+            "gauge",
+            "Evaluations of the queue by state.",
+            {(("state", state.value.lower()),): count for state, count in census.depth.items()},
+        ),
+        Metric(
+            "weft_evaluations_waiting",
+            "gauge",
+            "Queued evaluations by what they need.",
+            {(("needs", needs),): count for needs, count in sorted(census.waiting.items())},
+        ),
+        Metric(
+            "weft_verdicts_total",
+            "counter",
+            "Evaluations that ended, by status.",
+            {(("status", status_),): count for status_, count in sorted(census.statuses.items())},
+        ),
         Metric("weft_verdicts_cached_total", "counter", "Of these, answered by the cache.", {(): census.cached}),
-        Metric("weft_verdicts_per_minute", "gauge", "Verdicts of all workers, over the window.",
-               {(): status.per_minute}),
-        Metric("weft_leases_overdue", "gauge", "Leases that ran out and that nobody took over yet.",
-               {(): census.overdue}),
-        Metric("weft_oldest_lease_seconds", "gauge", "Since the stalest lease was renewed.",
-               {} if oldest is None else {(): oldest}),
-        Metric("weft_workers", "gauge", "Workers by kind and life.",
-               {(("kind", kind), ("life", life)): count for (kind, life), count in sorted(lives.items())}),
-        Metric("weft_worker_silent_seconds", "gauge", "Since a worker was last heard.",
-               {(("worker", worker.row.name),): worker.silent_seconds for worker in alive}),
-        Metric("weft_worker_verdicts_per_minute", "gauge", "Verdicts of a worker, over the window.",
-               {(("worker", worker.row.name),): worker.per_minute for worker in alive}),
-        Metric("weft_runs", "gauge", "Runs by state.",
-               {(("state", state),): count for state, count in sorted(runs.items())}),
-    )  # fmt: skip
+        Metric(
+            "weft_verdicts_per_minute", "gauge", "Verdicts of all workers, over the window.", {(): status.per_minute}
+        ),
+        Metric(
+            "weft_leases_overdue", "gauge", "Leases that ran out and that nobody took over yet.", {(): census.overdue}
+        ),
+        Metric(
+            "weft_oldest_lease_seconds",
+            "gauge",
+            "Since the stalest lease was renewed.",
+            {} if oldest is None else {(): oldest},
+        ),
+        Metric(
+            "weft_workers",
+            "gauge",
+            "Workers by kind and life.",
+            {(("kind", kind), ("life", life)): count for (kind, life), count in sorted(lives.items())},
+        ),
+        Metric(
+            "weft_worker_silent_seconds",
+            "gauge",
+            "Since a worker was last heard.",
+            {(("worker", worker.row.name),): worker.silent_seconds for worker in alive},
+        ),
+        Metric(
+            "weft_worker_verdicts_per_minute",
+            "gauge",
+            "Verdicts of a worker, over the window.",
+            {(("worker", worker.row.name),): worker.per_minute for worker in alive},
+        ),
+        Metric(
+            "weft_runs",
+            "gauge",
+            "Runs by state.",
+            {(("state", state),): count for state, count in sorted(runs.items())},
+        ),
+    )
 
 
 def exposition(status: FleetStatus) -> str:

@@ -57,9 +57,15 @@ class RayFleet:
     """An actor on every slot of a cluster: of one that runs already, or of one started here for the run."""
 
     def __init__(
-        self, store: Store, where: str, *, address: str | None = None, resource: str = VIRTUAL, slots: int = 0,
+        self,
+        store: Store,
+        where: str,
+        *,
+        address: str | None = None,
+        resource: str = VIRTUAL,
+        slots: int = 0,
         terms: Terms = Terms(),  # noqa: B008  (frozen)
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.store, self.where, self.address, self.resource, self.slots = store, where, address, resource, slots
         self.terms = replace(terms, needs=None) if resource == REAL else terms
         self._run = 0
@@ -88,9 +94,13 @@ class RayFleet:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
             count = self.slots or len(os.sched_getaffinity(0))
             ray.init(
-                address="local", num_cpus=count, resources={VIRTUAL: count}, include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES, **quiet,
-            )  # fmt: skip
+                address="local",
+                num_cpus=count,
+                resources={VIRTUAL: count},
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                **quiet,
+            )
         else:
             try:
                 ray.init(address=self.address, **quiet)

@@ -57,12 +57,18 @@ def request_of(store: Store, lease: Lease) -> tuple[Request, Limits]:
 def _read(source: Source, record: Mapping[str, Any]) -> tuple[Request, Limits]:
     score = record["score"]
     request = Request(
-        source, task=record["task"], rung=record["rung"],
+        source,
+        task=record["task"],
+        rung=record["rung"],
         choice=Choice(**{name: tuple(values) for name, values in record["choice"].items()}),
-        score=ScoreOn(**score) if score is not None else None, chip=record["chip"], clock_ghz=record["clock_ghz"],
-        debug_build=record["debug_build"], diagnose=record["diagnose"], max_steps=record["max_steps"],
+        score=ScoreOn(**score) if score is not None else None,
+        chip=record["chip"],
+        clock_ghz=record["clock_ghz"],
+        debug_build=record["debug_build"],
+        diagnose=record["diagnose"],
+        max_steps=record["max_steps"],
         isolation=record["isolation"],
-    )  # fmt: skip
+    )
     return request, Limits(**record["limits"])
 
 

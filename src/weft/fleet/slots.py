@@ -33,10 +33,14 @@ class Slot:
         self.name, self.leased, self._tell = worker_name(), 0, tell
         # Standard input ties it to us: when we are gone, however, it reads the end and stops.
         self.process = subprocess.Popen(
-            [*command, "--name", self.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [*command, "--name", self.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             # Not among the arguments, which everybody on the machine sees: a URL may hold a password.
-            start_new_session=True, env={**os.environ, "WEFT_STORE": where},
-        )  # fmt: skip
+            start_new_session=True,
+            env={**os.environ, "WEFT_STORE": where},
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -62,9 +66,15 @@ class Slots:
     """`count` of them, until they stop by themselves or are told to."""
 
     def __init__(
-        self, store: Store, where: str, count: int, options: Sequence[str], tell: Callable[[Event], None], *,
+        self,
+        store: Store,
+        where: str,
+        count: int,
+        options: Sequence[str],
+        tell: Callable[[Event], None],
+        *,
         grace_seconds: float = 20.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.store, self._where, self._tell, self._stopping = store, where, tell, False
         self._grace_seconds = grace_seconds
         self._command = [sys.executable, "-P", "-m", "weft", "worker", "--slots", "1", "--json", "--tied", *options]

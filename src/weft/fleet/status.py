@@ -81,11 +81,16 @@ def status_record(status: FleetStatus) -> dict[str, object]:
         "overdue_leases": census.overdue,
         "workers": [_worker_record(worker) for worker in status.workers],
         "runs": [
-            {"run": run.id, "kind": run.kind, "task": run.task, "state": run.state,
-             **{state.value.lower(): count for state, count in status.run_depth(run.id).items()}}
+            {
+                "run": run.id,
+                "kind": run.kind,
+                "task": run.task,
+                "state": run.state,
+                **{state.value.lower(): count for state, count in status.run_depth(run.id).items()},
+            }
             for run in status.runs
         ],
-    }  # fmt: skip
+    }
 
 
 def _worker(row: WorkerRow, census: Census) -> WorkerStatus:
@@ -101,11 +106,18 @@ def _worker(row: WorkerRow, census: Census) -> WorkerStatus:
 def _worker_record(worker: WorkerStatus) -> dict[str, object]:
     row = worker.row
     return {
-        "name": row.name, "host": row.host, "pid": row.pid, "kind": row.kind, "slots": row.slots, "life": worker.life,
-        "state": row.state, "silent_seconds": round(worker.silent_seconds, 3),
-        "per_minute": round(worker.per_minute, 3), "registered_at": row.registered_at.isoformat(),
+        "name": row.name,
+        "host": row.host,
+        "pid": row.pid,
+        "kind": row.kind,
+        "slots": row.slots,
+        "life": worker.life,
+        "state": row.state,
+        "silent_seconds": round(worker.silent_seconds, 3),
+        "per_minute": round(worker.per_minute, 3),
+        "registered_at": row.registered_at.isoformat(),
         "stopped_at": _iso(row.stopped_at),
-    }  # fmt: skip
+    }
 
 
 def _iso(time: datetime | None) -> str | None:

@@ -175,9 +175,12 @@ class Worker:
 
     def _lease(self) -> Lease | None:
         return self.store.lease(
-            self.name, seconds=self.terms.lease_seconds, run_id=self.terms.run_id, needs=self.terms.needs,
+            self.name,
+            seconds=self.terms.lease_seconds,
+            run_id=self.terms.run_id,
+            needs=self.terms.needs,
             skip=self._not_ours,
-        )  # fmt: skip
+        )
 
     def _patiently(self, act: Callable[[], Found]) -> Found:
         """A store that is busy, or away for a while, is no reason to throw a verdict away. Raises StoreError."""

@@ -84,9 +84,20 @@ def foreign_task(name: str, cases: Sequence[Case], tolerance: Tolerance) -> tupl
 
     outputs = tuple(_output(each, by_name) for each in first.expected)
     task = Task(
-        name=name, what="", inputs=tuple(first.arrays), outputs=outputs, stages=(), draw=draw, reference=reference,
-        judge=judge, workloads=Axes(()), quick=Axes(()), mutants=(), right={}, certified_on=(),
-    )  # fmt: skip
+        name=name,
+        what="",
+        inputs=tuple(first.arrays),
+        outputs=outputs,
+        stages=(),
+        draw=draw,
+        reference=reference,
+        judge=judge,
+        workloads=Axes(()),
+        quick=Axes(()),
+        mutants=(),
+        right={},
+        certified_on=(),
+    )
     return task, [_workload(case) for case in cases]
 
 

@@ -99,9 +99,13 @@ class HostKernel:
 
     def _import(self, values: Mapping[str, str], shapes: Mapping[str, Sequence[str]]) -> Imported:
         return import_torch(
-            str(self.source), function=self.function, values=values, shapes=shapes, arch=self.arch,
+            str(self.source),
+            function=self.function,
+            values=values,
+            shapes=shapes,
+            arch=self.arch,
             include_dirs=self.include_dirs,
-        )  # fmt: skip
+        )
 
 
 def _known(found: Imported, name: str, value: Array) -> tuple[str, ...]:

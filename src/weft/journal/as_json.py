@@ -18,8 +18,13 @@ def ledger_record(ledger: Ledger) -> Record:
         "now": ledger.now.isoformat(),
         "currency": ledger.book.currency,
         "rates": [
-            {"kind": str(rate.kind), "name": rate.name, "amount": str(rate.amount), "per": rate.unit,
-             "since": rate.since.isoformat()}
+            {
+                "kind": str(rate.kind),
+                "name": rate.name,
+                "amount": str(rate.amount),
+                "per": rate.unit,
+                "since": rate.since.isoformat(),
+            }
             for rate in ledger.book.rates
         ],
         "budget": _plan(ledger.book.budget),
@@ -27,7 +32,7 @@ def ledger_record(ledger: Ledger) -> Record:
         "outside": _account(ledger.outside) | {"entries": [entry_record(each) for each in ledger.loose]},
         "total": _account(ledger.total),
         **state_record(ledger),
-    }  # fmt: skip
+    }
 
 
 def state_record(ledger: Ledger) -> Record:
@@ -103,12 +108,16 @@ def _account(account: Account) -> Record:
 def _lines(account: Account) -> list[Record]:
     return [
         {
-            "kind": str(line.kind), "name": line.name, "quantity": line.quantity, "origin": line.origin,
-            "rate": None if line.rate is None else str(line.rate), "cost": _money(line.amount),
+            "kind": str(line.kind),
+            "name": line.name,
+            "quantity": line.quantity,
+            "origin": line.origin,
+            "rate": None if line.rate is None else str(line.rate),
+            "cost": _money(line.amount),
             "booked": _money(line.booked),
         }
         for line in account.lines
-    ]  # fmt: skip
+    ]
 
 
 def _plan(plan: Plan) -> Record:

@@ -40,8 +40,10 @@ def _lines(ledger: Ledger) -> Iterator[str]:
     yield f"<title>Journal</title><style>{STYLE}</style></head><body><main>"
     yield f'<h1>Journal</h1><p class="quiet">Added up at {show_time(ledger.now)}</p>'
     for kind, lines in (
-        ("machine", machine_lines(ledger)), ("stop", stop_lines(ledger)), ("wrong", warning_lines(ledger)),
-    ):  # fmt: skip
+        ("machine", machine_lines(ledger)),
+        ("stop", stop_lines(ledger)),
+        ("wrong", warning_lines(ledger)),
+    ):
         yield from (f'<p class="notice {kind}">{escape(line)}</p>' for line in lines)
     yield from _headline(ledger)
     yield from _overview(ledger)
@@ -104,9 +106,10 @@ def _block(account: BlockAccount, ledger: Ledger) -> Iterator[str]:
     yield f'<p class="quiet">{escape(block_times(block, ledger.now))}</p>'
     rows = plan_rows(account.account, currency)
     yield from _table(
-        PLAN_COLUMNS, [[row.what, row.planned, row.actual, row.difference] for row in rows],
+        PLAN_COLUMNS,
+        [[row.what, row.planned, row.actual, row.difference] for row in rows],
         marked=[at for at, row in enumerate(rows) if row.over],
-    )  # fmt: skip
+    )
     yield from _table(*cost_table(account.account, currency))
     for answer in ledger.book.go_ons:
         if answer.block == block.number:

@@ -185,10 +185,14 @@ def _set(connection: Connection, name: str, value: object) -> None:
 
 def _write_block(connection: Connection, block: Block) -> Block:
     row = {
-        "title": block.title, "started": block.started, "stopped": block.stopped,
-        "plan": plan_row(block.plan), "clocked": block.clocked, "engineer": block.engineer,
+        "title": block.title,
+        "started": block.started,
+        "stopped": block.stopped,
+        "plan": plan_row(block.plan),
+        "clocked": block.clocked,
+        "engineer": block.engineer,
         "booked_sum": money_text(block.booked_sum),
-    }  # fmt: skip
+    }
     number = _insert(connection, tables.blocks, row)
     _write_uses(connection, block.uses, {"block": number})
     return replace(block, number=number)

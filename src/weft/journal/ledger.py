@@ -87,10 +87,16 @@ def add_up(book: Book, now: datetime) -> Ledger:
     total = together([*(account.account for account in blocks), outside])
     planned = sum((each.account.money for each in blocks if each.account.plan.money is not None), Decimal(0))
     return Ledger(
-        book=book, now=now, blocks=blocks, outside=outside, loose=loose, total=total, unplanned=total.money - planned,
+        book=book,
+        now=now,
+        blocks=blocks,
+        outside=outside,
+        loose=loose,
+        total=total,
+        unplanned=total.money - planned,
         running=tuple(machine_account(book, machine, now) for machine in book.running),
         stops=reached(book.budget, total, _last_go_on(book.go_ons, None), book.currency),
-    )  # fmt: skip
+    )
 
 
 def machine_account(book: Book, machine: MachineRun, now: datetime) -> MachineAccount:

@@ -11,9 +11,13 @@ from .records import Kind, Use
 
 
 def parse_uses(
-    *, engineer: str | None = None, gpu: Sequence[str] = (), tokens: Sequence[str] = (), booked: Sequence[str] = (),
+    *,
+    engineer: str | None = None,
+    gpu: Sequence[str] = (),
+    tokens: Sequence[str] = (),
+    booked: Sequence[str] = (),
     currency: str,
-) -> tuple[tuple[Use, ...], Decimal | None]:  # fmt: skip
+) -> tuple[tuple[Use, ...], Decimal | None]:
     """`47m`, `l4=1.5h`, `120k` and what somebody booked for them: `gpu=0.60`, `l4=0.60`, `sum=39.77`.
 
     Returns the uses and the booked sum.

@@ -40,19 +40,31 @@ def entry_row(entry: Entry) -> dict[str, object]:
 def entry_of(row: Row, uses: Iterable[Row]) -> Entry:
     run = row["run"]
     return Entry(
-        number=row["id"], at=row["at"], kind=row["kind"], texts=Texts(**row["texts"]),
-        block=row["block"], shapes=tuple(ShapeResult(*each) for each in row["shapes"]),
-        run=None if run is None else CommandRun(**{**run, "words": tuple(run["words"])}), spent=row["spent"],
-        uses=uses_of(uses), amended=row["amended"],
-    )  # fmt: skip
+        number=row["id"],
+        at=row["at"],
+        kind=row["kind"],
+        texts=Texts(**row["texts"]),
+        block=row["block"],
+        shapes=tuple(ShapeResult(*each) for each in row["shapes"]),
+        run=None if run is None else CommandRun(**{**run, "words": tuple(run["words"])}),
+        spent=row["spent"],
+        uses=uses_of(uses),
+        amended=row["amended"],
+    )
 
 
 def block_of(row: Row, uses: Iterable[Row]) -> Block:
     return Block(
-        number=row["id"], title=row["title"], started=row["started"],
-        stopped=row["stopped"], plan=plan_of(row["plan"]), clocked=row["clocked"], engineer=row["engineer"],
-        uses=uses_of(uses), booked_sum=_money(row["booked_sum"]),
-    )  # fmt: skip
+        number=row["id"],
+        title=row["title"],
+        started=row["started"],
+        stopped=row["stopped"],
+        plan=plan_of(row["plan"]),
+        clocked=row["clocked"],
+        engineer=row["engineer"],
+        uses=uses_of(uses),
+        booked_sum=_money(row["booked_sum"]),
+    )
 
 
 def use_row(use: Use) -> dict[str, object]:

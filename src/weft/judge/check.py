@@ -53,9 +53,13 @@ class Candidate:
         """The file with the macros that select the problem's type and mask, as far as it has them."""
         selected = {name: value for name, value in problem.defines().items() if name in self.declared.macros}
         return load(
-            self.path, arch=self.arch, defines={**self.defines, **selected}, launch=self.launch,
-            include_dirs=self.include_dirs, compiler=self.compiler,
-        )  # fmt: skip
+            self.path,
+            arch=self.arch,
+            defines={**self.defines, **selected},
+            launch=self.launch,
+            include_dirs=self.include_dirs,
+            compiler=self.compiler,
+        )
 
     @cached_property
     def declared(self) -> Declared:
@@ -140,9 +144,11 @@ def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrum
     else:
         judged = task.judge(problem, outputs, declared)
     verdict = replace(
-        judged_verdict(task, workload, judged, outputs), findings=run.findings, suppressed=run.suppressed,
+        judged_verdict(task, workload, judged, outputs),
+        findings=run.findings,
+        suppressed=run.suppressed,
         ctas_left_out=left_out,
-    )  # fmt: skip
+    )
     if not verdict.passed:
         return verdict
     for schedule in OTHER_SCHEDULES:
@@ -177,9 +183,7 @@ def _part(candidate: Candidate, kernel: KernelFile, problem: Problem) -> Part | 
 def judged_verdict(task: Task, workload: Workload, judged: Judgement, outputs: Outputs) -> Verdict:
     """What the gates say, with the first wrong elements."""
     missing = tuple(output.name for output in task.outputs if output.name not in outputs)
-    verdict = Verdict(
-        workload, Status.PASSED, "", judged.gates, judged.error, parts=judged.parts, not_judged=missing
-    )  # fmt: skip
+    verdict = Verdict(workload, Status.PASSED, "", judged.gates, judged.error, parts=judged.parts, not_judged=missing)
     if judged.passed:
         return verdict
     failed = next(gate for gate in judged.gates if not gate.passed)

@@ -40,9 +40,21 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def attend(
-    u, m, l, q, k_head, v_head, visible, scale_log2, begin, end,
-    D: tl.constexpr, PADDED: tl.constexpr, BLOCK_N: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
+    u,
+    m,
+    l,
+    q,
+    k_head,
+    v_head,
+    visible,
+    scale_log2,
+    begin,
+    end,
+    D: tl.constexpr,
+    PADDED: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """U, m and l after the keys [begin, end); a query sees the keys below `visible`, all of them unless MASKED."""
     columns = tl.arange(0, PADDED)
     for first_key in range(begin, end, BLOCK_N):
@@ -67,9 +79,21 @@ def attend(
 
 @triton.jit
 def fa_triton(
-    q, k, v, o, lse, HKV, SQ, SKV, scale,
-    D: tl.constexpr, PADDED: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    o,
+    lse,
+    HKV,
+    SQ,
+    SKV,
+    scale,
+    D: tl.constexpr,
+    PADDED: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
     """One program: BLOCK_M queries of one head."""
     h, b, HQ = tl.program_id(1), tl.program_id(2), tl.num_programs(1)
     q_head = (b * HQ + h).to(tl.int64)  # [b, h]

@@ -95,9 +95,20 @@ def survey(k, v, k_sum, v_max, SKV, D: tl.constexpr, PADDED: tl.constexpr, SMOOT
 
 @triton.jit
 def quantise(
-    k, v, k_sum, v_max, k_code, v_code, k_step, k_mean, v_step, SKV,
-    D: tl.constexpr, PADDED: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+    k,
+    v,
+    k_sum,
+    v_max,
+    k_code,
+    v_code,
+    k_step,
+    k_mean,
+    v_step,
+    SKV,
+    D: tl.constexpr,
+    PADDED: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
     """Codes of BLOCK_N keys. What is subtracted from K is its mean rounded to bf16: any vector would do."""
     block, blocks = tl.program_id(0), tl.num_programs(0)
     kv_head = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)).to(tl.int64)  # [b, kv head]
@@ -140,9 +151,24 @@ def halves(p):
 
 @triton.jit
 def attend(
-    u, m, l, q, k_head, v_head, k_steps, visible, q_factor, padded, begin, end,
-    PADDED: tl.constexpr, FLUSH: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
+    u,
+    m,
+    l,
+    q,
+    k_head,
+    v_head,
+    k_steps,
+    visible,
+    q_factor,
+    padded,
+    begin,
+    end,
+    PADDED: tl.constexpr,
+    FLUSH: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    STAGES: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """U, m and l after the keys [begin, end); a query sees the keys below `visible`, all of them unless MASKED."""
     columns, keys = tl.arange(0, PADDED), tl.arange(0, BLOCK_N)
     for first_key in tl.range(begin, end, BLOCK_N, num_stages=STAGES):
@@ -175,10 +201,26 @@ def attend(
 
 @triton.jit
 def fp8_triton(
-    q, k_code, v_code, k_step, k_mean, v_step, o, lse, HKV, SQ, SKV, scale,
-    D: tl.constexpr, PADDED: tl.constexpr, CAUSAL: tl.constexpr, FLUSH: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
+    q,
+    k_code,
+    v_code,
+    k_step,
+    k_mean,
+    v_step,
+    o,
+    lse,
+    HKV,
+    SQ,
+    SKV,
+    scale,
+    D: tl.constexpr,
+    PADDED: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    FLUSH: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     """One program: BLOCK_M queries of one head."""
     tl.static_assert(D <= 128, "D is 1 to 128")
     tl.static_assert(BLOCK_N == 64 or BLOCK_N == 128, "BLOCK_N is 64 or 128")
@@ -218,13 +260,43 @@ def fp8_triton(
     k_head, v_head = k_code + kv_head * padded * PADDED, v_code + kv_head * PADDED * padded
     k_steps, q_factor = k_step + kv_head * blocks, q_step * (scale * LOG2_E)
     u, m, l = attend(
-        u, m, l, q_codes, k_head, v_head, k_steps, visible, q_factor, padded, 0, whole,
-        PADDED, FLUSH, BLOCK_N, STAGES, False,
-    )  # fmt: skip
+        u,
+        m,
+        l,
+        q_codes,
+        k_head,
+        v_head,
+        k_steps,
+        visible,
+        q_factor,
+        padded,
+        0,
+        whole,
+        PADDED,
+        FLUSH,
+        BLOCK_N,
+        STAGES,
+        False,
+    )
     u, m, l = attend(
-        u, m, l, q_codes, k_head, v_head, k_steps, visible, q_factor, padded, whole, end,
-        PADDED, FLUSH, BLOCK_N, STAGES, True,
-    )  # fmt: skip
+        u,
+        m,
+        l,
+        q_codes,
+        k_head,
+        v_head,
+        k_steps,
+        visible,
+        q_factor,
+        padded,
+        whole,
+        end,
+        PADDED,
+        FLUSH,
+        BLOCK_N,
+        STAGES,
+        True,
+    )
 
     # O = U / l · step_v / 2⁸, LSE = (m + log₂ l) · ln 2 + q·k̄ · scale. l = 0 means no key in sight.
     empty = l == 0.0

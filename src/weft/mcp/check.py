@@ -118,9 +118,15 @@ def _supervised(request: Request, detail: bool, progress: Progress) -> CheckAnsw
 
 
 def _answer(
-    outcome: Outcome, message: str, failed: Verdict | None, detail: bool, counted: tuple[int, int], seconds: float, *,
+    outcome: Outcome,
+    message: str,
+    failed: Verdict | None,
+    detail: bool,
+    counted: tuple[int, int],
+    seconds: float,
+    *,
     isolated: bool,
-) -> CheckAnswer:  # fmt: skip
+) -> CheckAnswer:
     verdict = _verdict(outcome)
     findings = [each for each in (failed.findings if failed is not None else ()) if each.level is not Severity.INFO]
     shown = finding_answers(findings, ALL_FINDINGS if detail else FINDINGS, detail=detail)

@@ -82,10 +82,16 @@ def _answer(found: Diagnosis, detail: bool) -> DiagnoseAnswer:
     status, judged, seconds = str(found.verdict.status), found.judged, round(found.seconds, 1)
     if found.healthy:
         return DiagnoseAnswer(
-            cure="", where="", source_line="", what="nothing is wrong on the workloads that were judged", status=status,
-            healthy=True, next="`check` judges more of them; `profile` says what limits it", judged=judged,
+            cure="",
+            where="",
+            source_line="",
+            what="nothing is wrong on the workloads that were judged",
+            status=status,
+            healthy=True,
+            next="`check` judges more of them; `profile` says what limits it",
+            judged=judged,
             seconds=seconds,
-        )  # fmt: skip
+        )
     place, first = place_of(found), found.first
     best = found.signatures[0] if found.signatures else None
     rows: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
@@ -126,7 +132,7 @@ def _verify(found: Diagnosis) -> VerifyWith | None:
         return None
     return VerifyWith(
         (work.shape.name,), (work.mask,), (work.regime,), (work.dtype,), (work.encoding,), seeds=work.seed + 1
-    )  # fmt: skip
+    )
 
 
 def _line(place: Place | None) -> str:

@@ -25,9 +25,13 @@ Encodings = Annotated[list[str] | None, Field(description="sim_fp8, e4m3 for 8-b
 
 
 def chosen(
-    shapes: list[str] | None, regimes: list[str] | None, masks: list[str] | None, dtypes: list[str] | None,
-    encodings: list[str] | None, seeds: tuple[int, ...],
-) -> Choice:  # fmt: skip
+    shapes: list[str] | None,
+    regimes: list[str] | None,
+    masks: list[str] | None,
+    dtypes: list[str] | None,
+    encodings: list[str] | None,
+    seeds: tuple[int, ...],
+) -> Choice:
     """The workloads that were asked for."""
     return Choice(
         tuple(shapes or ()),

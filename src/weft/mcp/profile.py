@@ -41,8 +41,13 @@ def profile(
     with carried_out():
         given, progress = Given(path, text, language, launch), Progress(context)
         arguments = {
-            "given": given, "gpu": gpu, "shape": shape, "sizes": sizes or {}, "defines": defines or {}, "detail": detail
-        }  # fmt: skip
+            "given": given,
+            "gpu": gpu,
+            "shape": shape,
+            "sizes": sizes or {},
+            "defines": defines or {},
+            "detail": detail,
+        }
         progress.tell("compiling and counting")
         if given.text:
             return reply(apart(count, ProfileAnswer, arguments, progress))

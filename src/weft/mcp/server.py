@@ -24,7 +24,7 @@ def make_server() -> MCPServer[object]:
     """With every tool; none of them changes a file of the user's."""
     server: MCPServer[object] = MCPServer(
         "weft", instructions=INSTRUCTIONS, version=weft.__version__, log_level="WARNING"
-    )  # fmt: skip
+    )
     for tool in TOOLS:
         server.add_tool(tool, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
     return server

@@ -146,9 +146,11 @@ def _logical_lines(tokens: Sequence[tokenize.TokenInfo]) -> Iterator[list[tokeni
 def _is_frozen(statement: Sequence[tokenize.TokenInfo]) -> bool:
     first = statement[0]
     spelled = "".join(token.string for token in statement[:3])
-    return first.string in ("import", "from", "def", "@", "return") or spelled == "tl.static_assert" or (
-        first.type == tokenize.STRING and len(statement) == 1
-    )  # fmt: skip
+    return (
+        first.string in ("import", "from", "def", "@", "return")
+        or spelled == "tl.static_assert"
+        or (first.type == tokenize.STRING and len(statement) == 1)
+    )
 
 
 def _statement_spans(statement: Sequence[tokenize.TokenInfo], begins: Sequence[int]) -> Iterator[_Span]:

@@ -225,9 +225,16 @@ class _Pass:
             elif strong[record] and kind != What.TILE:
                 self.strong(record, kind, warp[record])
         return Order(
-            np.stack(self.rows), self.column_of, self.ctas.astype(np.int32), self.snapshots, self.snapshot_of,
-            self.phase_of, self.arrival, frozenset(self.flags), self.chains,
-        )  # fmt: skip
+            np.stack(self.rows),
+            self.column_of,
+            self.ctas.astype(np.int32),
+            self.snapshots,
+            self.snapshot_of,
+            self.phase_of,
+            self.arrival,
+            frozenset(self.flags),
+            self.chains,
+        )
 
     # -- barriers ------------------------------------------------------------------------------------------------
 

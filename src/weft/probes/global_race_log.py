@@ -37,9 +37,14 @@ class GlobalRecorder(Recorder):
     """Writes the log of the CTAs whose flag is set in `ctas`, about the bytes whose flag is set in `chosen`."""
 
     def __init__(
-        self, ctas: npt.NDArray[np.bool_], capacity: int, warps: int, *, chosen: npt.NDArray[np.bool_],
+        self,
+        ctas: npt.NDArray[np.bool_],
+        capacity: int,
+        warps: int,
+        *,
+        chosen: npt.NDArray[np.bool_],
         strong: npt.NDArray[np.bool_],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(ctas, capacity)
         self.key = f"global-record-{source_digest()}"
         self.chosen, self.strong = chosen, strong

@@ -107,8 +107,12 @@ def _described(finding: Finding, read: _Read, scene: Scene) -> Finding:
     where = f"{name}+{offset:#x}" if name else f"{finding.address:#x}"
     message = f"{what} at {where}"
     if read.sink is not None:
-        return replace(finding, message=f"{message}, its value reaches {read.sink.what}", name=name,
-                       other=read.sink.instruction.place)  # fmt: skip
+        return replace(
+            finding,
+            message=f"{message}, its value reaches {read.sink.what}",
+            name=name,
+            other=read.sink.instruction.place,
+        )
     if read.harmless_in:
         message += f", without effect in the {len(read.harmless_in)} CTAs in which its value was followed"
         return replace(finding, message=message, name=name, severity=Severity.WARNING.value)

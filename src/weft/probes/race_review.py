@@ -203,9 +203,15 @@ def _unjudged(scene: Scene, severity: Severity, left: Mapping[int, set[int]], to
     if severity is Severity.INFO:
         words += "; others that did the same were"
     return Finding(
-        "R102", f"may race: {words}", ptx_line=ins.line if ins else 0, place=ins.place if ins else None,
-        cta=_position(cta, scene.launch.grid), severity=severity, cure="launch a smaller grid", count=len(left),
-    )  # fmt: skip
+        "R102",
+        f"may race: {words}",
+        ptx_line=ins.line if ins else 0,
+        place=ins.place if ins else None,
+        cta=_position(cta, scene.launch.grid),
+        severity=severity,
+        cure="launch a smaller grid",
+        count=len(left),
+    )
 
 
 def _position(number: int, grid: Dim3) -> Dim3:

@@ -35,7 +35,7 @@ from weft.vm.context import (
     WORKER_CTA,
     WORKER_WARP_COUNT,
     WORKER_WARPS,
-)  # fmt: skip
+)
 from weft.vm.ir import LANES, Builder, Value, const, lanes_of, vec
 from weft.vm.memory import GlobalMemory
 from weft.vm.runtime.access import parse_name
@@ -52,7 +52,7 @@ from weft.vm.runtime.shape import (
     symbol,
     unbits,
     when,
-)  # fmt: skip
+)
 from weft.vm.runtime.watch import Access, Scene
 
 from . import global_race
@@ -247,8 +247,12 @@ class RaceCheck(SharedProbe):
             with when(b, wrong, likely=False):
                 b.call(symbol(_SUSPECT), "void", args)
             joins = alike is not None and verb == "store"
-            after = [(step.state_joined(), step.lane_after("atomic")) if joins else
-                     (step.state_after(verb), step.lane_after(verb)) for step in steps]  # fmt: skip
+            after = [
+                (step.state_joined(), step.lane_after("atomic"))
+                if joins
+                else (step.state_after(verb), step.lane_after(verb))
+                for step in steps
+            ]
             for step, (state, lane) in zip(steps, after, strict=True):
                 step.piece.put(state)
                 step.entries.put(lane)

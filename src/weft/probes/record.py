@@ -30,6 +30,7 @@ RECORD = np.dtype(
 HEAD_BYTES = 64
 _COUNT, _CAPACITY, _CTAS = 0, 8, 16
 _ADD = "probe.record.add"
+NULL = Value("ptr", "null")
 
 
 class What(IntEnum):
@@ -69,7 +70,7 @@ class Recorder(Instrumentation):
             what = What.EXCHANGE if event.store else What.ATOMIC
         if event.copied:
             what = What.LAND
-        value, element = Value("ptr", "null"), 0
+        value, element = NULL, 0
         if what is What.STORE and b.name.startswith(f"{PREFIX}st."):
             value, element = b.param("data"), parse_name(b.name.removeprefix(PREFIX)).bits // 8
             if value.ty != "ptr":
@@ -94,9 +95,9 @@ class Recorder(Instrumentation):
         _add(b, What.ARRIVE, None, lanes, size=waits, number=number)
 
     def complete(self, b: Builder, worker: Value, number: Value, everyone: Value) -> None:
-        args = [Value("ptr", "null"), worker, const("i32", What.COMPLETE), const("i32", 0), const("i32", 0)]
+        args = [NULL, worker, const("i32", What.COMPLETE), const("i32", 0), const("i32", 0)]
         args += [b.cast("zext", everyone, "i32"), number, const("i32", 0)]
-        b.call(symbol(_ADD), "void", [*args, const(vec("i64"), 0), Value("ptr", "null")])
+        b.call(symbol(_ADD), "void", [*args, const(vec("i64"), 0), NULL])
 
     def warp_sync(self, b: Builder, lanes: Value) -> None:
         _add(b, What.WARP_SYNC, None, lanes)
@@ -117,9 +118,16 @@ def _generic(b: Builder, event: Access) -> Value:
 
 
 def _add(
-    b: Builder, what: What, addresses: Value | None, lanes: Value, *, size: int | Value = 0,
-    number: Value | None = None, value: Value = Value("ptr", "null"), element: int = 0,  # noqa: B008
-) -> None:  # fmt: skip
+    b: Builder,
+    what: What,
+    addresses: Value | None,
+    lanes: Value,
+    *,
+    size: int | Value = 0,
+    number: Value | None = None,
+    value: Value = NULL,
+    element: int = 0,
+) -> None:
     warp = b.param("warp")
     size = const("i32", size) if isinstance(size, int) else size
     args = [warp, get(b, warp, WARP_WORKER), const("i32", what), b.param("site"), lanes, size]
@@ -148,11 +156,18 @@ def _append() -> Builder:
     def put(name: str, value: Value) -> None:
         b.store(value, b.offset(place, fields[name][1]), align=4)
 
-    for name, given in (("what", "what"), ("site", "site"), ("lanes", "lanes"), ("bytes", "size"),
-                        ("number", "number"), ("element", "element"), ("address", "address")):  # fmt: skip
+    for name, given in (
+        ("what", "what"),
+        ("site", "site"),
+        ("lanes", "lanes"),
+        ("bytes", "size"),
+        ("number", "number"),
+        ("element", "element"),
+        ("address", "address"),
+    ):
         put(name, b.param(given))
     put("cta", cta)
-    with when(b, b.icmp("ne", b.param("warp"), Value("ptr", "null"))):
+    with when(b, b.icmp("ne", b.param("warp"), NULL)):
         put("warp", get(b, b.param("warp"), WARP_ID))
     with when(b, b.icmp("ne", b.param("element"), const("i32", 0))):
         size = b.op("mul", b.cast("zext", b.param("size"), "i64"), const("i64", LANES))

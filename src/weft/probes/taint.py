@@ -56,9 +56,15 @@ def follow(
     complete = False
     try:
         outcome = run(
-            module, launch, memory, layout=scene.layout, globals_at=scene.globals_at, arch=scene.source.arch,
-            ctas=[cta], observer=observer,
-        )  # fmt: skip
+            module,
+            launch,
+            memory,
+            layout=scene.layout,
+            globals_at=scene.globals_at,
+            arch=scene.source.arch,
+            ctas=[cta],
+            observer=observer,
+        )
         complete = not any(finding.code[0] in "SX" for finding in outcome.findings)
     except Enough:
         pass

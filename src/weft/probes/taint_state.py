@@ -115,8 +115,12 @@ class Taint:
         """Names of the registers that an instruction reads (its guard apart) and writes."""
         key = id(ins)
         if key not in self.flows:
-            sources = {name for spec, operand in zip(ins.form.operands, ins.operands, strict=False)
-                       if not spec.written for name in register_names(operand)}  # fmt: skip
+            sources = {
+                name
+                for spec, operand in zip(ins.form.operands, ins.operands, strict=False)
+                if not spec.written
+                for name in register_names(operand)
+            }
             if ins.form.name in ("addc", "subc", "madc"):
                 sources.add(CARRY.name)
             self.flows[key] = tuple(sources), tuple(reg.name for reg in ins.written())

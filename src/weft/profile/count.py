@@ -96,10 +96,17 @@ def _line(match: Match, kernel: KernelMatch, counters: Mapping[str, int]) -> Sou
     if access.verb == "copy":
         executed = seen["shared_fills"]
     return SourceLine(
-        access.line, access.opcode, kernel.places.get(access.line), executed // match.events,
-        seen["shared_wavefronts"], seen["shared_ideal"], seen["global_sectors"], seen["global_tags"], match.matched,
+        access.line,
+        access.opcode,
+        kernel.places.get(access.line),
+        executed // match.events,
+        seen["shared_wavefronts"],
+        seen["shared_ideal"],
+        seen["global_sectors"],
+        seen["global_tags"],
+        match.matched,
         _lane_bytes(match),
-    )  # fmt: skip
+    )
 
 
 def _lane_bytes(match: Match) -> int:

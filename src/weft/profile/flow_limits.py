@@ -29,9 +29,13 @@ def limit_by_flow(
 
 
 def _walk(
-    nodes: set[int], ways: Mapping[int, Sequence[int]], inflow: Mapping[int, int], runs: dict[int, int],
-    known: frozenset[int], open_: frozenset[int],
-) -> None:  # fmt: skip
+    nodes: set[int],
+    ways: Mapping[int, Sequence[int]],
+    inflow: Mapping[int, int],
+    runs: dict[int, int],
+    known: frozenset[int],
+    open_: frozenset[int],
+) -> None:
     """Loop by loop and block by block, in the order of control; `inflow` comes from outside `nodes`."""
     entering = {node: inflow.get(node, 0) for node in nodes}
     above: dict[int, list[frozenset[int]]] = {node: [frozenset()] if node in inflow else [] for node in nodes}

@@ -104,9 +104,14 @@ class KernelProfile:
 
 
 def profile_kernel(
-    kernel: KernelFile, chip: Chip, *, target: str = "", sizes: Mapping[str, int] = {}, clock_ghz: float | None = None,
+    kernel: KernelFile,
+    chip: Chip,
+    *,
+    target: str = "",
+    sizes: Mapping[str, int] = {},
+    clock_ghz: float | None = None,
     seed: int = 0,
-) -> KernelProfile:  # fmt: skip
+) -> KernelProfile:
     """Run every launch whole and put its counts on the chip; raises NotClean if the run has findings.
 
     `clock_ghz` is the clock of the estimates; bounds are at the chip's maximum.

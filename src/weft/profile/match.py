@@ -88,9 +88,14 @@ def _serves(sass: SassAccess, ptx: PtxAccess) -> bool:
 
 
 def _match_one(
-    access: PtxAccess, own: list[SassAccess], ptx: Sequence[PtxAccess], copies: Mapping[int, list[SassAccess]],
-    repeats: Mapping[tuple[int, int], int], found: dict[int, Match], blocks: Sequence[SassBlock],
-) -> None:  # fmt: skip
+    access: PtxAccess,
+    own: list[SassAccess],
+    ptx: Sequence[PtxAccess],
+    copies: Mapping[int, list[SassAccess]],
+    repeats: Mapping[tuple[int, int], int],
+    found: dict[int, Match],
+    blocks: Sequence[SassBlock],
+) -> None:
     opcode = own[0].ins.opcode
 
     def put(width: int, *, events: int = 1, reason: str = "") -> None:
@@ -143,9 +148,13 @@ def _match_one(
 
 
 def _over_iterations(
-    access: PtxAccess, size: int, per_block: Mapping[int, int], ptx: Sequence[PtxAccess],
-    copies: Mapping[int, list[SassAccess]], repeats: Mapping[tuple[int, int], int],
-) -> list[PtxAccess]:  # fmt: skip
+    access: PtxAccess,
+    size: int,
+    per_block: Mapping[int, int],
+    ptx: Sequence[PtxAccess],
+    copies: Mapping[int, list[SassAccess]],
+    repeats: Mapping[tuple[int, int], int],
+) -> list[PtxAccess]:
     """What one iteration has of an access that serves several: it and its upper neighbours; empty if that is not so."""
     near = {other.offset: other for other in _alike(access, ptx) if other is access or not copies[other.line]}
     members: list[PtxAccess] = []

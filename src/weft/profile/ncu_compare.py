@@ -118,9 +118,7 @@ def _another_launch(launch: LaunchProfile, measured: NcuLaunch, chip: Chip) -> s
     return ""
 
 
-def _row(
-    metric: str, said: Said, value: Measured, launch: LaunchProfile, measured: NcuLaunch, chip: Chip
-) -> Row:  # fmt: skip
+def _row(metric: str, said: Said, value: Measured, launch: LaunchProfile, measured: NcuLaunch, chip: Chip) -> Row:
     if value.agrees(said.value):
         rounded = "to the digits that ncu printed" if value.within and value.value != said.value else ""
         return Row(metric, said.value, value, Verdict.EQUAL, rounded)

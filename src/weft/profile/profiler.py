@@ -72,9 +72,18 @@ class Profiler:
         """Launch as the virtual GPU does; the Counts are the last of `counts`. Only sampled CTAs are counted."""
         kernel = self.kernel(binary, entry)
         run = self.gpu.launch(
-            binary, entry, grid, block, args, shared_bytes=shared_bytes, names=names, max_steps=max_steps,
-            watch=SiteProbe(kernel.last_line, kernel.widths()), ctas=ctas, written=written,
-        )  # fmt: skip
+            binary,
+            entry,
+            grid,
+            block,
+            args,
+            shared_bytes=shared_bytes,
+            names=names,
+            max_steps=max_steps,
+            watch=SiteProbe(kernel.last_line, kernel.widths()),
+            ctas=ctas,
+            written=written,
+        )
         self.counts.append((entry, count_launch(kernel, run)))
         whole, shared = dim3(grid), shared_bytes + self.static_shared_bytes(binary, entry)
         ran = len(ctas.cta_numbers(whole)) if ctas else prod(whole)

@@ -39,8 +39,15 @@ EARLY, SPAN = 1 << 9, 1 << 12
 """Some of these iterations, up to seven, have an access of 4 bytes besides: so many in so many bytes."""
 SECTOR_BYTES = 32
 RECORD_BYTES = 64
-FIELDS = ("shared_accesses", "shared_wavefronts", "shared_ideal", "global_requests", "global_sectors", "global_tags",
-          "shared_fills")  # fmt: skip
+FIELDS = (
+    "shared_accesses",
+    "shared_wavefronts",
+    "shared_ideal",
+    "global_requests",
+    "global_sectors",
+    "global_tags",
+    "shared_fills",
+)
 BLOCK = "vm__block"
 LOADED, STORED = 1, 2
 _HOW, _SHIFT = 8 * 7, 8 * 7 + 4

@@ -66,10 +66,11 @@ def _allowed(opcode: str, count: int) -> tuple[frozenset[str], ...]:
     form, mods = found
     relaxed = form.name in _RELAXED
     return tuple(
-        frozenset() if spec.kind in ("address", "label")
+        frozenset()
+        if spec.kind in ("address", "label")
         else fitting(wanted_type(form, mods, spec.name, count), relaxed=relaxed)
         for spec in form.operands[:count]
-    )  # fmt: skip
+    )
 
 
 def wanted_type(form: Form, mods: Mapping[str, str], name: str, count: int) -> str:

@@ -116,6 +116,15 @@ class _Parser(Cursor):
         body = Body(self)
         body.block()
         self.functions[name] = Function(
-            name, entry, tuple(params), tuple(returns), body.registers, tuple(body.variables), tuple(body.items),
-            body.tables, directives, extern, line,
-        )  # fmt: skip
+            name,
+            entry,
+            tuple(params),
+            tuple(returns),
+            body.registers,
+            tuple(body.variables),
+            tuple(body.items),
+            body.tables,
+            directives,
+            extern,
+            line,
+        )

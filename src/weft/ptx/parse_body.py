@@ -169,9 +169,17 @@ class Body:
                 for variable in parse_variables(p, token.text[1:]):
                     unique = self.declare(variable.name)
                     self.variables.append(
-                        Variable(unique, variable.space, variable.type, variable.align, variable.count,
-                                 variable.init, False, variable.relocations)
-                    )  # fmt: skip
+                        Variable(
+                            unique,
+                            variable.space,
+                            variable.type,
+                            variable.align,
+                            variable.count,
+                            variable.init,
+                            False,
+                            variable.relocations,
+                        )
+                    )
             case _:
                 raise Unsupported(f"directive {token.text}", token.line)
         p.expect(";")

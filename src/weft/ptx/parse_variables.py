@@ -48,9 +48,17 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
                 p.expect("]")
         init, relocations = _initialiser(p, name, count) if p.accept("=") else (b"", ())
         declared.append(
-            Variable(word, space, name, align or max(WIDTH[name] // 8, 1) * vector, count if sized else 0, init,
-                     extern, relocations)
-        )  # fmt: skip
+            Variable(
+                word,
+                space,
+                name,
+                align or max(WIDTH[name] // 8, 1) * vector,
+                count if sized else 0,
+                init,
+                extern,
+                relocations,
+            )
+        )
         if space == "param" or not p.accept(","):
             return declared
 

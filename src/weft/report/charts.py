@@ -94,11 +94,15 @@ def roofline_chart(roofs: Roofline) -> Markup:
 
     made: list[Markup] = []
     for power in range(x0, x1 + 1):
-        made += [line(x(10.0**power), top, x(10.0**power), bottom, "grid"),
-                 text(x(10.0**power), bottom + 16, f"{10.0**power:,g}", anchor="middle")]  # fmt: skip
+        made += [
+            line(x(10.0**power), top, x(10.0**power), bottom, "grid"),
+            text(x(10.0**power), bottom + 16, f"{10.0**power:,g}", anchor="middle"),
+        ]
     for power in range(y0, y1 + 1):
-        made += [line(left, y(10.0**power), right, y(10.0**power), "grid"),
-                 text(left - 6, y(10.0**power) + 4, f"{10.0**power:,g}", anchor="end")]  # fmt: skip
+        made += [
+            line(left, y(10.0**power), right, y(10.0**power), "grid"),
+            text(left - 6, y(10.0**power) + 4, f"{10.0**power:,g}", anchor="end"),
+        ]
     made.append(line(left, y(10**x0 * slope), x(sure / slope), y(sure), "roof"))
     lowest = max(10.0**x0 * 1.3, 10.0**y0 / slope * 1.6)
     made.append(text(x(lowest) + 16, y(lowest * slope) + 16, f"DRAM {slope * 1e3:.0f} GB/s"))
@@ -108,8 +112,12 @@ def roofline_chart(roofs: Roofline) -> Markup:
         made.append(line(x(min(height, sure) / slope), y(height), right, y(height), kind))
         made.append(text(right - 2, y(height) - 5, f"{ceiling.label} {height:.1f}", anchor="end"))
     for point in roofs.points:
-        made += _point(point.label, x(point.intensity), [y(point.flop / s / 1e12) for s in
-                       (*point.estimate_seconds, point.bound_seconds)], right)  # fmt: skip
+        made += _point(
+            point.label,
+            x(point.intensity),
+            [y(point.flop / s / 1e12) for s in (*point.estimate_seconds, point.bound_seconds)],
+            right,
+        )
     if not roofs.points:
         made.append(text((left + right) / 2, (top + bottom) / 2, "no floating-point work: no point", anchor="middle"))
     made.append(text((left + right) / 2, bottom + 34, "FLOP per byte that DRAM must move", anchor="middle"))

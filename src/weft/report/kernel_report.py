@@ -111,9 +111,13 @@ def _plainness(asked: Asked, verdict: Verdict) -> tuple[int, ...]:
     axes = task.workloads
     ragged = work.shape.sq % 16 != 0 or work.shape.skv % 16 != 0
     return (
-        verdict.status is Status.UNSUPPORTED, verdict.debug_build, axes.regimes.index(work.regime),
-        axes.masks.index(work.mask), ragged, work.seed,
-    )  # fmt: skip
+        verdict.status is Status.UNSUPPORTED,
+        verdict.debug_build,
+        axes.regimes.index(work.regime),
+        axes.masks.index(work.mask),
+        ragged,
+        work.seed,
+    )
 
 
 def _nearest(verdicts: Sequence[Verdict]) -> Verdict:
@@ -131,9 +135,13 @@ def _profile(asked: Asked) -> tuple[KernelProfile | None, str]:
     candidate = asked.candidate
     try:
         kernel = load(
-            candidate.path, arch=asked.chip.architecture.target, defines=candidate.defines, launch=candidate.launch,
-            include_dirs=candidate.include_dirs, compiler=candidate.compiler,
-        )  # fmt: skip
+            candidate.path,
+            arch=asked.chip.architecture.target,
+            defines=candidate.defines,
+            launch=candidate.launch,
+            include_dirs=candidate.include_dirs,
+            compiler=candidate.compiler,
+        )
         row = SHAPES[asked.profile_shape or PROFILE_SHAPE]
         known = {"B": row.b, "HQ": row.hq, "HKV": row.hkv, "SQ": row.sq, "SKV": row.skv, "D": row.d}
         sizes = {name: value for name, value in known.items() if name in kernel.sizes}

@@ -72,9 +72,14 @@ def _cause(diagnosis: Diagnosis, line_here: LineHere) -> SourceFinding:
 
 def _finding(finding: Finding, line_here: LineHere) -> SourceFinding:
     return SourceFinding(
-        finding.code, str(finding.level), finding.message, finding.remedy, line_here(finding.place),
-        _spelled(finding.place) or f"PTX line {finding.ptx_line}", line_here(finding.other),
-    )  # fmt: skip
+        finding.code,
+        str(finding.level),
+        finding.message,
+        finding.remedy,
+        line_here(finding.place),
+        _spelled(finding.place) or f"PTX line {finding.ptx_line}",
+        line_here(finding.other),
+    )
 
 
 def _spelled(place: Place | None) -> str:

@@ -30,8 +30,10 @@ def lineage_chart(report: SearchReport) -> Markup:
     made: list[Markup] = []
     for generation in range(max(c.generation for c in report.candidates) + 1):
         x = LEFT + generation * COLUMN
-        made += [text(x, 14, "start" if generation == 0 else str(generation), anchor="middle"),
-                 line(x, 22, x, height - 8, "grid")]  # fmt: skip
+        made += [
+            text(x, 14, "start" if generation == 0 else str(generation), anchor="middle"),
+            line(x, 22, x, height - 8, "grid"),
+        ]
     for candidate in sorted(report.candidates, key=lambda each: each.id in best):
         for rank, parent in enumerate(candidate.parents):
             strong = rank == 0 and candidate.id in best and parent in best
@@ -39,8 +41,17 @@ def lineage_chart(report: SearchReport) -> Markup:
             made.append(_edge(at[parent], at[candidate.id], widths[parent], kind))
     made += [_node(candidate, *at[candidate.id]) for candidate in report.candidates]
     label = "Lineage; arrow keys go to parents, children and neighbours"
-    return tag("svg", made, viewBox=f"0 0 {width} {height:.0f}", width=width, height=f"{height:.0f}",
-               class_="chart lineage", id="lineage-chart", role="group", aria_label=label)  # fmt: skip
+    return tag(
+        "svg",
+        made,
+        viewBox=f"0 0 {width} {height:.0f}",
+        width=width,
+        height=f"{height:.0f}",
+        class_="chart lineage",
+        id="lineage-chart",
+        role="group",
+        aria_label=label,
+    )
 
 
 def _places(candidates: Sequence[CandidateView]) -> dict[int, tuple[int, float]]:

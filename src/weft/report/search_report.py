@@ -161,8 +161,10 @@ def _candidate(summary: RunSummary, member: Member, order: int, texts: Mapping[i
 
 def _diff(before: str, after: str) -> tuple[DiffLine, ...]:
     lines = list(unified_diff(before.splitlines(), after.splitlines(), n=CONTEXT, lineterm=""))[2:]
-    found = [DiffLine("@" if line.startswith("@@") else line[:1], line if line.startswith("@@") else line[1:])
-             for line in lines[:MOST_DIFF]]  # fmt: skip
+    found = [
+        DiffLine("@" if line.startswith("@@") else line[:1], line if line.startswith("@@") else line[1:])
+        for line in lines[:MOST_DIFF]
+    ]
     if len(lines) > MOST_DIFF:
         found.append(DiffLine("@", f"… {len(lines) - MOST_DIFF} more lines"))
     return tuple(found)
@@ -191,6 +193,11 @@ def _insight(row: InsightRow) -> InsightView:
     (name, before), *_ = row.before.items()
     after = row.after.get(name)
     return InsightView(
-        row.candidate_id, str(row.outcome), row.hypothesis, name, float(before),
-        float(after) if after is not None else None, row.note,
-    )  # fmt: skip
+        row.candidate_id,
+        str(row.outcome),
+        row.hypothesis,
+        name,
+        float(before),
+        float(after) if after is not None else None,
+        row.note,
+    )

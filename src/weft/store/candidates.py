@@ -23,8 +23,15 @@ class Candidates(Database):
         self, kind: str, *, task: str, chip: str = "", seed: int = 0, settings: Mapping[str, Json] = {}
     ) -> RunRow:
         """A new run."""
-        values = {"kind": kind, "task": task, "chip": chip, "seed": seed, "settings": dict(settings), "progress": {},
-                  "state": RunState.RUNNING.value}  # fmt: skip
+        values = {
+            "kind": kind,
+            "task": task,
+            "chip": chip,
+            "seed": seed,
+            "settings": dict(settings),
+            "progress": {},
+            "state": RunState.RUNNING.value,
+        }
         unanswered: list[RunRow] = []
 
         def step(connection: sa.Connection) -> RunRow:
@@ -66,19 +73,37 @@ class Candidates(Database):
         return self._write(step)
 
     def add_candidate(
-        self, run_id: int, *, digest: str, source: str, language: str = "cuda", launch: str = "",
-        defines: Mapping[str, str] = {}, parents: Sequence[int] = (), levers: Mapping[str, Json] = {},
-        generation: int = 0, proposer: str = "", notes: Mapping[str, Json] = {},
-    ) -> CandidateRow:  # fmt: skip
+        self,
+        run_id: int,
+        *,
+        digest: str,
+        source: str,
+        language: str = "cuda",
+        launch: str = "",
+        defines: Mapping[str, str] = {},
+        parents: Sequence[int] = (),
+        levers: Mapping[str, Json] = {},
+        generation: int = 0,
+        proposer: str = "",
+        notes: Mapping[str, Json] = {},
+    ) -> CandidateRow:
         """The run's candidate of this digest: the row that is there already, or a new one."""
 
         def step(connection: sa.Connection) -> CandidateRow:
             values = {
-                "run_id": run_id, "digest": digest, "source_digest": self._put(connection, source.encode(), "source"),
-                "language": language, "launch": launch, "defines": dict(defines), "parents": list(parents),
-                "levers": dict(levers), "generation": generation, "proposer": proposer, "notes": dict(notes),
+                "run_id": run_id,
+                "digest": digest,
+                "source_digest": self._put(connection, source.encode(), "source"),
+                "language": language,
+                "launch": launch,
+                "defines": dict(defines),
+                "parents": list(parents),
+                "levers": dict(levers),
+                "generation": generation,
+                "proposer": proposer,
+                "notes": dict(notes),
                 "created_at": self._time(connection),
-            }  # fmt: skip
+            }
             insert_new(connection, candidates, values)
             same = (candidates.c.run_id == run_id) & (candidates.c.digest == digest)
             return _candidate(connection.execute(sa.select(candidates).where(same)).one())
@@ -131,8 +156,13 @@ class Candidates(Database):
         if len(content) > MOST_BYTES:
             raise StoreError(f"an artefact of {len(content)} bytes: at most {MOST_BYTES} are kept")
         digest = content_digest(content)
-        values = {"digest": digest, "kind": kind, "size_bytes": len(content), "packed": zlib.compress(content),
-                  "created_at": self._time(connection)}  # fmt: skip
+        values = {
+            "digest": digest,
+            "kind": kind,
+            "size_bytes": len(content),
+            "packed": zlib.compress(content),
+            "created_at": self._time(connection),
+        }
         insert_new(connection, artefacts, values)
         return digest
 

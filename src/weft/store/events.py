@@ -27,9 +27,15 @@ class Events(Database):
         return self._read(lambda connection: tuple(_event(row) for row in connection.execute(query)))[::-1]
 
     def _log(
-        self, connection: sa.Connection, now: datetime, kind: Happened, owner: str, *, lease: Lease | None = None,
+        self,
+        connection: sa.Connection,
+        now: datetime,
+        kind: Happened,
+        owner: str,
+        *,
+        lease: Lease | None = None,
         note: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         values: dict[str, Any] = {"at": now, "kind": kind.value, "owner": owner, "note": note}
         if lease is not None:
             values |= {"run_id": lease.run_id, "evaluation_id": lease.evaluation_id, "token": lease.token}

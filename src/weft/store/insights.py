@@ -14,16 +14,30 @@ class Insights(Database):
     """What was learnt."""
 
     def add_insight(
-        self, run_id: int, candidate_id: int, *, hypothesis: str, levers: Mapping[str, Json],
-        predicted: Mapping[str, Json], before: Mapping[str, Json], after: Mapping[str, Json], outcome: str,
+        self,
+        run_id: int,
+        candidate_id: int,
+        *,
+        hypothesis: str,
+        levers: Mapping[str, Json],
+        predicted: Mapping[str, Json],
+        before: Mapping[str, Json],
+        after: Mapping[str, Json],
+        outcome: str,
         note: str = "",
-    ) -> InsightRow:  # fmt: skip
+    ) -> InsightRow:
         """One row per run, candidate and hypothesis: the one that is there already, or a new one."""
         values = {
-            "run_id": run_id, "candidate_id": candidate_id, "hypothesis": hypothesis, "levers": dict(levers),
-            "predicted": dict(predicted), "before": dict(before), "after": dict(after),
-            "outcome": Proof(outcome).value, "note": note,
-        }  # fmt: skip
+            "run_id": run_id,
+            "candidate_id": candidate_id,
+            "hypothesis": hypothesis,
+            "levers": dict(levers),
+            "predicted": dict(predicted),
+            "before": dict(before),
+            "after": dict(after),
+            "outcome": Proof(outcome).value,
+            "note": note,
+        }
 
         def step(connection: sa.Connection) -> InsightRow:
             insert_new(connection, insights, {**values, "created_at": self._time(connection)})

@@ -32,9 +32,15 @@ class Queue(Events):
     """What is to be judged, and what was."""
 
     def enqueue(
-        self, run_id: int, candidate_id: int, key: str, *, request: Mapping[str, Json] = {}, priority: int = 0,
+        self,
+        run_id: int,
+        candidate_id: int,
+        key: str,
+        *,
+        request: Mapping[str, Json] = {},
+        priority: int = 0,
         needs: str = "vgpu",
-    ) -> EvaluationRow:  # fmt: skip
+    ) -> EvaluationRow:
         """The evaluation of a candidate under a key: the one that is there already, or a new one.
 
         Where the cache has a verdict of the key it is DONE at once.
@@ -43,13 +49,27 @@ class Queue(Events):
         def step(connection: sa.Connection) -> EvaluationRow:
             known, now = _verdict(connection, key), self._time(connection)
             values: dict[str, Any] = {
-                "run_id": run_id, "candidate_id": candidate_id, "key": key, "state": State.QUEUED.value,
-                "priority": priority, "request": dict(request), "token": 0, "attempts": 0, "cached": False,
-                "seconds": 0.0, "created_at": now, "needs": needs,
-            }  # fmt: skip
+                "run_id": run_id,
+                "candidate_id": candidate_id,
+                "key": key,
+                "state": State.QUEUED.value,
+                "priority": priority,
+                "request": dict(request),
+                "token": 0,
+                "attempts": 0,
+                "cached": False,
+                "seconds": 0.0,
+                "created_at": now,
+                "needs": needs,
+            }
             if known is not None:
-                values |= {"state": State.DONE.value, "status": known.status, "result": dict(known.result),
-                           "cached": True, "finished_at": now}  # fmt: skip
+                values |= {
+                    "state": State.DONE.value,
+                    "status": known.status,
+                    "result": dict(known.result),
+                    "cached": True,
+                    "finished_at": now,
+                }
             insert_new(connection, evaluations, values)
             same = (
                 (evaluations.c.run_id == run_id)
@@ -61,9 +81,15 @@ class Queue(Events):
         return self._write(step)
 
     def lease(
-        self, owner: str, *, seconds: float = LEASE_SECONDS, run_id: int | None = None,
-        evaluation_id: int | None = None, needs: str | None = None, skip: Collection[int] = (),
-    ) -> Lease | None:  # fmt: skip
+        self,
+        owner: str,
+        *,
+        seconds: float = LEASE_SECONDS,
+        run_id: int | None = None,
+        evaluation_id: int | None = None,
+        needs: str | None = None,
+        skip: Collection[int] = (),
+    ) -> Lease | None:
         """The next evaluation that nobody works on: by priority, then the oldest. None: there is none.
 
         `skip` names evaluations that this owner cannot do: they must not block what is behind them.
@@ -71,10 +97,12 @@ class Queue(Events):
         wanted = [
             column == value
             for column, value in (
-                (evaluations.c.run_id, run_id), (evaluations.c.id, evaluation_id), (evaluations.c.needs, needs),
+                (evaluations.c.run_id, run_id),
+                (evaluations.c.id, evaluation_id),
+                (evaluations.c.needs, needs),
             )
             if value is not None
-        ]  # fmt: skip
+        ]
         if skip:
             wanted.append(evaluations.c.id.not_in(tuple(skip)))
         unanswered: list[Lease] = []
@@ -90,8 +118,14 @@ class Queue(Events):
                 if row.attempts >= MOST_LEASES:
                     self._abandon(connection, now, lease, _GONE)
                     continue
-                taken = {"state": State.LEASED.value, "owner": owner, "token": lease.token, "lease_until": until,
-                         "attempts": row.attempts + 1, "heartbeat_at": now}  # fmt: skip
+                taken = {
+                    "state": State.LEASED.value,
+                    "owner": owner,
+                    "token": lease.token,
+                    "lease_until": until,
+                    "attempts": row.attempts + 1,
+                    "heartbeat_at": now,
+                }
                 connection.execute(evaluations.update().where(evaluations.c.id == row.id).values(taken))
                 self._log(connection, now, Happened.LEASED, owner, lease=lease)
                 unanswered.append(lease)
@@ -120,8 +154,14 @@ class Queue(Events):
 
         def step(connection: sa.Connection) -> EvaluationRow:
             now = self._time(connection)
-            done = {"state": State.DONE.value, "status": status, "result": dict(result), "seconds": seconds,
-                    "finished_at": now, "lease_until": None}  # fmt: skip
+            done = {
+                "state": State.DONE.value,
+                "status": status,
+                "result": dict(result),
+                "seconds": seconds,
+                "finished_at": now,
+                "lease_until": None,
+            }
             if not _change(connection, lease, done):
                 row = _row(connection, lease.evaluation_id)
                 same = (row.status, row.result) == (status, json.loads(to_json(dict(result))))
@@ -156,8 +196,13 @@ class Queue(Events):
         """Queue again what an owner that was restarted had leased, without waiting for the leases; returns how many."""
         mine = (evaluations.c.state == State.LEASED.value) & (evaluations.c.owner == owner)
         # The token is raised now, so that a process of that owner which lives after all is fenced at once.
-        freed = {"state": State.QUEUED.value, "owner": None, "lease_until": None, "token": evaluations.c.token + 1,
-                 "attempts": evaluations.c.attempts - 1}  # fmt: skip
+        freed = {
+            "state": State.QUEUED.value,
+            "owner": None,
+            "lease_until": None,
+            "token": evaluations.c.token + 1,
+            "attempts": evaluations.c.attempts - 1,
+        }
         unanswered = [0]
 
         def step(connection: sa.Connection) -> int:
@@ -204,8 +249,14 @@ class Queue(Events):
         insert_new(connection, verdicts, {"key": key, "status": status, "result": dict(result), "created_at": now})
 
     def _abandon(self, connection: sa.Connection, now: datetime, lease: Lease, reason: str) -> None:
-        values = {"state": State.ABANDONED.value, "status": "LOST", "result": {"message": reason}, "owner": None,
-                  "lease_until": None, "finished_at": now}  # fmt: skip
+        values = {
+            "state": State.ABANDONED.value,
+            "status": "LOST",
+            "result": {"message": reason},
+            "owner": None,
+            "lease_until": None,
+            "finished_at": now,
+        }
         connection.execute(evaluations.update().where(evaluations.c.id == lease.evaluation_id).values(values))
         self._log(connection, now, Happened.ABANDONED, lease.owner, lease=lease, note=reason)
 

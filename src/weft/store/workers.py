@@ -19,8 +19,16 @@ class Workers(Events):
 
         def step(connection: sa.Connection) -> WorkerRow:
             now = self._time(connection)
-            values = {"host": host, "pid": pid, "kind": kind, "slots": slots, "state": "starting",
-                      "registered_at": now, "heartbeat_at": now, "stopped_at": None}  # fmt: skip
+            values = {
+                "host": host,
+                "pid": pid,
+                "kind": kind,
+                "slots": slots,
+                "state": "starting",
+                "registered_at": now,
+                "heartbeat_at": now,
+                "stopped_at": None,
+            }
             known = _find(connection, name)
             if known is not None and (known.host, known.pid, known.stopped_at) == (host, pid, None):
                 values["registered_at"] = known.registered_at  # the same process, twice

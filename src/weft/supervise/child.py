@@ -51,9 +51,14 @@ def preload(scratch: Path) -> Room:
 
 
 def serve(
-    talk: int, errors: int, settings: Mapping[str, Any], held: Isolation, room: Room, folders: tuple[Path, Path],
+    talk: int,
+    errors: int,
+    settings: Mapping[str, Any],
+    held: Isolation,
+    room: Room,
+    folders: tuple[Path, Path],
     processes: int,
-) -> NoReturn:  # fmt: skip
+) -> NoReturn:
     """The life of the child, from the fork to its end. `folders`: for temporary files, and for the candidate."""
     code = 1
     try:
@@ -73,9 +78,14 @@ def serve(
 
 
 def _restrict(
-    talk: int, errors: int, settings: Mapping[str, Any], held: Isolation, room: Room, folders: tuple[Path, Path],
+    talk: int,
+    errors: int,
+    settings: Mapping[str, Any],
+    held: Isolation,
+    room: Room,
+    folders: tuple[Path, Path],
     processes: int,
-) -> None:  # fmt: skip
+) -> None:
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, descriptor in ((nothing, 0), (errors, 1), (errors, 2)):

@@ -79,9 +79,13 @@ class Zygote:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", *self.program, str(theirs.fileno()), self._scratch.name],
-                pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=self._errors,
-                stderr=self._errors, start_new_session=True,
-            )  # fmt: skip
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=self._errors,
+                stderr=self._errors,
+                start_new_session=True,
+            )
         self._control.settimeout(START_SECONDS)
         try:
             ready = self._read()

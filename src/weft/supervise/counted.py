@@ -141,9 +141,7 @@ class Profile:
 
     def _on_chip(self, counted: CountedLaunch) -> LaunchProfile:
         chip = find_chip(self.chip)
-        launch = Launch(
-            prod(counted.block), prod(counted.grid), counted.resources.registers, counted.shared_bytes
-        )  # fmt: skip
+        launch = Launch(prod(counted.block), prod(counted.grid), counted.resources.registers, counted.shared_bytes)
         work = work_of(launch, counted.sass, counted.ncu, counted.vm)
         return LaunchProfile(
             entry=counted.entry,
@@ -170,9 +168,17 @@ def counted_launches(profiler: Profiler, kernel: KernelFile) -> tuple[list[dict[
             why = "; ".join(counts.notes) or "ptxas did not say what it needs"
             return [], f"{launched.entry} of {kernel.path} cannot be put on a chip: {why}"
         made = CountedLaunch(
-            launched.entry, launched.grid, launched.block, launched.shared_bytes, resources, counts.sass, counts.ncu,
-            counts.vm, counts.matched, counts.notes,
-        )  # fmt: skip
+            launched.entry,
+            launched.grid,
+            launched.block,
+            launched.shared_bytes,
+            resources,
+            counts.sass,
+            counts.ncu,
+            counts.vm,
+            counts.matched,
+            counts.notes,
+        )
         records.append(dataclasses.asdict(made))
     return records, ""
 

@@ -44,8 +44,10 @@ def call(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None
 
 def prctl(option: int, value: int = 0) -> None:
     """Raises OSError."""
-    _checked(_LIBRARY.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)),
-             f"prctl({option})")  # fmt: skip
+    _checked(
+        _LIBRARY.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)),
+        f"prctl({option})",
+    )
 
 
 def unshare(flags: int) -> None:

@@ -21,8 +21,14 @@ def finding_record(finding: Finding) -> dict[str, Any]:
 def finding_of(record: Mapping[str, Any]) -> Finding:
     """Raises ValueError, KeyError or TypeError for what is no finding: a child may send anything."""
     x, y, z = record["cta"]
-    finding = Finding(**{**record, "place": _place(record["place"]), "other": _place(record["other"]),
-                         "cta": (int(x), int(y), int(z))})  # fmt: skip
+    finding = Finding(
+        **{
+            **record,
+            "place": _place(record["place"]),
+            "other": _place(record["other"]),
+            "cta": (int(x), int(y), int(z)),
+        }
+    )
     if finding.code not in FINDING_CODES or finding.severity not in ("", *Severity):
         raise ValueError(f"no finding has the code {finding.code!r} and the severity {finding.severity!r}")
     for number in (finding.ptx_line, finding.warp, finding.lanes, finding.address, finding.count, finding.other_lanes):
@@ -36,15 +42,25 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
     work = verdict.workload
     return {
         "workload": {
-            "text": str(work), "shape": work.shape.name, "dtype": work.dtype, "mask": work.mask, "regime": work.regime,
-            "seed": work.seed, "encoding": work.encoding,
+            "text": str(work),
+            "shape": work.shape.name,
+            "dtype": work.dtype,
+            "mask": work.mask,
+            "regime": work.regime,
+            "seed": work.seed,
+            "encoding": work.encoding,
         },
         "status": verdict.status.value,
         "message": verdict.message,
         "debug_build": verdict.debug_build,
         "gates": [
-            {"gate": gate.gate, "passed": gate.passed, "error": _number(gate.error), "limit": _number(gate.limit),
-             "where": str(gate.worst)}
+            {
+                "gate": gate.gate,
+                "passed": gate.passed,
+                "error": _number(gate.error),
+                "limit": _number(gate.limit),
+                "where": str(gate.worst),
+            }
             for gate in verdict.gates
         ],
         "samples": [
@@ -53,7 +69,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
         ],
         "findings": [str(finding) for finding in verdict.findings[:SHOWN_FINDINGS]],
         "findings_in_all": len(verdict.findings),
-    }  # fmt: skip
+    }
 
 
 def _place(record: Mapping[str, Any] | None) -> Place | None:

@@ -56,20 +56,29 @@ class Remote:
         source = request.source
         reply = self._ask(
             {
-                "do": "open", "text": source.text, "language": source.language, "launch": source.launch,
-                "defines": dict(source.defines), "arch": arch, "task": request.task,
-                "task_text": "" if request.task in TASKS else Path(request.task).read_text(), "rung": request.rung,
+                "do": "open",
+                "text": source.text,
+                "language": source.language,
+                "launch": source.launch,
+                "defines": dict(source.defines),
+                "arch": arch,
+                "task": request.task,
+                "task_text": "" if request.task in TASKS else Path(request.task).read_text(),
+                "rung": request.rung,
                 "max_steps": request.max_steps,
             }
-        )  # fmt: skip
+        )
         with _sense():
             self.macros = _texts(reply.fields["macros"])
             said = reply.fields["supports"]
             only_d = said["only_d"]
             self.supports = Supports(
-                task, _names(said["dtypes"]), _names(said["masks"]), _names(said["encodings"]),
+                task,
+                _names(said["dtypes"]),
+                _names(said["masks"]),
+                _names(said["encodings"]),
                 only_d=None if only_d is None else int(only_d),
-            )  # fmt: skip
+            )
 
     def judge(self, workload: Workload) -> tuple[Verdict, Outputs]:
         """One workload, as `weft check` judges it."""
@@ -144,9 +153,13 @@ class Remote:
     def diagnosis(self, workload: Workload) -> str:
         """Why it fails, in words. Only in a child of its own: here expected values enter the process."""
         named = {
-            "shape": workload.shape.name, "dtype": workload.dtype, "mask": workload.mask, "regime": workload.regime,
-            "seed": workload.seed, "encoding": workload.encoding,
-        }  # fmt: skip
+            "shape": workload.shape.name,
+            "dtype": workload.dtype,
+            "mask": workload.mask,
+            "regime": workload.regime,
+            "seed": workload.seed,
+            "encoding": workload.encoding,
+        }
         reply = self._ask({"do": "diagnose", "workload": named, "task": self.request.task})
         with _sense():
             return str(reply.fields["text"])

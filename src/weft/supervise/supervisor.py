@@ -143,9 +143,7 @@ class Supervisor:
             return Evaluation(error.outcome, error.message, judged, len(todo))
         except ChildEnded as error:
             ended = error.ended
-            return Evaluation(
-                ended.outcome, ended.message, judged, len(todo), signal=ended.signal, stderr=ended.stderr
-            )  # fmt: skip
+            return Evaluation(ended.outcome, ended.message, judged, len(todo), signal=ended.signal, stderr=ended.stderr)
         except ZygoteLost as error:
             self.close()
             return Evaluation(Outcome.LOST, str(error), judged, len(todo))
@@ -211,9 +209,13 @@ def _score_workload(request: Request) -> Workload | None:
 
 def _failed(verdict: Verdict, judged: int, planned: int) -> Evaluation:
     return Evaluation(
-        Outcome.of(verdict.status), verdict.message, judged, planned, failure=verdict,
+        Outcome.of(verdict.status),
+        verdict.message,
+        judged,
+        planned,
+        failure=verdict,
         failure_record=verdict_record(verdict),
-    )  # fmt: skip
+    )
 
 
 def _with_profile(

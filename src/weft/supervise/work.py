@@ -82,7 +82,7 @@ class Work:
         candidate, self.supports = find_candidate(str(target), task=task, arch=fields["arch"], launch=beside)
         self.candidate = replace(
             candidate, rung=fields["rung"], defines=fields["defines"], max_steps=fields["max_steps"]
-        )  # fmt: skip
+        )
         supports = self.supports
         return Frame(
             {
@@ -140,8 +140,9 @@ class Work:
     def _diagnose(self, fields: Mapping[str, Any]) -> Frame:
         """Why a workload fails, in words. Nothing that is decided hangs on it."""
         work = fields["workload"]
-        choice = Choice((work["shape"],), (work["regime"],), (work["mask"],), (work["dtype"],), (work["encoding"],),
-                        (work["seed"],))  # fmt: skip
+        choice = Choice(
+            (work["shape"],), (work["regime"],), (work["mask"],), (work["dtype"],), (work["encoding"],), (work["seed"],)
+        )
         if work["shape"] not in SHAPES:
             raise UsageError(f"no shape is called {work['shape']}")
         supports = self.supports
@@ -165,7 +166,7 @@ class Work:
         selected = {name: value for name, value in defines.items() if name in candidate.declared.macros}
         kernel = load(
             candidate.path, arch=candidate.arch, defines={**candidate.defines, **selected}, launch=candidate.launch
-        )  # fmt: skip
+        )
         return replace(kernel, allows=())
 
     def _launch(

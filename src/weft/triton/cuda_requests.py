@@ -45,10 +45,14 @@ class CudaRequests(TorchFunctionMode):  # type: ignore[misc]
             _TENSOR.is_cuda.__get__: self._is_cuda,
         }
         self._methods: dict[Any, Callable[..., Any]] = {
-            _TENSOR.cuda: self._cuda, _TENSOR.cpu: self._cpu, _TENSOR.to: self._to, _TENSOR.pin_memory: self._same,
-            _TENSOR.is_pinned: lambda *_: False, _TENSOR.get_device: self._index,
+            _TENSOR.cuda: self._cuda,
+            _TENSOR.cpu: self._cpu,
+            _TENSOR.to: self._to,
+            _TENSOR.pin_memory: self._same,
+            _TENSOR.is_pinned: lambda *_: False,
+            _TENSOR.get_device: self._index,
             _TENSOR.record_stream: lambda *_: None,
-        }  # fmt: skip
+        }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})

@@ -15,8 +15,13 @@ from weft.vm.memory import Bytes
 
 from .tensors import DeviceCopies
 
-_MAKERS = ("empty.memory_format", "empty_like.default", "empty_strided.default", "new_empty.default",
-           "new_empty_strided.default")  # fmt: skip
+_MAKERS = (
+    "empty.memory_format",
+    "empty_like.default",
+    "empty_strided.default",
+    "new_empty.default",
+    "new_empty_strided.default",
+)
 
 
 class Fresh:

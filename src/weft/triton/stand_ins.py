@@ -129,14 +129,23 @@ def properties(device: Device) -> Any:
     architecture = device.chip.architecture
     major, minor = device.capability
     return SimpleNamespace(
-        name=f"NVIDIA {device.chip.title} (virtual)", major=major, minor=minor, warp_size=32,
-        multi_processor_count=device.chip.sms, total_memory=TOTAL_MEMORY_BYTES, L2_cache_size=device.chip.l2_bytes,
-        max_threads_per_multi_processor=32 * architecture.max_warps, max_threads_per_block=MAX_THREADS_PER_BLOCK,
-        regs_per_multiprocessor=architecture.registers, shared_memory_per_block=48 * 1024,
+        name=f"NVIDIA {device.chip.title} (virtual)",
+        major=major,
+        minor=minor,
+        warp_size=32,
+        multi_processor_count=device.chip.sms,
+        total_memory=TOTAL_MEMORY_BYTES,
+        L2_cache_size=device.chip.l2_bytes,
+        max_threads_per_multi_processor=32 * architecture.max_warps,
+        max_threads_per_block=MAX_THREADS_PER_BLOCK,
+        regs_per_multiprocessor=architecture.registers,
+        shared_memory_per_block=48 * 1024,
         shared_memory_per_block_optin=architecture.shared_bytes_per_block,
-        shared_memory_per_multiprocessor=architecture.shared_bytes, gcnArchName="", is_integrated=0,
+        shared_memory_per_multiprocessor=architecture.shared_bytes,
+        gcnArchName="",
+        is_integrated=0,
         is_multi_gpu_board=0,
-    )  # fmt: skip
+    )
 
 
 def answers(device: Device) -> Mapping[str, Any]:
@@ -146,11 +155,21 @@ def answers(device: Device) -> Mapping[str, Any]:
     """
     facts = properties(device)
     values = {
-        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
-        "get_device_capability": device.capability, "get_device_name": facts.name, "get_device_properties": facts,
-        "get_arch_list": [device.arch], "is_bf16_supported": True, "memory_allocated": 0, "max_memory_allocated": 0,
-        "memory_reserved": 0, "max_memory_reserved": 0, "mem_get_info": (TOTAL_MEMORY_BYTES, TOTAL_MEMORY_BYTES),
-    }  # fmt: skip
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_capability": device.capability,
+        "get_device_name": facts.name,
+        "get_device_properties": facts,
+        "get_arch_list": [device.arch],
+        "is_bf16_supported": True,
+        "memory_allocated": 0,
+        "max_memory_allocated": 0,
+        "memory_reserved": 0,
+        "max_memory_reserved": 0,
+        "mem_get_info": (TOTAL_MEMORY_BYTES, TOTAL_MEMORY_BYTES),
+    }
     silent = (
         "init",
         "set_device",

@@ -73,8 +73,13 @@ class Tuner:
         _LOG.warning(
             "autotune of %s: %d configurations, %d refused, the rest ranked by EST on %s at %s GHz (nothing was "
             "timed); chosen %s",
-            tuned.kernel, len(rows), refused, tuned.chip, tuned.clock_ghz, tuned.chosen,
-        )  # fmt: skip
+            tuned.kernel,
+            len(rows),
+            refused,
+            tuned.chip,
+            tuned.clock_ghz,
+            tuned.chosen,
+        )
 
     def _spilled(self, made: Sequence[Estimated]) -> str:
         worst = max((self._spill_bytes(each.binary, each.entry) for each in made), default=0)

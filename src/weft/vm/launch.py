@@ -73,9 +73,13 @@ class _Worker:
 
 class _Run:
     def __init__(
-        self, program: Program, launch: LaunchSpec, memory: GlobalMemory, globals_at: Mapping[str, int],
+        self,
+        program: Program,
+        launch: LaunchSpec,
+        memory: GlobalMemory,
+        globals_at: Mapping[str, int],
         watch: Instrumentation,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.program, self.launch, self.memory, self.watch = program, launch, memory, watch
         self.globals_at = globals_at
         if GRID_WORKSPACE.name in globals_at:  # a launch that was stopped may have left it in use
@@ -93,8 +97,9 @@ class _Run:
         needed = max((at + size for _, at, size in self.plan.params), default=0)
         self.param_bytes = needed
         _check(launch, self.threads, needed, self.plan.layout.param_bytes)
-        self.params = _params(launch.params, self.plan.layout.param_bytes,
-                              [globals_at[variable.name] for variable in self.plan.globals])  # fmt: skip
+        self.params = _params(
+            launch.params, self.plan.layout.param_bytes, [globals_at[variable.name] for variable in self.plan.globals]
+        )
         self.library: Library = library(watch)
         self.table = self._table(self.plan.imports)
         self.entry = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self.library.address("run"))
@@ -207,10 +212,12 @@ class _Run:
         regions = Regions(arrays, room, shared.ctypes.data)
         copies = COPY_CAPACITY if any(name.startswith("cp.async") for name in plan.imports) else 0
         worker = _Worker(
-            _buffer(c.WORKER_BYTES), _buffer(c.WARP_BYTES * self.warps),
-            aligned_bytes(c.REPORT_BYTES * REPORT_CAPACITY), np.zeros(2 * len(plan.block_sizes), np.uint64),
+            _buffer(c.WORKER_BYTES),
+            _buffer(c.WARP_BYTES * self.warps),
+            aligned_bytes(c.REPORT_BYTES * REPORT_CAPACITY),
+            np.zeros(2 * len(plan.block_sizes), np.uint64),
             _buffer(max(self.watch.probe_bytes(shared_limit, self.warps), 64)),
-        )  # fmt: skip
+        )
         self.watch.prepare(worker.probe, shared_limit, self.warps)
         frames = _buffer(plan.frame_bytes * self.warps)
         local_bytes = -(-layout.local_bytes // 4) * 4 * LANES
@@ -293,9 +300,18 @@ class _Run:
         findings = findings_of(gathered, self.launch.grid, self.program.source, self._places(), self.watch.codes)
         if self.before is not None and (gathered.size or self.watch.reviews_always):
             scene = Scene(
-                self.program.source, self.plan.layout, self.launch, self.memory, self.before, self.written_before,
-                self.globals_at, gathered.view(REPORT), self._places(), tuple(self.boards), self._again,
-            )  # fmt: skip
+                self.program.source,
+                self.plan.layout,
+                self.launch,
+                self.memory,
+                self.before,
+                self.written_before,
+                self.globals_at,
+                gathered.view(REPORT),
+                self._places(),
+                tuple(self.boards),
+                self._again,
+            )
             findings = self.watch.review(findings, scene)
         findings += tuple(self.calls.findings())
         counters = {"inst_executed": instructions}

@@ -76,9 +76,15 @@ class Program:
             if self._any_block is None:
                 source = self.source
                 self._any_block = _compile(
-                    Source(source.text or source.module, source.entry, mode=source.mode, arch=source.arch_given,
-                           cubin=source.cubin, rows=False)
-                )  # fmt: skip
+                    Source(
+                        source.text or source.module,
+                        source.entry,
+                        mode=source.mode,
+                        arch=source.arch_given,
+                        cubin=source.cubin,
+                        rows=False,
+                    )
+                )
             return self._any_block
 
     def divergent(self) -> tuple[int, tuple[str, ...]]:
@@ -112,9 +118,15 @@ class Source:
     """Where a program comes from; parsed and analysed only when something asks."""
 
     def __init__(
-        self, ptx: str | Module, entry: str, *, mode: str, arch: str | None, cubin: Iterable[SharedSymbol],
+        self,
+        ptx: str | Module,
+        entry: str,
+        *,
+        mode: str,
+        arch: str | None,
+        cubin: Iterable[SharedSymbol],
         rows: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.entry, self.mode, self.rows = entry, mode, rows
         self.text = ptx if isinstance(ptx, str) else None
         self._module = ptx if isinstance(ptx, Module) else None
@@ -153,9 +165,21 @@ class Source:
         regions = find_regions(cfg, uniformity)
         chains = find_chains(cfg, resume_points(cfg, uniformity, regions))
         return Kernel(
-            self.module, cfg, liveness, uniformity, regions, chains, _reads_clock(self.inlined),
-            find_hidden_nans(cfg), layout, self.mode, self.arch, order, frame, frame_bytes,
-        )  # fmt: skip
+            self.module,
+            cfg,
+            liveness,
+            uniformity,
+            regions,
+            chains,
+            _reads_clock(self.inlined),
+            find_hidden_nans(cfg),
+            layout,
+            self.mode,
+            self.arch,
+            order,
+            frame,
+            frame_bytes,
+        )
 
     def key(self, part: str) -> str | None:
         """Cache key of one compiled copy; None where the program was made from a Module."""

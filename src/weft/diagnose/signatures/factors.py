@@ -83,13 +83,17 @@ def _score_quantities(d: int) -> Iterator[tuple[str, float, str, str]]:
     yield "scale_twice", scale, f"1/√D = {scale:.4g}: the softmax scale is applied twice", SCALE_ONCE
     yield "scale_missing", 1 / scale, f"√D = {1 / scale:.4g}: the softmax scale is missing", "multiply Q·Kᵀ by 1/√D"
     yield (
-        "exponent_base", math.log(2), "ln 2 = 0.6931: a power of two is taken of scores in natural units",
+        "exponent_base",
+        math.log(2),
+        "ln 2 = 0.6931: a power of two is taken of scores in natural units",
         "fold log2(e) into the scale, or use exp",
-    )  # fmt: skip
+    )
     yield (
-        "exponent_base", math.log2(math.e), "log2(e) = 1.443: scores in powers of two go into exp",
+        "exponent_base",
+        math.log2(math.e),
+        "log2(e) = 1.443: scores in powers of two go into exp",
         "use exp2, or leave log2(e) out of the scale",
-    )  # fmt: skip
+    )
     yield (
         "score_factor",
         448.0,

@@ -109,9 +109,10 @@ def _merges(parts: Parts) -> Iterator[tuple[str, str, Array]]:
     yield UNWEIGHTED, f"the {count} parts, each divided by its l, are averaged", mean.mean(axis=0)
     first = np.concatenate([weight, weight[:1]])
     yield (
-        DOUBLE, "one part is merged twice",
+        DOUBLE,
+        "one part is merged twice",
         _divided(np.concatenate([parts.u, parts.u[:1]]), first, np.concatenate([l, l[:1]])),
-    )  # fmt: skip
+    )
 
 
 def _divided(u: Array, weight: Array, l: Array) -> Array:

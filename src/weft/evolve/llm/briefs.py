@@ -88,12 +88,34 @@ def _read(path: Path) -> str:
 
 
 def _task_text(settings: Settings) -> str:
-    return "\n".join((
-        f"<!-- weft evolve init: task {settings.task}, chip {settings.chip} -->", f"# Task: {settings.task}", "",
-        *_what(settings), "## How it is judged", "", *_judged(settings), "", "## The chip", "", *_chip(settings), "",
-        "## Launch lines", "", RULES, "The start declares:", "", "```cuda", *_start_lines(settings), "```", "",
-        "## What a candidate may not contain", "", MAY_NOT,
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            f"<!-- weft evolve init: task {settings.task}, chip {settings.chip} -->",
+            f"# Task: {settings.task}",
+            "",
+            *_what(settings),
+            "## How it is judged",
+            "",
+            *_judged(settings),
+            "",
+            "## The chip",
+            "",
+            *_chip(settings),
+            "",
+            "## Launch lines",
+            "",
+            RULES,
+            "The start declares:",
+            "",
+            "```cuda",
+            *_start_lines(settings),
+            "```",
+            "",
+            "## What a candidate may not contain",
+            "",
+            MAY_NOT,
+        )
+    )
 
 
 def _what(settings: Settings) -> tuple[str, ...]:
@@ -108,19 +130,25 @@ def _what(settings: Settings) -> tuple[str, ...]:
 def _judged(settings: Settings) -> tuple[str, ...]:
     choice, score, quick = settings.choice, settings.score_on, find_task(settings.task).quick
     shapes = dict.fromkeys((*(choice.shapes or quick.shapes), score.shape))
-    rows = [f"| `{name}` | {row.b} | {row.hq} | {row.hkv} | {row.sq} | {row.skv} | {row.d} |"
-            for name, row in ((name, SHAPES[name]) for name in shapes)]  # fmt: skip
+    rows = [
+        f"| `{name}` | {row.b} | {row.hq} | {row.hkv} | {row.sq} | {row.skv} | {row.d} |"
+        for name, row in ((name, SHAPES[name]) for name in shapes)
+    ]
     return (
-        "| shape | B | HQ | HKV | SQ | SKV | D |", "|---|---|---|---|---|---|---|", *rows, "",
+        "| shape | B | HQ | HKV | SQ | SKV | D |",
+        "|---|---|---|---|---|---|---|",
+        *rows,
+        "",
         f"Inputs: {', '.join(choice.regimes or quick.regimes)}. Masks: {', '.join(choice.masks or quick.masks)}.",
         "Every candidate is compiled and run on a virtual GPU. Out-of-bounds accesses, races, reads of memory that was",
         "never written and results that change from run to run fail it; so does an output further from the float64",
         "reference than the rounding of its own arithmetic explains. There is no tolerance to spend on speed.",
         "A candidate that wins is judged again on many other shapes, masks, inputs and seeds: one that is right on",
-        "those above only does not win.", "",
+        "those above only does not win.",
+        "",
         f"Score: modelled cycles (EST, inputs in L2) at `{score.shape}` {score.dtype}, mask {score.mask}; less is",
         f"better. A child lives on if it is at least {settings.gain:.0%} better than its parent.",
-    )  # fmt: skip
+    )
 
 
 def _chip(settings: Settings) -> tuple[str, ...]:

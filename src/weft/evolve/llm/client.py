@@ -30,15 +30,22 @@ class Endpoint:
     """One model at one address; an empty `base_url` is OpenAI's own."""
 
     def __init__(
-        self, base_url: str = "", *, key_variable: str = "OPENAI_API_KEY", counted: bool = False,
-        timeout_seconds: float = TIMEOUT_SECONDS, tries: int = TRIES, sleep: Callable[[float], None] = time.sleep,
-    ) -> None:  # fmt: skip
+        self,
+        base_url: str = "",
+        *,
+        key_variable: str = "OPENAI_API_KEY",
+        counted: bool = False,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        tries: int = TRIES,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """`counted`: an answer without a count of its tokens is an error, because a budget hangs on it."""
         try:
             import openai
         except ImportError as error:
-            raise ToolMissing(f"a language model is asked through the openai package: pip install openai ({error})") \
-                from error  # fmt: skip
+            raise ToolMissing(
+                f"a language model is asked through the openai package: pip install openai ({error})"
+            ) from error
         self._key = knobs.api_key(key_variable)
         if not base_url and not self._key:
             raise UsageError(f"set {key_variable} to the key of the endpoint, or name a local one with --base-url")
@@ -62,8 +69,9 @@ class Endpoint:
             except self._openai.APIConnectionError as error:  # timeouts are of this kind
                 failure, asked = f"cannot be reached: {error}", None
             except (self._openai.OpenAIError, ValueError, AttributeError, TypeError, IndexError) as error:
-                raise self._refused(f"does not answer as chat completions do: {error}; such a URL ends in /v1 mostly") \
-                    from None  # fmt: skip
+                raise self._refused(
+                    f"does not answer as chat completions do: {error}; such a URL ends in /v1 mostly"
+                ) from None
             else:
                 return self._answer(text, usage, time.monotonic() - began)
             pause = min(2.0 ** (tried - 1), 60.0) if asked is None else asked

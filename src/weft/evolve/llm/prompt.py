@@ -100,9 +100,13 @@ class Prompts:
         for member in others:
             rows.append(f"{name(member)}: {_score(member)} Last levers: {_changes(member)}.")
             lines = unified_diff(
-                self.source_of(parent).splitlines(), self.source_of(member).splitlines(), name(parent), name(member),
-                n=1, lineterm="",
-            )  # fmt: skip
+                self.source_of(parent).splitlines(),
+                self.source_of(member).splitlines(),
+                name(parent),
+                name(member),
+                n=1,
+                lineterm="",
+            )
             rows.append(fenced(cut("\n".join(lines), MOST_DIFF_CHARS), "diff"))
         return tuple(rows)
 
@@ -142,8 +146,11 @@ def verdict(member: Member) -> tuple[str, ...]:
     failure = found.failure_record or {}
     if failure:
         rows.append(f"Workload: {failure['workload']['text']}.")
-        rows += [f"Gate {gate['gate']}: error {gate['error']}, limit {gate['limit']}, at {gate['where']}."
-                 for gate in failure["gates"] if not gate["passed"]]  # fmt: skip
+        rows += [
+            f"Gate {gate['gate']}: error {gate['error']}, limit {gate['limit']}, at {gate['where']}."
+            for gate in failure["gates"]
+            if not gate["passed"]
+        ]
         rows += [f"At {each['index']}: {each['out']}, expected {each['expected']}." for each in failure["samples"][:4]]
         rows += [cut(str(finding), MOST_TOLD_CHARS // 4) for finding in failure["findings"][:4]]
     if found.diagnosis:

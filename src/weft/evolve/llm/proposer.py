@@ -32,9 +32,17 @@ class ModelProposer:
     """Asks `asker`, and nobody twice: what was answered is in the store."""
 
     def __init__(
-        self, store: Store, settings: Settings, asker: Asker, *, name: str, model: str, brief: Brief,
-        record: Path | None = None, told: Callable[[History], object] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        settings: Settings,
+        asker: Asker,
+        *,
+        name: str,
+        model: str,
+        brief: Brief,
+        record: Path | None = None,
+        told: Callable[[History], object] | None = None,
+    ) -> None:
         self.name, self.gave_up = name, ""
         self._store, self._asker, self._model, self._brief, self._file = store, asker, model, brief, record
         self._told = told
@@ -68,9 +76,9 @@ class ModelProposer:
         return self._proposal(reply, history, place, (failed.parents[0], failed.id), repairs=failed.id)
 
     def _prompts(self, settings: Settings) -> Prompts:
-        return Prompts(self._brief, settings, lambda member: self._store.text(
-            self._store.candidate(member.id).source_digest
-        ))  # fmt: skip
+        return Prompts(
+            self._brief, settings, lambda member: self._store.text(self._store.candidate(member.id).source_digest)
+        )
 
     def _of(self, history: History) -> Exchanges:
         run_id = self._store.candidate(history.start.id).run_id
@@ -110,15 +118,21 @@ class ModelProposer:
         self, reply: Reply, history: History, place: str, of: tuple[int, ...], *, repairs: int | None = None
     ) -> Proposal:
         return Proposal(
-            source=Source(reply.source), parents=of, changes=reply.changes, hypothesis=reply.hypothesis,
-            predicted=reply.predicted, repairs=repairs, spent=self._booked(history, place),
-        )  # fmt: skip
+            source=Source(reply.source),
+            parents=of,
+            changes=reply.changes,
+            hypothesis=reply.hypothesis,
+            predicted=reply.predicted,
+            repairs=repairs,
+            spent=self._booked(history, place),
+        )
 
     def _booked(self, history: History, place: str) -> Spent:
         """What it took, with all that was spent before and led to no candidate: nothing is left unpaid."""
         generation = place.partition("/")[0]
-        self._given = {at: total for at, total in self._given.items()
-                       if at != place and at.partition("/")[0] == generation}  # fmt: skip
+        self._given = {
+            at: total for at, total in self._given.items() if at != place and at.partition("/")[0] == generation
+        }
         total = self._of(history).total(until=place)
         for booked in (*(Total.of(member.spent) for member in history), *self._given.values()):
             total = total.minus(booked)
@@ -138,36 +152,58 @@ def spent(history: History, settings: Settings, total: Total) -> str:
 
 
 def make_llm_proposer(
-    store: Store, settings: Settings, *, base_url: str = "", key_variable: str = "OPENAI_API_KEY",
-    record: Path | None = None, replay: Path | None = None,
-) -> ModelProposer:  # fmt: skip
+    store: Store,
+    settings: Settings,
+    *,
+    base_url: str = "",
+    key_variable: str = "OPENAI_API_KEY",
+    record: Path | None = None,
+    replay: Path | None = None,
+) -> ModelProposer:
     """The model `settings.model` at `base_url`; or the answers of a file that an earlier run recorded."""
     if replay is not None:
         answers = Replay(replay)
-        return ModelProposer(store, settings, answers, name="llm", model=settings.model or answers.model,
-                             brief=_brief(settings), record=record)  # fmt: skip
+        return ModelProposer(
+            store,
+            settings,
+            answers,
+            name="llm",
+            model=settings.model or answers.model,
+            brief=_brief(settings),
+            record=record,
+        )
     if not settings.model:
         raise UsageError("name the model with --model; --base-url says where it is")
     counted = settings.budget.tokens is not None or settings.budget.money is not None
     endpoint = Endpoint(base_url, key_variable=key_variable, counted=counted)
     return ModelProposer(
         store, settings, endpoint, name="llm", model=settings.model, brief=_brief(settings), record=record
-    )  # fmt: skip
+    )
 
 
 def make_files_proposer(
-    store: Store, settings: Settings, *, wait_seconds: float = 3600.0, record: Path | None = None,
+    store: Store,
+    settings: Settings,
+    *,
+    wait_seconds: float = 3600.0,
+    record: Path | None = None,
     replay: Path | None = None,
-) -> ModelProposer:  # fmt: skip
+) -> ModelProposer:
     """Somebody who reads `outbox` and writes `inbox` in the brief's folder."""
     if not settings.folder:
         raise UsageError("name the folder with --folder; weft evolve init makes one")
     folder = Path(settings.folder)
     asker = Replay(replay) if replay is not None else Folder(folder, wait_seconds)
     return ModelProposer(
-        store, settings, asker, name="files", model=settings.model or "files", brief=_brief(settings), record=record,
+        store,
+        settings,
+        asker,
+        name="files",
+        model=settings.model or "files",
+        brief=_brief(settings),
+        record=record,
         told=lambda history: write_verdicts(folder, history),
-    )  # fmt: skip
+    )
 
 
 def _brief(settings: Settings) -> Brief:

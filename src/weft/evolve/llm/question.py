@@ -34,9 +34,11 @@ class Question:
     def text(self) -> str:
         """As JSON, always in the same spelling."""
         record = {
-            "place": self.place, "turn": self.turn, "model": self.model,
+            "place": self.place,
+            "turn": self.turn,
+            "model": self.model,
             "messages": [{"role": message.role, "content": message.content} for message in self.messages],
-        }  # fmt: skip
+        }
         return json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
     @property

@@ -62,9 +62,7 @@ class Exchanges:
             row = connection.execute(sa.select(exchanges).where(self._at(question))).one_or_none()
         if row is None:
             return None
-        answer = Answer(
-            self._store.text(row.answer), row.prompt_tokens, row.completion_tokens, row.milliseconds
-        )  # fmt: skip
+        answer = Answer(self._store.text(row.answer), row.prompt_tokens, row.completion_tokens, row.milliseconds)
         self._write(self._store.text(row.question), row.question, answer)
         return answer
 
@@ -76,8 +74,15 @@ class Exchanges:
             "answer": self._store.put(answer.text.encode(), kind="answer"),
         }
         with self._store.begin() as connection:
-            values = {"run_id": self._run_id, "place": question.place, "turn": question.turn, **digests, **counts,
-                      "refused": "", "created_at": self._store.now()}  # fmt: skip
+            values = {
+                "run_id": self._run_id,
+                "place": question.place,
+                "turn": question.turn,
+                **digests,
+                **counts,
+                "refused": "",
+                "created_at": self._store.now(),
+            }
             insert_new(connection, exchanges, values)
         self._write(question.text, question.key, answer)
 

@@ -155,8 +155,9 @@ def _changes(record: Any) -> tuple[Change, ...]:
 def _change(record: Any) -> Change:
     if not isinstance(record, dict):
         raise BrokenReply("a lever is an object with name, before and after")
-    name, before, after = (_words(record.get(each), f"a lever's {each}", MOST_WORD_CHARS)
-                           for each in ("name", "before", "after"))  # fmt: skip
+    name, before, after = (
+        _words(record.get(each), f"a lever's {each}", MOST_WORD_CHARS) for each in ("name", "before", "after")
+    )
     if not _LEVER.fullmatch(name):
         raise BrokenReply(f"{name!r} is no name of a lever: letters, digits and _, at most 40")
     if before == after:

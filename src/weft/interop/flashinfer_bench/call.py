@@ -59,9 +59,12 @@ def host_kernel(folder: Folder, solution: Solution, work: Path) -> HostKernel:
         file.write_text(text)
     entry, _, function = solution.entry_point.partition("::")
     return HostKernel(
-        root / entry, root, _host_function(solution, function), (str(root),),
+        root / entry,
+        root,
+        _host_function(solution, function),
+        (str(root),),
         returns=not solution.destination_passing_style,
-    )  # fmt: skip
+    )
 
 
 def _host_function(solution: Solution, symbol: str) -> str:

@@ -155,10 +155,16 @@ def read_definition(given: Any, where: str) -> Definition:
     if both:
         raise UsageError(f"{where}: {sorted(both)[0]!r} is an input and an output")
     return Definition(
-        name, _text(given, "op_type", where), axes, tensors["inputs"], tensors["outputs"],
-        _text(given, "reference", where), _texts(given, "tags", where), given.get("description") or "",
+        name,
+        _text(given, "op_type", where),
+        axes,
+        tensors["inputs"],
+        tensors["outputs"],
+        _text(given, "reference", where),
+        _texts(given, "tags", where),
+        given.get("description") or "",
         _texts(given, "constraints", where),
-    )  # fmt: skip
+    )
 
 
 def read_workload(given: Any, where: str) -> Workload:
@@ -190,11 +196,18 @@ def read_solution(given: Any, where: str) -> Solution:
     if entry.split("::")[0] not in sources:
         raise UsageError(f"{where}: the entry file {entry.split('::')[0]!r} is not among its sources")
     return Solution(
-        _text(given, "name", where), _text(given, "definition", where), _text(given, "author", where),
-        _text(spec, "language", where), entry, sources, _texts(spec, "target_hardware", where),
-        _texts(spec, "dependencies", where), bool(spec.get("destination_passing_style", True)), spec.get("binding"),
+        _text(given, "name", where),
+        _text(given, "definition", where),
+        _text(given, "author", where),
+        _text(spec, "language", where),
+        entry,
+        sources,
+        _texts(spec, "target_hardware", where),
+        _texts(spec, "dependencies", where),
+        bool(spec.get("destination_passing_style", True)),
+        spec.get("binding"),
         given.get("description") or "",
-    )  # fmt: skip
+    )
 
 
 def read_trace(given: Any, where: str) -> Trace:

@@ -331,5 +331,11 @@ def type_element(text: str) -> str:
         word for word in re.split(r"[\s*&]+", text) if word not in ("const", "volatile", "", "__restrict__", "restrict")
     ]
     plain = " ".join(word.rpartition("::")[2] for word in words)
-    return {"Half": "f16", "BFloat16": "bf16", "Float8_e4m3fn": "e4m3", "Float8_e5m2": "e5m2", "long": "i64",
-            "__half": "f16"}.get(plain, CPP_TYPES.get(plain, ""))  # fmt: skip
+    return {
+        "Half": "f16",
+        "BFloat16": "bf16",
+        "Float8_e4m3fn": "e4m3",
+        "Float8_e5m2": "e5m2",
+        "long": "i64",
+        "__half": "f16",
+    }.get(plain, CPP_TYPES.get(plain, ""))

@@ -29,8 +29,18 @@ from .host_values import (
 )
 
 _CHECKS = frozenset(["TORCH_CHECK", "AT_ASSERTM", "AT_ASSERT", "TORCH_INTERNAL_ASSERT", "assert"])
-_WRAPPERS = frozenset(["C10_CUDA_CHECK", "AT_CUDA_CHECK", "CUDA_CHECK", "CHECK_CUDA_ERROR", "gpuErrchk", "cudaCheck",
-                       "CUDA_CALL", "checkCudaErrors"])  # fmt: skip
+_WRAPPERS = frozenset(
+    [
+        "C10_CUDA_CHECK",
+        "AT_CUDA_CHECK",
+        "CUDA_CHECK",
+        "CHECK_CUDA_ERROR",
+        "gpuErrchk",
+        "cudaCheck",
+        "CUDA_CALL",
+        "checkCudaErrors",
+    ]
+)
 _INTEGRAL = ("AT_DISPATCH_INTEGRAL", "AT_DISPATCH_INDEX")
 
 

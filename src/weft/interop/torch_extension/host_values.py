@@ -239,8 +239,14 @@ def _cdiv(a: Number, b: Number) -> Number | None:
 def compare(operation: type[ast.cmpop], a: Number, b: Number) -> Number:
     left, right = a.constant, b.constant
     if left is not None and right is not None:
-        tests = {ast.Eq: left == right, ast.NotEq: left != right, ast.Lt: left < right, ast.LtE: left <= right,
-                 ast.Gt: left > right, ast.GtE: left >= right}  # fmt: skip
+        tests = {
+            ast.Eq: left == right,
+            ast.NotEq: left != right,
+            ast.Lt: left < right,
+            ast.LtE: left <= right,
+            ast.Gt: left > right,
+            ast.GtE: left >= right,
+        }
         return literal(int(tests[operation]))
     return Number(ast.Compare(a.tree, [operation()], [b.tree]))
 

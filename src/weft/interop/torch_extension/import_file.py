@@ -87,9 +87,14 @@ def import_torch(
     notes = tuple(Problem(line, note) for note, line in draft.run.facts.notes.items())
     remarks = [f"// {path}:{each.line}: {each.text}" for each in (*problems, *notes)]
     return Imported(
-        _file(path, [*head, *remarks], part.text, chosen.name), tuple(head), chosen.name, problems, notes,
-        tuple(safe_name(parameter.name) for parameter in chosen.parameters), returned,
-    )  # fmt: skip
+        _file(path, [*head, *remarks], part.text, chosen.name),
+        tuple(head),
+        chosen.name,
+        problems,
+        notes,
+        tuple(safe_name(parameter.name) for parameter in chosen.parameters),
+        returned,
+    )
 
 
 def _settled(lines: Sequence[str], macros: Mapping[str, str]) -> list[str]:
@@ -179,9 +184,14 @@ def _follow(
     kernels = kernel_signatures(part.source, part.kept)
     for _ in range(3):
         run = HostRun(
-            part.source, functions, kernels, (part.defines, part.function_macros), _constants(part),
-            element="float" if concrete else ELEMENT, ranks=ranks,
-        )  # fmt: skip
+            part.source,
+            functions,
+            kernels,
+            (part.defines, part.function_macros),
+            _constants(part),
+            element="float" if concrete else ELEMENT,
+            ranks=ranks,
+        )
         scope, scalars = _parameters(run, chosen)
         outcome = run.execute(chosen.start, chosen.end, scope)
         if outcome is not None and outcome.value is not None:
@@ -259,9 +269,13 @@ def _compile(
     """The device code alone must compile: whatever it still needs of the host shows here, at its line."""
     try:
         return compile_cuda(
-            part.text, name=part.source.path, arch=arch, defines=defines, include_dirs=include_dirs,
+            part.text,
+            name=part.source.path,
+            arch=arch,
+            defines=defines,
+            include_dirs=include_dirs,
             entries=list(dict.fromkeys(entries)),
-        )  # fmt: skip
+        )
     except CompileError as error:
         first = next((each for each in error.diagnostics if each.severity == "error"), None)
         line = first.place.line if first is not None and first.place is not None else 1

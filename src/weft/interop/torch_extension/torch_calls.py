@@ -33,8 +33,23 @@ _DTYPES = {
 }  # fmt: skip
 _ORIGINS = {"empty": "empty", "zeros": "zeros", "ones": "ones"}
 _SAME = frozenset(["contiguous", "detach", "cuda", "data", "value", "requires_grad_", "set_requires_grad", "flatten"])
-_QUIET = frozenset(["is_cuda", "is_contiguous", "device", "get_device", "defined", "is_same_size", "requires_grad",
-                    "type", "layout", "has_value", "is_floating_point", "device_type", "index"])  # fmt: skip
+_QUIET = frozenset(
+    [
+        "is_cuda",
+        "is_contiguous",
+        "device",
+        "get_device",
+        "defined",
+        "is_same_size",
+        "requires_grad",
+        "type",
+        "layout",
+        "has_value",
+        "is_floating_point",
+        "device_type",
+        "index",
+    ]
+)
 _POINTERS = frozenset(["data_ptr", "const_data_ptr", "mutable_data_ptr"])
 
 

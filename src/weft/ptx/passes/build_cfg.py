@@ -117,9 +117,15 @@ def build_cfg(function: Function) -> Cfg:
         last = number + 1 == len(pieces)
         follows = number + 1 if _falls_through(end) and not last else None
         blocks.append(
-            Block(number, tuple(instructions), end, _targets(function, end, starts), follows,
-                  bool(instructions) and is_collective(instructions[0]))
-        )  # fmt: skip
+            Block(
+                number,
+                tuple(instructions),
+                end,
+                _targets(function, end, starts),
+                follows,
+                bool(instructions) and is_collective(instructions[0]),
+            )
+        )
     return Cfg(function, tuple(blocks))
 
 

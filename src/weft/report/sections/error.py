@@ -70,8 +70,9 @@ def error_section(report: KernelReport) -> Markup:
         class_="map-controls",
     )
     label = "Error over the output; arrow keys move from element to element"
-    canvas = tag("canvas", id="map-canvas", tabindex=0, role="application", aria_label=label,
-                 aria_describedby="map-readout")  # fmt: skip
+    canvas = tag(
+        "canvas", id="map-canvas", tabindex=0, role="application", aria_label=label, aria_describedby="map-readout"
+    )
     body = tag("div", tag("div", canvas, class_="map-frame"), _readout(), class_="map-body")
     panel = tag(
         "div", controls, body, tag("p", id="map-about", class_="map-about"), class_="panel", id="map", hidden=True
@@ -106,15 +107,24 @@ def _readout() -> Markup:
     helped = [[tag("kbd", key), f" {text}", Markup(" · ") if key != "w" else None] for key, text in moves]
     return tag(
         "div",
-        tag("div", tag("p", id="map-error", class_="big"), tag("p", id="map-against", class_="verdict-line"),
-            tag("dl", pairs), id="map-readout", aria_live="polite"),
-        tag("div", gradient,
+        tag(
+            "div",
+            tag("p", id="map-error", class_="big"),
+            tag("p", id="map-against", class_="verdict-line"),
+            tag("dl", pairs),
+            id="map-readout",
+            aria_live="polite",
+        ),
+        tag(
+            "div",
+            gradient,
             tag("div", [tag("span", id=f"map-{end}") for end in ("low", "middle", "high")], class_="scale"),
-            class_="legend"),
+            class_="legend",
+        ),
         keys,
         tag("p", helped, class_="help"),
         class_="readout",
-    )  # fmt: skip
+    )
 
 
 def map_data(maps: tuple[ErrorMap, ...]) -> list[dict[str, object]]:

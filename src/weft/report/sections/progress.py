@@ -38,8 +38,10 @@ def _chart(report: SearchReport) -> Markup:
 
     made: list[Markup] = []
     for tick in _ticks(10**low, 10**high):
-        made += [line(LEFT, y(tick), WIDTH - RIGHT, y(tick), "grid"),
-                 text(LEFT - 8, y(tick) + 4, f"{tick:,g}", anchor="end", kind="value")]  # fmt: skip
+        made += [
+            line(LEFT, y(tick), WIDTH - RIGHT, y(tick), "grid"),
+            text(LEFT - 8, y(tick) + 4, f"{tick:,g}", anchor="end", kind="value"),
+        ]
     step = max(1, round(count / 12))
     for order in range(1, count + 1, step):
         made.append(text(x(order), HEIGHT - 22, str(order), anchor="middle", kind="value"))
@@ -49,8 +51,18 @@ def _chart(report: SearchReport) -> Markup:
         score = f"{each.score:,.0f}" if each.score else each.status
         dot = mark(each.kind, x(each.order), y(each.score))
         told = f"candidate {each.id}: {score}"
-        made.append(tag("a", tag("title", told), dot, href=f"#c{each.id}", class_="node dot", tabindex=-1,
-                        data_candidate=each.id, aria_label=told))  # fmt: skip
+        made.append(
+            tag(
+                "a",
+                tag("title", told),
+                dot,
+                href=f"#c{each.id}",
+                class_="node dot",
+                tabindex=-1,
+                data_candidate=each.id,
+                aria_label=told,
+            )
+        )
     return tag("svg", made, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="chart wide", role="group", aria_label="Progress")
 
 

@@ -39,8 +39,12 @@ def lineage_section(report: SearchReport) -> Markup:
     cards = tag(
         "div", [_card(each, report) for each in report.candidates], class_="cards", id="cards", aria_live="polite"
     )
-    grid = tag("div", tag("div", tree, tag("div", key, class_="keys marks"), class_="tree-side"), cards,
-               class_="lineage-grid panel")  # fmt: skip
+    grid = tag(
+        "div",
+        tag("div", tree, tag("div", key, class_="keys marks"), class_="tree-side"),
+        cards,
+        class_="lineage-grid panel",
+    )
     return section("lineage", "Lineage", lead, grid)
 
 
@@ -76,7 +80,7 @@ def _card(each: CandidateView, report: SearchReport) -> Markup:
         id=f"c{each.id}",
         class_="candidate",
         tabindex=-1,
-    )  # fmt: skip
+    )
 
 
 def _lesson(insight: InsightView) -> Markup:
@@ -123,10 +127,20 @@ def _lever(row: LeverView) -> Markup:
     bar = tag(
         "svg",
         tag("line", x1=half, x2=half, y1=0, y2=12, class_="axis"),
-        tag("rect", x=f"{left:.1f}", y=2, width=f"{max(long, 1):.1f}", height=8, rx=1,
-            class_="faster" if row.ratio < 1 else "slower"),
-        width=BAR, height=12, class_="chart inline", aria_hidden="true",
-    )  # fmt: skip
+        tag(
+            "rect",
+            x=f"{left:.1f}",
+            y=2,
+            width=f"{max(long, 1):.1f}",
+            height=8,
+            rx=1,
+            class_="faster" if row.ratio < 1 else "slower",
+        ),
+        width=BAR,
+        height=12,
+        class_="chart inline",
+        aria_hidden="true",
+    )
     return tag("tr", cells, tag("td", bar, tag("span", f"×{row.ratio:.2f}", class_="mono"), class_="ratio"))
 
 
@@ -137,10 +151,13 @@ def insights_section(report: SearchReport) -> Markup:
     counts = {name: sum(row.outcome == name for row in report.insights) for name in SIGNS}
     choices = [("all", len(report.insights)), *((name, count) for name, count in counts.items() if count)]
     radios = [
-        tag("label", tag("input", type="radio", name="proof", value=name, checked=name == "all"),
-            tag("span", f"{name} {count}"))
+        tag(
+            "label",
+            tag("input", type="radio", name="proof", value=name, checked=name == "all"),
+            tag("span", f"{name} {count}"),
+        )
         for name, count in choices
-    ]  # fmt: skip
+    ]
     chosen = tag("div", tag("fieldset", tag("legend", "Show"), radios), class_="map-controls", id="proof", hidden=True)
     head = tag("tr", [tag("th", name, scope="col") for name in ("", "candidate", "expected", "counter", "measured")])
     table = tag(

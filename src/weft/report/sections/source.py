@@ -25,8 +25,15 @@ def source_section(source: SourceView) -> Markup:
     if source.costs:
         lead += " The bar is the line's share of the dearest line, with the unit it keeps busy."
     columns = tag("ul", items, class_="findings") if items else None
-    view = tag("div", _table(source, code), class_="source", id="source-view", tabindex=0, role="region",
-               aria_label=f"Source of {source.name}")  # fmt: skip
+    view = tag(
+        "div",
+        _table(source, code),
+        class_="source",
+        id="source-view",
+        tabindex=0,
+        role="region",
+        aria_label=f"Source of {source.name}",
+    )
     grid = tag("div", columns, view, class_="source-grid" if items else "panel")
     return section("source", f"Source: {source.name}", lead, grid)
 
@@ -34,11 +41,15 @@ def source_section(source: SourceView) -> Markup:
 def _item(finding: SourceFinding, lines: int) -> Markup:
     """A link, if the file has that line: `#line` may name any number."""
     inside = [
-        tag("div", tag("span", finding.code, class_=f"level-{finding.level}"),
-            tag("span", finding.place, class_="where"), class_="head"),
+        tag(
+            "div",
+            tag("span", finding.code, class_=f"level-{finding.level}"),
+            tag("span", finding.place, class_="where"),
+            class_="head",
+        ),
         tag("div", finding.message, class_="text"),
         tag("div", f"Cure: {finding.cure}", class_="remedy") if finding.cure else None,
-    ]  # fmt: skip
+    ]
     if finding.line is None or finding.line > lines:
         return tag("li", tag("div", inside, class_="no-line"))
     return tag("li", tag("a", inside, href=f"#L{finding.line}"))
@@ -46,10 +57,14 @@ def _item(finding: SourceFinding, lines: int) -> Markup:
 
 def _cost_item(cost: LineCost) -> Markup:
     inside = [
-        tag("div", tag("span", f"{cost.cycles:,.0f} cycles", class_="level-cost"),
-            tag("span", f"line {cost.line} · {cost.unit}", class_="where"), class_="head"),
+        tag(
+            "div",
+            tag("span", f"{cost.cycles:,.0f} cycles", class_="level-cost"),
+            tag("span", f"line {cost.line} · {cost.unit}", class_="where"),
+            class_="head",
+        ),
         tag("div", cost.advice, class_="text"),
-    ]  # fmt: skip
+    ]
     return tag("li", tag("a", inside, href=f"#L{cost.line}"))
 
 
@@ -90,7 +105,8 @@ def _cost_cell(cost: LineCost | None, most: float) -> Markup:
 
 def _note(finding: SourceFinding, columns: int) -> Markup:
     other = f" (and line {finding.other_line})" if finding.other_line is not None else ""
-    text = tag("div", tag("b", finding.code, class_=f"level-{finding.level}"), f" {finding.message}{other}",
-               class_="said")  # fmt: skip
+    text = tag(
+        "div", tag("b", finding.code, class_=f"level-{finding.level}"), f" {finding.message}{other}", class_="said"
+    )
     gutter = [tag("td", class_="n")] + [tag("td", class_="c")] * (columns - 1)
     return tag("tr", gutter, tag("td", text, class_="t"), class_=f"note lit {finding.level}")

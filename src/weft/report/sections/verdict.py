@@ -43,10 +43,13 @@ def _workloads(results: tuple[WorkloadResult, ...]) -> Markup | None:
     return tag(
         "div",
         tag("h3", "Workloads"),
-        tag("div", tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Workloads"),
-            class_="panel table-panel"),
+        tag(
+            "div",
+            tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="Workloads"),
+            class_="panel table-panel",
+        ),
         _failing(results),
-    )  # fmt: skip
+    )
 
 
 def _cell(results: tuple[WorkloadResult, ...], line: str, column: str) -> Markup:

@@ -31,7 +31,7 @@ from ..context import (
     WORKER_BLOCK_THREADS,
     WORKER_THREADS,
     YIELDED,
-)  # fmt: skip
+)
 from ..ir import LANES, Value, const, lanes_of, module_text, vec
 from ..runtime.shape import bits, get, put, unbits
 from .in_step import resume_points

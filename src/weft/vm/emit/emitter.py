@@ -29,7 +29,7 @@ from weft.ptx.module import (
     Special,
     Sym,
     Vec,
-)  # fmt: skip
+)
 
 from ..ir import LANES, Builder, Value, const, element, lanes_of, vec
 

@@ -27,7 +27,7 @@ from ..context import (
     WARP_RESUME,
     WARP_SLICE,
     YIELDED,
-)  # fmt: skip
+)
 from ..ir import LANES, Value, const, lanes_of, module_text, vec
 from ..runtime.shape import get, put
 from .kernel import Kernel, KernelEmitter

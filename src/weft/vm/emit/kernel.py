@@ -30,7 +30,7 @@ from ..context import (
     WARP_TABLE,
     WARP_TID,
     Field,
-)  # fmt: skip
+)
 from ..ir import LANES, Builder, Value, const, lanes_of, vec, vector
 from ..layout import GRID_WORKSPACE, Layout, module_globals
 from ..memory import SHARED_START

@@ -36,7 +36,7 @@ from weft.vm.emit.tensorcore_operands import (
     store_results,
     umax,
     umin,
-)  # fmt: skip
+)
 from weft.vm.emit.tensorcore_sets import Set, each_set, each_sets
 from weft.vm.ir import Builder, Value, const, module_text, vec
 from weft.vm.mma_kind import FusedRule, MmaKind, check_kind, fused_rule
@@ -265,9 +265,16 @@ def _step_exponent(b: Builder, code: OperandCode, packed: Value, n: int, c: Valu
 
 
 def _aligned_sum(
-    b: Builder, code: OperandCode, a: Decoded, operand: Decoded, n: int, c: Value, exponent: Value, step: range,
+    b: Builder,
+    code: OperandCode,
+    a: Decoded,
+    operand: Decoded,
+    n: int,
+    c: Value,
+    exponent: Value,
+    step: range,
     rule: FusedRule,
-) -> Value:  # fmt: skip
+) -> Value:
     """S: every term times 2^(F - E), truncated toward zero, added as integers."""
     parity, half = (n // 2, n % 2) if code.narrow else (n, 0)
     bits = b.op("sub", const(I32, (254 + rule.fraction_bits) << 23), exponent)

@@ -14,7 +14,7 @@ from weft.vm.emit.tensorcore_operands import (
     multiply_words,
     pick,
     store_results,
-)  # fmt: skip
+)
 from weft.vm.emit.tensorcore_sets import Set
 from weft.vm.ir import Builder, Value, const, lanes_of, vec
 from weft.vm.mma_kind import MmaKind

@@ -247,9 +247,7 @@ class OperandCode:
             exponent = b.select(b.icmp("eq", magnitude, const(ty, 0)), const(ty, -126), exponent)
         return exponent
 
-    def _store_a_exponents(
-        self, b: Builder, halves: list[Value], out: Value, start: int, step: int, top: int
-    ) -> None:  # fmt: skip
+    def _store_a_exponents(self, b: Builder, halves: list[Value], out: Value, start: int, step: int, top: int) -> None:
         """One vector per k and group; 8-bit exponents are true ones, 16-bit ones keep the bias 127 (B takes it off)."""
         exponents = [self._unbiased(b, bits, self.kind.a_type, 0 if self.narrow else 127) for bits in halves]
         if self.narrow:  # the bytes of a word: first half, second half, twice
@@ -279,8 +277,9 @@ class OperandCode:
     def _test_range(b: Builder, vectors: list[Value], name: str) -> Tests:
         """Infinity or NaN anywhere; for the formats with f32's range also non-zero values below 2^-45."""
         infinity, tiny = {
-            "bf16": (0x7F80, (127 - 45) << 7), "tf32": (0x7F800000, (127 - 45) << 23),
-        }.get(name, (0x7C00, 0))  # fmt: skip
+            "bf16": (0x7F80, (127 - 45) << 7),
+            "tf32": (0x7F800000, (127 - 45) << 23),
+        }.get(name, (0x7C00, 0))
         ty = vectors[0].ty
         magnitudes = [b.op("and", bits, const(ty, 0x7FFFFFFF if name == "tf32" else 0x7FFF)) for bits in vectors]
         largest = _reduce(b, umax, magnitudes)
@@ -334,9 +333,16 @@ def half_bits(b: Builder, value: Value) -> Value:
 
 
 def multiply_words(
-    b: Builder, a: Value, columns: Sequence[Value], ty: str, start: Sequence[Value], *, words: int, per_word: int,
+    b: Builder,
+    a: Value,
+    columns: Sequence[Value],
+    ty: str,
+    start: Sequence[Value],
+    *,
+    words: int,
+    per_word: int,
     add: Callable[[Value, Value, Value], Value],
-) -> list[Value]:  # fmt: skip
+) -> list[Value]:
     """`add` (a, b, accumulator) over all of K for the 8 accumulators of each of `columns`, the sets of B.
 
     A loop over words of B: its moving address keeps b in memory, where repeating it for four rows is free;

@@ -49,9 +49,16 @@ def written_space(ins: Instruction) -> str:
 
 
 def locate(
-    w: RunningWarp, ins: Instruction, space: str, address: Addresses, size: int, *, write: bool = False,
-    align: int | None = None, lanes: Flags | None = None,
-) -> list[Hit]:  # fmt: skip
+    w: RunningWarp,
+    ins: Instruction,
+    space: str,
+    address: Addresses,
+    size: int,
+    *,
+    write: bool = False,
+    align: int | None = None,
+    lanes: Flags | None = None,
+) -> list[Hit]:
     """Where the lanes' accesses land. Lanes that may not access are reported and left out."""
     lanes = w.mask if lanes is None else lanes
     hits: list[Hit] = []

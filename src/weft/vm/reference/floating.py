@@ -88,9 +88,14 @@ def _exact_of(name: str, rounding: str) -> _Exact:
         return square_root(x), sx
 
     table: dict[str, _Exact] = {
-        "add": total, "sub": difference, "mul": product, "div": quotient, "fma": fused, "mad": fused,
+        "add": total,
+        "sub": difference,
+        "mul": product,
+        "div": quotient,
+        "fma": fused,
+        "mad": fused,
         "sqrt": root,
-    }  # fmt: skip
+    }
     return table[name]
 
 

@@ -53,9 +53,16 @@ _FAVOUR = 256
 
 
 def run(
-    module: Module, launch: LaunchSpec, memory: GlobalMemory, *, layout: Layout, globals_at: Mapping[str, int],
-    arch: str = "sm_89", ctas: Iterable[int] | None = None, observer: Observer | None = None,
-) -> Outcome:  # fmt: skip
+    module: Module,
+    launch: LaunchSpec,
+    memory: GlobalMemory,
+    *,
+    layout: Layout,
+    globals_at: Mapping[str, int],
+    arch: str = "sm_89",
+    ctas: Iterable[int] | None = None,
+    observer: Observer | None = None,
+) -> Outcome:
     """Execute one launch against `memory`; only the CTAs with these linear numbers, if some are named."""
     grid = Grid(module, launch, layout, memory, globals_at, arch, line_up(module, launch.entry), observer)
     nx, ny, nz = launch.grid
@@ -197,9 +204,15 @@ def _execute(w: RunningWarp, ins: Instruction, group: Lanes, on: Lanes) -> None:
 def _spend(w: RunningWarp, group: Lanes) -> None:
     if w.grid.steps >= w.grid.launch.max_steps:
         w.grid.record(
-            Finding("S302", f"instruction budget exhausted after {w.grid.steps} warp instructions", int(w.line.max()),
-                    None, w.cta.index, w.number)
-        )  # fmt: skip
+            Finding(
+                "S302",
+                f"instruction budget exhausted after {w.grid.steps} warp instructions",
+                int(w.line.max()),
+                None,
+                w.cta.index,
+                w.number,
+            )
+        )
         raise Stop
     w.grid.steps += 1
     w.steps += 1
@@ -221,7 +234,14 @@ def _deadlock(cta: Cta) -> None:
     first = next(w for w in cta.warps if w.live.any())
     mask = sum(1 << int(lane) for lane in np.flatnonzero(first.live))
     cta.grid.record(
-        Finding("S301", f"deadlock: {who}; {gone} threads have exited", int(first.line[first.live].max()), None,
-                cta.index, first.number, mask)
-    )  # fmt: skip
+        Finding(
+            "S301",
+            f"deadlock: {who}; {gone} threads have exited",
+            int(first.line[first.live].max()),
+            None,
+            cta.index,
+            first.number,
+            mask,
+        )
+    )
     raise Stop

@@ -230,8 +230,12 @@ class RunningWarp(Warp):
             here = np.uint64(1) << lane
             every = np.uint64(0xFFFFFFFF)
             masks: dict[str, Lanes] = {
-                "eq": here, "lt": below, "le": below | here, "ge": every & ~below, "gt": every & ~(below | here),
-            }  # fmt: skip
+                "eq": here,
+                "lt": below,
+                "le": below | here,
+                "ge": every & ~below,
+                "gt": every & ~(below | here),
+            }
             return masks[base.removeprefix("lanemask_")]
         workspace = grid.globals_at.get(GRID_WORKSPACE.name, 0)
         counts = {

@@ -17,7 +17,7 @@ from ..memory import (
     WINDOW_BYTES,
     Bytes,
     GlobalMemory,
-)  # fmt: skip
+)
 
 SHARED_FILL = 0xFF
 LOCAL_FILL = 0xFF

@@ -222,9 +222,13 @@ def _activemask(w: RunningWarp, ins: Instruction) -> None:
 def _redux(w: RunningWarp, ins: Instruction) -> None:
     values = w.src(ins, "a")
     fold = {
-        "add": np.add, "min": np.minimum, "max": np.maximum,
-        "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    }[ins.mods["op"]]  # fmt: skip
+        "add": np.add,
+        "min": np.minimum,
+        "max": np.maximum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }[ins.mods["op"]]
     w.dst(ins, np.full(32, fold.reduce(values[w.mask], dtype=values.dtype)))
 
 

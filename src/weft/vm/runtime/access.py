@@ -22,7 +22,7 @@ from ..context import (
     WARP_PARAMS,
     WARP_SHARED,
     WARP_SHARED_LIMIT,
-)  # fmt: skip
+)
 from ..ir import LANES, Builder, Value, const, vec, vector
 from ..memory import GLOBAL_BASE, LOCAL_BASE, LOCAL_START, PARAM_BASE, SHARED_BASE, SHARED_START, WINDOW_BYTES
 from .bounds import object_at, owned, report_lanes, straight, without
@@ -206,8 +206,11 @@ def _gather(b: Builder, ty: str, pointers: Value, lanes: Value, align: int) -> V
         f"llvm.masked.gather.{_mangle(ty)}.v32p0",
         f"declare {ty} @llvm.masked.gather.{_mangle(ty)}.v32p0(<32 x ptr>, <32 x i1>, {ty})",
     )
-    return b.emit(ty, f"call {ty} @llvm.masked.gather.{_mangle(ty)}.v32p0(<32 x ptr> align {align} {pointers.ref}, "
-                      f"<32 x i1> {lanes.ref}, {ty} zeroinitializer)")  # fmt: skip
+    return b.emit(
+        ty,
+        f"call {ty} @llvm.masked.gather.{_mangle(ty)}.v32p0(<32 x ptr> align {align} {pointers.ref}, "
+        f"<32 x i1> {lanes.ref}, {ty} zeroinitializer)",
+    )
 
 
 def _scatter(b: Builder, value: Value, pointers: Value, lanes: Value, align: int) -> None:
@@ -215,8 +218,10 @@ def _scatter(b: Builder, value: Value, pointers: Value, lanes: Value, align: int
         f"llvm.masked.scatter.{_mangle(value.ty)}.v32p0",
         f"declare void @llvm.masked.scatter.{_mangle(value.ty)}.v32p0({value.ty}, <32 x ptr>, <32 x i1>)",
     )
-    b.do(f"call void @llvm.masked.scatter.{_mangle(value.ty)}.v32p0({value.ty} {value.ref}, "
-         f"<32 x ptr> align {align} {pointers.ref}, <32 x i1> {lanes.ref})")  # fmt: skip
+    b.do(
+        f"call void @llvm.masked.scatter.{_mangle(value.ty)}.v32p0({value.ty} {value.ref}, "
+        f"<32 x ptr> align {align} {pointers.ref}, <32 x i1> {lanes.ref})"
+    )
 
 
 def _mangle(ty: str) -> str:
@@ -263,8 +268,11 @@ def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Inst
         host_int = b.splat(b.emit("i64", f"ptrtoint ptr {host.ref} to i64"))
         if base == LOCAL_BASE:
             words = b.op("mul", b.op("lshr", offset, const(wide, 2)), const(wide, 128))
-            place = b.op("add", b.op("add", words, b.op("and", offset, const(wide, 3))),
-                         b.cast("zext", b.op("mul", LANE_NUMBERS, const(vec("i32"), 4)), wide))  # fmt: skip
+            place = b.op(
+                "add",
+                b.op("add", words, b.op("and", offset, const(wide, 3))),
+                b.cast("zext", b.op("mul", LANE_NUMBERS, const(vec("i32"), 4)), wide),
+            )
             is_local = here
         else:
             place = offset

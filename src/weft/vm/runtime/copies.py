@@ -123,10 +123,14 @@ def _issue(name: str, size: int, watch: Instrumentation) -> Builder:
     with when(b, b.op("and", fits, b.icmp("ne", good, const("i32", 0))), likely=True):
         entry = _entry(b, get(b, warp, WARP_COPIES), count)
         for field, value in (
-            (ENTRY_DST, dst), (ENTRY_SRC, start), (ENTRY_TAKEN, taken),
-            (ENTRY_GROUP, _lanes(b, warp, WARP_GROUP)), (ENTRY_LANES, good),
-            (ENTRY_SIZE, const("i32", size)), (ENTRY_SITE, b.param("site")),
-        ):  # fmt: skip
+            (ENTRY_DST, dst),
+            (ENTRY_SRC, start),
+            (ENTRY_TAKEN, taken),
+            (ENTRY_GROUP, _lanes(b, warp, WARP_GROUP)),
+            (ENTRY_LANES, good),
+            (ENTRY_SIZE, const("i32", size)),
+            (ENTRY_SITE, b.param("site")),
+        ):
             b.store(value, b.offset(entry, field.at), align=4)
         put(b, warp, WARP_COPY_COUNT, b.op("add", count, const("i32", 1)))
     with when(b, b.op("xor", fits, const("i1", 1)), likely=False):
@@ -208,9 +212,12 @@ def _announce(name: str) -> Builder:
     with when(b, b.op("and", fits, b.icmp("ne", good, const("i32", 0))), likely=True):
         entry = _entry(b, get(b, warp, WARP_COPIES), count)
         for field, value in (
-            (ENTRY_DST, b.param("mbarrier")), (ENTRY_GROUP, _lanes(b, warp, WARP_GROUP)), (ENTRY_LANES, good),
-            (ENTRY_SIZE, const("i32", 0)), (ENTRY_SITE, b.param("site")),
-        ):  # fmt: skip
+            (ENTRY_DST, b.param("mbarrier")),
+            (ENTRY_GROUP, _lanes(b, warp, WARP_GROUP)),
+            (ENTRY_LANES, good),
+            (ENTRY_SIZE, const("i32", 0)),
+            (ENTRY_SITE, b.param("site")),
+        ):
             b.store(value, b.offset(entry, field.at), align=4)
         put(b, warp, WARP_COPY_COUNT, b.op("add", count, const("i32", 1)))
     with when(b, b.op("xor", fits, const("i1", 1)), likely=False):

@@ -30,7 +30,7 @@ from ..mbarrier_word import (
     NEXT_SHIFT,
     PHASE_MASK,
     PHASE_SHIFT,
-)  # fmt: skip
+)
 from ..memory import SHARED_BASE, SHARED_START
 from .bounds import owned, report_lanes, straight, without
 from .copies import ENTRY_DST, SETTLE

@@ -79,7 +79,7 @@ from ..context import (
     WORKER_WARP_ORDER,
     WORKER_WARPS,
     Field,
-)  # fmt: skip
+)
 from ..ir import LANES, Builder, Value, const, vec
 from .shape import Variable, bits, count_range, function, get, loop, put, report, symbol, when
 from .watch import Instrumentation

@@ -140,9 +140,14 @@ def build_report() -> Builder:
         wide = b.cast("zext", count, "i64")
         record = b.offset(get(b, worker, WORKER_REPORTS), b.op("mul", wide, const("i64", REPORT_BYTES)))
         for at, value in (
-            (0, b.param("code")), (4, b.param("site")), (8, b.param("lanes")), (12, get(b, warp, WARP_ID)),
-            (16, b.param("address")), (24, get(b, worker, WORKER_CTA)), (28, get(b, warp, WARP_CTAID)),
-        ):  # fmt: skip
+            (0, b.param("code")),
+            (4, b.param("site")),
+            (8, b.param("lanes")),
+            (12, get(b, warp, WARP_ID)),
+            (16, b.param("address")),
+            (24, get(b, worker, WORKER_CTA)),
+            (28, get(b, warp, WARP_CTAID)),
+        ):
             b.store(value, b.offset(record, at), align=4)
     b.ret()
     return b

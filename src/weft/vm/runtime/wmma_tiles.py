@@ -94,10 +94,15 @@ class Tile:
                 places += [(row, column) for row in range(first, first + strip, 8)]
         total = 8 if self.kind == "f16" and not self.accumulator else len(places) * wide
         return tuple(
-            Block(row, column, tuple(number * wide + i for i in range(wide)) if wide == 2
-                  else tuple(range(number, total, len(places))))
+            Block(
+                row,
+                column,
+                tuple(number * wide + i for i in range(wide))
+                if wide == 2
+                else tuple(range(number, total, len(places))),
+            )
             for number, (row, column) in enumerate(places)
-        )  # fmt: skip
+        )
 
     @property
     def lines(self) -> tuple[int, int]:
