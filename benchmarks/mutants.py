@@ -27,13 +27,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.mutant_policies import POLICIES, passes
 from benchmarks.mutant_report import draw, report
+from weft.core.status import Status
 from weft.diagnose.conclusion import mend_of, place_of, sentence, stage_of
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.records import Diagnosis
 from weft.engines.spell_findings import chain
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
 from weft.judge.select import Supports, find_candidate
-from weft.judge.verdict import Status
 from weft.kernels.ladder import RUNGS
 from weft.mutate.equivalent import Build, Original, larger_workloads
 from weft.mutate.generate import apply

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.findings_output import excerpt, finding_record, github_lines, sarif, summary, text_lines
+from weft.cli.findings_output import excerpt, github_lines, sarif, summary, text_lines
 from weft.cli.main import main
+from weft.core.finding_json import finding_record
 from weft.core.records import Finding, Place, Suppressed
 
 ERROR = Finding("M101", "out of bounds, 100% of x", place=Place("a,b.cu", 8, 17), cta=(3, 0, 0), warp=7, lanes=1 << 8)

@@ -6,7 +6,7 @@ from pathlib import Path
 from weft.attention.shapes import Shape
 from weft.diagnose.diagnose import explain
 from weft.diagnose.records import Case, Diagnosis
-from weft.judge.check import check
+from weft.judge.judge import check
 from weft.judge.select import find_candidate
 from weft.kernels.ladder import RUNGS
 from weft.tasks.task import Workload

@@ -14,10 +14,11 @@ import pytest
 
 from weft.attention.dtypes import Array
 from weft.attention.shapes import SHAPES
+from weft.core.status import Status
 from weft.diagnose.records import Case, Signature
 from weft.diagnose.signatures import NAMES, SIGNATURES
-from weft.judge.check import Candidate
-from weft.judge.verdict import Status, Verdict
+from weft.judge.candidate import Candidate
+from weft.judge.verdict import Verdict
 from weft.kernels.ladder import RUNGS
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.registry import find_task

@@ -11,12 +11,13 @@ from weft.attention.emulate import Algorithm, emulate
 from weft.attention.quantise import SimFp8
 from weft.attention.shapes import SHAPES
 from weft.core.records import Finding, Place, Run
+from weft.core.status import Status
 from weft.diagnose.expected import expected
 from weft.diagnose.records import Case, Divergence, LaunchJudgement, Signature
 from weft.diagnose.signatures import SIGNATURES
 from weft.diagnose.taps import Key, StageTap, Taps
-from weft.judge.check import Candidate
-from weft.judge.verdict import Status, Verdict
+from weft.judge.candidate import Candidate
+from weft.judge.verdict import Verdict
 from weft.kernels.ladder import RUNGS
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.registry import find_task

@@ -6,7 +6,8 @@ from weft.attention.shapes import Shape
 from weft.engines.kernel_file import load
 from weft.evolve.levers import Point, family, observed, predicted, start_of
 from weft.evolve.levers.space import Change
-from weft.judge.check import Candidate, check
+from weft.judge.candidate import Candidate
+from weft.judge.judge import check
 from weft.kernels import RUNGS
 from weft.model.chips import chip
 from weft.model.estimate import estimate

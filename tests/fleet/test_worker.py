@@ -9,12 +9,12 @@ import pytest
 
 from tests.fleet.queued import LIMITS, StandIn, asked, queue, store_with
 from weft.core.errors import UsageError
+from weft.core.status import Status
 from weft.fleet import worker as module
 from weft.fleet.requests import NotOurs, request_of
 from weft.fleet.worker import Event, Terms, Worker
 from weft.store.records import State
 from weft.store.store import open_store
-from weft.supervise.records import Outcome
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_fenced_evaluation_is_ended_while_it_runs(tmp_path: Path, judge: Stand
 
 def test_a_lost_evaluation_is_queued_again_and_given_up_in_the_end(tmp_path: Path, judge: StandIn) -> None:
     store, (row,) = store_with(tmp_path / "weft.db", 1)
-    judge.outcome = Outcome.LOST
+    judge.status = Status.LOST
     tally = Worker(store, "w", Terms(once=True)).work()
     assert (tally.finished, tally.given_back) == (0, module.LOST_ATTEMPTS)
     ended = store.evaluation(row.id)

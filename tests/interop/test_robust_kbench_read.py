@@ -142,7 +142,7 @@ def test_a_task_of_any_operation_is_judged(tmp_path: Path, capsys: pytest.Captur
     cases = json.loads(capsys.readouterr().out)["cases"]
     assert len(cases) == 12 and {case["status"] for case in cases} == {"PASSED"}
     # x·w + shift in one or two roundings of numbers below 64: it is no looser than that.
-    assert max(case["max_absolute_error"] for case in cases) <= 64 * 2.0**-24
+    assert max(case["verdict"]["error"]["max"] for case in cases) <= 64 * 2.0**-24
 
 
 @pytest.mark.parametrize(

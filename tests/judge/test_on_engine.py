@@ -10,10 +10,11 @@ import weft
 from weft.attention.shapes import SHAPES
 from weft.core.errors import ResourceError, Unsupported
 from weft.core.records import Run
-from weft.judge.check import Candidate
-from weft.judge.on_engine import check_on
+from weft.core.status import Status
+from weft.judge.candidate import Candidate
+from weft.judge.judge import judge
+from weft.judge.local_runs import EngineRuns
 from weft.judge.select import find_candidate
-from weft.judge.verdict import Status
 from weft.tasks.sdpa import SDPA
 from weft.tasks.task import Workload
 
@@ -43,7 +44,7 @@ class Small(weft.VirtualGPU):
 
 def test_a_rung_passes_and_its_outputs_are_there() -> None:
     candidate, supports = find_candidate("scalar", task=None)
-    found = check_on(weft.VirtualGPU(), candidate, supports.task, WORKLOAD)
+    found = judge(EngineRuns(candidate, weft.VirtualGPU()), supports.task, WORKLOAD)
     assert found.verdict.passed and found.verdict.gates and found.verdict.seconds > 0
     assert found.outputs is not None and found.outputs["o"].shape == SHAPES["split_4"].q
 
@@ -51,7 +52,7 @@ def test_a_rung_passes_and_its_outputs_are_there() -> None:
 @pytest.mark.parametrize(("engine", "status"), [(Odd, Status.NONDETERMINISTIC), (Small, Status.RESOURCE_ERROR)])
 def test_what_an_engine_may_do(engine: type[weft.VirtualGPU], status: Status) -> None:
     candidate, supports = find_candidate("scalar", task=None)
-    found = check_on(engine(), candidate, supports.task, WORKLOAD)
+    found = judge(EngineRuns(candidate, engine()), supports.task, WORKLOAD)
     assert found.verdict.status is status
 
 
@@ -71,7 +72,7 @@ LINES = """// weft: sizes B=1 HQ=1 HKV=1 SQ=4 SKV=4 D=4
 def test_wrong_kernels(tmp_path: Path, body: str, status: Status) -> None:
     path = tmp_path / "wrong.cu"
     path.write_text(f'{LINES}extern "C" __global__ void wrong(const float* v, float* o) {{ {body} }}\n')
-    assert check_on(weft.VirtualGPU(), Candidate(path), SDPA, WORKLOAD).verdict.status is status
+    assert judge(EngineRuns(Candidate(path), weft.VirtualGPU()), SDPA, WORKLOAD).verdict.status is status
 
 
 class Limited(weft.VirtualGPU):
@@ -83,6 +84,6 @@ class Limited(weft.VirtualGPU):
 
 def test_what_an_engine_does_not_know_is_neither_right_nor_wrong() -> None:
     candidate, supports = find_candidate("scalar", task=None)
-    found = check_on(Limited(), candidate, supports.task, WORKLOAD)
+    found = judge(EngineRuns(candidate, Limited()), supports.task, WORKLOAD)
     assert found.verdict.status is Status.UNSUPPORTED and "wgmma" in found.verdict.message
     assert found.outputs is None

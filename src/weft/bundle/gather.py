@@ -76,9 +76,9 @@ def from_search(store: Store, run: int, candidate: int) -> Bundle:
     evaluations = [each for each in store.evaluations(run) if each.candidate_id == candidate]
     final = any(each.request.get("for") == FINAL for each in evaluations)
     request = request_for(store, row, settings, FINAL if final else "search")
-    outcome = next((each.status for each in reversed(evaluations) if each.status is not None), None)
+    status = next((each.status for each in reversed(evaluations) if each.status is not None), None)
     task, task_text = _task(request.task)
-    origin = {"run": str(run), "candidate": str(candidate), "outcome": str(outcome or UNKNOWN)}
+    origin = {"run": str(run), "candidate": str(candidate), "status": str(status or UNKNOWN)}
     return Bundle(
         name=f"run {run}, candidate {candidate}",
         source=request.source,

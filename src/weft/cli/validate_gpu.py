@@ -24,8 +24,9 @@ from weft.engines.cuda_device import NoGPU, require_gpu
 from weft.engines.cuda_gpu import CudaGPU
 from weft.engines.plan_launches import plan_launches
 from weft.engines.virtual import VirtualGPU
-from weft.judge.check import Candidate
-from weft.judge.on_engine import OnEngine, check_on
+from weft.judge.candidate import Candidate
+from weft.judge.judge import Judged, Policy, judge
+from weft.judge.local_runs import EngineRuns
 from weft.judge.select import Choice, Supports, find_candidate, workloads
 from weft.kernels.ladder import RUNGS
 from weft.probes.tools import watch_for
@@ -114,7 +115,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _judge(gpu: CudaGPU, target: Target) -> Iterator[dict[str, object]]:
     """The same gates as `weft check`, and how far the outputs are from what the virtual GPU says."""
     for workload in target.workloads:
-        found = check_on(gpu, target.candidate, target.supports.task, workload)
+        found = judge(EngineRuns(target.candidate, gpu), target.supports.task, workload)
         verdict, error = found.verdict, found.verdict.error
         yield {
             "rung": target.name,
@@ -127,12 +128,11 @@ def _judge(gpu: CudaGPU, target: Target) -> Iterator[dict[str, object]]:
         }
 
 
-def _against_virtual(found: OnEngine, target: Target) -> dict[str, object]:
+def _against_virtual(found: Judged, target: Target) -> dict[str, object]:
     """Predicted bits beside measured ones. Other bits are no failure: the gates decide, this says how exact Weft is."""
     try:
-        virtual = check_on(
-            VirtualGPU(target.candidate.arch), target.candidate, target.supports.task, found.verdict.workload
-        )
+        runs = EngineRuns(target.candidate, VirtualGPU(target.candidate.arch))
+        virtual = judge(runs, target.supports.task, found.verdict.workload, Policy(tools=()))
     except WeftError as error:
         return {"missing": str(error)}
     if found.outputs is None or virtual.outputs is None:

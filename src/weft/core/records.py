@@ -1,6 +1,6 @@
 """The nouns of Weft: frozen values that pass between the stages."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from .finding_codes import FINDING_CODES, Severity
@@ -16,8 +16,15 @@ class Place:
     inlined_at: "Place | None" = None
 
     def __str__(self) -> str:
-        chain = f" (inlined at {self.inlined_at})" if self.inlined_at else ""
-        return f"{self.file}:{self.line}{chain}"
+        call = f" (inlined at {self.inlined_at})" if self.inlined_at else ""
+        return f"{self.file}:{self.line}{call}"
+
+    def chain(self) -> "Iterator[Place]":
+        """Yield this place, then the call it was inlined into, and so on outwards."""
+        at: Place | None = self
+        while at is not None:
+            yield at
+            at = at.inlined_at
 
 
 def shared_place(a: Place | None, b: Place | None) -> Place | None:

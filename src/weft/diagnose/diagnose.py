@@ -13,11 +13,13 @@ import numpy as np
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
 from weft.core.errors import UsageError, WeftError
+from weft.core.status import Status
 from weft.engines.kernel_file import KernelFile
 from weft.engines.virtual import VirtualGPU
-from weft.judge.check import Candidate, check
+from weft.judge.candidate import Candidate
+from weft.judge.judge import check
 from weft.judge.select import Choice, Supports, workloads
-from weft.judge.verdict import Status, Verdict
+from weft.judge.verdict import Verdict
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Workload
 

@@ -10,7 +10,7 @@ from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
 from weft.core.records import Finding, Place, Run
 from weft.engines.kernel_file import KernelFile
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
 from weft.judge.verdict import Verdict
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.recipe_problem import RecipeProblem

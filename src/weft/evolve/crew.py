@@ -8,12 +8,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from weft.core.status import Status
 from weft.fleet.requests import ASK, request_record
 from weft.store.errors import Fenced
 from weft.store.records import CandidateRow, EvaluationRow, Lease, State
 from weft.store.store import Store
 from weft.supervise.key import request_key
-from weft.supervise.records import Limits, Outcome, Request, Source
+from weft.supervise.records import Limits, Request, Source
 from weft.supervise.supervisor import Supervisor
 
 from .history import FINAL
@@ -139,8 +140,8 @@ class Crew:
 
         try:
             evaluation = supervisor.evaluate(request, progress=heartbeat)
-            if evaluation.outcome is Outcome.LOST:
+            if evaluation.status is Status.LOST:
                 return self.store.give_back(lease, evaluation.message)
-            return self.store.finish(lease, evaluation.outcome, evaluation.record(), seconds=evaluation.seconds)
+            return self.store.finish(lease, evaluation.status, evaluation.record(), seconds=evaluation.seconds)
         except Fenced:  # another driver took the run over: its result is the one that counts
             return None

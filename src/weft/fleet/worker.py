@@ -17,11 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from weft.core.errors import UsageError
+from weft.core.status import Status
 from weft.store.errors import Fenced, StoreError
 from weft.store.records import EvaluationRow, Lease, State
 from weft.store.store import Store
 from weft.supervise.isolation import NotIsolated
-from weft.supervise.records import Evaluation, Outcome
+from weft.supervise.records import Evaluation
 from weft.supervise.supervisor import Supervisor
 
 from .requests import NotOurs, request_of
@@ -221,9 +222,9 @@ class Worker:
             self._count("fenced", lease, message=str(error))
 
     def _keep(self, lease: Lease, found: Evaluation) -> None:
-        if found.outcome is not Outcome.LOST:
-            self.store.finish(lease, found.outcome.value, found.record(), seconds=found.seconds)
-            self._count("finished", lease, status=found.outcome.value, seconds=found.seconds, message=found.message)
+        if found.status is not Status.LOST:
+            self.store.finish(lease, found.status.value, found.record(), seconds=found.seconds)
+            self._count("finished", lease, status=found.status.value, seconds=found.seconds, message=found.message)
         elif self.stopping:
             self.store.reclaim(self.name)
             self._count("given_back", lease, message="the worker was told to stop")

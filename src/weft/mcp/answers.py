@@ -37,12 +37,8 @@ class CheckAnswer:
     judged: int
     planned: int
     message: str = ""
-    workload: str = ""
-    """That failed."""
-    findings: tuple[FindingAnswer, ...] = ()
-    more_findings: int = 0
-    samples: tuple[str, ...] = ()
-    """Wrong elements beside what they should be."""
+    failure: dict[str, Any] | None = None
+    """The verdict that decided, as docs/reference/verdict_json.md has it."""
     isolated: bool = False
     """Whether it ran in a process of its own with limits, as text does."""
     seconds: float = 0.0

@@ -182,8 +182,11 @@ class KernelReport:
 
     target: str
     status: str
+    message: str
+    """Of the verdicts together."""
     passed: bool
     sentence: str
+    """The headline: the diagnosis in a sentence, where there is one."""
     facts: tuple[Named, ...]
     commands: tuple[Named, ...]
     results: tuple[WorkloadResult, ...]

@@ -13,11 +13,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weft.core.status import CACHEABLE
+
 from .backend import to_json
 from .database import Found, Step, insert_new
 from .errors import Fenced, NotCacheable, StoreError
 from .events import Events
-from .keys import CACHEABLE
 from .records import EvaluationRow, Happened, Json, Lease, State, VerdictRow
 from .schema import evaluations, verdicts
 from .turns import MOST_LEASES, next_row
