@@ -128,10 +128,11 @@ class VirtualGPU:
         return self.program(binary, entry).plan.layout.static_shared_bytes
 
     def check_sample(self, binary: Binary, entry: str) -> None:
-        """Raise CannotSample if CTAs may see what others did: atomics and acquiring loads of global memory."""
+        """Raise CannotSample if CTAs may see what others did: atomics and strong loads of global memory."""
         if self.program(binary, entry).plan.ordered:
             raise CannotSample(
-                f"{entry} has atomics or acquiring loads of global memory, so a CTA may depend on others: run it whole"
+                f"{entry} has atomics or volatile, relaxed or acquire loads of global memory, "
+                "so a CTA may depend on others: run it whole"
             )
 
     @contextmanager
