@@ -10,7 +10,7 @@ byte, and within a group alike ones (same thread, epoch, instruction, value) cou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,9 @@ from weft.core.finding_codes import Severity
 from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 
+from .barrier_place import barrier_behind
 from .clocks import Order, Orders, Semantics, decides, order_of, spot, thinned, touches
+from .conflict import Actor, Conflict
 from .observation import Spot
 from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, unknown_values, values_of
 from .record import What
@@ -34,37 +36,6 @@ _ALIKE = ("key", "thread", "epoch", "row", "site", "value", "write", "number")
 CODES = ("R101", "R102", "R103", "R104", "R105")
 
 _Indices = npt.NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class Actor:
-    """One side of a conflict."""
-
-    site: int
-    cta: int
-    warp: int
-    lanes: int
-    record: int
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Two instructions that race, at the first pair of warps that shows it."""
-
-    code: str
-    severity: Severity
-    earlier: Actor
-    later: Actor
-    address: int
-    size_bytes: int
-    """Of the first run of bytes concerned."""
-    count: int
-    """Pairs of warps."""
-
-    @property
-    def across(self) -> bool:
-        """Whether it is between two CTAs."""
-        return self.earlier.cta != self.later.cta
 
 
 @dataclass(frozen=True)
@@ -100,8 +71,11 @@ def find_conflicts_in_cta(
     key = (*decisive, places.tobytes())
     if key not in known.shapes:
         known.shapes[key] = _shape(log, threads, semantics, addresses, known.orders)
-    found = _conflicts(known.shapes[key], touching, np.unique(log["cta"]))
-    return [each for each in found if each.address < GLOBAL_BASE or each.code in ("R104", "R105")]
+    shape = known.shapes[key]
+    found = _conflicts(shape, touching, np.unique(log["cta"]))
+    kept = [each for each in found if each.address < GLOBAL_BASE or each.code in ("R104", "R105")]
+    order = replace(shape.order, ctas=np.unique(log["cta"]).astype(np.int32))
+    return [replace(each, behind=barrier_behind(each, log, order, semantics)) for each in kept]
 
 
 def find_conflicts_in_global(log: npt.NDArray[np.void], threads: int, semantics: Semantics) -> list[Conflict]:
@@ -110,7 +84,8 @@ def find_conflicts_in_global(log: npt.NDArray[np.void], threads: int, semantics:
         return []
     log = thinned(log)
     shape = _shape(log, threads, semantics, range(GLOBAL_BASE, _NO_LIMIT))
-    return _conflicts(shape, log[touches(log)], shape.order.ctas)
+    found = _conflicts(shape, log[touches(log)], shape.order.ctas)
+    return [replace(each, behind=barrier_behind(each, log, shape.order, semantics)) for each in found]
 
 
 def _shape(
@@ -328,7 +303,10 @@ def _grouped(
         granules = np.unique(pairs["agranule"][mine])
         run = int(np.argmax(np.diff(granules, append=granules[-1] + 2) != 1)) + 1
         count = len(np.unique(a_warp[which] * (1 << 31) + b_warp[which]))
-        found.append(Conflict(code, severity, actors[0], actors[1], int(granules[0]) * granule, run * granule, count))
+        earlier, later = actors
+        found.append(
+            Conflict(code, severity, earlier, later, int(granules[0]) * granule, run * granule, count, behind=earlier)
+        )
     return sorted(found, key=lambda c: (c.later.record, c.code, c.earlier.record))
 
 
