@@ -128,15 +128,19 @@ class VirtualGPU:
         return self.program(binary, entry).plan.layout.static_shared_bytes
 
     def check_sample(self, binary: Binary, entry: str) -> None:
-        """Raise CannotSample if CTAs may see what others did: atomics and acquiring loads of global memory."""
+        """Raise CannotSample if CTAs may see what others did: atomics and strong loads of global memory."""
         if self.program(binary, entry).plan.ordered:
             raise CannotSample(
-                f"{entry} has atomics or acquiring loads of global memory, so a CTA may depend on others: run it whole"
+                f"{entry} has atomics or volatile, relaxed or acquire loads of global memory, "
+                "so a CTA may depend on others: run it whole"
             )
 
     @contextmanager
     def sequence(self, binary: Binary, entry: str) -> Iterator[None]:
-        """Launches of `binary` inside find every array where the one before left it: nothing is freed between them."""
+        """Launches inside find every array where the one before left it: nothing is freed between them.
+
+        Variables of a module that is first launched inside stay at the end, as those of `binary` do.
+        """
         self._module_globals(binary, self.program(binary, entry))
         mark = self.memory.mark()
         self._kept = _Buffers(self.memory)
@@ -144,7 +148,8 @@ class VirtualGPU:
             yield
         finally:
             self._kept = None
-            self.memory.release(mark)
+            variables = {address for places in self._globals.values() for address in places.values()}
+            self.memory.release(mark, keep=variables)
 
     def program(self, binary: Binary, entry: str) -> Program:
         """The kernel compiled for this host; `entry` as the user writes it or as it stands in the PTX."""

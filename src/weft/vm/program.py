@@ -16,7 +16,7 @@ from weft.ptx.passes.find_hidden_nans import find_hidden_nans
 from weft.ptx.passes.find_liveness import find_liveness
 from weft.ptx.passes.find_regions import find_regions
 from weft.ptx.passes.find_uniform import find_uniform
-from weft.ptx.passes.find_waits import waits_for_others
+from weft.ptx.passes.find_waits import asks_others, state_space, waits_for_others
 from weft.ptx.passes.fold_constants import fold_constants
 from weft.ptx.passes.inline_calls import inline_calls
 
@@ -45,7 +45,7 @@ class Plan:
     globals: tuple[Variable, ...]
     imports: tuple[str, ...]
     ordered: bool
-    """Whether results depend on the order of CTAs (atomics whose value or rounding order shows)."""
+    """Whether results depend on the order of CTAs: strong loads, and atomics whose value or rounding order shows."""
     waits: bool
     """Whether a CTA may wait for another: as many as the GPU holds then make progress together."""
     reads_unset: bool
@@ -294,15 +294,9 @@ def _reads_clock(function: Function) -> bool:
 
 def _order_shows(ins: Instruction) -> bool:
     """An access to global memory that shows in which order CTAs ran."""
-    if ins.mods.get("space", "generic").partition("::")[0] not in ("global", "generic"):
-        return False
-    match ins.form.name:
-        case "ld":
-            return ins.has("volatile") or ins.mods.get("order") == "acquire"
-        case "red":
-            return "f" in ins.type
-        case name:
-            return name == "atom"
+    if ins.form.name == "red":
+        return "f" in ins.type and state_space(ins) in ("global", "generic")
+    return asks_others(ins)
 
 
 def _to_json(plan: Plan) -> dict[str, object]:
