@@ -52,7 +52,7 @@ class StandIn:
     """Says PASSED of everything, after what `during` does."""
 
     during: Callable[[int], object] = lambda number: None
-    outcome: Status = Status.PASSED
+    status: Status = Status.PASSED
     limits: Limits = field(default_factory=Limits)
     seen: list[Request] = field(default_factory=list)
     interrupted: threading.Event = field(default_factory=threading.Event)

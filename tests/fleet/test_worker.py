@@ -125,6 +125,38 @@ def test_told_to_stop_it_gives_back_what_takes_too_long(tmp_path: Path, judge: S
     assert (freed.state, freed.attempts) == (State.QUEUED, 0)  # nobody was lost
 
 
+def test_a_verdict_that_was_cut_off_is_not_kept(tmp_path: Path, judge: StandIn) -> None:
+    """The candidate had failed already; what the stop ended was its diagnosis, so the verdict lacks it."""
+    store, (row,) = store_with(tmp_path / "weft.db", 1)
+    worker = Worker(store, "w", Terms(grace_seconds=0.1))
+
+    def during(number: int) -> None:
+        worker.stop()
+        judge.until_interrupted(number)
+        judge.interrupted.clear()
+
+    judge.during, judge.status = during, Status.INCORRECT_NUMERICAL
+    tally = worker.work()
+    assert (tally.finished, tally.given_back) == (0, 1)
+    assert store.evaluation(row.id).state is State.QUEUED and store.cached(row.key) is None
+
+
+def test_an_evaluation_whose_fork_server_is_starting_is_ended_as_well(tmp_path: Path, judge: StandIn) -> None:
+    """What is not there yet cannot be ended: the first interrupts have no effect."""
+    store, (row,) = store_with(tmp_path / "weft.db", 1)
+    worker = Worker(store, "w", Terms(grace_seconds=0.1))
+
+    def during(number: int) -> None:
+        worker.stop()
+        judge.until_interrupted(number)
+        judge.interrupted.clear()
+        assert judge.interrupted.wait(5)
+
+    judge.during = during
+    assert worker.work().given_back == 1
+    assert store.evaluation(row.id).state is State.QUEUED
+
+
 def test_it_stops_itself_when_it_is_idle(tmp_path: Path, judge: StandIn) -> None:
     store, _ = store_with(tmp_path / "weft.db", 1)
     start = time.monotonic()

@@ -20,6 +20,7 @@ from weft.core.status import Status
 from weft.evolve.crew import Crew, enqueue
 from weft.evolve.history import FINAL
 from weft.evolve.settings import Settings
+from weft.fleet.fleets import ThreadFleet
 from weft.fleet.requests import ASK, request_record
 from weft.fleet.worker import Terms, Worker
 from weft.judge.select import Choice
@@ -102,8 +103,8 @@ def searched(store: Store) -> dict[str, Said]:
             run.id, digest=source.digest, source=kernel.text, language=kernel.language, launch=kernel.launch
         )
         rows[kernel.name] = enqueue(store, row, settings, FINAL).id
-    with Crew(store, settings, "searching", 2) as crew:
-        crew.work(run.id, lambda row: None)
+    with Crew(store, settings, run.id, ThreadFleet(store, 2)) as crew:
+        crew.work(lambda row: None)
     return {name: of_evaluation(store.evaluation(number)) for name, number in rows.items()}
 
 
