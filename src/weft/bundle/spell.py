@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import chips
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import chips
 from weft.supervise.records import Outcome, ScoreOn, Source
 
 from .records import Answer, Bundle

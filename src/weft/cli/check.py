@@ -22,7 +22,7 @@ from weft.tasks.registry import TASKS
 from .check_findings import annotations, distinct, distinct_suppressed, last_line
 from .findings_output import Format, finding_record, sarif, suppressed_record, text_lines
 from .launch_draft import draft_shown
-from .options import COMPILER_HELP, Compiler
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler
 from .tables import print_table
 from .terminal import counted, paint, print_line
 
@@ -45,7 +45,8 @@ def check(
     encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 3,
     hidden: Annotated[int, typer.Option(min=0, help="Further seeds, drawn now: nobody can prepare for them.")] = 0,
-    arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
+    gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
+    arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
     tool: Annotated[str, typer.Option(metavar="T,T", help="Checkers: initcheck, racecheck, or all.")] = "all",
     max_findings: Annotated[int, typer.Option(min=0, help="Findings to print per workload; all are counted.")] = 20,
@@ -68,7 +69,13 @@ def check(
     for target in targets:
         with draft_shown(target):
             found[target] = find_candidate(
-                target, task=task, arch=arch, launch=launch, include_dirs=tuple(include or ()), compiler=compiler.value
+                target,
+                task=task,
+                gpu=gpu,
+                arch=arch,
+                launch=launch,
+                include_dirs=tuple(include or ()),
+                compiler=compiler.value,
             )
     secret = tuple(secrets.randbelow(1 << 31) for _ in range(hidden))
 

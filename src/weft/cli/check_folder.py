@@ -127,7 +127,7 @@ def _flashinfer(path: Path, asked: Asked, work: Path) -> Iterator[Row]:
 def _judged(kernel: str, case: Case, file: Path, tolerance: Tolerance, arch: str) -> Row:
     task, (workload,) = foreign_task(kernel, [case], tolerance)
     try:
-        verdict = judge_one(Candidate(file, arch=arch), task, workload)
+        verdict = judge_one(Candidate(file, gpu=arch), task, workload)
     except (CompileError, LaunchError, ParseError, UsageError) as error:  # of its lines: nothing ran
         return Row(kernel, case.name, None, str(error))
     return Row(kernel, case.name, verdict, verdict.message)

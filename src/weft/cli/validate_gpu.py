@@ -131,7 +131,7 @@ def _against_virtual(found: OnEngine, target: Target) -> dict[str, object]:
     """Predicted bits beside measured ones. Other bits are no failure: the gates decide, this says how exact Weft is."""
     try:
         virtual = check_on(
-            VirtualGPU(target.candidate.arch), target.candidate, target.supports.task, found.verdict.workload
+            VirtualGPU(target.candidate.gpu), target.candidate, target.supports.task, found.verdict.workload
         )
     except WeftError as error:
         return {"missing": str(error)}
@@ -178,7 +178,7 @@ def _kernel_rows(gpu: CudaGPU, target: Target) -> dict[str, object]:
         )
     row: dict[str, object] = {"rung": target.name, "workload": str(workload), "launches": launches}
     try:
-        virtual = VirtualGPU(target.candidate.arch)
+        virtual = VirtualGPU(target.candidate.gpu)
         counted = kernel.run(virtual, problem.arrays, watch=watch_for(["wavefronts"])).run
         row["counters_predicted"] = dict(counted.counters)
     except WeftError as error:

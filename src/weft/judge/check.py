@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.attention.dtypes import Array
 from weft.attention.shapes import Shape
+from weft.core.chips import DEFAULT_GPU, target_of
 from weft.core.errors import CompileError, LaunchError, ParseError, ResourceError, Unsupported
 from weft.core.records import Run, worst_first
 from weft.engines.debug_build import check_debug_build
@@ -39,7 +40,8 @@ class Candidate:
 
     path: Path
     rung: str | None = None
-    arch: str = "sm_89"
+    gpu: str = DEFAULT_GPU
+    """A GPU's name, or an architecture for its smallest GPU."""
     max_steps: int = MAX_STEPS
     """Loop iterations that a host thread may run in a launch; left as it is, fewer where the workload is small."""
     defines: Mapping[str, str] = field(default_factory=dict)
@@ -49,12 +51,17 @@ class Candidate:
     include_dirs: tuple[str, ...] = ()
     compiler: str = "nvrtc"
 
+    @property
+    def arch(self) -> str:
+        """The architecture it is compiled for."""
+        return target_of(self.gpu)
+
     def load(self, problem: Problem) -> KernelFile:
         """The file with the macros that select the problem's type and mask, as far as it has them."""
         selected = {name: value for name, value in problem.defines().items() if name in self.declared.macros}
         return load(
             self.path,
-            arch=self.arch,
+            gpu=self.gpu,
             defines={**self.defines, **selected},
             launch=self.launch,
             include_dirs=self.include_dirs,
@@ -64,7 +71,7 @@ class Candidate:
     @cached_property
     def declared(self) -> Declared:
         """What the file says about its arithmetic."""
-        lines = load(self.path, arch=self.arch, launch=self.launch).lines.defines
+        lines = load(self.path, gpu=self.gpu, launch=self.launch).lines.defines
         macros = {line.name: line.value if isinstance(line.value, str) else line.value.text for line in lines}
         return Declared(self.rung, {**macros, **self.defines})
 
@@ -117,7 +124,7 @@ def _decide(candidate: Candidate, task: Task, workload: Workload, watch: Instrum
     try:
         kernel = candidate.load(problem)
         part = _part(candidate, kernel, problem) if sampled else None
-        gpu = VirtualGPU(kernel.arch)
+        gpu = VirtualGPU(kernel.gpu)
         try:
             run, outputs = _run(kernel, gpu, task, problem, most, watch=watch, part=part)
         except CannotSample:

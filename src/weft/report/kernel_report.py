@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import Chip
 from weft.core.errors import UsageError, WeftError
 from weft.diagnose.conclusion import sentence
 from weft.diagnose.diagnose import diagnose
@@ -15,7 +16,6 @@ from weft.engines.kernel_file import load
 from weft.judge.check import Candidate, check, check_debug
 from weft.judge.select import Choice, Supports, smallest, workloads
 from weft.judge.verdict import Status, Verdict
-from weft.model.chips import Chip
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.task import PLAIN, Workload
 
@@ -136,7 +136,7 @@ def _profile(asked: Asked) -> tuple[KernelProfile | None, str]:
     try:
         kernel = load(
             candidate.path,
-            arch=asked.chip.architecture.target,
+            gpu=asked.chip.name,
             defines=candidate.defines,
             launch=candidate.launch,
             include_dirs=candidate.include_dirs,

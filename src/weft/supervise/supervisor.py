@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Self
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.judge.select import Supports, find_candidate, smallest, workloads
 from weft.judge.verdict import Verdict
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import chip as find_chip
 from weft.tasks.registry import find_task
 from weft.tasks.task import Axes, Outputs, Task, Workload
 

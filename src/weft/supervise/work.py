@@ -78,8 +78,8 @@ class Work:
             Path(task).write_text(fields["task_text"])
         # The name alone: findings and messages show no folder of ours.
         target, beside = Path(path.name), Path(launch.name) if launch is not None else None
-        screen_options(load(target, arch=fields["arch"], launch=beside).lines.options)
-        candidate, self.supports = find_candidate(str(target), task=task, arch=fields["arch"], launch=beside)
+        screen_options(load(target, gpu=fields["gpu"], launch=beside).lines.options)
+        candidate, self.supports = find_candidate(str(target), task=task, gpu=fields["gpu"], launch=beside)
         self.candidate = replace(
             candidate, rung=fields["rung"], defines=fields["defines"], max_steps=fields["max_steps"]
         )
@@ -99,7 +99,7 @@ class Work:
     def _run(self, fields: Mapping[str, Any]) -> Frame:
         """The first run, watched."""
         self.kernel, self.outputs = self._load(fields["defines"]), fields["outputs"]
-        self.gpu = VirtualGPU(self.kernel.arch)
+        self.gpu = VirtualGPU(self.kernel.gpu)
         run, arrays = self._launch(self.kernel, self.gpu, watch_for(fields["tools"]))
         numbers = self.kernel.numbers(self.inputs)
         return Frame({"findings": _findings(run), "numbers": numbers}, self._results(arrays))
@@ -117,7 +117,7 @@ class Work:
     def _profile(self, fields: Mapping[str, Any]) -> Frame:
         """The counts of every launch; and the outputs, which show that it was the run that was judged."""
         kernel, self.outputs = self._load(fields["defines"]), fields["outputs"]
-        profiler = Profiler(VirtualGPU(kernel.arch))
+        profiler = Profiler(VirtualGPU(kernel.gpu))
         try:
             run, arrays = self._launch(kernel, profiler)
             launches, why = counted_launches(profiler, kernel)
@@ -147,7 +147,7 @@ class Work:
             raise UsageError(f"no shape is called {work['shape']}")
         supports = self.supports
         if self.candidate.rung is not None:
-            supports = find_candidate(self.candidate.rung, task=fields["task"], arch=self.candidate.arch)[1]
+            supports = find_candidate(self.candidate.rung, task=fields["task"], gpu=self.candidate.gpu)[1]
         found = diagnose(self.candidate, supports, choice)
         if found.healthy:
             return Frame({"text": ""})
@@ -165,7 +165,7 @@ class Work:
         candidate = self.candidate
         selected = {name: value for name, value in defines.items() if name in candidate.declared.macros}
         kernel = load(
-            candidate.path, arch=candidate.arch, defines={**candidate.defines, **selected}, launch=candidate.launch
+            candidate.path, gpu=candidate.gpu, defines={**candidate.defines, **selected}, launch=candidate.launch
         )
         return replace(kernel, allows=())
 
