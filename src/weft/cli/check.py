@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from weft.core.errors import UsageError
+from weft.core.finding_text import finding_record, sarif, suppressed_record
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.check import Candidate, check_debug
 from weft.judge.check import check as judge_one
@@ -20,7 +21,7 @@ from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
 
 from .check_findings import annotations, distinct, distinct_suppressed, last_line
-from .findings_output import Format, finding_record, sarif, suppressed_record, text_lines
+from .findings_output import Format, text_lines
 from .launch_draft import draft_shown
 from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler
 from .tables import print_table

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from weft.core.finding_text import annotation, github_lines, summary
 from weft.core.records import Finding, Suppressed
 from weft.judge.verdict import Status, Verdict
-
-from .findings_output import annotation, github_lines, summary
 
 Verdicts = Mapping[str, Sequence[Verdict]]
 """By target."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from weft.core.errors import CompileError, LaunchError, ParseError, Unsupported, UsageError
+from weft.core.finding_text import finding_record
 from weft.interop import robust_kbench_read as kbench
 from weft.interop.flashinfer_bench import call, read_folder
 from weft.interop.flashinfer_bench.records import Workload
@@ -20,7 +21,7 @@ from weft.judge.check import check as judge_one
 from weft.judge.verdict import Status, Verdict
 
 from .check_findings import last_line
-from .findings_output import finding_record, text_lines
+from .findings_output import text_lines
 from .tables import print_table
 
 SHOWN = 3

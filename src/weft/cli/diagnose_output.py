@@ -3,13 +3,12 @@
 import math
 from collections.abc import Iterator
 
+from weft.core.finding_text import excerpt, finding_record
 from weft.core.records import Place
 from weft.diagnose.conclusion import cure_of, place_of, sentence, stage_of
 from weft.diagnose.records import Diagnosis, Divergence, name_of
 from weft.diagnose.shown import case_line, row_excerpt, verify_command, where_wrong
 from weft.tasks.task import Workload
-
-from .findings_output import excerpt, finding_record
 
 SHOWN_FINDINGS = 5
 WORTH_SAYING = 0.5

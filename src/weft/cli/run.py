@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from weft.core.errors import UsageError
+from weft.core.finding_text import finding_record, github_lines, sarif, summary, suppressed_record
 from weft.core.records import Run
 from weft.engines.arguments import Array
 from weft.engines.array_summary import ArraySummary, summarise
@@ -18,7 +19,7 @@ from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
 from weft.engines.virtual import VirtualGPU
 from weft.probes.tools import watch_for
 
-from .findings_output import Format, finding_record, github_lines, sarif, summary, suppressed_record, text_lines
+from .findings_output import Format, text_lines
 from .launch_draft import draft_shown
 from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, files, macros, sizes
 from .tables import print_table

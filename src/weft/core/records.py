@@ -1,6 +1,6 @@
 """The nouns of Weft: frozen values that pass between the stages."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from .finding_codes import FINDING_CODES, Severity
@@ -18,6 +18,13 @@ class Place:
     def __str__(self) -> str:
         chain = f" (inlined at {self.inlined_at})" if self.inlined_at else ""
         return f"{self.file}:{self.line}{chain}"
+
+
+def inlining_chain(place: Place | None) -> Iterator[Place]:
+    """The place, then the call it was inlined into, and so on outwards."""
+    while place is not None:
+        yield place
+        place = place.inlined_at
 
 
 def shared_place(a: Place | None, b: Place | None) -> Place | None:
