@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from weft.core.finding_text import annotation, counted
-
 FINDINGS = "weft_findings"
 """Attribute of the reports of tests that asked for Weft: annotations of their findings, as strings, so that they travel
 from pytest-xdist's workers."""
@@ -40,6 +38,8 @@ class Summary:
         errors = list(dict.fromkeys(line for report in reports for line in getattr(report, FINDINGS)))
         if not errors and not self._warned:
             return
+        from weft.core.finding_text import counted  # a run of pytest without findings loads nothing of Weft
+
         terminalreporter.section("Weft's findings")
         for text in self._warned:
             terminalreporter.write_line(_seen_from(config.invocation_params.dir, text))
@@ -50,6 +50,8 @@ class Summary:
                 terminalreporter.write_line(line)
 
     def _annotations(self, config: pytest.Config) -> list[str]:
+        from weft.core.finding_text import annotation
+
         root = Path(os.environ.get("GITHUB_WORKSPACE") or config.invocation_params.dir)
         lines = []
         for found in self._warned.values():
