@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import weft
-
 from .finding_codes import FINDING_CODES, Severity
 from .records import Finding, Place, Suppressed, inlining_chain
+from .version import __version__
 
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 _SARIF = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -76,7 +75,7 @@ def sarif(findings: Sequence[Finding], suppressed: Sequence[Suppressed] = ()) ->
     for item in suppressed:
         excuse = [{"kind": "inSource", "justification": item.reason}]
         results.append({**_sarif_result(item.finding), "suppressions": excuse})
-    driver = {"name": "weft", "version": weft.__version__, "rules": rules}
+    driver = {"name": "weft", "version": __version__, "rules": rules}
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
