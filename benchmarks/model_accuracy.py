@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.chips import chip
 from weft.engines.kernel_file import load
 from weft.engines.sample import Sample
 from weft.engines.virtual import VirtualGPU
 from weft.model.bounds import lower_bounds
-from weft.model.chips import chip
 from weft.model.counters import work_of
 from weft.model.estimate import UNCALIBRATED, Estimate, estimate
 from weft.model.occupancy import Launch, occupancy

@@ -13,11 +13,11 @@ from math import prod
 from pathlib import Path
 
 from weft.attention.shapes import SHAPES, Shape
+from weft.core.chips import chip
 from weft.core.errors import UsageError
 from weft.engines.kernel_file import load
 from weft.kernels.ladder import RUNGS
 from weft.model.bounds import lower_bounds
-from weft.model.chips import chip
 from weft.model.counters import work_of
 from weft.model.estimate import estimate
 from weft.model.roofline import attention_roof, attention_work

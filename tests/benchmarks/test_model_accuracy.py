@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from benchmarks import model_accuracy
+from weft.core.chips import chip
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
 from weft.model.bounds import lower_bounds
-from weft.model.chips import chip
 from weft.model.published import published
 
 

@@ -12,8 +12,8 @@ from weft.attention.regimes import REGIMES
 from weft.cli import complete
 from weft.cli import main as cli
 from weft.cli.read_options import read_parameters
+from weft.core.chips import chips
 from weft.kernels.ladder import ENCODINGS, MASKS
-from weft.model.chips import chips
 from weft.tasks.registry import TASKS
 
 BASH = """
@@ -111,7 +111,13 @@ def test_names_that_are_spelled_out_are_those_of_their_modules() -> None:
     assert complete.SPELLED_OUT["regimes"] == tuple(REGIMES)
     assert complete.SPELLED_OUT["masks"] == MASKS
     assert complete.SPELLED_OUT["encodings"] == ENCODINGS
-    assert complete.SPELLED_OUT["gpus"] == tuple(chips())
+
+
+def test_gpus_and_architectures_are_those_of_the_table() -> None:
+    verb = complete.light_verb("run", cli.VERBS["run"].target)
+    assert verb is not None
+    assert verb.offers(["--gpu"], "") == list(chips())
+    assert verb.offers(["--arch"], "sm_8") == ["sm_80", "sm_86", "sm_89"]
 
 
 LIGHT = [verb for verb, row in cli.VERBS.items() if read_parameters(row.target) is not None]

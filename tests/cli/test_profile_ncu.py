@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from weft.cli.main import main
+from weft.core.chips import chip
 from weft.engines.kernel_file import load
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import chip
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.profile.ncu_compare import Comparison, Row, Verdict, compare_with_ncu
 from weft.profile.ncu_csv import read_csv

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.core.chips import TensorKind, chip
 from weft.core.errors import UsageError
 from weft.model.bounds import lower_bounds, sm_cycles
-from weft.model.chips import TensorKind, chip
 from weft.model.occupancy import Launch, occupancy
 from weft.model.work import Instructions, Memory, Work, instructions_of
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.core.chips import chip, chips
 from weft.core.errors import UsageError
 from weft.model.bounds import lower_bounds
-from weft.model.chips import chip, chips
 from weft.model.estimate import estimate
 from weft.model.occupancy import Launch
 from weft.model.work import Memory, Work, instructions_of

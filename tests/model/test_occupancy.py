@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.core.chips import Architecture, chip
 from weft.core.errors import ResourceError, UsageError
-from weft.model.chips import Architecture, chip
 from weft.model.occupancy import Launch, occupancy, shared_per_block
 
 BY_CAPABILITY = {"80": "a100", "86": "a6000", "89": "l4", "90": "h100"}

@@ -2,8 +2,8 @@
 
 import pytest
 
+from weft.core.chips import TensorKind
 from weft.core.errors import Unsupported, UsageError
-from weft.model.chips import TensorKind
 from weft.model.opcodes import tensor_instruction
 from weft.model.work import Instructions, Memory, instructions_of
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from weft.core.chips import chip
 from weft.model.bounds import Bounds, lower_bounds
-from weft.model.chips import chip
 from weft.model.estimate import estimate
 from weft.model.occupancy import Launch
 from weft.model.published import published

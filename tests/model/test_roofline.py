@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.core.chips import TensorKind, chip
 from weft.core.errors import UsageError
-from weft.model.chips import TensorKind, chip
 from weft.model.roofline import Mask, attention_roof, attention_work
 
 

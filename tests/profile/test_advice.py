@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from weft.core.chips import chip
 from weft.core.records import Resources
 from weft.model.bounds import lower_bounds
-from weft.model.chips import chip
 from weft.model.estimate import estimate
 from weft.model.occupancy import Launch, occupancy
 from weft.model.work import Instructions, Memory, Work

@@ -287,7 +287,7 @@ def test_a_project_that_uses_weft_by_itself_is_left_alone(project: pytest.Pytest
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--weft-gpu", "voodoo2"], "no GPU 'voodoo2' in the model"),
+        (["--weft-gpu", "voodoo2"], "no GPU 'voodoo2' in the table"),
         (["--weft-tool", "racecheck", "--weft-plain"], "give one of them"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import chip
 from weft.core.errors import UsageError
 from weft.core.status import Status
 from weft.engines.kernel_file import load
@@ -14,7 +15,6 @@ from weft.judge.candidate import Candidate
 from weft.judge.judge import check
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import chip
 from weft.profile.kernel_profile import profile_kernel
 from weft.supervise.children import Child
 from weft.supervise.frames import Frame

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import chips
 from weft.core.status import Status
 from weft.judge.select import Choice
 from weft.judge.verdict_json import verdict_of, verdict_record
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import chips
 from weft.supervise.records import SHOWN_FINDINGS, ScoreOn, Source
 
 from .records import Answer, Bundle

@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
+from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
+from weft.core.finding_text import sarif
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import Policy, judge_all
@@ -24,9 +26,9 @@ from weft.tasks.task import Task, Workload
 
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
 from .check_folder import FolderOptions, Shown, check_folder
-from .findings_output import Format, sarif, text_lines
+from .findings_output import Format, text_lines
 from .launch_draft import draft_shown
-from .options import COMPILER_HELP, Compiler
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler
 from .tables import print_table
 from .terminal import bar, paint, print_line
 
@@ -52,7 +54,8 @@ def check(
         int | None, typer.Option(min=1, help=f"Seeds per workload (default {SEEDS}), or a folder's trials (default 1).")
     ] = None,
     hidden: Annotated[int, typer.Option(min=0, help="Extra random seeds chosen at run time.")] = 0,
-    arch: Annotated[str | None, typer.Option(help="The GPU's architecture (default: sm_89, or the folder's).")] = None,
+    gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
+    arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
     tool: Annotated[str, typer.Option(metavar="T,T", help="Checkers: initcheck, racecheck, or all.")] = "all",
     max_findings: Annotated[int, typer.Option(min=0, help="Findings to print per workload; all are counted.")] = 20,
@@ -82,7 +85,7 @@ def check(
             chosen,
             FolderOptions(
                 trials=seeds,
-                arch=arch or "",
+                gpu=choose_gpu(gpu, arch) if gpu or arch else "",
                 include_dirs=tuple(include or ()),
                 compiler=compiler.value,
                 max_steps=max_steps,
@@ -98,7 +101,8 @@ def check(
             found[target] = find_candidate(
                 target,
                 task=task,
-                arch=arch or "sm_89",
+                gpu=gpu,
+                arch=arch,
                 launch=launch,
                 include_dirs=tuple(include or ()),
                 compiler=compiler.value,

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from weft.core.finding_text import annotation, github_lines, summary
 from weft.core.records import Finding, Suppressed
 from weft.core.status import Status
 from weft.judge.verdict import Verdict
-
-from .findings_output import annotation, github_lines, summary
 
 Verdicts = Mapping[str, Sequence[Verdict]]
 """By target."""

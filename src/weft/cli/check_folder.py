@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from weft.core.chips import choose_gpu, target_of
 from weft.core.errors import Unsupported, UsageError
+from weft.core.finding_text import sarif
 from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
 from weft.interop import robust_kbench_read as kbench
@@ -24,7 +26,7 @@ from weft.judge.verdict import Verdict
 from weft.judge.verdict_json import VERSION, verdict_record
 
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
-from .findings_output import Format, sarif, text_lines
+from .findings_output import Format, text_lines
 from .tables import print_table
 
 SHOWN = 3
@@ -62,8 +64,8 @@ class FolderOptions:
     record: bool = False
     work: Path | None = None
     """Where kernel files are written; None: nowhere that lasts."""
-    arch: str = ""
-    """Empty: what the folder says, else sm_89."""
+    gpu: str = ""
+    """Empty: of the architecture that the folder says, else the default."""
     include_dirs: tuple[str, ...] = ()
     compiler: str = "nvrtc"
     max_steps: int = MAX_STEPS
@@ -105,8 +107,8 @@ def check_folder(folder: Path, options: FolderOptions, shown: Shown) -> int:
 def _robust(path: Path, options: FolderOptions, work: Path) -> Iterator[Row]:
     folder = kbench.read_folder(path, multi=options.every, trials=options.trials or 1, tolerance=options.tolerance)
     print(f"reference: {path / 'func_forward.py'}, run as it stands", file=sys.stderr)
-    arch = options.arch or folder.arch
-    kernel = HostKernel(folder.kernel, work, include_dirs=options.include_dirs, arch=arch)
+    gpu = choose_gpu(options.gpu, "" if options.gpu else folder.arch)
+    kernel = HostKernel(folder.kernel, work, include_dirs=options.include_dirs, arch=target_of(gpu))
     for setting in folder.settings:
         for seed in setting.seeds:
             try:
@@ -114,7 +116,7 @@ def _robust(path: Path, options: FolderOptions, work: Path) -> Iterator[Row]:
             except Unsupported as error:
                 yield Row(str(folder.kernel), setting.name, None, str(error))
                 return
-            yield _judged(str(folder.kernel), case, file, folder.tolerance, replace(options, arch=arch))
+            yield _judged(str(folder.kernel), case, file, folder.tolerance, replace(options, gpu=gpu))
 
 
 def _flashinfer(path: Path, options: FolderOptions, work: Path) -> Iterator[Row]:
@@ -137,7 +139,7 @@ def _flashinfer(path: Path, options: FolderOptions, work: Path) -> Iterator[Row]
                 call.require_known(definition, solution)
                 kernel = call.host_kernel(folder, solution, work)
                 kernel.include_dirs = (*kernel.include_dirs, *options.include_dirs)
-                kernel.arch = options.arch or kernel.arch
+                kernel.arch = target_of(choose_gpu(options.gpu, ""))
                 case, file = call.make_case(folder, definition, kernel, workload)
             except Unsupported as error:
                 yield Row(solution.name, workload.uuid, None, str(error), recorded, where)
@@ -150,7 +152,7 @@ def _judged(kernel: str, case: Case, file: Path, tolerance: Tolerance, options: 
     task, (workload,) = foreign_task(kernel, [case], tolerance)
     candidate = Candidate(
         file,
-        arch=options.arch or "sm_89",
+        gpu=choose_gpu(options.gpu, ""),
         max_steps=options.max_steps,
         include_dirs=options.include_dirs,
         compiler=options.compiler,

@@ -21,7 +21,6 @@ SPELLED_OUT = {
     "masks": ("none", "top_left", "bottom_right"),
     "dtypes": ("f16", "bf16", "f32"),
     "encodings": ("sim_fp8", "e4m3"),
-    "gpus": ("a100", "a6000", "rtx3090", "rtx4090", "l4", "l40s", "h100"),
     "tools": ("initcheck", "racecheck", "all"),
 }  # fmt: skip
 """As their own modules have them, which load NumPy or read files; tests/cli holds them together."""
@@ -45,6 +44,18 @@ def _codes() -> Iterable[str]:
     return FINDING_CODES
 
 
+def _gpus() -> Iterable[str]:
+    from weft.core.chips import chips
+
+    return chips()
+
+
+def _architectures() -> Iterable[str]:
+    from weft.core.chips import smallest_chips
+
+    return smallest_chips()
+
+
 def _kind(name: str) -> Names:
     return lambda: SPELLED_OUT[name]
 
@@ -58,8 +69,8 @@ VALUES: dict[str, Names] = {
     "--source-mutants": _rungs, "code": _codes, "--shapes": _shapes, "--shape": _shapes, "--bench-shapes": _shapes,
     "task": _kind("tasks"), "--task": _kind("tasks"), "--regimes": _kind("regimes"), "--regime": _kind("regimes"),
     "--masks": _kind("masks"), "--mask": _kind("masks"), "--dtypes": _kind("dtypes"), "--dtype": _kind("dtypes"),
-    "--encodings": _kind("encodings"), "--encoding": _kind("encodings"), "--gpu": _kind("gpus"),
-    "--chip": _kind("gpus"), "--tool": _kind("tools"), "--compiler": _these("nvrtc", "nvcc"),
+    "--encodings": _kind("encodings"), "--encoding": _kind("encodings"), "--gpu": _gpus,
+    "--arch": _architectures, "--tool": _kind("tools"), "--compiler": _these("nvrtc", "nvcc"),
     "--format": _these("text", "json", "github", "sarif"), "--mode": _these("hardware", "ieee"),
     "--policy": _these("tight", "loose"), "--l2": _these("cold", "warm", "both"),
     "shell": _these("bash", "zsh", "fish"), "--as": _these("ptx", "sass", "llvm", "resources", "shared"),

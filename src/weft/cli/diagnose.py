@@ -19,7 +19,7 @@ from weft.judge.select import Choice, find_candidate
 from weft.tasks.registry import TASKS
 
 from .diagnose_output import record, text
-from .options import files, macros
+from .options import ARCH_HELP, GPU_HELP, files, macros
 from .terminal import print_line, waiting
 
 
@@ -38,7 +38,8 @@ def diagnose(
     given: Annotated[
         list[str] | None, typer.Option("--input", metavar="A=FILE.npy", help="Inputs of your own, all of them.")
     ] = None,
-    arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
+    gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
+    arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     shrink: Annotated[bool, typer.Option(help="Look for the smallest failing shape first.")] = True,
     png: Annotated[Path | None, typer.Option(help="Draw the error over O and the first wrong stage.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -51,7 +52,7 @@ def diagnose(
         from weft.diagnose.figure import require_matplotlib
 
         require_matplotlib()
-    candidate, supports = find_candidate(kernel, task=task, arch=arch)
+    candidate, supports = find_candidate(kernel, task=task, gpu=gpu, arch=arch)
     candidate = replace(candidate, defines=macros(define))
     choice = Choice(
         shapes=_one(shape),

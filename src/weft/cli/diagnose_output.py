@@ -4,13 +4,12 @@ import math
 from collections.abc import Iterator
 
 from weft.core.finding_json import finding_record
+from weft.core.finding_text import excerpt
 from weft.core.records import Place
 from weft.diagnose.conclusion import cure_of, place_of, sentence, stage_of
 from weft.diagnose.records import Diagnosis, Divergence, name_of
 from weft.diagnose.shown import case_line, row_excerpt, verify_command, where_wrong
 from weft.tasks.task import Workload
-
-from .findings_output import excerpt
 
 SHOWN_FINDINGS = 5
 WORTH_SAYING = 0.5

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import chips
 from weft.core.errors import UsageError
 from weft.evolve.proposer import Proposer
 from weft.evolve.run_summary import summary_of, summary_record
@@ -17,7 +18,6 @@ from weft.evolve.settings import Budget, Prices, Settings
 from weft.evolve.stopwatch import Stopwatch
 from weft.fleet.fleets import Fleet, fleet_of
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import chips
 from weft.store.store import Store, default_store, open_store
 from weft.supervise.isolation_probe import probe_here
 from weft.supervise.records import ScoreOn

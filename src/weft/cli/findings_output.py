@@ -1,18 +1,14 @@
-"""How findings are shown: text, JSON, GitHub annotations, SARIF. Nothing else prints one."""
+"""Findings on a terminal, and the choice of what is printed instead."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from pathlib import Path
 
-import weft
-from weft.core.finding_codes import FINDING_CODES, Severity
-from weft.core.records import Finding, Place, Suppressed, worst_first
+from weft.core.finding_codes import Severity
+from weft.core.finding_text import counted, excerpt
+from weft.core.records import Finding, worst_first
 
 from .terminal import paint
-
-_GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
-_SARIF = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
 class Format(StrEnum):
@@ -24,14 +20,6 @@ class Format(StrEnum):
     SARIF = "sarif"
 
 
-def summary(findings: Sequence[Finding], suppressed: Sequence[Suppressed] = (), *, wrong: int = 0) -> str:
-    """The last line, as compute-sanitizer's; `wrong` are errors that are no findings."""
-    errors = wrong + sum(finding.level is Severity.ERROR for finding in findings)
-    warnings = sum(finding.level is Severity.WARNING for finding in findings)
-    allowed = f", {len(suppressed)} suppressed" if suppressed else ""
-    return f"ERROR SUMMARY: {_counted(errors, 'error')}, {_counted(warnings, 'warning')}{allowed}"
-
-
 def text_lines(findings: Sequence[Finding], *, limit: int) -> Iterator[str]:
     """One line per finding, errors first; on a terminal followed by the line of source it is about."""
     ordered = worst_first(findings)
@@ -41,83 +29,4 @@ def text_lines(findings: Sequence[Finding], *, limit: int) -> Iterator[str]:
         if sys.stdout.isatty():
             yield from excerpt(finding.place)
     if len(ordered) > limit:
-        yield f"… {_counted(len(ordered) - limit, 'more finding')}: --max-findings {len(ordered)} shows all"
-
-
-def github_lines(findings: Sequence[Finding], *, limit: int) -> Iterator[str]:
-    """Workflow commands: GitHub shows them at the lines of a pull request."""
-    for finding in findings[:limit]:
-        title = f"{finding.code} {FINDING_CODES[finding.code].name}"
-        place = finding.place
-        where = {"file": place.file, "line": str(place.line)} if place else {}
-        if place and place.column:
-            where["col"] = str(place.column)
-        yield annotation(_GITHUB[finding.level], {**where, "title": title}, str(finding))
-    if len(findings) > limit:
-        yield f"::notice::{_counted(len(findings) - limit, 'more finding')}"
-
-
-def annotation(level: str, fields: Mapping[str, str], message: str) -> str:
-    """One workflow command."""
-    listed = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
-    return f"::{level} {listed}::{_data(message)}"
-
-
-def sarif(findings: Sequence[Finding], suppressed: Sequence[Suppressed] = ()) -> dict[str, object]:
-    """Static Analysis Results Interchange Format 2.1.0, which code scanners and editors read."""
-    used = {finding.code: FINDING_CODES[finding.code] for finding in [*findings, *(s.finding for s in suppressed)]}
-    rules = [
-        {"id": row.code, "name": row.name, "shortDescription": {"text": row.name}, "help": {"text": row.cure}}
-        for row in used.values()
-    ]
-    results = [_sarif_result(finding) for finding in findings]
-    for item in suppressed:
-        excuse = [{"kind": "inSource", "justification": item.reason}]
-        results.append({**_sarif_result(item.finding), "suppressions": excuse})
-    driver = {"name": "weft", "version": weft.__version__, "rules": rules}
-    return {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
-    }
-
-
-def excerpt(place: Place | None) -> Iterator[str]:
-    """The line of source with a caret under the column, if the file is here."""
-    try:
-        text = Path(place.file).read_text(errors="replace").splitlines()[place.line - 1] if place else ""
-    except (OSError, IndexError):
-        return
-    if place and text.strip():
-        number = f"{place.line:>6}"
-        yield f"{number} | {text}"
-        if 0 < place.column <= len(text):
-            lead = "".join("\t" if sign == "\t" else " " for sign in text[: place.column - 1])
-            yield f"{' ' * len(number)} | {lead}^"
-
-
-def _sarif_result(finding: Finding) -> dict[str, object]:
-    result: dict[str, object] = {
-        "ruleId": finding.code,
-        "level": _SARIF[finding.level],
-        "message": {"text": str(finding)},
-    }
-    place = finding.place
-    if place:
-        region = {"startLine": place.line, **({"startColumn": place.column} if place.column else {})}
-        location = {"artifactLocation": {"uri": place.file}, "region": region}
-        result["locations"] = [{"physicalLocation": location}]
-    return result
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _data(text: str) -> str:
-    """Escaped as GitHub's workflow commands ask."""
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+        yield f"… {counted(len(ordered) - limit, 'more finding')}: --max-findings {len(ordered)} shows all"

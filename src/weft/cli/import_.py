@@ -7,11 +7,14 @@ from typing import Annotated
 
 import typer
 
+from weft.core.chips import choose_gpu, target_of
 from weft.core.errors import UsageError
 from weft.interop.flashinfer_bench.read_folder import is_folder as is_flashinfer
 from weft.interop.foreign_task import Tolerance
 from weft.interop.robust_kbench_read import is_folder as is_robust
 from weft.interop.torch_extension.import_file import Imported, import_torch
+
+from .options import ARCH_HELP, GPU_HELP
 
 
 def import_file(
@@ -27,7 +30,8 @@ def import_file(
         list[str] | None, typer.Option("--value", metavar="K=V", help="A number that the host function is given.")
     ] = None,
     include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
-    arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
+    gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
+    arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     flashinfer_bench: Annotated[
         bool, typer.Option("--flashinfer-bench", help="The folder must be such a one.")
     ] = False,
@@ -66,7 +70,7 @@ def import_file(
         function=function,
         shapes=shapes,
         values=_pairs("--value", value),
-        arch=arch,
+        arch=target_of(choose_gpu(gpu, arch)),
         include_dirs=include or (),
     )
     if output is not None:

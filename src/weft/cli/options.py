@@ -1,9 +1,10 @@
-"""Options that several verbs share: `K=V` pairs, the compiler."""
+"""Options that several verbs share: `K=V` pairs, the GPU, the compiler."""
 
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 
+from weft.core.chips import DEFAULT_GPU, chips, smallest_chips
 from weft.core.errors import UsageError
 
 
@@ -14,6 +15,12 @@ class Compiler(StrEnum):
     NVCC = "nvcc"
 
 
+GPU_HELP = f"The GPU: {', '.join(chips())} (default: {DEFAULT_GPU})."
+ARCH_HELP = (
+    "An architecture instead of a GPU; it chooses its smallest GPU: "
+    + ", ".join(f"{target} {one.name}" for target, one in smallest_chips().items())
+    + "."
+)
 COMPILER_HELP = "nvcc reads host code too, where a CUDA toolkit is installed."
 
 

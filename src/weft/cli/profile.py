@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import Chip, chips
+from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.engines.kernel_file import KernelFile, load
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import Chip, chips
-from weft.model.chips import chip as find_chip
 from weft.profile.baseline import compare, write_baseline
 from weft.profile.kernel_profile import KernelProfile, NotClean, profile_kernel
 from weft.profile.ncu_compare import compare_with_ncu
@@ -124,8 +124,7 @@ def _load(target: str, chip: Chip, defines: dict[str, str], include_dirs: list[s
     if target not in RUNGS and not Path(target).is_file():
         raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
     path = RUNGS[target].path if target in RUNGS else Path(target)
-    arch = chip.architecture.target
-    return load(path, arch=arch, defines=defines, include_dirs=include_dirs, compiler=compiler.value)
+    return load(path, gpu=chip.name, defines=defines, include_dirs=include_dirs, compiler=compiler.value)
 
 
 def _shape_sizes(target: str, kernel: KernelFile, shape: str) -> dict[str, int]:

@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import chip as find_chip
+from weft.core.chips import chips
 from weft.core.errors import UsageError
 from weft.core.status import Status
 from weft.judge.select import Choice, find_candidate
-from weft.model.chips import chip as find_chip
-from weft.model.chips import chips
 from weft.report.check_json import check_report
 from weft.report.kernel_page import kernel_page
 from weft.report.kernel_report import PROFILE_SHAPE, Asked, NothingSelected, kernel_report
@@ -59,7 +59,7 @@ def report(
     if profile_shape not in SHAPES:
         raise UsageError(f"--profile-shape {profile_shape}: `weft list` has {', '.join(SHAPES)}")
     with draft_shown(run):
-        candidate, supports = find_candidate(run, task=task, arch=chip.architecture.target)
+        candidate, supports = find_candidate(run, task=task, gpu=chip.name)
     every = supports.task.workloads
     choice = Choice(
         shapes=_names(shapes, every.shapes),

@@ -12,6 +12,7 @@ import typer
 
 from weft.core.errors import UsageError
 from weft.core.finding_json import finding_record, suppressed_record
+from weft.core.finding_text import github_lines, sarif, summary
 from weft.core.records import Run
 from weft.engines.arguments import Array
 from weft.engines.array_summary import ArraySummary, summarise
@@ -19,9 +20,9 @@ from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
 from weft.engines.virtual import VirtualGPU
 from weft.probes.tools import watch_for
 
-from .findings_output import Format, github_lines, sarif, summary, text_lines
+from .findings_output import Format, text_lines
 from .launch_draft import draft_shown
-from .options import COMPILER_HELP, Compiler, files, macros, sizes
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, files, macros, sizes
 from .tables import print_table
 from .terminal import print_line, waiting
 
@@ -41,7 +42,8 @@ def run(
     compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
     launch: Annotated[Path | None, typer.Option(help="The launch lines of a PTX file (default: beside it).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the generated inputs.")] = 0,
-    arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
+    gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
+    arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     mode: Annotated[Mode, typer.Option(help="Tensor cores: as the silicon rounds, or plain fp32.")] = Mode.HARDWARE,
     threads: Annotated[int | None, typer.Option(min=1, help="Host threads (default: all).")] = None,
     schedule: Annotated[int, typer.Option(min=0, help="Another order of CTAs and warps.")] = 0,
@@ -71,17 +73,23 @@ def run(
     watch = watch_for(name for names in tool or [] for name in names.split(","))
     with draft_shown(source):
         kernel = load(
-            source, arch=arch, defines=macros(define), include_dirs=include or [], launch=launch, compiler=compiler
+            source,
+            gpu=gpu,
+            arch=arch,
+            defines=macros(define),
+            include_dirs=include or [],
+            launch=launch,
+            compiler=compiler,
         )
     _check_targets(kernel, targets)
     arrays = {name: _read(file) for name, file in inputs.items()}
-    gpu = VirtualGPU(arch.rstrip("af"), mode=mode.value, threads=threads, schedule=schedule)
+    device = VirtualGPU(kernel.gpu, mode=mode.value, threads=threads, schedule=schedule)
     with waiting(f"compiling {source}"):
         binaries = kernel.binaries(arrays, sizes=chosen).values()
     for diagnostic in dict.fromkeys(diagnostic for binary in binaries for diagnostic in binary.diagnostics):
         print(diagnostic, file=sys.stderr)
     with waiting(f"compiling for this host and running {source}"):
-        outcome, results = kernel.run(gpu, arrays, sizes=chosen, seed=seed, watch=watch, max_steps=max_steps)
+        outcome, results = kernel.run(device, arrays, sizes=chosen, seed=seed, watch=watch, max_steps=max_steps)
     for name, file in targets.items():
         _write(file, results[name])
     summaries = [summarise(line.name, results[line.name]) for line in kernel.outputs]

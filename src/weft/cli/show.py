@@ -10,13 +10,14 @@ from typing import Annotated
 
 import typer
 
+from weft.core.chips import choose_gpu, target_of
 from weft.core.errors import UsageError
 from weft.core.records import Binary
 from weft.engines.launch_lines import options_of
 from weft.toolchain import compile_cuda, disassemble
 from weft.toolchain.ptx_file import is_ptx, read_ptx
 
-from .options import COMPILER_HELP, Compiler, macros
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, macros
 from .tables import print_table
 
 
@@ -33,7 +34,8 @@ class Form(StrEnum):
 def show(
     source: Annotated[Path, typer.Argument(help="A CUDA C++ file with device code, or PTX.", dir_okay=False)],
     form: Annotated[Form, typer.Option("--as", help="What to show.")] = Form.PTX,
-    arch: Annotated[str, typer.Option(help="The GPU's architecture.")] = "sm_89",
+    gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
+    arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
     compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
@@ -45,13 +47,14 @@ def show(
 ) -> None:
     """Show what a kernel compiles to: PTX, SASS, LLVM IR, resources, shared memory."""
     mangled, expressions = _entries(entry or ())
+    target = target_of(choose_gpu(gpu, arch))
     if is_ptx(source):
         _refuse_compiling(source, define or include)
-        binary = read_ptx(source, arch=arch, entries=expressions)
+        binary = read_ptx(source, arch=target, entries=expressions)
     else:
         binary = compile_cuda(
             source,
-            arch=arch,
+            arch=target,
             defines=macros(define),
             include_dirs=include or (),
             entries=expressions,

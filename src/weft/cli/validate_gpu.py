@@ -131,7 +131,7 @@ def _judge(gpu: CudaGPU, target: Target) -> Iterator[dict[str, object]]:
 def _against_virtual(found: Judged, target: Target) -> dict[str, object]:
     """Predicted bits beside measured ones. Other bits are no failure: the gates decide, this says how exact Weft is."""
     try:
-        runs = EngineRuns(target.candidate, VirtualGPU(target.candidate.arch))
+        runs = EngineRuns(target.candidate, VirtualGPU(target.candidate.gpu))
         virtual = judge(runs, target.supports.task, found.verdict.workload, Policy(tools=()))
     except WeftError as error:
         return {"missing": str(error)}
@@ -178,7 +178,7 @@ def _kernel_rows(gpu: CudaGPU, target: Target) -> dict[str, object]:
         )
     row: dict[str, object] = {"rung": target.name, "workload": str(workload), "launches": launches}
     try:
-        virtual = VirtualGPU(target.candidate.arch)
+        virtual = VirtualGPU(target.candidate.gpu)
         counted = kernel.run(virtual, problem.arrays, watch=watch_for(["wavefronts"])).run
         row["counters_predicted"] = dict(counted.counters)
     except WeftError as error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .finding_codes import FINDING_CODES, Severity
-from .records import Finding, Place, Suppressed
+from .records import Finding, Place, Suppressed, inlining_chain
 
 
 def finding_record(finding: Finding) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _place_record(place: Place | None) -> dict[str, Any]:
     """The line, and the calls it was inlined into, from the inside outwards."""
     if place is None:
         return {"file": None, "line": None, "column": None, "inlined_at": []}
-    here, *calls = ({"file": at.file, "line": at.line, "column": at.column} for at in place.chain())
+    here, *calls = ({"file": at.file, "line": at.line, "column": at.column} for at in inlining_chain(place))
     return {**here, "inlined_at": calls}
 
 

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import weft
-
 from .errors import ToolMissing
 
-_PACKAGE = Path(weft.__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 PAGE_FOLDERS = (_PACKAGE / "docs" / "findings", _PACKAGE.parents[1] / "docs" / "findings")
 
 

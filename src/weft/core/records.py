@@ -19,12 +19,12 @@ class Place:
         call = f" (inlined at {self.inlined_at})" if self.inlined_at else ""
         return f"{self.file}:{self.line}{call}"
 
-    def chain(self) -> "Iterator[Place]":
-        """Yield this place, then the call it was inlined into, and so on outwards."""
-        at: Place | None = self
-        while at is not None:
-            yield at
-            at = at.inlined_at
+
+def inlining_chain(place: Place | None) -> Iterator[Place]:
+    """The place, then the call it was inlined into, and so on outwards."""
+    while place is not None:
+        yield place
+        place = place.inlined_at
 
 
 def shared_place(a: Place | None, b: Place | None) -> Place | None:

@@ -173,7 +173,7 @@ def _blocks(candidate: Candidate) -> tuple[int, ...]:
 def _with_run(case: Case) -> Case:
     """Findings are those of the verdict, whose run was watched; here nothing of them stops the sequence of launches."""
     kernel = case.candidate.load(case.problem)
-    run, arrays = kernel.run(VirtualGPU(kernel.arch), _copies(case.problem.arrays))
+    run, arrays = kernel.run(VirtualGPU(kernel.gpu), _copies(case.problem.arrays))
     return replace(case, kernel=kernel, run=replace(run, findings=case.verdict.findings), arrays=arrays)
 
 

@@ -63,7 +63,7 @@ class _Reference:
         prepared = {name: known[name].store(self._contents(known[name]), _F32) for name in handed}
         inputs = {name: array.copy() for name, array in self.problem.arrays.items()}
         try:
-            run, arrays = self.kernel.run(VirtualGPU(self.kernel.arch), inputs, only=number, prepared=prepared)
+            run, arrays = self.kernel.run(VirtualGPU(self.kernel.gpu), inputs, only=number, prepared=prepared)
         except WeftError as error:
             return LaunchJudgement(number, entry, place, None, f"not judged alone: {error}")
         if not run.clean:

@@ -13,6 +13,7 @@ import numpy as np
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
 from weft.attention.reference import Causal, shape_of, visible
+from weft.core.chips import DEFAULT_GPU
 from weft.core.errors import UsageError
 from weft.core.records import Run
 from weft.engines.kernel_file import KernelFile
@@ -55,7 +56,7 @@ def locate(
     A kernel whose maxima show tiles of another size than the algorithm says is followed once more, with its own;
     `Taps.algorithm` is the one that was used.
     """
-    return locate_run(kernel.run, arrays, algorithm, causal=causal, position=position, arch=kernel.arch, whole=whole)
+    return locate_run(kernel.run, arrays, algorithm, causal=causal, position=position, gpu=kernel.gpu, whole=whole)
 
 
 def locate_run(
@@ -65,7 +66,7 @@ def locate_run(
     *,
     causal: Causal = None,
     position: Position = (0, 0),
-    arch: str = "sm_89",
+    gpu: str = DEFAULT_GPU,
     whole: bool = True,
 ) -> Taps:
     """The same for launches of any kind, Triton's too: `gpu.launch(…, names=("q", "k", "v", "o", …))`."""
@@ -77,9 +78,9 @@ def locate_run(
     def follow(algorithm: Algorithm) -> tuple[Taps, int | None]:
         provenance = trace(sizes, algorithm, causal)
         provenance.seed({role: (name, arrays[name]) for role, name in roles.items()})
-        gpu = RecordingGPU(arch.rstrip("af"), provenance, position, whole=whole)
-        outcome, left = run(gpu, {name: array.copy() for name, array in arrays.items()})
-        taps = collect(provenance, algorithm, gpu, run=outcome, arrays=left)
+        recording = RecordingGPU(gpu, provenance, position, whole=whole)
+        outcome, left = run(recording, {name: array.copy() for name, array in arrays.items()})
+        taps = collect(provenance, algorithm, recording, run=outcome, arrays=left)
         return taps, provenance.board.own_block()
 
     taps, own = follow(algorithm)

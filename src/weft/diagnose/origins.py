@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from weft.core.errors import WeftError
-from weft.core.records import Place
+from weft.core.records import Place, inlining_chain
 from weft.engines.kernel_file import KernelFile
-from weft.engines.spell_findings import chain
 from weft.ptx.module import FloatImm, Function, Imm, Instruction, Mem, Reg
 from weft.ptx.parse import parse
 
@@ -137,4 +136,4 @@ def body(function: Function) -> list[Instruction]:
 
 def _is_at(ins: Instruction, place: Place) -> bool:
     name = place.file.rpartition("/")[2]
-    return any(at.line == place.line and at.file.rpartition("/")[2] == name for at in chain(ins.place))
+    return any(at.line == place.line and at.file.rpartition("/")[2] == name for at in inlining_chain(ins.place))

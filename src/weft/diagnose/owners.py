@@ -30,7 +30,7 @@ def owner(kernel: KernelFile, problem: Problem, wrong: Array) -> Position:
     for position in positions[:MOST_RUNS]:
         try:
             _, arrays = kernel.run(
-                VirtualGPU(kernel.arch),
+                VirtualGPU(kernel.gpu),
                 {name: array.copy() for name, array in problem.arrays.items()},
                 ctas=Sample(positions=(position,)),
             )

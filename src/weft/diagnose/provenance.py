@@ -13,8 +13,7 @@ import numpy.typing as npt
 from weft.attention.dtypes import Array
 from weft.ptx.module import Instruction
 from weft.vm.memory import GLOBAL_BASE
-from weft.vm.reference.machine import Grid, RunningWarp
-from weft.vm.reference.observe import Observer
+from weft.vm.reference.machine import Grid, Observer, RunningWarp
 
 from .acts import Acts
 from .algebra import Algebra

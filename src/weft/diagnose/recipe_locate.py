@@ -54,7 +54,7 @@ def locate_recipe(
     plain = trace(sizes, algorithm, causal)
     provenance = RecipeProvenance(Nodes(sizes), RecipeAlgebra(sizes), plain.board, plain.handlers)
     provenance.seed({name: (name, arrays[name]) for name in "qkv"})
-    gpu = PreparingGPU(kernel.arch.rstrip("af"), provenance, position)
+    gpu = PreparingGPU(kernel.gpu, provenance, position)
     outcome, left = kernel.run(gpu, {name: array.copy() for name, array in arrays.items()})
     shape = sizes.shape
     unscored = np.zeros((sizes.q_rows, shape.skv), bool)

@@ -37,8 +37,8 @@ class RecordingGPU(VirtualGPU):
     Without `whole`, the recorded CTAs are all that runs, and nothing is compiled for the host.
     """
 
-    def __init__(self, arch: str, provenance: Provenance, position: Position, *, whole: bool = True) -> None:
-        super().__init__(arch)
+    def __init__(self, gpu: str, provenance: Provenance, position: Position, *, whole: bool = True) -> None:
+        super().__init__(gpu)
         self.provenance, self.position, self.whole = provenance, position, whole
         self.recorded_instructions = 0
         self.cut_short = False

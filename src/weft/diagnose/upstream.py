@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from weft.core.finding_codes import Severity
-from weft.core.records import Finding, Place, worst_first
-from weft.engines.spell_findings import chain
+from weft.core.records import Finding, Place, inlining_chain, worst_first
 
 from .nodes import Event
 from .records import Divergence
@@ -53,7 +52,7 @@ def stage_after(finding: Finding, taps: Taps) -> str:
             start = reached.get((event.launch, event.cta, event.warp))
             if start is not None and event.step >= start:
                 later.append((event.launch, event.step - start, TAPPED.index(stage)))
-            own = [place.line for place in chain(event.place) if at is not None and _file(place) == _file(at)]
+            own = [place.line for place in inlining_chain(event.place) if at is not None and _file(place) == _file(at)]
             if at is not None and own and own[-1] >= at.line:
                 below.append((own[-1], TAPPED.index(stage)))
     return TAPPED[min(later)[2]] if later else TAPPED[min(below)[1]] if below else ""
@@ -81,7 +80,7 @@ def moved_at(place: Place | None, taps: Taps | None) -> frozenset[str]:
         _STAGES[kind]
         for act in taps.acts
         if act.what in ("load", "store")
-        and any((_file(at), at.line) == (_file(place), place.line) for at in chain(act.event.place))
+        and any((_file(at), at.line) == (_file(place), place.line) for at in inlining_chain(act.event.place))
         for kind in act.kinds
         if kind in _STAGES
     )
@@ -89,12 +88,12 @@ def moved_at(place: Place | None, taps: Taps | None) -> frozenset[str]:
 
 def _at(finding: Finding, taps: Taps) -> list[Event]:
     """What the recorded warps did at the finding's line."""
-    lines = {(_file(place), place.line) for place in chain(finding.place)}
+    lines = {(_file(place), place.line) for place in inlining_chain(finding.place)}
     return [
         event
         for event in taps.events
         if event.ptx_line == finding.ptx_line
-        or any((_file(place), place.line) in lines for place in chain(event.place))
+        or any((_file(place), place.line) in lines for place in inlining_chain(event.place))
     ]
 
 

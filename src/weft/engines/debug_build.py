@@ -20,5 +20,5 @@ def check_debug_build(
 ) -> Run:
     """Run the file's -G build under initcheck. It is many times slower: give a small shape. Given arrays are copied."""
     copies = {name: array.copy() if hasattr(array, "copy") else array for name, array in arrays.items()}
-    gpu = VirtualGPU(kernel.arch.rstrip("af"))
+    gpu = VirtualGPU(kernel.gpu)
     return replace(kernel, debug=True).run(gpu, copies, sizes=sizes, seed=seed, watch=DebugInitCheck()).run

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.core.chips import choose_gpu, target_of
 from weft.core.errors import LaunchError, ResourceError, UsageError
 from weft.core.finding_codes import FINDING_CODES
 from weft.core.records import Binary, Dim3, Finding, Place, Run
@@ -68,7 +69,8 @@ class KernelFile:
     """A CUDA file and what its lines declare. Nothing is compiled before `compile` or `run`."""
 
     path: str
-    arch: str
+    gpu: str
+    """A GPU's name, or an architecture for its smallest GPU."""
     lines: LaunchLines
     defines: Mapping[str, str]
     """The caller's macros, which override the file's."""
@@ -81,6 +83,11 @@ class KernelFile:
     """Or `nvcc`, which reads host code too."""
     launch_path: str = ""
     """The file of the launch lines, where they stand beside the kernel; empty: in it."""
+
+    @property
+    def arch(self) -> str:
+        """The architecture it is compiled for."""
+        return target_of(self.gpu)
 
     @property
     def lines_path(self) -> str:
@@ -318,7 +325,8 @@ class KernelFile:
 def load(
     path: str | os.PathLike[str],
     *,
-    arch: str = "sm_89",
+    gpu: str = "",
+    arch: str = "",
     defines: Mapping[str, str] = {},
     include_dirs: Sequence[str | os.PathLike[str]] = (),
     launch: str | os.PathLike[str] | None = None,
@@ -326,9 +334,10 @@ def load(
 ) -> KernelFile:
     """Read the launch lines of a CUDA or PTX file. Raises NoLaunchLines, with a draft of them, if there are none.
 
+    `gpu` is the GPU it is compiled for (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
     `launch` is the file of a PTX file's lines, where it is not the one beside it. `compiler` is `nvrtc` or `nvcc`.
     """
-    spelled = os.fspath(path)
+    spelled, chosen = os.fspath(path), choose_gpu(gpu, arch)
     try:
         text = Path(spelled).read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -337,7 +346,7 @@ def load(
     if is_ptx(spelled):
         if compiler != "nvrtc":
             raise UsageError(f"--compiler {compiler}: {spelled} is compiled already")
-        return _load_ptx(text, spelled, arch, macros, launch)
+        return _load_ptx(text, spelled, chosen, macros, launch)
     if launch is not None:
         raise UsageError(f"{spelled} has its launch lines in itself; --launch is for PTX")
     lines = parse_lines(text, spelled, defines=macros)
@@ -345,17 +354,22 @@ def load(
     if is_triton(spelled):
         if not lines.launches:
             raise UsageError(f"{spelled} has no `# weft: launch` line; docs/reference/launch_lines.md shows one")
-        return KernelFile(spelled, arch, lines, macros, allows=parse_allows(text, spelled))
+        return KernelFile(spelled, chosen, lines, macros, allows=parse_allows(text, spelled))
     if not lines.launches:
         binary = compile_cuda(
-            spelled, arch=arch, defines=macros, include_dirs=folders, options=lines.options, compiler=compiler
+            spelled,
+            arch=target_of(chosen),
+            defines=macros,
+            include_dirs=folders,
+            options=lines.options,
+            compiler=compiler,
         )
         raise NoLaunchLines(spelled, propose_lines(text, binary))
-    return KernelFile(spelled, arch, lines, macros, folders, parse_allows(text, spelled), compiler=compiler)
+    return KernelFile(spelled, chosen, lines, macros, folders, parse_allows(text, spelled), compiler=compiler)
 
 
 def _load_ptx(
-    text: str, path: str, arch: str, macros: Mapping[str, str], launch: str | os.PathLike[str] | None
+    text: str, path: str, gpu: str, macros: Mapping[str, str], launch: str | os.PathLike[str] | None
 ) -> KernelFile:
     """What was a macro of the source is settled: a `define` line only says what it was."""
     found = ptx_lines(text, path, launch)
@@ -363,7 +377,7 @@ def _load_ptx(
         raise NoLaunchLines(path, propose_ptx_lines(text))
     if found.lines.options:
         raise UsageError(f"{found.path}: option {' '.join(found.lines.options)}: {path} is compiled already")
-    kernel = KernelFile(path, arch, found.lines, {}, allows=parse_allows(text, path), launch_path=found.path)
+    kernel = KernelFile(path, gpu, found.lines, {}, allows=parse_allows(text, path), launch_path=found.path)
     settled = bind_numbers(found.lines, found.path, sizes={}, defines={}).defines
     for name, value in macros.items():
         if settled.get(name) != value:

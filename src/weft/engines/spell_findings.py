@@ -2,24 +2,17 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from weft.core.records import Finding, Place
+from weft.core.records import Finding, Place, inlining_chain
 from weft.toolchain.cuda_headers import include_dirs
-
-
-def chain(place: Place | None) -> Iterator[Place]:
-    """The place, then the call it was inlined into, and so on outwards."""
-    while place is not None:
-        yield place
-        place = place.inlined_at
 
 
 def user_place(place: Place | None) -> Place | None:
     """The innermost line that is not in a header of CUDA or of Weft: the one the user can mend."""
-    for at in chain(place):
+    for at in inlining_chain(place):
         if not any(Path(os.path.abspath(at.file)).is_relative_to(directory) for directory in include_dirs()):
             return at
     return place

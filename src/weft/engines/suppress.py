@@ -12,9 +12,7 @@ from pathlib import Path
 
 from weft.core.errors import UsageError
 from weft.core.finding_codes import FINDING_CODES
-from weft.core.records import Finding, Place, Suppressed
-
-from .spell_findings import chain
+from weft.core.records import Finding, Place, Suppressed, inlining_chain
 
 _ALLOW = re.compile(r"(?://+|#+)\s*weft\s*:\s*allow\b\s*(.*?)\s*$", re.IGNORECASE)
 _FORM = "`// weft: allow R102 reason`"
@@ -33,7 +31,7 @@ class Allow:
 
     def excuses(self, finding: Finding) -> bool:
         """Whether the finding, or the other access of its race, is on the covered line, inlined or not."""
-        places = [*chain(finding.place), *chain(finding.other)]
+        places = [*inlining_chain(finding.place), *inlining_chain(finding.other)]
         return finding.code == self.code and any((p.file, p.line) == (self.file, self.covers) for p in places)
 
 
@@ -100,7 +98,7 @@ def _parse(rest: str, file: str, line: int, covers: int) -> Allow:
 def _reaching(finding: Finding, allows: Sequence[Allow]) -> Iterator[Allow]:
     yield from allows
     known = {allow.file for allow in allows}
-    for file in dict.fromkeys(place.file for place in [*chain(finding.place), *chain(finding.other)]):
+    for file in dict.fromkeys(place.file for place in [*inlining_chain(finding.place), *inlining_chain(finding.other)]):
         if file not in known:
             yield from parse_allows(_read(file), file)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.core import knobs
+from weft.core.chips import Chip, chip_of, choose_gpu
 from weft.core.errors import ResourceError, UsageError
 from weft.core.records import Binary, Run
 from weft.vm.launch import PLAIN, run
@@ -23,13 +24,11 @@ from .protocol import Capabilities
 from .sample import CannotSample, Sample
 from .written import EVERYTHING_WRITTEN, Written
 
-SHARED_LIMIT_BYTES = {"sm_80": 163 * 1024, "sm_86": 99 * 1024, "sm_89": 99 * 1024, "sm_90": 227 * 1024}
-"""Most shared memory one CTA can have, by opt-in."""
-
 
 class VirtualGPU:
     """One device: its global memory, the kernels compiled for it, and how it runs them.
 
+    `gpu` is a GPU's name (`l4`), an architecture (`sm_89`, for its smallest GPU; `arch` is a synonym) or a Chip.
     `mode` chooses tensor-core arithmetic (`hardware` rounds as the silicon does, `ieee` accumulates in plain fp32),
     `threads` how many host threads run CTAs, `schedule` another order of CTAs and warps (0: in order).
     """
@@ -38,11 +37,16 @@ class VirtualGPU:
     capabilities = Capabilities(can_watch=True, can_sample=True, exact=True)
 
     def __init__(
-        self, arch: str = "sm_89", *, mode: str = "hardware", threads: int | None = None, schedule: int = 0
+        self,
+        gpu: str | Chip = "",
+        *,
+        arch: str = "",
+        mode: str = "hardware",
+        threads: int | None = None,
+        schedule: int = 0,
     ) -> None:
-        if arch not in SHARED_LIMIT_BYTES:
-            raise UsageError(f"arch {arch!r}: the virtual GPU knows {', '.join(SHARED_LIMIT_BYTES)}")
-        self.arch, self.mode, self.schedule = arch, mode, schedule
+        self.chip = gpu if isinstance(gpu, Chip) else chip_of(choose_gpu(gpu, arch))
+        self.arch, self.mode, self.schedule = self.chip.architecture.target, mode, schedule
         self.threads = threads if threads is not None else knobs.threads()
         self.memory = GlobalMemory()
         self._programs: dict[tuple[str, str], Program] = {}
@@ -98,6 +102,7 @@ class VirtualGPU:
                 schedule=self.schedule,
                 watch=watch,
                 ctas=numbers,
+                chip=self.chip,
             )
             buffers.copy_out()
             buffers.ask(written, complete=numbers is None)
@@ -121,7 +126,7 @@ class VirtualGPU:
     @property
     def shared_limit_bytes(self) -> int:
         """Most shared memory that a CTA can have, by opt-in."""
-        return SHARED_LIMIT_BYTES[self.arch]
+        return self.chip.architecture.shared_bytes_per_block
 
     def static_shared_bytes(self, binary: Binary, entry: str) -> int:
         """Shared memory that the kernel has without asking at its launch."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from weft.core.chips import DEFAULT_GPU, target_of
 from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
 from weft.tasks.task import Declared, Problem
 
@@ -15,7 +16,8 @@ class Candidate:
 
     path: Path
     rung: str | None = None
-    arch: str = "sm_89"
+    gpu: str = DEFAULT_GPU
+    """A GPU's name, or an architecture for its smallest GPU."""
     max_steps: int = MAX_STEPS
     """Loop iterations that a host thread may run in a launch; left as it is, fewer where the workload is small."""
     defines: Mapping[str, str] = field(default_factory=dict)
@@ -27,6 +29,11 @@ class Candidate:
     allows: bool = True
     """Whether the source's `allow` lines excuse findings. A stranger's excuse nothing."""
 
+    @property
+    def arch(self) -> str:
+        """The architecture it is compiled for."""
+        return target_of(self.gpu)
+
     def load(self, problem: Problem) -> KernelFile:
         """Return the file with the macros that select the problem's type and mask, as far as it has them."""
         return self.load_with(problem.defines())
@@ -36,7 +43,7 @@ class Candidate:
         known = {name: value for name, value in selected.items() if name in self.declared.macros}
         kernel = load(
             self.path,
-            arch=self.arch,
+            gpu=self.gpu,
             defines={**self.defines, **known},
             launch=self.launch,
             include_dirs=self.include_dirs,
@@ -47,7 +54,7 @@ class Candidate:
     @cached_property
     def declared(self) -> Declared:
         """What the file says about its arithmetic."""
-        lines = load(self.path, arch=self.arch, launch=self.launch).lines.defines
+        lines = load(self.path, gpu=self.gpu, launch=self.launch).lines.defines
         macros = {line.name: line.value if isinstance(line.value, str) else line.value.text for line in lines}
         return Declared(self.rung, {**macros, **self.defines})
 

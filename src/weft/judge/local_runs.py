@@ -65,10 +65,10 @@ class LocalRuns(EngineRuns):
     engine: VirtualGPU
 
     def __init__(self, candidate: Candidate) -> None:
-        super().__init__(candidate, VirtualGPU(candidate.arch.rstrip("af")))
+        super().__init__(candidate, VirtualGPU(candidate.gpu))
 
     def run(self, call: Call, watch: Watch) -> Ran:
-        self.engine = VirtualGPU(self.engine.arch)
+        self.engine = VirtualGPU(self.candidate.gpu)
         return super().run(call, watch)
 
     def again(self) -> Iterator[Ran]:

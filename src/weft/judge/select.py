@@ -6,6 +6,7 @@ from pathlib import Path
 
 from weft.attention.regimes import fits_f16
 from weft.attention.shapes import SHAPES, Shape
+from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
 from weft.core.status import Status
 from weft.engines.kernel_file import KernelFile, load
@@ -62,24 +63,29 @@ def find_candidate(
     target: str,
     *,
     task: str | None,
-    arch: str = "sm_89",
+    gpu: str = "",
+    arch: str = "",
     launch: Path | None = None,
     include_dirs: tuple[str, ...] = (),
     compiler: str = "nvrtc",
 ) -> tuple[Candidate, Supports]:
-    """A rung of the ladder by name, or a CUDA or PTX file with launch lines; `launch` is the file of a PTX's."""
+    """A rung of the ladder by name, or a CUDA or PTX file with launch lines; `launch` is the file of a PTX's.
+
+    `gpu` is the GPU it is judged on (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
+    """
+    chosen = choose_gpu(gpu, arch)
     if target in RUNGS:
         rung = RUNGS[target]
-        candidate = Candidate(rung.path, target, arch=arch, include_dirs=include_dirs, compiler=compiler)
+        candidate = Candidate(rung.path, target, gpu=chosen, include_dirs=include_dirs, compiler=compiler)
         supports = _of_rung(rung, find_task(task or rung.task))
     else:
         path = Path(target)
         if not path.is_file():
             raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
-        candidate = Candidate(path, arch=arch, launch=launch, include_dirs=include_dirs, compiler=compiler)
-        kernel = load(path, arch=arch, launch=launch, include_dirs=include_dirs, compiler=compiler)
+        candidate = Candidate(path, gpu=chosen, launch=launch, include_dirs=include_dirs, compiler=compiler)
+        kernel = load(path, gpu=chosen, launch=launch, include_dirs=include_dirs, compiler=compiler)
         supports = _of_file(kernel, find_task(task or "sdpa"))
-    _require_arrays(load(candidate.path, arch=arch, launch=candidate.launch), supports.task)
+    _require_arrays(load(candidate.path, gpu=chosen, launch=candidate.launch), supports.task)
     return candidate, supports
 
 

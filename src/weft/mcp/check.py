@@ -40,7 +40,7 @@ from .options import (
     Text,
     chosen,
 )
-from .sources import Given, arch_of
+from .sources import Given
 
 FINDINGS, ALL_FINDINGS = 3, 50
 RAN = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC)
@@ -77,7 +77,7 @@ def check(
             source = Source(given.text, given.language, given.launch)
             request = Request(source, task or "sdpa", choice=choice, score=None, chip=gpu, max_steps=max_steps)
             return reply(_supervised(request, detail, progress))
-        candidate, supports = find_candidate(given.path, task=task or None, arch=arch_of(gpu))
+        candidate, supports = find_candidate(given.path, task=task or None, gpu=gpu)
         return reply(_judged(replace(candidate, max_steps=max_steps), supports, choice, detail, progress))
 
 

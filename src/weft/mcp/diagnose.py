@@ -31,7 +31,7 @@ from .options import (
     Text,
     chosen,
 )
-from .sources import Given, arch_of, written
+from .sources import Given, written
 
 FINDINGS, ALL_FINDINGS = 2, 20
 STAGES = 12
@@ -69,7 +69,7 @@ def look(
 ) -> DiagnoseAnswer:
     """Without a client to be told, in a process of its own."""
     with written(given) as target:
-        candidate, supports = find_candidate(target, task=task or None, arch=arch_of(gpu))
+        candidate, supports = find_candidate(target, task=task or None, gpu=gpu)
         found = look_inside(candidate, supports, choice, progress=progress.tell if progress is not None else _silent)
         return _answer(found, detail)
 

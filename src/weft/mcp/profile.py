@@ -7,10 +7,10 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.engines.kernel_file import KernelFile, load
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import chip as find_chip
 from weft.profile.advice import launch_advice, line_advice
 from weft.profile.kernel_profile import KernelProfile, LaunchProfile, profile_kernel
 
@@ -18,7 +18,7 @@ from .answers import CostlyLine, LaunchAnswer, ProfileAnswer, reply, where
 from .apart import apart
 from .calls import AnyContext, Progress, carried_out
 from .options import Detail, Gpu, Language, Launch, Path, Text
-from .sources import Given, arch_of, written
+from .sources import Given, written
 
 LINES, MORE_LINES = 3, 15
 SHAPE = "mission"
@@ -60,7 +60,7 @@ def count(
     """Run every launch once and put its counts on the GPU."""
     with written(given) as target:
         path = RUNGS[target].path if target in RUNGS else File(target)
-        kernel = load(path, arch=arch_of(gpu), defines=defines)
+        kernel = load(path, gpu=gpu, defines=defines)
         named = _sizes(kernel, shape or (SHAPE if target in RUNGS else ""))
         found = profile_kernel(kernel, find_chip(gpu), target=target, sizes={**named, **sizes})
         return _answer(found, detail)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from mcp.types import CallToolResult
 from pydantic import Field
 
+from weft.core.chips import target_of
 from weft.core.errors import UsageError
 from weft.core.records import Binary
 from weft.engines.kernel_file import NoLaunchLines, load
@@ -21,7 +22,7 @@ from .answers import ShowAnswer, reply
 from .apart import apart
 from .calls import AnyContext, Progress, carried_out
 from .options import Gpu, Language, Path, Text
-from .sources import Given, arch_of, written
+from .sources import Given, written
 
 Form = Literal["resources", "shared", "ptx", "sass", "llvm"]
 LINES, DETAILED_LINES, WARNINGS = 60, 600, 5
@@ -75,10 +76,10 @@ def look_at(
 
 def _compiled(source: File, gpu: str, entries: list[str], defines: dict[str, str]) -> list[Binary]:
     """With the macros and the kernels of its launch lines, if it has any and none were named."""
-    arch = arch_of(gpu)
+    arch = target_of(gpu)
     if not entries:
         with contextlib.suppress(NoLaunchLines):
-            kernel = load(source, arch=arch, defines=defines)
+            kernel = load(source, gpu=gpu, defines=defines)
             listed = LaunchList(kernel.arch)
             kernel.run(listed, {})
             return list(listed.binaries.values())

@@ -9,7 +9,6 @@ from pathlib import Path
 from weft.core.errors import UsageError
 from weft.engines.launch_lines import options_of
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import chip
 from weft.supervise.screen import screen, screen_options, without_allows
 
 LANGUAGES = {"cuda": "kernel.cu", "ptx": "kernel.ptx"}
@@ -37,11 +36,6 @@ class Given:
                 f"there is no file {self.path} on this machine (looked from {Path.cwd()}): give an absolute path, the "
                 f"source as `text`, or a rung of the ladder: {', '.join(RUNGS)}"
             )
-
-
-def arch_of(gpu: str) -> str:
-    """The architecture of a GPU of the model."""
-    return chip(gpu).architecture.target
 
 
 @contextlib.contextmanager

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import ceil, floor
 from types import MappingProxyType
 
+from weft.core.chips import Chip
 from weft.core.errors import UsageError
 
-from .chips import Chip
 from .occupancy import LANES, Launch, occupancy
 from .work import Work
 

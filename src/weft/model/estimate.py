@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from weft.core.chips import Chip
 from weft.core.errors import UsageError
 
 from .bounds import Bounds, busiest_share, checked_clock, dram_cycles, lower_bounds, sm_cycles
-from .chips import Chip
 from .work import Work
 
 UNCALIBRATED = (0.4, 1.4)

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from weft.core.chips import Architecture, Chip
 from weft.core.errors import ResourceError, UsageError
-
-from .chips import Architecture, Chip
 
 LANES = 32
 MAX_THREADS = 1024

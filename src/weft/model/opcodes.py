@@ -6,9 +6,8 @@ Only documented rates may enter a bound: what is not in these tables costs its i
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from weft.core.chips import TensorKind
 from weft.core.errors import Unsupported
-
-from .chips import TensorKind
 
 FP32 = frozenset(["FFMA", "FADD", "FMUL"])
 """Single-precision add, multiply, multiply-add."""

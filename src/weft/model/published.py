@@ -7,9 +7,8 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
+from weft.core.chips import Source
 from weft.core.errors import UsageError
-
-from .chips import Source
 
 _PER_SECOND = {"gflops": 1e9, "tflops": 1e12}
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from weft.core.chips import Chip, TensorKind
 from weft.core.errors import UsageError
 
 from .bounds import checked_clock
-from .chips import Chip, TensorKind
 
 
 class Sizes(Protocol):

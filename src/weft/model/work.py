@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
+from weft.core.chips import TensorKind
 from weft.core.errors import Unsupported, UsageError
 
-from .chips import TensorKind
 from .occupancy import Launch
 from .opcodes import ALU, FP32, LSU, TENSOR, UNKNOWN_TENSOR, WHOLE_TILES, tensor_instruction
 

@@ -128,7 +128,7 @@ def _run(candidate: Candidate, task: Task, workload: Workload) -> _Shown:
     inputs = {name: array.copy() for name, array in problem.arrays.items()}
     try:
         kernel = candidate.load(problem)
-        gpu = VirtualGPU(kernel.arch)
+        gpu = VirtualGPU(kernel.gpu)
         run, arrays = kernel.run(gpu, inputs, watch=watch_for(("all",)), max_steps=candidate.max_steps)
     except WeftError as error:
         return f"{type(error).__name__} on {workload}"

@@ -16,8 +16,7 @@ import numpy as np
 from weft.core.errors import WeftError
 from weft.ptx.module import WIDTH, Instruction, Reg
 from weft.vm.reference.interpreter import run
-from weft.vm.reference.machine import RunningWarp
-from weft.vm.reference.observe import Observer
+from weft.vm.reference.machine import Observer, RunningWarp
 from weft.vm.reference.warp import Lanes
 from weft.vm.runtime.watch import Scene
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from weft.core.chips import Chip
 from weft.core.errors import Unsupported
 from weft.core.records import Dim3, Finding, Resources
 from weft.engines.kernel_file import MAX_STEPS, KernelFile
 from weft.engines.virtual import VirtualGPU
 from weft.model.bounds import Bounds, lower_bounds
-from weft.model.chips import Chip
 from weft.model.counters import work_of
 from weft.model.estimate import Estimate, estimate
 from weft.model.occupancy import Launch, Occupancy, occupancy
@@ -116,7 +116,7 @@ def profile_kernel(
 
     `clock_ghz` is the clock of the estimates; bounds are at the chip's maximum.
     """
-    profiler = Profiler(VirtualGPU(kernel.arch.rstrip("af")))
+    profiler = Profiler(VirtualGPU(kernel.gpu))
     run, _ = kernel.run(profiler, {}, sizes=sizes, seed=seed, max_steps=MAX_STEPS)
     if not run.clean:
         raise NotClean(kernel.path, run.findings)

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from weft.core.chips import Chip
 from weft.core.records import Place
 from weft.engines.kernel_file import KernelFile
 from weft.engines.spell_findings import user_place
 from weft.model.bounds import sm_cycles
-from weft.model.chips import Chip
 from weft.model.occupancy import Launch
 from weft.model.work import Memory, Work, instructions_of
 

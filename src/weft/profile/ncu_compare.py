@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 
-from weft.model.chips import Chip, chips
+from weft.core.chips import Chip, chips
 from weft.model.occupancy import shared_per_block
 
 from .kernel_profile import KernelProfile, LaunchProfile

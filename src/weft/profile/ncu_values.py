@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 
-from weft.model.chips import Chip
+from weft.core.chips import Chip
 
 from .count import OURS
 from .kernel_profile import LaunchProfile

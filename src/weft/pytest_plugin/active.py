@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from weft.core.chips import chip
 from weft.core.errors import ToolMissing, WeftError
-from weft.model.chips import chip
 
 from .settings import Settings, from_options, of_test
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from weft.cli.findings_output import excerpt, github_lines
 from weft.core.errors import WeftError
+from weft.core.finding_text import excerpt, github_lines
 from weft.core.records import Finding, Place
 
 PROPERTY = "weft.finding"

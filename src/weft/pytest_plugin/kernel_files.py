@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from weft.core.chips import chip
 from weft.core.errors import WeftError
 from weft.core.finding_codes import Severity
 from weft.core.records import Finding, worst_first
 from weft.engines.arguments import Array
 from weft.engines.kernel_file import KernelFile, load
 from weft.engines.virtual import VirtualGPU
-from weft.model.chips import chip
 from weft.probes.tools import watch_for
 
 from .settings import of_test
@@ -58,11 +58,11 @@ Loader = Callable[..., KernelUnderTest]
 def loader(item: pytest.Item) -> Loader:
     """Loads files for one test: paths are relative to the test's own file, the chip and the checkers are the test's."""
     settings = of_test(item)
-    arch = chip(settings.gpu).architecture.target
+    gpu = chip(settings.gpu)
 
     def kernel(path: str | os.PathLike[str], *, defines: Mapping[str, str] = {}) -> KernelUnderTest:
         """The kernel file; `defines` are its macros."""
         file = item.path.parent / path
-        return KernelUnderTest(load(file, arch=arch, defines=defines), VirtualGPU(arch), settings.tools)
+        return KernelUnderTest(load(file, gpu=gpu.name, defines=defines), VirtualGPU(gpu), settings.tools)
 
     return kernel

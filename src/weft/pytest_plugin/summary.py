@@ -38,17 +38,19 @@ class Summary:
         errors = list(dict.fromkeys(line for report in reports for line in getattr(report, FINDINGS)))
         if not errors and not self._warned:
             return
+        from weft.core.finding_text import counted  # a run of pytest without findings loads nothing of Weft
+
         terminalreporter.section("Weft's findings")
         for text in self._warned:
             terminalreporter.write_line(_seen_from(config.invocation_params.dir, text))
-        counts = f"{_counted(len(errors), 'error')}, {_counted(len(self._warned), 'warning')}"
+        counts = f"{counted(len(errors), 'error')}, {counted(len(self._warned), 'warning')}"
         terminalreporter.write_line(counts)
         if os.environ.get("GITHUB_ACTIONS") == "true":
             for line in [*errors, *self._annotations(config)]:
                 terminalreporter.write_line(line)
 
     def _annotations(self, config: pytest.Config) -> list[str]:
-        from weft.cli.findings_output import annotation
+        from weft.core.finding_text import annotation
 
         root = Path(os.environ.get("GITHUB_WORKSPACE") or config.invocation_params.dir)
         lines = []
@@ -61,7 +63,3 @@ class Summary:
 def _seen_from(folder: Path, text: str) -> str:
     """With the paths of files in a folder relative to it."""
     return text.replace(f"{folder}{os.sep}", "")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -83,7 +83,7 @@ def _whole(candidate: Candidate, task: Task, verdict: Verdict) -> ErrorMap:
     problem = task.draw(verdict.workload)
     kernel = candidate.load(problem)
     inputs: Mapping[str, Array] = {name: array.copy() for name, array in problem.arrays.items()}
-    _, arrays = kernel.run(VirtualGPU(kernel.arch), inputs)
+    _, arrays = kernel.run(VirtualGPU(kernel.gpu), inputs)
     first = task.outputs[0].name
     state = "as it failed first" if not verdict.passed else "closest to its limit"
     declared = candidate.declared_at(kernel, problem)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import Chip
 from weft.core.errors import UsageError, WeftError
 from weft.core.status import Status
 from weft.diagnose.conclusion import sentence
@@ -18,7 +19,6 @@ from weft.judge.judge import judge_all
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, plan
 from weft.judge.verdict import Verdict, conclude
-from weft.model.chips import Chip
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.task import PLAIN, Workload
 
@@ -132,7 +132,7 @@ def _profile(asked: Asked) -> tuple[KernelProfile | None, str]:
     try:
         kernel = load(
             candidate.path,
-            arch=asked.chip.architecture.target,
+            gpu=asked.chip.name,
             defines=candidate.defines,
             launch=candidate.launch,
             include_dirs=candidate.include_dirs,

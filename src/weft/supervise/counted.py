@@ -8,10 +8,10 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from weft.core.chips import chip as find_chip
 from weft.core.records import Dim3, Resources
 from weft.engines.kernel_file import KernelFile
 from weft.model.bounds import lower_bounds
-from weft.model.chips import chip as find_chip
 from weft.model.counters import work_of
 from weft.model.estimate import estimate
 from weft.model.occupancy import Launch, occupancy

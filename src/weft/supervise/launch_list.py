@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.chips import chip_of
 from weft.core.records import Binary, Run
 from weft.engines.arguments import Array
 from weft.engines.host_arrays import dim3
 from weft.engines.protocol import Capabilities
 from weft.engines.sample import Sample
-from weft.engines.virtual import SHARED_LIMIT_BYTES
 from weft.engines.written import EVERYTHING_WRITTEN, Written
 from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
@@ -25,7 +25,7 @@ class LaunchList:
 
     def __init__(self, arch: str) -> None:
         self.arch = arch
-        self.shared_limit_bytes = SHARED_LIMIT_BYTES[arch]
+        self.shared_limit_bytes = chip_of(arch).architecture.shared_bytes_per_block
         self.binaries: dict[str, Binary] = {}
         """By digest, in the order they are launched."""
         self.launches: list[list[Any]] = []

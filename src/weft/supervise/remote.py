@@ -51,7 +51,7 @@ class Remote:
                 "language": source.language,
                 "launch": source.launch,
                 "defines": dict(source.defines),
-                "arch": arch,
+                "gpu": request.chip,
                 "task": request.task,
                 "task_text": "" if request.task in TASKS else Path(request.task).read_text(),
                 "rung": request.rung,

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.core.status import Status
 from weft.judge.judge import Policy, judge_all, same_bits, smallest
@@ -18,7 +19,6 @@ from weft.judge.runs import Refused
 from weft.judge.select import Supports, find_candidate, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import chip as find_chip
 from weft.tasks.registry import find_task
 from weft.tasks.task import Outputs, Task, Workload
 

@@ -71,8 +71,8 @@ class Work:
             Path(task).write_text(fields["task_text"])
         # The name alone: findings and messages show no folder of ours.
         target, beside = Path(path.name), Path(launch.name) if launch is not None else None
-        screen_options(load(target, arch=fields["arch"], launch=beside).lines.options)
-        candidate, self.supports = find_candidate(str(target), task=task, arch=fields["arch"], launch=beside)
+        screen_options(load(target, gpu=fields["gpu"], launch=beside).lines.options)
+        candidate, self.supports = find_candidate(str(target), task=task, gpu=fields["gpu"], launch=beside)
         self.candidate = replace(
             candidate, rung=fields["rung"], defines=fields["defines"], max_steps=fields["max_steps"], allows=False
         )
@@ -97,7 +97,7 @@ class Work:
     def _profile(self, call: Call) -> Frame:
         """The counts of every launch; and the outputs, which show that it was the run that was judged."""
         kernel = self.candidate.load_with(call.defines)
-        profiler = Profiler(VirtualGPU(kernel.arch))
+        profiler = Profiler(VirtualGPU(kernel.gpu))
         try:
             run, arrays = kernel.run(profiler, _copied(call), max_steps=self.candidate.max_steps)
             launches, why = counted_launches(profiler, kernel)
@@ -128,7 +128,7 @@ class Work:
             raise UsageError(f"no shape is called {work['shape']}")
         supports = self.supports
         if self.candidate.rung is not None:
-            supports = find_candidate(self.candidate.rung, task=fields["task"], arch=self.candidate.arch)[1]
+            supports = find_candidate(self.candidate.rung, task=fields["task"], gpu=self.candidate.gpu)[1]
         found = diagnose(self.candidate, supports, choice)
         if found.healthy:
             return Frame({"text": ""})

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import triton
 
+from weft.core.chips import Chip, chip, chips
 from weft.core.errors import UsageError
 from weft.core.finding_codes import Severity
-from weft.core.records import Binary, Dim3, Finding, Place, Run, worst_first
-from weft.engines.spell_findings import chain, folded
+from weft.core.records import Binary, Dim3, Finding, Place, Run, inlining_chain, worst_first
+from weft.engines.spell_findings import folded
 from weft.engines.virtual import VirtualGPU
-from weft.model.chips import Chip, chip, chips
 from weft.probes.tools import watch_for
 from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
@@ -57,7 +57,7 @@ class Device:
     ) -> None:
         self.chip = target_chip(name)
         self.arch = self.chip.architecture.target
-        self.gpu = VirtualGPU(self.arch, mode=mode, threads=threads)
+        self.gpu = VirtualGPU(self.chip, mode=mode, threads=threads)
         self.tools = tuple(tools)
         self.watch: Instrumentation = watch_for(self.tools)
         self.known = Known()
@@ -144,7 +144,7 @@ def _in_users_file(finding: Finding) -> Finding:
 
 
 def _users(place: Place | None) -> Place | None:
-    return next((at for at in chain(place) if not at.file.startswith(_LIBRARY)), place)
+    return next((at for at in inlining_chain(place) if not at.file.startswith(_LIBRARY)), place)
 
 
 def target_chip(name: str) -> Chip:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from weft.core.chips import Chip, chip_of
 from weft.core.errors import LaunchError, ResourceError
 from weft.core.records import Dim3
 
@@ -51,12 +52,15 @@ def run(
     schedule: int = 0,
     watch: Instrumentation = PLAIN,
     ctas: Sequence[int] | None = None,
+    chip: Chip | None = None,
 ) -> Outcome:
     """Launch once. `schedule` other than 0 permutes the order of CTAs and warps; race-free kernels do not notice.
 
     `ctas` are the numbers of those that run (x first, then y, then z); None runs all. The kernel sees the whole grid.
+    `chip` decides how many CTAs are resident together (None: the smallest GPU of the program's architecture).
     """
-    return _Run(program.suited_to(launch.block), launch, memory, globals_at, watch).execute(threads, schedule, ctas)
+    suited = program.suited_to(launch.block)
+    return _Run(suited, launch, memory, globals_at, watch, chip).execute(threads, schedule, ctas)
 
 
 @dataclass
@@ -79,7 +83,9 @@ class _Run:
         memory: GlobalMemory,
         globals_at: Mapping[str, int],
         watch: Instrumentation,
+        chip: Chip | None,
     ) -> None:
+        self.chip = chip
         self.program, self.launch, self.memory, self.watch = program, launch, memory, watch
         self.globals_at = globals_at
         if GRID_WORKSPACE.name in globals_at:  # a launch that was stopped may have left it in use
@@ -120,7 +126,7 @@ class _Run:
         _set(self.grid, c.GRID_ORDER, order.ctypes.data if order is not None else 0)
         for axis, size in enumerate(self.launch.grid):
             _set(self.grid, c.Field(c.GRID_DIM.at + 4 * axis, "i32"), size)
-        places = min(total, resident_ctas(self.plan, self.launch)) if self.plan.waits else 1
+        places = min(total, self._resident()) if self.plan.waits else 1
         rings = [self._ring(places, warp_order) for _ in range(count)]
         self.probe = rings[0][0].probe
         failures: list[BaseException] = []
@@ -134,6 +140,9 @@ class _Run:
             raise failures[0]
         return self._outcome([worker for ring in rings for worker in ring])
 
+    def _resident(self) -> int:
+        return resident_ctas(self.plan, self.launch, self.chip or chip_of(self.plan.arch))
+
     def _again(self, watch: Instrumentation, ctas: Sequence[int] | None) -> npt.NDArray[np.uint8]:
         """Run CTAs from the memory before, in the same order, with another watcher; returns its memory."""
         memory = self.memory
@@ -141,7 +150,7 @@ class _Run:
         now = memory.arena[: memory.used].copy()
         memory.arena[: memory.used] = self.before
         try:
-            other = _Run(self.program, self.launch, memory, self.globals_at, watch)
+            other = _Run(self.program, self.launch, memory, self.globals_at, watch, self.chip)
             # Where CTAs depend on each other's results, one alone would run differently.
             other.execute(1, self.schedule, self.chosen if self.plan.ordered or ctas is None else ctas)
         finally:

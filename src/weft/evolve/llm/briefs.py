@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.attention.shapes import SHAPES
+from weft.core.chips import TensorKind
+from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.evolve.search import start_source
 from weft.evolve.settings import Settings
-from weft.model.chips import TensorKind
-from weft.model.chips import chip as find_chip
 from weft.tasks.registry import find_task
 
 from .metrics import METRICS

@@ -1,19 +1,22 @@
-"""Statements of host code: declarations, launches, checks, conditions. Each is followed, or leaves a Hole or a note."""
+"""The host's part of a torch extension, followed from its function's first line to its last.
+
+Nothing is executed: sizes are names, tensors are names with a shape, and each `<<<…>>>` leaves a Launch. What the
+formulas of launch lines cannot say becomes a Hole, or a note.
+"""
 
 import ast
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from .cpp_tokens import refuse
-from .host_control import follow_if, follow_loop, follow_switch, semicolon
-from .host_expressions import Reader
-from .host_run import HostRun, Launch, Outcome, whole_number
+from .host_expressions import Host, Outcome, Reader, whole_number
 from .host_values import (
     Dim3,
     Hole,
     Items,
     Kernel,
     Lambda,
+    Launch,
     Number,
     Other,
     Pointer,
@@ -24,9 +27,12 @@ from .host_values import (
     Type,
     Value,
     binary,
+    choose,
+    compare,
     literal,
     safe_name,
 )
+from .merge_launches import merge_launches
 
 _CHECKS = frozenset(["TORCH_CHECK", "AT_ASSERTM", "AT_ASSERT", "TORCH_INTERNAL_ASSERT", "assert"])
 _WRAPPERS = frozenset(
@@ -44,7 +50,20 @@ _WRAPPERS = frozenset(
 _INTEGRAL = ("AT_DISPATCH_INTEGRAL", "AT_DISPATCH_INDEX")
 
 
-def statement(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outcome | None]:
+class HostRun(Host):
+    """Follows one host function."""
+
+    def execute(self, start: int, end: int, scope: Scope) -> Outcome | None:
+        """Follow the statements of tokens start … end; None if control leaves at the end."""
+        at = start
+        while at < end:
+            at, outcome = _statement(self, at, end, scope)
+            if outcome is not None:
+                return outcome
+        return None
+
+
+def _statement(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outcome | None]:
     """One statement; where the next one starts, and how the block ends if it does."""
     source = run.source
     token = source.tokens[at]
@@ -52,23 +71,23 @@ def statement(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outco
         if token.text.lstrip("# \t").startswith(("if", "el")):
             raise refuse(source.path, token.line, "#if inside a host function: keep the branch that is meant")
         return at + 1, None
-    run.line = token.line
+    run.facts.line = token.line
     if token.text == ";":
         return at + 1, None
     if token.text == "{":
         return source.close(at) + 1, run.execute(at + 1, source.close(at), Scope(outer=scope))
     if token.text == "if":
-        return follow_if(run, at, end, scope)
+        return _follow_if(run, at, end, scope)
     if token.text == "try":  # what it catches is the host's own error
         after = source.close(at + 1) + 1
         while after < end and source.tokens[after].text == "catch":
             after = source.close(source.close(after + 1) + 1) + 1
         return after, run.execute(at + 2, source.close(at + 1), Scope(outer=scope))
     if token.text == "switch":
-        return follow_switch(run, at, scope)
+        return _follow_switch(run, at, scope)
     if token.text in ("for", "while", "do"):
-        return follow_loop(run, at, end, scope)
-    stop = semicolon(run, at, end)
+        return _follow_loop(run, at, end, scope)
+    stop = _semicolon(run, at, end)
     if token.text == "return":
         value = Reader(run, source, at + 1, stop, scope).whole() if stop > at + 1 else None
         return stop + 1, Outcome(value)
@@ -79,7 +98,7 @@ def statement(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outco
         return stop + 1, None
     if token.text in ("using", "typedef", "static_assert", "break", "continue"):
         return stop + 1, None
-    if not declare(run, at, stop, scope):
+    if not _declare(run, at, stop, scope):
         outcome = _act(run, at, stop, scope)
         if outcome is not None:
             return stop + 1, outcome
@@ -94,7 +113,7 @@ def _alias(run: HostRun, start: int, end: int, scope: Scope) -> str:
 
 
 # Declarations.
-def declare(run: HostRun, at: int, stop: int, scope: Scope) -> bool:
+def _declare(run: HostRun, at: int, stop: int, scope: Scope) -> bool:
     """`const int n = x.size(0), m(3);`: False if this is no declaration."""
     source = run.source
     place, words = at, list[int]()
@@ -133,7 +152,7 @@ def _initial(run: HostRun, kind: str, start: int, end: int, scope: Scope) -> Val
     else:
         return Other()
     if kind.split()[-1].rpartition("::")[2] == "dim3":
-        return as_dim3(value, line)
+        return _as_dim3(value, line)
     if isinstance(value, Items) or "auto" in kind.split() or "*" in kind:
         return value
     if isinstance(value, Number):
@@ -141,7 +160,7 @@ def _initial(run: HostRun, kind: str, start: int, end: int, scope: Scope) -> Val
     return value
 
 
-def as_dim3(value: Value, line: int) -> Value:
+def _as_dim3(value: Value, line: int) -> Value:
     match value:
         case Number():
             return Dim3((value,))
@@ -241,12 +260,12 @@ def _assigned(run: HostRun, name: str, sign: str, value: Value, scope: Scope) ->
     signs: dict[str, type[ast.operator]] = {"+=": ast.Add, "-=": ast.Sub, "*=": ast.Mult, "/=": ast.FloorDiv}
     if isinstance(old, Number) and isinstance(value, Number):
         return binary(signs[sign], old, value)
-    return Hole(f"{name} {sign} …", run.line)
+    return Hole(f"{name} {sign} …", run.facts.line)
 
 
 def _launch(run: HostRun, at: int, opens: int, stop: int, scope: Scope) -> None:
     source, line = run.source, run.source.tokens[opens].line
-    run.line = line
+    run.facts.line = line
     run.reached.add(opens)
     closes = opens + 1
     while closes < stop and not (
@@ -266,7 +285,7 @@ def _launch(run: HostRun, at: int, opens: int, stop: int, scope: Scope) -> None:
     arguments = tuple(Reader(run, source, *each, scope).whole() for each in given)
     if len(config) < 2:
         raise refuse(source.path, line, "a launch needs a grid and a block")
-    grid, block = (as_dim3(each, line) for each in config[:2])
+    grid, block = (_as_dim3(each, line) for each in config[:2])
     shared = config[2] if len(config) > 2 else None
     if isinstance(shared, Number) and shared.constant == 0:
         shared = None
@@ -281,7 +300,7 @@ def _check(run: HostRun, at: int, scope: Scope) -> Outcome | None:
     if run.source.spelled(start, end) == "false":
         return Outcome(error=True)
     for part in _and(run, start, end):
-        assume(run, *part, scope)
+        _assume(run, *part, scope)
     return None
 
 
@@ -293,7 +312,7 @@ def _and(run: HostRun, start: int, end: int) -> list[tuple[int, int]]:
     return run.source.split(start, end, "&&")
 
 
-def assume(run: HostRun, start: int, end: int, scope: Scope) -> None:
+def _assume(run: HostRun, start: int, end: int, scope: Scope) -> None:
     """What a check says about ranks, types and sizes holds from here on."""
     source = run.source
     equals = [i for i in range(start, end) if source.tokens[i].text == "==" and _outside(run, start, i)]
@@ -312,7 +331,7 @@ def assume(run: HostRun, start: int, end: int, scope: Scope) -> None:
                     run.facts.ranks[one.name] = len(values)
                     run.facts.checked.add(one.name)
                     for axis, value in enumerate(values):
-                        _equate(run, run.size(one, axis), value)
+                        _equate(run, run.facts.size(one, axis), value)
                 case Number(), Number():
                     _equate(run, left, right)
     value = Reader(run, source, start, end, scope).whole()
@@ -383,3 +402,192 @@ def _cuda_call(run: HostRun, at: int, scope: Scope) -> None:
         scope.assign(pointer, Pointer(tensor))
     elif name.startswith("cudaMemcpy"):
         run.facts.notes[f"{name} is not part of the launch lines"] = line
+
+
+# Conditions and loops: which way is taken, and what is known afterwards.
+def _semicolon(run: HostRun, at: int, end: int) -> int:
+    while at < end and run.source.tokens[at].text != ";":
+        at = run.source.after(at)
+    return min(at, end)
+
+
+def _body(run: HostRun, at: int, end: int) -> int:
+    """The index behind the statement that starts here."""
+    source = run.source
+    text = source.tokens[at].text
+    if text == "{":
+        return source.close(at) + 1
+    if text in ("if", "for", "while", "switch"):
+        head = at + 1 if source.tokens[at + 1].text == "(" else at + 2
+        after = _body(run, source.close(head) + 1, end)
+        if text == "if" and after < end and source.tokens[after].text == "else":
+            return _body(run, after + 1, end)
+        return after
+    return _semicolon(run, at, end) + 1
+
+
+@dataclass
+class _Branch:
+    """What one way through a condition leaves."""
+
+    launches: list[Launch]
+    names: list[dict[str, Value]]
+    outcome: Outcome | None
+
+
+def _try(run: HostRun, start: int, end: int, scope: Scope) -> _Branch:
+    """Follow a branch and undo it: the caller decides what of it counts."""
+    chain: list[Scope] = []
+    place: Scope | None = scope
+    while place is not None:
+        chain.append(place)
+        place = place.outer
+    saved = [dict(each.names) for each in chain]
+    before = run.launches
+    run.launches = []
+    outcome = run.execute(start, end, Scope(outer=scope))
+    found = _Branch(run.launches, [dict(each.names) for each in chain], outcome)
+    run.launches = before
+    for each, names in zip(chain, saved, strict=True):
+        each.names = names
+    return found
+
+
+def _follow_if(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outcome | None]:
+    """A whole chain of `else if`, so that its branches can be compared with each other."""
+    source, line = run.source, run.source.tokens[at].line
+    ways: list[tuple[Value | None, _Branch]] = []
+    while True:
+        head = at + 2 if source.tokens[at + 1].text == "constexpr" else at + 1
+        condition = Reader(run, source, head + 1, source.close(head), scope).whole()
+        start = source.close(head) + 1
+        after = _body(run, start, end)
+        ways.append((condition, _try(run, start, after, scope)))
+        if after >= end or source.tokens[after].text != "else":
+            ways.append((None, _Branch([], _names(scope), None)))
+            break
+        if source.tokens[after + 1].text != "if":
+            start, after = after + 1, _body(run, after + 1, end)
+            ways.append((None, _try(run, start, after, scope)))
+            break
+        at = after + 1
+    return after, _decide(run, ways, line, scope)
+
+
+def _decide(run: HostRun, ways: list[tuple[Value | None, _Branch]], line: int, scope: Scope) -> Outcome | None:
+    for position, (condition, branch) in enumerate(ways):
+        if isinstance(condition, Number) and condition.constant is not None:
+            rest = [(None, branch)] if condition.constant else ways[position + 1 :]
+            return _decide(run, [*ways[:position], *rest], line, scope)
+    taken: list[tuple[Number | None, _Branch]] = []
+    for condition, branch in ways:
+        truth = condition if isinstance(condition, Number) else None
+        left = branch.outcome is not None and (branch.outcome.error or not branch.launches)
+        if left and ways[1:]:  # the host's own error, or a way out before anything is launched
+            if truth is not None:
+                run.facts.required.append(compare(ast.Eq, truth, literal(0)))
+        else:
+            taken.append((truth, branch))
+    if not taken:
+        return Outcome(error=True)
+    unknown = any(isinstance(condition, Hole | Other) for condition, _ in ways)
+    returned = next((branch.outcome for _, branch in taken if branch.outcome is not None), None)
+    launches = merge_launches(
+        [(condition, branch.launches) for condition, branch in taken], line, run.facts.required, unknown=unknown
+    )
+    if returned is not None and taken[1:]:
+        doubt = Hole("one branch of a condition returns: keep the launches that are meant", line)
+        launches = [replace(launch, doubt=launch.doubt or doubt) for launch in launches]
+    names = taken[-1][1].names
+    for condition, branch in taken[-2::-1]:
+        names = _joined(branch.names, names, condition, line)
+    return _adopt(run, _Branch(launches, names, returned), scope)
+
+
+def _names(scope: Scope) -> list[dict[str, Value]]:
+    found, place = [], scope
+    while True:
+        found.append(dict(place.names))
+        if place.outer is None:
+            return found
+        place = place.outer
+
+
+def _joined(
+    one: list[dict[str, Value]], other: list[dict[str, Value]], condition: Number | None, line: int
+) -> list[dict[str, Value]]:
+    """Each variable as both ways leave it, or by the condition, or a hole."""
+    joined = []
+    for left, right in zip(one, other, strict=True):
+        names: dict[str, Value] = {}
+        for name in {**left, **right}:
+            a, b = left.get(name, Other()), right.get(name, Other())
+            if a is b or a == b or (isinstance(a, Number) and isinstance(b, Number) and a.text == b.text):
+                names[name] = a
+            elif condition is not None and isinstance(a, Number) and isinstance(b, Number):
+                names[name] = choose(condition, a, b)
+            else:
+                names[name] = Hole(f"{name} depends on the condition", line)
+        joined.append(names)
+    return joined
+
+
+def _adopt(run: HostRun, branch: _Branch, scope: Scope) -> Outcome | None:
+    place: Scope | None = scope
+    for names in branch.names:
+        assert place is not None
+        place.names = dict(names)
+        place = place.outer
+    run.launches += branch.launches
+    return branch.outcome
+
+
+def _follow_switch(run: HostRun, at: int, scope: Scope) -> tuple[int, Outcome | None]:
+    source, line = run.source, run.source.tokens[at].line
+    subject = Reader(run, source, at + 2, source.close(at + 1), scope).whole()
+    brace = source.close(at + 1) + 1
+    close = source.close(brace)
+    labels = [i for i in range(brace + 1, close) if source.tokens[i].text in ("case", "default")]
+    ways: list[tuple[Number | None, list[Launch]]] = []
+    for label, following in zip(labels, [*labels[1:], close], strict=True):
+        colon = next((i for i in range(label, following) if source.tokens[i].text == ":"), None)
+        if colon is None:
+            raise refuse(source.path, source.tokens[label].line, "a label without its colon")
+        branch = _try(run, colon + 1, following, scope)
+        if branch.outcome is not None and branch.outcome.error:
+            continue
+        value = Reader(run, source, label + 1, colon, scope).whole() if colon > label + 1 else None
+        both = isinstance(subject, Number) and isinstance(value, Number)
+        condition = compare(ast.Eq, subject, value) if both else None  # type: ignore[arg-type]
+        if branch.launches or value is not None:
+            ways.append((condition, branch.launches))
+    run.launches += merge_launches(ways, line, run.facts.required)
+    return close + 1, None
+
+
+def _follow_loop(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outcome | None]:
+    """The body once, in doubt; what it changes is unknown afterwards."""
+    source, line = run.source, run.source.tokens[at].line
+    if source.tokens[at].text == "do":
+        after = _semicolon(run, _body(run, at + 1, end), end) + 1
+        start, stop = at + 1, _body(run, at + 1, end)
+    else:
+        start = source.close(at + 1) + 1
+        stop = after = _body(run, start, end)
+    inner = Scope(outer=scope)
+    if source.tokens[at].text == "for":
+        for index in range(at + 2, source.close(at + 1)):
+            name = source.tokens[index].text
+            if source.tokens[index].kind == "word" and source.tokens[index + 1].text in ("=", ":"):
+                inner.names[name] = Hole(f"{name} of a loop", line)
+    branch = _try(run, start, stop, inner)
+    doubt = Hole("it is launched in a loop: write one line per launch", line)
+    run.launches += [replace(launch, doubt=doubt) for launch in branch.launches]
+    place: Scope | None = scope
+    for names in branch.names[1:]:
+        assert place is not None
+        for name, value in names.items():
+            if place.names.get(name) is not value:
+                place.names[name] = Hole(f"{name} changes in a loop", line)
+        place = place.outer
+    return after, None

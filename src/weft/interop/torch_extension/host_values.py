@@ -3,7 +3,7 @@
 import ast
 import keyword
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -273,3 +273,97 @@ def _opposite(truth: Number) -> Number:
         case ast.Compare(left=left, ops=[sign], comparators=[right]):
             return Number(ast.Compare(left, [_OPPOSITE[type(sign)]()], [right]))
     return compare(ast.Eq, truth, literal(0))
+
+
+class NotFollowed(Exception):
+    """What stands here is beyond formulas; it becomes a Hole."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One `<<<…>>>`, in the host's words."""
+
+    kernel: str
+    template: tuple[str, ...]
+    arguments: tuple[Value, ...]
+    grid: Value
+    block: Value
+    shared: Value | None
+    line: int
+    doubt: Hole | None = None
+    """Why the line may not be meant as it stands: a loop, a condition."""
+
+
+@dataclass
+class Facts:
+    """What is known of tensors and sizes so far."""
+
+    axes: dict[str, set[int]] = field(default_factory=dict)
+    """Tensor → axes whose size the host reads."""
+    counted: set[str] = field(default_factory=set)
+    """Tensors whose numel it reads."""
+    ranks: dict[str, int] = field(default_factory=dict)
+    checked: set[str] = field(default_factory=set)
+    """Tensors whose number of dimensions the host checks."""
+    alike: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Tensors whose shapes it compares."""
+    equal: list[tuple[str, str]] = field(default_factory=list)
+    """Sizes that it compares."""
+    required: list[Number] = field(default_factory=list)
+    """Conditions that must hold."""
+    spoken: dict[str, str] = field(default_factory=dict)
+    """Size → the variable that holds it."""
+    opted_in: set[str] = field(default_factory=set)
+    """Kernels with cudaFuncSetAttribute for more shared memory."""
+    copied: dict[str, int] = field(default_factory=dict)
+    """`__constant__` variables that the host fills → line."""
+    notes: dict[str, int] = field(default_factory=dict)
+    """Sentences for the user → line."""
+    line: int = 0
+    """Of the statement that is followed."""
+
+    def size(self, tensor: Tensor, axis: int) -> Value:
+        if tensor.shape is not None:
+            return (
+                tensor.shape[axis]
+                if -len(tensor.shape) <= axis < len(tensor.shape)
+                else Hole("no such axis", self.line)
+            )
+        if tensor.like is not None:
+            return self.size(tensor.like, axis)
+        if tensor.base is not None:
+            return Hole(f"the shape of a view of {tensor.base.name}", tensor.line)
+        self.axes.setdefault(tensor.name, set()).add(axis)
+        rank = self.ranks.get(tensor.name)
+        if axis < 0 and rank is not None:
+            axis += rank
+        return named(placeholder(tensor.name, axis))
+
+    def numel(self, tensor: Tensor) -> Value:
+        if tensor.shape is None and tensor.like is None and tensor.base is not None:
+            return self.numel(tensor.base)
+        if tensor.shape is None and tensor.like is None:
+            self.counted.add(tensor.name)
+        shape = self.shape(tensor)
+        return Hole("a number of elements", tensor.line) if shape is None else product(shape)
+
+    def shape(self, tensor: Tensor) -> tuple[Number, ...] | None:
+        """Its sizes, as far as an earlier pass could tell how many there are."""
+        if tensor.shape is not None:
+            return tensor.shape
+        if tensor.like is not None:
+            return self.shape(tensor.like)
+        rank = self.ranks.get(tensor.name)
+        return None if rank is None else tuple(named(placeholder(tensor.name, axis)) for axis in range(rank))
+
+
+def placeholder(tensor: str, axis: int) -> str:
+    """The name of a size until a better one is found."""
+    return f"{tensor}__{axis}" if axis >= 0 else f"{tensor}__m{-axis}"
+
+
+def product(shape: Sequence[Number]) -> Number:
+    total = literal(1)
+    for size in shape:
+        total = binary(ast.Mult, total, size)
+    return total

@@ -15,7 +15,7 @@ from .cpp_items import Item
 from .cpp_tokens import Source, refuse
 from .device_part import DevicePart, separate
 from .host_expressions import type_element
-from .host_run import HostRun
+from .host_statements import HostRun
 from .host_values import Items, Other, Pointer, Scope, Tensor, Value, named, safe_name
 from .import_lines import ELEMENT, Draft, Problem, Settings
 from .signatures import Function, Parameter, host_functions, kernel_signatures
@@ -203,7 +203,7 @@ def _follow(
         ranks = found
     if not run.launches:
         raise refuse(part.source.path, chosen.line, f"{chosen.name} reaches no launch: write the lines by hand")
-    run.line = chosen.line
+    run.facts.line = chosen.line
     for name in {chosen.name, *run.called}:
         for at in range(functions[name].start, functions[name].end):
             if part.source.tokens[at].text == "<<<" and at not in run.reached:
@@ -221,7 +221,7 @@ def _note_ranks(run: HostRun, settings: Settings) -> None:
         if name not in sure:
             rank = run.facts.ranks.get(name, 0)
             dimensions = f"{rank} dimension{'s'[: rank > 1]}"
-            line = run.tensors[name].line if name in run.tensors else run.line
+            line = run.tensors[name].line if name in run.tensors else run.facts.line
             run.facts.notes[f"{name} is taken to have {dimensions}: the host reads no more of its shape"] = line
 
 

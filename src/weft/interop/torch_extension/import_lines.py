@@ -13,8 +13,8 @@ from weft.ptx.parse import parse
 
 from .device_part import TYPES
 from .host_expressions import type_element
-from .host_run import HostRun, Launch
-from .host_values import Dim3, Hole, Number, Pointer, Tensor, Value
+from .host_statements import HostRun
+from .host_values import Dim3, Hole, Launch, Number, Pointer, Tensor, Value
 from .signatures import KernelSignature, Parameter
 from .size_names import choose_names, default_sizes, join_equal, rename
 
@@ -112,7 +112,7 @@ class Draft:
     def _shape(self, tensor: Tensor) -> list[str] | None:
         if tensor.name in self.settings.shapes:
             return list(self.settings.shapes[tensor.name])
-        shape = self.run.shape(tensor)
+        shape = self.run.facts.shape(tensor)
         return None if shape is None else [size.text for size in shape]
 
     def _defaults(self, names: Sequence[str]) -> dict[str, int]:
@@ -193,12 +193,12 @@ class Draft:
         value = {"true": "1", "false": "0"}.get(value, value)
         if not value.isdigit():
             cure = f"give it, as in --value {name}=4"
-            value = self.ask(self.run.line, f"{name} is a parameter of the host function: {cure}")
+            value = self.ask(self.run.facts.line, f"{name} is a parameter of the host function: {cure}")
         return f"{name}={value}"
 
     def _scalar(self, name: str) -> str:
         value = self.settings.values.get(name) or self.ask(
-            self.run.line, f"{name} is a parameter of the host function: give it, as in --value {name}=0.5"
+            self.run.facts.line, f"{name} is a parameter of the host function: give it, as in --value {name}=0.5"
         )
         return f"scalar    {name} : {self.number_types.get(name) or 'f32'} = {value.rstrip('fF')}"
 

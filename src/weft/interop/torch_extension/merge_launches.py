@@ -4,8 +4,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .host_run import Launch
-from .host_values import Hole, Number, call, compare, literal
+from .host_values import Hole, Launch, Number, call, compare, literal
 
 Way = tuple[Number | None, list[Launch]]
 """A condition, None for `else`, and what is launched then."""

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from weft.core.errors import UsageError
 from weft.engines.expressions import FUNCTIONS, Expression
 
-from .host_run import Facts
-from .host_values import Number
+from .host_values import Facts, Number
 
 _TRIED = (64, 128, 32, 256, 16, 8, 4, 2, 1, 512, 1024, 80, 96)
 _MOST_TRIES = 20_000

@@ -1,13 +1,14 @@
 """What PyTorch's functions and methods mean to a launch line: shapes, element types, pointers."""
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from .host_expressions import NotFollowed, Reader, element_bytes
 from .host_values import (
+    Facts,
     Hole,
     Items,
+    NotFollowed,
     Number,
     Other,
     Pointer,
@@ -20,9 +21,6 @@ from .host_values import (
     call,
     literal,
 )
-
-if TYPE_CHECKING:
-    from .host_run import HostRun
 
 _DTYPES = {
     "kFloat": "f32", "kFloat32": "f32", "kHalf": "f16", "kFloat16": "f16", "kBFloat16": "bf16", "kDouble": "f64",
@@ -50,7 +48,14 @@ _QUIET = frozenset(
         "index",
     ]
 )
+_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "bool": 1, "e4m3": 1, "e5m2": 1}
 _POINTERS = frozenset(["data_ptr", "const_data_ptr", "mutable_data_ptr"])
+
+
+def element_bytes(element: str) -> int | None:
+    """Size of an element type of launch lines."""
+    digits = re.sub(r"\D", "", element)
+    return _BYTES.get(element, int(digits) // 8 if element[:1] in "iu" and digits else None)
 
 
 def _root(value: Number) -> Number:
@@ -67,12 +72,9 @@ MATHEMATICS: Mapping[str, Callable[..., Number]] = {
 }
 
 
-def factory(
-    run: "HostRun", reader: Reader, path: Sequence[str], targets: list[tuple[int, int]], arguments: list[Value] | None
-) -> Value:
+def factory(facts: Facts, path: Sequence[str], arguments: list[Value] | None, line: int) -> Value:
     """A name or a call of PyTorch, CUDA or the standard library; `arguments` is None for a name."""
     last, space = path[-1], path[0]
-    line = reader.line(reader.at - 1)
     if arguments is None:
         if last in _DTYPES and len(path) > 1:
             return Type(_DTYPES[last])
@@ -80,7 +82,7 @@ def factory(
             return Other()
         raise NotFollowed
     if space in ("torch", "at") and (last in _ORIGINS or last.removesuffix("_like") in _ORIGINS):
-        return _created(run, last, arguments, line)
+        return _created(facts, last, arguments, line)
     if last == "TensorOptions" or (space in ("torch", "at") and last in ("dtype", "device")):
         return next((each for each in arguments if isinstance(each, Type)), Type(""))
     if space in ("torch", "at", "c10", "aten") and any(isinstance(each, Tensor) for each in arguments):
@@ -93,7 +95,7 @@ def factory(
     raise NotFollowed
 
 
-def _created(run: "HostRun", name: str, arguments: list[Value], line: int) -> Value:
+def _created(facts: Facts, name: str, arguments: list[Value], line: int) -> Value:
     kind = next((each for each in arguments if isinstance(each, Type)), Type(""))
     origin = _ORIGINS[name.removesuffix("_like")]
     tensor = Tensor("", origin, line, _element(kind))
@@ -108,7 +110,7 @@ def _created(run: "HostRun", name: str, arguments: list[Value], line: int) -> Va
             if len(sizes) == len(values):
                 tensor.shape = tuple(sizes)
             else:
-                run.facts.notes[f"the shape of the tensor made here cannot be followed: {_why(values)}"] = line
+                facts.notes[f"the shape of the tensor made here cannot be followed: {_why(values)}"] = line
         case Number():
             tensor.shape = (first,)
     if name.endswith("_like") and kind.element == "" and isinstance(first, Tensor):
@@ -124,11 +126,11 @@ def _element(kind: Type) -> str:
     return kind.element or (kind.of.element if kind.of is not None else "")
 
 
-def method(run: "HostRun", value: Value, name: str, type_text: str, arguments: list[Value]) -> Value:
+def method(facts: Facts, value: Value, name: str, type_text: str, arguments: list[Value]) -> Value:
     """`value.name<type_text>(arguments)`"""
     match value:
         case Tensor():
-            return _of_tensor(run, value, name, type_text, arguments)
+            return _of_tensor(facts, value, name, type_text, arguments)
         case Sizes(tensor=tensor):
             if name == "size":
                 return Rank(tensor)
@@ -143,16 +145,16 @@ def method(run: "HostRun", value: Value, name: str, type_text: str, arguments: l
     raise NotFollowed
 
 
-def _of_tensor(run: "HostRun", tensor: Tensor, name: str, type_text: str, arguments: list[Value]) -> Value:
+def _of_tensor(facts: Facts, tensor: Tensor, name: str, type_text: str, arguments: list[Value]) -> Value:
     axis = arguments[0].constant if arguments and isinstance(arguments[0], Number) else None
     if name == "size" and isinstance(axis, int):
-        return run.size(tensor, axis)
+        return facts.size(tensor, axis)
     if name == "sizes":
         return Sizes(tensor)
     if name in ("dim", "ndimension"):
         return Rank(tensor)
     if name == "numel":
-        return run.numel(tensor)
+        return facts.numel(tensor)
     if name in _POINTERS:
         return Pointer(tensor, type_text)
     if name in ("options", "dtype", "scalar_type"):
@@ -165,29 +167,29 @@ def _of_tensor(run: "HostRun", tensor: Tensor, name: str, type_text: str, argume
         width = element_bytes(tensor.element)
         return literal(width) if width else Hole(f"the element type of {tensor.name}", tensor.line)
     if name == "stride" and isinstance(axis, int):
-        return _stride(run, tensor, axis)
+        return _stride(facts, tensor, axis)
     if name == "zero_":
         tensor.origin = "zeros"
         return tensor
     if name in ("view", "reshape"):
         return _view(tensor, arguments)
     if name in ("new_empty", "new_zeros"):
-        made = _created(run, name.removeprefix("new_"), arguments, run.line)
+        made = _created(facts, name.removeprefix("new_"), arguments, facts.line)
         assert isinstance(made, Tensor)
         made.element = made.element or tensor.element
         return made
     if name == "clone":
-        return Tensor("", "computed", run.line, tensor.element, like=tensor)
+        return Tensor("", "computed", facts.line, tensor.element, like=tensor)
     if name in ("item", "packed_accessor32", "packed_accessor64", "packed_accessor", "accessor"):
-        return Hole(f".{name}() of {tensor.name}", run.line)
-    return Tensor("", "computed", run.line)
+        return Hole(f".{name}() of {tensor.name}", facts.line)
+    return Tensor("", "computed", facts.line)
 
 
-def _stride(run: "HostRun", tensor: Tensor, axis: int) -> Value:
+def _stride(facts: Facts, tensor: Tensor, axis: int) -> Value:
     """Of a contiguous tensor: the product of the sizes behind the axis."""
-    shape = run.shape(tensor)
+    shape = facts.shape(tensor)
     if shape is None:
-        return Hole(f"the stride of {tensor.name}, whose shape is not known", run.line)
+        return Hole(f"the stride of {tensor.name}, whose shape is not known", facts.line)
     total = literal(1)
     for size in shape[axis % len(shape) + 1 :]:
         total = binary(ast.Mult, total, size)

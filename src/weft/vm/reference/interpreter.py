@@ -21,8 +21,7 @@ from ..layout import Layout
 from ..memory import GlobalMemory
 from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, sync
 from . import memory as memory_chapter
-from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, RunningWarp, Stop
-from .observe import Observer
+from .machine import EXITED, PARKED, RUNNING, WAITING, Cta, Grid, Observer, RunningWarp, Stop
 from .program import line_up
 from .warp import Lanes
 

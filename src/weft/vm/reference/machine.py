@@ -1,8 +1,7 @@
-"""State of the reference interpreter: a grid, its CTAs, their warps. No instruction is executed here."""
+"""State of the reference interpreter: a grid, its CTAs, their warps, an observer. No instruction is executed here."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +17,6 @@ from .integer import CARRY
 from .program import Code, Program
 from .spaces import Region, global_region, local_region, param_region, shared_region
 from .warp import Lanes, Warp
-
-if TYPE_CHECKING:
-    from .observe import Observer
 
 RUNNING, PARKED, WAITING, EXITED = range(4)
 """A lane runs, is parked at a warp collective, waits at a CTA barrier, or is gone."""
@@ -40,6 +36,19 @@ class Arrival:
     call: Instruction
 
 
+class Observer:
+    """Watches nothing. `w.mask` has the lanes that execute `ins`; registers and memory are as the warp sees them."""
+
+    def guard(self, w: "RunningWarp", ins: Instruction, group: Lanes) -> None:
+        """The lanes of `group` have come to an instruction with a guard, which may keep some or all from it."""
+
+    def before(self, w: "RunningWarp", ins: Instruction) -> None:
+        """The lanes are about to execute `ins`: its sources still hold what it will read."""
+
+    def after(self, w: "RunningWarp", ins: Instruction) -> None:
+        """They have executed it: its destinations hold the result (those of a barrier's reduction do not yet)."""
+
+
 class Stop(Exception):
     """The launch ends here: trap, deadlock, exhausted budget. The finding is already recorded."""
 
@@ -55,7 +64,7 @@ class Grid:
     globals_at: Mapping[str, int]
     arch: str
     program: Program
-    observer: "Observer | None" = None
+    observer: Observer | None = None
     steps: int = 0
     turn: int = 0
     """Warp instructions of a warp's turn."""

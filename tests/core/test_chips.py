@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from weft.core.chips import (
+    Chip,
+    TensorKind,
+    chip,
+    chip_of,
+    chips,
+    choose_gpu,
+    smallest_chips,
+    target_of,
+)
 from weft.core.errors import UsageError
-from weft.model.chips import Chip, TensorKind, chip, chips
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "model.md"
 NAMES = ("a100", "a6000", "rtx3090", "rtx4090", "l4", "l40s", "h100")
@@ -108,6 +117,32 @@ def test_dram_peak_is_not_below_memory_clock_times_bus(name: str, memory_mhz: in
 def test_an_unknown_gpu_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match="l40s"):
         chip("b200")
+
+
+def test_an_architecture_stands_for_its_smallest_gpu() -> None:
+    smallest = {target: one.name for target, one in smallest_chips().items()}
+    assert smallest == {"sm_80": "a100", "sm_86": "rtx3090", "sm_89": "l4", "sm_90": "h100"}
+    for one in chips().values():
+        assert chip_of(one.architecture.target).sms <= one.sms
+    assert chip_of("sm_90a") is chip("h100")
+    assert chip_of("L40S") is chip("l40s")
+    with pytest.raises(UsageError, match=r"no GPU of architecture 'sm_70'.*sm_89"):
+        chip_of("sm_70")
+
+
+def test_code_is_compiled_for_the_gpus_architecture() -> None:
+    assert target_of("a6000") == "sm_86"
+    assert target_of("sm_90a") == "sm_90a"
+    with pytest.raises(UsageError, match="rtx4090"):
+        target_of("b200")
+
+
+def test_one_choice_of_gpu() -> None:
+    assert choose_gpu() == "l4"
+    assert choose_gpu("h100") == "h100"
+    assert choose_gpu(arch="sm_80") == "sm_80"
+    with pytest.raises(UsageError, match="give one of them"):
+        choose_gpu("l4", "sm_89")
 
 
 def test_a_kind_that_a_gpu_lacks() -> None:

@@ -1,4 +1,4 @@
-"""chips.json → frozen values. Every cell names its source; a GPU or cell that is not there is an error."""
+"""The GPUs that Weft knows: chips.json as frozen values. Every cell names its source; a missing one is an error."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,9 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from weft.core.errors import UsageError
+from .errors import UsageError
+
+DEFAULT_GPU = "l4"
 
 
 class TensorKind(StrEnum):
@@ -113,8 +115,41 @@ def chip(name: str) -> Chip:
     """The GPU of this short name ("l4"), or UsageError with the names there are."""
     found = chips().get(name.lower())
     if found is None:
-        raise UsageError(f"no GPU {name!r} in the model; it has {', '.join(chips())}")
+        raise UsageError(f"no GPU {name!r} in the table; it has {', '.join(chips())}")
     return found
+
+
+@cache
+def smallest_chips() -> Mapping[str, Chip]:
+    """The GPU with the fewest SMs of each architecture, by target (`sm_89`): what fits there fits on the others."""
+    found: dict[str, Chip] = {}
+    for one in chips().values():
+        target = one.architecture.target
+        if target not in found or one.sms < found[target].sms:
+            found[target] = one
+    return MappingProxyType(found)
+
+
+def choose_gpu(gpu: str = "", arch: str = "") -> str:
+    """Return the one that is given, else the default GPU; an architecture stands for its smallest GPU."""
+    if gpu and arch:
+        raise UsageError(f"a GPU ({gpu}) and an architecture ({arch}): give one of them")
+    return gpu or arch or DEFAULT_GPU
+
+
+def chip_of(gpu: str) -> Chip:
+    """Return the GPU of this name ("l4"), or the smallest GPU of this architecture ("sm_89", "sm_90a")."""
+    if not gpu.startswith("sm_"):
+        return chip(gpu)
+    found = smallest_chips().get(gpu.rstrip("af"))
+    if found is None:
+        raise UsageError(f"no GPU of architecture {gpu!r} in the table; it has {', '.join(smallest_chips())}")
+    return found
+
+
+def target_of(gpu: str) -> str:
+    """Return the architecture that code is compiled for: that of this GPU, or the given one as it stands."""
+    return gpu if gpu.startswith("sm_") else chip(gpu).architecture.target
 
 
 def _architecture(name: str, row: Mapping[str, Any], sources: Mapping[str, Source]) -> Architecture:
