@@ -95,7 +95,7 @@ def diverging(problem: AttentionProblem, stages: Stages, key: Key, actual: Array
 
 def recognised(case: Case) -> list[Signature]:
     found = [signature for recognise in SIGNATURES if (signature := recognise(case)) is not None]
-    return sorted(found, key=lambda signature: -signature.confidence)
+    return sorted(found, key=lambda signature: -signature.rank)
 
 
 def only(case: Case, name: str) -> Signature:
@@ -309,7 +309,7 @@ def test_a_race_comes_before_what_it_leaves_undefined() -> None:
 
 def test_define_that_never_arrived() -> None:
     found = only(plain_case(status=Status.PASSED, defines={"ELEMENTS": "half (unused)"}), "define_not_compiled")
-    assert found.stage == "build" and found.confidence == 1 and found.cure == "spell it ELEMENT"
+    assert found.stage == "build" and found.rank == 1 and found.cure == "spell it ELEMENT"
     assert not recognised(plain_case(status=Status.PASSED, defines={"ELEMENT": "half"}))
 
 

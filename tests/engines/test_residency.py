@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from weft.judge.check import Candidate
 
 import weft
 from weft.cli.main import main
 from weft.core.chips import chip
+from weft.judge.candidate import Candidate
 
 GRID_SYNC = """
 #include <cooperative_groups.h>

@@ -183,6 +183,29 @@ def test_folders_are_few_and_fewer_where_there_is_no_room(tmp_path: Path, monkey
     assert list(tmp_path.glob("c*")) == [last]
 
 
+def test_no_folder_of_a_running_child_is_removed_where_there_is_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A candidate that asks for the disassembler has two children: the second must not cost the first its folder."""
+    folders = Folders(tmp_path, Isolation({"namespaces": "not here"}))
+    monkeypatch.setattr("weft.supervise.zygote.LEAST_FREE_BYTES", 1 << 62)
+    idle = folders.make("judged before")[1]
+    temporary, running = folders.make("candidate")
+    folders.belong(1, temporary, "candidate")
+    (running / "compiled").write_text("PTX")
+    assert not idle.exists()
+
+    program_temporary, program = folders.make("")
+    folders.belong(2, program_temporary, "")
+    assert (running / "compiled").read_text() == "PTX"
+    folders.clean(2, keep=True)
+    assert folders.make("candidate")[1] == running
+
+    folders.clean(1, keep=True)
+    last = folders.make("next")[1]
+    assert [last] == list(tmp_path.glob("c*")), f"{program} and {running} are idle now"
+
+
 def test_a_child_that_dies_leaves_its_folder_to_nobody(zygote: Zygote, run: Run) -> None:
     with pytest.raises(ChildEnded) as died, zygote.fork(LIMITS, "four") as child:
         child.ask(Frame({"code": "import os; (folder / 'mine').write_text('x'); os.abort()"}))

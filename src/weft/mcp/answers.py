@@ -57,8 +57,12 @@ class DiagnoseAnswer:
     next: str
     stage: str = ""
     known_as: str = ""
-    sure: float = 0.0
+    explained: float | None = None
+    """The share of the error that `known_as` explains, 0 to 1; null where that is not measured."""
     right_before: tuple[str, ...] = ()
+    not_observed: tuple[str, ...] = ()
+    """Stages that are neither right nor wrong: nothing of them was seen."""
+    not_observed_because: str = ""
     arithmetic: tuple[str, ...] = ()
     """How one wrong element should have come about."""
     verify: "VerifyWith | None" = None

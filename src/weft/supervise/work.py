@@ -13,7 +13,7 @@ from weft.attention.shapes import SHAPES
 from weft.core.errors import ToolMissing, Unsupported, UsageError
 from weft.core.finding_json import finding_record
 from weft.core.records import Run, worst_first
-from weft.diagnose.conclusion import cure_of, place_of, sentence, stage_of
+from weft.diagnose.conclusion import cure_of, known_as, place_of, sentence, stage_of
 from weft.diagnose.diagnose import diagnose
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
@@ -137,7 +137,7 @@ class Work:
         rows += [f"stage: {stage}"] if stage else []
         rows += [f"right before it: {', '.join(found.proven_right)}"] if found.proven_right else []
         rows += [*found.first.arithmetic] if found.first is not None else []
-        rows += [f"known as: {each.name}, {100 * each.confidence:.0f} % sure" for each in found.signatures[:1]]
+        rows += [f"known as: {known_as(each)}" for each in found.signatures[:1]]
         rows += [f"cure: {cure}"] if cure else []
         return Frame({"text": "\n".join(rows)})
 

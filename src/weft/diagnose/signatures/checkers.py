@@ -113,8 +113,8 @@ def uninitialised(case: Case) -> Signature | None:
     message = f"{first.code}: {first.message}; {sum(f.count for f in found)} reads of values that nobody wrote"
     # The line that reads is right: the one that fills only a part is to be mended.
     writer = writer_of(case, first)
-    sure = 0.85 if writer is None else 0.9
-    return Signature("uninitialised", message, first.remedy, sure, place=writer or first.place)
+    rank = 0.85 if writer is None else 0.9
+    return Signature("uninitialised", message, first.remedy, rank, place=writer or first.place)
 
 
 def region_overlap(case: Case) -> Signature | None:
