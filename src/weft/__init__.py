@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weft.engines.kernel_file import load
+    from weft.engines.launch import Launch
+    from weft.engines.protocol import RunOptions
     from weft.engines.virtual import VirtualGPU
     from weft.toolchain.cuda import compile_cuda
     from weft.toolchain.triton_aot import compile_triton
 
 __version__ = "0.1.0"
 
-__all__ = ["VirtualGPU", "__version__", "compile_cuda", "compile_triton", "load"]
+__all__ = ["Launch", "RunOptions", "VirtualGPU", "__version__", "compile_cuda", "compile_triton", "load"]
 
 # Public name → "module:attribute". The imports above say the same to a type checker;
 # tests/arch holds the two together.
 _LAZY = {
+    "Launch": "weft.engines.launch:Launch",
+    "RunOptions": "weft.engines.protocol:RunOptions",
     "VirtualGPU": "weft.engines.virtual:VirtualGPU",
     "compile_cuda": "weft.toolchain.cuda:compile_cuda",
     "compile_triton": "weft.toolchain.triton_aot:compile_triton",

@@ -1,7 +1,7 @@
 """Judging on any engine: the gates of the task, and what an engine that errs makes of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +10,8 @@ import weft
 from weft.attention.shapes import SHAPES
 from weft.core.errors import ResourceError, Unsupported
 from weft.core.records import Run
+from weft.engines.launch import Launch
+from weft.engines.protocol import DEFAULTS, RunOptions
 from weft.judge.check import Candidate
 from weft.judge.on_engine import check_on
 from weft.judge.select import find_candidate
@@ -25,11 +27,11 @@ class Odd(weft.VirtualGPU):
 
     launches = 0
 
-    def launch(self, *args: Any, **options: Any) -> Run:
-        done = super().launch(*args, **options)
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
+        done = super().run(launches, options)
         type(self).launches += 1
         if type(self).launches % 2 == 0:
-            out = options["args"][3]
+            out = launches[-1].args[3]
             out.reshape(-1).view(np.uint8)[0] ^= 1
         return done
 
@@ -37,7 +39,7 @@ class Odd(weft.VirtualGPU):
 class Small(weft.VirtualGPU):
     """A GPU that is too small for everything."""
 
-    def launch(self, *args: Any, **options: Any) -> Run:
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         raise ResourceError("too large for this GPU")
 
 
@@ -77,7 +79,7 @@ def test_wrong_kernels(tmp_path: Path, body: str, status: Status) -> None:
 class Limited(weft.VirtualGPU):
     """A GPU that does not know an instruction."""
 
-    def launch(self, *args: Any, **options: Any) -> Run:
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         raise Unsupported("wgmma")
 
 

@@ -15,6 +15,7 @@ from tests.bad.mutations import Mutation, line_of, mutations
 from weft.core.errors import LaunchError
 from weft.core.records import Finding, Run
 from weft.engines.kernel_file import load
+from weft.engines.launch import Launch
 from weft.probes import InitCheck, Probes, RaceCheck
 from weft.vm.launch import PLAIN
 from weft.vm.memory import FREED_BYTES, GLOBAL_BASE, LEAST_GAP, MOST_GAP, GlobalMemory
@@ -98,12 +99,10 @@ def test_a_pointer_of_an_earlier_launch_leads_to_freed_memory() -> None:
     assert not o.any(), "lanes that may not read get 0"
 
 
-def test_memory_stays_where_it_is_within_one_sequence() -> None:
+def test_memory_stays_where_it_is_within_one_run() -> None:
     gpu, binary = weft.VirtualGPU(), weft.compile_cuda(KEEP, name="keep.cu")
     scratch, o = np.arange(64, dtype=np.float32), np.zeros(32, np.float32)
-    with gpu.sequence(binary, "keep"):
-        assert gpu.launch(binary, "keep", 1, 1, [scratch]).clean
-        assert gpu.launch(binary, "use", 1, 32, [o]).clean
+    assert gpu.run([Launch(binary, "keep", 1, 1, [scratch]), Launch(binary, "use", 1, 32, [o])]).clean
     assert (o == np.arange(32)).all()
 
 

@@ -28,7 +28,7 @@ from weft.vm.runtime.watch import Instrumentation
 from .canonical import canonical_text
 from .counted import counted_launches
 from .frames import Frame
-from .launch_list import LaunchList
+from .launch_list import launch_list
 from .plain import finding_record
 from .screen import Rejected, screen, screen_options, without_allows
 
@@ -131,10 +131,9 @@ class Work:
         if not kernel.compiled and "assert" in Path(kernel.path).read_text():
             # An assert carries the file's name and its line into the code.
             kernel = replace(kernel, defines={**kernel.defines, "NDEBUG": "1"})
-        listed = LaunchList(kernel.arch)
-        self._launch(kernel, listed)
-        texts = [canonical_text(binary.ptx) for binary in listed.binaries.values()]
-        whole = json.dumps([texts, listed.launches])
+        copies = {name: array.copy() for name, array in self.inputs.items()}
+        binaries, launches = launch_list(kernel.bind(copies))
+        whole = json.dumps([[canonical_text(binary.ptx) for binary in binaries], launches])
         return Frame({"digest": hashlib.sha256(whole.encode()).hexdigest()})
 
     def _diagnose(self, fields: Mapping[str, Any]) -> Frame:
