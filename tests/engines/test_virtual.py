@@ -163,6 +163,22 @@ def test_a_pointer_that_a_module_keeps_leads_to_its_own_variable() -> None:
         assert {name: int(o[0]) for name, o in out.items()} == {name: round_number - joined[name] + 1 for name in known}
 
 
+def test_a_module_that_scratch_memory_is_not_for_is_refused() -> None:
+    """Its variables would be freed with the scratch memory, and found again by its next launch."""
+    gpu, out = weft.VirtualGPU(), np.zeros(1, np.int32)
+    known, other = (
+        weft.Launch(weft.compile_cuda(COUNTERS.format(name=name, start=0), name="k.cu"), f"{name}_up", 1, 1, [out])
+        for name in ("apples", "pears")
+    )
+    with gpu.scratch([known]):
+        gpu.memory.allocate(64, "of the caller")
+        assert gpu.run([known]).clean and out[0] == 1
+        with pytest.raises(UsageError, match="pears_up is not among the launches"):
+            gpu.run([other])
+    assert gpu.run([other]).clean and out[0] == 1
+    assert gpu.run([known]).clean and out[0] == 2
+
+
 def test_after_a_reset_variables_are_new_and_kernels_are_kept() -> None:
     gpu, out = weft.VirtualGPU(), np.zeros(1, np.int32)
     binary = weft.compile_cuda(COUNTERS.format(name="apples", start=10), name="apples.cu")

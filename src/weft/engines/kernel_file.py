@@ -157,7 +157,7 @@ class KernelFile:
 
     def binaries(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> dict[str, Binary]:
         """What `run` would launch: entry → its binary, one and the same for all but of Triton."""
-        return self._compile(self._numbers(take_arrays(self.lines, arrays), sizes))
+        return dict(self._compile(self._numbers(take_arrays(self.lines, arrays), sizes)))
 
     def bind(
         self,

@@ -46,6 +46,8 @@ class VirtualGPU(Engine):
         self.memory = GlobalMemory()
         self._programs: dict[tuple[str, str], Program] = {}
         self._globals: dict[str, dict[str, int]] = {}
+        self._scratches = 0
+        """How many `scratch` blocks are open."""
 
     def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         """Run kernels in order on this device; see `Engine.run`."""
@@ -72,7 +74,8 @@ class VirtualGPU(Engine):
             arrays.copy_in(options.uninitialised)
             for launch, block, watch in zip(launches, blocks, watches, strict=True):
                 with launch.located():
-                    done = self._run_one(launch, block, replace(options, watch=watch), arrays)
+                    chosen = options if watch is options.watch else replace(options, watch=watch)
+                    done = self._run_one(launch, block, chosen, arrays)
                 if options.ctas is not None:  # CTAs that were left out might have written any byte
                     arrays.count_as_written(options.uninitialised)
                 yield done
@@ -146,9 +149,11 @@ class VirtualGPU(Engine):
         for launch in launches:
             self._module_globals(launch.binary, self.program(launch.binary, launch.entry))
         mark = self.memory.mark()
+        self._scratches += 1
         try:
             yield
         finally:
+            self._scratches -= 1
             self.memory.release(mark)
 
     def reset(self) -> None:
@@ -180,6 +185,8 @@ class VirtualGPU(Engine):
 
     def _module_globals(self, binary: Binary, program: Program) -> dict[str, int]:
         if binary.ptx_digest not in self._globals:
+            if self._scratches:  # its variables would be freed with what is scratch
+                raise UsageError(f"{program.plan.entry} is not among the launches that this `scratch` is for")
             self.memory.rewind()
             self._globals[binary.ptx_digest] = place_variables(program.plan.globals, self.memory)
         return self._globals[binary.ptx_digest]

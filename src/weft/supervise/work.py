@@ -1,7 +1,5 @@
 """What a child does with a candidate: read it, compile it, run it, count it. One method per question."""
 
-import hashlib
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,10 +23,9 @@ from weft.profile.profiler import Profiler
 from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 
-from .canonical import canonical_text
+from .canonical import launches_digest
 from .counted import counted_launches
 from .frames import Frame
-from .launch_list import launch_list
 from .plain import finding_record
 from .screen import Rejected, screen, screen_options, without_allows
 
@@ -128,13 +125,11 @@ class Work:
     def _canonical(self, fields: Mapping[str, Any]) -> Frame:
         """A hash of what would be launched, and how; nothing runs."""
         kernel = self._load(fields["defines"])
-        if not kernel.compiled and "assert" in Path(kernel.path).read_text():
+        if not kernel.compiled and "assert" in kernel.source.text:
             # An assert carries the file's name and its line into the code.
             kernel = replace(kernel, defines={**kernel.defines, "NDEBUG": "1"})
         copies = {name: array.copy() for name, array in self.inputs.items()}
-        binaries, launches = launch_list(kernel.bind(copies))
-        whole = json.dumps([[canonical_text(binary.ptx) for binary in binaries], launches])
-        return Frame({"digest": hashlib.sha256(whole.encode()).hexdigest()})
+        return Frame({"digest": launches_digest(kernel.bind(copies))})
 
     def _diagnose(self, fields: Mapping[str, Any]) -> Frame:
         """Why a workload fails, in words. Nothing that is decided hangs on it."""
