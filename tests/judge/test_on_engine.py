@@ -1,7 +1,7 @@
 """Judging on any engine: the gates of the task, and what an engine that errs makes of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +11,8 @@ from weft.attention.shapes import SHAPES
 from weft.core.errors import ResourceError, Unsupported
 from weft.core.records import Run
 from weft.core.status import Status
+from weft.engines.launch import Launch
+from weft.engines.protocol import DEFAULTS, RunOptions
 from weft.judge.candidate import Candidate
 from weft.judge.judge import judge
 from weft.judge.local_runs import EngineRuns
@@ -26,11 +28,11 @@ class Odd(weft.VirtualGPU):
 
     launches = 0
 
-    def launch(self, *args: Any, **options: Any) -> Run:
-        done = super().launch(*args, **options)
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
+        done = super().run(launches, options)
         type(self).launches += 1
         if type(self).launches % 2 == 0:
-            out = options["args"][3]
+            out = launches[-1].args[3]
             out.reshape(-1).view(np.uint8)[0] ^= 1
         return done
 
@@ -38,7 +40,7 @@ class Odd(weft.VirtualGPU):
 class Small(weft.VirtualGPU):
     """A GPU that is too small for everything."""
 
-    def launch(self, *args: Any, **options: Any) -> Run:
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         raise ResourceError("too large for this GPU")
 
 
@@ -78,7 +80,7 @@ def test_wrong_kernels(tmp_path: Path, body: str, status: Status) -> None:
 class Limited(weft.VirtualGPU):
     """A GPU that does not know an instruction."""
 
-    def launch(self, *args: Any, **options: Any) -> Run:
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         raise Unsupported("wgmma")
 
 

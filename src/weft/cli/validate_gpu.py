@@ -19,6 +19,8 @@ from weft.attention.dtypes import Array
 from weft.bench import ncu
 from weft.bench.measure import Cache, Settings
 from weft.bench.record import record
+from weft.core.chips import Chip, chips
+from weft.core.chips import chip as find_chip
 from weft.core.errors import WeftError
 from weft.engines.cuda_device import NoGPU, require_gpu
 from weft.engines.cuda_gpu import CudaGPU
@@ -29,8 +31,6 @@ from weft.judge.judge import Judged, Policy, judge
 from weft.judge.local_runs import EngineRuns
 from weft.judge.select import Choice, Supports, find_candidate, workloads
 from weft.kernels.ladder import RUNGS
-from weft.model.chips import Chip, chips
-from weft.model.chips import chip as find_chip
 from weft.probes.tools import watch_for
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.task import Outputs, Workload

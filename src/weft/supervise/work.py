@@ -1,7 +1,5 @@
 """What a child does with a candidate: read it, compile it, run it, count it. One method per question."""
 
-import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,10 +22,9 @@ from weft.judge.select import Choice, Supports, find_candidate
 from weft.profile.profiler import Profiler
 from weft.tasks.task import Outputs
 
-from .canonical import canonical_text
+from .canonical import launches_digest
 from .counted import counted_launches
 from .frames import Frame
-from .launch_list import LaunchList
 from .screen import Rejected, screen, screen_options, without_allows
 
 MOST_FINDINGS = 500
@@ -109,14 +106,10 @@ class Work:
     def _canonical(self, call: Call) -> Frame:
         """A hash of what would be launched, and how; nothing runs."""
         kernel = self.candidate.load_with(call.defines)
-        if not kernel.compiled and "assert" in Path(kernel.path).read_text():
+        if not kernel.compiled and "assert" in kernel.source.text:
             # An assert carries the file's name and its line into the code.
             kernel = replace(kernel, defines={**kernel.defines, "NDEBUG": "1"})
-        listed = LaunchList(kernel.arch)
-        kernel.run(listed, _copied(call))
-        texts = [canonical_text(binary.ptx) for binary in listed.binaries.values()]
-        whole = json.dumps([texts, listed.launches])
-        return Frame({"digest": hashlib.sha256(whole.encode()).hexdigest()})
+        return Frame({"digest": launches_digest(kernel.bind(_copied(call)))})
 
     def _diagnose(self, fields: Mapping[str, Any]) -> Frame:
         """Why a workload fails, in words. No decision depends on it."""

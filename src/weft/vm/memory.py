@@ -10,7 +10,6 @@ so that a pointer kept from an earlier launch leads nowhere.
 """
 
 from collections import deque
-from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,7 +113,12 @@ class GlobalMemory:
                 self.written = written
         self.arena[end : end + RED_ZONE] = 0xFF
         self.used = top
-        self._add(Allocation(GLOBAL_BASE + start, size_bytes, name))
+        self.allocations.append(Allocation(GLOBAL_BASE + start, size_bytes, name))
+        number = len(self.allocations)
+        if number == len(self.extents):
+            self.extents = np.concatenate([self.extents, np.zeros_like(self.extents)])
+        self.extents[number] = start, size_bytes
+        self.owners[start // ALIGN : -(-end // ALIGN)] = number
         if self.written is not None:
             self.written[start:top] = 0xFF
         return GLOBAL_BASE + start
@@ -123,19 +127,13 @@ class GlobalMemory:
         """The state to which `release` returns."""
         return self.used, len(self.allocations)
 
-    def release(self, mark: tuple[int, int], *, keep: Container[int] = ()) -> None:
-        """Free everything allocated since `mark` except the buffers at the addresses in `keep`.
-
-        The place of a freed buffer is left alone until FREED_BYTES are used.
-        """
-        since = self.allocations[mark[1] :]
+    def release(self, mark: tuple[int, int]) -> None:
+        """Free everything allocated since `mark`. Its place is left alone until FREED_BYTES are used."""
+        for gone in self.allocations[mark[1] :]:
+            start = gone.address - GLOBAL_BASE
+            self.owners[start // ALIGN : -(-(start + gone.size_bytes) // ALIGN)] = 0
+            self.freed.append(gone)
         del self.allocations[mark[1] :]
-        for each in since:
-            if each.address in keep:
-                self._add(each)
-            else:
-                self._own(each, 0)
-                self.freed.append(each)
         if self.used > FREED_BYTES:
             self.rewind()
 
@@ -184,19 +182,6 @@ class GlobalMemory:
             return f"{nearest.address - address} bytes before {name}"
         behind = address - nearest.address - nearest.size_bytes
         return f"{behind} bytes past the end of {name}" if behind >= 0 else f"in {name}"
-
-    def _add(self, allocation: Allocation) -> None:
-        """List a live buffer under the next number."""
-        self.allocations.append(allocation)
-        number = len(self.allocations)
-        if number == len(self.extents):
-            self.extents = np.concatenate([self.extents, np.zeros_like(self.extents)])
-        self.extents[number] = allocation.address - GLOBAL_BASE, allocation.size_bytes
-        self._own(allocation, number)
-
-    def _own(self, allocation: Allocation, number: int) -> None:
-        start = allocation.address - GLOBAL_BASE
-        self.owners[start // ALIGN : -(-(start + allocation.size_bytes) // ALIGN)] = number
 
     def _offset(self, address: int, size_bytes: int) -> int:
         at = address - GLOBAL_BASE
