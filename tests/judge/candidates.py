@@ -216,7 +216,7 @@ def kernels() -> list[Kernel]:
                 "    o[threadIdx.x] = __half(w[threadIdx.x]);",
                 lines="// weft: workspace w : f32[64]\n",
             ),
-            codes=("I201",),
+            codes=("I202",),
         ),
         Kernel("failing assert", Status.UNSAFE, edited(at_the_end("assert(l < 0.0f);")), codes=("X402",)),
         Kernel("trap", Status.UNSAFE, edited(at_the_end("if (SQ) __trap();")), codes=("X401",)),

@@ -22,7 +22,7 @@ from weft.interop.host_kernel import HostKernel
 from weft.judge.candidate import Candidate
 from weft.judge.judge import Policy, judge_all
 from weft.judge.local_runs import LocalRuns
-from weft.judge.verdict import Verdict
+from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import VERSION, verdict_record
 
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
@@ -157,9 +157,10 @@ def _judged(kernel: str, case: Case, file: Path, tolerance: Tolerance, options: 
         include_dirs=options.include_dirs,
         compiler=options.compiler,
     )
-    (judged, *in_debug_build) = judge_all(LocalRuns(candidate), task, [workload], Policy(options.tools))
-    verdict = next((each.verdict for each in in_debug_build if not each.verdict.aside), judged.verdict)
-    return Row(kernel, case.name, verdict, verdict.message)
+    judged = judge_all(LocalRuns(candidate), task, [workload], Policy(options.tools))
+    verdicts = [each.verdict for each in judged]
+    found = conclude(verdicts, len(verdicts))
+    return Row(kernel, case.name, found.failure or verdicts[0], found.message)
 
 
 def _errors(verdict: Verdict | None) -> tuple[float, float] | None:

@@ -195,7 +195,8 @@ def _with_profile(
     """The score counts only for the run that was judged: the same bits, and no estimate below its bound."""
     counted = remote.count(score)
     if not counted.launches:
-        return replace(passed, message=f"no score: {counted.why}")
+        note = f"{passed.message}; " if passed.message else ""
+        return replace(passed, message=f"{note}no score: {counted.why}")
     if not same_bits(outputs, counted.outputs):
         return replace(passed, status=Status.NONDETERMINISTIC, message="the run that was counted left other bits")
     shape = score.shape

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from weft.core.records import Finding
+from weft.core.records import Dim3, Finding
 from weft.ptx.module import Args, Instruction, Sym
 
 from . import context as c
@@ -48,6 +49,12 @@ class HostCalls:
                 self.errors.append(error)
 
         return Callback(call)
+
+    def keep_only(self, ctas: npt.NDArray[np.bool_], grid: Dim3) -> None:
+        """Forget what other CTAs than these, by number, said."""
+        width, height, _ = grid
+        self.lines = [row for row in self.lines if ctas[row[0]]]
+        self.failed = [each for each in self.failed if ctas[(each.cta[2] * height + each.cta[1]) * width + each.cta[0]]]
 
     def printed(self) -> str:
         """All output, ordered by CTA."""

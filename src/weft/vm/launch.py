@@ -112,6 +112,8 @@ class _Run:
         self.grid = _buffer(c.GRID_BYTES)
         self.calls = HostCalls(program.source, memory)
         self.kept: list[Any] = []
+        self.stopped: list[int] = []
+        """CTAs that ended the launch."""
         self.boards: list[npt.NDArray[np.uint8]] = []
 
     def _table(self, imports: tuple[str, ...]) -> npt.NDArray[np.uint64]:
@@ -120,6 +122,7 @@ class _Run:
     def execute(self, threads: int, schedule: int, chosen: Sequence[int] | None) -> Outcome:
         self.schedule, self.chosen = schedule, chosen
         order, warp_order = self._orders(schedule, chosen)
+        self.order = order
         total = self.ctas if order is None else len(order)
         count = 1 if self.plan.ordered else max(1, min(threads, total))
         _set(self.grid, c.GRID_TOTAL, total)
@@ -179,7 +182,7 @@ class _Run:
     def _drive(self, ring: list[_Worker], failures: list[BaseException]) -> None:
         """Run until the grid is done; a worker that needs the divergent copy gets it and goes on."""
         try:
-            while self.entry(ring[0].record.ctypes.data) == c.NEED_MASKED:
+            while (status := self.entry(ring[0].record.ctypes.data)) == c.NEED_MASKED:
                 address, imports = self.program.divergent()
                 table = self._table(imports)
                 ring[0].kept.append(table)
@@ -187,8 +190,24 @@ class _Run:
                     _set(worker.record, c.WORKER_MASKED, address)
                     for number in range(self.warps):
                         _set(_row(worker.warps, number, c.WARP_BYTES), c.WARP_TABLE, table.ctypes.data)
+            busy = int(ring[0].record[c.WORKER_BUSY.at :][:4].view(np.uint32)[0])
+            if status == c.STOPPED and busy:  # else another thread's CTA ended the launch
+                self.stopped.append(int(ring[0].record[c.WORKER_CTA.at :][:4].view(np.uint32)[0]))
         except BaseException as error:
             failures.append(error)
+
+    def _in_time(self) -> npt.NDArray[np.bool_] | None:
+        """Whether each CTA counts, by its number: of a launch that was stopped, those up to the first that stopped it.
+
+        CTAs are begun in order and run to their end, so all before that one did; which of the others ran as well
+        depends on the number of threads. None: all of them count.
+        """
+        if not self.stopped or self.plan.ordered:
+            return None
+        position = np.zeros(self.ctas, np.int64)
+        ran = np.arange(self.ctas) if self.order is None else self.order
+        position[ran] = np.arange(len(ran))
+        return np.asarray(position <= position[self.stopped].min())
 
     def _ring(self, places: int, warp_order: npt.NDArray[np.uint32]) -> list[_Worker]:
         """The records of one host thread: `places` CTAs under way together."""
@@ -306,6 +325,10 @@ class _Run:
             count = min(int(worker.record[c.WORKER_REPORT_COUNT.at :][:4].view(np.uint32)[0]), REPORT_CAPACITY)
             reports.append(worker.reports[: count * c.REPORT_BYTES])
         gathered = np.concatenate(reports)
+        in_time = self._in_time()
+        if in_time is not None:
+            gathered = gathered[np.repeat(in_time[gathered.view(REPORT)["cta"]], c.REPORT_BYTES)]
+            self.calls.keep_only(in_time, self.launch.grid)
         findings = findings_of(gathered, self.launch.grid, self.program.source, self._places(), self.watch.codes)
         if self.before is not None and (gathered.size or self.watch.reviews_always):
             scene = Scene(
