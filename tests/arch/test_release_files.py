@@ -1,9 +1,11 @@
 """Files of a release agree with each other: the lock, the notices, the container, the changelog."""
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -41,6 +43,33 @@ def test_the_lock_satisfies_what_developers_and_weft_ask_for() -> None:
         or not each.specifier.contains(versions[canonicalize_name(each.name)], prereleases=True)
     ]
     assert len(here) > 20 and wrong == []
+
+
+@pytest.mark.parametrize("script", [".ci/run", "scripts/install"])
+def test_what_is_installed_is_locked(script: str) -> None:
+    """Every call of pip, the wheel's among them, goes through one line that holds it to the lock."""
+    text = "\n".join(line.partition(" #")[0] for line in (ROOT / script).read_text().splitlines() if line[:1] != "#")
+    calls = [line for line in text.splitlines() if "pip install" in line]
+    assert len(calls) == 1 and "-c requirements-lock.txt" in calls[0]
+    assert "uv " not in text and "pip3 " not in text and "setup.py" not in text
+
+
+def test_what_is_installed_without_its_dependencies_has_exact_versions() -> None:
+    """The lock has nothing to say of packages that are not resolved with the others."""
+    for name in ("requirements-headers.txt", "requirements-packages.txt"):
+        for row in map(Requirement, lines(name)):
+            assert [each.operator for each in row.specifier] == ["=="], f"{name}: {row}"
+            assert canonicalize_name(row.name) not in locked(), f"{row} is in {name} and in the lock"
+
+
+def test_the_phases_of_ci_print_their_time_and_pytest_has_the_last_word() -> None:
+    lines_of_ci = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert [line for line in lines_of_ci if line.startswith('phase "')][-1] == 'phase "tests"'
+    assert lines_of_ci[-1] == "scripts/test"
+    work = "\n".join(lines_of_ci[lines_of_ci.index("phase() {") :]).partition("\n}\n")[0]
+    program = f'phase_name=""\n{work}\n}}\nphase "one"; SECONDS=7; phase "two"'
+    shown = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines() == ["== one ...", "== one: 7 s", "== two ..."]
 
 
 def test_every_dependency_has_its_notice() -> None:

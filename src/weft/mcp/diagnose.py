@@ -1,5 +1,6 @@
 """The tool `diagnose`: the first wrong stage, its line, its cause and its cure."""
 
+import math
 from pathlib import Path as File
 from typing import Annotated
 
@@ -108,7 +109,7 @@ def _answer(found: Diagnosis, detail: bool) -> DiagnoseAnswer:
         next="mend that line, then `check` with the arguments in `verify`, then `check` with none of them",
         stage=stage_of(found),
         known_as=best.name if best is not None else "",
-        explained=best.explained if best is not None else None,
+        explained=_rounded_down(best.explained) if best is not None else None,
         right_before=found.proven_right[None if detail else -STAGES :],
         not_observed=found.not_observed,
         not_observed_because=found.not_observed_because,
@@ -126,6 +127,11 @@ def _answer(found: Diagnosis, detail: bool) -> DiagnoseAnswer:
         judged=judged,
         seconds=seconds,
     )
+
+
+def _rounded_down(share: float | None) -> float | None:
+    """To four digits: what is left unexplained must not disappear."""
+    return None if share is None else math.floor(1e4 * share) / 1e4
 
 
 def _verify(found: Diagnosis) -> VerifyWith | None:
