@@ -26,7 +26,7 @@ from weft.supervise.isolation import NotIsolated
 from weft.supervise.records import Limits, Request, ScoreOn, Source
 
 SETTINGS = Settings(score_on=ScoreOn(shape="small"), choice=ONE)
-WALL_SECONDS, LEASE_SECONDS = 5.0, 2.0
+WALL_SECONDS, LEASE_SECONDS = 7.0, 3.0
 ENDLESS = ("    const int end = visible_keys", "    while (SQ) if (l > 1.0f) break;\n    const int end = visible_keys")
 
 
