@@ -169,7 +169,7 @@ def put_and_get(skipped: int, *, told: bool = True) -> tuple[Finding, ...]:
     gpu = VirtualGPU(threads=4)
     between, o = np.zeros(64 * 128, np.uint8), np.zeros(64 * 128, np.int32)
     launches = [
-        Launch(binary, "put", 64, 128, [between, skipped]),
+        Launch(binary, "put", 64, 128, [between, skipped], names=["bytes", "skipped"]),
         Launch(binary, "get", 64, 128, [between, o], names=["bytes", "o"]),
     ]
     return gpu.run(launches, RunOptions(watch=InitCheck(), uninitialised=(between, o) if told else ())).findings

@@ -26,7 +26,7 @@ class Launch:
     shared_bytes: int
     """Dynamic shared memory of a CTA."""
     names: tuple[str, ...]
-    """What findings call the arguments; without them they are numbered."""
+    """What findings call the arguments; without them they are numbered. An array is called as its first launch does."""
     opt_in_shared: bool
     """Whether a CTA may have more than 48 KB, as after cudaFuncSetAttribute."""
     place: Place | None
