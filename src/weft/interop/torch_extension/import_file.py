@@ -63,7 +63,9 @@ def import_torch(
         part = separate(text, path, without=without)
         lines = _settled([line.strip() for line in text.splitlines() if _LINE.match(line)], part.defines)
         own = parse_lines("\n".join(lines), path)
-        _compile(part, bind_numbers(own, path, sizes={}, defines={}).defines, [], arch, include_dirs)
+        # What it requires of its sizes is a matter of the call, not of the defaults it is compiled with here.
+        defaults = bind_numbers(replace(own, requires=()), path, sizes={}, defines={})
+        _compile(part, defaults.defines, [], arch, include_dirs)
         taken = tuple(line.name for line in own.arrays if line.role in ("in", "inout"))
         given = tuple(line.name for line in own.arrays if line.role == "out")
         return Imported(_file(path, lines, part.text, ""), tuple(lines), "", parameters=taken, returned=given)
