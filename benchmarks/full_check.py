@@ -21,7 +21,7 @@ from pathlib import Path
 
 import weft
 from weft.attention.shapes import SHAPES
-from weft.judge.check import check
+from weft.judge.judge import check
 from weft.judge.select import Supports, find_candidate
 from weft.judge.verdict import Verdict
 from weft.kernels.ladder import RUNGS

@@ -8,9 +8,10 @@ run: a program that hangs, whatever it hangs, is ended at the wall clock.
 from dataclasses import dataclass, field
 
 from weft.attention.shapes import SHAPES
+from weft.core.status import Status
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
-from weft.supervise.records import Limits, Outcome, Request, Source
+from weft.supervise.records import Limits, Request, Source
 from weft.tasks.registry import find_task
 from weft.tasks.task import Workload
 
@@ -38,7 +39,7 @@ class Program:
     """One of them."""
 
     name: str
-    status: Outcome
+    status: Status
     why: str
     """It must have this status."""
     edits: tuple[Edit, ...] = ()
@@ -135,10 +136,10 @@ _PTX = """.version 8.3
 }}
 """
 _WRONG, _REJECTED, _TIMEOUT, _UNSAFE = (
-    Outcome.INCORRECT_NUMERICAL, Outcome.REJECTED, Outcome.TIMEOUT, Outcome.UNSAFE,
+    Status.INCORRECT_NUMERICAL, Status.REJECTED, Status.TIMEOUT, Status.UNSAFE,
 )  # fmt: skip
-_COMPILE, _LAUNCH, _RESOURCE = Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR, Outcome.RESOURCE_ERROR
-_MEMORY, _CHANGES = Outcome.OUT_OF_MEMORY, Outcome.NONDETERMINISTIC
+_COMPILE, _LAUNCH, _RESOURCE = Status.COMPILE_ERROR, Status.LAUNCH_ERROR, Status.RESOURCE_ERROR
+_MEMORY, _CHANGES = Status.OUT_OF_MEMORY, Status.NONDETERMINISTIC
 _CLOCK = "it takes longer than there is time, and the wall clock ends it"
 _ENDLESS = (WALK, "    while (SQ) if (l > 1.0f) break;\n" + WALK)
 
@@ -186,10 +187,10 @@ CHEATS = (
     Program("uninitialised", _UNSAFE, "shared memory that nobody wrote (I201)",
             (body("    __shared__ float old[32 * WARPS];"), stored("u[i] * inverse + 0.0f * old[threadIdx.x]"))),
     Program("trap", _UNSAFE, "a trap ends the launch (X401)", (body("    if (SQ) __trap();"),)),
-    Program("wrong type", Outcome.INCORRECT_DTYPE, "f32 is not what was asked for",
+    Program("wrong type", Status.INCORRECT_DTYPE, "f32 is not what was asked for",
             (("out     o    : ELEMENT", "out     o    : f32"), ("ELEMENT* __restrict__ o", "float* __restrict__ o"),
              ("= ELEMENT(u[i] * inverse)", "= u[i] * inverse"))),
-    Program("wrong shape", Outcome.INCORRECT_SHAPE, "a row more than was asked for",
+    Program("wrong shape", Status.INCORRECT_SHAPE, "a row more than was asked for",
             (("o    : ELEMENT[B, HQ, SQ, D]", "o    : ELEMENT[B, HQ, SQ + 1, D]"),)),
 )  # fmt: skip
 
@@ -240,9 +241,9 @@ BOMBS = (
             (body("    if (threadIdx.x < 16) __syncthreads();"),)),
     Program("barrier for ever", _TIMEOUT, _CLOCK,
             (body("    for (int n = 0; n >= 0; n = (n + 1) & 0xffff) __syncthreads();"),), limits=SHORT),
-    Program("deep recursion", Outcome.UNSUPPORTED, "the virtual GPU knows no recursion",
+    Program("deep recursion", Status.UNSUPPORTED, "the virtual GPU knows no recursion",
             (head(_RECURSION), body("    if (deep(SQ) == 3) return;"))),
-    Program("unknown instruction", Outcome.UNSUPPORTED, "what is not known is neither right nor wrong",
+    Program("unknown instruction", Status.UNSUPPORTED, "what is not known is neither right nor wrong",
             (body('    asm volatile("discard.global.L2 [%0], 128;" ::"l"(k));'),)),
     Program("huge grid", _TIMEOUT, _CLOCK, ((GRID, "grid(2147483647, HQ, B)"),), limits=SHORT, max_steps=1 << 60),
     Program("impossible grid", _LAUNCH, "no GPU has such a grid", ((GRID, "grid(2 ** 40, HQ, B)"),)),
@@ -282,7 +283,7 @@ BOMBS = (
             language="ptx", launch=_PTX_LINES),
     Program("no PTX", _LAUNCH, "it has no kernel to launch", text="\x7fELF" + "A" * 1000, language="ptx",
             launch=_PTX_LINES),
-    Program("broken PTX", Outcome.UNSUPPORTED, "what cannot be read is neither right nor wrong",
+    Program("broken PTX", Status.UNSUPPORTED, "what cannot be read is neither right nor wrong",
             text=_PTX.format(variables="", body="    frobnicate.u32 %r1, %r1;"), language="ptx", launch=_PTX_LINES),
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ from weft.core.errors import WeftError
 from weft.core.finding_codes import FINDING_CODES
 from weft.engines.virtual import VirtualGPU
 from weft.judge import loose
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
 from weft.judge.select import Supports
 from weft.tasks.task import Problem, Workload
 

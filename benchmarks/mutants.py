@@ -27,13 +27,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.mutant_policies import POLICIES, passes
 from benchmarks.mutant_report import draw, report
+from weft.core.status import Status
 from weft.diagnose.conclusion import mend_of, place_of, sentence, stage_of
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.records import Diagnosis
 from weft.engines.spell_findings import chain
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
 from weft.judge.select import Supports, find_candidate
-from weft.judge.verdict import Status
 from weft.kernels.ladder import RUNGS
 from weft.mutate.equivalent import Build, Original, larger_workloads
 from weft.mutate.generate import apply
@@ -46,7 +46,7 @@ NEAR = 3
 """Lines: one that is told (of an inlined function also where it is called; of a race also where the barrier should go)
 may be this far from the one that was changed."""
 SAID = 0.5
-"""A signature less sure than this is not printed beside others."""
+"""A signature of a lower rank is not printed next to others."""
 
 Row = dict[str, Any]
 
@@ -168,7 +168,7 @@ def _answer(diagnosis: Diagnosis, labelled: Labelled) -> Row:
     told = [at for place in (place_of(diagnosis), mend_of(diagnosis)) for at in chain(place)]
     lines = sorted({place.line for place in told if Path(place.file).stem == labelled.mutant.id})
     signature = diagnosis.signatures[0] if diagnosis.signatures else None
-    named = signature.name if signature is not None and signature.confidence >= SAID else ""
+    named = signature.name if signature is not None and signature.rank >= SAID else ""
     cause = diagnosis.causes[0].code if diagnosis.causes else ""
     return {
         "outcome": "killed" if killed else "survived",

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weft.core.version import __version__
     from weft.engines.kernel_file import load
+    from weft.engines.launch import Launch
+    from weft.engines.protocol import RunOptions
     from weft.engines.virtual import VirtualGPU
     from weft.toolchain.cuda import compile_cuda
     from weft.toolchain.triton_aot import compile_triton
 
-__all__ = ["VirtualGPU", "__version__", "compile_cuda", "compile_triton", "load"]
+__all__ = ["Launch", "RunOptions", "VirtualGPU", "__version__", "compile_cuda", "compile_triton", "load"]
 
 # Public name → "module:attribute". The imports above say the same to a type checker;
 # tests/arch holds the two together.
 _LAZY = {
+    "Launch": "weft.engines.launch:Launch",
+    "RunOptions": "weft.engines.protocol:RunOptions",
     "__version__": "weft.core.version:__version__",
     "VirtualGPU": "weft.engines.virtual:VirtualGPU",
     "compile_cuda": "weft.toolchain.cuda:compile_cuda",

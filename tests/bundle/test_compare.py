@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.bundle.test_file import ANSWERED
+from tests.bundle.test_file import ANSWERED, FAILED
 from weft.bundle.compare import compare
 from weft.bundle.records import Answer
+from weft.core.status import Status
 
 WORKLOAD = "small f16 none unit_normal seed 0"
 
@@ -25,8 +26,8 @@ def test_the_same_is_the_same() -> None:
         (replace(ANSWERED, outputs={}), f"outputs of {WORKLOAD}", True),
         (replace(ANSWERED, estimate=None), "EST in cycles", True),
         (replace(ANSWERED, message="tight: 1.17 beyond"), "message", True),
-        (replace(ANSWERED, outcome="PASSED"), "verdict", False),
-        (replace(ANSWERED, failed_on="ragged"), "verdict", False),
+        (replace(ANSWERED, status=Status.PASSED), "verdict", False),
+        (replace(ANSWERED, failure=replace(FAILED, debug_build=True)), "verdict", False),
         (replace(ANSWERED, judged=2), "verdict", False),
         (replace(ANSWERED, planned=3), "verdict", False),
     ],

@@ -9,13 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from weft.attention.shapes import SHAPES
 from weft.bundle.file import ANSWER, MANIFEST, MOST_BYTES, pack, read, unpack
 from weft.bundle.records import Answer, BrokenBundle, Bundle
+from weft.core.status import Status
 from weft.judge.select import Choice
+from weft.judge.verdict import Sample, Verdict
 from weft.supervise.records import ScoreOn, Source
+from weft.tasks.task import Workload
 
+FAILED = Verdict(
+    Workload(SHAPES["small"], "f16", "none", "unit_normal", 0),
+    Status.INCORRECT_NUMERICAL,
+    "tight: 1.16 beyond 0.00146",
+    samples=(Sample((0, 0, 14, 15), 3.75, 0.375),),
+)
 ANSWERED = Answer(
-    "INCORRECT_NUMERICAL", "tight: 1.16 beyond 0.00146", 1, 2, "small f16 none unit_normal seed 0", "ab" * 32,
+    Status.INCORRECT_NUMERICAL, FAILED.message, 1, 2, FAILED, "ab" * 32,
     {"small f16 none unit_normal seed 0": {"o": "01" * 32}}, (10.0, 20.5),
 )  # fmt: skip
 WHOLE = Bundle(

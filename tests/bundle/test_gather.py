@@ -62,14 +62,14 @@ def test_a_candidate_brings_what_its_search_asked(store: Store) -> None:
     found = from_search(store, run.id, row.id)
     assert found.source.text == "kernel text" and found.source.defines == {"WARPS": "8"}
     assert (found.chip, found.choice, found.score) == ("a100", settings.choice, settings.score_on)
-    assert found.origin == {"run": str(run.id), "candidate": str(row.id), "outcome": "not evaluated"}
+    assert found.origin == {"run": str(run.id), "candidate": str(row.id), "status": "not evaluated"}
     assert not found.debug_build
     # One that was judged as a winner is bundled with all of that.
     store.enqueue(run.id, row.id, "k" * 64, request={"for": FINAL})
     store.finish(store.lease("me", seconds=60), "PASSED", {})  # type: ignore[arg-type]
     winner = from_search(store, run.id, row.id)
     assert winner.choice == settings.final and winner.debug_build
-    assert winner.origin["outcome"] == "PASSED"
+    assert winner.origin["status"] == "PASSED"
 
 
 def test_a_candidate_of_another_run_is_refused(store: Store) -> None:

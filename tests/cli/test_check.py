@@ -60,12 +60,12 @@ def test_the_same_race_of_every_workload_is_one_error(tmp_path: Path, capsys: py
     assert len({line.split(",title")[0] for line in lines[:-1]}) == len(lines) - 1
     assert lines[-1].startswith("ERROR SUMMARY: ")
     assert main(["check", str(file), *FAST, "--json"]) == 1
-    for verdict in json.loads(capsys.readouterr().out)[str(file)]:
+    for verdict in json.loads(capsys.readouterr().out)["targets"][str(file)]["verdicts"]:
         assert verdict["status"] == "UNSAFE" and {finding["code"] for finding in verdict["findings"]} == {"R102"}
     assert main(["check", str(file), *FAST, "--tool", "memcheck"]) == 1
     shown = capsys.readouterr().out
     assert "R102" not in shown and "INCORRECT_NUMERICAL" in shown
-    assert "checkers: memcheck only, beside those that are always on" in shown
+    assert "Optional checkers: memcheck (memcheck and synccheck are always on)" in shown
 
 
 def test_a_kernel_without_lse_is_judged_without_it_and_told_so(
@@ -99,9 +99,12 @@ def test_notes_of_what_passed_are_shown(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "wmma", *FAST, "--json"]) == 0
-    verdicts = json.loads(capsys.readouterr().out)["wmma"]
+    found = json.loads(capsys.readouterr().out)
+    assert found["version"] == 1 and found["targets"]["wmma"]["status"] == "PASSED"
+    verdicts = found["targets"]["wmma"]["verdicts"]
     assert {verdict["status"] for verdict in verdicts} == {"PASSED"}
-    assert all(verdict["gates"]["tight"]["error"] <= verdict["gates"]["tight"]["limit"] for verdict in verdicts)
+    gates = [gate for verdict in verdicts for gate in verdict["gates"] if gate["gate"] == "tight"]
+    assert len(gates) == len(verdicts) and all(gate["error"] <= gate["limit"] for gate in gates)
 
 
 @pytest.mark.parametrize(

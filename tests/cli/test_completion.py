@@ -4,9 +4,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from weft.attention.regimes import REGIMES
 from weft.cli import complete
@@ -16,6 +19,7 @@ from weft.core.chips import chips
 from weft.kernels.ladder import ENCODINGS, MASKS
 from weft.tasks.registry import TASKS
 
+ROOT = Path(__file__).parents[2]
 BASH = """
 PATH="$1:$PATH"
 eval "$(weft completion bash)"
@@ -104,6 +108,33 @@ def test_completing_loads_nothing_heavy() -> None:
     assert done.stdout.split() == ["mission"]
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert not loaded & {"numpy", "llvmlite", "sqlalchemy", "pydantic", "rich", "torch"}
+
+
+def test_typer_is_held_below_versions_whose_private_names_are_not_known() -> None:
+    """completion.py uses names that typer may move in any release."""
+    rows = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    (typer,) = (row for row in map(Requirement, rows) if row.name == "typer")
+    locked = dict(line.split("==") for line in (ROOT / "requirements-lock.txt").read_text().split() if "==" in line)
+    assert any(each.operator == "<" for each in typer.specifier)
+    for version in (metadata.version("typer"), locked["typer"]):
+        assert typer.specifier.contains(version), version
+
+
+def test_private_names_of_typer_are_used_in_one_file() -> None:
+    source = ROOT / "src" / "weft"
+    users = [path.name for path in source.rglob("*.py") if re.search(r"(from|import) typer\._", path.read_text())]
+    assert users == ["completion.py"]
+
+
+def test_without_private_names_of_typer_all_but_completion_works() -> None:
+    program = """
+import typer._completion_classes, typer._completion_shared
+del typer._completion_classes.completion_init, typer._completion_shared.install
+from weft.cli.main import main
+raise SystemExit(main(["list"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "wmma" in done.stdout, done.stderr
 
 
 def test_names_that_are_spelled_out_are_those_of_their_modules() -> None:

@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 from cuda.bindings import driver
+from weft.model.chips import chip, chips
 
 import weft.cli.validate_gpu as verb
 from tests.engines.recording_cuda import RecordingCuda
+from weft.attention.shapes import SHAPES
 from weft.bench import ncu
 from weft.cli import launch_once
 from weft.cli.main import main
 from weft.engines.cuda_device import NoGPU
+from weft.engines.kernel_file import load
+from weft.kernels.ladder import RUNGS
+from weft.profile.kernel_profile import profile_kernel
 
 QUICK = [
     "--rungs",
@@ -68,10 +73,63 @@ def test_the_bundle(gpu: RecordingCuda, tmp_path: Path, monkeypatch: pytest.Monk
     for kernel in parts["kernels.json"]:
         (launch,) = kernel["launches"]
         assert launch["registers"]["predicted"] == launch["registers"]["measured"] > 0
-        assert kernel["counters_predicted"]["inst_executed"] > 0 and "no cycle model" in kernel["time_predicted"]
+        assert kernel["counters_predicted"]["inst_executed"] > 0
+        assert "the cycle model has no stand-in" in kernel["time_predicted"]["missing"]
     assert [result["l2"] for result in parts["bench.json"]] == ["cold", "warm"] * 2
     assert parts["problems.json"] == {}
     assert parts["ncu.json"]["scalar"] == {"missing": "ncu is not on the PATH"}
+
+
+def test_the_time_that_the_model_predicts_stands_next_to_the_measured_one(
+    gpu: RecordingCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `weft profile` says of the same kernel at the same sizes, marked as modelled."""
+    monkeypatch.setattr(verb.shutil, "which", lambda program: None)
+    arguments = [*SCALAR, "--bench-shapes", "split_4", "--iters", "8", "--gpu", "l4"]
+    assert main(["validate-gpu", "--out", str(tmp_path), *arguments]) == 0
+    assert json.loads((tmp_path / "environment.json").read_text())["model"] == "l4"
+    printed = capsys.readouterr().out
+
+    l4 = chip("l4")
+    shape = SHAPES["split_4"]
+    sizes = {"B": shape.b, "HQ": shape.hq, "HKV": shape.hkv, "SQ": shape.sq, "SKV": shape.skv, "D": shape.d}
+    profile = profile_kernel(load(RUNGS["scalar"].path, arch="sm_89"), l4, sizes=sizes)
+    (kernel,) = json.loads((tmp_path / "kernels.json").read_text())
+    results = json.loads((tmp_path / "bench.json").read_text())
+    assert [result["l2"] for result in results] == ["cold", "warm"]
+    for result, bound, estimate in zip(
+        results, (profile.cold, profile.warm), (profile.estimate_cold, profile.estimate), strict=True
+    ):
+        row = next(row for row in result["rows"] if row["name"] == "scalar")
+        predicted = row["time_predicted"]
+        assert predicted == kernel["time_predicted"][result["l2"]]
+        assert predicted["modelled"] is True and predicted["gpu"] == "l4" and row["time_ms"]["median"] > 0
+        assert (predicted["lower_bound_cycles"], predicted["lower_bound_clock_ghz"]) == (bound, l4.max_ghz)
+        assert predicted["lower_bound_ms"] == pytest.approx(bound / l4.max_ghz / 1e6)
+        assert tuple(predicted["estimate_cycles"].values()) == pytest.approx(estimate)
+        assert predicted["estimate_ms"]["high"] == pytest.approx(estimate[1] / l4.boost_ghz / 1e6)
+        assert predicted["lower_bound_ms"] <= predicted["estimate_ms"]["low"] < predicted["estimate_ms"]["high"]
+        assert "uncalibrated" in predicted["estimate_label"]
+        assert all("time_predicted" not in other for other in result["rows"] if other is not row)
+    assert printed.count("measured 1000.0 µs, modelled ") == 2
+
+
+@pytest.mark.parametrize("name", chips())
+def test_every_gpu_of_the_model_is_found_by_the_drivers_name(name: str) -> None:
+    assert list(verb.CHIP_OF.values()).count(name) == 1
+
+
+def test_a_gpu_is_not_compared_with_the_model_of_another(
+    gpu: RecordingCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb.shutil, "which", lambda program: None)
+    monkeypatch.setattr(verb, "_bench", lambda *arguments: [])
+    assert main(["validate-gpu", "--out", str(tmp_path), *SCALAR, "--gpu", "rtx4090"]) == 0
+    (kernel,) = json.loads((tmp_path / "kernels.json").read_text())
+    assert kernel["time_predicted"] == {
+        "missing": "GeForce RTX 4090 of the cycle model is sm_89 with 128 SMs, this GPU is sm_89 with 58"
+    }
+    assert main(["validate-gpu", "--out", str(tmp_path), *SCALAR, "--gpu", "l5"]) == 2
 
 
 def test_a_gpu_that_fails_still_leaves_a_bundle(

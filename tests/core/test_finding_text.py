@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from weft.core.finding_text import excerpt, finding_record, github_lines, sarif, summary
+from weft.core.finding_json import finding_record
+from weft.core.finding_text import excerpt, github_lines, sarif, summary
 from weft.core.records import Finding, Place, Suppressed
 
 ERROR = Finding("M101", "out of bounds, 100% of x", place=Place("a,b.cu", 8, 17), cta=(3, 0, 0), warp=7, lanes=1 << 8)

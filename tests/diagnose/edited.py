@@ -6,7 +6,7 @@ from pathlib import Path
 from weft.attention.shapes import Shape
 from weft.diagnose.diagnose import explain
 from weft.diagnose.records import Case, Diagnosis
-from weft.judge.check import check
+from weft.judge.judge import check
 from weft.judge.select import find_candidate
 from weft.kernels.ladder import RUNGS
 from weft.tasks.task import Workload
@@ -40,9 +40,14 @@ def line_of(file: Path, part: str) -> int:
 
 
 def explained(
-    target: Path, *, shape: Shape = TILES_AND_A_BIT, mask: str = "none", regime: str = "unit_normal"
+    target: Path,
+    *,
+    task: str | None = None,
+    shape: Shape = TILES_AND_A_BIT,
+    mask: str = "none",
+    regime: str = "unit_normal",
 ) -> Diagnosis:
-    candidate, supports = find_candidate(str(target), task=None)
+    candidate, supports = find_candidate(str(target), task=task)
     workload = Workload(shape, supports.dtypes[0], mask, regime, 0, supports.encodings[0])
     verdict = check(candidate, supports.task, workload)
     return explain(Case(candidate, supports.task, supports.task.draw(workload), verdict, verdict))

@@ -1,6 +1,7 @@
 """`weft diagnose` as a user sees it."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def test_wrong_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     # 1/sqrt(32) once too often.
     for wrong, right in zip(map(float, actual), map(float, expected), strict=True):
         assert wrong == pytest.approx(right / 32**0.5, rel=1e-3)
+    assert re.fullmatch(r"scale_twice, explains (100|99\.\d) % of the error", rows["known as"])
     assert rows["verify"].startswith(f"weft check {file} --task sdpa --shapes small --masks none")
     assert picture.read_bytes().startswith(b"\x89PNG")
 
@@ -67,6 +69,11 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = found["first"]["place"]
     assert (place["file"], place["line"]) == (str(file), line_of(file, "u[i] = u[i] + p"))
     assert found["first"]["tile"] >= 1 and len(found["first"]["expected_row"]) == found["workload"]["shape"]["d"]
+    known = found["signatures"][0]
+    assert known["name"] == "missing_rescale" and 0.99 < known["explained"] <= 1
+    assert [each["rank"] for each in found["signatures"]] == sorted(
+        (each["rank"] for each in found["signatures"]), reverse=True
+    )
     assert found["verify"].startswith("weft check ")
 
 

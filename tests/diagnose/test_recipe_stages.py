@@ -15,7 +15,7 @@ from weft.diagnose.recipe_expected import RecipeStages
 from weft.diagnose.recipe_locate import locate_recipe
 from weft.diagnose.records import Case, Diagnosis
 from weft.diagnose.taps import TAPPED
-from weft.judge.check import check
+from weft.judge.judge import check
 from weft.judge.select import find_candidate
 from weft.kernels.ladder import RUNGS
 from weft.tasks.recipe_problem import RecipeProblem, recipe_of

@@ -7,8 +7,9 @@ from weft.attention.error_report import Block
 from weft.attention.gates import GateResult
 from weft.attention.shapes import SHAPES, Shape
 from weft.core.records import Finding
+from weft.core.status import Status
 from weft.diagnose.shrink import Judge, same_failure, shrink
-from weft.judge.verdict import Status, Verdict
+from weft.judge.verdict import Verdict
 from weft.tasks.task import Workload
 
 

@@ -6,6 +6,7 @@ The spoilings are the wrong implementations that certify the tasks' gates, writt
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,10 +15,12 @@ import pytest
 
 from weft.attention.dtypes import Array
 from weft.attention.shapes import SHAPES
+from weft.core.status import Status
+from weft.diagnose.conclusion import explains, known_as
 from weft.diagnose.records import Case, Signature
 from weft.diagnose.signatures import NAMES, SIGNATURES
-from weft.judge.check import Candidate
-from weft.judge.verdict import Status, Verdict
+from weft.judge.candidate import Candidate
+from weft.judge.verdict import Verdict
 from weft.kernels.ladder import RUNGS
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.registry import find_task
@@ -135,7 +138,7 @@ def case_of(workload: str, outputs: Mapping[str, Array], *, rung: str = "scalar"
 
 def recognised(case: Case) -> list[Signature]:
     found = [signature for recognise in SIGNATURES if (signature := recognise(case)) is not None]
-    return sorted(found, key=lambda signature: -signature.confidence)
+    return sorted(found, key=lambda signature: -signature.rank)
 
 
 @cache
@@ -151,9 +154,9 @@ def spoilt(workload: str, name: str) -> list[Signature]:
 def test_names_its_mistake(workload: str, name: str) -> None:
     found = spoilt(workload, name)
     assert found, "nothing was recognised"
-    assert found[0].name == MARKS[workload, name], [(each.name, each.confidence, each.message) for each in found]
-    assert re.search(r"\d", found[0].message) or found[0].name in ("lse_form", "uniform_weights"), "numbers are shown"
-    assert found[0].cure and 0 < found[0].confidence <= 1
+    assert found[0].name == MARKS[workload, name], [(each.name, each.rank, each.message) for each in found]
+    assert re.search(r"\d", f"{known_as(found[0])}: {found[0].message}"), "numbers are shown"
+    assert found[0].cure and 0 < found[0].rank <= 1
 
 
 def test_names_no_other_mistake() -> None:
@@ -210,6 +213,28 @@ def test_one_factor_on_o_is_l() -> None:
     # With a right LSE it is not l.
     found = recognised(case_of("plain", {"o": outputs["o"], "lse": gold.lse.astype(np.float32)}))
     assert found[0].name == "output_factor"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.005, 0.015])
+def test_explained_is_the_share_of_the_error_that_the_mistake_explains(share: float) -> None:
+    """O is half the right one, and noise of a known share of that error lies over it."""
+    problem = drawn("plain")
+    error = -0.5 * problem.gold.o
+    noise = np.random.default_rng(3).standard_normal(error.shape)
+    noise *= share * np.linalg.norm(error) / np.linalg.norm(noise)
+    found = recognised(case_of("plain", {"o": problem.gold.o + error + noise}))[0]
+    assert found.name == "l_too_large" and found.explained is not None
+    assert found.explained == pytest.approx(1 - share, abs=1e-3)
+    assert re.fullmatch(r"l_too_large, explains [\d.]+ % of the error", known_as(found))
+
+
+def test_a_share_is_never_rounded_up_and_not_made_up() -> None:
+    found = spoilt("plain", "scale_twice")[0]
+    assert explains(replace(found, explained=0.99999)) == "explains 99.9 % of the error"
+    assert explains(replace(found, explained=1.0)) == "explains 100 % of the error"
+    unmeasured = spoilt("plain", "zeros")[0]
+    assert (unmeasured.name, unmeasured.explained) == ("all_zeros", None)
+    assert (known_as(unmeasured), explains(unmeasured)) == ("all_zeros", "")
 
 
 def test_every_name_has_a_section() -> None:

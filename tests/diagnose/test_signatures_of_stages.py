@@ -11,12 +11,13 @@ from weft.attention.emulate import Algorithm, emulate
 from weft.attention.quantise import SimFp8
 from weft.attention.shapes import SHAPES
 from weft.core.records import Finding, Place, Run
+from weft.core.status import Status
 from weft.diagnose.expected import expected
 from weft.diagnose.records import Case, Divergence, LaunchJudgement, Signature
 from weft.diagnose.signatures import SIGNATURES
 from weft.diagnose.taps import Key, StageTap, Taps
-from weft.judge.check import Candidate
-from weft.judge.verdict import Status, Verdict
+from weft.judge.candidate import Candidate
+from weft.judge.verdict import Verdict
 from weft.kernels.ladder import RUNGS
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.registry import find_task
@@ -94,7 +95,7 @@ def diverging(problem: AttentionProblem, stages: Stages, key: Key, actual: Array
 
 def recognised(case: Case) -> list[Signature]:
     found = [signature for recognise in SIGNATURES if (signature := recognise(case)) is not None]
-    return sorted(found, key=lambda signature: -signature.confidence)
+    return sorted(found, key=lambda signature: -signature.rank)
 
 
 def only(case: Case, name: str) -> Signature:
@@ -308,7 +309,7 @@ def test_a_race_comes_before_what_it_leaves_undefined() -> None:
 
 def test_define_that_never_arrived() -> None:
     found = only(plain_case(status=Status.PASSED, defines={"ELEMENTS": "half (unused)"}), "define_not_compiled")
-    assert found.stage == "build" and found.confidence == 1 and found.cure == "spell it ELEMENT"
+    assert found.stage == "build" and found.rank == 1 and found.cure == "spell it ELEMENT"
     assert not recognised(plain_case(status=Status.PASSED, defines={"ELEMENT": "half"}))
 
 

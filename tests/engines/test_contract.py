@@ -10,10 +10,11 @@ import pytest
 import weft
 from tests.engines.recording_cuda import RecordingCuda
 from weft.core.errors import LaunchError, ResourceError, UsageError
-from weft.core.records import Binary
+from weft.core.records import Binary, Place
 from weft.engines.cuda_device import NoGPU, require_gpu
 from weft.engines.cuda_gpu import CudaGPU
-from weft.engines.protocol import CannotWatch, Capabilities, Engine
+from weft.engines.launch import Launch
+from weft.engines.protocol import CannotWatch, Capabilities, Engine, RunOptions
 from weft.engines.sample import CannotSample, Sample
 from weft.probes import Probes, RaceCheck
 
@@ -212,12 +213,59 @@ def test_launches_see_each_others_writes(engine: Engine) -> None:
 def test_in_a_sequence_arrays_keep_their_addresses(engine: Engine) -> None:
     arrays = [np.full(n, n, np.float32) for n in (4, 300)]
     first, second = (np.zeros(1, np.uint64) for _ in range(2))
-    with engine.sequence(binary(engine.arch), "address"):
-        engine.launch(binary(engine.arch), "address", 1, 1, [arrays[0], first])
-        engine.launch(binary(engine.arch), "axpy", 1, 4, [1.0, arrays[1], arrays[0], 4])
-        engine.launch(binary(engine.arch), "address", 1, 1, [arrays[0], second])
+    launches = [
+        Launch(binary(engine.arch), "address", 1, 1, [arrays[0], first]),
+        Launch(binary(engine.arch), "axpy", 1, 4, [1.0, arrays[1], arrays[0], 4]),
+        Launch(binary(engine.arch), "address", 1, 1, [arrays[0], second]),
+    ]
+    run = engine.run(launches)
+    assert run.clean and run.entries == ("address", "axpy", "address")
     assert first[0] == second[0] != 0
     assert arrays[0].tolist() == [304] * 4
+
+
+def test_launches_of_a_run_see_each_others_writes(engine: Engine) -> None:
+    x, t, y = np.full(8, 1, np.float32), np.zeros(8, np.float32), np.zeros(8, np.float32)
+    made = [Launch(binary(engine.arch), "axpy", 1, 8, [5.0, x, t, 8])]
+    made += [Launch(binary(engine.arch), "axpy", 1, 8, [2.0, t, y, 8])]
+    assert engine.run(made).clean
+    assert t.tolist() == [5] * 8 and y.tolist() == [10] * 8
+
+
+def test_a_launch_that_cannot_be_made_leaves_the_arrays_of_all(engine: Engine) -> None:
+    x, y = np.ones(8, np.float32), np.zeros(96, np.float32)
+    good = Launch(binary(engine.arch), "axpy", 1, 8, [5.0, x, y, 8])
+    too_large = Launch(binary(engine.arch), "bounded", 1, 96, [y], place=Place("two.cu", 7))
+    no_array = Launch(binary(engine.arch), "bounded", 1, 64, [], place=Place("two.cu", 8))
+    for bad, line in ((too_large, 7), (no_array, 8)):
+        with pytest.raises(LaunchError, match=f"^two.cu:{line}: "):
+            engine.run([good, bad])
+        assert not y.any()
+
+
+def test_shared_memory_above_48_kb_needs_the_opt_in(engine: Engine) -> None:
+    x = np.arange(32, dtype=np.float32)
+    for shared_bytes, fits in ((48 * 1024, True), (48 * 1024 + 4, False)):
+        launch = Launch(binary(engine.arch), "reverse", 1, 32, [x], shared_bytes=shared_bytes, opt_in_shared=False)
+        if fits:
+            assert engine.run([launch]).clean
+        else:
+            with pytest.raises(ResourceError, match="must opt in"):
+                engine.run([launch])
+
+
+def test_one_goes_on_decides_what_follows_a_launch(engine: Engine) -> None:
+    x = np.zeros(4, np.float32)
+    launches = [Launch(binary(engine.arch), "bounded", 1, 4, [x]), Launch(binary(engine.arch), "fixed", 1, 4, [x])]
+    assert engine.run(launches, RunOptions(goes_on=lambda run: False)).entries == ("bounded",)
+    assert x.tolist() == [1] * 4
+    assert engine.run(launches).entries == ("bounded", "fixed")
+    assert x.tolist() == [2] * 4
+
+
+def test_a_run_of_nothing_is_refused(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="no launch"):
+        engine.run([])
 
 
 def test_printf_is_collected(engine: Engine) -> None:
@@ -246,8 +294,10 @@ def test_sampling_is_done_or_refused(engine: Engine) -> None:
     else:
         with pytest.raises(CannotSample):
             engine.launch(binary(engine.arch), "indices", **launch)
+    counted = np.zeros(6, np.int32)
     with pytest.raises(CannotSample):
-        engine.check_sample(binary(engine.arch), "tickets")
+        engine.launch(binary(engine.arch), "tickets", (3, 2), 1, [out, counted], ctas=Sample(((1, 1),)))
+    assert not counted.any()
 
 
 @pytest.mark.parametrize("kind", ENGINES)

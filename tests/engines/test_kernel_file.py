@@ -2,6 +2,7 @@
 
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 
 import weft
 from weft.core.errors import CompileError, LaunchError, UsageError
+from weft.core.records import Binary
+from weft.engines import compile_file
 from weft.engines.expressions import Expression
 from weft.engines.kernel_file import KernelFile, NoLaunchLines
+from weft.toolchain.cuda import compile_cuda
 
 SCALE = """
 // weft: sizes   N=100
@@ -444,3 +448,54 @@ def test_the_draft_of_a_template_leaves_its_arguments_open(tmp_path: Path) -> No
     draft = caught.value.draft.splitlines()
     assert "// weft: in        q : f16[S] = normal" in draft and "// weft: out       o : f16[S]" in draft
     assert "// weft: launch    k<...>(q, o, S) grid(cdiv(S, 128)) block(128)" in draft
+
+
+TYPED = """// weft: sizes N=4
+// weft: define ELEMENT = "float"
+// weft: define STEP = 1
+// weft: out y : ELEMENT[N]
+// weft: launch fill<{N}>(y) grid(1) block(N)
+template <int N> __global__ void fill(ELEMENT* y) { y[threadIdx.x] = ELEMENT(STEP * N); }
+"""
+
+
+def test_a_file_is_read_once_and_compiled_once_per_macros_and_template_arguments(
+    tmp_path: Path, gpu: weft.VirtualGPU, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = []
+
+    def counting(*args: Any, **options: Any) -> Binary:
+        compiled.append((options["defines"]["ELEMENT"], options["defines"]["STEP"], *options["entries"]))
+        return compile_cuda(*args, **options)
+
+    monkeypatch.setattr(compile_file, "compile_cuda", counting)
+    kernel = written(tmp_path, TYPED)
+    (tmp_path / "kernel.cu").unlink()
+    for _ in range(2):
+        for element, step, n, dtype in [("float", 1, 4, "f4"), ("int", 3, 4, "i4"), ("int", 3, 6, "i4")]:
+            chosen = kernel.with_macros({"STEP": str(step), "ELEMENT": element})
+            assert chosen.numbers(sizes={"N": n}) == {"ELEMENT": element, "STEP": str(step)}
+            run, arrays = chosen.run(gpu, sizes={"N": n})
+            assert run.clean and arrays["y"].dtype == dtype and arrays["y"].tolist() == [step * n] * n
+    assert compiled == [("float", "1", "fill<4>"), ("int", "3", "fill<4>"), ("int", "3", "fill<6>")]
+    assert kernel.lines.arrays[0].element == "f32", "the kernel itself keeps its own macros"
+
+
+def test_macros_that_compiled_code_no_longer_takes(tmp_path: Path) -> None:
+    source = written(tmp_path, TYPED).compile().ptx
+    (tmp_path / "kernel.ptx").write_text(source)
+    lines = "".join(f"{line}\n" for line in TYPED.splitlines() if line.startswith("// weft:"))
+    (tmp_path / "kernel.launch").write_text(lines)
+    kernel = weft.load(tmp_path / "kernel.ptx")
+    assert kernel.with_macros({"STEP": "1"}).run(weft.VirtualGPU()).arrays["y"].tolist() == [4] * 4
+    with pytest.raises(UsageError, match="STEP is compiled with 1"):
+        kernel.with_macros({"STEP": "2"})
+
+
+def test_bound_launches_are_values_that_any_engine_runs(tmp_path: Path) -> None:
+    bound = written(tmp_path, SPLIT).bind()
+    assert [launch.entry for launch in bound.launches] == ["partial<100>", "reduce"]
+    assert bound.launches[0].names[0] in bound.arrays
+    assert bound.uninitialised == ("part",)
+    run, arrays = bound.run(weft.VirtualGPU(), max_steps=1 << 20)
+    assert run.clean and arrays is bound.arrays and arrays["total"].tolist() == [75]

@@ -9,7 +9,7 @@ import pytest
 import weft
 from weft.cli.main import main
 from weft.core.chips import chip
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
 
 GRID_SYNC = """
 #include <cooperative_groups.h>

@@ -129,3 +129,63 @@ def test_a_tensor_that_is_not_contiguous(gpu: weft.VirtualGPU) -> None:
     torch = pytest.importorskip("torch")
     with pytest.raises(LaunchError, match=r"call \.contiguous\(\) first"):
         gpu.launch(binary(), "add_one", 1, 4, [torch.zeros(4, 4).t(), 4])
+
+
+COUNTERS = """
+__device__ int {name} = {start};
+extern "C" __global__ void {name}_up(int* o) {{ o[0] = ++{name}; }}
+"""
+
+
+def test_variables_of_several_modules_live_from_run_to_run() -> None:
+    """One run of launches of two modules, each with a variable, and then the same again."""
+    gpu = weft.VirtualGPU()
+    apples = weft.compile_cuda(COUNTERS.format(name="apples", start=10), name="apples.cu")
+    pears = weft.compile_cuda(COUNTERS.format(name="pears", start=20), name="pears.cu")
+    out = [np.zeros(1, np.int32) for _ in range(4)]
+    kernels = [(apples, "apples_up"), (pears, "pears_up"), (apples, "apples_up"), (pears, "pears_up")]
+    launches = [weft.Launch(binary, entry, 1, 1, [o]) for (binary, entry), o in zip(kernels, out, strict=True)]
+    for before in (0, 2):
+        run = gpu.run(launches)
+        assert run.findings == ()
+        assert [int(o[0]) for o in out] == [11 + before, 21 + before, 12 + before, 22 + before]
+
+
+def test_a_pointer_that_a_module_keeps_leads_to_its_own_variable() -> None:
+    """A third module joins later; what the first two have is neither moved nor freed."""
+    gpu = weft.VirtualGPU()
+    names = ("apples", "pears", "plums")
+    made = {name: weft.compile_cuda(COUNTERS.format(name=name, start=0), name=f"{name}.cu") for name in names}
+    for round_number, known in enumerate((names[:1], names[:2], names, names), 1):
+        out = {name: np.zeros(1, np.int32) for name in known}
+        assert gpu.run([weft.Launch(made[name], f"{name}_up", 1, 1, [out[name]]) for name in known]).findings == ()
+        joined = {name: max(1, names.index(name) + 1) for name in known}
+        assert {name: int(o[0]) for name, o in out.items()} == {name: round_number - joined[name] + 1 for name in known}
+
+
+def test_a_module_that_scratch_memory_is_not_for_is_refused() -> None:
+    """Its variables would be freed with the scratch memory, and found again by its next launch."""
+    gpu, out = weft.VirtualGPU(), np.zeros(1, np.int32)
+    known, other = (
+        weft.Launch(weft.compile_cuda(COUNTERS.format(name=name, start=0), name="k.cu"), f"{name}_up", 1, 1, [out])
+        for name in ("apples", "pears")
+    )
+    with gpu.scratch([known]):
+        gpu.memory.allocate(64, "of the caller")
+        assert gpu.run([known]).clean and out[0] == 1
+        with pytest.raises(UsageError, match="pears_up is not among the launches"):
+            gpu.run([other])
+    assert gpu.run([other]).clean and out[0] == 1
+    assert gpu.run([known]).clean and out[0] == 2
+
+
+def test_after_a_reset_variables_are_new_and_kernels_are_kept() -> None:
+    gpu, out = weft.VirtualGPU(), np.zeros(1, np.int32)
+    binary = weft.compile_cuda(COUNTERS.format(name="apples", start=10), name="apples.cu")
+    program = gpu.program(binary, "apples_up")
+    for _ in range(2):
+        for expected in (11, 12):
+            assert gpu.launch(binary, "apples_up", 1, 1, [out]).clean
+            assert out[0] == expected
+        gpu.reset()
+    assert gpu.program(binary, "apples_up") is program

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import cast
 
+from weft.core.status import Status
 from weft.evolve.history import History
 from weft.evolve.levers.effects import Effect
 from weft.evolve.levers.space import Change, Point
 from weft.evolve.records import Member, Spent
 from weft.supervise.counted import Profile
-from weft.supervise.records import Evaluation, Outcome
+from weft.supervise.records import Evaluation
 
 NOTHING = Spent()
 
@@ -41,10 +42,10 @@ def member(
 ) -> Member:
     """One that passed with this score, or failed."""
     if score is None:
-        evaluation: Evaluation | None = Evaluation(Outcome.INCORRECT_NUMERICAL, "gate tight: 3 of 64 elements")
+        evaluation: Evaluation | None = Evaluation(Status.INCORRECT_NUMERICAL, "gate tight: 3 of 64 elements")
     else:
         profile = cast(Profile, Estimated(score * 0.9, score * 1.1, limiter, spills))
-        evaluation = Evaluation(Outcome.PASSED, profile=profile)
+        evaluation = Evaluation(Status.PASSED, profile=profile)
     return Member(
         id=number,
         digest=f"digest {number}",

@@ -7,7 +7,8 @@ from weft.core.chips import chip
 from weft.engines.kernel_file import load
 from weft.evolve.levers import Point, family, observed, predicted, start_of
 from weft.evolve.levers.space import Change
-from weft.judge.check import Candidate, check
+from weft.judge.candidate import Candidate
+from weft.judge.judge import check
 from weft.kernels import RUNGS
 from weft.model.estimate import estimate
 from weft.profile.kernel_profile import KernelProfile, profile_kernel

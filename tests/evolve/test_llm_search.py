@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.core.status import Status
 from weft.evolve.history import History, read_history
 from weft.evolve.levers import Change, family, observed, render, start_of
 from weft.evolve.llm import (
@@ -27,7 +28,7 @@ from weft.evolve.settings import Budget, Settings
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.store.store import Store, open_store
-from weft.supervise.records import Outcome, ScoreOn, Source
+from weft.supervise.records import ScoreOn, Source
 
 from .stub_model import COMPLETION_TOKENS, PROMPT_TOKENS, Refusal, StubModel, reply_text, served
 
@@ -138,7 +139,7 @@ def test_a_good_child_a_wrong_one_and_its_repair(recorded: Recorded) -> None:
     assert recorded.ended.why == "4 evaluations are spent" and not recorded.stub.script
     assert child.passed and child.changes == (Change("EXP", "exp", "exp2"), Change("TAIL", "every", "edge"))
     assert child.score is not None and start.score is not None and child.score < start.score
-    assert failed.evaluation is not None and failed.evaluation.outcome is Outcome.INCORRECT_NUMERICAL
+    assert failed.evaluation is not None and failed.evaluation.status is Status.INCORRECT_NUMERICAL
     assert repaired.passed and repaired.repairs == failed.id and repaired.parents == (start.id, failed.id)
     assert recorded.ended.winner is not None and recorded.ended.winner.passed
 

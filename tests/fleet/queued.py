@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from weft.core.status import Status
 from weft.fleet.requests import ASK, request_record
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.store.records import EvaluationRow
 from weft.store.store import Store, open_store
 from weft.supervise.key import request_key
-from weft.supervise.records import Evaluation, Limits, Outcome, Request, Source
+from weft.supervise.records import Evaluation, Limits, Request, Source
 
 ONE = Choice(shapes=("small",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(0,))
 LIMITS = Limits(wall_seconds=77)
@@ -51,7 +52,7 @@ class StandIn:
     """Says PASSED of everything, after what `during` does."""
 
     during: Callable[[int], object] = lambda number: None
-    outcome: Outcome = Outcome.PASSED
+    status: Status = Status.PASSED
     limits: Limits = field(default_factory=Limits)
     seen: list[Request] = field(default_factory=list)
     interrupted: threading.Event = field(default_factory=threading.Event)
@@ -72,8 +73,8 @@ class StandIn:
         self.seen.append(request)
         self.during(len(self.seen))
         if self.interrupted.is_set():
-            return Evaluation(Outcome.LOST, "the fork server is gone")
-        return Evaluation(self.outcome, "", 1, 1, seconds=0.5)
+            return Evaluation(Status.LOST, "the fork server is gone")
+        return Evaluation(self.status, "", 1, 1, seconds=0.5)
 
     def until_interrupted(self, number: int) -> None:
         """A workload that takes longer than any lease."""

@@ -17,7 +17,7 @@ from weft.evolve.lever_proposer import LeverProposer
 from weft.evolve.levers.families import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Budget, Settings
-from weft.fleet.fleets import LocalFleet, Volunteers, fleet_of
+from weft.fleet.fleets import LocalFleet, ThreadFleet, Volunteers, fleet_of
 from weft.judge.select import Choice
 from weft.store.records import State
 from weft.store.store import Store, open_store
@@ -110,7 +110,15 @@ def test_a_driver_without_workers_says_what_to_start(tmp_path: Path, monkeypatch
     fleet.tend()
     fleet.tend()
     assert len(said) == 1 and "weft worker --store" in said[0]
+    threads = ThreadFleet(store, 1)  # of another run's driver: they do nothing for this one
+    threads.start(2)
+    while not store.workers():
+        time.sleep(0.01)
+    fleet.start(1)
+    fleet.tend()
+    threads.close()
+    assert len(said) == 2
     store.register_worker("w", host="h", pid=1)
     fleet.start(1)
     fleet.tend()
-    assert len(said) == 1
+    assert len(said) == 2

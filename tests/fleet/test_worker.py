@@ -9,12 +9,12 @@ import pytest
 
 from tests.fleet.queued import LIMITS, StandIn, asked, queue, store_with
 from weft.core.errors import UsageError
+from weft.core.status import Status
 from weft.fleet import worker as module
 from weft.fleet.requests import NotOurs, request_of
 from weft.fleet.worker import Event, Terms, Worker
 from weft.store.records import State
 from weft.store.store import open_store
-from weft.supervise.records import Outcome
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_fenced_evaluation_is_ended_while_it_runs(tmp_path: Path, judge: Stand
 
 def test_a_lost_evaluation_is_queued_again_and_given_up_in_the_end(tmp_path: Path, judge: StandIn) -> None:
     store, (row,) = store_with(tmp_path / "weft.db", 1)
-    judge.outcome = Outcome.LOST
+    judge.status = Status.LOST
     tally = Worker(store, "w", Terms(once=True)).work()
     assert (tally.finished, tally.given_back) == (0, module.LOST_ATTEMPTS)
     ended = store.evaluation(row.id)
@@ -123,6 +123,38 @@ def test_told_to_stop_it_gives_back_what_takes_too_long(tmp_path: Path, judge: S
     assert (tally.finished, tally.given_back) == (0, 1)
     freed = store.evaluation(row.id)
     assert (freed.state, freed.attempts) == (State.QUEUED, 0)  # nobody was lost
+
+
+def test_a_verdict_that_was_cut_off_is_not_kept(tmp_path: Path, judge: StandIn) -> None:
+    """The candidate had failed already; what the stop ended was its diagnosis, so the verdict lacks it."""
+    store, (row,) = store_with(tmp_path / "weft.db", 1)
+    worker = Worker(store, "w", Terms(grace_seconds=0.1))
+
+    def during(number: int) -> None:
+        worker.stop()
+        judge.until_interrupted(number)
+        judge.interrupted.clear()
+
+    judge.during, judge.status = during, Status.INCORRECT_NUMERICAL
+    tally = worker.work()
+    assert (tally.finished, tally.given_back) == (0, 1)
+    assert store.evaluation(row.id).state is State.QUEUED and store.cached(row.key) is None
+
+
+def test_an_evaluation_whose_fork_server_is_starting_is_ended_as_well(tmp_path: Path, judge: StandIn) -> None:
+    """What is not there yet cannot be ended: the first interrupts have no effect."""
+    store, (row,) = store_with(tmp_path / "weft.db", 1)
+    worker = Worker(store, "w", Terms(grace_seconds=0.1))
+
+    def during(number: int) -> None:
+        worker.stop()
+        judge.until_interrupted(number)
+        judge.interrupted.clear()
+        assert judge.interrupted.wait(5)
+
+    judge.during = during
+    assert worker.work().given_back == 1
+    assert store.evaluation(row.id).state is State.QUEUED
 
 
 def test_it_stops_itself_when_it_is_idle(tmp_path: Path, judge: StandIn) -> None:

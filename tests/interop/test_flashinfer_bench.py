@@ -14,13 +14,13 @@ import pytest
 from weft.cli.check_folder import Asked, check_folder
 from weft.cli.main import main
 from weft.core.errors import Unsupported, UsageError
+from weft.core.status import Status
 from weft.interop.flashinfer_bench.call import draw_inputs, require_known
 from weft.interop.flashinfer_bench.export_rung import make_files
 from weft.interop.flashinfer_bench.read_folder import Folder, read_folder
 from weft.interop.flashinfer_bench.records import Workload, read_definition, read_solution, read_trace, read_workload
 from weft.interop.flashinfer_bench.trace import STATUS, trace
 from weft.interop.robust_kbench import write_task
-from weft.judge.verdict import Status
 
 RAGGED = """\
 #include <torch/extension.h>

@@ -142,7 +142,7 @@ def test_a_task_of_any_operation_is_judged(tmp_path: Path, capsys: pytest.Captur
     cases = json.loads(capsys.readouterr().out)["cases"]
     assert len(cases) == 12 and {case["status"] for case in cases} == {"PASSED"}
     # x·w + shift in one or two roundings of numbers below 64: it is no looser than that.
-    assert max(case["max_absolute_error"] for case in cases) <= 64 * 2.0**-24
+    assert max(case["verdict"]["error"]["max"] for case in cases) <= 64 * 2.0**-24
 
 
 @pytest.mark.parametrize(
@@ -160,6 +160,39 @@ def test_wrong_kernels_do_not_pass(
     code = main(["check", str(write(tmp_path, kernel=KERNEL.replace(old, new))), "--json"])
     (case,) = json.loads(capsys.readouterr().out)["cases"]
     assert (case["status"], code) == (status, 3 if status == "UNSUPPORTED" else 1)
+
+
+def test_a_folder_takes_the_options_of_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = str(write(tmp_path, kernel=KERNEL.replace("i < rows * columns", "i < rows * columns + 1")))
+    assert main(["check", wrong, "--format", "sarif"]) == 1
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert {result["ruleId"] for result in run["results"]} == {"M101"}
+    assert main(["check", wrong, "--format", "github", "--seeds", "2"]) == 1
+    assert "title=M101" in capsys.readouterr().out
+    right = str(write(tmp_path))
+    assert main(["check", right, "--seeds", "2", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["cases"]) == 2
+    endless = KERNEL.replace("    if (i <", "    while (rows) if (y[0] == 7.0f) break;\n    if (i <")
+    assert main(["check", str(write(tmp_path, kernel=endless)), "--max-steps", "1000", "--json"]) == 1
+    (case,) = json.loads(capsys.readouterr().out)["cases"]
+    assert case["status"] == "TIMEOUT"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--shapes", "small"], "--shapes: "),
+        (["--dtypes", "f16", "--hidden", "2"], "--dtypes, --hidden: "),
+        (["--task", "sdpa"], "has its own reference, inputs and cases"),
+        (["--tool", "lint"], "no tool is called 'lint'"),
+        (["scalar"], "a folder is judged alone"),
+    ],
+)
+def test_options_that_a_folder_cannot_take_are_refused(
+    tmp_path: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(write(tmp_path)), *options]) == 2
+    assert words in capsys.readouterr().err
 
 
 def one(folder: Path) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from weft.attention.shapes import SHAPES
-from weft.judge.check import Candidate, check
+from weft.core.status import Status
+from weft.judge.candidate import Candidate
+from weft.judge.judge import check
 from weft.judge.select import Choice, find_candidate, workloads
-from weft.judge.verdict import Status
 from weft.kernels.ladder import RUNGS
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload

@@ -1,7 +1,7 @@
 """Judging on any engine: the gates of the task, and what an engine that errs makes of it."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +10,13 @@ import weft
 from weft.attention.shapes import SHAPES
 from weft.core.errors import ResourceError, Unsupported
 from weft.core.records import Run
-from weft.judge.check import Candidate
-from weft.judge.on_engine import check_on
+from weft.core.status import Status
+from weft.engines.launch import Launch
+from weft.engines.protocol import DEFAULTS, RunOptions
+from weft.judge.candidate import Candidate
+from weft.judge.judge import judge
+from weft.judge.local_runs import EngineRuns
 from weft.judge.select import find_candidate
-from weft.judge.verdict import Status
 from weft.tasks.sdpa import SDPA
 from weft.tasks.task import Workload
 
@@ -25,11 +28,11 @@ class Odd(weft.VirtualGPU):
 
     launches = 0
 
-    def launch(self, *args: Any, **options: Any) -> Run:
-        done = super().launch(*args, **options)
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
+        done = super().run(launches, options)
         type(self).launches += 1
         if type(self).launches % 2 == 0:
-            out = options["args"][3]
+            out = launches[-1].args[3]
             out.reshape(-1).view(np.uint8)[0] ^= 1
         return done
 
@@ -37,13 +40,13 @@ class Odd(weft.VirtualGPU):
 class Small(weft.VirtualGPU):
     """A GPU that is too small for everything."""
 
-    def launch(self, *args: Any, **options: Any) -> Run:
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         raise ResourceError("too large for this GPU")
 
 
 def test_a_rung_passes_and_its_outputs_are_there() -> None:
     candidate, supports = find_candidate("scalar", task=None)
-    found = check_on(weft.VirtualGPU(), candidate, supports.task, WORKLOAD)
+    found = judge(EngineRuns(candidate, weft.VirtualGPU()), supports.task, WORKLOAD)
     assert found.verdict.passed and found.verdict.gates and found.verdict.seconds > 0
     assert found.outputs is not None and found.outputs["o"].shape == SHAPES["split_4"].q
 
@@ -51,7 +54,7 @@ def test_a_rung_passes_and_its_outputs_are_there() -> None:
 @pytest.mark.parametrize(("engine", "status"), [(Odd, Status.NONDETERMINISTIC), (Small, Status.RESOURCE_ERROR)])
 def test_what_an_engine_may_do(engine: type[weft.VirtualGPU], status: Status) -> None:
     candidate, supports = find_candidate("scalar", task=None)
-    found = check_on(engine(), candidate, supports.task, WORKLOAD)
+    found = judge(EngineRuns(candidate, engine()), supports.task, WORKLOAD)
     assert found.verdict.status is status
 
 
@@ -71,18 +74,18 @@ LINES = """// weft: sizes B=1 HQ=1 HKV=1 SQ=4 SKV=4 D=4
 def test_wrong_kernels(tmp_path: Path, body: str, status: Status) -> None:
     path = tmp_path / "wrong.cu"
     path.write_text(f'{LINES}extern "C" __global__ void wrong(const float* v, float* o) {{ {body} }}\n')
-    assert check_on(weft.VirtualGPU(), Candidate(path), SDPA, WORKLOAD).verdict.status is status
+    assert judge(EngineRuns(Candidate(path), weft.VirtualGPU()), SDPA, WORKLOAD).verdict.status is status
 
 
 class Limited(weft.VirtualGPU):
     """A GPU that does not know an instruction."""
 
-    def launch(self, *args: Any, **options: Any) -> Run:
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         raise Unsupported("wgmma")
 
 
 def test_what_an_engine_does_not_know_is_neither_right_nor_wrong() -> None:
     candidate, supports = find_candidate("scalar", task=None)
-    found = check_on(Limited(), candidate, supports.task, WORKLOAD)
+    found = judge(EngineRuns(candidate, Limited()), supports.task, WORKLOAD)
     assert found.verdict.status is Status.UNSUPPORTED and "wgmma" in found.verdict.message
     assert found.outputs is None

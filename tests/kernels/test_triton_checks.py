@@ -16,7 +16,8 @@ from tests.kernels.triton_fp8_cases import LARGEST, SCALES, SOFTMAX_SCALE, D, fp
 from tests.kernels.triton_gemm_cases import RULES, tf32
 from tests.kernels.triton_row_cases import layer_norm_gradient, philox
 from weft.core.records import Binary, Finding
-from weft.engines.written import Written
+from weft.engines.launch import Launch
+from weft.engines.protocol import RunOptions
 from weft.probes.tools import watch_for
 from weft.vm.launch import PLAIN
 
@@ -29,22 +30,20 @@ def _run(case: Case, binary: Binary, *, threads: int, schedule: int, checked: bo
     outputs = {name: _poisoned(buffer) for name, buffer in case.outputs.items()}
     arrays |= outputs
     gpu = weft.VirtualGPU(case.source.arch, threads=threads, schedule=schedule)
-    watch, written = watch_for(["all"]) if checked else PLAIN, Written(outputs.values())
-    findings: list[Finding] = []
-    for launch in case.launches:
-        args = [_argument(argument, arrays) for argument in launch.args]
-        run = gpu.launch(
+    launches = [
+        Launch(
             binary,
             launch.entry,
             launch.grid,
             launch.block,
-            args,
+            [_argument(argument, arrays) for argument in launch.args],
             shared_bytes=binary.dynamic_shared_bytes,
-            watch=watch,
-            written=written,
         )
-        findings += run.findings
-    return arrays, findings
+        for launch in case.launches
+    ]
+    watch = watch_for(["all"]) if checked else PLAIN
+    run = gpu.run(launches, RunOptions(watch=watch, uninitialised=tuple(outputs.values()), goes_on=lambda run: True))
+    return arrays, list(run.findings)
 
 
 @pytest.mark.parametrize("case", TRITON_CASES, ids=lambda case: case.name)

@@ -144,8 +144,8 @@ def test_from_red_to_green_by_path(client: Client, folder: Path) -> None:
     assert WRONG != RIGHT
     red = client.answer("check", path="wrong.cu", **ONE, seeds=1)
     assert (red["verdict"], red["status"]) == ("failed", "INCORRECT_NUMERICAL")
-    assert "diagnose" in red["next"] and red["workload"] == "small f16 none unit_normal seed 0"
-    assert client.progress == [red["workload"]]
+    assert "diagnose" in red["next"] and red["failure"]["workload"]["text"] == "small f16 none unit_normal seed 0"
+    assert client.progress == [red["failure"]["workload"]["text"]]
     found = client.answer("diagnose", path="wrong.cu", **ONE)
     assert next(iter(found)) == "cure" and "exp(m_old - m_new)" in found["cure"]
     assert found["where"] == f"wrong.cu:{LINE}" and BROKEN in found["source_line"] and found["stage"] == "u"
@@ -155,7 +155,7 @@ def test_from_red_to_green_by_path(client: Client, folder: Path) -> None:
     mended.write_text((folder / "wrong.cu").read_text().replace(BROKEN, MENDED))
     green = client.answer("check", path=str(mended), **found["verify"])
     assert (green["verdict"], green["judged"], green["planned"]) == ("passed", 1, 1)
-    assert "isolated" not in green and "findings" not in green
+    assert "isolated" not in green and "failure" not in green
 
 
 def test_text_is_judged_under_a_supervisor(client: Client) -> None:
@@ -174,8 +174,8 @@ def test_text_is_diagnosed_with_detail(client: Client) -> None:
 def test_an_endless_loop_costs_one_answer(client: Client) -> None:
     stuck = client.answer("check", text=ENDLESS, **ONE, seeds=1, max_steps=10_000)
     assert (stuck["verdict"], stuck["status"]) == ("failed", "TIMEOUT")
-    (finding,) = stuck["findings"]
-    assert (finding["code"], finding["where"]) == ("S302", "kernel.cu:8")
+    (finding,) = stuck["failure"]["findings"]
+    assert (finding["code"], finding["file"], finding["line"]) == ("S302", "kernel.cu", 8)
     assert stuck["cure"].startswith("make the loop end")
     assert client.answer("explain", code="S302")["code"] == "S302", "the server goes on"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from weft.attention.shapes import SHAPES
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
 from weft.judge.select import Choice, find_candidate, workloads
 from weft.mutate.equivalent import LARGER, Build, Original, builds, canonical, larger_workloads
 from weft.tasks.registry import TASKS

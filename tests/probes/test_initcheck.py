@@ -16,8 +16,9 @@ import weft
 from weft.core.records import Finding, Run
 from weft.engines.debug_build import check_debug_build
 from weft.engines.kernel_file import load
+from weft.engines.launch import Launch
+from weft.engines.protocol import RunOptions
 from weft.engines.virtual import VirtualGPU
-from weft.engines.written import Written
 from weft.probes import InitCheck, Probes, RaceCheck, initcheck_review
 
 FOLDER = Path(__file__).parent.parent / "bad" / "initialised" / "launched"
@@ -167,11 +168,11 @@ def put_and_get(skipped: int, *, told: bool = True) -> tuple[Finding, ...]:
     binary = weft.compile_cuda(SEQUENCE, name="sequence.cu")
     gpu = VirtualGPU(threads=4)
     between, o = np.zeros(64 * 128, np.uint8), np.zeros(64 * 128, np.int32)
-    written = Written([between, o] if told else [])
-    found = gpu.launch(binary, "put", 64, 128, [between, skipped], watch=InitCheck(), written=written).findings
-    args = [between, o]
-    found += gpu.launch(binary, "get", 64, 128, args, watch=InitCheck(), written=written, names=["bytes", "o"]).findings
-    return found
+    launches = [
+        Launch(binary, "put", 64, 128, [between, skipped]),
+        Launch(binary, "get", 64, 128, [between, o], names=["bytes", "o"]),
+    ]
+    return gpu.run(launches, RunOptions(watch=InitCheck(), uninitialised=(between, o) if told else ())).findings
 
 
 def test_bytes_written_by_several_threads_stay_written() -> None:

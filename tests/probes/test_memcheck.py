@@ -15,6 +15,7 @@ from tests.bad.mutations import Mutation, line_of, mutations
 from weft.core.errors import LaunchError
 from weft.core.records import Finding, Run
 from weft.engines.kernel_file import load
+from weft.engines.launch import Launch
 from weft.probes import InitCheck, Probes, RaceCheck
 from weft.vm.launch import PLAIN
 from weft.vm.memory import FREED_BYTES, GLOBAL_BASE, LEAST_GAP, MOST_GAP, GlobalMemory
@@ -98,13 +99,43 @@ def test_a_pointer_of_an_earlier_launch_leads_to_freed_memory() -> None:
     assert not o.any(), "lanes that may not read get 0"
 
 
-def test_memory_stays_where_it_is_within_one_sequence() -> None:
+def test_memory_stays_where_it_is_within_one_run() -> None:
     gpu, binary = weft.VirtualGPU(), weft.compile_cuda(KEEP, name="keep.cu")
     scratch, o = np.arange(64, dtype=np.float32), np.zeros(32, np.float32)
-    with gpu.sequence(binary, "keep"):
-        assert gpu.launch(binary, "keep", 1, 1, [scratch]).clean
-        assert gpu.launch(binary, "use", 1, 32, [o]).clean
+    assert gpu.run([Launch(binary, "keep", 1, 1, [scratch]), Launch(binary, "use", 1, 32, [o])]).clean
     assert (o == np.arange(32)).all()
+
+
+COUNTED = """
+__device__ int %(name)s_rounds = %(start)d;
+extern "C" __global__ void %(name)s(int* o) { o[threadIdx.x] = ++%(name)s_rounds; }
+"""
+
+
+def test_variables_of_every_binary_of_a_run_stay_after_it() -> None:
+    gpu = weft.VirtualGPU(threads=1)
+    tens, hundreds = (
+        weft.compile_cuda(COUNTED % {"name": name, "start": start}, name=f"{name}.cu")
+        for name, start in (("tens", 10), ("hundreds", 100))
+    )
+    scratch = np.zeros(300, np.int32)
+    for number in range(3):
+        o, p = np.zeros(1, np.int32), np.zeros(1, np.int32)
+        found = gpu.run([Launch(tens, "tens", 1, 1, [o]), Launch(hundreds, "hundreds", 1, 1, [p])]).findings
+        assert not found, "M104: the variable of the second binary was freed with the first round's arrays"
+        assert (o[0], p[0]) == (11 + number, 101 + number)
+        assert gpu.launch(tens, "tens", 1, 1, [scratch]).clean, "arrays in between do not overwrite a variable"
+        gpu.set_symbol(tens, "tens", "tens_rounds", np.array([11 + number], np.int32))
+    assert [each.name for each in gpu.memory.allocations] == ["tens_rounds", "hundreds_rounds"]
+
+
+def test_arrays_of_a_run_of_two_binaries_are_freed() -> None:
+    gpu, keep = weft.VirtualGPU(threads=1), weft.compile_cuda(KEEP, name="keep.cu")
+    other = weft.compile_cuda(COUNTED % {"name": "tens", "start": 10}, name="tens.cu")
+    scratch, o = np.ones(64, np.float32), np.zeros(64, np.int32)
+    assert gpu.run([Launch(other, "tens", 1, 1, [o]), Launch(keep, "keep", 1, 1, [scratch], names=["scratch"])]).clean
+    (found,) = gpu.launch(keep, "use", 1, 32, [np.zeros(32, np.float32)]).findings
+    assert (found.code, found.name) == ("M104", "scratch")
 
 
 def test_two_bugs_in_one_kernel_are_two_findings_and_the_rest_runs() -> None:

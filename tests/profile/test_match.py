@@ -4,14 +4,13 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
 from weft.core.errors import UsageError
-from weft.core.records import Binary, Run
+from weft.core.records import Binary
 from weft.engines.kernel_file import load
 from weft.engines.sample import Sample
 from weft.kernels.ladder import RUNGS
@@ -24,24 +23,11 @@ from weft.profile.sass_text import SassBlock, SassInstruction, read_blocks
 from weft.profile.site_probe import ALIGNED, EARLY, HIDDEN, SPAN
 
 
-class Collector(weft.VirtualGPU):
-    """Keeps what would be launched and runs nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kernels: dict[str, Binary] = {}
-
-    def launch(self, binary: Binary, entry: str, *args: Any, **options: Any) -> Run:
-        self.kernels[entry] = binary
-        return Run((entry,), (), "", 0, binary.source_digest, binary.ptx_digest)
-
-
 @pytest.mark.parametrize("name", sorted(RUNGS))
 def test_every_access_of_the_ladder_is_matched(name: str) -> None:
-    collector = Collector()
-    load(str(RUNGS[name].path)).run(collector, {})
-    assert collector.kernels
-    for entry, binary in collector.kernels.items():
+    binaries = load(str(RUNGS[name].path)).binaries()
+    assert binaries
+    for entry, binary in binaries.items():
         kernel = match_kernel(binary, entry)
         assert kernel.matches and not kernel.notes
         assert [m for m in kernel.matches if not m.matched] == []

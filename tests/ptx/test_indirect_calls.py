@@ -78,6 +78,15 @@ def test_under_a_guard(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_two_calls_on_one_line(engine: str) -> None:
+    call = CALL.format(label=PROTOTYPE, guard="", which="P").replace("\n", " ")
+    again = call.replace("[arg], %t", "[arg], %v")
+    out, findings = _run(engine, _kernel(EACH_ITS_OWN, f"{call} {again}"))
+    assert not findings
+    np.testing.assert_array_equal(out, np.where(ODD, 4 * THREADS, THREADS**4))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("choose", ["mov.u64 %f, 64;", "mov.u64 %g, square; mov.u64 %f, other;"])
 def test_a_pointer_to_no_such_function_stops_the_launch(engine: str, choose: str) -> None:
     out, findings = _run(engine, _kernel(choose, CALL.format(label=PROTOTYPE, guard="", which="P")))

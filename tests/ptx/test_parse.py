@@ -60,16 +60,40 @@ def test_parameters_with_pointer_hints_arrays_and_directives() -> None:
         " .param .align 8 .b8 k_param_1[24],\n .param .f32 k_param_2\n)\n"
         '.maxntid 128, 2, 1\n.minnctapersm 4\n.pragma "nounroll";\n{ ret; }\n'
     )
-    try:
-        function = parse(text).functions["k"]
-    except ParseError:  # a .pragma between header and body is rare; both readings are fine as long as it is no silence
-        function = parse(text.replace('.pragma "nounroll";\n', "")).functions["k"]
+    function = parse(text).functions["k"]
     assert [(v.name, v.type, v.size_bytes, v.align) for v in function.params] == [
         ("k_param_0", "u64", 8, 8),
         ("k_param_1", "b8", 24, 8),
         ("k_param_2", "f32", 4, 4),
     ]
     assert function.directives == {"maxntid": (128, 2, 1), "minnctapersm": (4,)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '.pragma "nounroll";\n.visible .entry k()\n{ ret; }',
+        '.visible .entry k() .pragma "nounroll"; { ret; }',
+        '.visible .entry k()\n.pragma "nounroll", "other";\n.maxntid 32\n.pragma "third";\n{ ret; }',
+        '.func f() .pragma "nounroll"; { ret; }\n.visible .entry k() { ret; }',
+        '.visible .entry k() { .pragma "nounroll", "other"; ret; }',
+        '.visible .entry k() { ret; }\n.pragma "nounroll";',
+    ],
+    ids=["module", "entry", "among directives", "func", "statement", "end of module"],
+)
+def test_a_pragma_may_stand_at_every_scope(text: str) -> None:
+    function = parse(HEADER + text).functions["k"]
+    assert [ins.opcode for ins in _instructions(function)] == ["ret"]
+    assert function.directives == ({"maxntid": (32,)} if "maxntid" in text else {})
+
+
+@pytest.mark.parametrize("pragma", [".pragma;", ".pragma nounroll;", '.pragma "a" "b";', '.pragma "a",;'])
+@pytest.mark.parametrize(
+    "text", ["{0} .entry k() {{ ret; }}", ".entry k() {0} {{ ret; }}", ".entry k() {{ {0} ret; }}"]
+)
+def test_a_pragma_is_a_list_of_strings(text: str, pragma: str) -> None:
+    with pytest.raises(ParseError):
+        parse(HEADER + text.format(pragma))
 
 
 def test_operands_of_every_kind() -> None:

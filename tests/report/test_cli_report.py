@@ -71,7 +71,13 @@ def test_what_check_wrote_has_a_page(here: Path, capsys: pytest.CaptureFixture[s
     assert "mine.cu: UNSAFE: M101" in capsys.readouterr().out
     page = check_page(Path("page.html").read_text())
     assert f"L{line}" in [row.get("id") for row in page.of("tr") if "lit error" in (row.get("class") or "")]
-    for other in ("[]", "{}", '{"a": [], "b": []}', '{"mine.cu": [{"status": "PASSED"}]}', "no JSON"):
+    for other in (
+        "[]",
+        "{}",
+        '{"a": [], "b": []}',
+        '{"targets": {"mine.cu": {"planned": 1, "verdicts": [{"version": 2}]}}}',
+        "no JSON",
+    ):
         Path("other.json").write_text(other)
         assert main(["report", "other.json"]) == 2
         assert "is not what `weft check KERNEL --json` writes" in capsys.readouterr().err

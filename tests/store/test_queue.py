@@ -8,7 +8,7 @@ import pytest
 
 from weft.store.errors import Fenced, NotCacheable
 from weft.store.queue import MOST_LEASES
-from weft.store.records import Happened, Lease, State
+from weft.store.records import SUPERSEDED, Happened, Lease, State
 from weft.store.store import Store, open_store
 
 
@@ -250,3 +250,34 @@ def test_a_census_counts_what_waits_what_runs_and_who_finished(store: Store, clo
     clock.forward(10)
     assert store.census(window_seconds=200).overdue == 1
     assert store.census(window_seconds=200).recent == {"w1": 1, "w2": 1}
+
+
+def test_a_superseded_evaluation_waits_no_longer_until_it_is_asked_again(store: Store) -> None:
+    first = store.enqueue(1, 1, "k1", request={"version": 1}, priority=3, needs="gpu")
+    second = store.supersede(first.id, "k2", request={"version": 2})
+    assert (second.state, second.key, second.request) == (State.QUEUED, "k2", {"version": 2})
+    assert (second.priority, second.needs, second.candidate_id) == (3, "gpu", 1)
+    old = store.evaluation(first.id)
+    assert (old.state, old.status, old.key) == (State.ABANDONED, SUPERSEDED, "k1") and old.finished_at is not None
+    assert store.supersede(first.id, "k2", request={"version": 2}) == second  # once more after a lost answer
+    assert store.census().statuses == {}
+    assert store.enqueue(1, 1, "k1").id == first.id
+    again = store.evaluation(first.id)
+    assert (again.state, again.status, again.finished_at) == (State.QUEUED, None, None)
+
+
+def test_only_what_waits_is_superseded(store: Store) -> None:
+    row = store.enqueue(1, 1, "k1")
+    assert store.supersede(row.id, "k1") == row
+    lease = leased(store, "worker")
+    assert store.supersede(row.id, "k2").id == row.id
+    done = store.finish(lease, "PASSED", {"est": 1})
+    assert store.supersede(row.id, "k2") == done
+    assert len(store.evaluations(1)) == 1
+
+
+def test_a_cached_verdict_answers_what_supersedes(store: Store) -> None:
+    store.cache("k2", "PASSED", {"est": 1})
+    row = store.enqueue(1, 1, "k1")
+    done = store.supersede(row.id, "k2")
+    assert (done.state, done.status, done.result, done.cached) == (State.DONE, "PASSED", {"est": 1}, True)

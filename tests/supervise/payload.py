@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from weft.core.status import Status
 from weft.supervise import child, isolation, isolation_namespaces, zygote
 from weft.supervise.frames import Frame
-from weft.supervise.records import Outcome
 
 
 class Payload:
@@ -27,7 +27,7 @@ class Payload:
         except OSError as error:
             return Frame({"refused": errno.errorcode.get(error.errno or 0, "?"), "message": str(error)})
         except Exception as error:
-            return Frame({"error": Outcome.CRASHED.value, "message": f"{type(error).__name__}: {error}"})
+            return Frame({"error": Status.CRASHED.value, "message": f"{type(error).__name__}: {error}"})
         return Frame({"result": names.get("result")})
 
 

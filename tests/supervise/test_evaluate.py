@@ -9,14 +9,16 @@ import pytest
 from weft.attention.shapes import SHAPES
 from weft.core.chips import chip
 from weft.core.errors import UsageError
+from weft.core.status import Status
 from weft.engines.kernel_file import load
-from weft.judge.check import Candidate, check
+from weft.judge.candidate import Candidate
+from weft.judge.judge import check
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.profile.kernel_profile import profile_kernel
 from weft.supervise.children import Child
 from weft.supervise.frames import Frame
-from weft.supervise.records import Evaluation, Outcome, Request, ScoreOn, Source
+from weft.supervise.records import Evaluation, Request, ScoreOn, Source
 from weft.supervise.supervisor import Supervisor
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload
@@ -27,25 +29,25 @@ pytestmark = pytest.mark.usefixtures("no_strays")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "outcome"),
+    ("old", "new", "status"),
     [
-        ("WARPS = 4", "WARPS = 4", Outcome.PASSED),
-        ("u[i] * rescale + p", "u[i] + p", Outcome.INCORRECT_NUMERICAL),
-        ("o[q_row * D + d]", "o[(q_row + 1) * D + d]", Outcome.UNSAFE),
-        ("m = m_new;", "m = m_newest;", Outcome.COMPILE_ERROR),
-        ("block(32 * WARPS)", "block(512 * WARPS)", Outcome.RESOURCE_ERROR),
-        ("m = m_new;", 'm = m_new; asm volatile("discard.global.L2 [%0], 128;" ::"l"(k));', Outcome.UNSUPPORTED),
+        ("WARPS = 4", "WARPS = 4", Status.PASSED),
+        ("u[i] * rescale + p", "u[i] + p", Status.INCORRECT_NUMERICAL),
+        ("o[q_row * D + d]", "o[(q_row + 1) * D + d]", Status.UNSAFE),
+        ("m = m_new;", "m = m_newest;", Status.COMPILE_ERROR),
+        ("block(32 * WARPS)", "block(512 * WARPS)", Status.RESOURCE_ERROR),
+        ("m = m_new;", 'm = m_new; asm volatile("discard.global.L2 [%0], 128;" ::"l"(k));', Status.UNSUPPORTED),
     ],
 )
 def test_the_verdict_is_that_of_weft_check(
-    supervisor: Supervisor, request_of: Any, tmp_path: Path, old: str, new: str, outcome: Outcome
+    supervisor: Supervisor, request_of: Any, tmp_path: Path, old: str, new: str, status: Status
 ) -> None:
     request = request_of((old, new))
     path = tmp_path / "kernel.cu"
     path.write_text(request.source.text)
     here = check(Candidate(path), TASKS["sdpa"], WORKLOAD)
     there = supervisor.evaluate(request)
-    assert there.outcome is Outcome.of(here.status) is outcome
+    assert there.status is here.status is status
     assert there.message == here.message.replace(str(path), "kernel.cu")
     if here.passed:
         assert (there.judged, there.planned, there.failure) == (1, 1, None)
@@ -67,7 +69,7 @@ def test_a_bit_that_hangs_on_the_schedule_is_found(supervisor: Supervisor, reque
         ("lse[q_row] = m + logf(l);", "lse[q_row] = m + logf(l) + (atomicAdd(drawn, 1) == 0) * 1e-6f;"),
     )
     found = supervisor.evaluate(request)
-    assert found.outcome is Outcome.NONDETERMINISTIC, found.message
+    assert found.status is Status.NONDETERMINISTIC, found.message
 
 
 def test_a_rung_passes_with_the_estimate_of_weft_profile(supervisor: Supervisor) -> None:
@@ -77,7 +79,7 @@ def test_a_rung_passes_with_the_estimate_of_weft_profile(supervisor: Supervisor)
     request = Request(Source(RUNGS["scalar"].path.read_text()), rung="scalar", choice=choice, score=score)
     seen: list[tuple[int, int]] = []
     found = supervisor.evaluate(request, progress=lambda judged, planned: seen.append((judged, planned)))
-    assert found.outcome is Outcome.PASSED, found.message
+    assert found.status is Status.PASSED, found.message
     # Three masks × two regimes × one seed, and the workload of the score.
     assert seen == [(number, 7) for number in range(1, 8)]
     assert found.profile is not None
@@ -108,7 +110,7 @@ def test_it_stops_at_the_first_failure(supervisor: Supervisor, request_of: Any) 
     """Wrong under a mask only: the workloads before it pass, those after it do not run."""
     choice = Choice(("split_65",), ("unit_normal",), ("none", "top_left", "bottom_right"), ("f16",), seeds=(0, 1))
     found = supervisor.evaluate(request_of(("CAUSAL == 1 ? query :", "CAUSAL == 1 ? query + 1 :"), choice=choice))
-    assert found.outcome is Outcome.INCORRECT_NUMERICAL
+    assert found.status is Status.INCORRECT_NUMERICAL
     assert (found.judged, found.planned) == (3, 6)
     assert found.failure is not None
     assert found.failure.workload.mask == "top_left"
@@ -130,7 +132,7 @@ def test_levers_are_macros_of_the_launch_lines(supervisor: Supervisor, request_o
         debug_build=False,
     )
     found = supervisor.evaluate(eight)
-    assert found.outcome is Outcome.PASSED
+    assert found.status is Status.PASSED
     assert found.profile is not None
     assert found.profile.launches[0].block == (256, 1, 1)
     assert eight.source.digest != request.source.digest
@@ -140,9 +142,9 @@ def test_a_candidate_cannot_choose_what_it_is_judged_on(supervisor: Supervisor, 
     masked = Choice(("split_65",), ("unit_normal",), ("none", "top_left"), ("f16",), seeds=(0,))
     without = [("// weft: define  CAUSAL = 0\n", ""), ("constexpr unsigned", "#define CAUSAL 0\nconstexpr unsigned")]
     found = supervisor.evaluate(request_of(*without, choice=masked))
-    assert (found.outcome, found.message) == (Outcome.REJECTED, "it does not support the masks top_left")
+    assert (found.status, found.message) == (Status.REJECTED, "it does not support the masks top_left")
     bold = supervisor.evaluate(request_of(("WARPS = 4", "WARPS = 4\n// weft: define  BLOCK_N = 1000000")))
-    assert bold.outcome is Outcome.REJECTED
+    assert bold.status is Status.REJECTED
     assert "BLOCK_N" in bold.message
     with pytest.raises(UsageError, match="no rung"):
         supervisor.evaluate(request_of(rung="scalpel"))
@@ -180,9 +182,9 @@ def test_canonical_ptx_knows_a_candidate_by_its_code(supervisor: Supervisor, req
     )
     wider = supervisor.canonical_ptx(request_of(("WARPS = 4", "WARPS = 8")))
     fewer = supervisor.canonical_ptx(request_of(("grid(cdiv(SQ, WARPS), HQ, B)", "grid(cdiv(SQ, WARPS) + 1, HQ, B)")))
-    assert plain.outcome is Outcome.PASSED
+    assert plain.status is Status.PASSED
     assert plain.digest == renamed.digest
     assert len({plain.digest, wider.digest, fewer.digest}) == 3
     broken = supervisor.canonical_ptx(request_of(("m = m_new;", "m = m_newest;")))
-    assert (broken.outcome, broken.digest) == (Outcome.COMPILE_ERROR, None)
+    assert (broken.status, broken.digest) == (Status.COMPILE_ERROR, None)
     assert "m_newest" in broken.message

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from weft.attention.shapes import SHAPES
-from weft.judge.check import Candidate, check
-from weft.judge.verdict import Status
+from weft.core.status import Status
+from weft.judge.candidate import Candidate
+from weft.judge.judge import check
 from weft.supervise import work as work_module
-from weft.supervise.records import Outcome
 from weft.supervise.screen import Rejected
 from weft.supervise.supervisor import Supervisor
 from weft.supervise.work import Work
@@ -46,16 +46,16 @@ def test_it_gets_what_it_deserves(supervisor: Supervisor, programs: dict[str, An
         found = supervisor.evaluate(program.request)
     finally:
         supervisor.limits = limits
-    assert found.outcome is program.status, found.message
+    assert found.status is program.status, found.message
     assert found.isolation == 3
 
 
 def test_there_are_enough_of_them_and_all_are_texts_that_can_be_made(programs: dict[str, Any]) -> None:
     assert len(programs) >= 50
-    assert {program.status for program in programs.values()} == set(Outcome) - {
-        Outcome.PASSED,
-        Outcome.CRASHED,
-        Outcome.LOST,
+    assert {program.status for program in programs.values()} == set(Status) - {
+        Status.PASSED,
+        Status.CRASHED,
+        Status.LOST,
     }
     assert len({program.request.source.digest for program in programs.values()}) == len(programs) - 1  # two loops
 

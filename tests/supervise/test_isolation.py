@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from weft.cli.main import main
+from weft.core.status import Status
 from weft.supervise import isolation, isolation_namespaces, isolation_probe
 from weft.supervise.children import ChildEnded, Zygote
 from weft.supervise.frames import Frame
 from weft.supervise.isolation import HIGHEST, Isolation, NotIsolated, Room, room_for
 from weft.supervise.isolation_probe import probe, probe_here
-from weft.supervise.records import Limits, Outcome
+from weft.supervise.records import Limits
 from weft.supervise.supervisor import Supervisor
 from weft.supervise.zygote import Folders
 
@@ -182,10 +183,33 @@ def test_folders_are_few_and_fewer_where_there_is_no_room(tmp_path: Path, monkey
     assert list(tmp_path.glob("c*")) == [last]
 
 
+def test_no_folder_of_a_running_child_is_removed_where_there_is_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A candidate that asks for the disassembler has two children: the second must not cost the first its folder."""
+    folders = Folders(tmp_path, Isolation({"namespaces": "not here"}))
+    monkeypatch.setattr("weft.supervise.zygote.LEAST_FREE_BYTES", 1 << 62)
+    idle = folders.make("judged before")[1]
+    temporary, running = folders.make("candidate")
+    folders.belong(1, temporary, "candidate")
+    (running / "compiled").write_text("PTX")
+    assert not idle.exists()
+
+    program_temporary, program = folders.make("")
+    folders.belong(2, program_temporary, "")
+    assert (running / "compiled").read_text() == "PTX"
+    folders.clean(2, keep=True)
+    assert folders.make("candidate")[1] == running
+
+    folders.clean(1, keep=True)
+    last = folders.make("next")[1]
+    assert [last] == list(tmp_path.glob("c*")), f"{program} and {running} are idle now"
+
+
 def test_a_child_that_dies_leaves_its_folder_to_nobody(zygote: Zygote, run: Run) -> None:
     with pytest.raises(ChildEnded) as died, zygote.fork(LIMITS, "four") as child:
         child.ask(Frame({"code": "import os; (folder / 'mine').write_text('x'); os.abort()"}))
-    assert (died.value.ended.outcome, died.value.ended.signal) == (Outcome.CRASHED, 6)
+    assert (died.value.ended.status, died.value.ended.signal) == (Status.CRASHED, 6)
     assert run("result = (folder / 'mine').exists()", candidate="four")["result"] is False
 
 
@@ -203,17 +227,17 @@ os._exit(0)
 @pytest.mark.parametrize(
     ("code", "outcome"),
     [
-        ("while True: pass", Outcome.TIMEOUT),
-        ("import ctypes; ctypes.string_at(0)", Outcome.CRASHED),
-        ("import os; os._exit(0)", Outcome.CRASHED),
-        (NONSENSE, Outcome.CRASHED),
+        ("while True: pass", Status.TIMEOUT),
+        ("import ctypes; ctypes.string_at(0)", Status.CRASHED),
+        ("import os; os._exit(0)", Status.CRASHED),
+        (NONSENSE, Status.CRASHED),
     ],
 )
-def test_it_can_only_end_itself(zygote: Zygote, run: Run, code: str, outcome: Outcome) -> None:
+def test_it_can_only_end_itself(zygote: Zygote, run: Run, code: str, outcome: Status) -> None:
     limits = Limits(wall_seconds=1.0, memory_bytes=4 << 30)
     with pytest.raises(ChildEnded) as ended, zygote.fork(limits, "five") as child:
         child.ask(Frame({"code": code}))
-    assert ended.value.ended.outcome is outcome, ended.value.ended
+    assert ended.value.ended.status is outcome, ended.value.ended
     assert run("result = 1 + 1")["result"] == 2
 
 
@@ -292,7 +316,7 @@ def test_a_kernel_is_judged_under_what_there_is(
     monkeypatch.setattr(Zygote, "program", (PAYLOAD, without))
     with Supervisor(Limits(wall_seconds=60)) as supervisor:
         found = supervisor.evaluate(request_of())
-        assert (found.outcome, found.isolation) == (Outcome.PASSED, level), found.message
+        assert (found.status, found.isolation) == (Status.PASSED, level), found.message
         with pytest.raises(NotIsolated, match="not here"):
             supervisor.evaluate(request_of(isolation=level + 1))
         with pytest.raises(NotIsolated):

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+from weft.core.status import CACHEABLE, Status
 from weft.judge.select import Choice
-from weft.store.keys import CACHEABLE
 from weft.supervise.canonical import canonical_text
 from weft.supervise.key import judge_version, request_key
-from weft.supervise.records import Outcome, Request, ScoreOn, Source
+from weft.supervise.records import Request, ScoreOn, Source
 
 REQUEST = Request(Source("text", defines={"A": "1"}))
 
@@ -44,9 +44,9 @@ def test_every_part_of_a_request_counts(tmp_path: Path) -> None:
 
 
 def test_only_what_follows_from_the_candidate_is_cached() -> None:
-    assert {outcome.value for outcome in Outcome if outcome.cacheable} == CACHEABLE
-    machine = {Outcome.TIMEOUT, Outcome.CRASHED, Outcome.OUT_OF_MEMORY, Outcome.LOST}
-    assert {outcome for outcome in Outcome if not outcome.cacheable} == machine
+    assert {status.value for status in Status if status.cacheable} == CACHEABLE
+    machine = {Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY, Status.LOST}
+    assert {status for status in Status if not status.cacheable} == machine
 
 
 PTX = """

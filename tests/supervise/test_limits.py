@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from weft.supervise.records import Limits, Outcome
+from weft.core.status import Status
+from weft.supervise.records import Limits
 from weft.supervise.supervisor import Supervisor
 
 from .conftest import SECRET, children_of
@@ -27,16 +28,16 @@ def test_a_hanging_kernel_is_killed_at_the_wall_clock(supervisor: Supervisor, re
         found = supervisor.evaluate(request_of(ENDLESS, max_steps=1 << 60))
     finally:
         supervisor.limits = limits
-    assert (found.outcome, found.signal) == (Outcome.TIMEOUT, signal.SIGKILL)
+    assert (found.status, found.signal) == (Status.TIMEOUT, signal.SIGKILL)
     assert time.monotonic() - start < 20
-    assert not found.outcome.cacheable
+    assert not found.status.cacheable
     assert supervisor.evaluate(request_of()).passed
 
 
 @pytest.mark.usefixtures("no_strays")
 def test_an_endless_loop_is_named_by_its_line_where_steps_are_counted(supervisor: Supervisor, request_of: Any) -> None:
     found = supervisor.evaluate(request_of(ENDLESS, max_steps=20_000))
-    assert found.outcome is Outcome.TIMEOUT
+    assert found.status is Status.TIMEOUT
     assert "S302" in found.message
     assert "kernel.cu:" in found.message
 
@@ -48,25 +49,25 @@ def test_cpu_time_is_limited_too(supervisor: Supervisor, request_of: Any) -> Non
         found = supervisor.evaluate(request_of(ENDLESS, max_steps=1 << 60))
     finally:
         supervisor.limits = limits
-    assert (found.outcome, found.signal) == (Outcome.TIMEOUT, signal.SIGXCPU)
+    assert (found.status, found.signal) == (Status.TIMEOUT, signal.SIGXCPU)
 
 
 @pytest.mark.usefixtures("no_strays")
 def test_a_memory_hog_gets_no_memory(supervisor: Supervisor, request_of: Any) -> None:
     hog = ("// weft: scalar  scale", "// weft: workspace hog : f32[4294967296]\n// weft: scalar  scale")
     found = supervisor.evaluate(request_of(hog))
-    assert found.outcome is Outcome.OUT_OF_MEMORY
-    assert not found.outcome.cacheable
+    assert found.status is Status.OUT_OF_MEMORY
+    assert not found.status.cacheable
     assert supervisor.evaluate(request_of()).passed
 
 
 @pytest.mark.usefixtures("no_strays")
 @pytest.mark.parametrize(
-    ("number", "outcome"),
-    [(signal.SIGSEGV, Outcome.CRASHED), (signal.SIGABRT, Outcome.CRASHED), (signal.SIGKILL, Outcome.LOST)],
+    ("number", "status"),
+    [(signal.SIGSEGV, Status.CRASHED), (signal.SIGABRT, Status.CRASHED), (signal.SIGKILL, Status.LOST)],
 )
 def test_a_child_that_dies_costs_one_verdict(
-    supervisor: Supervisor, request_of: Any, number: signal.Signals, outcome: Outcome
+    supervisor: Supervisor, request_of: Any, number: signal.Signals, status: Status
 ) -> None:
     zygote = supervisor.zygote.pid
 
@@ -80,8 +81,8 @@ def test_a_child_that_dies_costs_one_verdict(
     striker.start()
     found = supervisor.evaluate(request_of(ENDLESS, max_steps=1 << 60))
     striker.join()
-    assert (found.outcome, found.signal) == (outcome, number)
-    assert not found.outcome.cacheable
+    assert (found.status, found.signal) == (status, number)
+    assert not found.status.cacheable
     assert supervisor.evaluate(request_of()).passed
 
 
@@ -91,7 +92,7 @@ def test_a_fork_server_that_dies_is_replaced(supervisor: Supervisor, request_of:
     striker.start()
     found = supervisor.evaluate(request_of(ENDLESS, max_steps=1 << 60))
     striker.join()
-    assert found.outcome is Outcome.LOST
+    assert found.status is Status.LOST
     assert supervisor.evaluate(request_of()).passed
     assert supervisor.zygote.pid != before
     assert children_of(before) == []

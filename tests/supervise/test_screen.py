@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from weft.judge.check import Candidate, check
+from weft.core.status import Status
+from weft.judge.candidate import Candidate
+from weft.judge.judge import check
 from weft.kernels.ladder import RUNGS
-from weft.supervise.records import Outcome, Request, Source
+from weft.supervise.records import Request, Source
 from weft.supervise.screen import Rejected, screen, screen_options, without_allows
 from weft.supervise.supervisor import Supervisor
 from weft.tasks.registry import TASKS
@@ -103,7 +105,7 @@ EXCUSES = "  // weft: allow {} trust me"
 
 def test_nobody_excuses_his_own_races(supervisor: Supervisor, request_of: Any, tmp_path: Path) -> None:
     plain = supervisor.evaluate(request_of((RACE[0], RACE[1].replace("EXCUSE", ""))))
-    assert plain.outcome is Outcome.UNSAFE, plain.message
+    assert plain.status is Status.UNSAFE, plain.message
     assert plain.failure is not None
     codes = sorted({finding.code for finding in plain.failure.findings})
     assert any(code.startswith("R") for code in codes)
@@ -113,23 +115,23 @@ def test_nobody_excuses_his_own_races(supervisor: Supervisor, request_of: Any, t
     here = check(Candidate(path), TASKS["sdpa"], plain.failure.workload)
     assert {each.finding.code for each in here.suppressed} == {codes[-1]}  # in a file of one's own it may be excused
     found = supervisor.evaluate(excused)
-    assert found.outcome is Outcome.UNSAFE, found.message
+    assert found.status is Status.UNSAFE, found.message
     assert found.failure is not None
     assert codes[-1] in {finding.code for finding in found.failure.findings}
 
 
 def test_the_supervisor_refuses_tricks(supervisor: Supervisor, request_of: Any) -> None:
     include = supervisor.evaluate(request_of(("#include <assert.h>", '#include <assert.h>\n#include "/etc/passwd"')))
-    assert include.outcome is Outcome.REJECTED
+    assert include.status is Status.REJECTED
     assert "/etc/passwd" in include.message
     option = supervisor.evaluate(
         request_of(("// weft: scalar  scale", "// weft: option --pre-include=/etc/passwd\n// weft: scalar  scale"))
     )
-    assert option.outcome in (Outcome.REJECTED, Outcome.LAUNCH_ERROR)
+    assert option.status in (Status.REJECTED, Status.LAUNCH_ERROR)
     triton = supervisor.evaluate(Request(Source("import os\nos.abort()\n", "triton"), score=None))
-    assert triton.outcome is Outcome.REJECTED
+    assert triton.status is Status.REJECTED
     other = supervisor.evaluate(request_of(("// weft: in      q    :", "// weft: in      query :")))
-    assert other.outcome is Outcome.LAUNCH_ERROR
+    assert other.status is Status.LAUNCH_ERROR
 
 
 def test_ptx_is_a_candidate_and_cannot_excuse_itself_by_another_file(
@@ -146,11 +148,11 @@ def test_ptx_is_a_candidate_and_cannot_excuse_itself_by_another_file(
     launch = "\n".join(lines).replace("ELEMENT[", "f16[").replace("scalar_attention<{D}>", "scalar_attention<64>")
     source = Source(binary.ptx, "ptx", launch)
     found = supervisor.evaluate(Request(source, choice=request_of().choice, score=None, debug_build=False))
-    assert found.outcome is Outcome.UNSAFE, found.message
+    assert found.status is Status.UNSAFE, found.message
     assert found.failure is not None
     assert any(finding.code == "R102" for finding in found.failure.findings), found.message
     right = compile_cuda(RUNGS["scalar"].path, defines=defines, entries=["scalar_attention<64>"])
     passed = supervisor.evaluate(
         Request(Source(right.ptx, "ptx", launch), choice=request_of().choice, score=None, debug_build=False)
     )
-    assert passed.outcome is Outcome.PASSED, passed.message
+    assert passed.status is Status.PASSED, passed.message

@@ -7,10 +7,11 @@ import pytest
 
 from weft.attention.fp8_recipe import Recipe
 from weft.attention.shapes import SHAPES
+from weft.core.status import Status
 from weft.diagnose.records import Case
+from weft.judge.candidate import Candidate
 from weft.judge.certify import certify
-from weft.judge.check import Candidate
-from weft.judge.verdict import Status, Verdict
+from weft.judge.verdict import Verdict
 from weft.tasks.quantised_sdpa import QUANTISED_SDPA, draw, judge
 from weft.tasks.recipe_problem import recipe_of
 from weft.tasks.task import Declared, Workload

@@ -11,6 +11,7 @@ from tests.kernels.case import Arrays, Case, Triton
 from tests.kernels.cases import CASES
 from tests.kernels.test_kernels import _argument, _compiled, _poisoned
 from weft.core.records import Binary
+from weft.vm.program import compile_program
 
 RACE_FREE = (
     "wmma_attention_B2_S77_32x32_w4_sm_89",
@@ -125,3 +126,55 @@ def test_float_atomics_have_one_order_per_schedule(entry: str) -> None:
         for _ in range(3):
             assert _sum(entry, threads=2, schedule=schedule) == results[schedule], f"schedule {schedule}"
     assert len(set(results.values())) > 1, "the order shows, or this test proves nothing"
+
+
+LOADS = (
+    "volatile.global",
+    "relaxed.cta.global",
+    "relaxed.gpu.global",
+    "relaxed.sys.global",
+    "relaxed.gpu",
+    "acquire.gpu.global",
+    "acquire.sys.global",
+)
+LOAD = """.version 8.4
+.target sm_89
+.address_size 64
+.visible .entry peek(.param .u64 x)
+{ .reg .b64 %a, %b; .reg .b32 %c, %v;
+  ld.param.u64 %a, [x]; mov.u32 %c, %ctaid.x; mul.wide.u32 %b, %c, 4; add.u64 %b, %a, %b;
+  """
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_a_strong_load_shows_the_order_of_ctas(load: str) -> None:
+    text = f"{LOAD} ld.{load}.u32 %v, [%b]; add.u32 %v, %v, 1; st.relaxed.gpu.global.u32 [%b+4], %v; ret; }}"
+    assert compile_program(text, "peek").plan.ordered
+
+
+@pytest.mark.parametrize("load", ["global", "weak.global", "global.nc", "relaxed.cta.shared", "volatile.shared"])
+def test_other_loads_do_not(load: str) -> None:
+    variable = ".shared .u32 s;" if "shared" in load else ""
+    text = f"{LOAD} {variable} ld.{load}.u32 %v, [{'s' if variable else '%b'}]; st.global.u32 [%b], %v; ret; }}"
+    assert not compile_program(text, "peek").plan.ordered
+
+
+RELAXED = r"""
+extern "C" __global__ void chain(unsigned* x) {
+    unsigned before;
+    for (int i = 0; i < 2000; ++i)
+        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(before) : "l"(x + blockIdx.x));
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(x + blockIdx.x + 1), "r"(before + 1));
+}
+"""
+
+
+def test_relaxed_loads_have_one_order_per_schedule() -> None:
+    binary = weft.compile_cuda(RELAXED, name="relaxed.cu")
+    for schedule in SCHEDULES:
+        results = set()
+        for threads in (1, 2, 2, 2):
+            x = np.zeros(65, np.uint32)
+            weft.VirtualGPU(threads=threads, schedule=schedule).launch(binary, "chain", 64, 32, [x])
+            results.add(x.tobytes())
+        assert len(results) == 1, f"schedule {schedule}"

@@ -7,8 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from weft.core.errors import UsageError
+from weft.core.status import Status
 from weft.judge.verdict import Verdict
-from weft.supervise.records import Evaluation, Limits, Outcome
+from weft.supervise.records import Evaluation, Limits
 from weft.supervise.supervisor import Supervisor
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Outputs
@@ -59,14 +60,14 @@ def _answer(bundle: Bundle, task: str, terms: Terms, progress: Progress) -> Answ
     with Supervisor(limits) as supervisor:
         code = supervisor.canonical_ptx(request)
         found = supervisor.evaluate(request, progress=progress, seen=seen)
-    if Outcome.LOST in (code.outcome, found.outcome):
+    if Status.LOST in (code.status, found.status):
         raise UsageError(f"the judgement was interrupted: {found.message or code.message}; try again")
     return Answer(
-        outcome=found.outcome.value,
+        status=found.status,
         message=found.message,
         judged=found.judged,
         planned=found.planned,
-        failed_on=found.failure.label if found.failure is not None else "",
+        failure=found.failure,
         ptx=code.digest or "",
         outputs=outputs,
         estimate=_estimate(found),

@@ -73,7 +73,7 @@ def _answers(there: Answer, here: Answer) -> Iterator[Difference]:
 def verdict_text(answer: Answer) -> str:
     """In one line."""
     where = f" on {answer.failed_on}" if answer.failed_on else ""
-    return f"{answer.outcome}{where}, {answer.judged} of {answer.planned} workloads judged"
+    return f"{answer.status}{where}, {answer.judged} of {answer.planned} workloads judged"
 
 
 def _present(outputs: Mapping[str, str] | None) -> str:

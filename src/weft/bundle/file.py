@@ -14,7 +14,7 @@ from typing import Any
 from .records import BrokenBundle, Bundle
 from .spell import bundle_of, spelled
 
-FORMAT = 1
+FORMAT = 2
 MOST_BYTES = 16 << 20
 """Of the file, and of all that is in it."""
 MANIFEST = "manifest.json"

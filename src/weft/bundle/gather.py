@@ -11,6 +11,7 @@ from weft.evolve.history import FINAL
 from weft.evolve.settings import Settings
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
+from weft.store.records import SUPERSEDED
 from weft.store.store import Store
 from weft.supervise.records import Source
 from weft.tasks.registry import TASKS
@@ -76,9 +77,9 @@ def from_search(store: Store, run: int, candidate: int) -> Bundle:
     evaluations = [each for each in store.evaluations(run) if each.candidate_id == candidate]
     final = any(each.request.get("for") == FINAL for each in evaluations)
     request = request_for(store, row, settings, FINAL if final else "search")
-    outcome = next((each.status for each in reversed(evaluations) if each.status is not None), None)
+    status = next((each.status for each in reversed(evaluations) if each.status not in (None, SUPERSEDED)), None)
     task, task_text = _task(request.task)
-    origin = {"run": str(run), "candidate": str(candidate), "outcome": str(outcome or UNKNOWN)}
+    origin = {"run": str(run), "candidate": str(candidate), "status": str(status or UNKNOWN)}
     return Bundle(
         name=f"run {run}, candidate {candidate}",
         source=request.source,

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weft.core.errors import WeftError
+from weft.core.status import Status
 from weft.judge.select import Choice
+from weft.judge.verdict import Verdict
 from weft.supervise.records import Request, ScoreOn, Source
 
 
@@ -16,13 +18,13 @@ class BrokenBundle(WeftError):
 class Answer:
     """A verdict and the bits behind it. Nothing of it depends on when it was found."""
 
-    outcome: str
+    status: Status
     message: str
     judged: int
     """Workloads that were judged: all that were planned, or those up to the first failure."""
     planned: int
-    failed_on: str
-    """The workload that failed, in words; empty if none did."""
+    failure: Verdict | None
+    """The verdict that decided against it; None if there is none."""
     ptx: str
     """Digest of the canonical PTX and of how it is launched; empty if it does not compile."""
     outputs: Mapping[str, Mapping[str, str]]
@@ -31,9 +33,14 @@ class Answer:
     """EST in cycles, of a candidate of a search. Modelled, not measured."""
 
     @property
+    def failed_on(self) -> str:
+        """The workload that failed; empty if none did."""
+        return self.failure.label if self.failure is not None else ""
+
+    @property
     def verdict(self) -> tuple[str, str, int, int]:
         """What must be the same when it is repeated."""
-        return self.outcome, self.failed_on, self.judged, self.planned
+        return self.status, self.failed_on, self.judged, self.planned
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ from typing import Any
 
 from weft.attention.shapes import SHAPES
 from weft.core.chips import chips
+from weft.core.status import Status
 from weft.judge.select import Choice
+from weft.judge.verdict_json import verdict_of, verdict_record
 from weft.kernels.ladder import RUNGS
-from weft.supervise.records import Outcome, ScoreOn, Source
+from weft.supervise.records import SHOWN_FINDINGS, ScoreOn, Source
 
 from .records import Answer, Bundle
 
@@ -37,7 +39,7 @@ def spelled(bundle: Bundle) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     if bundle.answer is None:
         raise ValueError("a bundle without an answer")
-    return manifest, dataclasses.asdict(bundle.answer)
+    return manifest, _spelled_answer(bundle.answer)
 
 
 def bundle_of(
@@ -62,8 +64,22 @@ def bundle_of(
     )
 
 
+def _spelled_answer(answer: Answer) -> dict[str, Any]:
+    failure = answer.failure
+    return {
+        "status": str(answer.status),
+        "message": answer.message,
+        "judged": answer.judged,
+        "planned": answer.planned,
+        "failure": None if failure is None else verdict_record(failure, timed=False, findings=SHOWN_FINDINGS),
+        "ptx": answer.ptx,
+        "outputs": {workload: dict(digests) for workload, digests in answer.outputs.items()},
+        "estimate": answer.estimate,
+    }
+
+
 def _answer(record: Mapping[str, Any]) -> Answer:
-    estimate = record["estimate"]
+    estimate, failure = record["estimate"], record["failure"]
     if estimate is not None:
         low, high = estimate
         estimate = float(low), float(high)
@@ -73,11 +89,11 @@ def _answer(record: Mapping[str, Any]) -> Answer:
             if not _DIGEST.fullmatch(digest):
                 raise ValueError(f"{digest!r} is no digest")
     return Answer(
-        outcome=Outcome(record["outcome"]).value,
+        status=Status(record["status"]),
         message=_text(record["message"]),
         judged=_count(record["judged"]),
         planned=_count(record["planned"]),
-        failed_on=_text(record["failed_on"]),
+        failure=None if failure is None else verdict_of(_object(failure)),
         ptx=_text(record["ptx"]),
         outputs=outputs,
         estimate=estimate,

@@ -15,7 +15,7 @@ from weft.bench.run import BenchResult, bench
 from weft.core.errors import ToolMissing, UsageError
 from weft.engines.cuda_device import NoGPU, require_gpu
 from weft.engines.cuda_gpu import CudaGPU
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
 from weft.judge.select import Choice, Supports, find_candidate, workloads
 from weft.tasks.registry import TASKS
 from weft.tasks.task import PLAIN, Problem, Workload

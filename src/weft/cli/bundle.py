@@ -15,11 +15,11 @@ from weft.bundle.file import pack
 from weft.bundle.gather import CANDIDATE, UNKNOWN, Asked, from_kernel, from_search
 from weft.bundle.records import Bundle
 from weft.core.errors import UsageError
+from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.store.store import open_store
-from weft.supervise.records import Outcome
 from weft.tasks.registry import TASKS, find_task
 from weft.tasks.task import Axes
 
@@ -64,7 +64,7 @@ def bundle(
     with bar(f"judging {made.name}") as tell:
         # What is bundled here is one's own: its task may run.
         found_answer = answer(made, Terms(seconds, trust_task=True), tell)
-    if found_answer.outcome == Outcome.REJECTED:
+    if found_answer.status == Status.REJECTED:
         raise UsageError(f"{target} cannot be bundled: {found_answer.message}")
     whole = replace(made, environment=environment(), answer=found_answer)
     _write(output, pack(whole))
@@ -86,11 +86,11 @@ def _write(file: Path, content: bytes) -> None:
 def _show(made: Bundle, output: Path, *, as_json: bool) -> None:
     assert made.answer is not None
     size = output.stat().st_size
-    before = made.origin.get("outcome", made.answer.outcome)
-    if before not in (made.answer.outcome, UNKNOWN):
-        print(f"weft: the store says {before} of it, and this run {made.answer.outcome}", file=sys.stderr)
+    before = made.origin.get("status", made.answer.status)
+    if before not in (made.answer.status, UNKNOWN):
+        print(f"weft: the store says {before} of it, and this run {made.answer.status}", file=sys.stderr)
     if as_json:
-        record = {"file": str(output), "bytes": size, "outcome": made.answer.outcome, "ptx": made.answer.ptx}
+        record = {"file": str(output), "bytes": size, "status": made.answer.status, "ptx": made.answer.ptx}
         print(json.dumps({**record, "verdict": verdict_text(made.answer)}, indent=2))
         return
     print_line(f"{made.name}: {verdict_text(made.answer)}")

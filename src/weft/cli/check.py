@@ -3,32 +3,38 @@
 import json
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
-from weft.core.finding_text import finding_record, sarif, suppressed_record
+from weft.core.finding_text import sarif
 from weft.engines.kernel_file import MAX_STEPS
-from weft.judge.check import Candidate, check_debug
-from weft.judge.check import check as judge_one
-from weft.judge.select import Choice, Supports, find_candidate, smallest, workloads
-from weft.judge.verdict import Status, Verdict
+from weft.judge.candidate import Candidate
+from weft.judge.judge import Policy, judge_all
+from weft.judge.local_runs import LocalRuns
+from weft.judge.select import Choice, Supports, find_candidate, plan
+from weft.judge.verdict import Verdict, conclude
+from weft.judge.verdict_json import check_record
 from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
+from weft.tasks.task import Task, Workload
 
-from .check_findings import annotations, distinct, distinct_suppressed, last_line
+from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
+from .check_folder import FolderOptions, Shown, check_folder
 from .findings_output import Format, text_lines
 from .launch_draft import draft_shown
 from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler
 from .tables import print_table
-from .terminal import counted, paint, print_line
+from .terminal import bar, paint, print_line
 
 SHOWN = 3
 """Failing workloads that are printed in full."""
+SEEDS = 3
 
 
 def check(
@@ -44,8 +50,10 @@ def check(
     masks: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
     dtypes: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
     encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 3,
-    hidden: Annotated[int, typer.Option(min=0, help="Further seeds, drawn now: nobody can prepare for them.")] = 0,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help=f"Seeds per workload (default {SEEDS}), or a folder's trials (default 1).")
+    ] = None,
+    hidden: Annotated[int, typer.Option(min=0, help="Extra random seeds chosen at run time.")] = 0,
     gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
@@ -58,12 +66,33 @@ def check(
 
     Exit codes: 0 all passed, 1 something failed, 2 usage, 3 could not be judged, 5 nothing selected.
     """
-    if not targets[1:] and Path(targets[0]).is_dir():
-        from .check_folder import Asked, check_folder
-
-        return check_folder(Path(targets[0]), Asked(), as_json=as_json or form is Format.JSON)
-    tools = tool.split(",")
+    tools = tuple(tool.split(","))
     watch_for(tools)  # a wrong name is refused before anything runs
+    form = Format.JSON if as_json else form
+    if any(Path(target).is_dir() for target in targets):
+        chosen = {
+            "--task": task,
+            "--launch": launch,
+            "--shapes": shapes,
+            "--regimes": regimes,
+            "--masks": masks,
+            "--dtypes": dtypes,
+            "--encodings": encodings,
+            "--hidden": hidden,
+        }
+        return _check_folder(
+            targets,
+            chosen,
+            FolderOptions(
+                trials=seeds,
+                gpu=choose_gpu(gpu, arch) if gpu or arch else "",
+                include_dirs=tuple(include or ()),
+                compiler=compiler.value,
+                max_steps=max_steps,
+                tools=tools,
+            ),
+            Shown(form, max_findings),
+        )
     if launch is not None and targets[1:]:
         raise UsageError("--launch is for one PTX file; give each its own .launch file")
     found = {}
@@ -88,15 +117,16 @@ def check(
             masks=_names(masks, every.masks),
             dtypes=_names(dtypes, every.dtypes),
             encodings=_names(encodings, every.encodings),
-            seeds=(*range(seeds), *secret),
+            seeds=(*range(seeds or SEEDS), *secret),
         )
 
+    todo = {target: plan(supports, choice(supports)) for target, (_, supports) in found.items()}
     verdicts = {
-        target: list(_judge(target, replace(candidate, max_steps=max_steps), supports, choice(supports), tools))
+        target: _judge(target, replace(candidate, max_steps=max_steps), supports.task, todo[target], Policy(tools))
         for target, (candidate, supports) in found.items()
     }
-    if as_json or form is Format.JSON:
-        print(json.dumps({target: [_record(v) for v in rows] for target, rows in verdicts.items()}, indent=2))
+    if form is Format.JSON:
+        print(json.dumps(check_record(verdicts, {target: len(rows) for target, rows in todo.items()}), indent=2))
     elif form is Format.SARIF:
         print(json.dumps(sarif(distinct(verdicts), distinct_suppressed(verdicts)), indent=2))
     else:
@@ -106,7 +136,7 @@ def check(
         else:
             _show(verdicts, max_findings)
             if "all" not in tools:
-                print(f"checkers: {tool} only, beside those that are always on")
+                print(f"Optional checkers: {tool} (memcheck and synccheck are always on)")
         print_line(last_line(verdicts))
     return _exit_code(verdicts)
 
@@ -115,19 +145,23 @@ def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
     return known if text == "all" else tuple(name for name in text.split(",") if name)
 
 
-def _judge(
-    target: str, candidate: Candidate, supports: Supports, choice: Choice, tools: list[str]
-) -> Iterator[Verdict]:
-    chosen = list(workloads(supports, choice))
-    green = bool(chosen)
-    for workload in counted(chosen, target):
-        verdict = judge_one(candidate, supports.task, workload, tools=tools)
-        green = green and verdict.passed
-        yield verdict
-    if green and {"all", "initcheck"} & set(tools):
-        in_debug_build = check_debug(candidate, supports.task, smallest(chosen))
-        if in_debug_build is not None:
-            yield in_debug_build
+def _check_folder(targets: list[str], chosen: Mapping[str, object], options: FolderOptions, shown: Shown) -> int:
+    """A folder of another system has its own reference, inputs and cases: what would choose others is refused."""
+    if targets[1:]:
+        raise UsageError("give one folder, or several kernels: a folder is judged alone")
+    given = [name for name, value in chosen.items() if value]
+    if given:
+        raise UsageError(f"{', '.join(given)}: {targets[0]} is a folder, which has its own reference, inputs and cases")
+    return check_folder(Path(targets[0]), options, shown)
+
+
+def _judge(target: str, candidate: Candidate, task: Task, todo: Sequence[Workload], policy: Policy) -> list[Verdict]:
+    verdicts: list[Verdict] = []
+    with bar(target) as tell:
+        for judged in judge_all(LocalRuns(candidate), task, todo, policy):
+            verdicts.append(judged.verdict)
+            tell(len(verdicts), len(todo))
+    return verdicts
 
 
 def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
@@ -138,13 +172,13 @@ def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
         for results in verdicts.values():
             here = [v for v in results if v.workload.shape.name == name and not v.debug_build]
             passed = sum(verdict.passed for verdict in here)
-            cells.append(f"{passed} of {len(here)}" if here else "not for it")
+            cells.append(f"{passed} of {len(here)}" if here else "unsupported")
         rows.append([name, *cells])
     print_table(["shape", *verdicts], rows)
     for target, results in verdicts.items():
         _show_quantisation(target, results)
     for target, results in verdicts.items():
-        failed = [verdict for verdict in results if not verdict.passed and not _open(verdict)]
+        failed = [verdict for verdict in results if not verdict.passed and not verdict.aside]
         for verdict in failed[:SHOWN]:
             _explain(target, verdict, max_findings)
         if len(failed) > SHOWN:
@@ -160,15 +194,10 @@ def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
     scope = "races: shared and global memory"
     for name in dict.fromkeys(name for verdict in everything for name in verdict.not_judged):
         scope += f" · {name.upper()} not judged: the kernel has no output `{name}`"
-    for verdict in filter(_open, all_verdicts):
+    for verdict in (each for each in all_verdicts if each.aside):
         scope += f" · {verdict.message}"
     summary = f"{passed} of {len(everything)} workloads passed in {seconds:.1f} s"
     print(f"{paint(summary, 'good' if passed == len(everything) else 'bad')} · {scope}")
-
-
-def _open(verdict: Verdict) -> bool:
-    """A -G build that cannot be judged says nothing about the kernel as it runs."""
-    return verdict.debug_build and verdict.status is Status.UNSUPPORTED
 
 
 def _show_quantisation(target: str, results: list[Verdict]) -> None:
@@ -201,38 +230,10 @@ def _explain(target: str, verdict: Verdict, max_findings: int) -> None:
         print(f"  [{', '.join(map(str, sample.index))}] = {sample.out:.6g}, should be {sample.expected:.6g}")
 
 
-def _record(verdict: Verdict) -> dict[str, object]:
-    work, error = verdict.workload, verdict.error
-    return {
-        "shape": work.shape.name,
-        "dtype": work.dtype,
-        "mask": work.mask,
-        "regime": work.regime,
-        "seed": work.seed,
-        "encoding": work.encoding,
-        "debug_build": verdict.debug_build,
-        "status": str(verdict.status),
-        "message": verdict.message,
-        "findings": [finding_record(finding) for finding in verdict.findings],
-        "suppressed": [suppressed_record(item) for item in verdict.suppressed],
-        "gates": {gate.gate: {"error": gate.error, "limit": gate.limit} for gate in verdict.gates},
-        "max_error": error.max if error else None,
-        "bias": error.bias if error else None,
-        "parts": {
-            name: {"max": part.max, "mean": part.mean, "bias": part.bias} for name, part in verdict.parts.items()
-        },
-        "seconds": verdict.seconds,
-    }
-
-
 def _exit_code(verdicts: dict[str, list[Verdict]]) -> int:
     """A kernel that was asked for and never run is not green, whatever the others are."""
     idle = [target for target, results in verdicts.items() if not results]
     for target in idle:
         print(f"weft: nothing selected: {target} supports none of these shapes, types and masks", file=sys.stderr)
-    statuses = {verdict.status for results in verdicts.values() for verdict in results if not _open(verdict)}
-    if statuses - {Status.PASSED, Status.UNSUPPORTED}:
-        return 1
-    if Status.UNSUPPORTED in statuses:
-        return 3
-    return 5 if idle else 0
+    statuses = [conclude(results, len(results)).status for results in verdicts.values() if results]
+    return exit_code(statuses) or (5 if idle else 0)

@@ -1,10 +1,11 @@
 """The findings of many workloads, each said once: for the last line, annotations and SARIF of `weft check`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from weft.core.finding_text import annotation, github_lines, summary
 from weft.core.records import Finding, Suppressed
-from weft.judge.verdict import Status, Verdict
+from weft.core.status import Status
+from weft.judge.verdict import Verdict
 
 Verdicts = Mapping[str, Sequence[Verdict]]
 """By target."""
@@ -52,3 +53,11 @@ def _wrong(verdicts: Verdicts) -> Iterator[tuple[str, Verdict]]:
         for verdict in results:
             if verdict.status not in (Status.PASSED, Status.UNSUPPORTED, Status.UNSAFE, Status.TIMEOUT):
                 yield target, verdict
+
+
+def exit_code(statuses: Iterable[Status]) -> int:
+    """Return 0 if everything passed, 1 if something is wrong, 3 if nothing is but something was not judged."""
+    seen = set(statuses) - {Status.PASSED}
+    if any(status.decided for status in seen):
+        return 1
+    return 3 if seen else 0

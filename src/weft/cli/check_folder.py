@@ -4,24 +4,29 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from weft.core.errors import CompileError, LaunchError, ParseError, Unsupported, UsageError
-from weft.core.finding_text import finding_record
+from weft.core.chips import choose_gpu, target_of
+from weft.core.errors import Unsupported, UsageError
+from weft.core.finding_text import sarif
+from weft.core.status import Status
+from weft.engines.kernel_file import MAX_STEPS
 from weft.interop import robust_kbench_read as kbench
 from weft.interop.flashinfer_bench import call, read_folder
 from weft.interop.flashinfer_bench.records import Workload
 from weft.interop.flashinfer_bench.trace import trace
 from weft.interop.foreign_task import RELATIVE, Case, Tolerance, foreign_task
 from weft.interop.host_kernel import HostKernel
-from weft.judge.check import Candidate
-from weft.judge.check import check as judge_one
-from weft.judge.verdict import Status, Verdict
+from weft.judge.candidate import Candidate
+from weft.judge.judge import Policy, judge_all
+from weft.judge.local_runs import LocalRuns
+from weft.judge.verdict import Verdict
+from weft.judge.verdict_json import VERSION, verdict_record
 
-from .check_findings import last_line
-from .findings_output import text_lines
+from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
+from .findings_output import Format, text_lines
 from .tables import print_table
 
 SHOWN = 3
@@ -42,22 +47,38 @@ class Row:
     """Of flashinfer-bench: the definition, and its workload."""
 
     @property
-    def status(self) -> str:
-        return str(self.verdict.status) if self.verdict is not None else str(Status.UNSUPPORTED)
+    def status(self) -> Status:
+        return self.verdict.status if self.verdict is not None else Status.UNSUPPORTED
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the command line asks for."""
+class FolderOptions:
+    """How a folder is judged."""
 
     every: bool = False
     """All cases of a robust-kbench task, not only the timed one."""
-    trials: int = 1
+    trials: int | None = None
+    """Of each case of a robust-kbench task (None: one); a flashinfer-bench workload has none."""
     tolerance: Tolerance | None = None
     solution: str | None = None
     record: bool = False
     work: Path | None = None
     """Where kernel files are written; None: nowhere that lasts."""
+    gpu: str = ""
+    """Empty: of the architecture that the folder says, else the default."""
+    include_dirs: tuple[str, ...] = ()
+    compiler: str = "nvrtc"
+    max_steps: int = MAX_STEPS
+    tools: tuple[str, ...] = ("all",)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How the result is printed."""
+
+    form: Format = Format.TEXT
+    max_findings: int = 3
+    """Per case; all are counted."""
 
 
 def is_foreign(folder: Path) -> bool:
@@ -65,31 +86,29 @@ def is_foreign(folder: Path) -> bool:
     return kbench.is_folder(folder) or read_folder.is_folder(folder)
 
 
-def check_folder(folder: Path, asked: Asked, *, as_json: bool = False) -> int:
-    """Judge, print, and write results back if asked. Returns the exit code."""
+def check_folder(folder: Path, options: FolderOptions, shown: Shown) -> int:
+    """Judge, print, and write results back if options. Returns the exit code."""
     if not is_foreign(folder):
         raise UsageError(
             f"{folder} is neither a task of robust-kbench (func_forward.py, config_forward.json, forward.cu) nor a "
             "data set of flashinfer-bench (definitions/, solutions/, workloads/)"
         )
     with tempfile.TemporaryDirectory() as temporary:
-        work = asked.work or Path(temporary)
+        work = options.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        rows = list(_robust(folder, asked, work) if kbench.is_folder(folder) else _flashinfer(folder, asked, work))
-        if as_json:
-            print(json.dumps({"folder": str(folder), "cases": [_record(row) for row in rows]}, indent=2))
-        else:
-            _show(folder, rows, f"{temporary}/")
-    written = _write(folder, rows, asked) if asked.record else []
+        rows = list(_robust(folder, options, work) if kbench.is_folder(folder) else _flashinfer(folder, options, work))
+        _print(folder, rows, shown, f"{temporary}/")
+    written = _write(folder, rows, options) if options.record else []
     for path in written:
         print(f"written: {path}", file=sys.stderr)
     return _exit_code(folder, rows)
 
 
-def _robust(path: Path, asked: Asked, work: Path) -> Iterator[Row]:
-    folder = kbench.read_folder(path, multi=asked.every, trials=asked.trials, tolerance=asked.tolerance)
+def _robust(path: Path, options: FolderOptions, work: Path) -> Iterator[Row]:
+    folder = kbench.read_folder(path, multi=options.every, trials=options.trials or 1, tolerance=options.tolerance)
     print(f"reference: {path / 'func_forward.py'}, run as it stands", file=sys.stderr)
-    kernel = HostKernel(folder.kernel, work, arch=folder.arch)
+    gpu = choose_gpu(options.gpu, "" if options.gpu else folder.arch)
+    kernel = HostKernel(folder.kernel, work, include_dirs=options.include_dirs, arch=target_of(gpu))
     for setting in folder.settings:
         for seed in setting.seeds:
             try:
@@ -97,16 +116,18 @@ def _robust(path: Path, asked: Asked, work: Path) -> Iterator[Row]:
             except Unsupported as error:
                 yield Row(str(folder.kernel), setting.name, None, str(error))
                 return
-            yield _judged(str(folder.kernel), case, file, folder.tolerance, folder.arch)
+            yield _judged(str(folder.kernel), case, file, folder.tolerance, replace(options, gpu=gpu))
 
 
-def _flashinfer(path: Path, asked: Asked, work: Path) -> Iterator[Row]:
+def _flashinfer(path: Path, options: FolderOptions, work: Path) -> Iterator[Row]:
+    if options.trials is not None:
+        raise UsageError(f"{path}: a flashinfer-bench workload has its own inputs, so it has no trials or seeds")
     folder = read_folder.read_folder(path)
     print("reference: the definitions' own code, run as it stands", file=sys.stderr)
-    if asked.solution is not None and asked.solution not in folder.solutions:
-        raise UsageError(f"{path} has no solution {asked.solution!r}; it has {', '.join(folder.solutions)}")
+    if options.solution is not None and options.solution not in folder.solutions:
+        raise UsageError(f"{path} has no solution {options.solution!r}; it has {', '.join(folder.solutions)}")
     for solution in folder.solutions.values():
-        if asked.solution not in (None, solution.name):
+        if options.solution not in (None, solution.name):
             continue
         definition = folder.definitions.get(solution.definition)
         if definition is None:
@@ -117,20 +138,27 @@ def _flashinfer(path: Path, asked: Asked, work: Path) -> Iterator[Row]:
             try:
                 call.require_known(definition, solution)
                 kernel = call.host_kernel(folder, solution, work)
+                kernel.include_dirs = (*kernel.include_dirs, *options.include_dirs)
+                kernel.arch = target_of(choose_gpu(options.gpu, ""))
                 case, file = call.make_case(folder, definition, kernel, workload)
             except Unsupported as error:
                 yield Row(solution.name, workload.uuid, None, str(error), recorded, where)
                 continue
-            row = _judged(solution.name, case, file, asked.tolerance or call.TOLERANCE, "sm_89")
-            yield Row(row.kernel, row.case, row.verdict, row.message, recorded, where)
+            row = _judged(solution.name, case, file, options.tolerance or call.TOLERANCE, options)
+            yield replace(row, recorded=recorded, workload=where)
 
 
-def _judged(kernel: str, case: Case, file: Path, tolerance: Tolerance, arch: str) -> Row:
+def _judged(kernel: str, case: Case, file: Path, tolerance: Tolerance, options: FolderOptions) -> Row:
     task, (workload,) = foreign_task(kernel, [case], tolerance)
-    try:
-        verdict = judge_one(Candidate(file, gpu=arch), task, workload)
-    except (CompileError, LaunchError, ParseError, UsageError) as error:  # of its lines: nothing ran
-        return Row(kernel, case.name, None, str(error))
+    candidate = Candidate(
+        file,
+        gpu=choose_gpu(options.gpu, ""),
+        max_steps=options.max_steps,
+        include_dirs=options.include_dirs,
+        compiler=options.compiler,
+    )
+    (judged, *in_debug_build) = judge_all(LocalRuns(candidate), task, [workload], Policy(options.tools))
+    verdict = next((each.verdict for each in in_debug_build if not each.verdict.aside), judged.verdict)
     return Row(kernel, case.name, verdict, verdict.message)
 
 
@@ -140,8 +168,27 @@ def _errors(verdict: Verdict | None) -> tuple[float, float] | None:
     return verdict.error.max, verdict.parts[RELATIVE].max
 
 
-def _show(folder: Path, rows: Sequence[Row], hidden: str) -> None:
+def _print(folder: Path, rows: Sequence[Row], shown: Shown, hidden: str) -> None:
     """`hidden`: a temporary folder's path, which tells a reader nothing."""
+    verdicts: dict[str, list[Verdict]] = {}
+    for row in rows:
+        if row.verdict is not None:
+            verdicts.setdefault(row.kernel, []).append(row.verdict)
+    if shown.form is Format.JSON:
+        record = {"version": VERSION, "folder": str(folder), "cases": [_record(row) for row in rows]}
+        print(json.dumps(record, indent=2))
+    elif shown.form is Format.SARIF:
+        print(json.dumps(sarif(distinct(verdicts), distinct_suppressed(verdicts)), indent=2).replace(hidden, ""))
+    elif shown.form is Format.GITHUB:
+        for line in annotations(verdicts, limit=shown.max_findings):
+            print(line.replace(hidden, ""))
+        print(last_line(verdicts))
+    else:
+        _show(folder, rows, shown.max_findings, hidden)
+        print(last_line(verdicts))
+
+
+def _show(folder: Path, rows: Sequence[Row], max_findings: int, hidden: str) -> None:
     cells = []
     for row in rows:
         errors = _errors(row.verdict)
@@ -151,36 +198,32 @@ def _show(folder: Path, rows: Sequence[Row], hidden: str) -> None:
     wrong = [row for row in rows if row.status != Status.PASSED]
     for row in wrong[:SHOWN]:
         print(f"{row.kernel} · {row.case} · {row.status}: {row.message}".replace(hidden, ""))
-        for line in text_lines(row.verdict.findings[1:] if row.verdict else (), limit=SHOWN):
+        for line in text_lines(row.verdict.findings[1:] if row.verdict else (), limit=max_findings):
             print(f"  {line}".replace(hidden, ""))
     if wrong[SHOWN:]:
         print(f"{len(wrong) - SHOWN} more cases did not pass")
     passed = len(rows) - len(wrong)
     print(f"{folder}: {passed} of {len(rows)} cases passed · its own tolerance, Weft's checkers · not run on hardware")
-    print(last_line({str(folder): [row.verdict for row in rows if row.verdict is not None]}))
 
 
 def _record(row: Row) -> dict[str, object]:
-    errors = _errors(row.verdict)
     return {
         "kernel": row.kernel,
         "case": row.case,
         "status": row.status,
         "message": row.message,
-        "max_absolute_error": errors[0] if errors else None,
-        "max_relative_error": errors[1] if errors else None,
         "recorded": row.recorded,
-        "findings": [finding_record(finding) for finding in (row.verdict.findings if row.verdict else ())],
+        "verdict": verdict_record(row.verdict) if row.verdict is not None else None,
     }
 
 
-def _write(folder: Path, rows: Sequence[Row], asked: Asked) -> list[Path]:
+def _write(folder: Path, rows: Sequence[Row], options: FolderOptions) -> list[Path]:
     """Traces beside the definitions; or the results of a robust-kbench task."""
     if kbench.is_folder(folder):
         if any(row.status == Status.UNSUPPORTED for row in rows):
             print("weft: no results are written: robust-kbench has no word for what was not judged", file=sys.stderr)
             return []
-        return [_write_results(folder, rows, asked)]
+        return [_write_results(folder, rows, options)]
     now = datetime.now(UTC).isoformat(timespec="seconds")
     lines: dict[Path, list[str]] = {}
     definitions = read_folder.read_folder(folder).definitions
@@ -192,7 +235,7 @@ def _write(folder: Path, rows: Sequence[Row], asked: Asked) -> list[Path]:
             name,
             workload,
             row.kernel,
-            status=row.status,
+            status=str(row.status),
             message=row.message,
             errors=_errors(row.verdict),
             timestamp=now,
@@ -206,8 +249,8 @@ def _write(folder: Path, rows: Sequence[Row], asked: Asked) -> list[Path]:
     return list(lines)
 
 
-def _write_results(folder: Path, rows: Sequence[Row], asked: Asked) -> Path:
-    task = kbench.read_folder(folder, multi=asked.every, trials=asked.trials, tolerance=asked.tolerance)
+def _write_results(folder: Path, rows: Sequence[Row], options: FolderOptions) -> Path:
+    task = kbench.read_folder(folder, multi=options.every, trials=options.trials or 1, tolerance=options.tolerance)
     found: dict[str, list[tuple[bool, float]]] = {}
     for row in rows:
         errors = _errors(row.verdict)
@@ -224,7 +267,4 @@ def _exit_code(folder: Path, rows: Sequence[Row]) -> int:
     if not rows:
         print(f"weft: nothing selected: {folder} has no workload for its solutions", file=sys.stderr)
         return 5
-    statuses = {row.status for row in rows}
-    if statuses - {str(Status.PASSED), str(Status.UNSUPPORTED)}:
-        return 1
-    return 3 if str(Status.UNSUPPORTED) in statuses else 0
+    return exit_code(row.status for row in rows)

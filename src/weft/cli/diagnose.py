@@ -10,12 +10,12 @@ import numpy as np
 import typer
 
 from weft.core.errors import UsageError
+from weft.core.status import Status
 from weft.diagnose.diagnose import diagnose as look_inside
 from weft.diagnose.diagnose import diagnose_workload
 from weft.diagnose.given import given_task
 from weft.engines.arguments import Array
 from weft.judge.select import Choice, find_candidate
-from weft.judge.verdict import Status
 from weft.tasks.registry import TASKS
 
 from .diagnose_output import record, text

@@ -3,16 +3,17 @@
 import math
 from collections.abc import Iterator
 
-from weft.core.finding_text import excerpt, finding_record
+from weft.core.finding_json import finding_record
+from weft.core.finding_text import excerpt
 from weft.core.records import Place
-from weft.diagnose.conclusion import cure_of, place_of, sentence, stage_of
+from weft.diagnose.conclusion import cure_of, known_as, place_of, sentence, stage_of
 from weft.diagnose.records import Diagnosis, Divergence, name_of
 from weft.diagnose.shown import case_line, row_excerpt, verify_command, where_wrong
 from weft.tasks.task import Workload
 
 SHOWN_FINDINGS = 5
 WORTH_SAYING = 0.5
-"""Less likely explanations are left to --json, unless there is no other."""
+"""Explanations of a lower rank are left to --json, unless there is no other."""
 _MARGIN = 13
 
 
@@ -43,11 +44,13 @@ def text(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _row("launch alone", f"{launch.entry}: {launch.message}")
     yield from _findings(diagnosis)
     for number, signature in enumerate(diagnosis.signatures):
-        if number == 0 or signature.confidence >= WORTH_SAYING:
+        if number == 0 or signature.rank >= WORTH_SAYING:
             said = "" if signature.message == sentence(diagnosis) else f": {signature.message}"
-            yield from _row("known as", f"{signature.name}, {100 * signature.confidence:.0f} % sure{said}")
+            yield from _row("known as", f"{known_as(signature)}{said}")
     if diagnosis.not_observed:
-        yield from _row("not observed", ", ".join(diagnosis.not_observed))
+        yield from _row("not observed", f"{', '.join(diagnosis.not_observed)}: {diagnosis.not_observed_because}")
+    if diagnosis.case.not_parsed:
+        yield from _row("not traced", f"the lines that this one is computed from: {diagnosis.case.not_parsed}")
     if cure := cure_of(diagnosis):
         yield from _row("cure", cure)
     yield from _row("verify", verify_command(diagnosis))
@@ -64,12 +67,14 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
         "message": "" if diagnosis.healthy else sentence(diagnosis),
         "place": _place(place_of(diagnosis)),
         "computed_from": [_place(at) for at in diagnosis.origins],
+        "not_traced_because": diagnosis.case.not_parsed,
         "stage": stage_of(diagnosis),
         "cure": "" if diagnosis.healthy else cure_of(diagnosis),
         "failed_first": _workload(diagnosis.case.first_verdict.workload),
         "workload": _workload(verdict.workload),
         "proven_right": diagnosis.proven_right,
         "not_observed": diagnosis.not_observed,
+        "not_observed_because": diagnosis.not_observed_because,
         "lost_at": diagnosis.case.lost,
         "first": None if first is None else _divergence_record(first),
         "facts": [{"code": fact.code, "message": fact.message, "count": fact.count} for fact in taps.facts]
@@ -86,7 +91,8 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
                 "name": signature.name,
                 "message": signature.message,
                 "cure": signature.cure,
-                "confidence": signature.confidence,
+                "rank": signature.rank,
+                "explained": signature.explained,
                 "place": _place(signature.place),
                 "stage": signature.stage,
                 "mend": _place(signature.mend),

@@ -83,6 +83,7 @@ def _flashinfer(rung: str, folder: Path, files: dict[str, str], *, traces: bool,
         print(f"{rung} → {folder}: definitions: {sum(name.startswith('definitions') for name in files)}")
     if not traces:
         return 0
-    from .check_folder import Asked, check_folder  # PyTorch, for the definitions' references
+    from .check_folder import FolderOptions, Shown, check_folder  # PyTorch, for the definitions' references
+    from .findings_output import Format
 
-    return check_folder(folder, Asked(record=True), as_json=as_json)
+    return check_folder(folder, FolderOptions(record=True), Shown(Format.JSON if as_json else Format.TEXT))

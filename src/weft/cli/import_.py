@@ -38,7 +38,9 @@ def import_file(
     robust_kbench: Annotated[bool, typer.Option("--robust-kbench", help="The folder must be such a one.")] = False,
     solution: Annotated[str | None, typer.Option(help="One solution of a flashinfer-bench folder.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All cases of a robust-kbench task, not the timed one.")] = False,
-    trials: Annotated[int, typer.Option(min=1, help="Trials per case, with robust-kbench's own seeds.")] = 1,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Trials per case (default 1), with robust-kbench's own seeds.")
+    ] = None,
     atol: Annotated[float | None, typer.Option(min=0.0, help="Another tolerance than the folder's.")] = None,
     rtol: Annotated[float | None, typer.Option(min=0.0, help="Another tolerance than the folder's.")] = None,
     record: Annotated[bool, typer.Option("--record", help="Write traces, or results, into the folder.")] = False,
@@ -56,10 +58,12 @@ def import_file(
             raise UsageError(f"{source} has no definitions/ and solutions/: not a folder of flashinfer-bench")
         if robust_kbench and not is_robust(source):
             raise UsageError(f"{source} has no func_forward.py and config_forward.json: not a task of robust-kbench")
-        from .check_folder import Asked, check_folder
+        from .check_folder import FolderOptions, Shown, check_folder
+        from .findings_output import Format
 
-        asked = Asked(every, trials, _tolerance(atol, rtol, is_flashinfer(source)), solution, record, output)
-        return check_folder(source, asked, as_json=as_json)
+        tolerance = _tolerance(atol, rtol, is_flashinfer(source))
+        options = FolderOptions(every, trials, tolerance, solution, record, output)
+        return check_folder(source, options, Shown(Format.JSON if as_json else Format.TEXT))
     shapes = {name: text.split(",") for name, text in _pairs("--shape", shape).items()}
     found = import_torch(
         str(source),

@@ -5,7 +5,8 @@ import sys
 from weft.attention.shapes import SHAPES
 from weft.engines.cuda_device import require_gpu
 from weft.engines.cuda_gpu import CudaGPU
-from weft.judge.on_engine import check_on
+from weft.judge.judge import judge
+from weft.judge.local_runs import EngineRuns
 from weft.judge.select import find_candidate
 from weft.tasks.task import Workload
 
@@ -16,7 +17,7 @@ def main(arguments: list[str]) -> int:
     gpu = CudaGPU(require_gpu())
     candidate, supports = find_candidate(target, task=None, arch=gpu.arch)
     workload = Workload(SHAPES[shape], dtype, mask, "unit_normal", 0, encoding)
-    return 0 if check_on(gpu, candidate, supports.task, workload).verdict.passed else 1
+    return 0 if judge(EngineRuns(candidate, gpu), supports.task, workload).verdict.passed else 1
 
 
 if __name__ == "__main__":

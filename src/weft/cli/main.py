@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer._completion_classes import completion_init
 from typer.core import TyperCommand, TyperGroup
 
 import weft
@@ -105,7 +104,9 @@ class VerbGroup(PlainHelp, TyperGroup):
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if knobs.completing():
-        completion_init()
+        from .completion import answer_shells
+
+        answer_shells()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe gets lines in order with standard error, as a terminal
         sys.stdout.reconfigure(line_buffering=True)
     try:

@@ -12,14 +12,15 @@ from weft.attention.shapes import SHAPES
 from weft.core.chips import chip as find_chip
 from weft.core.chips import chips
 from weft.core.errors import UsageError
+from weft.core.status import Status
 from weft.judge.select import Choice, find_candidate
-from weft.judge.verdict import Status
 from weft.report.check_json import check_report
 from weft.report.kernel_page import kernel_page
 from weft.report.kernel_report import PROFILE_SHAPE, Asked, NothingSelected, kernel_report
 from weft.report.records import KernelReport
 from weft.tasks.registry import TASKS
 
+from .check_findings import exit_code
 from .launch_draft import draft_shown
 from .options import macros
 from .terminal import paint, say_error, waiting
@@ -95,14 +96,18 @@ def report(
 def _written(made: KernelReport, output: Path, *, as_json: bool) -> int:
     size = _write(output, kernel_page(made))
     if as_json:
-        told = {"kernel": made.target, "status": made.status, "passed": made.passed, "message": made.sentence}
+        told = {
+            "kernel": made.target,
+            "status": made.status,
+            "passed": made.passed,
+            "message": made.message,
+            "sentence": made.sentence,
+        }
         print(json.dumps({**told, "report": str(output), "bytes": size}, indent=2))
     else:
         print(paint(f"{made.target}: {made.status}: {made.sentence}", "good" if made.passed else "bad"))
         print(_last_line(output, size))
-    if made.passed:
-        return 0
-    return 3 if made.status == Status.UNSUPPORTED else 1
+    return exit_code([Status(made.status)])
 
 
 def _search(run: int, output: Path, where: str | None, *, as_json: bool) -> int:

@@ -11,7 +11,8 @@ import numpy as np
 import typer
 
 from weft.core.errors import UsageError
-from weft.core.finding_text import finding_record, github_lines, sarif, summary, suppressed_record
+from weft.core.finding_json import finding_record, suppressed_record
+from weft.core.finding_text import github_lines, sarif, summary
 from weft.core.records import Run
 from weft.engines.arguments import Array
 from weft.engines.array_summary import ArraySummary, summarise

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -19,22 +19,35 @@ from weft.attention.dtypes import Array
 from weft.bench import ncu
 from weft.bench.measure import Cache, Settings
 from weft.bench.record import record
+from weft.core.chips import Chip, chips
+from weft.core.chips import chip as find_chip
 from weft.core.errors import WeftError
 from weft.engines.cuda_device import NoGPU, require_gpu
 from weft.engines.cuda_gpu import CudaGPU
 from weft.engines.plan_launches import plan_launches
 from weft.engines.virtual import VirtualGPU
-from weft.judge.check import Candidate
-from weft.judge.on_engine import OnEngine, check_on
+from weft.judge.candidate import Candidate
+from weft.judge.judge import Judged, Policy, judge
+from weft.judge.local_runs import EngineRuns
 from weft.judge.select import Choice, Supports, find_candidate, workloads
 from weft.kernels.ladder import RUNGS
 from weft.probes.tools import watch_for
+from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.task import Outputs, Workload
 
 from .bench import EXIT_NO_GPU, bench_workload
 
 SHAPES = "small,ragged,gqa_4_ragged,few_keys,d128"
-NOT_PREDICTED = "Weft has no cycle model yet"
+CHIP_OF = {
+    "NVIDIA A100-SXM4-80GB": "a100",
+    "NVIDIA RTX A6000": "a6000",
+    "NVIDIA GeForce RTX 3090": "rtx3090",
+    "NVIDIA GeForce RTX 4090": "rtx4090",
+    "NVIDIA L4": "l4",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA H100 80GB HBM3": "h100",
+}
+"""The driver's name of a GPU → its name in the model. Whole names: variants of a GPU have other clocks and memory."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,9 @@ def validate_gpu(
     bench_shapes: Annotated[str, typer.Option(help="Shapes that are timed, with commas.")] = "mission,long",
     iters: Annotated[int, typer.Option(min=8, help="Timed rounds.")] = 100,
     device: Annotated[int, typer.Option(min=0, help="Which GPU.")] = 0,
+    chip: Annotated[
+        str, typer.Option("--gpu", help=f"This GPU in the cycle model (default: by its name): {', '.join(chips())}.")
+    ] = "",
 ) -> int:
     """Run the ladder, the bench and ncu on this machine's GPU and write one bundle: predicted beside measured.
 
@@ -68,6 +84,7 @@ def validate_gpu(
     except NoGPU as error:
         print(f"weft: nothing was validated: {error}", file=sys.stderr)
         return EXIT_NO_GPU
+    model = _model(gpu, chip)
     names = _names(rungs) or [name for name in RUNGS if RUNGS[name].path.is_file()]
     asked = Choice(_names(shapes), ("unit_normal", "logits_32"), _names(masks), _names(dtypes), seeds=(0,))
     targets = [_target(gpu, name, asked) for name in names]
@@ -79,13 +96,13 @@ def validate_gpu(
         if not target.workloads:
             continue
         try:
-            kernels.append(_kernel_rows(gpu, target))
-            benched += _bench(gpu, target, bench_shapes, iters)
+            kernels.append(_kernel_rows(gpu, target, model))
+            benched += _bench(gpu, target, bench_shapes, iters, model)
         except WeftError as error:  # one rung must not cost the bundle of the others
             problems[target.name] = str(error)
         profiles[target.name] = _profile(target)
     bundle: dict[str, object] = {
-        "environment": _environment(gpu),
+        "environment": {**_environment(gpu), "model": None if isinstance(model, str) else model.name},
         "ladder": ladder,
         "kernels": kernels,
         "bench": benched,
@@ -114,7 +131,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _judge(gpu: CudaGPU, target: Target) -> Iterator[dict[str, object]]:
     """The same gates as `weft check`, and how far the outputs are from what the virtual GPU says."""
     for workload in target.workloads:
-        found = check_on(gpu, target.candidate, target.supports.task, workload)
+        found = judge(EngineRuns(target.candidate, gpu), target.supports.task, workload)
         verdict, error = found.verdict, found.verdict.error
         yield {
             "rung": target.name,
@@ -127,12 +144,11 @@ def _judge(gpu: CudaGPU, target: Target) -> Iterator[dict[str, object]]:
         }
 
 
-def _against_virtual(found: OnEngine, target: Target) -> dict[str, object]:
+def _against_virtual(found: Judged, target: Target) -> dict[str, object]:
     """Predicted bits beside measured ones. Other bits are no failure: the gates decide, this says how exact Weft is."""
     try:
-        virtual = check_on(
-            VirtualGPU(target.candidate.gpu), target.candidate, target.supports.task, found.verdict.workload
-        )
+        runs = EngineRuns(target.candidate, VirtualGPU(target.candidate.gpu))
+        virtual = judge(runs, target.supports.task, found.verdict.workload, Policy(tools=()))
     except WeftError as error:
         return {"missing": str(error)}
     if found.outputs is None or virtual.outputs is None:
@@ -156,7 +172,7 @@ def _bits(array: Array) -> Array:
     return array.view(f"u{array.dtype.itemsize}")
 
 
-def _kernel_rows(gpu: CudaGPU, target: Target) -> dict[str, object]:
+def _kernel_rows(gpu: CudaGPU, target: Target, model: Chip | str) -> dict[str, object]:
     """Resources as ptxas said beside what the driver says, and what only one of the two knows."""
     workload = target.workloads[0]
     problem = target.supports.task.draw(workload)
@@ -183,26 +199,96 @@ def _kernel_rows(gpu: CudaGPU, target: Target) -> dict[str, object]:
         row["counters_predicted"] = dict(counted.counters)
     except WeftError as error:
         row["counters_predicted"] = {"missing": str(error)}
-    row["time_predicted"] = NOT_PREDICTED
+    row["time_predicted"] = _predicted(target, workload, model)
     return row
 
 
-def _bench(gpu: CudaGPU, target: Target, shapes: str, iters: int) -> list[dict[str, object]]:
+def _model(gpu: CudaGPU, asked: str) -> Chip | str:
+    """Returns the GPU in the cycle model, or why it has none that this GPU can be compared with."""
+    name = asked or CHIP_OF.get(gpu.device.name, "")
+    if not name:
+        return f"the cycle model has no {gpu.device.name}: --gpu names one of the same kind"
+    found = find_chip(name)
+    sms = int(gpu.device.properties.multiprocessor_count)
+    if (found.architecture.target, found.sms) != (gpu.arch, sms):
+        model = f"{found.title} of the cycle model is {found.architecture.target} with {found.sms} SMs"
+        return f"{model}, this GPU is {gpu.arch} with {sms}"
+    return found
+
+
+def _predicted(target: Target, workload: Workload, model: Chip | str) -> dict[str, object]:
+    """Returns what the cycle model says of a workload for each state of L2, or why it says nothing."""
+    if isinstance(model, str):
+        return {"missing": model}
+    problem = target.supports.task.draw(workload)
+    try:
+        kernel = target.candidate.load(problem)
+        profile = profile_kernel(kernel, model, target=target.name, arrays=problem.arrays)
+    except WeftError as error:
+        return {"missing": str(error)}
+    return {
+        str(Cache.COLD): _modelled(profile, profile.estimate_cold, profile.cold),
+        str(Cache.WARM): _modelled(profile, profile.estimate, profile.warm),
+    }
+
+
+def _modelled(profile: KernelProfile, estimate: tuple[float, float], bound: int) -> dict[str, object]:
+    """Returns the range of the estimate and the lower bound, in cycles and as times at their clocks."""
+    first = profile.launches[0]
+    low, high = estimate
+    return {
+        "modelled": True,
+        "gpu": profile.chip.name,
+        "estimate_ms": {
+            "low": first.warm.microseconds(low) / 1000,
+            "high": first.warm.microseconds(high) / 1000,
+        },
+        "estimate_cycles": {"low": low, "high": high},
+        "estimate_clock_ghz": first.warm.clock_ghz,
+        "estimate_label": first.warm.label,
+        "lower_bound_ms": first.bounds.microseconds(bound) / 1000,
+        "lower_bound_cycles": bound,
+        "lower_bound_clock_ghz": first.bounds.clock_ghz,
+    }
+
+
+def _bench(gpu: CudaGPU, target: Target, shapes: str, iters: int, model: Chip | str) -> list[dict[str, object]]:
+    """Times of the rung and of PyTorch; in the rung's row what the cycle model predicts for the same workload."""
     supports = target.supports
     choice = Choice(_names(shapes), ("unit_normal",), ("none",), supports.dtypes[:1], supports.encodings[:1], (0,))
     results = []
     for workload in workloads(supports, choice):
+        predicted = _predicted(target, workload, model)
         for cache in Cache:
             settings = Settings(rounds=iters, cache=cache)
             found = {target.name: (target.candidate, supports)}
-            results.append(record(bench_workload(gpu, found, workload, settings)))
+            made = record(bench_workload(gpu, found, workload, settings))
+            for row in _rows(made):
+                if row["name"] == target.name:
+                    row["time_predicted"] = predicted.get(cache, predicted)
+                    print(f"  {made['workload']}, L2 {cache}: {_beside(row)}")
+            results.append(made)
     return results
 
 
+def _beside(row: dict[str, Any]) -> str:
+    """The measured time and the modelled one, in words."""
+    predicted, measured = row["time_predicted"], f"measured {1000 * row['time_ms']['median']:.1f} µs"
+    if "missing" in predicted:
+        return f"{measured}, not modelled: {predicted['missing']}"
+    low, high = (1000 * predicted["estimate_ms"][end] for end in ("low", "high"))
+    at_least = f"at least {1000 * predicted['lower_bound_ms']:.1f} µs"
+    return f"{measured}, modelled {low:.1f} to {high:.1f} µs, {at_least}"
+
+
 def _right(result: dict[str, object]) -> bool:
+    return all(row["right"] for row in _rows(result))
+
+
+def _rows(result: dict[str, object]) -> list[dict[str, object]]:
     rows = result["rows"]
     assert isinstance(rows, list)
-    return all(row["right"] for row in rows)
+    return rows
 
 
 def _profile(target: Target) -> dict[str, object]:

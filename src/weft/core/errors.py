@@ -1,5 +1,8 @@
 """Errors of Weft. Misuse raises; findings are values; unsupported is its own kind."""
 
+import contextlib
+from collections.abc import Iterator
+
 
 class WeftError(Exception):
     """Base of every error Weft raises on purpose. The message says what to do next."""
@@ -44,6 +47,15 @@ class ResourceError(LaunchError):
 
 class ToolMissing(WeftError):
     """An optional package or program is not installed; the message names the install command."""
+
+
+@contextlib.contextmanager
+def at_line(file: str, line: int) -> Iterator[None]:
+    """Errors about a call or a launch that are raised inside name the file and the line."""
+    try:
+        yield
+    except (UsageError, LaunchError) as error:
+        raise type(error)(f"{file}:{line}: {error}") from error
 
 
 from .records import Diagnostic  # noqa: E402  (a type only; records imports nothing of ours)

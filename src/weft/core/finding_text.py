@@ -1,10 +1,10 @@
-"""Findings as others read them: JSON, GitHub annotations, SARIF, a line of source, the last line of a run."""
+"""Findings as others read them: GitHub annotations, SARIF, a line of source, the last line of a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .finding_codes import FINDING_CODES, Severity
-from .records import Finding, Place, Suppressed, inlining_chain
+from .records import Finding, Place, Suppressed
 from .version import __version__
 
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
@@ -38,32 +38,6 @@ def annotation(level: str, fields: Mapping[str, str], message: str) -> str:
     return f"::{level} {listed}::{_data(message)}"
 
 
-def finding_record(finding: Finding) -> dict[str, object]:
-    """A finding as JSON."""
-    return {
-        "code": finding.code,
-        "title": FINDING_CODES[finding.code].name,
-        "tool": FINDING_CODES[finding.code].tool,
-        "severity": finding.level,
-        "message": finding.message,
-        "cure": finding.remedy,
-        "name": finding.name,
-        **_place_record(finding.place),
-        "ptx_line": finding.ptx_line,
-        "cta": finding.cta,
-        "warp": finding.warp,
-        "lanes": finding.lanes,
-        "address": finding.address,
-        "count": finding.count,
-        "other": _other_record(finding),
-    }
-
-
-def suppressed_record(suppressed: Suppressed) -> dict[str, object]:
-    """A finding that the source allows, as JSON."""
-    return {**finding_record(suppressed.finding), "reason": suppressed.reason}
-
-
 def sarif(findings: Sequence[Finding], suppressed: Sequence[Suppressed] = ()) -> dict[str, object]:
     """Static Analysis Results Interchange Format 2.1.0, which code scanners and editors read."""
     used = {finding.code: FINDING_CODES[finding.code] for finding in [*findings, *(s.finding for s in suppressed)]}
@@ -95,20 +69,6 @@ def excerpt(place: Place | None) -> Iterator[str]:
         if 0 < place.column <= len(text):
             lead = "".join("\t" if sign == "\t" else " " for sign in text[: place.column - 1])
             yield f"{' ' * len(number)} | {lead}^"
-
-
-def _place_record(place: Place | None) -> dict[str, object]:
-    inlined = [{"file": at.file, "line": at.line, "column": at.column} for at in list(inlining_chain(place))[1:]]
-    if place is None:
-        return {"file": None, "line": None, "column": None, "inlined_at": inlined}
-    return {"file": place.file, "line": place.line, "column": place.column, "inlined_at": inlined}
-
-
-def _other_record(finding: Finding) -> dict[str, object] | None:
-    if finding.other is None and finding.other_warp < 0:
-        return None
-    warp = finding.other_warp if finding.other_warp >= 0 else None
-    return {**_place_record(finding.other), "warp": warp, "lanes": finding.other_lanes}
 
 
 def _sarif_result(finding: Finding) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """The nouns of Weft: frozen values that pass between the stages."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .finding_codes import FINDING_CODES, Severity
@@ -16,8 +16,8 @@ class Place:
     inlined_at: "Place | None" = None
 
     def __str__(self) -> str:
-        chain = f" (inlined at {self.inlined_at})" if self.inlined_at else ""
-        return f"{self.file}:{self.line}{chain}"
+        call = f" (inlined at {self.inlined_at})" if self.inlined_at else ""
+        return f"{self.file}:{self.line}{call}"
 
 
 def inlining_chain(place: Place | None) -> Iterator[Place]:
@@ -199,3 +199,21 @@ class Run:
     def clean(self) -> bool:
         """Whether no error and no warning was found."""
         return all(finding.level is Severity.INFO for finding in self.findings)
+
+
+def merge_runs(runs: Sequence[Run]) -> Run:
+    """One Run of launches that followed each other; it is named after the first one's binary."""
+    counters: dict[str, int] = {}
+    for run in runs:
+        for name, count in run.counters.items():
+            counters[name] = counters.get(name, 0) + count
+    return Run(
+        entries=tuple(entry for run in runs for entry in run.entries),
+        findings=tuple(finding for run in runs for finding in run.findings),
+        printed="".join(run.printed for run in runs),
+        instructions=sum(run.instructions for run in runs),
+        source_digest=runs[0].source_digest,
+        ptx_digest=runs[0].ptx_digest,
+        defines=runs[0].defines,
+        counters=counters,
+    )

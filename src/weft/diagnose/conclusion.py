@@ -1,22 +1,26 @@
 """A diagnosis in one sentence: where, what, and the cure."""
 
+import math
+
 from weft.core.records import Place
 
-from .records import Diagnosis, Divergence, LaunchJudgement, name_of
+from .records import Diagnosis, Divergence, LaunchJudgement, Signature, name_of
 from .taps import TAPPED
 from .upstream import stage_after, stage_at
 
-SURE = 0.9
-"""A signature this confident is the headline, even beside findings."""
+HEADLINE = 0.9
+"""A signature of this rank is the headline, even next to findings."""
 BEFORE_MASK = ("q", "k", "products", "scores", "masked")
 """Nothing of these is made for a query that sees no key."""
-CERTAIN = 0.96
-"""It explains the whole error, so the stage it names is where that began, whatever went out of sight before."""
+NAMES_STAGE = 0.96
+"""A signature of this rank explains the whole error, so the stage it names is where that began, whatever went out of
+sight before.
+"""
 
 
 def place_of(diagnosis: Diagnosis) -> Place | None:
     """The line to look at."""
-    if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].confidence >= SURE):
+    if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE):
         place = diagnosis.signatures[0].place
         if place is not None:
             return place
@@ -34,14 +38,14 @@ def place_of(diagnosis: Diagnosis) -> Place | None:
 
 def mend_of(diagnosis: Diagnosis) -> Place | None:
     """Where the cure goes: the line to look at, unless the cure names another."""
-    told = diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].confidence >= SURE)
+    told = diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE)
     return (diagnosis.signatures[0].mend if told else None) or place_of(diagnosis)
 
 
 def sentence(diagnosis: Diagnosis) -> str:
     """What is wrong, without its place."""
     first = diagnosis.first
-    if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].confidence >= SURE):
+    if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE):
         return diagnosis.signatures[0].message
     if diagnosis.causes:
         cause = diagnosis.causes[0]
@@ -65,7 +69,7 @@ def _used_at(diagnosis: Diagnosis) -> str:
 
 def cure_of(diagnosis: Diagnosis) -> str:
     """What to do, if it is known."""
-    if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].confidence >= SURE):
+    if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE):
         return diagnosis.signatures[0].cure
     if diagnosis.causes:
         return diagnosis.causes[0].remedy
@@ -79,6 +83,18 @@ def cure_of(diagnosis: Diagnosis) -> str:
     return f"look at {place}{made}: what went into it is right" if diagnosis.proven_right else ""
 
 
+def known_as(signature: Signature) -> str:
+    """The mistake's name, and how much of the error it explains where that was measured."""
+    return ", ".join(filter(None, (signature.name, explains(signature))))
+
+
+def explains(signature: Signature) -> str:
+    """`explains 99.9 % of the error`, never rounded up; empty where no share was measured."""
+    if signature.explained is None:
+        return ""
+    return f"explains {math.floor(1000 * signature.explained) / 10:g} % of the error"
+
+
 def stage_of(diagnosis: Diagnosis) -> str:
     """The stage that is wrong; empty if none is known.
 
@@ -86,7 +102,7 @@ def stage_of(diagnosis: Diagnosis) -> str:
     """
     named = diagnosis.signatures[0].stage if diagnosis.signatures else ""
     lost = diagnosis.case.lost[0] if diagnosis.case.lost is not None else ""
-    if named and diagnosis.signatures[0].confidence >= CERTAIN:
+    if named and diagnosis.signatures[0].rank >= NAMES_STAGE:
         return named
     if named == "masked" and lost in BEFORE_MASK:
         return named

@@ -13,11 +13,13 @@ import numpy as np
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
 from weft.core.errors import UsageError, WeftError
+from weft.core.status import Status
 from weft.engines.kernel_file import KernelFile
 from weft.engines.virtual import VirtualGPU
-from weft.judge.check import Candidate, check
+from weft.judge.candidate import Candidate
+from weft.judge.judge import check
 from weft.judge.select import Choice, Supports, workloads
-from weft.judge.verdict import Status, Verdict
+from weft.judge.verdict import Verdict
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Workload
 
@@ -28,10 +30,10 @@ from .divergence import divergence_of, output_divergence
 from .expected import declared_algorithms, expected, shown_algorithm
 from .launches import judge_launches
 from .locate import locate
-from .origins import origins
+from .origins import origins, with_functions
 from .owners import owner
 from .recipe_stages import with_recipe_stages
-from .records import Case, Diagnosis
+from .records import Case, Diagnosis, name_of
 from .shrink import same_failure
 from .shrink import shrink as shrink_workload
 from .signatures import SIGNATURES
@@ -98,15 +100,19 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
             case, coverage = _with_stages(case, case.attention)
         elif case.recipe is not None:
             case, coverage = with_recipe_stages(case, case.recipe)
+    if not case.verdict.passed:
+        case = with_functions(case)
     causes, others = split_findings(case.findings, case.divergence, case.taps)
     progress("looking for known mistakes")
     answers = [recognise(case) for recognise in SIGNATURES]
-    signatures = sorted((answer for answer in answers if answer), key=lambda answer: -answer.confidence)
+    signatures = sorted((answer for answer in answers if answer), key=lambda answer: -answer.rank)
     seen = case.taps.observed if case.taps is not None else ()
+    not_observed = tuple(stage for stage in (TAPPED if seen else case.task.stages) if stage not in seen)
     diagnosis = Diagnosis(
         case,
         proven_right=coverage.proven_right() if coverage is not None else (),
-        not_observed=tuple(stage for stage in (TAPPED if seen else case.task.stages) if stage not in seen),
+        not_observed=not_observed,
+        not_observed_because=_why_unseen(case, never_ends=never_ends) if not_observed else "",
         causes=causes,
         other_findings=others,
         signatures=tuple(signatures),
@@ -115,6 +121,25 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
     place = place_of(diagnosis)
     blamed = [at for at in diagnosis.strayed if at != place]
     return diagnosis if case.verdict.passed else replace(diagnosis, origins=origins(case, place, blamed))
+
+
+def _why_unseen(case: Case, *, never_ends: bool) -> str:
+    """Why stages were not observed."""
+    if case.not_recorded:
+        return case.not_recorded
+    if case.o is None:
+        return f"the kernel left no output to look at ({case.verdict.status})"
+    if never_ends:
+        return "the kernel does not end, so there is no whole run to record"
+    if case.verdict.passed:
+        return "the kernel passed, so it was not recorded"
+    if case.taps is None:
+        return f"a workload of {case.task.name} like this one has no stages to compare with"
+    if case.taps.cut_short:
+        return "the recording reached its limit before the kernel ended"
+    if case.lost is not None:
+        return f"values could not be followed from {name_of(case.lost)} on"
+    return "no value that was followed from the inputs was used as one of these"
 
 
 def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, progress: Progress) -> tuple[Verdict, int]:
@@ -190,8 +215,8 @@ def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage 
         # One launch may read what other CTAs of another left.
         whole = len(kernel.launches) > 1
         taps = locate(kernel, problem.arrays, declared, causal=problem.causal, position=position, whole=whole)
-    except WeftError:  # what cannot be recorded is not observed
-        return _with_output(case, problem, kernel, wrong), None
+    except WeftError as error:  # what cannot be recorded is not observed
+        return _with_output(replace(case, not_recorded=str(error)), problem, kernel, wrong), None
     algorithm = shown_algorithm(taps, problem, allowed)
     stages = expected(algorithm, problem.q, problem.k, problem.v, causal=problem.causal)
     compared = compare_stages(problem, taps, algorithm, stages)

@@ -7,10 +7,10 @@ and are held against the reference one by one.
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from weft.core.errors import WeftError
 from weft.core.records import Place, inlining_chain
-from weft.engines.kernel_file import KernelFile
 from weft.ptx.module import FloatImm, Function, Imm, Instruction, Mem, Reg
 from weft.ptx.parse import parse
 
@@ -39,7 +39,7 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
             found.append(Place(at.file, at.line))
     if len(found) == MOST:
         return tuple(found)
-    for function in functions(kernel, case):
+    for function in case.functions:
         seeds = [ins for ins in body(function) if _is_at(ins, place)]
         heads = {place.line, function_line(function)}
         sources = Sources(function, case.taps)
@@ -54,14 +54,16 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
     return tuple(found)
 
 
-def functions(kernel: KernelFile, case: Case) -> Iterator[Function]:
-    """Of the compiled kernel, in the order of its texts; none of one that does not compile."""
+def with_functions(case: Case) -> Case:
+    """Returns the case with the functions of its compiled kernel, or with the reason why there are none."""
+    if case.kernel is None:
+        return case
     try:
-        texts = {binary.ptx for binary in kernel.binaries(case.problem.arrays).values()}
-    except WeftError:
-        return
-    for text in sorted(texts):
-        yield from parse(text).functions.values()
+        texts = {binary.ptx for binary in case.kernel.binaries(case.problem.arrays).values()}
+        modules = [parse(text) for text in sorted(texts)]
+    except WeftError as error:
+        return replace(case, not_parsed=str(error))
+    return replace(case, functions=tuple(function for module in modules for function in module.functions.values()))
 
 
 def function_line(function: Function) -> int:

@@ -41,7 +41,8 @@ def with_recipe_stages(case: Case, problem: RecipeProblem) -> tuple[Case, Covera
     algorithm = Algorithm(block_m=recipe.block_m, block_n=recipe.block_n, out_dtype=recipe.out_dtype, exp_base=2)
     case = replace(case, algorithm=algorithm, expected=stages.values)
     if o.shape != problem.workload.shape.q:
-        return case, None
+        shape = f"O has the shape {o.shape}, not {problem.workload.shape.q}: it cannot be compared"
+        return replace(case, not_recorded=shape), None
     wrong = differs(o.astype(np.float64), stages.followed.o.astype(np.float64), stages.of("o", None))
     worked = RecipeWorked(problem, algorithm, stages.values)
     seen = case
@@ -50,8 +51,8 @@ def with_recipe_stages(case: Case, problem: RecipeProblem) -> tuple[Case, Covera
     try:
         position = owner(kernel, problem, wrong) if wrong.any() else (0, 0)
         recorded = locate_recipe(kernel, problem.arrays, algorithm, causal=problem.causal, position=position)
-    except WeftError:  # what cannot be recorded is not observed
-        return seen, None
+    except WeftError as error:  # what cannot be recorded is not observed
+        return replace(seen, not_recorded=str(error)), None
     taps = recorded.taps
     compared = compare_stages(problem, taps, algorithm, stages.values, stages)
     found = first_wrong(compared)

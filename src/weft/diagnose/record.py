@@ -1,7 +1,6 @@
 """A virtual GPU that also records: some CTAs of every launch run a second time, on the reference interpreter."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +9,12 @@ import numpy as np
 from weft.core.errors import UsageError
 from weft.core.records import Binary, Dim3, Run
 from weft.engines.arguments import Array, as_array, pack_parameters
-from weft.engines.virtual import VirtualGPU
+from weft.engines.launch import Launch
+from weft.engines.protocol import RunOptions
+from weft.engines.virtual import Buffers, VirtualGPU
 from weft.ptx.module import Module
 from weft.ptx.parse import parse
 from weft.ptx.passes.inline_calls import inline_calls
-from weft.vm.launch import PLAIN
 from weft.vm.launch_spec import LaunchSpec, Outcome
 from weft.vm.layout import Layout, lay_out, module_globals, place_globals
 from weft.vm.memory import Bytes, GlobalMemory
@@ -46,36 +46,19 @@ class RecordingGPU(VirtualGPU):
         self._variables: dict[str, Bytes] = {}
         """What the module's variables hold, as far as they were set or recorded CTAs changed them."""
 
-    def launch(
-        self,
-        binary: Binary,
-        entry: str,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        args: Sequence[Any],
-        *,
-        shared_bytes: int = 0,
-        names: Sequence[str] = (),
-        max_steps: int = 1 << 32,
-        watch: Instrumentation = PLAIN,
-        **options: Any,
-    ) -> Run:
-        """The whole launch's run, or that of the recorded CTAs; the recording is left with the provenance."""
-        spec = LaunchSpec(
-            binary.entries.get(entry, entry),
-            _dim3(grid),
-            _dim3(block),
-            b"",
-            shared_bytes,
-            self.mode,
-            max(MOST_INSTRUCTIONS - self.recorded_instructions, 1),
-        )
-        outcome = self._record(binary, spec, args, names)
-        self.recorded_instructions += outcome.instructions
-        self.cut_short |= any(finding.code == "S302" for finding in outcome.findings)
-        if not self.whole:
-            return Run(
-                (entry,),
+    def each(
+        self, launches: Sequence[Launch], options: RunOptions, watches: Sequence[Instrumentation] = ()
+    ) -> Iterator[Run]:
+        """As a VirtualGPU, or only the recorded CTAs; the recording is left with the provenance."""
+        if self.whole:
+            yield from super().each(launches, options, watches)
+            return
+        for launch in launches:
+            with launch.located():
+                self.check_shared(launch)
+                outcome, binary = self._follow(launch), launch.binary
+            run = Run(
+                (launch.entry,),
                 outcome.findings,
                 outcome.printed,
                 outcome.instructions,
@@ -83,18 +66,23 @@ class RecordingGPU(VirtualGPU):
                 binary.ptx_digest,
                 binary.defines,
             )
-        return super().launch(
-            binary,
-            entry,
-            grid,
-            block,
-            args,
-            shared_bytes=shared_bytes,
-            names=names,
-            max_steps=max_steps,
-            watch=watch,
-            **options,
-        )
+            yield run
+            if not options.goes_on(run):
+                break
+
+    def _run_one(self, launch: Launch, params: bytes, options: RunOptions, arrays: Buffers) -> Run:
+        arrays.copy_out()  # the recording starts from the host's arrays, with what earlier launches left
+        self._follow(launch)
+        return super()._run_one(launch, params, options, arrays)
+
+    def _follow(self, launch: Launch) -> Outcome:
+        """Record the chosen CTAs of a launch."""
+        most = max(MOST_INSTRUCTIONS - self.recorded_instructions, 1)
+        spec = LaunchSpec(launch.symbol, launch.grid, launch.block, b"", launch.shared_bytes, self.mode, most)
+        outcome = self._record(launch.binary, spec, launch.args, launch.names)
+        self.recorded_instructions += outcome.instructions
+        self.cut_short |= any(finding.code == "S302" for finding in outcome.findings)
+        return outcome
 
     def _record(self, binary: Binary, spec: LaunchSpec, args: Sequence[Any], names: Sequence[str]) -> Outcome:
         module, layout = self._module(binary), self._layout(binary, spec.entry)
@@ -164,11 +152,6 @@ class RecordingGPU(VirtualGPU):
     def static_shared_bytes(self, binary: Binary, entry: str) -> int:
         return self._layout(binary, binary.entries.get(entry, entry)).static_shared_bytes
 
-    @contextmanager
-    def sequence(self, binary: Binary, entry: str) -> Iterator[None]:
-        with super().sequence(binary, entry) if self.whole else nullcontext():
-            yield
-
     def set_symbol(self, binary: Binary, entry: str, name: str, value: Array) -> None:
         if self.whole:
             super().set_symbol(binary, entry, name, value)
@@ -182,9 +165,3 @@ class RecordingGPU(VirtualGPU):
     def _linear(self, grid: Dim3) -> list[int]:
         x, y = (min(at, size - 1) for at, size in zip(self.position, grid, strict=False))
         return [(z * grid[1] + y) * grid[0] + x for z in range(grid[2])]
-
-
-def _dim3(size: int | Sequence[int]) -> Dim3:
-    sizes = (size,) if isinstance(size, int) else tuple(size)
-    x, y, z = (*sizes, 1, 1)[:3]
-    return x, y, z

@@ -10,8 +10,9 @@ from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
 from weft.core.records import Finding, Place, Run
 from weft.engines.kernel_file import KernelFile
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
 from weft.judge.verdict import Verdict
+from weft.ptx.module import Function
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.recipe_problem import RecipeProblem
 from weft.tasks.task import Problem, Task
@@ -112,6 +113,12 @@ class Case:
     """The line that makes as much of that stage as was observed."""
     launches: tuple[LaunchJudgement, ...] = ()
     """Empty for a kernel of one launch."""
+    not_recorded: str = ""
+    """Why the kernel could not be recorded; empty if it was, or if nothing was to be recorded."""
+    functions: tuple[Function, ...] = field(default=(), repr=False)
+    """Of the compiled kernel, in the order of its texts."""
+    not_parsed: str = ""
+    """Why there are no `functions`; empty if there are, or if nothing asked for them."""
 
     @property
     def attention(self) -> AttentionProblem | None:
@@ -143,8 +150,14 @@ class Signature:
     message: str
     """One sentence: what is wrong, with the numbers that show it."""
     cure: str
-    confidence: float
-    """0 to 1: 1 if nothing else explains the numbers as well."""
+    rank: float
+    """0 to 1, orders the signatures of a case: a fixed value for each kind of evidence, less the share of the error
+    that is left unexplained. It is no probability. Below 0.5 the signature says where the error is and not why.
+    """
+    explained: float | None = None
+    """The share of the error that the mistake explains: 1 - ‖seen - as the mistake makes it‖ / ‖seen - right‖, over O,
+    or over the stage where that was seen. None where a finding or the dataflow shows the mistake without a fit.
+    """
     place: Place | None = None
     """Where, if it is elsewhere than the first divergence."""
     stage: str = ""
@@ -162,12 +175,14 @@ class Diagnosis:
     """Stages, with their tiles, that were observed upstream of the first divergence and agree."""
     not_observed: tuple[str, ...]
     """Stages of which nothing was seen."""
+    not_observed_because: str = ""
+    """Why; empty if all were seen."""
     causes: tuple[Finding, ...] = ()
     """Findings of the checkers upstream of the first divergence: they are the cause."""
     other_findings: tuple[Finding, ...] = ()
     """Findings downstream of it, and those that do not count."""
     signatures: tuple[Signature, ...] = ()
-    """Most confident first."""
+    """By rank, the highest first."""
     strayed: tuple[Place, ...] = ()
     """Of an access outside its buffer: lines of the index to blame, nearest first."""
     origins: tuple[Place, ...] = ()

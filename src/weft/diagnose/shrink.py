@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from weft.attention.shapes import Shape
-from weft.judge.verdict import Status, Verdict
+from weft.core.status import Status
+from weft.judge.verdict import Verdict
 from weft.tasks.task import Workload
 
 SECONDS = 15.0

@@ -10,7 +10,7 @@ from weft.core.records import Finding, Place
 from weft.engines.kernel_file import KernelFile
 from weft.ptx.module import Function, Instruction, Mem
 
-from .origins import Sources, body, functions
+from .origins import Sources, body
 from .records import Case
 from .spelling import own_place
 
@@ -22,7 +22,7 @@ def index_lines(case: Case, causes: Sequence[Finding]) -> tuple[Place, ...]:
     if case.kernel is None or not causes or causes[0].code not in STRAY:
         return ()
     lines = {finding.ptx_line for finding in case.findings if finding.code in STRAY}
-    for function in functions(case.kernel, case):
+    for function in case.functions:
         first = next((ins for ins in body(function) if ins.line == causes[0].ptx_line and _is_access(ins)), None)
         if first is not None and own_place(first.place, case.kernel) == own_place(causes[0].place, case.kernel):
             return tuple(_Accesses(function, case.kernel).to_blame(first, lines, _executed(case)))

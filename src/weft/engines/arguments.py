@@ -1,4 +1,4 @@
-"""Python values → the bytes of a kernel's parameters."""
+"""Python values → the bytes of a kernel's parameters; host arrays → their places on the device."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -86,3 +86,30 @@ def _pack_struct(members: tuple[object, ...], size: int, address_of: Callable[[A
         data += bytes(-len(data) % len(piece)) + piece
     data += bytes(-len(data) % largest)
     return bytes(data)
+
+
+class HostArrays:
+    """The host arrays of a run and where they stand on the device. Memory that is passed twice is one buffer.
+
+    Places arrays one by one with `allocate(size in bytes, name)`, which returns a device address.
+    """
+
+    def __init__(self, allocate: Callable[[int, str], int]) -> None:
+        self._allocate = allocate
+        self.placed: dict[tuple[int, int], tuple[Array, int]] = {}
+
+    def address(self, value: Array, name: str) -> int:
+        """The device address of an array; a new one is placed."""
+        array = as_array(value)
+        assert array is not None
+        if not array.flags.c_contiguous:
+            raise LaunchError("an array that is not C-contiguous: pass np.ascontiguousarray(array)")
+        key = (array.ctypes.data, array.nbytes)
+        if key not in self.placed:
+            for start, size in self.placed:
+                if start < key[0] + key[1] and key[0] < start + size:
+                    raise LaunchError(
+                        f"argument {name} overlaps another array in part; pass copies, or one array twice"
+                    )
+            self.placed[key] = (array, self._allocate(array.nbytes, name))
+        return self.placed[key][1]

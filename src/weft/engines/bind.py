@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.errors import LaunchError, UsageError
+from weft.core.errors import LaunchError, UsageError, at_line
 
 from .arguments import Array, as_array
 from .element_types import (
@@ -21,7 +21,6 @@ from .element_types import (
     uniform_between,
 )
 from .expressions import Expression, Number
-from .launch_lines import at_line
 from .launch_records import ArrayLine, LaunchLines, LeverLine, ScalarLine
 
 Names = Mapping[str, Number | str]

@@ -1,63 +1,74 @@
 """The kernels that a file's launches name → binaries: by NVRTC or nvcc, from PTX, or by Triton one by one."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from weft.core.errors import CompileError, Unsupported
+from weft.core.errors import CompileError, Unsupported, at_line
 from weft.core.records import Binary, Diagnostic, Place
 from weft.toolchain.cuda import compile_cuda
 from weft.toolchain.nvrtc import NAME_MAP
-from weft.toolchain.ptx_file import read_ptx
+from weft.toolchain.ptx_file import ptx_binary
 
 from .bind import Bound
-from .launch_lines import at_line
-from .launch_records import LaunchLine
-from .triton_file import compile_launch, is_triton
-
-if TYPE_CHECKING:
-    from .kernel_file import KernelFile
+from .kernel_source import KernelSource
+from .launch_records import LaunchLine, LaunchLines
+from .triton_file import compile_launch
 
 
-def compile_launches(kernel: "KernelFile", launches: Mapping[str, LaunchLine], bound: Bound) -> dict[str, Binary]:
-    """Entry → its binary, for launches by the entry that each names."""
-    if not is_triton(kernel.path):
-        return dict.fromkeys(launches, _compile_module(kernel, launches, bound))
-    if kernel.debug:
-        raise Unsupported(f"{kernel.path}: Triton has no debug build (-G)")
+@dataclass(frozen=True)
+class Build:
+    """How a file is compiled."""
+
+    arch: str
+    include_dirs: tuple[str, ...]
+    debug: bool
+    """As with -G: nothing optimised away, locals in memory."""
+    compiler: str
+
+
+def compile_launches(
+    source: KernelSource, lines: LaunchLines, build: Build, launches: Mapping[str, LaunchLine], bound: Bound
+) -> dict[str, Binary]:
+    """Entry → its binary, for launches by the entry that each names. `lines` are the source's, with types chosen."""
+    if not source.is_triton:
+        return dict.fromkeys(launches, _compile_module(source, build, launches, bound))
+    if build.debug:
+        raise Unsupported(f"{source.path}: Triton has no debug build (-G)")
     found = {}
     for entry, launch in launches.items():
-        with at_line(kernel.lines_path, launch.line):
-            found[entry] = compile_launch(kernel.path, kernel.arch, entry, launch, kernel.lines, bound)
+        with at_line(source.lines_path, launch.line):
+            found[entry] = compile_launch(source.path, build.arch, entry, launch, lines, bound)
     return found
 
 
-def _compile_module(kernel: "KernelFile", launches: Mapping[str, LaunchLine], bound: Bound) -> Binary:
+def _compile_module(source: KernelSource, build: Build, launches: Mapping[str, LaunchLine], bound: Bound) -> Binary:
     entries = list(launches)
-    if kernel.compiled:
-        return read_ptx(kernel.path, arch=kernel.arch, entries=entries, debug=kernel.debug)
+    if source.compiled:
+        if build.debug:
+            raise Unsupported(f"{source.path} is compiled already: a -G build needs its source")
+        return ptx_binary(source.text, source.path, arch=build.arch, entries=entries)
     try:
         return compile_cuda(
-            kernel.path,
-            arch=kernel.arch,
-            defines=_macros(kernel, bound),
-            include_dirs=kernel.include_dirs,
+            source.text,
+            name=source.path,
+            arch=build.arch,
+            defines=_macros(source, bound),
+            include_dirs=build.include_dirs,
             entries=entries,
-            debug=kernel.debug,
-            options=kernel.lines.options,
-            compiler=kernel.compiler,
+            debug=build.debug,
+            options=source.lines.options,
+            compiler=build.compiler,
         )
     except CompileError as error:
-        raise _at_launch_lines(error, kernel.path, launches) from error
+        raise _at_launch_lines(error, source.path, launches) from error
 
 
-def _macros(kernel: "KernelFile", bound: Bound) -> dict[str, str]:
+def _macros(source: KernelSource, bound: Bound) -> dict[str, str]:
     """All but words of levers that nothing asks for: the compiler's wrapper would call them unused."""
-    words = {word for lever in kernel.lines.levers for word in lever.words}
-    text = Path(kernel.path).read_text() if words else ""
-    if '#include "' in text:  # a header of the user may ask
+    words = {word for lever in source.lines.levers for word in lever.words}
+    if '#include "' in source.text:  # a header of the user may ask
         return dict(bound.defines)
-    return {name: value for name, value in bound.defines.items() if name not in words or name in text}
+    return {name: value for name, value in bound.defines.items() if name not in words or name in source.text}
 
 
 def _at_launch_lines(error: CompileError, path: str, launches: Mapping[str, LaunchLine]) -> CompileError:

@@ -14,8 +14,8 @@ from typing import Any
 from weft.core.errors import LaunchError, ResourceError, ToolMissing, UsageError, WeftError
 from weft.core.records import Binary, Dim3
 
-from .kernel_file import PLAIN_SHARED_BYTES
-from .ptx_parameters import parameters
+from .pass_arguments import parameters
+from .protocol import PLAIN_SHARED_BYTES
 
 INSTALL = "pip install 'cuda-core>=1.2,<2'"
 TOO_LARGE = (

@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import LaunchError, ResourceError, UsageError
-from weft.core.records import Binary, Dim3, Finding, Run
-from weft.vm.launch import PLAIN
-from weft.vm.runtime.watch import Instrumentation
+from weft.core.records import Binary, Finding, Run, merge_runs
 
-from .arguments import Array, pack_parameters
+from .arguments import Array, HostArrays, pack_parameters
 from .cuda_device import CudaDevice, LoadedKernel, cuda_failure
-from .host_arrays import HostArrays, dim3
-from .protocol import Capabilities, require_watch
-from .sample import CannotSample, Sample
-from .written import EVERYTHING_WRITTEN, Written
+from .launch import Launch
+from .protocol import DEFAULTS, Capabilities, Engine, RunOptions, require_possible
+from .sample import CannotSample
 
 FAULTS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "M101",
@@ -36,7 +33,7 @@ FAULTS = {
 """What the driver says after a kernel went wrong → the code of a finding. It knows neither the place nor the thread."""
 
 
-class CudaGPU:
+class CudaGPU(Engine):
     """One GPU. `max_steps` has no meaning here: an endless kernel runs until the driver's own watchdog, if it has one.
 
     After a kernel that went wrong the driver serves this process no more: later launches are refused.
@@ -47,59 +44,51 @@ class CudaGPU:
 
     def __init__(self, device: CudaDevice | None = None) -> None:
         self.device = device or CudaDevice()
-        self._kept: _DeviceArrays | None = None
+        self.arch = self.device.arch
         self._broken = ""
-
-    @property
-    def arch(self) -> str:
-        """Of the GPU that is there."""
-        return self.device.arch
 
     @property
     def shared_limit_bytes(self) -> int:
         """Most shared memory that a CTA can have, by opt-in."""
         return self.device.shared_limit_bytes
 
-    def launch(
-        self,
-        binary: Binary,
-        entry: str,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        args: Sequence[Any],
-        *,
-        shared_bytes: int = 0,
-        names: Sequence[str] = (),
-        max_steps: int = 1 << 32,
-        watch: Instrumentation = PLAIN,
-        ctas: Sample | None = None,
-        written: Written = EVERYTHING_WRITTEN,
-    ) -> Run:
-        """Copy in, launch, wait, copy out. See `Engine.launch`."""
-        require_watch(self, watch)
-        if ctas is not None:
-            self.check_sample(binary, entry)
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
+        """Copy in, launch and wait one by one, copy out; see `Engine.run`."""
+        require_possible(self, launches, options)
+        if options.ctas is not None:
+            raise CannotSample("a CUDA GPU runs whole grids; use the virtual GPU for a part of one")
         if self._broken:
             raise LaunchError(f"the GPU serves this process no more after {self._broken}: start a new one")
-        kernel = self.device.kernel(binary, entry)
-        size = dim3(grid), dim3(block)
-        self.check_size(kernel, *size, shared_bytes)
-        arrays = self._kept or _DeviceArrays(self.device)
+        for launch in launches:
+            with launch.located():
+                self.check(launch)
+        arrays, runs = _DeviceArrays(self.device), []
         try:
-            params = pack_parameters(kernel.params, args, arrays.address, names)
+            kernels, blocks = [self.device.kernel(launch.binary, launch.entry) for launch in launches], []
+            for launch, kernel in zip(launches, kernels, strict=True):
+                with launch.located():
+                    blocks.append(pack_parameters(kernel.params, launch.args, arrays.address, launch.names))
             arrays.copy_in()
-            with _printed() if kernel.prints else nullcontext([""]) as printed:
-                self.device.launch(kernel, *size, params, shared_bytes=shared_bytes)
-                fault = self.device.wait()
-            if fault:
-                self._broken = f"{fault} in {kernel.name}"
-            else:
+            for launch, kernel, block in zip(launches, kernels, blocks, strict=True):
+                with launch.located():
+                    runs.append(self._run_one(launch, kernel, block))
+                if self._broken or not options.goes_on(runs[-1]):
+                    break
+            if not self._broken:
                 arrays.copy_out()
         finally:
-            if arrays is not self._kept and not self._broken:
+            if not self._broken:
                 arrays.release()
-        findings = self._findings(kernel, fault)
-        return Run((entry,), findings, printed[0], 0, binary.source_digest, binary.ptx_digest, binary.defines)
+        return merge_runs(runs)
+
+    def _run_one(self, launch: Launch, kernel: LoadedKernel, params: bytes) -> Run:
+        with _printed() if kernel.prints else nullcontext([""]) as printed:
+            self.device.launch(kernel, launch.grid, launch.block, params, shared_bytes=launch.shared_bytes)
+            fault = self.device.wait()
+        if fault:
+            self._broken = f"{fault} in {kernel.name}"
+        binary, findings = launch.binary, self._findings(kernel, fault)
+        return Run((launch.entry,), findings, printed[0], 0, binary.source_digest, binary.ptx_digest, binary.defines)
 
     def set_symbol(self, binary: Binary, entry: str, name: str, value: Array) -> None:
         """Initialise a `__constant__` or `__device__` variable."""
@@ -110,27 +99,13 @@ class CudaGPU:
         self.device.write(address, data.ctypes.data, data.nbytes)
         self.device.require_no_fault(f"setting {name}")
 
-    @contextmanager
-    def sequence(self, binary: Binary, entry: str) -> Iterator[None]:
-        """Launches inside keep their buffers."""
-        self._kept = _DeviceArrays(self.device)
-        try:
-            yield
-        finally:
-            kept, self._kept = self._kept, None
-            if not self._broken:
-                kept.release()
-
     def static_shared_bytes(self, binary: Binary, entry: str) -> int:
         """Shared memory that the kernel has without asking at its launch."""
         return self.device.kernel(binary, entry).static_shared_bytes
 
-    def check_sample(self, binary: Binary, entry: str) -> None:
-        """Always raises: hardware runs whole grids."""
-        raise CannotSample(f"{entry}: a CUDA GPU runs whole grids; use the virtual GPU for a part of one")
-
-    def check_size(self, kernel: LoadedKernel, grid: Dim3, block: Dim3, shared_bytes: int) -> None:
+    def check(self, launch: Launch) -> None:
         """Raise LaunchError for a launch that this GPU cannot take."""
+        kernel, grid, block = self.device.kernel(launch.binary, launch.entry), launch.grid, launch.block
         has = self.device.properties
         largest_grid = (has.max_grid_dim_x, has.max_grid_dim_y, has.max_grid_dim_z)
         largest_block = (has.max_block_dim_x, has.max_block_dim_y, has.max_block_dim_z)
@@ -142,12 +117,7 @@ class CudaGPU:
             raise LaunchError(f"block {block} has {threads} threads; a CTA has at most {has.max_threads_per_block}")
         if threads > kernel.max_threads:
             raise ResourceError(f"block {block} is larger than {kernel.name} allows: {kernel.max_threads} threads")
-        total = kernel.static_shared_bytes + shared_bytes
-        if total > self.shared_limit_bytes:
-            raise ResourceError(
-                f"{kernel.name} asks for {total} bytes of shared memory; {self.arch} has {self.shared_limit_bytes} "
-                "per CTA. Smaller tiles or fewer pipeline stages help."
-            )
+        self.check_shared(launch)
 
     def _findings(self, kernel: LoadedKernel, fault: str) -> tuple[Finding, ...]:
         if not fault:

@@ -3,16 +3,14 @@
 Nothing is computed here: formulas are checked for their form and their names, and kept.
 """
 
-import contextlib
 import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
-from weft.core.errors import LaunchError, UsageError
+from weft.core.errors import UsageError, at_line
 
-from .choose_types import choose_types
-from .element_types import FILLS
+from .element_types import CPP_TYPES, ELEMENT_TYPES, FILLS
 from .expressions import FUNCTIONS, Expression
 from .launch_records import (
     Argument,
@@ -38,24 +36,46 @@ _CALLEE = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*")
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
 
 
-@contextlib.contextmanager
-def at_line(file: str, line: int) -> Iterator[None]:
-    """Errors inside name the file and the line."""
-    try:
-        yield
-    except (UsageError, LaunchError) as error:
-        raise type(error)(f"{file}:{line}: {error}") from error
+def parse_lines(text: str, file: str) -> LaunchLines:
+    """Read the lines of a source text, with the types that its own defines choose. `file` is for messages."""
+    return choose_types(read_lines(text, file), file, {})
 
 
-def parse_lines(text: str, file: str, *, defines: Mapping[str, str] = {}) -> LaunchLines:
-    """Read the lines of a source text. `file` is for messages; `defines` override the file's where they name a type."""
+def read_lines(text: str, file: str) -> LaunchLines:
+    """The same with element types as they are written: macros of the caller may choose them."""
     found = LaunchLines()
     for line, content in _statements(text, file):
         with at_line(file, line):
             found = _add(found, content, line)
-    found = choose_types(found, file, defines)
     _check_names(found, file)
     return found
+
+
+def choose_types(lines: LaunchLines, file: str, defines: Mapping[str, str]) -> LaunchLines:
+    """The lines with a type of ours in every array and scalar: `q : ELEMENT[S, D]` → `q : f16[S, D]`.
+
+    A text define may choose an element type, so that -D changes both sides. `defines` override the file's.
+    """
+    texts = {line.name: line.value for line in lines.defines if isinstance(line.value, str)}
+    chosen = {name: defines.get(name, text) for name, text in texts.items()}
+
+    def element(text: str, line: int) -> str:
+        if text in ELEMENT_TYPES:
+            return text
+        known = " ".join(ELEMENT_TYPES)
+        if text not in chosen:
+            raise UsageError(f"{file}:{line}: {text!r} is not a type; there are {known}, and text defines")
+        spelled = " ".join(chosen[text].split())
+        found = CPP_TYPES.get(spelled, spelled)
+        if found not in ELEMENT_TYPES:
+            raise UsageError(f"{file}:{line}: {text} is {spelled!r}, not a type of C++ that Weft knows, nor {known}")
+        return found
+
+    return replace(
+        lines,
+        arrays=tuple(replace(array, element=element(array.element, array.line)) for array in lines.arrays),
+        scalars=tuple(replace(scalar, element=element(scalar.element, scalar.line)) for scalar in lines.scalars),
+    )
 
 
 def options_of(path: Path) -> tuple[str, ...]:

@@ -1,19 +1,49 @@
 """The arguments of a launch line → values for the launch, checked against the kernel's own parameters."""
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weft.core.errors import LaunchError
+from weft.core.errors import LaunchError, UsageError
 
 from .arguments import Array
 from .bind import Bound
 from .expressions import Expression, Number
 from .launch_records import Argument, Struct
-from .ptx_parameters import Parameter
 
 _INTEGERS = ("u8", "s8", "b8", "u16", "s16", "b16", "u32", "s32", "b32", "u64", "s64", "b64")
+
+
+_PARAM = re.compile(
+    r"\.param\s+(?:\.align\s+\d+\s+)?\.(?P<type>\w+)\s+(?:\.ptr\s+(?:\.(?:global|const|shared|local)\s+)?(?:\.align\s+\d+\s+)?)?"
+    r"[\w$%]+(?:\[(?P<count>\d+)\])?"
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter. `type` is PTX's (u32, f32 …), or `bytes` for a struct or a 16-bit float."""
+
+    type: str
+    size_bytes: int
+
+
+def parameters(ptx: str, entry: str) -> tuple[Parameter, ...]:
+    """The parameters of `entry`, by its name in the PTX."""
+    match = re.search(rf"\.entry\s+{re.escape(entry)}\s*(?:\(([^)]*)\))?", ptx)
+    if not match:
+        raise UsageError(f"no kernel {entry!r} in this PTX")
+    found = []
+    for param in _PARAM.finditer(match[1] or ""):
+        width = int(re.sub(r"\D", "", param["type"])) // 8
+        if param["count"]:
+            found.append(Parameter("bytes", width * int(param["count"])))
+        else:
+            found.append(Parameter(param["type"], width))
+    return tuple(found)
 
 
 def pass_arguments(

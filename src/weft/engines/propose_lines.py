@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from weft.core.records import Binary
 
 from .element_types import CPP_TYPES
-from .ptx_parameters import Parameter, parameters
+from .pass_arguments import Parameter, parameters
 
 _KERNEL = re.compile(
     r"(?P<template>template\s*<[^;{}]*?>\s*)?(?:extern\s+\"C\"\s+)?(?:static\s+)?__global__\s+"

@@ -1,18 +1,21 @@
 """What a kernel runs on. The virtual GPU is one engine; tests/engines/test_contract.py is what all must do."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from weft.core.errors import UsageError
+from weft.core.errors import ResourceError, UsageError
 from weft.core.records import Binary, Run
 from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 
 from .arguments import Array
+from .launch import Launch
 from .sample import Sample
-from .written import EVERYTHING_WRITTEN, Written
+
+PLAIN_SHARED_BYTES = 48 * 1024
+"""Shared memory that a CTA may have without opting in."""
 
 
 class CannotWatch(UsageError):
@@ -31,28 +34,54 @@ class Capabilities:
     """The same inputs give the same bits on every machine."""
 
 
-class Engine(Protocol):
+def no_finding(run: Run) -> bool:
+    """Whether a launch left neither errors nor warnings: on hardware nothing would run after a fault."""
+    return run.clean
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How launches are run."""
+
+    watch: Instrumentation = PLAIN
+    """Checkers and counters; memory, deadlocks and endless loops are always checked."""
+    ctas: Sample | None = None
+    """Run this part of every grid; the counter `ctas_left_out` then says how much is missing."""
+    max_steps: int = 1 << 32
+    """Ends endless loops: backward branches that one host thread may run in a launch."""
+    uninitialised: tuple[Array, ...] = ()
+    """Arrays that count as uninitialised until a kernel writes them, whatever bytes they hold; for initcheck."""
+    goes_on: Callable[[Run], bool] = no_finding
+    """Whether the next launch is made after one that left this Run."""
+
+
+DEFAULTS = RunOptions()
+
+
+class Engine(ABC):
     """A device that runs compiled kernels on NumPy arrays and CPU tensors."""
 
-    @property
-    def name(self) -> str:
-        """Of the kind of engine, for messages and records: `virtual`."""
-        ...
+    name: str
+    """Of the kind of engine, for messages and records: `virtual`."""
+    capabilities: Capabilities
+    """What may be asked of it."""
+    arch: str
+    """`sm_89`: binaries must be compiled for it."""
 
     @property
-    def arch(self) -> str:
-        """`sm_89`: binaries must be compiled for it."""
-        ...
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What may be asked of it."""
-        ...
-
-    @property
+    @abstractmethod
     def shared_limit_bytes(self) -> int:
         """Most shared memory that a CTA can have, by opt-in."""
-        ...
+
+    @abstractmethod
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
+        """Run kernels in order, to their ends, and return what they left together.
+
+        Arrays are copied in before the first launch and out after the last, so they change in place; each has one
+        address in the whole run, and memory that is passed twice is one buffer. Launches that cannot be made are a
+        LaunchError (too large: ResourceError) and leave every array as it was; a kernel that goes wrong is a Run with
+        findings. Raises CannotWatch and CannotSample, before anything runs, where it must.
+        """
 
     def launch(
         self,
@@ -64,39 +93,48 @@ class Engine(Protocol):
         *,
         shared_bytes: int = 0,
         names: Sequence[str] = (),
-        max_steps: int = 1 << 32,
         watch: Instrumentation = PLAIN,
         ctas: Sample | None = None,
-        written: Written = EVERYTHING_WRITTEN,
+        max_steps: int = 1 << 32,
     ) -> Run:
-        """Run a kernel to its end. Arrays among `args` are copied in before and out after, so they change in place.
+        """Run one kernel: `run` with one Launch. Arrays among `args` change in place.
 
-        One argument per parameter: arrays, numbers, bytes, or tuples for structs. Memory that is passed twice is one
-        buffer. A launch that cannot be is a LaunchError (too large: ResourceError) and leaves every array as it was;
-        a kernel that goes wrong is a Run with findings. Raises CannotWatch and CannotSample where it must.
+        One argument per parameter: arrays, numbers, bytes, or tuples for structs. The options are those of `Launch`
+        and `RunOptions`.
         """
-        ...
+        launch = Launch(binary, entry, grid, block, args, shared_bytes=shared_bytes, names=names)
+        return self.run((launch,), RunOptions(watch=watch, ctas=ctas, max_steps=max_steps))
 
+    @abstractmethod
     def set_symbol(self, binary: Binary, entry: str, name: str, value: Array) -> None:
-        """Initialise a `__constant__` or `__device__` variable, which then lives from launch to launch."""
-        ...
+        """Initialise a `__constant__` or `__device__` variable, which then lives from run to run."""
 
-    def sequence(self, binary: Binary, entry: str) -> AbstractContextManager[None]:
-        """Launches of `binary` inside find every array at the address it had in the launch before."""
-        ...
-
+    @abstractmethod
     def static_shared_bytes(self, binary: Binary, entry: str) -> int:
         """Shared memory that the kernel has without asking at its launch."""
-        ...
 
-    def check_sample(self, binary: Binary, entry: str) -> None:
-        """Raise CannotSample if CTAs of this kernel cannot run alone."""
-        ...
+    def check_shared(self, launch: Launch) -> None:
+        """Raise ResourceError for a launch with more shared memory than it may have."""
+        static_bytes = self.static_shared_bytes(launch.binary, launch.entry)
+        total = static_bytes + launch.shared_bytes
+        if total > PLAIN_SHARED_BYTES and not launch.opt_in_shared:
+            raise ResourceError(
+                f"{launch.entry} asks for {total} bytes of shared memory, {static_bytes} of them static; "
+                f"above {PLAIN_SHARED_BYTES} a launch must opt in: add opt_in_shared to its line "
+                f"({self.arch} then gives a CTA up to {self.shared_limit_bytes})"
+            )
+        if total > self.shared_limit_bytes:
+            raise ResourceError(
+                f"{launch.entry} asks for {total} bytes of shared memory; {self.arch} has {self.shared_limit_bytes} "
+                "per CTA. Smaller tiles or fewer pipeline stages help."
+            )
 
 
-def require_watch(engine: Engine, watch: Instrumentation) -> None:
-    """Raise CannotWatch if `watch` wants more than the engine has."""
-    if watch.key != PLAIN.key and not engine.capabilities.can_watch:
+def require_possible(engine: Engine, launches: Sequence[Launch], options: RunOptions) -> None:
+    """Raise UsageError if there is nothing to run, CannotWatch if the engine cannot watch as `options` ask."""
+    if not launches:
+        raise UsageError("no launch to run")
+    if options.watch.key != PLAIN.key and not engine.capabilities.can_watch:
         raise CannotWatch(
             f"the engine {engine.name!r} cannot watch a run: use the virtual GPU, or run without checkers"
         )

@@ -36,11 +36,6 @@ ALIGNED = 16
 """What Triton specialises for: pointers to so many bytes, integers that are a multiple of it."""
 
 
-def is_triton(path: str) -> bool:
-    """Whether the file is Python."""
-    return path.endswith(".py")
-
-
 def compile_launch(path: str, arch: str, entry: str, launch: LaunchLine, lines: LaunchLines, bound: Bound) -> Binary:
     """The kernel that `entry` names, for the types and numbers of this launch."""
     name, constants = _callee(entry)

@@ -3,29 +3,28 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from weft.core import knobs
 from weft.core.chips import Chip, chip_of, choose_gpu
 from weft.core.errors import ResourceError, UsageError
-from weft.core.records import Binary, Run
-from weft.vm.launch import PLAIN, run
+from weft.core.records import Binary, Run, merge_runs
+from weft.vm.launch import run
 from weft.vm.launch_spec import LaunchSpec
 from weft.vm.layout import place_variables
-from weft.vm.memory import GLOBAL_BASE, Bytes, GlobalMemory
+from weft.vm.memory import GLOBAL_BASE, GlobalMemory
 from weft.vm.program import Program, compile_program
 from weft.vm.runtime.watch import Instrumentation
 
-from .arguments import Array, pack_parameters
-from .host_arrays import HostArrays, dim3
-from .protocol import Capabilities
-from .sample import CannotSample, Sample
-from .written import EVERYTHING_WRITTEN, Written
+from .arguments import Array, HostArrays, as_array, pack_parameters
+from .launch import Launch
+from .protocol import DEFAULTS, Capabilities, Engine, RunOptions, require_possible
+from .sample import CannotSample
 
 
-class VirtualGPU:
+class VirtualGPU(Engine):
     """One device: its global memory, the kernels compiled for it, and how it runs them.
 
     `gpu` is a GPU's name (`l4`), an architecture (`sm_89`, for its smallest GPU; `arch` is a synonym) or a Chip.
@@ -51,69 +50,66 @@ class VirtualGPU:
         self.memory = GlobalMemory()
         self._programs: dict[tuple[str, str], Program] = {}
         self._globals: dict[str, dict[str, int]] = {}
-        self._kept: _Buffers | None = None
+        self._scratches = 0
+        """How many `scratch` blocks are open."""
 
-    def launch(
-        self,
-        binary: Binary,
-        entry: str,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        args: Sequence[Any],
-        *,
-        shared_bytes: int = 0,
-        names: Sequence[str] = (),
-        max_steps: int = 1 << 32,
-        watch: Instrumentation = PLAIN,
-        ctas: Sample | None = None,
-        written: Written = EVERYTHING_WRITTEN,
-    ) -> Run:
-        """Launch a kernel. Arrays among `args` are copied in before and out after, so they change in place.
+    def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
+        """Run kernels in order on this device; see `Engine.run`."""
+        return merge_runs(tuple(self.each(launches, options)))
 
-        `names` are what findings call the arguments; without them they are numbered. `max_steps` ends endless loops:
-        backward branches that one host thread may run. `ctas` runs a part of the grid; the counter `ctas_left_out`
-        then says how much is missing. Arrays named by `written` start uninitialised, for initcheck.
-        """
-        program = self.program(binary, entry)
-        plan = program.plan
-        self._check_shared(plan.layout.static_shared_bytes + shared_bytes, entry)
-        if np.prod(dim3(block)) > plan.max_threads:
-            raise ResourceError(f"block {block} is larger than {entry}'s launch bound of {plan.max_threads} threads")
-        numbers = None
-        if ctas is not None:
-            self.check_sample(binary, entry)
-            numbers = ctas.cta_numbers(dim3(grid))
-        globals_at = self._module_globals(binary, program)
-        mark = self.memory.mark()
-        buffers = self._kept or _Buffers(self.memory)
-        if watch.keeps_written:
-            self.memory.keep_written()
-        try:
-            params = pack_parameters(plan.params, args, buffers.address, names)
-            buffers.copy_in()
-            buffers.tell(written)
-            spec = LaunchSpec(plan.entry, dim3(grid), dim3(block), params, shared_bytes, self.mode, max_steps)
-            outcome = run(
-                program,
-                spec,
-                self.memory,
-                globals_at=globals_at,
-                threads=self.threads,
-                schedule=self.schedule,
-                watch=watch,
-                ctas=numbers,
-                chip=self.chip,
-            )
-            buffers.copy_out()
-            buffers.ask(written, complete=numbers is None)
-        finally:
-            if buffers is not self._kept:
-                self.memory.release(mark)
+    def each(
+        self, launches: Sequence[Launch], options: RunOptions, watches: Sequence[Instrumentation] = ()
+    ) -> Iterator[Run]:
+        """`run` with a Run for every launch that was made; `watches` are one per launch, in place of options.watch."""
+        require_possible(self, launches, options)
+        watches = watches or (options.watch,) * len(launches)
+        for launch in launches:
+            with launch.located():
+                self._check(launch, options)
+        with self.scratch(launches):
+            if any(watch.keeps_written for watch in watches):
+                self.memory.keep_written()
+            arrays = Buffers(self.memory)
+            blocks = []
+            for launch in launches:
+                with launch.located():
+                    params = self.program(launch.binary, launch.entry).plan.params
+                    blocks.append(pack_parameters(params, launch.args, arrays.address, launch.names))
+            arrays.copy_in(options.uninitialised)
+            for launch, block, watch in zip(launches, blocks, watches, strict=True):
+                with launch.located():
+                    chosen = options if watch is options.watch else replace(options, watch=watch)
+                    done = self._run_one(launch, block, chosen, arrays)
+                if options.ctas is not None:  # CTAs that were left out might have written any byte
+                    arrays.count_as_written(options.uninitialised)
+                yield done
+                if not options.goes_on(done):
+                    break
+            arrays.copy_out()
+
+    def _run_one(self, launch: Launch, params: bytes, options: RunOptions, arrays: "Buffers") -> Run:
+        """Run one launch. `params` holds the addresses of `arrays`, which were copied in before."""
+        binary, program = launch.binary, self.program(launch.binary, launch.entry)
+        numbers = options.ctas.cta_numbers(launch.grid) if options.ctas is not None else None
+        spec = LaunchSpec(
+            program.plan.entry, launch.grid, launch.block, params, launch.shared_bytes, self.mode, options.max_steps
+        )
+        outcome = run(
+            program,
+            spec,
+            self.memory,
+            globals_at=self._module_globals(binary, program),
+            threads=self.threads,
+            schedule=self.schedule,
+            watch=options.watch,
+            ctas=numbers,
+            chip=self.chip,
+        )
         counters = dict(outcome.counters)
         if numbers is not None:
             counters["ctas_left_out"] = math.prod(spec.grid) - len(numbers)
         return Run(
-            (entry,),
+            (launch.entry,),
             outcome.findings,
             outcome.printed,
             outcome.instructions,
@@ -122,6 +118,23 @@ class VirtualGPU:
             binary.defines,
             counters,
         )
+
+    def _check(self, launch: Launch, options: RunOptions) -> None:
+        """Raise for what cannot be launched here."""
+        plan = self.program(launch.binary, launch.entry).plan
+        self.check_shared(launch)
+        if math.prod(launch.block) > plan.max_threads:
+            raise ResourceError(
+                f"block {launch.block} is larger than {launch.entry}'s launch bound of {plan.max_threads} threads"
+            )
+        if options.ctas is None:
+            return
+        if plan.ordered:
+            raise CannotSample(
+                f"{launch.entry} has atomics or volatile, relaxed or acquire loads of global memory, "
+                "so a CTA may depend on others: run it whole"
+            )
+        options.ctas.cta_numbers(launch.grid)
 
     @property
     def shared_limit_bytes(self) -> int:
@@ -132,24 +145,26 @@ class VirtualGPU:
         """Shared memory that the kernel has without asking at its launch."""
         return self.program(binary, entry).plan.layout.static_shared_bytes
 
-    def check_sample(self, binary: Binary, entry: str) -> None:
-        """Raise CannotSample if CTAs may see what others did: atomics and acquiring loads of global memory."""
-        if self.program(binary, entry).plan.ordered:
-            raise CannotSample(
-                f"{entry} has atomics or acquiring loads of global memory, so a CTA may depend on others: run it whole"
-            )
-
     @contextmanager
-    def sequence(self, binary: Binary, entry: str) -> Iterator[None]:
-        """Launches of `binary` inside find every array where the one before left it: nothing is freed between them."""
-        self._module_globals(binary, self.program(binary, entry))
+    def scratch(self, launches: Sequence[Launch]) -> Iterator[None]:
+        """What is allocated inside, for these launches, is freed at the end.
+
+        The variables of every module are placed before: they stay, and later launches find them.
+        """
+        for launch in launches:
+            self._module_globals(launch.binary, self.program(launch.binary, launch.entry))
         mark = self.memory.mark()
-        self._kept = _Buffers(self.memory)
+        self._scratches += 1
         try:
             yield
         finally:
-            self._kept = None
+            self._scratches -= 1
             self.memory.release(mark)
+
+    def reset(self) -> None:
+        """Forget memory and variables, as cudaDeviceReset does. Kernels stay compiled."""
+        self.memory = GlobalMemory()
+        self._globals = {}
 
     def program(self, binary: Binary, entry: str) -> Program:
         """The kernel compiled for this host; `entry` as the user writes it or as it stands in the PTX."""
@@ -175,45 +190,38 @@ class VirtualGPU:
 
     def _module_globals(self, binary: Binary, program: Program) -> dict[str, int]:
         if binary.ptx_digest not in self._globals:
+            if self._scratches:  # its variables would be freed with what is scratch
+                raise UsageError(f"{program.plan.entry} is not among the launches that this `scratch` is for")
             self.memory.rewind()
             self._globals[binary.ptx_digest] = place_variables(program.plan.globals, self.memory)
         return self._globals[binary.ptx_digest]
 
-    def _check_shared(self, size_bytes: int, entry: str) -> None:
-        if size_bytes > self.shared_limit_bytes:
-            raise ResourceError(
-                f"{entry} asks for {size_bytes} bytes of shared memory; {self.arch} has {self.shared_limit_bytes} "
-                "per CTA. Smaller tiles or fewer pipeline stages help."
-            )
 
-
-class _Buffers(HostArrays):
-    """Host arrays with places in the virtual GPU's memory, and which bytes of them were written."""
+class Buffers(HostArrays):
+    """Host arrays with places in the virtual GPU's memory, and which bytes of them count as written."""
 
     def __init__(self, memory: GlobalMemory) -> None:
         super().__init__(lambda size_bytes, name: memory.allocate(size_bytes, f"argument {name}"))
         self.memory = memory
 
-    def copy_in(self) -> None:
+    def copy_in(self, uninitialised: Sequence[Array]) -> None:
         for array, address in self.placed.values():
             self.memory.write(address, array.reshape(-1).view(np.uint8))
+        self._set_written(uninitialised, 0)
 
-    def tell(self, written: Written) -> None:
-        """Which bytes of the arrays were written before this launch."""
-        for flags, known in self._known(written):
-            known[:] = flags
+    def count_as_written(self, uninitialised: Sequence[Array]) -> None:
+        """Arrays that started uninitialised."""
+        self._set_written(uninitialised, 0xFF)
 
-    def ask(self, written: Written, *, complete: bool) -> None:
-        """Which bytes are written after it; CTAs that were left out might have written any."""
-        for flags, known in self._known(written):
-            flags[:] = known if complete else 0xFF
-
-    def _known(self, written: Written) -> Iterator[tuple[Bytes, Bytes]]:
-        """The host's and the device's flags of each array that started uninitialised."""
-        for array, address in self.placed.values():
-            flags, start = written.flags(array), address - GLOBAL_BASE
-            if flags is not None and self.memory.written is not None:
-                yield flags, self.memory.written[start : start + array.nbytes]
+    def _set_written(self, arrays: Sequence[Array], flag: int) -> None:
+        """Whether the bytes of these arrays count as written, where somebody asked."""
+        if self.memory.written is None:
+            return
+        for view in map(as_array, arrays):
+            key = (view.ctypes.data, view.nbytes) if view is not None else None
+            if key in self.placed:
+                start = self.placed[key][1] - GLOBAL_BASE
+                self.memory.written[start : start + key[1]] = flag
 
     def copy_out(self) -> None:
         for array, address in self.placed.values():

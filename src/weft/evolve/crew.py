@@ -1,28 +1,30 @@
-"""Workers that take evaluations from the store and judge them, each in a child process of its own supervisor."""
+"""What is asked of candidates, and the crew that sees to it that all of it is judged.
 
-import threading
+The workers are those of a fleet, by default threads of this process. They read what is asked from the store's row
+alone.
+"""
+
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from weft.fleet.requests import ASK, request_record
-from weft.store.errors import Fenced
-from weft.store.records import CandidateRow, EvaluationRow, Lease, State
+from weft.fleet.fleets import Fleet, reclaim_threads
+from weft.fleet.requests import ASK, request_of, request_record
+from weft.store.records import CandidateRow, EvaluationRow, State
 from weft.store.store import Store
 from weft.supervise.key import request_key
-from weft.supervise.records import Limits, Outcome, Request, Source
+from weft.supervise.records import Limits, Request, Source
 from weft.supervise.supervisor import Supervisor
 
 from .history import FINAL
 from .settings import Settings
 
-LOOK_SECONDS = 0.5
-"""Between two looks at what a worker elsewhere has leased."""
-LEASE_SECONDS = 120.0
-HEARTBEAT_SECONDS = 10.0
+FIRST_WAIT_SECONDS = 0.02
+LONGEST_WAIT_SECONDS = 0.5
+"""Between two looks at the queue."""
+OPEN = (State.QUEUED, State.LEASED)
 SEARCH_LIMITS = Limits(wall_seconds=180, cpu_seconds=600)
 FINAL_LIMITS = Limits(wall_seconds=3600, cpu_seconds=7200)
 """The whole check of a winner has hundreds of workloads."""
@@ -48,9 +50,14 @@ def request_for(store: Store, candidate: CandidateRow, settings: Settings, purpo
 
 def enqueue(store: Store, candidate: CandidateRow, settings: Settings, purpose: str) -> EvaluationRow:
     """Queue an evaluation, once however often it is called."""
+    key, request = _question(store, candidate, settings, purpose)
+    return store.enqueue(candidate.run_id, candidate.id, key, request=request)
+
+
+def _question(store: Store, candidate: CandidateRow, settings: Settings, purpose: str) -> tuple[str, dict[str, Any]]:
+    """The key of an evaluation and its row's request."""
     asked = request_for(store, candidate, settings, purpose)
-    row = {"for": purpose, ASK: request_record(asked, limits_for(purpose))}
-    return store.enqueue(candidate.run_id, candidate.id, request_key(asked), request=row)
+    return request_key(asked), {"for": purpose, ASK: request_record(asked, limits_for(purpose))}
 
 
 def limits_for(purpose: str) -> Limits:
@@ -59,88 +66,59 @@ def limits_for(purpose: str) -> Limits:
 
 
 class Crew:
-    """`workers` at once; `owner` is the name under which they lease. Fork servers stay warm between generations."""
+    """Starts the workers of a run and waits for them.
 
-    def __init__(self, store: Store, settings: Settings, owner: str, workers: int = 1) -> None:
-        self.store, self.settings, self.owner, self.workers = store, settings, owner, workers
-        self._idle: list[Supervisor] = []
+    A generation is proposed when all of the last one is judged, so it does not matter which worker judged what, or in
+    which order. The crew's own supervisor only tells whether a candidate's code is new.
+    """
+
+    def __init__(self, store: Store, settings: Settings, run_id: int, fleet: Fleet) -> None:
+        self.store, self.settings, self.run_id, self.fleet = store, settings, run_id, fleet
+        self.supervisor = Supervisor(SEARCH_LIMITS)
+        self._ours: set[int] = set()
 
     def __enter__(self) -> Self:
+        reclaim_threads(self.store, self.run_id)
+        self._ask_as_now()
+        self.fleet.start(self.run_id)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for supervisor in self._idle:
-            supervisor.close()
-        self._idle.clear()
-
-    @contextmanager
-    def supervisor(self) -> Iterator[Supervisor]:
-        """One that nobody else uses meanwhile."""
-        taken = self._idle.pop() if self._idle else Supervisor(SEARCH_LIMITS)
         try:
-            yield taken
+            self.fleet.close()
         finally:
-            self._idle.append(taken)
+            self.supervisor.close()
 
-    def work(self, run_id: int, done: Done) -> None:
-        """Until all of the run is judged, also what a `weft worker` elsewhere has leased."""
-        self._drain(run_id, done)
-        while self.store.evaluations(run_id, state=State.LEASED):
-            time.sleep(LOOK_SECONDS)
-            self._drain(run_id, done)
+    def work(self, done: Done) -> None:
+        """Wait until nothing of the run is queued or leased; `done` gets each evaluation that ends meanwhile."""
+        self._ask_as_now()
+        waiting = {row.id for row in self.store.evaluations(self.run_id) if row.state in OPEN}
+        pause = FIRST_WAIT_SECONDS
+        while waiting:
+            self.fleet.tend()
+            time.sleep(pause)
+            self._ask_as_now()
+            still = {row.id for state in OPEN for row in self.store.evaluations(self.run_id, state=state)}
+            gone = [self.store.evaluation(number) for number in sorted(waiting - still)]
+            ended = [row for row in gone if row.state not in OPEN]  # one may have moved between the two reads
+            for row in ended:
+                done(row)
+            waiting = (waiting | still) - {row.id for row in ended}
+            pause = FIRST_WAIT_SECONDS if ended else min(1.5 * pause, LONGEST_WAIT_SECONDS)
 
-    def _drain(self, run_id: int, done: Done) -> None:
-        """Until the run's queue is empty. What one worker raises, such as an interrupt of the store, ends all."""
-        failures: list[BaseException] = []
-        stop = threading.Event()
-
-        def worker() -> None:
-            try:
-                self._work(run_id, done, stop)
-            except BaseException as error:  # handed to the thread that waits
-                failures.append(error)
-                stop.set()
-
-        threads = [threading.Thread(target=worker, daemon=True) for _ in range(self.workers)]
-        for thread in threads:
-            thread.start()
-        try:
-            for thread in threads:
-                thread.join()
-        except KeyboardInterrupt:
-            stop.set()
-            raise
-        if failures:
-            raise failures[0]
-
-    def _work(self, run_id: int, done: Done, stop: threading.Event) -> None:
-        with self.supervisor() as supervisor:
-            while not stop.is_set():
-                lease = self.store.lease(self.owner, seconds=LEASE_SECONDS, run_id=run_id)
-                if lease is None:
-                    return
-                purpose = str(lease.request["for"])
-                supervisor.limits = limits_for(purpose)
-                row = self._evaluate(supervisor, lease, purpose)
-                if row is not None:
-                    done(row)
-
-    def _evaluate(self, supervisor: Supervisor, lease: Lease, purpose: str) -> EvaluationRow | None:
-        request = request_for(self.store, self.store.candidate(lease.candidate_id), self.settings, purpose)
-        last = time.monotonic()
-
-        def heartbeat(judged: int, planned: int) -> None:
-            nonlocal last
-            if time.monotonic() - last > HEARTBEAT_SECONDS:
-                self.store.heartbeat(lease, seconds=LEASE_SECONDS)
-                last = time.monotonic()
-
-        try:
-            evaluation = supervisor.evaluate(request, progress=heartbeat)
-            if evaluation.outcome is Outcome.LOST:
-                return self.store.give_back(lease, evaluation.message)
-            return self.store.finish(lease, evaluation.outcome, evaluation.record(), seconds=evaluation.seconds)
-        except Fenced:  # another driver took the run over: its result is the one that counts
-            return None
+    def _ask_as_now(self) -> None:
+        """Queue an evaluation anew if another version of Weft, or other settings of this run, queued it: no worker of
+        this version would judge it, and the search would wait for ever. Raises NotOurs if that does not help.
+        """
+        for row in self.store.evaluations(self.run_id, state=State.QUEUED):
+            if row.id in self._ours:
+                continue
+            candidate = self.store.candidate(row.candidate_id)
+            key, request = _question(self.store, candidate, self.settings, str(row.request["for"]))
+            if row.key == key:
+                request_of(self.store, row)
+                self._ours.add(row.id)
+            else:
+                self.store.supersede(row.id, key, request=request)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from weft.store.records import SUPERSEDED
 from weft.store.store import Store
 
 from .records import Member, member_of
@@ -72,5 +73,6 @@ class History:
 
 def read_history(store: Store, run_id: int) -> History:
     """Of a run."""
-    searches = {row.candidate_id: row for row in store.evaluations(run_id) if row.request.get("for") == SEARCH}
+    rows = [row for row in store.evaluations(run_id) if row.status != SUPERSEDED]
+    searches = {row.candidate_id: row for row in rows if row.request.get("for") == SEARCH}
     return History(tuple(member_of(row, searches.get(row.id)) for row in store.candidates(run_id)))

@@ -40,7 +40,7 @@ def lessons(history: History, member: Member, gain: float) -> tuple[Lesson, ...]
     if member.evaluation is None:
         return ()
     if member.evaluation.profile is None or member.score is None:
-        note = f"{member.evaluation.outcome}: {member.evaluation.message}".strip(": ")
+        note = f"{member.evaluation.status}: {member.evaluation.message}".strip(": ")
         return (Lesson(member.hypothesis, faster, {SCORE: parent.score}, {}, Proof.REFUTED, note),)
     before, after = observed(parent.evaluation.profile.kernel), observed(member.evaluation.profile.kernel)
     better = member.passed and member.beats(parent, gain)

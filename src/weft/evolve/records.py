@@ -142,7 +142,7 @@ class Member:
             return "SPILLS"
         if self.refused:
             return "REJECTED"
-        return self.evaluation.outcome.value if self.evaluation is not None else "PENDING"
+        return self.evaluation.status.value if self.evaluation is not None else "PENDING"
 
 
 def member_of(row: Any, evaluation: Any) -> Member:
@@ -172,4 +172,4 @@ def member_of(row: Any, evaluation: Any) -> Member:
 
 def _evaluation(row: Any) -> Evaluation | None:
     result: Mapping[str, Any] | None = row.result if row is not None else None
-    return Evaluation.from_record(result) if result is not None and "outcome" in result else None
+    return Evaluation.from_record(result) if result is not None and {"status", "outcome"} & result.keys() else None

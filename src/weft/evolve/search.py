@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weft.core.errors import UsageError
-from weft.fleet.fleets import Fleet
+from weft.fleet.fleets import Fleet, ThreadFleet
 from weft.kernels.ladder import RUNGS
 from weft.store.records import CandidateRow, RunRow, RunState, State
 from weft.store.store import Store
@@ -18,7 +18,6 @@ from weft.supervise.records import Canonical, Source
 
 from .crew import Crew, enqueue, request_for
 from .elites import elites
-from .fleet_crew import FleetCrew
 from .history import FINAL, SEARCH, History, read_history
 from .ledger import write_lessons
 from .proposer import Proposer
@@ -34,7 +33,7 @@ Watch = Callable[[str, History], None]
 
 
 def _silent(what: str, history: History) -> None:
-    """Tells nobody."""
+    """Ignores every event."""
 
 
 @dataclass(frozen=True)
@@ -92,24 +91,21 @@ class Search:
     ) -> None:
         self.store, self.run_id, self.settings, self.proposer, self.watch = store, run_id, settings, proposer, watch
         self.stopwatch = stopwatch
-        owner = f"{KIND} {run_id}"
-        if fleet is not None:
-            self.crew: Crew = FleetCrew(store, settings, owner, run_id, fleet)
-        else:
-            self.crew = Crew(store, settings, owner, workers or os.cpu_count() or 1)
+        if fleet is None:  # a generation has no more for workers to do than its children
+            fleet = ThreadFleet(store, min(workers or os.cpu_count() or 1, settings.batch))
+        self.crew = Crew(store, settings, run_id, fleet)
 
     def go(self) -> Ended:
         """From wherever the run is to its end."""
         with self.crew:
             self.store.set_run(self.run_id, state=RunState.RUNNING)
-            self.store.reclaim(self.crew.owner)
             self._add_start()
             why = self._generations()
             return self._finish(why)
 
     def _generations(self) -> str:
         while True:
-            self.crew.work(self.run_id, lambda row: self.watch("evaluated", read_history(self.store, self.run_id)))
+            self.crew.work(lambda row: self.watch("evaluated", read_history(self.store, self.run_id)))
             history = self._timed(read_history(self.store, self.run_id))
             self._learn(history)
             if not history.start.passed:
@@ -195,8 +191,7 @@ class Search:
         return True
 
     def _canonical(self, row: CandidateRow) -> Canonical:
-        with self.crew.supervisor() as supervisor:
-            return supervisor.canonical_ptx(request_for(self.store, row, self.settings, SEARCH))
+        return self.crew.supervisor.canonical_ptx(request_for(self.store, row, self.settings, SEARCH))
 
     def _add(
         self,
@@ -250,7 +245,7 @@ class Search:
         for member in elites(history, self.settings):
             self.watch(f"judging candidate {member.id} whole", history)
             row = enqueue(self.store, self.store.candidate(member.id), self.settings, FINAL)
-            self.crew.work(self.run_id, lambda row: None)
+            self.crew.work(lambda row: None)
             row = self.store.evaluation(row.id)
             if row.state is State.DONE and row.status == "PASSED":
                 winner = member

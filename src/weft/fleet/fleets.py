@@ -1,4 +1,5 @@
-"""Who evaluates a search: processes of this machine, workers that others started, or actors of a Ray cluster.
+"""Who evaluates a search: threads of the driver, processes of this machine, workers that others started, or actors of
+a Ray cluster.
 
 The store is the queue. A fleet only has to see to it that workers run; what a driver and its fleet were doing when they
 died is in the store.
@@ -6,18 +7,22 @@ died is in the store.
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from os import environ
 from typing import Protocol
 
 from weft.core import knobs
 from weft.core.errors import UsageError
+from weft.store.queue import ATTEMPTS
+from weft.store.records import State
 from weft.store.store import Store
 
 from .errors import FleetError
-from .worker import Terms
+from .worker import Terms, Worker, worker_name
 
 SPELLINGS = "local:N, workers, ray, ray:auto or ray:ADDRESS (with /GPU for nodes that have one)"
 LOCAL_IDLE_SECONDS = 60.0
@@ -27,6 +32,10 @@ QUIET_SECONDS = 5.0
 ALIVE = timedelta(seconds=90)
 NO_NETWORK = 2
 """The level of isolation from which on a candidate has none."""
+DRIVER = "driver of run"
+"""How the names of a driver's threads begin. No host has blanks in its name, so no worker elsewhere is called so."""
+THREAD_TERMS = Terms(longest_wait_seconds=0.5, lost_attempts=ATTEMPTS, leave_to_others=False)
+"""A thread sees soon that a generation is queued. It leaves nothing to others: there may be no worker elsewhere."""
 
 Say = Callable[[str], None]
 
@@ -42,6 +51,59 @@ class Fleet(Protocol):
 
     def close(self) -> None:
         """The run is over."""
+
+
+class ThreadFleet:
+    """Workers in threads of the driver, each with its own fork server that stays warm until the run is over."""
+
+    def __init__(self, store: Store, count: int, terms: Terms = THREAD_TERMS) -> None:
+        self.store, self.count, self.terms = store, count, terms
+        self._workers: list[Worker] = []
+        self._threads: list[threading.Thread] = []
+        self._failures: list[BaseException] = []
+
+    def start(self, run_id: int) -> None:
+        terms = replace(self.terms, run_id=run_id)
+        self._workers = [Worker(self.store, _thread_name(run_id), terms) for _ in range(self.count)]
+        self._threads = [threading.Thread(target=self._work, args=(each,), daemon=True) for each in self._workers]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, worker: Worker) -> None:
+        try:
+            worker.work()
+        except BaseException as error:  # raised by `tend`, in the thread that waits
+            self._failures.append(error)
+
+    def tend(self) -> None:
+        """Raise what ended a worker: the others would meet the same."""
+        if self._failures:
+            raise self._failures[0]
+
+    def close(self) -> None:
+        """Stop the workers. What one of them still evaluates is queued again."""
+        for worker in self._workers:
+            worker.stop(grace_seconds=0)
+        for thread in self._threads:
+            thread.join()
+
+
+def reclaim_threads(store: Store, run_id: int) -> None:
+    """Queue again what the threads of an earlier driver of the run had leased: a driver that was killed is replaced by
+    one that need not wait for the leases to run out.
+    """
+    owners = {row.owner for row in store.evaluations(run_id, state=State.LEASED) if row.owner is not None}
+    for owner in owners:
+        if owner.startswith(_thread_prefix(run_id)):
+            store.reclaim(owner)
+
+
+def _thread_prefix(run_id: int) -> str:
+    return f"{DRIVER} {run_id}: "
+
+
+def _thread_name(run_id: int) -> str:
+    return _thread_prefix(run_id) + worker_name()
 
 
 class LocalFleet:
@@ -111,7 +173,9 @@ class Volunteers:
             return
         self._look_at = float("inf")
         now = self.store.now()
-        if not any(row.stopped_at is None and now - row.heartbeat_at < ALIVE for row in self.store.workers()):
+        # Threads of a driver judge for their own run alone.
+        others = [row for row in self.store.workers() if not row.name.startswith(DRIVER)]
+        if not any(row.stopped_at is None and now - row.heartbeat_at < ALIVE for row in others):
             self._say("no worker is there: start some with `weft worker --store …`, on this machine or on others")
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.core.errors import WeftError
 from weft.judge.select import Choice
-from weft.store.records import Lease
+from weft.store.records import EvaluationRow, Lease
 from weft.store.store import Store
 from weft.supervise.key import request_key
 from weft.supervise.records import Limits, Request, ScoreOn, Source
@@ -20,7 +20,7 @@ ASK = "ask"
 
 
 class NotOurs(WeftError):
-    """This worker cannot judge the evaluation: it was queued by another version of Weft."""
+    """This worker cannot judge the evaluation: another version of Weft queued it."""
 
 
 def request_record(request: Request, limits: Limits) -> dict[str, Any]:
@@ -40,17 +40,18 @@ def request_record(request: Request, limits: Limits) -> dict[str, Any]:
     }
 
 
-def request_of(store: Store, lease: Lease) -> tuple[Request, Limits]:
-    """What is asked of a leased evaluation. Raises NotOurs."""
-    row = store.candidate(lease.candidate_id)
+def request_of(store: Store, evaluation: Lease | EvaluationRow) -> tuple[Request, Limits]:
+    """Returns what is asked of an evaluation. Raises NotOurs."""
+    row = store.candidate(evaluation.candidate_id)
     source = Source(store.text(row.source_digest), row.language, row.launch, row.defines)
     try:
-        request, limits = _read(source, lease.request[ASK])
-        same = request_key(request) == lease.key
+        request, limits = _read(source, evaluation.request[ASK])
+        same = request_key(request) == evaluation.key
     except (KeyError, TypeError, OSError) as error:
-        raise NotOurs(_told(lease, f"its request cannot be read here: {type(error).__name__} {error}")) from error
+        why = f"its request cannot be read here: {type(error).__name__} {error}"
+        raise NotOurs(_told(evaluation, why)) from error
     if not same:
-        raise NotOurs(_told(lease, "its key covers another judge, compiler or task file"))
+        raise NotOurs(_told(evaluation, "its key covers another judge, compiler or task file"))
     return request, limits
 
 
@@ -72,8 +73,9 @@ def _read(source: Source, record: Mapping[str, Any]) -> tuple[Request, Limits]:
     return request, Limits(**record["limits"])
 
 
-def _told(lease: Lease, why: str) -> str:
+def _told(evaluation: Lease | EvaluationRow, why: str) -> str:
+    number = evaluation.evaluation_id if isinstance(evaluation, Lease) else evaluation.id
     return (
-        f"evaluation {lease.evaluation_id} of run {lease.run_id} was queued by another version of Weft ({why}): "
+        f"evaluation {number} of run {evaluation.run_id} was queued by another version of Weft ({why}): "
         "run one version on every machine, or resume the run with this one"
     )

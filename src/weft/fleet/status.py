@@ -44,7 +44,7 @@ class FleetStatus:
 
     @property
     def per_minute(self) -> float:
-        """Verdicts of all workers, those without a row in `workers` included: a driver judges as well."""
+        """Verdicts of all owners of leases, also of those that have no row in `workers`."""
         return _rate(sum(self.census.recent.values()), self.census)
 
     @property

@@ -17,24 +17,24 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from weft.core.errors import UsageError
+from weft.core.status import Status
 from weft.store.errors import Fenced, StoreError
 from weft.store.records import EvaluationRow, Lease, State
 from weft.store.store import Store
 from weft.supervise.isolation import NotIsolated
-from weft.supervise.records import Evaluation, Outcome
+from weft.supervise.records import Evaluation
 from weft.supervise.supervisor import Supervisor
 
 from .requests import NotOurs, request_of
 
 FIRST_WAIT_SECONDS = 0.05
-LONGEST_WAIT_SECONDS = 2.0
-"""Between two looks at an empty queue."""
+"""Between two looks at an empty queue, at first."""
 PATIENCE_SECONDS = 120.0
 """With a store that fails, beyond what the store itself waits."""
 LOOK_SECONDS = 0.1
 """Between two looks whether it was told to stop."""
 LOST_ATTEMPTS = 10
-"""Leases after which a lost evaluation is given up: in a fleet machines die more often than candidates kill them."""
+"""In a fleet machines die more often than candidates kill them."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,12 @@ class Terms:
     """To finish what it has when it is told to stop."""
     needs: str | None = "vgpu"
     """The kind of evaluations it takes; None: any, on a machine with a GPU."""
+    longest_wait_seconds: float = 2.0
+    """Between two looks at an empty queue."""
+    lost_attempts: int = LOST_ATTEMPTS
+    """Leases after which a lost evaluation is given up."""
+    leave_to_others: bool = True
+    """Leave an evaluation that requires more isolation to a worker on another machine; False: raise NotIsolated."""
 
     def __post_init__(self) -> None:
         if self.lease_seconds < 1:
@@ -95,11 +101,11 @@ Found = TypeVar("Found")
 
 
 def _silent(event: Event) -> None:
-    """Tells nobody."""
+    """Ignores every event."""
 
 
 def worker_name() -> str:
-    """Of this process, and of no other ever: a name is what a lease belongs to."""
+    """Returns a name that no other worker ever has; leases are owned by name."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
@@ -158,7 +164,7 @@ class Worker:
     def _loop(self, supervisor: Supervisor) -> str:
         idle_since, wait = time.monotonic(), FIRST_WAIT_SECONDS
         while not self.stopping:
-            self.present("idle")
+            self._patiently(lambda: self.present("idle"))
             lease = self._patiently(self._lease)
             if lease is not None:
                 self._do(supervisor, lease)
@@ -170,7 +176,7 @@ class Worker:
             if self.terms.idle_seconds is not None and time.monotonic() - idle_since >= self.terms.idle_seconds:
                 return f"idle for {self.terms.idle_seconds:g} s"
             self._sleep(wait)
-            wait = min(1.5 * wait, LONGEST_WAIT_SECONDS)
+            wait = min(1.5 * wait, self.terms.longest_wait_seconds)
         return "told to"
 
     def _lease(self) -> Lease | None:
@@ -208,27 +214,31 @@ class Worker:
             with _Heart(self, supervisor, lease) as heart:
                 found = supervisor.evaluate(request)
         except (NotOurs, NotIsolated) as error:
+            if isinstance(error, NotIsolated) and not self.terms.leave_to_others:
+                raise
             self._not_ours.add(lease.evaluation_id)
             self.store.reclaim(self.name)  # unlike give_back this counts no attempt
             self._count("refused", lease, message=str(error))
             return
         if heart.fenced:
-            self._count("fenced", lease, message="somebody else has it")
+            self._count("fenced", lease, message="another worker has it")
             return
+        if heart.out_of_time:  # what was found may be half: a diagnosis that was cut off must not become a verdict
+            found = Evaluation(Status.LOST)
         try:
             self._patiently(lambda: self._keep(lease, found))
         except Fenced as error:
             self._count("fenced", lease, message=str(error))
 
     def _keep(self, lease: Lease, found: Evaluation) -> None:
-        if found.outcome is not Outcome.LOST:
-            self.store.finish(lease, found.outcome.value, found.record(), seconds=found.seconds)
-            self._count("finished", lease, status=found.outcome.value, seconds=found.seconds, message=found.message)
+        if found.status is not Status.LOST:
+            self.store.finish(lease, found.status.value, found.record(), seconds=found.seconds)
+            self._count("finished", lease, status=found.status.value, seconds=found.seconds, message=found.message)
         elif self.stopping:
             self.store.reclaim(self.name)
             self._count("given_back", lease, message="the worker was told to stop")
         else:
-            self.store.give_back(lease, found.message, attempts=LOST_ATTEMPTS)
+            self.store.give_back(lease, found.message, attempts=self.terms.lost_attempts)
             self._count("given_back", lease, message=found.message)
 
     def present(self, state: str) -> None:
@@ -257,12 +267,16 @@ class Worker:
 
 @dataclass
 class _Heart:
-    """Beats in a thread of its own: a workload may take longer than a lease. Ends an evaluation that is in vain."""
+    """Renews the lease from a second thread: a workload may take longer than a lease.
+
+    Ends the evaluation when another worker has the lease, or when the worker must stop now.
+    """
 
     worker: Worker
     supervisor: Supervisor
     lease: Lease
     fenced: bool = False
+    out_of_time: bool = False
     _over: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> "_Heart":
@@ -279,9 +293,10 @@ class _Heart:
         step = min(0.25, terms.heartbeat_seconds)
         due = time.monotonic() + terms.heartbeat_seconds
         while not self._over.wait(step):
-            if self.worker.out_of_time:
-                self.supervisor.interrupt()
-                return
+            self.out_of_time = self.out_of_time or self.worker.out_of_time
+            if self.fenced or self.out_of_time:
+                self.supervisor.interrupt()  # again and again: a fork server that is just starting cannot be ended yet
+                continue
             if time.monotonic() < due:
                 continue
             try:
@@ -289,8 +304,7 @@ class _Heart:
                 self.worker.present(f"evaluation {self.lease.evaluation_id}")
             except Fenced:
                 self.fenced = True
-                self.supervisor.interrupt()
-                return
+                continue
             except StoreError:
                 pass  # the store may be back before the lease ends; `finish` will tell
             due = time.monotonic() + terms.heartbeat_seconds

@@ -1,6 +1,6 @@
 """Which workloads a kernel is judged on: what it declares support for, of what its task has and the caller chose."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -8,12 +8,15 @@ from weft.attention.regimes import fits_f16
 from weft.attention.shapes import SHAPES, Shape
 from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
+from weft.core.status import Status
 from weft.engines.kernel_file import KernelFile, load
 from weft.kernels.ladder import ANY_FLOAT, ELEMENTS, ENCODINGS, MASKS, RUNGS, Rung
 from weft.tasks.registry import find_task
 from weft.tasks.task import PLAIN, Axes, Task, Workload
 
-from .check import Candidate
+from .candidate import Candidate
+from .runs import Refused
+from .verdict import NOTHING_SELECTED
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Supports:
     def takes(self, shape: Shape) -> bool:
         fits = (self.largest_d is None or shape.d <= self.largest_d) and self.only_d in (None, shape.d)
         return fits and (self.gqa or shape.group == 1)
+
+    def takes_workload(self, workload: Workload) -> bool:
+        """Return whether a workload is within everything it supports."""
+        within = workload.dtype in self.dtypes and workload.mask in self.masks and workload.encoding in self.encodings
+        return within and self.takes(workload.shape)
 
     def takes_values(self, regime: str, dtype: str) -> bool:
         return not self.f16_range or fits_f16(regime, dtype)
@@ -159,11 +167,22 @@ def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
                             yield Workload(SHAPES[name], dtype, mask, regime, seed, encoding)
 
 
-def smallest(todo: Sequence[Workload]) -> Workload:
-    """The workload with the least work."""
+def plan(supports: Supports, choice: Choice, *, strict: bool = False) -> tuple[Workload, ...]:
+    """Return the workloads to be judged.
 
-    def work(workload: Workload) -> int:
-        shape = workload.shape
-        return shape.b * shape.hq * shape.sq * shape.skv * shape.d
-
-    return min(todo, key=work)
+    `strict`: what the choice names and the candidate lacks is refused, never left out: a candidate of a search cannot
+    choose what it is judged on, and an agent must not take a part for the whole.
+    """
+    todo = tuple(workloads(supports, choice))
+    if not strict:
+        return todo
+    for axis in ("dtypes", "masks", "encodings"):
+        missing = [name for name in getattr(choice, axis) if name not in getattr(supports, axis)]
+        if missing:
+            raise Refused(Status.REJECTED, f"it does not support the {axis} {', '.join(missing)}")
+    lacking = [name for name in choice.shapes if name not in {workload.shape.name for workload in todo}]
+    if lacking:
+        raise Refused(Status.REJECTED, f"it does not take the shapes {', '.join(lacking)}")
+    if not todo:
+        raise Refused(Status.REJECTED, NOTHING_SELECTED)
+    return todo

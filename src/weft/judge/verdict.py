@@ -1,37 +1,20 @@
-"""How a kernel is called right: the statuses, in order of judgement, and what a verdict carries."""
+"""What a verdict carries, and what many of them say together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from weft.attention.error_report import ErrorReport
 from weft.attention.gates import GateResult
 from weft.core.records import Finding, Suppressed
+from weft.core.status import Status
 from weft.tasks.task import Workload
 
-
-class Status(StrEnum):
-    """The first thing that is wrong decides."""
-
-    PASSED = "PASSED"
-    COMPILE_ERROR = "COMPILE_ERROR"
-    RESOURCE_ERROR = "RESOURCE_ERROR"
-    """More shared memory or threads than the GPU has."""
-    LAUNCH_ERROR = "LAUNCH_ERROR"
-    UNSAFE = "UNSAFE"
-    """Findings of the virtual GPU or of a probe."""
-    INCORRECT_SHAPE = "INCORRECT_SHAPE"
-    INCORRECT_DTYPE = "INCORRECT_DTYPE"
-    INCORRECT_NUMERICAL = "INCORRECT_NUMERICAL"
-    NONDETERMINISTIC = "NONDETERMINISTIC"
-    TIMEOUT = "TIMEOUT"
-    UNSUPPORTED = "UNSUPPORTED"
-    """The virtual GPU does not know something in the kernel: neither pass nor fail."""
+NOTHING_SELECTED = "it supports none of the shapes, types, masks and encodings that were asked for"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One element of the output beside what it should be."""
+    """One element of the output and what it should be."""
 
     index: tuple[int, ...]
     out: float
@@ -71,3 +54,38 @@ class Verdict:
     @property
     def passed(self) -> bool:
         return self.status is Status.PASSED
+
+    @property
+    def aside(self) -> bool:
+        """Whether it is a -G build that cannot be judged: a note, which says nothing about the kernel as it runs."""
+        return self.debug_build and self.status is Status.UNSUPPORTED
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What the verdicts on one candidate say together."""
+
+    status: Status
+    message: str
+    failure: Verdict | None
+    """The first verdict that decides against it; None if it passed."""
+    judged: int
+    planned: int
+    """Workloads, without the -G build."""
+
+    @property
+    def passed(self) -> bool:
+        return self.status is Status.PASSED
+
+
+def conclude(verdicts: Sequence[Verdict], planned: int) -> Conclusion:
+    """Return the status of a candidate: of the first failure, else of the first workload that was not judged."""
+    judged = sum(not verdict.debug_build for verdict in verdicts)
+    wrong = [verdict for verdict in verdicts if not verdict.passed and not verdict.aside]
+    failure = next((verdict for verdict in wrong if verdict.status.decided), wrong[0] if wrong else None)
+    if failure is not None:
+        return Conclusion(failure.status, failure.message, failure, judged, planned)
+    if not judged:
+        return Conclusion(Status.REJECTED, NOTHING_SELECTED, None, judged, planned)
+    notes = "; ".join(verdict.message for verdict in verdicts if verdict.aside)
+    return Conclusion(Status.PASSED, notes, None, judged, planned)

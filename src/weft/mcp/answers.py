@@ -37,12 +37,8 @@ class CheckAnswer:
     judged: int
     planned: int
     message: str = ""
-    workload: str = ""
-    """That failed."""
-    findings: tuple[FindingAnswer, ...] = ()
-    more_findings: int = 0
-    samples: tuple[str, ...] = ()
-    """Wrong elements beside what they should be."""
+    failure: dict[str, Any] | None = None
+    """The verdict that decided, as docs/reference/verdict_json.md has it."""
     isolated: bool = False
     """Whether it ran in a process of its own with limits, as text does."""
     seconds: float = 0.0
@@ -61,8 +57,12 @@ class DiagnoseAnswer:
     next: str
     stage: str = ""
     known_as: str = ""
-    sure: float = 0.0
+    explained: float | None = None
+    """The share of the error that `known_as` explains, 0 to 1; null where that is not measured."""
     right_before: tuple[str, ...] = ()
+    not_observed: tuple[str, ...] = ()
+    """Stages that are neither right nor wrong: nothing of them was seen."""
+    not_observed_because: str = ""
     arithmetic: tuple[str, ...] = ()
     """How one wrong element should have come about."""
     verify: "VerifyWith | None" = None

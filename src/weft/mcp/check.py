@@ -10,15 +10,20 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from weft.core.finding_codes import Severity
+from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
-from weft.judge.check import Candidate, check_debug
-from weft.judge.check import check as judge
-from weft.judge.select import Choice, Supports, find_candidate, smallest, workloads
-from weft.judge.verdict import Status, Verdict
-from weft.supervise.records import Outcome, Request, Source
+from weft.judge.candidate import Candidate
+from weft.judge.judge import Policy, judge_all
+from weft.judge.local_runs import LocalRuns
+from weft.judge.runs import Refused
+from weft.judge.select import Choice, Supports, find_candidate, plan
+from weft.judge.verdict import Conclusion, Verdict, conclude
+from weft.judge.verdict_json import verdict_record
+from weft.supervise.records import Request, Source
 from weft.supervise.supervisor import Supervisor
+from weft.tasks.task import Workload
 
-from .answers import CheckAnswer, finding_answers, reply
+from .answers import CheckAnswer, reply
 from .calls import AnyContext, Progress, carried_out
 from .options import (
     Detail,
@@ -38,14 +43,12 @@ from .options import (
 from .sources import Given
 
 FINDINGS, ALL_FINDINGS = 3, 50
-OPEN = (Outcome.UNSUPPORTED, Outcome.REJECTED, Outcome.LOST)
-"""They say nothing of the kernel's correctness."""
-RAN = (Outcome.UNSAFE, Outcome.INCORRECT_NUMERICAL, Outcome.NONDETERMINISTIC)
+RAN = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC)
 """It left something that `diagnose` can look into."""
 _CURES = {
-    Outcome.RESOURCE_ERROR: "use smaller tiles, or fewer threads",
-    Outcome.TIMEOUT: "look for an endless loop, or give a smaller shape",
-    Outcome.LOST: "nothing to mend: check again",
+    Status.RESOURCE_ERROR: "use smaller tiles, or fewer threads",
+    Status.TIMEOUT: "look for an endless loop, or give a smaller shape",
+    Status.LOST: "check again: nothing is known to be wrong with the kernel",
 }
 
 
@@ -79,32 +82,19 @@ def check(
 
 
 def _judged(candidate: Candidate, supports: Supports, choice: Choice, detail: bool, progress: Progress) -> CheckAnswer:
-    """A file of the user's, as `weft check` does."""
+    """A file of the user's, in this process, as `weft check` does."""
     start = time.monotonic()
-    todo = list(workloads(supports, choice))
-    judged, failed = 0, None
-    for workload in todo:
-        progress.tell(str(workload), len(todo))
-        verdict = judge(candidate, supports.task, workload, tools=["all"])
-        judged += 1
-        if not verdict.passed:
-            failed = verdict
-            break
-    note = ""
-    if todo and failed is None:
-        in_debug_build = check_debug(candidate, supports.task, smallest(todo))
-        # A -G build that cannot be judged says nothing about the kernel as it runs; but it is said.
-        if in_debug_build is not None and in_debug_build.status is Status.UNSUPPORTED:
-            note = in_debug_build.message
-        else:
-            failed = in_debug_build
-    seconds = time.monotonic() - start
-    if not todo:
-        message = "the kernel supports none of the workloads that were asked for: leave masks, dtypes or shapes out"
-        return _answer(Outcome.REJECTED, message, None, detail, (0, 0), seconds, isolated=False)
-    outcome = Outcome.of(failed.status) if failed is not None else Outcome.PASSED
-    message = failed.message if failed is not None else note
-    return _answer(outcome, message, failed, detail, (judged, len(todo)), seconds, isolated=False)
+    verdicts: list[Verdict] = []
+    todo: tuple[Workload, ...] = ()
+    try:
+        todo = plan(supports, choice, strict=True)
+        for judged in judge_all(LocalRuns(candidate), supports.task, todo, Policy(stop=True)):
+            verdicts.append(judged.verdict)
+            progress.tell(judged.verdict.label, len(todo))
+        found = conclude(verdicts, len(todo))
+    except Refused as error:
+        found = Conclusion(error.status, error.message, None, 0, len(todo))
+    return _answer(found, detail, seconds=time.monotonic() - start, isolated=False)
 
 
 def _supervised(request: Request, detail: bool, progress: Progress) -> CheckAnswer:
@@ -112,37 +102,22 @@ def _supervised(request: Request, detail: bool, progress: Progress) -> CheckAnsw
     found = _supervisor().evaluate(
         request, progress=lambda judged, planned: progress.tell(f"{judged} of {planned} workloads judged", planned)
     )
-    counted = (found.judged, found.planned)
-    message = found.message or found.stderr
-    return _answer(found.outcome, message, found.failure, detail, counted, found.seconds, isolated=True)
+    concluded = Conclusion(found.status, found.message or found.stderr, found.failure, found.judged, found.planned)
+    return _answer(concluded, detail, seconds=found.seconds, isolated=True)
 
 
-def _answer(
-    outcome: Outcome,
-    message: str,
-    failed: Verdict | None,
-    detail: bool,
-    counted: tuple[int, int],
-    seconds: float,
-    *,
-    isolated: bool,
-) -> CheckAnswer:
-    verdict = _verdict(outcome)
-    findings = [each for each in (failed.findings if failed is not None else ()) if each.level is not Severity.INFO]
-    shown = finding_answers(findings, ALL_FINDINGS if detail else FINDINGS, detail=detail)
-    samples = failed.samples[: None if detail else 2] if failed is not None else ()
+def _answer(found: Conclusion, detail: bool, *, seconds: float, isolated: bool) -> CheckAnswer:
+    failure = found.failure
+    most = ALL_FINDINGS if detail else FINDINGS
     return CheckAnswer(
-        verdict=verdict,
-        cure=shown[0].cure if shown else _cure(outcome),
-        status=str(outcome),
-        next=_next(outcome),
-        judged=counted[0],
-        planned=counted[1],
-        message=message,
-        workload=failed.label if failed is not None else "",
-        findings=shown,
-        more_findings=len(findings) - len(shown),
-        samples=tuple(f"{list(each.index)}: {each.out:g}, expected {each.expected:g}" for each in samples),
+        verdict=_verdict(found.status),
+        cure=_cure(found),
+        status=str(found.status),
+        next=_next(found.status),
+        judged=found.judged,
+        planned=found.planned,
+        message=found.message,
+        failure=verdict_record(failure, timed=False, findings=most) if failure is not None else None,
         isolated=isolated,
         seconds=round(seconds, 1),
     )
@@ -156,22 +131,24 @@ def _supervisor() -> Supervisor:
     return made
 
 
-def _cure(outcome: Outcome) -> str:
-    if outcome is Outcome.PASSED:
+def _cure(found: Conclusion) -> str:
+    if found.passed:
         return ""
-    return "`diagnose` finds it" if outcome in RAN else _CURES.get(outcome, "do what the message says")
+    findings = found.failure.findings if found.failure is not None else ()
+    if findings and findings[0].level is not Severity.INFO:
+        return findings[0].remedy
+    return "`diagnose` finds it" if found.status in RAN else _CURES.get(found.status, "do what the message says")
 
 
-def _next(outcome: Outcome) -> str:
-    if outcome is Outcome.PASSED:
+def _next(status: Status) -> str:
+    if status is Status.PASSED:
         return "`profile` says what limits it"
-    if outcome in RAN:
-        return "`diagnose` with the same source names stage, line and cause; mend it, then `check` again"
-    open_still = "this is neither right nor wrong; " if outcome in OPEN else ""
-    return f"{open_still}mend it, then `check` again"
+    if status in RAN:
+        return "`diagnose` with the same source names stage, line and cause; fix it, then `check` again"
+    return f"{'' if status.decided else 'this is neither right nor wrong; '}fix it, then `check` again"
 
 
-def _verdict(outcome: Outcome) -> Literal["passed", "failed", "not_judged"]:
-    if outcome in OPEN:
+def _verdict(status: Status) -> Literal["passed", "failed", "not_judged"]:
+    if not status.decided:
         return "not_judged"
-    return "passed" if outcome is Outcome.PASSED else "failed"
+    return "passed" if status is Status.PASSED else "failed"

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from weft.attention.shapes import SHAPES
 from weft.core.records import Place
-from weft.diagnose.conclusion import cure_of, place_of, sentence, stage_of
+from weft.diagnose.conclusion import cure_of, known_as, place_of, sentence, stage_of
 from weft.diagnose.diagnose import diagnose as look_inside
 from weft.diagnose.records import Diagnosis
 from weft.judge.select import Choice, find_candidate
@@ -108,15 +108,17 @@ def _answer(found: Diagnosis, detail: bool) -> DiagnoseAnswer:
         next="mend that line, then `check` with the arguments in `verify`, then `check` with none of them",
         stage=stage_of(found),
         known_as=best.name if best is not None else "",
-        sure=round(best.confidence, 2) if best is not None else 0.0,
+        explained=best.explained if best is not None else None,
         right_before=found.proven_right[None if detail else -STAGES :],
+        not_observed=found.not_observed,
+        not_observed_because=found.not_observed_because,
         arithmetic=first.arithmetic if first is not None else (),
         verify=_verify(found),
         case=str(found.verdict.workload),
         findings=finding_answers(
             (*found.causes, *found.other_findings), ALL_FINDINGS if detail else FINDINGS, detail=detail
         ),
-        other_explanations=tuple(f"{each.name}, {each.confidence:.2f}: {each.message}" for each in found.signatures[1:])
+        other_explanations=tuple(f"{known_as(each)}: {each.message}" for each in found.signatures[1:])
         if detail
         else (),
         expected_row=rows[0],

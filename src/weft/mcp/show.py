@@ -14,7 +14,6 @@ from weft.core.records import Binary
 from weft.engines.kernel_file import NoLaunchLines, load
 from weft.engines.launch_lines import options_of
 from weft.kernels.ladder import RUNGS
-from weft.supervise.launch_list import LaunchList
 from weft.toolchain import compile_cuda, disassemble
 from weft.toolchain.ptx_file import is_ptx, read_ptx
 
@@ -80,9 +79,7 @@ def _compiled(source: File, gpu: str, entries: list[str], defines: dict[str, str
     if not entries:
         with contextlib.suppress(NoLaunchLines):
             kernel = load(source, gpu=gpu, defines=defines)
-            listed = LaunchList(kernel.arch)
-            kernel.run(listed, {})
-            return list(listed.binaries.values())
+            return list({binary.ptx_digest: binary for binary in kernel.binaries().values()}.values())
     if is_ptx(source):
         return [read_ptx(source, arch=arch, entries=entries)]
     return [compile_cuda(source, arch=arch, defines=defines, entries=entries, options=options_of(source))]

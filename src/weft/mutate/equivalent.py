@@ -14,7 +14,7 @@ from weft.attention.shapes import SHAPES
 from weft.core.errors import WeftError
 from weft.core.records import Finding
 from weft.engines.virtual import VirtualGPU
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
 from weft.judge.select import Supports
 from weft.probes.tools import watch_for
 from weft.tasks.task import Task, Workload

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weft.core.errors import UsageError
-from weft.judge.check import Candidate, check
+from weft.core.status import Status
+from weft.judge.candidate import Candidate
+from weft.judge.judge import check
 from weft.judge.select import Choice, Supports, workloads
-from weft.judge.verdict import Status, Verdict
+from weft.judge.verdict import Verdict
 from weft.tasks.task import Workload
 
 from .equivalent import Build, Original, larger_workloads

@@ -11,7 +11,9 @@ b exactly if row(b)[thread(a)] >= epoch(a), or both are one thread's.
     strong write             publishes at its address; a read-modify-write adds to what is there
     mbarrier                 who arrives publishes there, who finds the phase over learns it
     strong read              learns what is published there: an acquire or an atomic at once, others at the next fence;
-                             an atomic whose result nobody uses learns nothing, it may as well have come first
+                             an atomic whose result nobody uses learns nothing, it may as well have come first;
+                             of places that are asked about it also knows, at once, the writes that it observed
+                             (`observation.py`)
 Between CTAs this holds for fences and accesses whose scope is the GPU or more. There a barrier is no fence, but it
 carries on what a fence did: each thread fences what it wrote, a barrier, one thread raises the flag; or one thread sees
 the flag, a barrier, each thread fences. Rows have a column for each thread that touches memory in the log.
@@ -33,13 +35,13 @@ from weft.vm.ir import LANES
 from weft.vm.mbarrier_word import PHASE_MASK, PHASE_SHIFT
 from weft.vm.memory import GLOBAL_BASE
 
+from .observation import Ints, Observation, Spot, StrongAccess
 from .record import What
 from .taint_slice import Slicer
 
 if TYPE_CHECKING:
     from weft.vm.program import Source
 
-Ints = npt.NDArray[np.int32]
 FLAG, COUNTS = 2, 3
 """Kinds of strong accesses."""
 
@@ -93,7 +95,7 @@ class Order:
     """The order of a CTA's events."""
 
     rows: Ints
-    """[row, column]: the last epoch of a thread that is over for who knows the row."""
+    """[row, column]: the last epoch of a thread that is over for who knows the row; then columns of `observation`."""
     column_of: Ints
     """Thread → its column, -1 if it touches nothing."""
     ctas: Ints
@@ -107,6 +109,8 @@ class Order:
     """(record of a copy, lane) → record at which its bytes arrived, and the lane's epoch then."""
     flags: frozenset[tuple[int, int]]
     """Addresses (as `spot` gives them) through which threads synchronise by volatile accesses."""
+    observation: Observation
+    """Strong writes of the places that were asked about."""
     chains: bool
     """Whether a before b and b before c always means a before c; not where a thread exited with news for itself."""
 
@@ -129,7 +133,7 @@ def lanes_in(mask: int) -> npt.NDArray[np.intp]:
     return lanes
 
 
-def spot(cta: int, address: int) -> tuple[int, int]:
+def spot(cta: int, address: int) -> Spot:
     """An address that means the same in all CTAs: shared memory is each CTA's own."""
     return (-1 if address >= GLOBAL_BASE else cta, address)
 
@@ -169,7 +173,7 @@ def ordering(ins: Instruction) -> str:
 
 
 class _Pass:
-    def __init__(self, log: npt.NDArray[np.void], threads: int, semantics: Semantics) -> None:
+    def __init__(self, log: npt.NDArray[np.void], threads: int, semantics: Semantics, observed: Iterable[Spot]) -> None:
         self.log, self.semantics = log, semantics
         self.ctas, cta = np.unique(log["cta"], return_inverse=True)
         self.per_cta = -(-threads // LANES)
@@ -182,7 +186,8 @@ class _Pass:
         actors = np.unique(self.warp_of[here][index] * LANES + lane)
         self.column_of = np.full(count * LANES, -1, np.int32)
         self.column_of[actors] = np.arange(len(actors), dtype=np.int32)
-        self.rows: list[Ints] = [np.full(len(actors), -1, np.int32)]
+        self.observation = Observation(observed, len(actors))
+        self.rows: list[Ints] = [np.full(len(actors) + len(self.observation.columns), -1, np.int32)]
         self.warps = [_Warp(np.zeros(LANES, np.int32), np.zeros(LANES, np.int32)) for _ in range(count)]
         self.snapshots: list[Snapshot] = []
         self.snapshot_of = np.zeros(len(log), np.int32)
@@ -233,6 +238,7 @@ class _Pass:
             self.phase_of,
             self.arrival,
             frozenset(self.flags),
+            self.observation,
             self.chains,
         )
 
@@ -367,6 +373,10 @@ class _Pass:
             if counts:  # what others did for a later phase is not known to who finds this one over
                 phase = int(row["value"].view(np.uint64)[lane]) >> PHASE_SHIFT & PHASE_MASK
                 at = (at[0], at[1] + (phase + 1 << PHASE_SHIFT))
+            elif self.observation.columns:
+                counted = not volatile and (wide or at[0] >= 0)
+                seen = StrongAccess(at, record, lane, learns and counted, kind != What.LOAD, modifies, counted)
+                self.observe(seen, number)
             there = self.published.get(at, {})
             for level, to_all in levels if learns else ():
                 news = there.get(level)
@@ -392,6 +402,11 @@ class _Pass:
                     self.flags.add(at)
                 self.polled.add(poll)
 
+    def observe(self, access: StrongAccess, number: int) -> None:
+        news = self.observation.after(access, self.rows[self.warps[number].rows[access.lane]])
+        if news is not None:
+            self.tell(number, access.lane, news)
+
     def make_ready(self, number: int, lanes: list[int], *, wide: bool) -> None:
         """What strong writes publish from now on is what these threads know and did up to now."""
         state = self.warps[number]
@@ -412,16 +427,23 @@ Orders = dict[tuple[bytes, ...], Order]
 """What decides the order of a CTA's log → that order."""
 
 
-def order_of(log: npt.NDArray[np.void], threads: int, semantics: Semantics, known: Orders | None = None) -> Order:
-    """Work out the order of a log of CTAs of `threads` each.
+def order_of(
+    log: npt.NDArray[np.void],
+    threads: int,
+    semantics: Semantics,
+    known: Orders | None = None,
+    *,
+    observed: Iterable[Spot] = (),
+) -> Order:
+    """Work out the order of a log of CTAs of `threads` each, with what is observed at the places `observed`.
 
     With `known`, for logs of one CTA of a launch: CTAs that did the same in the same sequence have the same order.
     """
     if known is None:
-        return _Pass(log, threads, semantics).run()
+        return _Pass(log, threads, semantics, observed).run()
     key = decides(log, semantics)
     if key not in known:
-        known[key] = _Pass(log, threads, semantics).run()
+        known[key] = _Pass(log, threads, semantics, ()).run()
     return replace(known[key], ctas=np.unique(log["cta"]).astype(np.int32))
 
 

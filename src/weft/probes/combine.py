@@ -4,6 +4,7 @@ The worker's probe memory starts with a table of pointers, one per probe; each p
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +17,18 @@ from weft.vm.runtime.watch import Access, Instrumentation, Scene
 
 from .shared_probe import ALIGN, SharedProbe
 
+if TYPE_CHECKING:
+    from weft.vm.program import Source
+
 _TABLE_BYTES = 64
 _MOST = _TABLE_BYTES // 8
 
 
 class Probes(Instrumentation):
-    """`Probes(InitCheck(), RaceCheck())`: all of them watch. Their order does not matter."""
+    """`Probes(InitCheck(), RaceCheck())`: all of them watch. Their order does not matter.
+
+    Every method of `Instrumentation` is forwarded; `tests/probes/test_combine.py` fails where one is missing.
+    """
 
     def __init__(self, *probes: SharedProbe) -> None:
         by_name = {probe.name: probe for probe in probes}
@@ -54,8 +61,12 @@ class Probes(Instrumentation):
             at += _rounded(size)
 
     def board_bytes(self, memory: GlobalMemory) -> int:
-        """At most one of the probes keeps a board."""
-        return max(probe.board_bytes(memory) for probe in self.probes)
+        """Bytes of the only probe that keeps a board: there is room for one."""
+        sizes = {probe.name: probe.board_bytes(memory) for probe in self.probes}
+        keepers = [name for name, size in sizes.items() if size]
+        if len(keepers) > 1:
+            raise UsageError(f"{' and '.join(keepers)} keep memory of the whole launch: let each watch its own run")
+        return max(sizes.values())
 
     def prepare_board(self, board: npt.NDArray[np.uint8], memory: GlobalMemory) -> None:
         for probe in self.probes:
@@ -64,6 +75,12 @@ class Probes(Instrumentation):
 
     def counters(self, memory: npt.NDArray[np.uint8]) -> Mapping[str, int]:
         return {name: value for probe, own in self._areas(memory) for name, value in probe.counters(own).items()}
+
+    def conclude(
+        self, source: "Source", visits: Sequence[int], boards: Sequence[npt.NDArray[np.uint8]]
+    ) -> Mapping[str, int]:
+        totals = (probe.conclude(source, visits, boards) for probe in self.probes)
+        return {name: value for own in totals for name, value in own.items()}
 
     def review(self, findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
         for probe in self.probes:
@@ -97,9 +114,21 @@ class Probes(Instrumentation):
         for probe in self.probes:
             probe.cta(b, worker)
 
+    def arrive(self, b: Builder, number: Value, lanes: Value, waits: Value) -> None:
+        for probe in self.probes:
+            probe.arrive(b, number, lanes, waits)
+
+    def complete(self, b: Builder, worker: Value, number: Value, everyone: Value) -> None:
+        for probe in self.probes:
+            probe.complete(b, worker, number, everyone)
+
     def warp_sync(self, b: Builder, lanes: Value) -> None:
         for probe in self.probes:
             probe.warp_sync(b, lanes)
+
+    def fence(self, b: Builder, lanes: Value) -> None:
+        for probe in self.probes:
+            probe.fence(b, lanes)
 
     def functions(self) -> Sequence[Builder]:
         return [function for probe in self.probes for function in probe.functions()]

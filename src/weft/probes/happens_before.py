@@ -10,7 +10,7 @@ byte, and within a group alike ones (same thread, epoch, instruction, value) cou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,49 +19,23 @@ from weft.core.finding_codes import Severity
 from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 
-from .clocks import Order, Orders, Semantics, decides, order_of, thinned, touches
+from .barrier_place import barrier_behind
+from .clocks import Order, Orders, Semantics, decides, order_of, spot, thinned, touches
+from .conflict import Actor, Conflict
+from .observation import Spot
 from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, unknown_values, values_of
 from .record import What
 
 _NO_LIMIT = np.iinfo(np.int64).max
 _PAIRS_AT_ONCE = 1 << 21
-_ALIKE = ("key", "thread", "epoch", "row", "site", "value", "write")
+_MOST_OBSERVED = 256
+"""Places of which is known who observed what. Rows have a column for each; beyond, only fences and barriers order."""
+_ALIKE = ("key", "thread", "epoch", "row", "site", "value", "write", "number")
 """Rows that agree in these cannot differ in what they conflict with."""
 
 CODES = ("R101", "R102", "R103", "R104", "R105")
 
 _Indices = npt.NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class Actor:
-    """One side of a conflict."""
-
-    site: int
-    cta: int
-    warp: int
-    lanes: int
-    record: int
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Two instructions that race, at the first pair of warps that shows it."""
-
-    code: str
-    severity: Severity
-    earlier: Actor
-    later: Actor
-    address: int
-    size_bytes: int
-    """Of the first run of bytes concerned."""
-    count: int
-    """Pairs of warps."""
-
-    @property
-    def across(self) -> bool:
-        """Whether it is between two CTAs."""
-        return self.earlier.cta != self.later.cta
 
 
 @dataclass(frozen=True)
@@ -96,9 +70,12 @@ def find_conflicts_in_cta(
     decisive = decides(log, semantics)
     key = (*decisive, places.tobytes())
     if key not in known.shapes:
-        known.shapes[key] = _shape(log, order_of(log, threads, semantics, known.orders), semantics, addresses)
-    found = _conflicts(known.shapes[key], touching, np.unique(log["cta"]))
-    return [each for each in found if each.address < GLOBAL_BASE or each.code in ("R104", "R105")]
+        known.shapes[key] = _shape(log, threads, semantics, addresses, known.orders)
+    shape = known.shapes[key]
+    found = _conflicts(shape, touching, np.unique(log["cta"]))
+    kept = [each for each in found if each.address < GLOBAL_BASE or each.code in ("R104", "R105")]
+    order = replace(shape.order, ctas=np.unique(log["cta"]).astype(np.int32))
+    return [replace(each, behind=barrier_behind(each, log, order, semantics)) for each in kept]
 
 
 def find_conflicts_in_global(log: npt.NDArray[np.void], threads: int, semantics: Semantics) -> list[Conflict]:
@@ -106,20 +83,50 @@ def find_conflicts_in_global(log: npt.NDArray[np.void], threads: int, semantics:
     if len(log) == 0:
         return []
     log = thinned(log)
-    shape = _shape(log, order_of(log, threads, semantics), semantics, range(GLOBAL_BASE, _NO_LIMIT))
-    return _conflicts(shape, log[touches(log)], shape.order.ctas)
+    shape = _shape(log, threads, semantics, range(GLOBAL_BASE, _NO_LIMIT))
+    found = _conflicts(shape, log[touches(log)], shape.order.ctas)
+    return [replace(each, behind=barrier_behind(each, log, shape.order, semantics)) for each in found]
 
 
-def _shape(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addresses: range) -> _Shape:
-    rows, granule = expanded(log, order, semantics, addresses)
+def _shape(
+    log: npt.NDArray[np.void], threads: int, semantics: Semantics, addresses: range, known: Orders | None = None
+) -> _Shape:
+    order = order_of(log, threads, semantics, known)
+    rows, granule = _candidates(log, order, semantics, addresses)
+    spots = _unobserved(log, rows, order)
+    if spots:
+        order = order_of(log, threads, semantics, observed=spots)
+        rows, granule = _candidates(log, order, semantics, addresses)
     if not len(rows["key"]):
         return _Shape(order, rows, granule, (np.zeros(0, np.intp), np.zeros(0, np.intp)))
-    rows = _unchained(_interesting(rows), order)
-    rows["value"] = unknown_values(rows)
-    rows = _alike_once(rows, _ALIKE)
     repeated = len(rows["key"]) != len(_alike_once(rows, [name for name in _ALIKE if name != "value"])["key"])
     shared = not repeated and _pair_count(rows) <= _PAIRS_AT_ONCE
     return _Shape(order, rows, granule, _pairs(rows, order) if shared else None)
+
+
+def _candidates(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addresses: range) -> tuple[Rows, int]:
+    """The rows that may conflict, and the size of a granule."""
+    rows, granule = expanded(log, order, semantics, addresses)
+    if len(rows["key"]):
+        rows = _unchained(_interesting(rows), order)
+        rows["value"] = unknown_values(rows)
+        rows = _alike_once(rows, _ALIKE)
+    return rows, granule
+
+
+def _unobserved(log: npt.NDArray[np.void], rows: Rows, order: Order) -> list[Spot]:
+    """Places where a strong write conflicts with a plain access, unless somebody observed the write in between.
+
+    Atomics are many and such places few, so who observed what is worked out only for these.
+    """
+    if not len(rows["key"]) or not ((rows["strength"] == STRONG) & (rows["write"] > 0)).any():
+        return []
+    a, b = _pairs(rows, order)
+    rows = {name: rows[name][np.concatenate([a, b])] for name in ("record", "thread", "cta", "strength", "write")}
+    strong = np.flatnonzero((rows["strength"] == STRONG) & (rows["write"] > 0))
+    at = log["address"][rows["record"][strong], rows["thread"][strong] % LANES].tolist()
+    found = {spot(cta, address) for cta, address in zip(rows["cta"][strong].tolist(), at, strict=True)}
+    return sorted(found)[:_MOST_OBSERVED]
 
 
 def _conflicts(shape: _Shape, touching: npt.NDArray[np.void], ctas: npt.NDArray[np.int32]) -> list[Conflict]:
@@ -247,6 +254,10 @@ def _before(rows: Rows, a: _Indices, b: _Indices, order: Order) -> npt.NDArray[n
     known: npt.NDArray[np.bool_] = order.rows[rows["row"][b], rows["column"][a]] >= rows["end_epoch"][a]
     own = (rows["thread"][a] == rows["thread"][b]) & (rows["collective"][a] + rows["collective"][b] == 0)
     known |= own & (rows["end"][a] < rows["record"][b])
+    if order.observation.starts:
+        starts = np.array(order.observation.starts)
+        seen = order.rows[rows["row"][b], rows["place"][a]]
+        known |= (rows["place"][a] >= 0) & (seen >= rows["number"][a]) & (starts[seen] <= rows["number"][a])
     return known
 
 
@@ -292,7 +303,10 @@ def _grouped(
         granules = np.unique(pairs["agranule"][mine])
         run = int(np.argmax(np.diff(granules, append=granules[-1] + 2) != 1)) + 1
         count = len(np.unique(a_warp[which] * (1 << 31) + b_warp[which]))
-        found.append(Conflict(code, severity, actors[0], actors[1], int(granules[0]) * granule, run * granule, count))
+        earlier, later = actors
+        found.append(
+            Conflict(code, severity, earlier, later, int(granules[0]) * granule, run * granule, count, behind=earlier)
+        )
     return sorted(found, key=lambda c: (c.later.record, c.code, c.earlier.record))
 
 

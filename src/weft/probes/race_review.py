@@ -11,18 +11,21 @@ warning.
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.core.finding_codes import Severity
 from weft.core.records import Dim3, Finding, Place
+from weft.ptx.module import Instruction
 from weft.vm.launch import REPORT_CAPACITY
 from weft.vm.runtime.watch import Scene
 
 from .clocks import semantics_of
+from .conflict import Conflict
 from .global_race_review import judge_global
-from .happens_before import Conflict, Known, find_conflicts_in_cta
+from .happens_before import Known, find_conflicts_in_cta
 from .record import Recorder
 
 RECORDS_AT_MOST = 200_000
@@ -149,7 +152,8 @@ def _where(scene: Scene, address: int) -> str:
 
 
 def _finding(scene: Scene, conflict: Conflict) -> Finding:
-    later, earlier = (scene.source.instruction_at.get(side.site) for side in (conflict.later, conflict.earlier))
+    sides = (conflict.later, conflict.earlier, conflict.behind)
+    later, earlier, behind = (scene.source.instruction_at.get(side.site) for side in sides)
     where = _where(scene, conflict.address)
     plural = "byte" if conflict.size_bytes == 1 else "bytes"
     extent = f"{conflict.size_bytes} {plural} at {where}" if "+" in where else f"{conflict.size_bytes} {plural} {where}"
@@ -170,7 +174,7 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
         address=conflict.address,
         count=conflict.count,
         severity=conflict.severity,
-        cure=_cure(conflict, earlier.place if earlier else None),
+        cure=_cure(conflict, _line_to_end(behind, later if behind is earlier else earlier)),
         name=where.rpartition("+")[0],
         other=earlier.place if earlier else None,
         other_warp=conflict.earlier.warp,
@@ -178,11 +182,31 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
     )
 
 
-def _cure(conflict: Conflict, earlier: Place | None) -> str:
-    """What puts the two in order."""
-    if conflict.code in ("R104", "R105") or earlier is None:
+def _line_to_end(ins: Instruction | None, other: Instruction | None) -> int:
+    """Return the line of `ins` in the function that holds both, 0 if unknown: behind it the two can be put in order.
+
+    `tile[t] = x[t]` in a function that loads a tile is no place for a barrier: the line that calls the function is.
+    """
+    frames, others = _frames(ins), _frames(other)
+    apart = (here for here, there in zip_longest(frames, others) if here is not None and here != there)
+    return next(apart, frames[-1])[1] if frames else 0
+
+
+def _frames(ins: Instruction | None) -> list[tuple[str, int]]:
+    """File and line of an instruction in each function it was inlined into, outermost first."""
+    frames: list[tuple[str, int]] = []
+    place: Place | None = ins.place if ins else None
+    while place is not None:
+        frames.insert(0, (place.file, place.line))
+        place = place.inlined_at
+    return frames
+
+
+def _cure(conflict: Conflict, line: int) -> str:
+    """Return what puts the two in order: a barrier after `line`, where both are in one CTA."""
+    if conflict.code in ("R104", "R105") or not line:
         return ""
-    after = f"after line {earlier.line}"
+    after = f"after line {line}"
     if conflict.across:
         if conflict.code == "R101":
             return "let one CTA write" if conflict.severity is Severity.INFO else "give each CTA elements of its own"

@@ -1,7 +1,8 @@
 """racecheck, second pass: the accesses of a log as rows, one per lane and granule, in groups that may conflict.
 
 A granule is the largest piece that every access touches wholly or not at all. Columns are int64 arrays by name; a group
-is a granule in a phase (between two barriers of everybody), and `key` is its number.
+is a granule in a phase (between two barriers of everybody), and `key` is its number. A strong write that others may
+observe has a `number`, and `place` is its column (`observation.py`); others have -1.
 """
 
 import numpy as np
@@ -64,7 +65,13 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
         "strength": kinds[index],
         "copy": (copies[index] >= 0).astype(np.int64),
         "collective": (what[record] == What.TILE).astype(np.int64),
+        "place": np.full(len(record), -1, np.int64),
+        "number": np.full(len(record), -1, np.int64),
     }
+    writes = order.observation.writes
+    for there in np.flatnonzero(np.isin(record, [each for each, _ in writes])).tolist():
+        found = writes.get((int(record[there]), int(lane[there])), (-1, -1))
+        lane_rows["place"][there], lane_rows["number"][there] = found
     # A volatile access is strong only where it serves to synchronise.
     flags = np.array([address for _, address in order.flags], np.int64)
     lane_rows["strength"][(lane_rows["strength"] == VOLATILE) & np.isin(at, flags)] = STRONG

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from weft.attention.dtypes import Array
 from weft.core.chips import Chip
 from weft.core.errors import Unsupported
 from weft.core.records import Dim3, Finding, Resources
@@ -88,6 +89,12 @@ class KernelProfile:
         """EST in cycles, warm, both ends."""
         return sum(launch.warm.low for launch in self.launches), sum(launch.warm.high for launch in self.launches)
 
+    @property
+    def estimate_cold(self) -> tuple[float, float]:
+        """EST in cycles, both ends: the first launch reads its inputs from DRAM, later ones from L2."""
+        first, later = self.launches[0].cold, [launch.warm for launch in self.launches[1:]]
+        return first.low + sum(each.low for each in later), first.high + sum(each.high for each in later)
+
     def counters(self) -> tuple[dict[str, int], dict[str, int]]:
         """Of all launches together: under ncu's names what every launch has there, all else under ours."""
         sure = {name for name in self.launches[0].counts.ncu if all(name in each.counts.ncu for each in self.launches)}
@@ -108,16 +115,19 @@ def profile_kernel(
     chip: Chip,
     *,
     target: str = "",
+    arrays: Mapping[str, Array] = {},
     sizes: Mapping[str, int] = {},
     clock_ghz: float | None = None,
     seed: int = 0,
 ) -> KernelProfile:
     """Run every launch whole and put its counts on the chip; raises NotClean if the run has findings.
 
-    `clock_ghz` is the clock of the estimates; bounds are at the chip's maximum.
+    Given `arrays` decide the sizes of their launch lines and are left as they are; the others are generated from
+    `seed`. `clock_ghz` is the clock of the estimates; bounds are at the chip's maximum.
     """
     profiler = Profiler(VirtualGPU(kernel.gpu))
-    run, _ = kernel.run(profiler, {}, sizes=sizes, seed=seed, max_steps=MAX_STEPS)
+    copies = {name: array.copy() for name, array in arrays.items()}
+    run, _ = kernel.run(profiler, copies, sizes=sizes, seed=seed, max_steps=MAX_STEPS)
     if not run.clean:
         raise NotClean(kernel.path, run.findings)
     made = zip(profiler.launches, profiler.counts, strict=True)

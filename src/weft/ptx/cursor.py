@@ -78,6 +78,18 @@ class Cursor:
             items.append(item())
         return items
 
+    def pragma(self) -> list[str]:
+        """Read the rest of a `.pragma` directive: its strings, without the quotes.
+
+        It may stand at module scope, between a function's header and its body, and among statements (PTX ISA,
+        performance-tuning directives).
+        """
+        line = self.token.line
+        texts = self.comma_list(lambda: self.kind("string").text[1:-1], ";")
+        if not texts:
+            raise ParseError(".pragma needs a string", line)
+        return texts
+
     def literal(self) -> Imm | FloatImm:
         negative = self.accept("-")
         token = self.take()

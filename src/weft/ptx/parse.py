@@ -14,7 +14,6 @@ from .parse_variables import SPACES, parse_parameter, parse_variables
 from .passes.resolve_calls import resolve_calls
 
 _LINKING = frozenset([".visible", ".extern", ".weak", ".common"])
-_SKIPPED_LINES = frozenset([".pragma", ".noreturn"])
 
 
 def parse(text: str) -> Module:
@@ -48,6 +47,8 @@ class _Parser(Cursor):
                     self.file_entry()
                 case ".section":
                     self.skip_section()
+                case ".pragma":
+                    self.pragma()
                 case ".alias":
                     raise Unsupported(".alias", token.line)
                 case _:
@@ -99,7 +100,10 @@ class _Parser(Cursor):
         directives: dict[str, tuple[int, ...]] = {}
         while self.token.kind == "directive":
             token = self.take()
-            if token.text in _SKIPPED_LINES:
+            if token.text == ".noreturn":
+                continue
+            if token.text == ".pragma":
+                self.pragma()
                 continue
             if token.text[1:] not in ("maxntid", "reqntid", "minnctapersm", "maxnreg", "maxnctapersm"):
                 raise Unsupported(f"directive {isa.refusal(token.text)}", token.line)

@@ -163,8 +163,8 @@ class Body:
                 self.location()
                 return
             case ".pragma":
-                text = p.kind("string").text.strip('"')
-                self.pragma = text if text.startswith("weft.") else self.pragma
+                self.pragma = next((text for text in p.pragma() if text.startswith("weft.")), self.pragma)
+                return
             case ".shared" | ".local" | ".param" | ".global" | ".const":
                 for variable in parse_variables(p, token.text[1:]):
                     unique = self.declare(variable.name)

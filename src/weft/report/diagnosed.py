@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from weft.core.records import Place
-from weft.diagnose.conclusion import cure_of, mend_of, place_of, sentence
+from weft.diagnose.conclusion import cure_of, explains, mend_of, place_of, sentence
 from weft.diagnose.records import Diagnosis, name_of
 from weft.diagnose.shown import case_line, row_excerpt, where_wrong
 from weft.diagnose.taps import TAPPED
@@ -25,7 +25,7 @@ MEANINGS = {
     "lse": "m + log l",
 }
 LIKELY = 0.5
-"""Less sure explanations are left out, unless there is no other."""
+"""Explanations of a lower rank are left out, unless there is no other."""
 
 
 def diagnosed_of(diagnosis: Diagnosis, line_here: Callable[[Place | None], int | None]) -> Diagnosed | None:
@@ -34,9 +34,9 @@ def diagnosed_of(diagnosis: Diagnosis, line_here: Callable[[Place | None], int |
         return None
     first = diagnosis.first
     known = tuple(
-        Named(each.name, f"{100 * each.confidence:.0f} % sure: {each.message}")
+        Named(each.name, ": ".join(filter(None, (explains(each), each.message))))
         for number, each in enumerate(diagnosis.signatures)
-        if number == 0 or each.confidence >= LIKELY
+        if number == 0 or each.rank >= LIKELY
     )
     line, mend = line_here(place_of(diagnosis)), line_here(mend_of(diagnosis))
     return Diagnosed(
@@ -90,4 +90,9 @@ def _notes(diagnosis: Diagnosis) -> list[Named]:
         notes.append(Named("dataflow", f"{'; '.join(fact.message.split('; ')[:2])} ({fact.count} elements of O)"))
     notes += [Named("launch alone", f"{launch.entry}: {launch.message}") for launch in diagnosis.launches]
     notes += [Named("cause", str(finding)) for finding in diagnosis.causes]
+    if diagnosis.not_observed:
+        unseen = f"{', '.join(diagnosis.not_observed)}: {diagnosis.not_observed_because}"
+        notes.append(Named("not observed", unseen))
+    if diagnosis.case.not_parsed:
+        notes.append(Named("not traced", f"the lines that this one is computed from: {diagnosis.case.not_parsed}"))
     return notes

@@ -14,7 +14,7 @@ from weft.diagnose.records import Diagnosis
 from weft.diagnose.shown import case_line
 from weft.diagnose.tolerance import Tolerance
 from weft.engines.virtual import VirtualGPU
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
 from weft.judge.verdict import Verdict
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.declared import algorithms_of

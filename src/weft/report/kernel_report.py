@@ -8,14 +8,17 @@ import numpy as np
 from weft.attention.shapes import SHAPES
 from weft.core.chips import Chip
 from weft.core.errors import UsageError, WeftError
+from weft.core.status import Status
 from weft.diagnose.conclusion import sentence
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.records import Diagnosis
 from weft.diagnose.shown import verify_command
 from weft.engines.kernel_file import load
-from weft.judge.check import Candidate, check, check_debug
-from weft.judge.select import Choice, Supports, smallest, workloads
-from weft.judge.verdict import Status, Verdict
+from weft.judge.candidate import Candidate
+from weft.judge.judge import judge_all
+from weft.judge.local_runs import LocalRuns
+from weft.judge.select import Choice, Supports, plan
+from weft.judge.verdict import Verdict, conclude
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.task import PLAIN, Workload
 
@@ -51,14 +54,14 @@ class Asked:
 
 
 def _silent(what: str) -> None:
-    """Tells nobody."""
+    """Ignores progress."""
 
 
 def kernel_report(asked: Asked, progress: Progress = _silent) -> KernelReport:
     """Judge every workload, diagnose the first that fails, profile; what cannot be done is said on the page."""
     verdicts = _judge(asked, progress)
-    wrong = [verdict for verdict in verdicts if not verdict.passed and not _open(verdict)]
-    worst = min(wrong, key=lambda verdict: _plainness(asked, verdict), default=None) or _nearest(verdicts)
+    wrong = [verdict for verdict in verdicts if not verdict.passed and not verdict.aside]
+    worst = min(wrong, key=lambda verdict: _plainness(asked, verdict), default=None) or nearest(verdicts)
     diagnosis = None
     if worst.status in LOOKED_INTO and not worst.debug_build:
         progress(f"looking into {worst.workload}")
@@ -68,14 +71,16 @@ def kernel_report(asked: Asked, progress: Progress = _silent) -> KernelReport:
     progress(f"counting for {asked.chip.title}")
     profile, no_cost = _profile(asked)
     found = diagnosed_of(diagnosis, lines_in(asked.candidate.path)) if diagnosis is not None else None
+    concluded = conclude(verdicts, len(verdicts))
     return KernelReport(
         target=asked.target,
-        status=str(worst.status),
-        passed=not wrong,
+        status=str(concluded.status),
+        message=concluded.message,
+        passed=concluded.passed,
         sentence=_sentence(worst, diagnosis, verdicts),
         facts=tuple(_facts(asked, verdicts, worst, maps)),
         commands=tuple(_commands(asked, diagnosis)),
-        results=tuple(_result(verdict) for verdict in verdicts),
+        results=tuple(result_of(verdict) for verdict in verdicts),
         source=source_view(asked.candidate.path, verdicts, diagnosis, profile),
         maps=maps,
         no_map=no_map,
@@ -86,23 +91,14 @@ def kernel_report(asked: Asked, progress: Progress = _silent) -> KernelReport:
 
 
 def _judge(asked: Asked, progress: Progress) -> tuple[Verdict, ...]:
-    chosen = list(workloads(asked.supports, asked.choice))
-    if not chosen:
+    todo = plan(asked.supports, asked.choice)
+    if not todo:
         raise NothingSelected(f"nothing selected: {asked.target} supports none of these shapes, types and masks")
-    found = []
-    for number, workload in enumerate(chosen, 1):
-        progress(f"judging {number} of {len(chosen)}: {workload}")
-        found.append(check(asked.candidate, asked.supports.task, workload))
-    if all(verdict.passed for verdict in found):
-        progress("judging the -G build")
-        debug = check_debug(asked.candidate, asked.supports.task, smallest(chosen))
-        found += [debug] if debug is not None else []
+    found: list[Verdict] = []
+    for judged in judge_all(LocalRuns(asked.candidate), asked.supports.task, todo):
+        found.append(judged.verdict)
+        progress(f"judged {len(found)} of {len(todo)}: {judged.verdict.label}")
     return tuple(found)
-
-
-def _open(verdict: Verdict) -> bool:
-    """A -G build that cannot be judged says nothing about the kernel as it runs."""
-    return verdict.debug_build and verdict.status is Status.UNSUPPORTED
 
 
 def _plainness(asked: Asked, verdict: Verdict) -> tuple[int, ...]:
@@ -120,8 +116,8 @@ def _plainness(asked: Asked, verdict: Verdict) -> tuple[int, ...]:
     )
 
 
-def _nearest(verdicts: Sequence[Verdict]) -> Verdict:
-    """The one that came closest to a limit."""
+def nearest(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the one that came closest to a limit."""
     judged = [verdict for verdict in verdicts if verdict.gates] or verdicts
     return max(judged, key=lambda verdict: max((gate.ratio for gate in verdict.gates), default=0.0))
 
@@ -182,7 +178,7 @@ def _facts(asked: Asked, verdicts: Sequence[Verdict], worst: Verdict, maps: Sequ
     for name in dict.fromkeys(name for verdict in verdicts for name in verdict.not_judged):
         facts.append(Named("not judged", f"{name}: the kernel has no such output"))
     path = asked.candidate.path
-    opened = [verdict.message.replace(str(path), path.name) for verdict in verdicts if _open(verdict)]
+    opened = [verdict.message.replace(str(path), path.name) for verdict in verdicts if verdict.aside]
     facts += [Named("not judged", message) for message in opened]
     return facts
 
@@ -201,7 +197,8 @@ def _commands(asked: Asked, diagnosis: Diagnosis | None) -> list[Named]:
     return found
 
 
-def _result(verdict: Verdict) -> WorkloadResult:
+def result_of(verdict: Verdict) -> WorkloadResult:
+    """Return a verdict's row of the page."""
     work = verdict.workload
     coded = "" if work.encoding == PLAIN else f"{work.encoding} → "
     row = f"{work.shape.name} · {coded}{work.dtype} · {work.mask}" + (" · -G" if verdict.debug_build else "")

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weft.core.records import Finding, Place
+from weft.core.status import Status
 from weft.diagnose.conclusion import cure_of, mend_of, place_of, sentence
 from weft.diagnose.records import Diagnosis
-from weft.judge.verdict import Status, Verdict
+from weft.judge.verdict import Verdict
 from weft.profile.kernel_profile import KernelProfile
 
 from .cost import line_costs_of

@@ -96,7 +96,7 @@ class Diagnosed:
     excerpt: RowExcerpt | None = None
     arithmetic: tuple[str, ...] = ()
     known_as: tuple[Named, ...] = ()
-    """Mistakes that leave this mark, and how sure that is."""
+    """Mistakes that leave this mark, and how much of the error they explain."""
     notes: tuple[Named, ...] = ()
     line: int | None = None
     """Of the kernel's own file: where it shows."""
@@ -182,8 +182,11 @@ class KernelReport:
 
     target: str
     status: str
+    message: str
+    """Of the verdicts together."""
     passed: bool
     sentence: str
+    """The headline: the diagnosis in a sentence, where there is one."""
     facts: tuple[Named, ...]
     commands: tuple[Named, ...]
     results: tuple[WorkloadResult, ...]

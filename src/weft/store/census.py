@@ -5,7 +5,7 @@ from datetime import timedelta
 import sqlalchemy as sa
 
 from .database import Database
-from .records import Census, State
+from .records import SUPERSEDED, Census, State
 from .schema import evaluations
 
 _ENDED = (State.DONE.value, State.ABANDONED.value)
@@ -25,7 +25,9 @@ class Counting(Database):
             ):
                 by_run.setdefault(run, dict.fromkeys(State, 0))[State(state)] = count
             waiting = sa.select(c.needs, number).where(c.state == State.QUEUED.value).group_by(c.needs)
-            statuses = sa.select(c.status, number).where(c.state.in_(_ENDED)).group_by(c.status)
+            # A superseded evaluation may be queued again, and counters that are read from this must not fall.
+            ended = c.state.in_(_ENDED) & (c.status != SUPERSEDED)
+            statuses = sa.select(c.status, number).where(ended).group_by(c.status)
             since = now - timedelta(seconds=window_seconds)
             recent = (
                 sa.select(c.owner, number)

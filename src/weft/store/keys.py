@@ -6,13 +6,6 @@ from collections.abc import Iterable
 KEY_VERSION = "1"
 """Part of every verdict's key: raise it when the parts of the key mean something else."""
 
-CACHEABLE = frozenset(
-    "PASSED COMPILE_ERROR RESOURCE_ERROR LAUNCH_ERROR UNSAFE INCORRECT_SHAPE INCORRECT_DTYPE INCORRECT_NUMERICAL "
-    "NONDETERMINISTIC UNSUPPORTED REJECTED".split()
-)
-"""Statuses that follow from the key alone. TIMEOUT, CRASHED, OUT_OF_MEMORY and LOST depend on the machine and the hour;
-a status that nobody thought of is not cached either."""
-
 
 def content_digest(content: bytes | str) -> str:
     """sha256 in hex."""

@@ -13,12 +13,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from weft.core.status import CACHEABLE
+
 from .backend import to_json
 from .database import Found, Step, insert_new
 from .errors import Fenced, NotCacheable, StoreError
 from .events import Events
-from .keys import CACHEABLE
-from .records import EvaluationRow, Happened, Json, Lease, State, VerdictRow
+from .records import SUPERSEDED, EvaluationRow, Happened, Json, Lease, State, VerdictRow
 from .schema import evaluations, verdicts
 
 LEASE_SECONDS = 60.0
@@ -44,42 +45,52 @@ class Queue(Events):
     ) -> EvaluationRow:
         """The evaluation of a candidate under a key: the one that is there already, or a new one.
 
-        Where the cache has a verdict of the key it is DONE at once.
+        Where the cache has a verdict of the key it is DONE at once. One that was superseded is queued again.
         """
 
         def step(connection: sa.Connection) -> EvaluationRow:
-            known, now = _verdict(connection, key), self._time(connection)
-            values: dict[str, Any] = {
-                "run_id": run_id,
-                "candidate_id": candidate_id,
-                "key": key,
-                "state": State.QUEUED.value,
-                "priority": priority,
-                "request": dict(request),
-                "token": 0,
-                "attempts": 0,
-                "cached": False,
-                "seconds": 0.0,
-                "created_at": now,
-                "needs": needs,
-            }
-            if known is not None:
-                values |= {
-                    "state": State.DONE.value,
-                    "status": known.status,
-                    "result": dict(known.result),
-                    "cached": True,
-                    "finished_at": now,
-                }
-            insert_new(connection, evaluations, values)
-            same = (
-                (evaluations.c.run_id == run_id)
-                & (evaluations.c.candidate_id == candidate_id)
-                & (evaluations.c.key == key)
-            )
-            return _evaluation(connection.execute(sa.select(evaluations).where(same)).one())
+            asked = {"run_id": run_id, "candidate_id": candidate_id, "key": key, "request": dict(request)}
+            return self._enqueue(connection, {**asked, "priority": priority, "needs": needs})
 
         return self._write(step)
+
+    def supersede(self, evaluation_id: int, key: str, *, request: Mapping[str, Json] = {}) -> EvaluationRow:
+        """Queue a candidate under another key instead of a QUEUED evaluation, which is ABANDONED. Returns the new one.
+
+        An evaluation that is leased or has ended stays as it is and is returned.
+        """
+
+        def step(connection: sa.Connection) -> EvaluationRow:
+            now, row = self._time(connection), _row(connection, evaluation_id)
+            asked = {"run_id": row.run_id, "candidate_id": row.candidate_id, "key": key, "request": dict(request)}
+            waits = (
+                (evaluations.c.id == row.id) & (evaluations.c.state == State.QUEUED.value) & (evaluations.c.key != key)
+            )
+            ended = {"state": State.ABANDONED.value, "status": SUPERSEDED, "finished_at": now}
+            if connection.execute(evaluations.update().where(waits).values(ended)).rowcount == 1:
+                return self._enqueue(connection, {**asked, "priority": row.priority, "needs": row.needs})
+            return _asked(connection, asked) or row
+
+        return self._write(step)
+
+    def _enqueue(self, connection: sa.Connection, asked: Mapping[str, Any]) -> EvaluationRow:
+        known, now = _verdict(connection, asked["key"]), self._time(connection)
+        state: dict[str, Any] = {"state": State.QUEUED.value, "status": None, "cached": False, "finished_at": None}
+        if known is not None:
+            state = {
+                "state": State.DONE.value,
+                "status": known.status,
+                "result": dict(known.result),
+                "cached": True,
+                "finished_at": now,
+            }
+        new = {"token": 0, "attempts": 0, "seconds": 0.0, "created_at": now}
+        insert_new(connection, evaluations, {**asked, **new, **state})
+        again = _same(asked) & (evaluations.c.status == SUPERSEDED)
+        connection.execute(evaluations.update().where(again).values(state))
+        row = _asked(connection, asked)
+        assert row is not None
+        return row
 
     def lease(
         self,
@@ -281,6 +292,15 @@ def _change(connection: sa.Connection, lease: Lease, values: Mapping[str, Any]) 
         & (evaluations.c.state == State.LEASED.value)
     )
     return connection.execute(evaluations.update().where(held).values(values)).rowcount == 1
+
+
+def _same(asked: Mapping[str, Any]) -> sa.ColumnElement[bool]:
+    return sa.and_(*(evaluations.c[name] == asked[name] for name in ("run_id", "candidate_id", "key")))
+
+
+def _asked(connection: sa.Connection, asked: Mapping[str, Any]) -> EvaluationRow | None:
+    row = connection.execute(sa.select(evaluations).where(_same(asked))).one_or_none()
+    return _evaluation(row) if row is not None else None
 
 
 def _is_held(row: EvaluationRow, lease: Lease) -> bool:

@@ -22,7 +22,11 @@ class State(StrEnum):
     LEASED = "LEASED"
     DONE = "DONE"
     ABANDONED = "ABANDONED"
-    """Too many workers were lost over it."""
+    """Too many workers were lost over it, or another evaluation was queued instead."""
+
+
+SUPERSEDED = "SUPERSEDED"
+"""The status of an ABANDONED evaluation that another one replaced; of all others it is `LOST`."""
 
 
 class RunState(StrEnum):
@@ -208,7 +212,7 @@ class Census:
     waiting: Mapping[str, int]
     """What is QUEUED, by what it needs."""
     statuses: Mapping[str, int]
-    """Of all that is DONE or ABANDONED."""
+    """Of all that is DONE or ABANDONED, without superseded ones."""
     cached: int
     """Of these, answered by the cache."""
     recent: Mapping[str, int]

@@ -1,9 +1,19 @@
-"""PTX → what two texts have in common that do the same in the same order: no names, no line information, no layout.
+"""What two candidates have in common that launch the same kernels in the same way.
+
+PTX → what is left without names, line information and layout.
 
 Registers, labels and symbols are numbered by their first appearance, registers anew in every function.
 """
 
+import hashlib
+import json
 import re
+from typing import Any
+
+import numpy as np
+
+from weft.engines.bound_kernel import BoundKernel
+from weft.engines.launch import Launch
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DEBUG_SECTION = re.compile(r"\.section\s+\.debug\w*\s*\{[^}]*\}")
@@ -14,6 +24,29 @@ _SYMBOL = re.compile(
 )
 _TOKEN = re.compile(r'"[^"]*"|%[\w$]+|[A-Za-z_$][\w$]*|\.\w+|0[fFdDxX][0-9a-fA-F]+|\d+|\S')
 _FUNCTIONS = (".entry", ".func")
+
+
+def launches_digest(bound: BoundKernel) -> str:
+    """A hash of what would be launched, and how. Nothing runs.
+
+    Arrays count by their name, numbers by their value, a binary by its number, a kernel by its place in its binary;
+    what variables start with is part of how it is launched.
+    """
+    binaries = {launch.binary.ptx_digest: launch.binary for launch in bound.launches}
+    numbers = {digest: number for number, digest in enumerate(binaries)}
+    rows: list[Any] = [["symbol", np.ascontiguousarray(value).tobytes().hex()] for value in bound.constants.values()]
+    rows += [[numbers[launch.binary.ptx_digest], *_row(launch)] for launch in bound.launches]
+    whole = json.dumps([[canonical_text(binary.ptx) for binary in binaries.values()], rows])
+    return hashlib.sha256(whole.encode()).hexdigest()
+
+
+def _row(launch: Launch) -> list[Any]:
+    passed = [
+        name if isinstance(value, np.ndarray) and value.ndim else repr(value)
+        for name, value in zip(launch.names, launch.args, strict=True)
+    ]
+    kernel = list(launch.binary.entries).index(launch.entry)
+    return [kernel, launch.grid, launch.block, launch.shared_bytes, passed]
 
 
 def canonical_text(ptx: str) -> str:

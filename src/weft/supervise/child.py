@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from weft.core import knobs
-from weft.core.errors import CompileError, LaunchError, ParseError, ResourceError, Unsupported, UsageError, WeftError
+from weft.core.errors import WeftError
+from weft.core.status import Status
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
+from weft.judge.runs import status_of
 from weft.kernels.ladder import RUNGS
 from weft.probes.tools import watch_for
 from weft.toolchain import cuda_headers, nvrtc
@@ -26,8 +28,7 @@ from weft.vm.launch import PLAIN
 from .disassembler import ask_disassembler, disassemblers, run_disassembler
 from .frames import BrokenFrame, Closed, Frame, receive, send
 from .isolation import Isolation, Room, confine, limit, room_for
-from .records import Limits, Outcome
-from .screen import Rejected
+from .records import Limits
 from .work import Work
 
 WARM_UP = ("wmma", "pipelined")
@@ -113,28 +114,17 @@ def _answer(connection: socket.socket, work: Work) -> None:
         try:
             reply = work.do(question)
         except Exception as error:  # whatever a candidate brings about is an answer
-            reply = Frame({"error": _outcome(error).value, "message": _message(error)})
+            reply = Frame({"error": _status(error).value, "message": _message(error)})
         try:
             send(connection, reply)
         except Closed:
             return
 
 
-def _outcome(error: Exception) -> Outcome:
+def _status(error: Exception) -> Status:
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower().replace("_", " "):
-        return Outcome.OUT_OF_MEMORY
-    for kind, outcome in (
-        (Rejected, Outcome.REJECTED),
-        (CompileError, Outcome.COMPILE_ERROR),
-        (Unsupported, Outcome.UNSUPPORTED),
-        (ParseError, Outcome.UNSUPPORTED),
-        (ResourceError, Outcome.RESOURCE_ERROR),
-        (LaunchError, Outcome.LAUNCH_ERROR),
-        (UsageError, Outcome.LAUNCH_ERROR),
-    ):
-        if isinstance(error, kind):
-            return outcome
-    return Outcome.CRASHED
+        return Status.OUT_OF_MEMORY
+    return status_of(error)
 
 
 def _message(error: Exception) -> str:

@@ -18,10 +18,11 @@ from typing import Any, Self, TypeVar
 
 import weft
 from weft.core.errors import WeftError
+from weft.core.status import Status
 
 from .frames import BrokenFrame, Closed, Frame, Late, receive, send
 from .isolation import Isolation
-from .records import Limits, Outcome
+from .records import Limits
 
 START_SECONDS = 120.0
 ANSWER_SECONDS = 30.0
@@ -47,7 +48,7 @@ class ZygoteLost(WeftError):
 class Ended:
     """How a child ended."""
 
-    outcome: Outcome
+    status: Status
     message: str
     signal: int = 0
     stderr: str = ""
@@ -212,7 +213,7 @@ class Child:
         try:
             self.answer()
         except ChildEnded as error:
-            if error.ended.outcome is not Outcome.CRASHED:
+            if error.ended.status is not Status.CRASHED:
                 raise
             if error.ended.code:
                 return Frame({"error": f"{error.ended.message}: {error.ended.stderr}"})
@@ -227,13 +228,13 @@ class Child:
         except Late:
             self._end(0.0)
             seconds = self._limits.wall_seconds
-            ended = Ended(Outcome.TIMEOUT, f"killed after {seconds:g} s of wall clock", signal.SIGKILL, self._said())
+            ended = Ended(Status.TIMEOUT, f"killed after {seconds:g} s of wall clock", signal.SIGKILL, self._said())
         except Closed:
             ended = self._explained(self._end(PATIENCE_SECONDS))
         except BrokenFrame as error:
             self._end(0.0)
             message = f"the child's answer makes no sense: {error}"
-            ended = Ended(Outcome.CRASHED, message, 0, self._said(), code=1)
+            ended = Ended(Status.CRASHED, message, 0, self._said(), code=1)
         finally:
             self._left_seconds -= time.monotonic() - start
         raise ChildEnded(ended)
@@ -252,22 +253,20 @@ class Child:
     def _explained(self, status: int | None) -> Ended:
         said = self._said()
         if status is None:
-            return Ended(Outcome.LOST, "the fork server is gone, and the child with it", 0, said)
+            return Ended(Status.LOST, "the fork server is gone, and the child with it", 0, said)
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         if any(sign in said.lower() for sign in _NO_MEMORY):
             most = f"{self._limits.memory_bytes >> 20} MiB"
-            return Ended(Outcome.OUT_OF_MEMORY, f"it needs more than {most} of address space", number, said)
+            return Ended(Status.OUT_OF_MEMORY, f"it needs more than {most} of address space", number, said)
         if number == signal.SIGXCPU:
-            return Ended(Outcome.TIMEOUT, f"it used {self._limits.cpu_seconds} s of CPU time", number, said)
+            return Ended(Status.TIMEOUT, f"it used {self._limits.cpu_seconds} s of CPU time", number, said)
         if number == signal.SIGKILL:
             message = "the child was killed by somebody else: by the kernel for want of memory, perhaps"
-            return Ended(Outcome.LOST, message, number, said)
+            return Ended(Status.LOST, message, number, said)
         if number:
-            return Ended(
-                Outcome.CRASHED, f"the child died of {signal.Signals(number).name}", number, said, code=-number
-            )
+            return Ended(Status.CRASHED, f"the child died of {signal.Signals(number).name}", number, said, code=-number)
         code = os.WEXITSTATUS(status)
-        return Ended(Outcome.CRASHED, f"the child ended with exit code {code}", 0, said, code=code)
+        return Ended(Status.CRASHED, f"the child ended with exit code {code}", 0, said, code=code)
 
     def _said(self) -> str:
         return _tail(self._errors)

@@ -2,49 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
+from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.select import Choice
-from weft.judge.verdict import Status, Verdict
-from weft.store.keys import CACHEABLE, parts_digest
+from weft.judge.verdict import Verdict
+from weft.judge.verdict_json import verdict_of, verdict_record
+from weft.store.keys import parts_digest
 
 from .counted import Profile
 
-
-class Outcome(StrEnum):
-    """The judge's statuses, and what only a supervisor sees."""
-
-    PASSED = "PASSED"
-    COMPILE_ERROR = "COMPILE_ERROR"
-    RESOURCE_ERROR = "RESOURCE_ERROR"
-    LAUNCH_ERROR = "LAUNCH_ERROR"
-    UNSAFE = "UNSAFE"
-    INCORRECT_SHAPE = "INCORRECT_SHAPE"
-    INCORRECT_DTYPE = "INCORRECT_DTYPE"
-    INCORRECT_NUMERICAL = "INCORRECT_NUMERICAL"
-    NONDETERMINISTIC = "NONDETERMINISTIC"
-    TIMEOUT = "TIMEOUT"
-    """Its budget of loop iterations, its CPU time or the wall clock ended it."""
-    UNSUPPORTED = "UNSUPPORTED"
-    REJECTED = "REJECTED"
-    """It is not what a candidate may be: device source and launch lines that support what was asked."""
-    CRASHED = "CRASHED"
-    """The child died, or answered nonsense: one verdict, nothing else."""
-    OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    LOST = "LOST"
-    """Somebody else ended the child: this says nothing of the candidate."""
-
-    @property
-    def cacheable(self) -> bool:
-        """Whether it follows from the request alone."""
-        return self.value in CACHEABLE
-
-    @classmethod
-    def of(cls, status: Status) -> "Outcome":
-        """The same status."""
-        return cls(status.value)
+SHOWN_FINDINGS = 20
+"""Of a failure's record; all are counted."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +90,7 @@ class Limits:
 class Canonical:
     """Whether a candidate compiles, and what its code is known by."""
 
-    outcome: Outcome
+    status: Status
     digest: str | None = None
     """Of its PTX without names, line information and white space, and of how it is launched."""
     message: str = ""
@@ -130,15 +100,14 @@ class Canonical:
 class Evaluation:
     """What is known of a candidate in the end."""
 
-    outcome: Outcome
+    status: Status
     message: str = ""
+    """Of the failure, or a note next to a pass."""
     judged: int = 0
     """Workloads that were judged: all that were planned, or those up to the first failure."""
     planned: int = 0
     failure: Verdict | None = None
     """The first verdict that is not PASSED, if it came to one."""
-    failure_record: Mapping[str, Any] | None = None
-    """The same as plain data."""
     profile: Profile | None = None
     """Of the score workload, if it passed. Modelled, not measured."""
     diagnosis: str = ""
@@ -152,16 +121,16 @@ class Evaluation:
 
     @property
     def passed(self) -> bool:
-        return self.outcome is Outcome.PASSED
+        return self.status is Status.PASSED
 
     def record(self) -> dict[str, Any]:
         """Plain data for the store. Seconds are not part of it: the same candidate gives the same record."""
         return {
-            "outcome": self.outcome.value,
+            "status": self.status.value,
             "message": self.message,
             "judged": self.judged,
             "planned": self.planned,
-            "failure": dict(self.failure_record) if self.failure_record is not None else None,
+            "failure": verdict_record(self.failure, timed=False, findings=SHOWN_FINDINGS) if self.failure else None,
             "profile": self.profile.record() if self.profile is not None else None,
             "diagnosis": self.diagnosis,
             "isolation": self.isolation,
@@ -171,13 +140,14 @@ class Evaluation:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Evaluation":
-        """What `record` gave; the failure as plain data only."""
+        """Read what `record` gave. Stores of Weft 0.1 say `outcome`, and their failures have another spelling."""
+        failure = record["failure"]
         return cls(
-            outcome=Outcome(record["outcome"]),
+            status=Status(record["status"] if "status" in record else record["outcome"]),
             message=record["message"],
             judged=record["judged"],
             planned=record["planned"],
-            failure_record=record["failure"],
+            failure=verdict_of(failure) if failure is not None and "version" in failure else None,
             profile=Profile.from_record(record["profile"]) if record["profile"] is not None else None,
             diagnosis=record["diagnosis"],
             isolation=record["isolation"],

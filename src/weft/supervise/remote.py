@@ -1,42 +1,28 @@
-"""The judge's side of a candidate that runs in a child: draws inputs, asks, holds what comes back against the gates.
+"""Runs of a candidate in a supervised child, for the judge out here: inputs go in, outputs and findings come back."""
 
-The decisions are those of `judge/check.py`, in the same order; only the runs are elsewhere.
-"""
-
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.attention.errors import ContractError
-from weft.core.records import Run
-from weft.judge.check import OTHER_SCHEDULES, judged_verdict, unsafe_verdict, wrong_form
+from weft.core.finding_json import finding_of
+from weft.core.records import Dim3, Run
+from weft.core.status import Status
+from weft.engines.sample import CannotSample
+from weft.judge.judge import call_of
+from weft.judge.runs import OTHER_SCHEDULES, Call, Ran, Refused, Watch
 from weft.judge.select import Supports
-from weft.judge.verdict import Status, Verdict
 from weft.tasks.registry import TASKS
-from weft.tasks.task import Declared, Outputs, Problem, Task, Workload
+from weft.tasks.task import Declared, Outputs, Task, Workload
 
 from .children import Child, ChildEnded, Ended
 from .counted import CountedLaunch
 from .disassembler import NEEDED
 from .frames import Frame
-from .plain import finding_of
-from .records import Outcome, Request
-
-MOST_TILE = 4096
-"""Of BLOCK_M, BLOCK_N and SPLITS: the emulation follows what a candidate declares, within reason."""
-
+from .records import Request
 
 MOST_PROGRAMS = 64
 """Runs of a program that one question may need."""
-
-
-class NoAnswer(Exception):
-    """The child says that the candidate cannot be judged."""
-
-    def __init__(self, outcome: Outcome, message: str) -> None:
-        super().__init__(message)
-        self.outcome, self.message = outcome, message
 
 
 @dataclass(frozen=True)
@@ -49,10 +35,14 @@ class Counted:
 
 
 class Remote:
-    """A candidate in a child."""
+    """A candidate in a child, as the judge's `Runs`."""
+
+    repeated_by = "another order of CTAs and warps"
 
     def __init__(self, child: Child, request: Request, task: Task, arch: str) -> None:
         self.child, self.request, self.task = child, request, task
+        self.max_steps = request.max_steps
+        self._unread = 0
         source = request.source
         reply = self._ask(
             {
@@ -69,7 +59,7 @@ class Remote:
             }
         )
         with _sense():
-            self.macros = _texts(reply.fields["macros"])
+            self.declared = Declared(request.rung, _texts(reply.fields["macros"]))
             said = reply.fields["supports"]
             only_d = said["only_d"]
             self.supports = Supports(
@@ -80,70 +70,40 @@ class Remote:
                 only_d=None if only_d is None else int(only_d),
             )
 
-    def judge(self, workload: Workload) -> tuple[Verdict, Outputs]:
-        """One workload, as `weft check` judges it."""
-        task, problem = self.task, self.task.draw(workload)
-        outputs: Outputs = {}
-        try:
-            reply = self._ask(self._question("run", problem, tools=["all"]), problem)
-            run, outputs = self._run(reply), reply.arrays
-            with _sense():
-                numbers = _texts(reply.fields["numbers"])
-        except NoAnswer as error:
-            return _refused(workload, error), outputs
-        if not run.clean:
-            return unsafe_verdict(workload, run), outputs
-        self._require(outputs)
-        wrong = wrong_form(outputs, task, problem)
-        if wrong is not None:
-            return wrong, outputs
-        declared = self._declared(numbers)
-        for schedule in OTHER_SCHEDULES:  # the child goes on while its first outputs are judged
-            self.child.post(Frame({"do": "again", "schedule": schedule}))
-        try:
-            judged = task.judge(problem, outputs, declared)
-        except (ContractError, ValueError) as error:
-            raise NoAnswer(Outcome.REJECTED, f"what it declares cannot be emulated: {error}") from error
-        verdict = replace(judged_verdict(task, workload, judged, outputs), findings=run.findings)
-        if not verdict.passed:
-            return verdict, outputs
-        for _ in OTHER_SCHEDULES:
-            reply = self._checked(self.child.answer())
-            shuffled = self._run(reply)
-            if not shuffled.clean:
-                return unsafe_verdict(workload, shuffled), outputs
-            if not same_bits(outputs, reply.arrays):
-                message = "another order of CTAs and warps gives other bits"
-                return replace(verdict, status=Status.NONDETERMINISTIC, message=message), outputs
-        return verdict, outputs
+    def run(self, call: Call, watch: Watch) -> Ran:
+        return self._ran(self._ask_call("run", call, tools=watch.tools, max_steps=watch.max_steps))
 
-    def judge_debug_build(self, workload: Workload) -> Verdict | None:
-        """Initialisation once more in the -G build; None: nothing was found."""
-        problem = self.task.draw(workload)
-        try:
-            run = self._run(self._ask(self._question("debug", problem), problem))
-        except NoAnswer as error:
-            if error.outcome in (Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR, Outcome.UNSUPPORTED):
-                message = f"its debug build (-G) cannot be judged: {error.message}"
-                return Verdict(workload, Status.UNSUPPORTED, message, debug_build=True)
-            raise
-        return None if run.clean else replace(unsafe_verdict(workload, run), debug_build=True)
+    def again(self) -> Iterator[Ran]:
+        """Ask at once: the child goes on while the judge looks at its first outputs."""
+        for schedule in OTHER_SCHEDULES:
+            self.child.post(Frame({"do": "again", "schedule": schedule}))
+            self._unread += 1
+        return self._repeated()
+
+    def _repeated(self) -> Iterator[Ran]:
+        while self._unread:
+            self._unread -= 1
+            yield self._ran(self._checked(self.child.answer()))
+
+    def run_debug(self, call: Call) -> Run:
+        return self._run(self._ask_call("debug", call))
+
+    def grids(self, call: Call) -> tuple[Dim3, ...]:
+        raise CannotSample("a supervised candidate runs whole")
 
     def count(self, workload: Workload) -> Counted:
-        """The counts of a workload that was judged."""
-        problem = self.task.draw(workload)
-        reply = self._ask(self._question("profile", problem), problem)
+        """Return the counts of a workload that was judged."""
+        reply = self._ask_call("profile", self._call(workload))
         run = self._run(reply)
         if not run.clean:
-            raise NoAnswer(Outcome.UNSAFE, str(run.findings[0]))
+            raise Refused(Status.UNSAFE, str(run.findings[0]))
         with _sense():
             launches = tuple(CountedLaunch.from_record(record) for record in reply.fields["launches"])
             return Counted(launches, str(reply.fields["why"]), reply.arrays)
 
     def canonical(self, workload: Workload) -> str:
-        """The hash of what would be launched."""
-        problem = self.task.draw(workload)
-        reply = self._ask(self._question("canonical", problem), problem)
+        """Return the hash of what would be launched."""
+        reply = self._ask_call("canonical", self._call(workload))
         with _sense():
             digest = reply.fields["digest"]
             if not isinstance(digest, str) or len(digest) != 64:
@@ -151,7 +111,7 @@ class Remote:
             return digest
 
     def diagnosis(self, workload: Workload) -> str:
-        """Why it fails, in words. Only in a child of its own: here expected values enter the process."""
+        """Say why it fails. Only in a child of its own: here expected values enter the process."""
         named = {
             "shape": workload.shape.name,
             "dtype": workload.dtype,
@@ -164,40 +124,37 @@ class Remote:
         with _sense():
             return str(reply.fields["text"])
 
-    def _question(self, do: str, problem: Problem, **more: Any) -> dict[str, Any]:
-        outputs = [output.name for output in self.task.outputs]
-        return {"do": do, "defines": problem.defines(), "outputs": outputs, **more}
+    def _call(self, workload: Workload) -> Call:
+        return call_of(self.task, self.task.draw(workload))
 
-    def _ask(self, fields: Mapping[str, Any], problem: Problem | None = None) -> Frame:
-        reply = self.child.ask(Frame(fields, problem.arrays if problem is not None else {}))
+    def _ask_call(self, do: str, call: Call, **more: Any) -> Frame:
+        return self._ask({"do": do, "defines": dict(call.defines), "outputs": call.outputs, **more}, call)
+
+    def _ask(self, fields: Mapping[str, Any], call: Call | None = None) -> Frame:
+        while self._unread:  # the judge had seen enough
+            self._unread -= 1
+            self.child.answer()
+        reply = self.child.ask(Frame(fields, call.inputs if call is not None else {}))
         for _ in range(MOST_PROGRAMS):
             if NEEDED not in reply.fields:
                 return self._checked(reply)
             reply = self.child.ask(self.child.become(reply))
-        raise NoAnswer(Outcome.REJECTED, f"it has more than {MOST_PROGRAMS} kernels to disassemble")
+        raise Refused(Status.REJECTED, f"it has more than {MOST_PROGRAMS} kernels to disassemble")
 
     def _checked(self, reply: Frame) -> Frame:
         if "error" not in reply.fields:
             return reply
         with _sense():
-            raise NoAnswer(Outcome(reply.fields["error"]), str(reply.fields["message"]))
+            raise Refused(Status(reply.fields["error"]), str(reply.fields["message"]))
+
+    def _ran(self, reply: Frame) -> Ran:
+        with _sense():
+            numbers = _texts(reply.fields["numbers"])
+        return Ran(self._run(reply), reply.arrays, numbers)
 
     def _run(self, reply: Frame) -> Run:
         with _sense():
             return Run((), tuple(finding_of(record) for record in reply.fields["findings"]), "", 0, "", "")
-
-    def _require(self, outputs: Outputs) -> None:
-        for output in self.task.outputs:
-            if output.name not in outputs and not output.optional:
-                raise NoAnswer(Outcome.CRASHED, f"the child's answer lacks the output {output.name}")
-
-    def _declared(self, numbers: Mapping[str, str]) -> Declared:
-        """What the candidate says of its arithmetic, as far as it is believable."""
-        macros = {**self.macros, **numbers}
-        for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "splits"):
-            if name in macros and not (macros[name].isdecimal() and 1 <= int(macros[name][:9]) <= MOST_TILE):
-                raise NoAnswer(Outcome.REJECTED, f"{name} is {macros[name][:40]}; it must be 1 to {MOST_TILE}")
-        return Declared(self.request.rung, macros)
 
 
 class _sense:  # noqa: N801  (reads as a word of the language)
@@ -209,19 +166,7 @@ class _sense:  # noqa: N801  (reads as a word of the language)
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (KeyError, TypeError, ValueError, AttributeError, OverflowError)):
             message = f"the child's answer makes no sense: {type(error).__name__} {error}"
-            raise ChildEnded(Ended(Outcome.CRASHED, message)) from error
-
-
-def same_bits(one: Outputs, other: Outputs) -> bool:
-    """Whether two runs left the same."""
-    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
-
-
-def _refused(workload: Workload, error: NoAnswer) -> Verdict:
-    """The verdict on what did not run, where the judge has a status for it."""
-    if error.outcome.value not in Status.__members__:
-        raise error
-    return Verdict(workload, Status(error.outcome.value), error.message)
+            raise ChildEnded(Ended(Status.CRASHED, message)) from error
 
 
 def _texts(record: Mapping[str, Any]) -> dict[str, str]:

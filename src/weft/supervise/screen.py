@@ -6,7 +6,8 @@ no account of comments and strings, so it may refuse an `#include` inside one; i
 
 import re
 
-from weft.core.errors import WeftError
+from weft.core.status import Status
+from weft.judge.runs import Refused
 
 MOST_BYTES = 4 << 20
 OPTIONS = re.compile(
@@ -22,8 +23,11 @@ _NAME = re.compile(r'"([^"\n]*)"|<([^>\n]*)>')
 _ALLOW = re.compile(r"((?://|\#)[^\S\n]*weft[^\S\n]*):([^\S\n]*allow\b)", re.IGNORECASE)
 
 
-class Rejected(WeftError):
+class Rejected(Refused):
     """The text is not what a candidate may be."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Status.REJECTED, message)
 
 
 def screen(text: str, language: str) -> None:

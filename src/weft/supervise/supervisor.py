@@ -1,4 +1,4 @@
-"""Evaluate candidates, each in a child of its own: what one breaks, hangs or eats costs one verdict.
+"""Evaluate candidates, each in a child of its own: a crash or hang fails only that candidate.
 
 with Supervisor() as supervisor:
     evaluation = supervisor.evaluate(Request(Source(text)))
@@ -6,25 +6,27 @@ with Supervisor() as supervisor:
 
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from weft.attention.shapes import SHAPES
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
-from weft.judge.select import Supports, find_candidate, smallest, workloads
-from weft.judge.verdict import Verdict
+from weft.core.status import Status
+from weft.judge.judge import Policy, judge_all, same_bits, smallest
+from weft.judge.runs import Refused
+from weft.judge.select import Supports, find_candidate, plan
+from weft.judge.verdict import Verdict, conclude
 from weft.kernels.ladder import RUNGS
 from weft.tasks.registry import find_task
-from weft.tasks.task import Axes, Outputs, Task, Workload
+from weft.tasks.task import Outputs, Task, Workload
 
 from .children import ChildEnded, Zygote, ZygoteLost
 from .counted import Profile
 from .isolation import Isolation
-from .plain import verdict_record
-from .records import Canonical, Evaluation, Limits, Outcome, Request
-from .remote import NoAnswer, Remote, same_bits
+from .records import Canonical, Evaluation, Limits, Request
+from .remote import Remote
 
 Progress = Callable[[int, int], None]
 Seen = Callable[[Verdict, Outputs], None]
@@ -32,11 +34,11 @@ Seen = Callable[[Verdict, Outputs], None]
 
 
 def _silent(judged: int, planned: int) -> None:
-    """Tells nobody."""
+    """Ignores progress."""
 
 
 def _unseen(verdict: Verdict, outputs: Outputs) -> None:
-    """Looks at nothing."""
+    """Ignores verdicts."""
 
 
 class Supervisor:
@@ -86,16 +88,16 @@ class Supervisor:
             self.isolation.require(request.isolation)
             with self.zygote.fork(self.limits, request.source.digest) as child:
                 remote = Remote(child, request, task, arch)
-                todo = _plan(request, task, _supports(request, remote, arch))
+                todo = _plan(request, _supports(request, remote, arch))
                 score = _score_workload(request)
-                return Canonical(Outcome.PASSED, remote.canonical(score or smallest(todo)))
-        except NoAnswer as error:
-            return Canonical(error.outcome, message=error.message)
+                return Canonical(Status.PASSED, remote.canonical(score or smallest(todo)))
+        except Refused as error:
+            return Canonical(error.status, message=error.message)
         except ChildEnded as error:
-            return Canonical(error.ended.outcome, message=error.ended.message)
+            return Canonical(error.ended.status, message=error.ended.message)
         except ZygoteLost as error:
             self.close()
-            return Canonical(Outcome.LOST, message=str(error))
+            return Canonical(Status.LOST, message=str(error))
 
     def evaluate(self, request: Request, *, progress: Progress = _silent, seen: Seen = _unseen) -> Evaluation:
         """Judge until the first failure, then count the score workload. Only a wrong request raises, or NotIsolated.
@@ -107,7 +109,7 @@ class Supervisor:
         try:
             held = self.isolation
         except ZygoteLost as error:
-            return Evaluation(Outcome.LOST, str(error))
+            return Evaluation(Status.LOST, str(error))
         held.require(request.isolation)
         found = replace(self._evaluate(request, task, arch, progress, seen), isolation=held.level)
         if request.diagnose and found.failure is not None:
@@ -115,45 +117,42 @@ class Supervisor:
         return replace(found, seconds=time.perf_counter() - start)
 
     def _evaluate(self, request: Request, task: Task, arch: str, progress: Progress, seen: Seen) -> Evaluation:
-        judged = 0
+        verdicts: list[Verdict] = []
         todo: tuple[Workload, ...] = ()
         outputs: Outputs | None = None
         score = _score_workload(request)
         try:
             with self.zygote.fork(self.limits, request.source.digest) as child:
                 remote = Remote(child, request, task, arch)
-                todo = _plan(request, task, _supports(request, remote, arch))
-                for workload in todo:
-                    verdict, left = remote.judge(workload)
-                    judged += 1
-                    progress(judged, len(todo))
-                    seen(verdict, left)
-                    if not verdict.passed:
-                        return _failed(verdict, judged, len(todo))
-                    if workload == score:
-                        outputs = left
-                in_debug_build = remote.judge_debug_build(smallest(todo)) if request.debug_build else None
-                if in_debug_build is not None:
-                    return _failed(in_debug_build, judged, len(todo))
-                passed = Evaluation(Outcome.PASSED, "", judged, len(todo))
-                if score is None or outputs is None:
-                    return passed
-                return _with_profile(passed, request, remote, score, outputs)
-        except NoAnswer as error:
-            return Evaluation(error.outcome, error.message, judged, len(todo))
+                todo = _plan(request, _supports(request, remote, arch))
+                for judged in judge_all(remote, task, todo, Policy(debug_build=request.debug_build, stop=True)):
+                    verdicts.append(judged.verdict)
+                    if not judged.verdict.debug_build:
+                        progress(len(verdicts), len(todo))
+                        seen(judged.verdict, judged.outputs or {})
+                        outputs = judged.outputs if judged.verdict.workload == score else outputs
+                found = conclude(verdicts, len(todo))
+                evaluation = Evaluation(found.status, found.message, found.judged, found.planned, found.failure)
+                if not evaluation.passed or score is None or outputs is None:
+                    return evaluation
+                return _with_profile(evaluation, request, remote, score, outputs)
+        except Refused as error:
+            return Evaluation(error.status, error.message, len(verdicts), len(todo))
         except ChildEnded as error:
             ended = error.ended
-            return Evaluation(ended.outcome, ended.message, judged, len(todo), signal=ended.signal, stderr=ended.stderr)
+            return Evaluation(
+                ended.status, ended.message, len(verdicts), len(todo), signal=ended.signal, stderr=ended.stderr
+            )
         except ZygoteLost as error:
             self.close()
-            return Evaluation(Outcome.LOST, str(error), judged, len(todo))
+            return Evaluation(Status.LOST, str(error), len(verdicts), len(todo))
 
     def _diagnosis(self, request: Request, task: Task, arch: str, failure: Verdict) -> str:
         """By a second child: the first one's verdict stands already."""
         try:
             with self.zygote.fork(self.limits, request.source.digest, keep=False) as child:
                 return Remote(child, request, task, arch).diagnosis(failure.workload)
-        except (NoAnswer, ChildEnded, ZygoteLost) as error:
+        except (Refused, ChildEnded, ZygoteLost) as error:
             return f"not diagnosed: {error}"
 
 
@@ -170,32 +169,15 @@ def _supports(request: Request, remote: Remote, arch: str) -> Supports:
     return find_candidate(request.rung, task=request.task, arch=arch)[1]
 
 
-def _plan(request: Request, task: Task, supports: Supports) -> tuple[Workload, ...]:
-    """The workloads in order, the score's last. A named axis that the candidate lacks is refused, never left out."""
-    choice = request.choice
-    for axis in fields(Axes):
-        wanted, has = getattr(choice, axis.name), getattr(supports, axis.name, None)
-        missing = [name for name in wanted if has is not None and name not in has]
-        if missing:
-            raise NoAnswer(Outcome.REJECTED, f"it does not support the {axis.name} {', '.join(missing)}")
-    todo = list(workloads(supports, choice))
-    lacking = [name for name in choice.shapes if name not in {workload.shape.name for workload in todo}]
-    if lacking:
-        raise NoAnswer(Outcome.REJECTED, f"it does not take the shapes {', '.join(lacking)}")
+def _plan(request: Request, supports: Supports) -> tuple[Workload, ...]:
+    """The workloads in order, the score's last."""
+    todo = plan(supports, request.choice, strict=True)
     score = _score_workload(request)
-    if score is not None and score not in todo:
-        fits = (
-            score.dtype in supports.dtypes
-            and score.mask in supports.masks
-            and score.encoding in supports.encodings
-            and supports.takes(score.shape)
-        )
-        if not fits:
-            raise NoAnswer(Outcome.REJECTED, f"it does not support the workload of the score, {score}")
-        todo.append(score)
-    if not todo:
-        raise NoAnswer(Outcome.REJECTED, f"it supports none of {task.name}'s workloads that were asked for")
-    return tuple(todo)
+    if score is None or score in todo:
+        return todo
+    if not supports.takes_workload(score):
+        raise Refused(Status.REJECTED, f"it does not support the workload of the score, {score}")
+    return (*todo, score)
 
 
 def _score_workload(request: Request) -> Workload | None:
@@ -207,17 +189,6 @@ def _score_workload(request: Request) -> Workload | None:
     return Workload(SHAPES[score.shape], score.dtype, score.mask, score.regime, score.seed, score.encoding)
 
 
-def _failed(verdict: Verdict, judged: int, planned: int) -> Evaluation:
-    return Evaluation(
-        Outcome.of(verdict.status),
-        verdict.message,
-        judged,
-        planned,
-        failure=verdict,
-        failure_record=verdict_record(verdict),
-    )
-
-
 def _with_profile(
     passed: Evaluation, request: Request, remote: Remote, score: Workload, outputs: Outputs
 ) -> Evaluation:
@@ -226,11 +197,11 @@ def _with_profile(
     if not counted.launches:
         return replace(passed, message=f"no score: {counted.why}")
     if not same_bits(outputs, counted.outputs):
-        return replace(passed, outcome=Outcome.NONDETERMINISTIC, message="the run that was counted left other bits")
+        return replace(passed, status=Status.NONDETERMINISTIC, message="the run that was counted left other bits")
     shape = score.shape
     sizes = {"B": shape.b, "HQ": shape.hq, "HKV": shape.hkv, "SQ": shape.sq, "SKV": shape.skv, "D": shape.d}
     profile = Profile(request.chip, request.clock_ghz, sizes, counted.launches)
     if not 0 < profile.lb_warm <= profile.est_high:
         message = f"an estimate of {profile.est_high:.0f} cycles below the bound of {profile.lb_warm}: not believable"
-        return replace(passed, outcome=Outcome.REJECTED, message=message)
+        return replace(passed, status=Status.REJECTED, message=message)
     return replace(passed, profile=profile)

@@ -1,9 +1,7 @@
 """What a child does with a candidate: read it, compile it, run it, count it. One method per question."""
 
-import hashlib
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,25 +9,22 @@ from typing import Any
 from weft.attention.dtypes import Array
 from weft.attention.shapes import SHAPES
 from weft.core.errors import ToolMissing, Unsupported, UsageError
+from weft.core.finding_json import finding_record
 from weft.core.records import Run, worst_first
-from weft.diagnose.conclusion import cure_of, place_of, sentence, stage_of
+from weft.diagnose.conclusion import cure_of, known_as, place_of, sentence, stage_of
 from weft.diagnose.diagnose import diagnose
-from weft.engines.debug_build import check_debug_build
-from weft.engines.kernel_file import KernelFile, load
-from weft.engines.protocol import Engine
+from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
-from weft.judge.check import Candidate
+from weft.judge.candidate import Candidate
+from weft.judge.local_runs import LocalRuns
+from weft.judge.runs import Call, Ran, Watch
 from weft.judge.select import Choice, Supports, find_candidate
-from weft.probes.tools import watch_for
 from weft.profile.profiler import Profiler
-from weft.vm.launch import PLAIN
-from weft.vm.runtime.watch import Instrumentation
+from weft.tasks.task import Outputs
 
-from .canonical import canonical_text
+from .canonical import launches_digest
 from .counted import counted_launches
 from .frames import Frame
-from .launch_list import LaunchList
-from .plain import finding_record
 from .screen import Rejected, screen, screen_options, without_allows
 
 MOST_FINDINGS = 500
@@ -45,26 +40,21 @@ class Work:
         """The candidate's own: its text, and what is compiled from it."""
         self.candidate: Candidate
         self.supports: Supports
-        self.max_steps = 0
-        self.inputs: Mapping[str, Array] = {}
-        self.kernel: KernelFile
-        self.gpu: VirtualGPU
-        self.outputs: Sequence[str] = ()
+        self.runs: LocalRuns
 
     def do(self, question: Frame) -> Frame:
         """Answer one question. What goes wrong raises."""
-        fields = question.fields
-        if question.arrays:
-            self.inputs = question.arrays
-        return {
-            "open": self._open,
-            "run": self._run,
-            "again": self._again,
-            "debug": self._debug,
-            "profile": self._profile,
-            "canonical": self._canonical,
-            "diagnose": self._diagnose,
-        }[fields["do"]](fields)
+        fields, do = question.fields, question.fields["do"]
+        if do == "open":
+            return self._open(fields)
+        if do == "again":
+            return _answer(self.runs.run_again(fields["schedule"]))
+        if do == "diagnose":
+            return self._diagnose(fields)
+        call = Call(fields["defines"], question.arrays, tuple(fields["outputs"]))
+        if do == "run":
+            return _answer(self.runs.run(call, Watch(tuple(fields["tools"]), fields["max_steps"])))
+        return {"debug": self._debug, "profile": self._profile, "canonical": self._canonical}[do](call)
 
     def _open(self, fields: Mapping[str, Any]) -> Frame:
         """Read the candidate, refuse what is none, and say what it supports."""
@@ -81,8 +71,9 @@ class Work:
         screen_options(load(target, gpu=fields["gpu"], launch=beside).lines.options)
         candidate, self.supports = find_candidate(str(target), task=task, gpu=fields["gpu"], launch=beside)
         self.candidate = replace(
-            candidate, rung=fields["rung"], defines=fields["defines"], max_steps=fields["max_steps"]
+            candidate, rung=fields["rung"], defines=fields["defines"], max_steps=fields["max_steps"], allows=False
         )
+        self.runs = LocalRuns(self.candidate)
         supports = self.supports
         return Frame(
             {
@@ -96,49 +87,32 @@ class Work:
             }
         )
 
-    def _run(self, fields: Mapping[str, Any]) -> Frame:
-        """The first run, watched."""
-        self.kernel, self.outputs = self._load(fields["defines"]), fields["outputs"]
-        self.gpu = VirtualGPU(self.kernel.gpu)
-        run, arrays = self._launch(self.kernel, self.gpu, watch_for(fields["tools"]))
-        numbers = self.kernel.numbers(self.inputs)
-        return Frame({"findings": _findings(run), "numbers": numbers}, self._results(arrays))
-
-    def _again(self, fields: Mapping[str, Any]) -> Frame:
-        """The same inputs in another order of CTAs and warps, on a device whose variables keep what was left there."""
-        self.gpu.schedule = fields["schedule"]
-        run, arrays = self._launch(self.kernel, self.gpu)
-        return Frame({"findings": _findings(run)}, self._results(arrays))
-
-    def _debug(self, fields: Mapping[str, Any]) -> Frame:
+    def _debug(self, call: Call) -> Frame:
         """Initialisation in the -G build."""
-        return Frame({"findings": _findings(check_debug_build(self._load(fields["defines"]), self.inputs))})
+        return Frame(_seen(self.runs.run_debug(call)))
 
-    def _profile(self, fields: Mapping[str, Any]) -> Frame:
+    def _profile(self, call: Call) -> Frame:
         """The counts of every launch; and the outputs, which show that it was the run that was judged."""
-        kernel, self.outputs = self._load(fields["defines"]), fields["outputs"]
+        kernel = self.candidate.load_with(call.defines)
         profiler = Profiler(VirtualGPU(kernel.gpu))
         try:
-            run, arrays = self._launch(kernel, profiler)
+            run, arrays = kernel.run(profiler, _copied(call), max_steps=self.candidate.max_steps)
             launches, why = counted_launches(profiler, kernel)
         except (Unsupported, ToolMissing) as error:
             return Frame({"findings": [], "launches": [], "why": str(error)})
-        return Frame({"findings": _findings(run), "launches": launches, "why": why}, self._results(arrays))
+        left = {name: arrays[name] for name in call.outputs if name in arrays}
+        return Frame({**_seen(run), "launches": launches, "why": why}, _within_limit(left))
 
-    def _canonical(self, fields: Mapping[str, Any]) -> Frame:
+    def _canonical(self, call: Call) -> Frame:
         """A hash of what would be launched, and how; nothing runs."""
-        kernel = self._load(fields["defines"])
-        if not kernel.compiled and "assert" in Path(kernel.path).read_text():
+        kernel = self.candidate.load_with(call.defines)
+        if not kernel.compiled and "assert" in kernel.source.text:
             # An assert carries the file's name and its line into the code.
             kernel = replace(kernel, defines={**kernel.defines, "NDEBUG": "1"})
-        listed = LaunchList(kernel.arch)
-        self._launch(kernel, listed)
-        texts = [canonical_text(binary.ptx) for binary in listed.binaries.values()]
-        whole = json.dumps([texts, listed.launches])
-        return Frame({"digest": hashlib.sha256(whole.encode()).hexdigest()})
+        return Frame({"digest": launches_digest(kernel.bind(_copied(call)))})
 
     def _diagnose(self, fields: Mapping[str, Any]) -> Frame:
-        """Why a workload fails, in words. Nothing that is decided hangs on it."""
+        """Why a workload fails, in words. No decision depends on it."""
         work = fields["workload"]
         choice = Choice(
             (work["shape"],), (work["regime"],), (work["mask"],), (work["dtype"],), (work["encoding"],), (work["seed"],)
@@ -156,24 +130,9 @@ class Work:
         rows += [f"stage: {stage}"] if stage else []
         rows += [f"right before it: {', '.join(found.proven_right)}"] if found.proven_right else []
         rows += [*found.first.arithmetic] if found.first is not None else []
-        rows += [f"known as: {each.name}, {100 * each.confidence:.0f} % sure" for each in found.signatures[:1]]
+        rows += [f"known as: {known_as(each)}" for each in found.signatures[:1]]
         rows += [f"cure: {cure}"] if cure else []
         return Frame({"text": "\n".join(rows)})
-
-    def _load(self, defines: Mapping[str, str]) -> KernelFile:
-        """The file with the workload's macros, as `Candidate.load` does; without its allow lines."""
-        candidate = self.candidate
-        selected = {name: value for name, value in defines.items() if name in candidate.declared.macros}
-        kernel = load(
-            candidate.path, gpu=candidate.gpu, defines={**candidate.defines, **selected}, launch=candidate.launch
-        )
-        return replace(kernel, allows=())
-
-    def _launch(
-        self, kernel: KernelFile, gpu: Engine, watch: Instrumentation = PLAIN
-    ) -> tuple[Run, Mapping[str, Array]]:
-        copies = {name: array.copy() for name, array in self.inputs.items()}
-        return kernel.run(gpu, copies, watch=watch, max_steps=self.candidate.max_steps)
 
     def _write(self, text: str, language: str, launch: str) -> tuple[Path, Path | None]:
         """The candidate's file and its launch lines'."""
@@ -184,15 +143,23 @@ class Work:
                 file.write_text(content, newline="")
         return path, beside if launch else None
 
-    def _results(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        found = {name: arrays[name] for name in self.outputs if name in arrays}
-        size = sum(array.nbytes for array in found.values())
-        if size > MOST_OUTPUT_BYTES:
-            raise Rejected(f"its outputs have {size} bytes; a candidate's have at most {MOST_OUTPUT_BYTES}")
-        return found
+
+def _answer(ran: Ran) -> Frame:
+    return Frame({**_seen(ran.run), "numbers": ran.numbers}, _within_limit(ran.outputs))
 
 
-def _findings(run: Run) -> list[dict[str, Any]]:
-    """All of them: whatever file an allow line stands in, it excuses nothing here."""
+def _seen(run: Run) -> dict[str, Any]:
+    """All findings: whatever file an allow line stands in, it excuses nothing here."""
     found = (*run.findings, *(each.finding for each in run.suppressed))
-    return [finding_record(finding) for finding in worst_first(found)[:MOST_FINDINGS]]
+    return {"findings": [finding_record(finding) for finding in worst_first(found)[:MOST_FINDINGS]]}
+
+
+def _within_limit(outputs: Outputs) -> Outputs:
+    size = sum(array.nbytes for array in outputs.values())
+    if size > MOST_OUTPUT_BYTES:
+        raise Rejected(f"its outputs have {size} bytes; a candidate's have at most {MOST_OUTPUT_BYTES}")
+    return outputs
+
+
+def _copied(call: Call) -> dict[str, Array]:
+    return {name: array.copy() for name, array in call.inputs.items()}

@@ -28,7 +28,7 @@ MOST_BYTES = 1 << 16
 MOST_KEPT = 64
 """Folders of candidates that were judged well, with what was compiled for them: they may be judged again."""
 LEAST_FREE_BYTES = 256 << 20
-"""With less room than this only the folder of the candidate under way is kept."""
+"""With less free space than this, only folders that a running child uses are kept."""
 
 
 class Folders:
@@ -50,10 +50,18 @@ class Folders:
             folder.mkdir(exist_ok=True)
             if self._for_nobody:
                 os.chown(folder, NOBODY, NOBODY)
-        most = MOST_KEPT if _free_bytes(self._scratch) > LEAST_FREE_BYTES else 1
-        while len(self._candidates) > most:
-            _remove(self._candidates.pop(next(iter(self._candidates))))
+        self._evict(made=candidate)
         return temporary, kept
+
+    def _evict(self, made: str) -> None:
+        """Remove the folders used longest ago, but never one of a running child: a program that a candidate asks for
+        runs next to it, and the candidate's own child has its compiled files open.
+        """
+        most = MOST_KEPT if _free_bytes(self._scratch) > LEAST_FREE_BYTES else 1
+        in_use = {made, *(candidate for _, candidate in self._of_child.values())}
+        idle = [candidate for candidate in self._candidates if candidate not in in_use]
+        for candidate in idle[: max(0, len(self._candidates) - most)]:
+            _remove(self._candidates.pop(candidate))
 
     def belong(self, child: int, temporary: Path, candidate: str) -> None:
         """To a child, until it has ended."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.core.errors import Unsupported, UsageError
+from weft.core.errors import UsageError
 from weft.core.records import Binary
 
 from .cuda import ENTRY, plain_names
@@ -19,17 +19,18 @@ def is_ptx(path: str | os.PathLike[str]) -> bool:
     return os.fspath(path).endswith(".ptx")
 
 
-def read_ptx(
-    path: str | os.PathLike[str], *, arch: str = "sm_89", entries: Sequence[str] = (), debug: bool = False
-) -> Binary:
+def read_ptx(path: str | os.PathLike[str], *, arch: str = "sm_89", entries: Sequence[str] = ()) -> Binary:
     """The file as a Binary for `arch`. `entries` are kernels it must have: mangled, or as C++ spells them."""
     spelled = os.fspath(path)
-    if debug:
-        raise Unsupported(f"{spelled} is compiled already: a -G build needs its source")
     try:
         text = Path(spelled).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {spelled}: {error}") from error
+    return ptx_binary(text, spelled, arch=arch, entries=entries)
+
+
+def ptx_binary(text: str, spelled: str, *, arch: str, entries: Sequence[str]) -> Binary:
+    """The same of the text of a file that the user spells `spelled`."""
     _require_target(text, spelled, arch)
     kernels = list(dict.fromkeys(ENTRY.findall(text)))
     digest = hashlib.sha256(text.encode()).hexdigest()

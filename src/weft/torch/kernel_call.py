@@ -61,9 +61,9 @@ def kernel_for(chosen: Chosen, arch: str) -> KernelFile:
     macros = {"ELEMENT": ELEMENTS[chosen.dtype], "CAUSAL": str(MASKS.index(chosen.mask))}
     if chosen.encoding:
         macros["ENCODING"] = str(ENCODINGS.index(chosen.encoding))
-    path = RUNGS[chosen.rung].path
-    has = {line.name for line in load(path, arch=arch).lines.defines}
-    kernel = load(path, arch=arch, defines={name: value for name, value in macros.items() if name in has})
+    file = load(RUNGS[chosen.rung].path, arch=arch)
+    has = {line.name for line in file.lines.defines}
+    kernel = file.with_macros({name: value for name, value in macros.items() if name in has})
     scalars = tuple(
         replace(line, value=Expression.parse(repr(chosen.scale))) if line.name == "scale" else line
         for line in kernel.lines.scalars

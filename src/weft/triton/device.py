@@ -14,6 +14,8 @@ from weft.core.chips import Chip, chip, chips
 from weft.core.errors import UsageError
 from weft.core.finding_codes import Severity
 from weft.core.records import Binary, Dim3, Finding, Place, Run, inlining_chain, worst_first
+from weft.engines.launch import Launch
+from weft.engines.protocol import RunOptions
 from weft.engines.spell_findings import folded
 from weft.engines.virtual import VirtualGPU
 from weft.probes.tools import watch_for
@@ -45,8 +47,8 @@ class Call:
     pack: Callable[[Sequence[tuple[str, int, int]], DeviceCopies, Sequence[int]], bytes]
 
 
-Engine = Callable[..., Run]
-"""`launch` of the virtual GPU, or of something that runs there and counts."""
+Engine = Callable[[Sequence[Launch], RunOptions], Run]
+"""`run` of the virtual GPU, or of something that runs there and counts."""
 
 
 class Device:
@@ -63,7 +65,7 @@ class Device:
         self.known = Known()
         self.fresh: Fresh | None = None
         """Tensors that nobody has written yet, where initcheck asks."""
-        self.engine: Engine = self.gpu.launch
+        self.engine: Engine = self.gpu.run
         self.launches = 0
         self._one_at_a_time = threading.RLock()
         self._threads = self.gpu.threads
@@ -98,7 +100,8 @@ class Device:
         watch = self.watch
         which = binary.ptx_digest, call.grid
         self.gpu.threads = 1 if self._instructions.get(which, SMALL) < SMALL else self._threads
-        with self.gpu.sequence(binary, call.entry):
+        launch = Launch(binary, call.entry, call.grid, call.threads, (), shared_bytes=call.shared_bytes)
+        with self.gpu.scratch((launch,)):
             if watch.keeps_written:
                 memory.keep_written()
             copies = DeviceCopies(memory, self.known)
@@ -108,9 +111,7 @@ class Device:
             if self.fresh is not None and watch.keeps_written:
                 self.fresh.tell(copies)
             fields = [params[at : at + size] for _, at, size in program.plan.params]
-            run = self.engine(
-                binary, call.entry, call.grid, call.threads, fields, shared_bytes=call.shared_bytes, watch=watch
-            )
+            run = self.engine((replace(launch, args=tuple(fields)),), RunOptions(watch=watch))
             copies.copy_out()
             if self.fresh is not None:
                 self.fresh.ask(copies, known=watch.keeps_written)

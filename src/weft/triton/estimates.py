@@ -42,15 +42,15 @@ class Estimator:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._profiler = Profiler(device.gpu)
-        self.launch = self._profiler.launch
+        self.engine = Profiler(device.gpu)
+        """Runs launches and counts them."""
 
     def run(self, work: Callable[[], object]) -> list[Estimated]:
         """The launches that `work` makes."""
-        first = len(self._profiler.launches)
-        with self.device.running(self._profiler.launch):
+        first = len(self.engine.launches)
+        with self.device.running(self.engine.run):
             work()
-        made = zip(self._profiler.launches[first:], self._profiler.counts[first:], strict=True)
+        made = zip(self.engine.launches[first:], self.engine.counts[first:], strict=True)
         return [self._on_chip(launched, counts) for launched, (_, counts) in made]
 
     def _on_chip(self, launched: Launched, counts: Counts) -> Estimated:

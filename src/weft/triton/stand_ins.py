@@ -1,6 +1,6 @@
 """torch.cuda as a script asks it, answered for the virtual GPU."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from math import nan
 from types import SimpleNamespace
@@ -10,6 +10,8 @@ import torch
 
 from weft.core.errors import Unsupported
 from weft.core.records import Run
+from weft.engines.launch import Launch
+from weft.engines.protocol import RunOptions
 from weft.vm.launch import PLAIN
 
 from .device import Device
@@ -37,10 +39,10 @@ class Clock:
             self._running = True
             self.device.engine = self._count
 
-    def _count(self, *args: Any, **kwargs: Any) -> Run:
-        """Launch and count."""
+    def _count(self, launches: Sequence[Launch], options: RunOptions) -> Run:
+        """Run and count."""
         runs: list[Run] = []
-        self.ms += total_ms(self._estimator.run(lambda: runs.append(self._estimator.launch(*args, **kwargs))))
+        self.ms += total_ms(self._estimator.run(lambda: runs.append(self._estimator.engine.run(launches, options))))
         return runs[0]
 
 

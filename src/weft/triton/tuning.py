@@ -44,7 +44,7 @@ class Tuner:
         inside = inspect.getclosurevars(kernel_call).nonlocals  # the autotuner's own: it tells its benchmarker nothing
         config, self._autotuner = str(inside.get("config", f"number {len(self._rows)}")), inside.get("self")
         try:
-            with self.device.running(self.device.gpu.launch, watch_for(["all"])):
+            with self.device.running(self.device.gpu.run, watch_for(["all"])):
                 kernel_call()
             made = self._estimator.run(kernel_call)
         except KernelFindings as error:

@@ -12,6 +12,7 @@ from weft.core.records import Dim3, SharedSymbol, shared_place
 from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 from weft.ptx.parse import parse
 from weft.ptx.passes.build_cfg import is_barrier
+from weft.ptx.passes.find_waits import asks_others, state_space
 from weft.ptx.passes.kernel_passes import KernelPasses
 
 from . import jit
@@ -39,7 +40,7 @@ class Plan:
     globals: tuple[Variable, ...]
     imports: tuple[str, ...]
     ordered: bool
-    """Whether results depend on the order of CTAs (atomics whose value or rounding order shows)."""
+    """Whether results depend on the order of CTAs: strong loads, and atomics whose value or rounding order shows."""
     waits: bool
     """Whether a CTA may wait for another: as many as the GPU holds then make progress together."""
     reads_unset: bool
@@ -282,15 +283,9 @@ def _reads_clock(function: Function) -> bool:
 
 def _order_shows(ins: Instruction) -> bool:
     """An access to global memory that shows in which order CTAs ran."""
-    if ins.mods.get("space", "generic").partition("::")[0] not in ("global", "generic"):
-        return False
-    match ins.form.name:
-        case "ld":
-            return ins.has("volatile") or ins.mods.get("order") == "acquire"
-        case "red":
-            return "f" in ins.type
-        case name:
-            return name == "atom"
+    if ins.form.name == "red":
+        return "f" in ins.type and state_space(ins) in ("global", "generic")
+    return asks_others(ins)
 
 
 def _to_json(plan: Plan) -> dict[str, object]:

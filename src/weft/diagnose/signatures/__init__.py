@@ -66,7 +66,7 @@ SIGNATURES: tuple[Recogniser, ...] = (
     lse_form,
     part_of_output,
 )
-"""In the order they are asked; the most confident answer is shown first."""
+"""In the order they are asked; the answer of the highest rank is shown first."""
 
 NAMES: tuple[str, ...] = (
     "launch_never_happened",

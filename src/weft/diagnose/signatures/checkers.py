@@ -42,9 +42,12 @@ def missing_barrier(case: Case) -> Signature | None:
     message = f"{first.code}: {first.message}; {times} {'access' if times == 1 else 'accesses'} with no order"
     cure, mend = first.remedy, None
     if first.place is not None and first.other is not None and first.other.file == first.place.file:
-        before, after = _kernel_line(first.other), _kernel_line(first.place)
-        cure = f"a barrier between line {before} and line {after}" if before != after else cure
-        gap = Statements(first.place.file).gap(before, after)
+        above, below = sorted((_kernel_line(first.other), _kernel_line(first.place)))
+        gap = Statements(first.place.file).gap(above, below)
+        if gap >= below > above:
+            cure = f"a barrier between line {below} and line {above} of the next round"
+        elif above != below:
+            cure = f"a barrier between line {above} and line {below}"
         if gap:
             cure, mend = f"{cure}: behind line {gap}", replace(first.place, line=gap, column=0, inlined_at=None)
     return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=_reader(case, first), mend=mend)
@@ -110,8 +113,8 @@ def uninitialised(case: Case) -> Signature | None:
     message = f"{first.code}: {first.message}; {sum(f.count for f in found)} reads of values that nobody wrote"
     # The line that reads is right: the one that fills only a part is to be mended.
     writer = writer_of(case, first)
-    sure = 0.85 if writer is None else 0.9
-    return Signature("uninitialised", message, first.remedy, sure, place=writer or first.place)
+    rank = 0.85 if writer is None else 0.9
+    return Signature("uninitialised", message, first.remedy, rank, place=writer or first.place)
 
 
 def region_overlap(case: Case) -> Signature | None:

@@ -9,7 +9,7 @@ from weft.attention.dtypes import Array
 from weft.attention.quantise import E4M3_MAX
 from weft.diagnose.records import Case, Signature
 
-from .evidence import best, confidence, may_be, output_of
+from .evidence import best, may_be, output_of, rank_of
 
 TENSORS = "qkv"
 
@@ -36,8 +36,8 @@ def misread_codes(case: Case) -> Signature | None:
     found = best(candidates)
     if found is None:
         return None
-    message = f"O is that of the codes of {found[1]}; {1 - found[0]:.0%} of the error is explained"
-    return Signature("misread_codes", message, "decode as the task's encoding says", confidence(found[0]))
+    message = f"O is that of the codes of {found[1]}"
+    return Signature("misread_codes", message, "decode as the task's encoding says", rank_of(found[0]), 1 - found[0])
 
 
 def _readings(encoding: str) -> Iterator[tuple[str, Callable[[Array], Array]]]:

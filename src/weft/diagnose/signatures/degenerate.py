@@ -4,7 +4,7 @@ import numpy as np
 
 from weft.diagnose.records import Case, Signature
 
-from .evidence import EXPLAINED, confidence, may_be, output_of
+from .evidence import EXPLAINED, may_be, output_of, rank_of
 
 
 def all_zeros(case: Case) -> Signature | None:
@@ -27,4 +27,4 @@ def uniform_weights(case: Case) -> Signature | None:
         return None
     message = "O is the mean of V over the keys in sight: every weight is the same, whatever Q and K are"
     cure = "look at the scores: multiplied by 0, never stored, or read before they are there"
-    return Signature("uniform_weights", message, cure, confidence(left) + 0.01)
+    return Signature("uniform_weights", message, cure, rank_of(left) + 0.01, 1 - left)

@@ -109,8 +109,10 @@ def best(candidates: Iterable[tuple[float, str]]) -> tuple[float, str] | None:
     return found if found is not None and found[0] <= EXPLAINED else None
 
 
-def confidence(left: float, *, seen: bool = False) -> float:
-    """Of a mistake that leaves this share of the error unexplained; higher where the stage itself was seen."""
+def rank_of(left: float, *, seen: bool = False) -> float:
+    """Returns the rank of a mistake that leaves this share of the error unexplained: higher where the stage itself was
+    seen. It orders signatures, and is no probability.
+    """
     return round((0.97 if seen else 0.92) - min(left, EXPLAINED), 3)
 
 

@@ -13,7 +13,7 @@ from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
 from weft.diagnose.tags import Kind
 
-from .evidence import EXPLAINED, Output, confidence, may_be, output_of, remaining
+from .evidence import EXPLAINED, Output, may_be, output_of, rank_of, remaining
 from .lines import acts, first_line, line_of
 
 SAME = 0.005
@@ -28,6 +28,7 @@ SCORES = ("q", "k", "products", "scores", "masked")
 MOST_ROWS = 32
 """Rows of a head that a factor is sought with."""
 
+SUM_ONCE = "sum the same P that is multiplied with V"
 SCALE_ONCE = "scale the scores once: in Q, in K or where the exponent is made, not in two of them"
 
 
@@ -39,10 +40,10 @@ def score_factor(case: Case) -> Signature | None:
     d = problem.q.shape[3]
     seen = _seen_factor(case)
     if seen is not None:
-        factor, count = seen
+        factor, count, left = seen
         stage = case.divergence.name if case.divergence else "scores"
         where = "everywhere" if count > 1 else "in the one element there is"
-        found = _named(f"{stage}: {factor:.4g} × what it should be {where}", factor, d, 0.97, few=count < FEW)
+        found = _named(f"{stage}: {factor:.4g} × what it should be {where}", factor, d, (0.97, left), few=count < FEW)
         return _at_the_scale(case, found, d)
     out = output_of(case)
     if out is None or not out.finite or not may_be(case, *SCORES):
@@ -50,7 +51,7 @@ def score_factor(case: Case) -> Signature | None:
     fitted, left = fitted_factor(out)
     if fitted is None or left > EXPLAINED:
         return None
-    return _at_the_scale(case, _named(f"O is that of scores × {fitted:.4g}", fitted, d, confidence(left)), d)
+    return _at_the_scale(case, _named(f"O is that of scores × {fitted:.4g}", fitted, d, (rank_of(left), left)), d)
 
 
 def _at_the_scale(case: Case, found: Signature | None, d: int) -> Signature | None:
@@ -68,14 +69,18 @@ def times(case: Case, kind: Kind, *factors: float) -> Place | None:
     return None
 
 
-def _named(size: str, factor: float, d: int, sure: float, *, few: bool = False) -> Signature | None:
-    """With the quantity that has this size; a factor seen in a few elements only may be chance without one."""
+def _named(size: str, factor: float, d: int, evidence: tuple[float, float], *, few: bool = False) -> Signature | None:
+    """With the quantity that has this size; a factor seen in a few elements only may be chance without one.
+
+    `evidence` is the rank, and the share of the error that is left.
+    """
+    rank, left = evidence
     for name, value, what, cure in _score_quantities(d):
         if abs(factor / value - 1) <= (SAME / 5 if few else SAME):
-            return Signature(name, f"{size}, and {what}", cure, round(sure - 0.04 * few, 3))
+            return Signature(name, f"{size}, and {what}", cure, round(rank - 0.04 * few, 3), 1 - left)
     cure = "look for a constant that Q, K or the scores are multiplied with"
     message = f"{size}; no quantity of the problem has that size"
-    return None if few else Signature("score_factor", message, cure, round(sure - 0.1, 3))
+    return None if few else Signature("score_factor", message, cure, round(rank - 0.1, 3), 1 - left)
 
 
 def _score_quantities(d: int) -> Iterator[tuple[str, float, str, str]]:
@@ -111,14 +116,17 @@ def _score_quantities(d: int) -> Iterator[tuple[str, float, str, str]]:
         yield "score_factor", ratio, f"√({d}/{other}): the softmax scale is that of D = {other}", f"use 1/√{d}"
 
 
-def _seen_factor(case: Case) -> tuple[float, int] | None:
-    """The factor by which scores, or what they are made of, differ first, if it is one; and in how many elements."""
+def _seen_factor(case: Case) -> tuple[float, int, float] | None:
+    """The factor by which scores, or what they are made of, differ first, if it is one; in how many elements; and the
+    share of their error that it leaves.
+    """
     first = case.divergence
     if first is None or first.stage not in SCORES:
         return None
     both = first.observed & np.isfinite(first.actual) & np.isfinite(first.expected)
-    factor = common_factor(first.actual[both].astype(np.float64), first.expected[both].astype(np.float64), least=1)
-    return None if factor is None else (factor, int(both.sum()))
+    actual, expected = first.actual[both].astype(np.float64), first.expected[both].astype(np.float64)
+    factor = common_factor(actual, expected, least=1)
+    return None if factor is None else (factor, int(both.sum()), remaining(actual, factor * expected, expected))
 
 
 def common_factor(actual: Array, expected: Array, *, least: int = FEW) -> float | None:
@@ -181,9 +189,7 @@ def output_factor(case: Case) -> Signature | None:
     by_l = _shift_of_lse(case, out)
     if by_l is not None and abs(by_l * factor - 1) <= 2 * SAME and not equal:
         message = f"O is {factor:.4g} × {where}, and LSE says that l is {by_l:.4g} × too large"
-        return Signature(
-            "l_too_large", message, "sum the same P that is multiplied with V", confidence(left), stage="l"
-        )
+        return Signature("l_too_large", message, SUM_ONCE, rank_of(left), 1 - left, stage="l")
     message = f"O is {factor:.4g} × the right one {where}" + (f", and that is {equal}" if equal else "")
     cure = (
         "look for what O, U, V or 1/l is multiplied with"
@@ -192,10 +198,9 @@ def output_factor(case: Case) -> Signature | None:
     )
     if not equal and 0 < factor < 1 and by_l is None:
         message += f"; l would be {1 / factor:.4g} × too large"
-        return Signature(
-            "l_too_large", message, "sum the same P that is multiplied with V", round(confidence(left) - 0.15, 3)
-        )
-    return Signature("output_factor", message, cure, confidence(left) if equal else round(confidence(left) - 0.1, 3))
+        return Signature("l_too_large", message, SUM_ONCE, round(rank_of(left) - 0.15, 3), 1 - left)
+    rank = rank_of(left) if equal else round(rank_of(left) - 0.1, 3)
+    return Signature("output_factor", message, cure, rank, 1 - left)
 
 
 def _shift_of_lse(case: Case, out: Output) -> float | None:
@@ -226,7 +231,8 @@ def l_too_large(case: Case) -> Signature | None:
         message = f"{first.name} is {factor:.4g} × too large everywhere, so O is {1 / factor:.4g} × what it should be"
         name = "l_too_large" if factor > 1 else "l_too_small"
         place = times(case, Kind.P, factor) or first_line(case, "add", Kind.P)
-        return Signature(name, message, "sum the same P that is multiplied with V", 0.96, place=place)
+        left = remaining(actual, factor * expected, expected)
+        return Signature(name, message, SUM_ONCE, 0.96, 1 - left, place=place)
     beyond = _keys_beyond_the_end(case)
     if beyond is not None:
         message = (

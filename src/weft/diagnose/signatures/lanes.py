@@ -9,7 +9,7 @@ from weft.attention.reference import softmax
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
 
-from .evidence import EXPLAINED, Output, best, confidence, may_be, output_of, remaining
+from .evidence import EXPLAINED, Output, best, may_be, output_of, rank_of, remaining
 from .lines import acts, line_of, outermost
 
 SCORES = ("products", "scores", "masked")
@@ -33,7 +33,7 @@ def lane_owns_row(case: Case) -> Signature | None:
     mixed, first = next(acts(case, "mix"), None), case.divergence
     made = first.site if first is not None and first.stage in SCORES else None
     place = outermost(line_of(case, mixed) if mixed is not None or made is None else made.place)
-    return Signature("lane_owns_row", message, cure, confidence(found[0], seen=seen), place=place)
+    return Signature("lane_owns_row", message, cure, rank_of(found[0], seen=seen), 1 - found[0], place=place)
 
 
 def _by_output(case: Case, out: Output) -> tuple[tuple[float, str] | None, bool]:
@@ -106,18 +106,18 @@ def inner_columns(case: Case) -> Signature | None:
             return None
         parts = [f"columns {ranges(map(int, dropped))} missing"] if dropped.size else []
         parts += [f"columns {ranges(map(int, twice))} counted twice"] if twice.size else []
-        return _inner(" and ".join(parts), weights.size, 0.96)
+        return _inner(" and ".join(parts), weights.size, 0.96, None)
     out = output_of(case)
     if out is None or not out.finite:
         return None
     found = best((out.left_over(out.attend(_only(out, kept))), words) for kept, words in _subsets(out.q.shape[3]))
-    return None if found is None else _inner(found[1], out.q.shape[3], confidence(found[0]))
+    return None if found is None else _inner(found[1], out.q.shape[3], rank_of(found[0]), 1 - found[0])
 
 
-def _inner(words: str, d: int, sure: float) -> Signature:
+def _inner(words: str, d: int, rank: float, explained: float | None) -> Signature:
     message = f"Q·Kᵀ is summed over the wrong columns of D = {d}: {words}"
     cure = "let the loop cover all of D, and add up the lanes' parts (warp_sum) before a score is used"
-    return Signature("inner_columns", message, cure, sure)
+    return Signature("inner_columns", message, cure, rank, explained)
 
 
 def _weights(case: Case) -> Array | None:

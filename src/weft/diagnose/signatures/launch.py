@@ -6,9 +6,9 @@ import re
 import numpy as np
 
 from weft.core.records import Place
+from weft.core.status import Status
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
-from weft.judge.verdict import Status
 
 from .lines import below
 

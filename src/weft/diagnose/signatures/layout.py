@@ -8,7 +8,7 @@ from weft.attention.dtypes import Array
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
 
-from .evidence import EXPLAINED, best, confidence, has_fact, may_be, output_of, remaining, score_unit
+from .evidence import EXPLAINED, best, has_fact, may_be, output_of, rank_of, remaining, score_unit
 from .lines import layout_of, load_of
 
 BLOCKS = (8, 16, 32, 64, 128)
@@ -25,11 +25,11 @@ def k_not_transposed(case: Case) -> Signature | None:
     if found is None:
         return None
     seen = what != "O is" or has_fact(case, "inner_mismatch", "mixed_keys")
-    message = f"{what} that of Q·K, not Q·Kᵀ: K is {found[1]}; {1 - found[0]:.0%} of the error is explained"
+    message = f"{what} that of Q·K, not Q·Kᵀ: K is {found[1]}"
     cure = "read element (d, n) of Kᵀ at K[n][d]: a column-major fragment of B, or transposed indices"
-    sure = round(confidence(found[0], seen=seen) + (0.02 if seen else 0.0), 3)
+    rank = round(rank_of(found[0], seen=seen) + (0.02 if seen else 0.0), 3)
     place = layout_of(load_of(case, "K"), "row_major")
-    return Signature("k_not_transposed", message, cure, sure, place=place, stage="scores")
+    return Signature("k_not_transposed", message, cure, rank, 1 - found[0], place=place, stage="scores")
 
 
 def _scores_of_q_k(case: Case) -> tuple[float, str] | None:
@@ -71,8 +71,9 @@ def v_transposed(case: Case) -> Signature | None:
     if found is None:
         return None
     words = found[1].replace("keys", "rows")
-    message = f"O is that of right weights with V {words}; {1 - found[0]:.0%} of the error is explained"
-    return Signature("v_transposed", message, "read V[n][d] row by row: P·V needs no transpose", confidence(found[0]))
+    message = f"O is that of right weights with V {words}"
+    cure = "read V[n][d] row by row: P·V needs no transpose"
+    return Signature("v_transposed", message, cure, rank_of(found[0]), 1 - found[0])
 
 
 def rows_moved(case: Case) -> Signature | None:
@@ -99,15 +100,15 @@ def rows_moved(case: Case) -> Signature | None:
             f"{a} holds {b}" for a, b in sorted({*zip(heads[0].tolist(), rows[0].tolist(), strict=True)})[:4]
         )
         message = f"O of a head is that of another, row by row: head {pairs} (counted over the batch)"
-        return Signature("heads_swapped", message, "store at [b][h] of the head that was computed", confidence(left))
+        cure = "store at [b][h] of the head that was computed"
+        return Signature("heads_swapped", message, cure, rank_of(left), 1 - left)
     shift = np.unique((rows[1] - heads[1] + s // 2) % s - s // 2)
     form = f"row {heads[1][0]} holds row {rows[1][0]}, row {heads[1][-1]} holds row {rows[1][-1]}"
     if shift.size == 1:
         form = f"each row holds that of the row {abs(int(shift[0]))} {'after' if shift[0] > 0 else 'before'} it"
     message = f"O has right rows in wrong places: {form}; {wrong.size} of {b * h * s} rows"
-    return Signature(
-        "rows_moved", message, "store the row that was computed: check the row index of the store", confidence(left)
-    )
+    cure = "store the row that was computed: check the row index of the store"
+    return Signature("rows_moved", message, cure, rank_of(left), 1 - left)
 
 
 def columns_moved(case: Case) -> Signature | None:
@@ -128,9 +129,8 @@ def columns_moved(case: Case) -> Signature | None:
     shift = np.unique((nearest - wrong) % d)
     form = f"shifted by {int(shift[0])}" if shift.size == 1 else f"column {wrong[0]} holds column {nearest[0]}"
     message = f"O has right columns in wrong places: {form}; columns {ranges(map(int, wrong))}"
-    return Signature(
-        "columns_moved", message, "check the column index of V's load and of the store of O", confidence(left)
-    )
+    cure = "check the column index of V's load and of the store of O"
+    return Signature("columns_moved", message, cure, rank_of(left), 1 - left)
 
 
 def wrong_kv_head(case: Case) -> Signature | None:
@@ -161,8 +161,8 @@ def wrong_kv_head(case: Case) -> Signature | None:
     found = best(candidates)
     if found is None:
         return None
-    message = f"O is that of {found[1]}; {1 - found[0]:.0%} of the error is explained"
+    message = f"O is that of {found[1]}"
     cure = "the key head of query head h is h / (HQ / HKV), in its own batch entry"
     stage = "v" if found[1].startswith("V") else "k"
-    sure = confidence(found[0], seen=has_fact(case, "head_mismatch"))
-    return Signature("wrong_kv_head", message, cure, sure, stage=stage)
+    rank = rank_of(found[0], seen=has_fact(case, "head_mismatch"))
+    return Signature("wrong_kv_head", message, cure, rank, 1 - found[0], stage=stage)

@@ -7,7 +7,7 @@ import numpy as np
 from weft.attention.reference import softmax
 from weft.diagnose.records import Case, Signature
 
-from .evidence import best, confidence, output_of, remaining
+from .evidence import best, output_of, rank_of, remaining
 
 
 def lse_form(case: Case) -> Signature | None:
@@ -41,4 +41,5 @@ def lse_form(case: Case) -> Signature | None:
     if explained is None:
         return None
     cure = "LSE = m + log l in natural units, of the scaled scores; -inf where no key is in sight"
-    return Signature("lse_form", f"LSE is {explained[1]}", cure, confidence(explained[0]) - 0.05, stage="lse")
+    left, form = explained
+    return Signature("lse_form", f"LSE is {form}", cure, rank_of(left) - 0.05, 1 - left, stage="lse")

@@ -9,7 +9,7 @@ from weft.attention.reference import visible
 from weft.core.records import Place
 from weft.diagnose.records import Case, Signature
 
-from .evidence import Bools, Output, best, confidence, may_be, output_of
+from .evidence import Bools, Output, best, may_be, output_of, rank_of
 from .lines import loop_over_keys
 
 MASKED = ("masked", "m", "p", "l", "u")
@@ -33,12 +33,13 @@ def wrong_mask(case: Case) -> Signature | None:
     found = best(candidates)
     if found is None:
         return None
-    message = f"O is that of another mask: {found[1]}; {1 - found[0]:.0%} of the error is explained"
+    message = f"O is that of another mask: {found[1]}"
     name = names[found[1]]
-    sure = confidence(found[0], seen=case.divergence is not None and case.divergence.stage in MASKED)
+    explained = 1 - found[0]
+    rank = rank_of(found[0], seen=case.divergence is not None and case.divergence.stage in MASKED)
     if name == "tile_dropped":
-        return Signature(name, message, _CURES[name], sure, place=loop_over_keys(case))
-    return Signature(name, message, _CURES[name], sure, place=_choice_of_mask(case), stage="masked")
+        return Signature(name, message, _CURES[name], rank, explained, place=loop_over_keys(case))
+    return Signature(name, message, _CURES[name], rank, explained, place=_choice_of_mask(case), stage="masked")
 
 
 def _choice_of_mask(case: Case) -> Place | None:
@@ -114,5 +115,5 @@ def masked_with_zero(case: Case) -> Signature | None:
     found = best(candidates)
     if found is None:
         return None
-    message = f"{found[1]}; {1 - found[0]:.0%} of the error is explained"
-    return Signature("masked_with_zero", message, "set them to -inf before the maximum is taken", confidence(found[0]))
+    cure = "set them to -inf before the maximum is taken"
+    return Signature("masked_with_zero", found[1], cure, rank_of(found[0]), 1 - found[0])

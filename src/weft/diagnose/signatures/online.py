@@ -10,7 +10,7 @@ from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
 from weft.diagnose.tags import Kind
 
-from .evidence import EXPLAINED, Output, best, confidence, has_splits, may_be, output_of, remaining
+from .evidence import EXPLAINED, Output, best, has_splits, may_be, output_of, rank_of, remaining
 from .lines import first_line
 
 TILES = (1, 16, 32, 64, 128)
@@ -76,7 +76,8 @@ def slipped(case: Case) -> Signature | None:
     slip, count = SLIPS[number], -(-out.mask.shape[1] // tile)
     message = f"O is that of an online softmax in which {slip.words}, over {count} KV tiles of {tile} keys"
     # Where parts are merged, the same numbers are a wrong merge.
-    return Signature(slip.name, message, slip.cure, round(confidence(explained[0]) - 0.02 * has_splits(case), 3))
+    rank = round(rank_of(explained[0]) - 0.02 * has_splits(case), 3)
+    return Signature(slip.name, message, slip.cure, rank, 1 - explained[0])
 
 
 def _tiles(case: Case, out: Output) -> Iterator[int]:
@@ -134,7 +135,7 @@ def rescale_of_u(case: Case) -> Signature | None:
         return None
     where = _where(columns)
     message = f"O is that of a U not rescaled by exp(m_old - m_new) {where}, over KV tiles of {tile} keys"
-    return _unscaled(case, columns, message, confidence(left))
+    return _unscaled(case, columns, message, left, seen=False)
 
 
 def _by_u(case: Case) -> Signature | None:
@@ -160,15 +161,15 @@ def _by_u(case: Case) -> Signature | None:
         f"U is not rescaled {_where(columns)} from KV tile {first.tile} on: exp(m_old - m_new), down to {least:.3g} "
         "here, is left out"
     )
-    return _unscaled(case, columns, message, confidence(left, seen=True))
+    return _unscaled(case, columns, message, left, seen=True)
 
 
-def _unscaled(case: Case, columns: Array, message: str, sure: float) -> Signature:
+def _unscaled(case: Case, columns: Array, message: str, left: float, *, seen: bool) -> Signature:
     """Where some columns are rescaled, the line that does so is the one that leaves out the others."""
     name = "missing_rescale" if columns.all() else "partial_rescale"
     cure = RESCALE if columns.all() else "let every lane rescale all its columns: for (c = lane; c < D; c += 32)"
     place = None if columns.all() else first_line(case, "multiply", Kind.R, Kind.U)
-    return Signature(name, message, cure, sure, place=place)
+    return Signature(name, message, cure, rank_of(left, seen=seen), 1 - left, place=place)
 
 
 def _stale_columns(actual: Array, stale: Array, right: Array) -> Array:

@@ -10,7 +10,7 @@ from weft.attention.quantise import E4M3_MAX, SimFp8
 from weft.diagnose.records import Case, Signature
 from weft.tasks.attention_problem import AttentionProblem
 
-from .evidence import Output, best, confidence, may_be, output_of
+from .evidence import Output, best, may_be, output_of, rank_of
 
 TENSORS = "qkv"
 MANY = 64
@@ -94,8 +94,8 @@ def _decoder(case: Case) -> Signature | None:
     found = best(candidates)
     if found is None:
         return None
-    message = f"O is that of {found[1]}; {1 - found[0]:.0%} of the error is explained"
-    return Signature("half_lsb", message, "decode with (u - 128) / 127 · 448 · scale", confidence(found[0]))
+    message = f"O is that of {found[1]}"
+    return Signature("half_lsb", message, "decode with (u - 128) / 127 · 448 · scale", rank_of(found[0]), 1 - found[0])
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ def wrong_scale(case: Case) -> Signature | None:
     message = (
         f"{', '.join(mistake.factors).upper()} decoded with {mistake.words}: × {sizes.min():.4g}"
         + (f" to {sizes.max():.4g}" if np.ptp(sizes) > 1e-6 else "")
-        + f" beside its own scale; {1 - found[0]:.0%} of the error is explained"
+        + " beside its own scale"
     )
-    return Signature(mistake.name, message, mistake.cure, confidence(found[0]))
+    return Signature(mistake.name, message, mistake.cure, rank_of(found[0]), 1 - found[0])
 
 
 def _decoded_so(out: Output, mistake: _Misread) -> Array:

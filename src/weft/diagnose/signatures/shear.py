@@ -9,7 +9,7 @@ import numpy as np
 from weft.attention.dtypes import Array, numpy_dtype
 from weft.diagnose.records import Case, Divergence, Signature
 
-from .evidence import Bools, best, confidence, output_of, remaining, score_unit
+from .evidence import Bools, best, output_of, rank_of, remaining, score_unit
 from .lines import load_of
 
 SCORES = ("products", "scores", "masked")
@@ -42,7 +42,7 @@ def _by_dataflow(case: Case) -> Signature | None:
                 words = f"{moved}, written with {stored} elements per row, is read with {read}"
                 c, row, e = pairs[-1]
                 message = f"the tile is sheared: {words} (column {c} meets row {row}, column {e})"
-                return _sheared(case, (0.0, words), message)
+                return _sheared(case, words, message)
     return None
 
 
@@ -75,7 +75,11 @@ def _sheared_scores(case: Case) -> Signature | None:
             left = _left(first, s, known)
             candidates.append((left, f"{tensor}, written with {stride} elements per row, is read with {read}"))
     found = best(candidates)
-    return None if found is None else _sheared(case, found, f"{first.name} are those of a sheared tile: {found[1]}")
+    return (
+        None
+        if found is None
+        else _sheared(case, found[1], f"{first.name} are those of a sheared tile: {found[1]}", left=found[0])
+    )
 
 
 def _sheared_u(case: Case) -> Signature | None:
@@ -91,7 +95,11 @@ def _sheared_u(case: Case) -> Signature | None:
         left = _left(first, p @ np.nan_to_num(sheared), known)
         candidates.append((left, f"V, written with {stride} elements per row, is read with {read}"))
     found = best(candidates)
-    return None if found is None else _sheared(case, found, f"{first.name} is that of a sheared tile: {found[1]}")
+    return (
+        None
+        if found is None
+        else _sheared(case, found[1], f"{first.name} is that of a sheared tile: {found[1]}", left=found[0])
+    )
 
 
 def _tile(case: Case, x: Array) -> Array:
@@ -135,7 +143,7 @@ def _by_rows(case: Case) -> Signature | None:
             row, held = min(pairs)
             words = f"Q, written with {stored} elements per row, is read with {int(read)}"
             message = f"the tile is sheared: {words} (row {row} of a fragment gives the result of row {held})"
-            return _sheared(case, (0.0, words), message)
+            return _sheared(case, words, message)
     return None
 
 
@@ -159,10 +167,10 @@ def _reads_padding(case: Case) -> Signature | None:
     return None
 
 
-def _sheared(case: Case, found: tuple[float, str], message: str) -> Signature:
-    """`found`: what is left of the error, and words that begin with the tensor."""
-    place = load_of(case, found[1][0])
-    return Signature("leading_dimension", message, _CURE, confidence(found[0], seen=True), place=place)
+def _sheared(case: Case, words: str, message: str, left: float | None = None) -> Signature:
+    """`words` begin with the tensor; `left` is what is left of the error, where the numbers were compared."""
+    rank, explained = rank_of(left or 0.0, seen=True), None if left is None else 1 - left
+    return Signature("leading_dimension", message, _CURE, rank, explained, place=load_of(case, words[0]))
 
 
 def _strides(case: Case, d: int) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ from weft.core.records import Place
 from weft.diagnose.records import Case, Signature
 from weft.diagnose.tags import Kind
 
-from .evidence import Output, best, confidence, has_fact, has_splits, may_be, output_of, remaining
+from .evidence import Output, best, has_fact, has_splits, may_be, output_of, rank_of, remaining
 from .lines import acts, first_line, line_of, source_of
 
 DOUBLE = "double_counted_split"
@@ -42,10 +42,10 @@ def wrong_merge(case: Case) -> Signature | None:
     if found is None:
         return None
     name, words = found[1].split("|")
-    message = f"O is that of a merge in which {words}; {1 - found[0]:.0%} of the error is explained"
+    message = f"O is that of a merge in which {words}"
     place = first_line(case, "multiply", Kind.L, Kind.U) if name == DOUBLE else None
-    sure = confidence(found[0], seen=name == DOUBLE and has_fact(case, "times_l"))
-    return Signature(name, message, _CURE, sure, place=place)
+    rank = rank_of(found[0], seen=name == DOUBLE and has_fact(case, "times_l"))
+    return Signature(name, message, _CURE, rank, 1 - found[0], place=place)
 
 
 _CURE = "weigh U and l of a part with exp(m - M) alone, and divide once, by the sum of the weighed l"
@@ -148,11 +148,13 @@ def partial_offsets(case: Case) -> Signature | None:
                     candidates.append((0.0, f"{which} written as {words}, read as [head, split, query]"))
     found = best(candidates)
     if found is not None:
-        message = (
-            f"the partial results are right but misplaced: {found[1]}; {1 - found[0]:.0%} of the error is explained"
-        )
-        place = _misplaced(case, found[1])
-        return Signature("partial_offsets", message, cure, confidence(found[0], seen=True), place=place)
+        left, words = found
+        message = f"the partial results are right but misplaced: {words}"
+        explained = None if _writer_moves(words) else 1 - left
+        if explained is None:
+            message += "; read as they were written they merge to the right O"
+        rank, place = rank_of(left, seen=True), _misplaced(case, words)
+        return Signature("partial_offsets", message, cure, rank, explained, place=place)
     if len(case.launches) > 1 and all(launch.right for launch in case.launches):
         message = (
             f"each of the {len(case.launches)} launches is right alone, and together they are wrong: what one leaves "
@@ -164,7 +166,7 @@ def partial_offsets(case: Case) -> Signature | None:
 
 def _misplaced(case: Case, words: str) -> Place | None:
     """The line that writes, or reads, the partial results in another order than the reference's."""
-    writes = "read as [head, split, query]" in words
+    writes = _writer_moves(words)
     names = words.split(" written")[0].split(", ")
     for act in acts(case, "store" if writes else "load"):
         place = line_of(case, act) if act.space == "global" and act.kinds[0] in (Kind.U, Kind.L, Kind.M) else None
@@ -172,6 +174,10 @@ def _misplaced(case: Case, words: str) -> Place | None:
         if any(name in line for name in names for line in text):
             return place
     return None
+
+
+def _writer_moves(words: str) -> bool:
+    return "read as [head, split, query]" in words
 
 
 def _workspaces(case: Case, out: Output) -> Iterator[tuple[tuple[str, str, str], tuple[Array, Array, Array]]]:

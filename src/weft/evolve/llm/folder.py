@@ -61,7 +61,7 @@ def _verdict(history: History, member: Member) -> dict[str, object]:
         "changes": [str(change) for change in member.changes],
         "status": member.status,
         "message": found.message if found is not None else "",
-        "failure": found.failure_record if found is not None else None,
+        "failure": found.record()["failure"] if found is not None else None,
         "diagnosis": found.diagnosis if found is not None else "",
         "modelled_cycles": member.score,
         "limited_by": member.limiter,

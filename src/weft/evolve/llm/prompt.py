@@ -142,17 +142,17 @@ def verdict(member: Member) -> tuple[str, ...]:
     found = member.evaluation
     if found is None:
         return ("It was not evaluated.",)
-    rows = [f"Verdict: {found.outcome}. {cut(found.message, MOST_TOLD_CHARS)}"]
-    failure = found.failure_record or {}
-    if failure:
-        rows.append(f"Workload: {failure['workload']['text']}.")
+    rows = [f"Verdict: {found.status}. {cut(found.message, MOST_TOLD_CHARS)}"]
+    failure = found.failure
+    if failure is not None:
+        rows.append(f"Workload: {failure.label}.")
         rows += [
-            f"Gate {gate['gate']}: error {gate['error']}, limit {gate['limit']}, at {gate['where']}."
-            for gate in failure["gates"]
-            if not gate["passed"]
+            f"Gate {gate.gate}: error {gate.error}, limit {gate.limit}, at {gate.worst}."
+            for gate in failure.gates
+            if not gate.passed
         ]
-        rows += [f"At {each['index']}: {each['out']}, expected {each['expected']}." for each in failure["samples"][:4]]
-        rows += [cut(str(finding), MOST_TOLD_CHARS // 4) for finding in failure["findings"][:4]]
+        rows += [f"At {list(each.index)}: {each.out}, expected {each.expected}." for each in failure.samples[:4]]
+        rows += [cut(str(finding), MOST_TOLD_CHARS // 4) for finding in failure.findings[:4]]
     if found.diagnosis:
         rows.append(f"Diagnosis:\n{cut(found.diagnosis, MOST_TOLD_CHARS)}")
     return tuple(rows)

@@ -18,10 +18,10 @@ def waits_for_others(cfg: Cfg) -> bool:
 
 def _polls(blocks: list[Block]) -> bool:
     body = [ins for block in blocks for ins in block.body]
-    asking = [ins for ins in body if _asks(ins) and not _retries(ins, body)]
+    asking = [ins for ins in body if asks_others(ins) and not _retries(ins, body)]
     if not asking:
         return False
-    if any(ins.form.name == "st" and _space(ins) in ("local", "generic", "param") for ins in body):
+    if any(ins.form.name == "st" and state_space(ins) in ("local", "generic", "param") for ins in body):
         return True  # an unoptimised build: values go through local memory, which is not followed here
     told = _told(asking, body)
     ends = [block.end for block in blocks if block.end is not None and len(block.successors) > 1]
@@ -48,14 +48,18 @@ def _retries(ins: Instruction, body: list[Instruction]) -> bool:
     return isinstance(expected, Reg) and expected.name in _told([ins], body)
 
 
-def _asks(ins: Instruction) -> bool:
-    """A read of global memory that may see what another CTA wrote meanwhile."""
-    if ins.form.name not in ("ld", "atom") or _space(ins) not in ("global", "generic"):
+def asks_others(ins: Instruction) -> bool:
+    """Return whether `ins` reads global memory so that it may see what another CTA wrote meanwhile.
+
+    That is an atomic operation that returns a value, or a strong load: volatile, or with an order (PTX ISA 8.4).
+    """
+    if ins.form.name not in ("ld", "atom") or state_space(ins) not in ("global", "generic"):
         return False
     return ins.form.name == "atom" or ins.has("volatile") or "order" in ins.mods
 
 
-def _space(ins: Instruction) -> str:
+def state_space(ins: Instruction) -> str:
+    """Return the state space that the opcode names, `generic` if none."""
     return ins.mods.get("space", "global" if ins.has("global") else "generic").partition("::")[0]
 
 

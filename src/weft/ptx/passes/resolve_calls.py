@@ -73,9 +73,10 @@ def _resolved(module: Module, function: Function, addresses: Mapping[str, int]) 
         elif item.form.name != "call":
             body.append(replace(item, operands=tuple(_as_number(operand, addresses) for operand in item.operands)))
         elif _indirect(item) and (names := _candidates(module, item, addresses)):
-            chosen = f"$chosen{item.line}"
+            number = len(body)  # a line may hold several calls, a place in the body holds one
+            chosen = f"$chosen{number}"
             registers[chosen] = "pred"
-            body += _choice(item, Reg(chosen), {name: addresses[name] for name in names})
+            body += _choice(item, Reg(chosen), {name: addresses[name] for name in names}, f"$called{number}")
         else:
             body.append(item)
     return replace(function, body=tuple(body), registers=registers)
@@ -102,9 +103,8 @@ def _fits(function: Function, prototype: Prototype) -> bool:
     return (params, returns) == (prototype.param_bytes, prototype.return_bytes)
 
 
-def _choice(call: Instruction, chosen: Reg, targets: Mapping[str, int]) -> list[Instruction | LabelDef]:
-    """Compare, call and leave, for one function after the other; who named none of them stops the launch."""
-    done = f"$called{call.line}"
+def _choice(call: Instruction, chosen: Reg, targets: Mapping[str, int], done: str) -> list[Instruction | LabelDef]:
+    """Compare, call and leave to `done`, for one function after the other; who named none stops the launch."""
     made: list[Instruction | LabelDef] = []
     if call.guard is not None:
         made.append(branch_to(done, call, Guard(call.guard.reg, not call.guard.negated)))

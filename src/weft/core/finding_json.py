@@ -1,0 +1,101 @@
+"""Findings as plain data and back: the one JSON spelling, documented in docs/reference/verdict_json.md."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .finding_codes import FINDING_CODES, Severity
+from .records import Finding, Place, Suppressed, inlining_chain
+
+
+def finding_record(finding: Finding) -> dict[str, Any]:
+    """Return a finding as JSON has it."""
+    row = FINDING_CODES[finding.code]
+    return {
+        "code": finding.code,
+        "title": row.name,
+        "tool": row.tool,
+        "severity": str(finding.level),
+        "message": finding.message,
+        "cure": finding.remedy,
+        "name": finding.name,
+        **_place_record(finding.place),
+        "ptx_line": finding.ptx_line,
+        "cta": list(finding.cta),
+        "warp": finding.warp,
+        "lanes": finding.lanes,
+        "address": finding.address,
+        "count": finding.count,
+        "other": _other_record(finding),
+    }
+
+
+def suppressed_record(suppressed: Suppressed) -> dict[str, Any]:
+    """Return a finding that the source allows, with the reason it gives."""
+    return {**finding_record(suppressed.finding), "reason": suppressed.reason}
+
+
+def finding_of(record: Mapping[str, Any]) -> Finding:
+    """Read what `finding_record` wrote. Raises ValueError, KeyError or TypeError: a child may send anything."""
+    code, severity = str(record["code"]), Severity(record["severity"])
+    if code not in FINDING_CODES:
+        raise ValueError(f"no finding has the code {code!r}")
+    row, other = FINDING_CODES[code], record["other"]
+    x, y, z = record["cta"]
+    return Finding(
+        code,
+        str(record["message"]),
+        ptx_line=_integer(record["ptx_line"]),
+        place=_place_of(record),
+        cta=(_integer(x), _integer(y), _integer(z)),
+        warp=_integer(record["warp"]),
+        lanes=_integer(record["lanes"]),
+        address=_integer(record["address"]),
+        count=_integer(record["count"]),
+        severity="" if severity is row.severity else severity,
+        cure="" if record["cure"] == row.cure else str(record["cure"]),
+        name=str(record["name"]),
+        other=None if other is None else _place_of(other),
+        other_warp=-1 if other is None or other["warp"] is None else _integer(other["warp"]),
+        other_lanes=0 if other is None else _integer(other["lanes"]),
+    )
+
+
+def suppressed_of(record: Mapping[str, Any]) -> Suppressed:
+    """Read what `suppressed_record` wrote."""
+    return Suppressed(finding_of(record), str(record["reason"]))
+
+
+def number_record(value: float) -> float | str:
+    """Return a number, or its name as text: JSON has neither infinity nor NaN."""
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _other_record(finding: Finding) -> dict[str, Any] | None:
+    if finding.other is None and finding.other_warp < 0:
+        return None
+    warp = finding.other_warp if finding.other_warp >= 0 else None
+    return {**_place_record(finding.other), "warp": warp, "lanes": finding.other_lanes}
+
+
+def _place_record(place: Place | None) -> dict[str, Any]:
+    """The line, and the calls it was inlined into, from the inside outwards."""
+    if place is None:
+        return {"file": None, "line": None, "column": None, "inlined_at": []}
+    here, *calls = ({"file": at.file, "line": at.line, "column": at.column} for at in inlining_chain(place))
+    return {**here, "inlined_at": calls}
+
+
+def _place_of(record: Mapping[str, Any]) -> Place | None:
+    if record["file"] is None:
+        return None
+    place = None
+    for at in reversed([record, *record["inlined_at"]]):
+        place = Place(str(at["file"]), _integer(at["line"]), _integer(at["column"]), place)
+    return place
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} in a finding is no integer")
+    return value

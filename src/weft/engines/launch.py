@@ -1,0 +1,82 @@
+"""One kernel launch as a value: which kernel, how many threads, on which arguments."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from weft.core.errors import LaunchError, at_line
+from weft.core.records import Binary, Dim3, Place
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Launch:
+    """A kernel of a binary, its grid, its block and its arguments. Nothing runs before `Engine.run`.
+
+    The VM has its own `LaunchSpec`: the same launch on a device, where arguments are the bytes of a parameter block.
+    """
+
+    binary: Binary
+    entry: str
+    """As the user writes it (`attn<64>`), or as it stands in the PTX."""
+    grid: Dim3
+    block: Dim3
+    args: tuple[Any, ...]
+    """One per parameter: arrays, numbers, bytes, or tuples for structs."""
+    shared_bytes: int
+    """Dynamic shared memory of a CTA."""
+    names: tuple[str, ...]
+    """What findings call the arguments; without them they are numbered."""
+    opt_in_shared: bool
+    """Whether a CTA may have more than 48 KB, as after cudaFuncSetAttribute."""
+    place: Place | None
+    """Where the launch is written, for errors."""
+
+    def __init__(
+        self,
+        binary: Binary,
+        entry: str,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        args: Sequence[Any],
+        *,
+        shared_bytes: int = 0,
+        names: Sequence[str] = (),
+        opt_in_shared: bool = True,
+        place: Place | None = None,
+    ) -> None:
+        fields = {
+            "binary": binary,
+            "entry": entry,
+            "grid": _dim3(grid),
+            "block": _dim3(block),
+            "args": tuple(args),
+            "shared_bytes": shared_bytes,
+            "names": tuple(names),
+            "opt_in_shared": opt_in_shared,
+            "place": place,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def symbol(self) -> str:
+        """The kernel's name in the PTX."""
+        return self.binary.entries.get(self.entry, self.entry)
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Errors inside name the place where the launch is written, if it is known."""
+        if self.place is None:
+            yield
+        else:
+            with at_line(self.place.file, self.place.line):
+                yield
+
+
+def _dim3(size: int | Sequence[int]) -> Dim3:
+    sizes = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
+    if not 1 <= len(sizes) <= 3:
+        raise LaunchError(f"a size of {len(sizes)} dimensions: give one to three")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z

@@ -1,0 +1,63 @@
+"""A kernel that is to be judged, as a value: its file, how it is compiled, and what it says about its arithmetic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from weft.core.chips import DEFAULT_GPU, target_of
+from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
+from weft.tasks.task import Declared, Problem
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel to be judged: its file, and the rung of the ladder it is (if it is one)."""
+
+    path: Path
+    rung: str | None = None
+    gpu: str = DEFAULT_GPU
+    """A GPU's name, or an architecture for its smallest GPU."""
+    max_steps: int = MAX_STEPS
+    """Loop iterations that a host thread may run in a launch; left as it is, fewer where the workload is small."""
+    defines: Mapping[str, str] = field(default_factory=dict)
+    """Macros of the command line. Those that select a workload's type and mask win."""
+    launch: Path | None = None
+    """The file of a PTX file's launch lines, if not the one next to it."""
+    include_dirs: tuple[str, ...] = ()
+    compiler: str = "nvrtc"
+    allows: bool = True
+    """Whether the source's `allow` lines excuse findings. A stranger's excuse nothing."""
+
+    @property
+    def arch(self) -> str:
+        """The architecture it is compiled for."""
+        return target_of(self.gpu)
+
+    def load(self, problem: Problem) -> KernelFile:
+        """Return the file with the macros that select the problem's type and mask, as far as it has them."""
+        return self.load_with(problem.defines())
+
+    def load_with(self, selected: Mapping[str, str]) -> KernelFile:
+        """Return the file with these macros, as far as it has them."""
+        known = {name: value for name, value in selected.items() if name in self.declared.macros}
+        kernel = load(
+            self.path,
+            gpu=self.gpu,
+            defines={**self.defines, **known},
+            launch=self.launch,
+            include_dirs=self.include_dirs,
+            compiler=self.compiler,
+        )
+        return kernel if self.allows else replace(kernel, allows=())
+
+    @cached_property
+    def declared(self) -> Declared:
+        """What the file says about its arithmetic."""
+        lines = load(self.path, gpu=self.gpu, launch=self.launch).lines.defines
+        macros = {line.name: line.value if isinstance(line.value, str) else line.value.text for line in lines}
+        return Declared(self.rung, {**macros, **self.defines})
+
+    def declared_at(self, kernel: KernelFile, problem: Problem) -> Declared:
+        """The same with the numbers of one call: the number of splits may depend on the sizes."""
+        return replace(self.declared, macros={**self.declared.macros, **kernel.numbers(problem.arrays)})

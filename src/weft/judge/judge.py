@@ -1,0 +1,272 @@
+"""The judge: run a candidate on a workload and decide, stopping at the first thing that is wrong.
+
+Every route to a verdict (`weft check`, reports, agents, workers, searches, folders of other systems) goes through
+`judge` or `judge_all`. They differ in where the candidate runs: see `runs.py`.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.attention.dtypes import Array
+from weft.attention.errors import ContractError
+from weft.attention.shapes import Shape
+from weft.core.records import Run, worst_first
+from weft.core.status import Status
+from weft.engines.kernel_file import MAX_STEPS
+from weft.engines.sample import CannotSample
+from weft.kernels.ladder import RUNGS
+from weft.tasks.attention_problem import AttentionProblem
+from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workload
+
+from .candidate import Candidate
+from .local_runs import LocalRuns
+from .part import Part, choose_part
+from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, status_of
+from .verdict import Sample, Verdict
+
+SAMPLES = 5
+LEAST_STEPS, STEPS_PER_PRODUCT = 1 << 22, 16
+"""Loop iterations that a kernel may need: one thread alone would multiply Q by K and P by V with fewer."""
+MOST_TILE = 4096
+"""Of BLOCK_M, BLOCK_N and SPLITS: the emulation follows what a candidate declares, within reason."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How workloads are judged."""
+
+    tools: tuple[str, ...] = ("all",)
+    """Checkers that watch the first run."""
+    sampled: bool = False
+    """Run only some CTAs of a rung's grid (at least eight) and judge their rows; what fails so is judged whole."""
+    debug_build: bool = True
+    """Judge initialisation once more in the -G build of a kernel that passed everything."""
+    stop: bool = False
+    """End at the first workload that fails."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict, and what it was made of."""
+
+    verdict: Verdict
+    problem: Problem
+    outputs: Outputs | None = None
+    """None if nothing came out."""
+    run: Run | None = None
+
+
+def judge_all(
+    runs: Runs,
+    task: Task,
+    todo: Sequence[Workload],
+    policy: Policy = Policy(),  # noqa: B008  (frozen)
+) -> Iterator[Judged]:
+    """Judge every workload; then, if all passed, initialisation in the -G build on the smallest of them."""
+    green = bool(todo)
+    for workload in todo:
+        judged = judge(runs, task, workload, policy)
+        green = green and judged.verdict.passed
+        yield judged
+        if policy.stop and not green:
+            return
+    if green and policy.debug_build and {"all", "initcheck"} & set(policy.tools):
+        in_debug_build = judge_debug_build(runs, task, smallest(todo))
+        if in_debug_build is not None:
+            yield in_debug_build
+
+
+def judge(
+    runs: Runs,
+    task: Task,
+    workload: Workload,
+    policy: Policy = Policy(),  # noqa: B008  (frozen)
+) -> Judged:
+    """Judge one workload: compile, launch, memory and races, form, numbers, and the same bits when repeated."""
+    start = time.perf_counter()
+    judged = _decide(runs, task, workload, policy)
+    if judged.verdict.ctas_left_out and not judged.verdict.passed:
+        judged = _decide(runs, task, workload, replace(policy, sampled=False))
+    return _timed(judged, start)
+
+
+def judge_debug_build(runs: Runs, task: Task, workload: Workload) -> Judged | None:
+    """Judge initialisation in the kernel's -G build, where the optimiser has deleted no read.
+
+    None: nothing was found. It is many times slower, so give the smallest workload. A build that cannot be judged says
+    nothing about the kernel as it runs: its verdict is UNSUPPORTED and `aside`, a note next to a pass.
+    """
+    start = time.perf_counter()
+    problem = task.draw(workload)
+    try:
+        run = runs.run_debug(call_of(task, problem))
+    except REFUSALS as error:
+        message = f"its debug build (-G) cannot be judged: {error}"
+        verdict, run = Verdict(workload, Status.UNSUPPORTED, message), None
+    else:
+        if run is None or run.clean:
+            return None
+        verdict = _unsafe(workload, run)
+    return _timed(Judged(replace(verdict, debug_build=True), problem, None, run), start)
+
+
+def check(
+    candidate: Candidate, task: Task, workload: Workload, *, sampled: bool = False, tools: Sequence[str] = ("all",)
+) -> Verdict:
+    """Judge one workload of a file in this process."""
+    return judge(LocalRuns(candidate), task, workload, Policy(tuple(tools), sampled=sampled)).verdict
+
+
+def call_of(task: Task, problem: Problem) -> Call:
+    """Return what a candidate is told of a problem."""
+    return Call(problem.defines(), problem.arrays, tuple(output.name for output in task.outputs))
+
+
+def smallest(todo: Sequence[Workload]) -> Workload:
+    """Return the workload with the least work."""
+    return min(todo, key=lambda workload: _products(workload.shape))
+
+
+def _decide(runs: Runs, task: Task, workload: Workload, policy: Policy) -> Judged:
+    problem = task.draw(workload)
+    try:
+        part, first = _first_run(runs, task, problem, policy)
+        return _judge_run(runs, task, problem, part, first)
+    except REFUSALS as error:
+        return Judged(Verdict(workload, status_of(error), str(error)), problem)
+
+
+def _first_run(runs: Runs, task: Task, problem: Problem, policy: Policy) -> tuple[Part | None, Ran]:
+    call = call_of(task, problem)
+    watch = Watch(policy.tools, most_steps(runs.max_steps, problem))
+    try:
+        part = _part(runs, call, problem) if policy.sampled else None
+        return part, runs.run(call, replace(watch, ctas=part.sample if part is not None else None))
+    except CannotSample:
+        return None, runs.run(call, watch)
+
+
+def _judge_run(runs: Runs, task: Task, problem: Problem, part: Part | None, first: Ran) -> Judged:
+    workload, run, left = problem.workload, first.run, first.outputs
+    left_out = run.counters.get("ctas_left_out", 0)
+    if not run.clean:
+        return Judged(replace(_unsafe(workload, run), ctas_left_out=left_out), problem, left, run)
+    _require_outputs(task, left)
+    wrong = _wrong_form(left, task, problem)
+    if wrong is not None:
+        return Judged(wrong, problem, left, run)
+    declared = _believed(runs.declared, first)
+    repeated = runs.again()  # a child repeats the run while the first is judged here
+    outputs = part.outputs(left) if part is not None else left
+    verdict = replace(
+        _judge_numbers(task, problem, part, outputs, declared),
+        findings=run.findings,
+        suppressed=run.suppressed,
+        ctas_left_out=left_out,
+    )
+    if verdict.passed:
+        for ran in repeated:
+            if not ran.run.clean:
+                return Judged(replace(_unsafe(workload, ran.run), ctas_left_out=left_out), problem, left, run)
+            if not same_bits(outputs, part.outputs(ran.outputs) if part is not None else ran.outputs):
+                message = f"{runs.repeated_by} gives other bits"
+                return Judged(replace(verdict, status=Status.NONDETERMINISTIC, message=message), problem, left, run)
+    return Judged(verdict, problem, left, run)
+
+
+def most_steps(asked: int, problem: Problem) -> int:
+    """Return the loop budget of a launch: an endless loop of a small workload ends after seconds, not minutes."""
+    if asked != MAX_STEPS:
+        return asked
+    elements = sum(array.size for array in problem.arrays.values())  # of a problem that is no attention
+    return min(MAX_STEPS, LEAST_STEPS + STEPS_PER_PRODUCT * max(_products(problem.workload.shape), elements))
+
+
+def _products(shape: Shape) -> int:
+    return shape.b * shape.hq * shape.sq * shape.skv * shape.d
+
+
+def _part(runs: Runs, call: Call, problem: Problem) -> Part | None:
+    """The part of a rung's grid to be judged; nothing says which rows the CTAs of other kernels have."""
+    rung = RUNGS.get(runs.declared.rung or "")
+    if rung is None or rung.rows is None or not isinstance(problem, AttentionProblem):
+        return None
+    return choose_part(int(runs.declared.macros[rung.rows]), runs.grids(call)[0], problem)
+
+
+def _require_outputs(task: Task, outputs: Outputs) -> None:
+    for output in task.outputs:
+        if output.name not in outputs and not output.optional:
+            message = f"the kernel declares no output `{output.name}`, which {task.name} asks for"
+            raise Refused(Status.LAUNCH_ERROR, message)
+
+
+def _wrong_form(outputs: Outputs, task: Task, problem: Problem) -> Verdict | None:
+    """The verdict on an output of another shape or type than the task's, if there is one."""
+    workload = problem.workload
+    for name, array in outputs.items():
+        output = task.output(name)
+        shape, dtype = output.shape(workload.shape), output.numpy_dtype(workload)
+        if array.shape != shape:
+            return Verdict(workload, Status.INCORRECT_SHAPE, f"{name} is {array.shape}, not {shape}")
+        if array.dtype != dtype:
+            return Verdict(workload, Status.INCORRECT_DTYPE, f"{name} is {array.dtype}, not {dtype}")
+    return None
+
+
+def _believed(declared: Declared, ran: Ran) -> Declared:
+    """What the candidate says of its arithmetic in this call: the number of splits may depend on the sizes."""
+    macros = {**declared.macros, **ran.numbers}
+    for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "splits"):
+        if name in macros and not (macros[name].isdecimal() and 1 <= int(macros[name][:9]) <= MOST_TILE):
+            raise Refused(Status.REJECTED, f"{name} is {macros[name][:40]}; it must be 1 to {MOST_TILE}")
+    return replace(declared, macros=macros)
+
+
+def _judge_numbers(task: Task, problem: Problem, part: Part | None, outputs: Outputs, declared: Declared) -> Verdict:
+    """What the gates say, with the first wrong elements."""
+    held = problem
+    if part is not None:
+        assert isinstance(problem, AttentionProblem)
+        held = problem.part(part.rows, part.heads)
+    try:
+        judged: Judgement = task.judge(held, outputs, declared)
+    except (ContractError, ValueError) as error:
+        raise Refused(Status.REJECTED, f"what it declares cannot be emulated: {error}") from error
+    missing = tuple(output.name for output in task.outputs if output.name not in outputs)
+    verdict = Verdict(
+        problem.workload, Status.PASSED, "", judged.gates, judged.error, parts=judged.parts, not_judged=missing
+    )
+    if judged.passed:
+        return verdict
+    failed = next(gate for gate in judged.gates if not gate.passed)
+    samples = _samples(outputs[task.outputs[0].name], judged.expected)
+    return replace(verdict, status=Status.INCORRECT_NUMERICAL, message=str(failed), samples=samples)
+
+
+def _unsafe(workload: Workload, run: Run) -> Verdict:
+    """The verdict on a run with findings."""
+    late = any(finding.code == "S302" for finding in run.findings)
+    status = Status.TIMEOUT if late else Status.UNSAFE
+    findings = worst_first(run.findings)
+    return Verdict(workload, status, str(findings[0]), findings=findings, suppressed=run.suppressed)
+
+
+def _samples(out: Array, expected: Array) -> tuple[Sample, ...]:
+    """The worst elements first, NaN above all."""
+    error = np.abs(out.astype(np.float64) - expected)
+    order = np.argsort(np.where(np.isnan(error), np.inf, error), axis=None)[::-1][:SAMPLES]
+    places = [tuple(int(i) for i in np.unravel_index(at, out.shape)) for at in order]
+    return tuple(Sample(place, float(out[place]), float(expected[place])) for place in places)
+
+
+def same_bits(one: Outputs, other: Outputs) -> bool:
+    """Return whether two runs left the same."""
+    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def _timed(judged: Judged, start: float) -> Judged:
+    return replace(judged, verdict=replace(judged.verdict, seconds=time.perf_counter() - start))

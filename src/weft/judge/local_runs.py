@@ -1,0 +1,83 @@
+"""Runs in this process: on any engine, or on the virtual GPU with every checker."""
+
+from collections.abc import Iterator
+
+from weft.core.records import Dim3, Run
+from weft.engines.debug_build import check_debug_build
+from weft.engines.kernel_file import KernelFile
+from weft.engines.protocol import Engine
+from weft.engines.virtual import VirtualGPU
+from weft.probes.tools import watch_for
+from weft.tasks.task import Declared
+from weft.vm.launch import PLAIN
+from weft.vm.runtime.watch import Instrumentation
+
+from .candidate import Candidate
+from .runs import OTHER_SCHEDULES, Call, Ran, Watch
+
+
+class EngineRuns:
+    """A candidate on any engine. What the engine cannot watch is not judged."""
+
+    repeated_by = "a second run"
+
+    def __init__(self, candidate: Candidate, engine: Engine) -> None:
+        self.candidate, self.engine = candidate, engine
+        self._call: Call
+        self._watch: Watch
+        self._kernel: KernelFile
+
+    @property
+    def declared(self) -> Declared:
+        return self.candidate.declared
+
+    @property
+    def max_steps(self) -> int:
+        return self.candidate.max_steps
+
+    def run(self, call: Call, watch: Watch) -> Ran:
+        self._call, self._watch = call, watch
+        self._kernel = self.candidate.load_with(call.defines)
+        return self._run(watch_for(watch.tools) if self.engine.capabilities.can_watch else PLAIN)
+
+    def again(self) -> Iterator[Ran]:
+        yield self._run(PLAIN)
+
+    def run_debug(self, call: Call) -> Run | None:
+        return None
+
+    def grids(self, call: Call) -> tuple[Dim3, ...]:
+        return self.candidate.load_with(call.defines).grids(call.inputs)
+
+    def _run(self, watch: Instrumentation) -> Ran:
+        """Run the call once. Outputs start as 0xFF, which is NaN; inputs are copies."""
+        call, limits = self._call, self._watch
+        inputs = {name: array.copy() for name, array in call.inputs.items()}
+        run, arrays = self._kernel.run(self.engine, inputs, watch=watch, ctas=limits.ctas, max_steps=limits.max_steps)
+        outputs = {name: arrays[name] for name in call.outputs if name in arrays}
+        return Ran(run, outputs, self._kernel.numbers(call.inputs))
+
+
+class LocalRuns(EngineRuns):
+    """A candidate on the virtual GPU. Every call gets a device of its own, and its repetitions the same one."""
+
+    repeated_by = "another order of CTAs and warps"
+    engine: VirtualGPU
+
+    def __init__(self, candidate: Candidate) -> None:
+        super().__init__(candidate, VirtualGPU(candidate.gpu))
+
+    def run(self, call: Call, watch: Watch) -> Ran:
+        self.engine = VirtualGPU(self.candidate.gpu)
+        return super().run(call, watch)
+
+    def again(self) -> Iterator[Ran]:
+        return map(self.run_again, OTHER_SCHEDULES)
+
+    def run_again(self, schedule: int) -> Ran:
+        """Repeat the last call in another order. Device variables keep what the runs before left in them."""
+        self.engine.schedule = schedule
+        return self._run(PLAIN)
+
+    def run_debug(self, call: Call) -> Run:
+        return check_debug_build(self.candidate.load_with(call.defines), call.inputs)

@@ -1,0 +1,38 @@
+"""What the second pass of racecheck finds: two accesses that nothing orders."""
+
+from dataclasses import dataclass
+
+from weft.core.finding_codes import Severity
+
+
+@dataclass(frozen=True)
+class Actor:
+    """One side of a conflict."""
+
+    site: int
+    cta: int
+    warp: int
+    lanes: int
+    record: int
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two instructions that race, at the first pair of warps that shows it."""
+
+    code: str
+    severity: Severity
+    earlier: Actor
+    later: Actor
+    address: int
+    size_bytes: int
+    """Of the first run of bytes concerned."""
+    count: int
+    """Pairs of warps."""
+    behind: Actor
+    """Which of the two the other should wait for: a barrier belongs behind it."""
+
+    @property
+    def across(self) -> bool:
+        """Whether it is between two CTAs."""
+        return self.earlier.cta != self.later.cta

@@ -1,0 +1,257 @@
+"""Kernels that every route to a verdict must judge alike: right ones, and each way of being wrong."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from weft.core.status import Status
+from weft.engines.kernel_file import load
+from weft.kernels.ladder import RUNGS
+
+SCALAR = RUNGS["scalar"].path.read_text()
+TRITON = RUNGS["fa_triton"].path.read_text()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One candidate and what must be said of it."""
+
+    name: str
+    status: Status
+    text: str
+    says: str = ""
+    """Part of the message."""
+    codes: tuple[str, ...] = ()
+    """Of the findings, in their order, each once."""
+    language: str = "cuda"
+    launch: str = ""
+    folder: bool = True
+    """Whether a robust-kbench task, which asks for O alone, can see it."""
+
+
+def edited(*pairs: tuple[str, str], text: str = SCALAR) -> str:
+    for old, new in pairs:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    return text
+
+
+def in_debug_build(code: str) -> tuple[str, str]:
+    """Code that only a -G build has."""
+    return ("    float m = -CUDART", f"#ifdef __CUDACC_DEBUG__\n    {code}\n#endif\n    float m = -CUDART")
+
+
+def at_the_end(code: str) -> tuple[str, str]:
+    return ("    if (lane == 0) lse[q_row]", f"    {code}\n    if (lane == 0) lse[q_row]")
+
+
+LINES = """\
+// weft: sizes   B=1 HQ=1 HKV=1 SQ=4 SKV=4 D=32
+// weft: in      q : f16[B, HQ, SQ, D] = normal
+// weft: in      k, v : f16[B, HKV, SKV, D] = normal
+// weft: out     o : f16[B, HQ, SQ, D]
+"""
+
+
+def small(arguments: str, body: str, *, block: int = 64, grid: str = "1", lines: str = "") -> str:
+    """A kernel that computes no attention: what is wrong with it is found before its numbers are."""
+    launch = f"// weft: launch  kernel({arguments}) grid({grid}) block({block})\n"
+    parameters = {"q": "const __half* q", "o": "__half* o", "n": "int n", "B * HQ * SQ * D": "int n", "w": "float* w"}
+    signature = ", ".join(parameters[each.strip()] for each in arguments.split(","))
+    return f"{LINES}{lines}{launch}#include <assert.h>\n#include <cuda_fp16.h>\n" + (
+        f"__global__ void kernel({signature}) {{\n{body}\n}}\n"
+    )
+
+
+COUNTER = (
+    ("// weft: scalar  scale", "// weft: workspace drawn : u32[1]\n// weft: scalar  scale"),
+    ("// weft: launch  scalar", "// weft: launch  zero(drawn) grid(1) block(1)\n// weft: launch  scalar"),
+    ("template <int D>", "__global__ void zero(unsigned* drawn) { *drawn = 0; }\n\ntemplate <int D>"),
+    ("(q, k, v, o, lse, HKV", "(q, k, v, o, lse, drawn, HKV"),
+    ("lse, int HKV", "lse, unsigned* drawn, int HKV"),
+)
+"""A counter that is zero before every run."""
+ASM = 'asm volatile("discard.global.L2 [%0], 128;" ::"l"(k));'
+"""A form that the virtual GPU does not know."""
+
+
+@cache
+def ptx() -> tuple[str, str]:
+    """The scalar kernel compiled for D = 64, and launch lines for it."""
+    binary = load(RUNGS["scalar"].path).compile()
+    (entry,) = binary.entries.values()
+    lines = [line for line in SCALAR.splitlines() if line.startswith("// weft:")]
+    launch = "\n".join(lines).replace("scalar_attention<{D}>", entry)
+    return binary.ptx, launch.replace('// weft: define  ELEMENT = "half"\n', "").replace("ELEMENT", "f16") + "\n"
+
+
+def kernels() -> list[Kernel]:
+    return [
+        Kernel("right", Status.PASSED, SCALAR),
+        Kernel("right with two warps", Status.PASSED, edited(("WARPS = 4", "WARPS = 2"))),
+        Kernel(
+            "right with a margin that nothing reaches",
+            Status.PASSED,
+            edited(("if (d < D) o[q_row * D + d]", "if (d <= D) o[q_row * D + d]")),
+        ),
+        Kernel("U not rescaled", Status.INCORRECT_NUMERICAL, edited(("u[i] * rescale + p", "u[i] + p")), "tight"),
+        Kernel(
+            "scaled twice", Status.INCORRECT_NUMERICAL, edited(("(products) * scale", "(products) * scale * scale"))
+        ),
+        Kernel(
+            "LSE to base 2", Status.INCORRECT_NUMERICAL, edited(("m + logf(l)", "m + log2f(l)")), "lse", folder=False
+        ),
+        Kernel("last key left out", Status.INCORRECT_NUMERICAL, edited(("key < end; ++key", "key < end - 1; ++key"))),
+        Kernel("NaN", Status.INCORRECT_NUMERICAL, edited(("ELEMENT(u[i] * inverse)", "ELEMENT(u[i] * CUDART_NAN_F)"))),
+        Kernel(
+            "nothing written", Status.INCORRECT_NUMERICAL, edited(("if (d < D) o[q_row * D + d]", "if (d < 0) o[0]"))
+        ),
+        Kernel(
+            "write out of bounds",
+            Status.UNSAFE,
+            edited(("o[q_row * D + d] =", "o[(q_row + 1) * D + d] =")),
+            codes=("M101",),
+        ),
+        Kernel(
+            "read out of bounds", Status.UNSAFE, edited(("float(k[row + d])", "float(k[row + D + d])")), codes=("M101",)
+        ),
+        Kernel(
+            "race in shared memory",
+            Status.UNSAFE,
+            small(
+                "q, o, B * HQ * SQ * D",
+                "    __shared__ __half first[32];\n"
+                "    if (threadIdx.x < 32) first[threadIdx.x] = q[0];\n"
+                "    const __half mine = first[threadIdx.x % 32];\n"
+                "    for (int i = threadIdx.x; i < n; i += 64) o[i] = mine;",
+            ),
+            codes=("R102",),
+        ),
+        Kernel(
+            "race in global memory",
+            Status.UNSAFE,
+            small("q, o, B * HQ * SQ * D", "    o[threadIdx.x] = q[blockIdx.x];", grid="2"),
+            codes=("R101",),
+        ),
+        Kernel("endless loop", Status.TIMEOUT, edited(("key < end; ++key", "key < end;")), codes=("S302",)),
+        Kernel(
+            "endless loop around a barrier",
+            Status.TIMEOUT,
+            small("q, o, B * HQ * SQ * D", "    while (n) __syncthreads();\n    o[threadIdx.x] = q[0];"),
+            codes=("S302",),
+        ),
+        Kernel(
+            "barrier that one warp leaves out",
+            Status.UNSAFE,
+            small(
+                "q, o, B * HQ * SQ * D",
+                '    if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;");\n    o[threadIdx.x] = q[0];',
+            ),
+            codes=("S301",),
+        ),
+        Kernel("unknown name", Status.COMPILE_ERROR, edited(("m = m_new;", "m = m_newest;")), "m_newest"),
+        Kernel("unfinished line", Status.COMPILE_ERROR, edited(("m = m_new;", "m = ;")), "expected an expression"),
+        Kernel("unsupported instruction", Status.UNSUPPORTED, edited(("m = m_new;", f"m = m_new; {ASM}")), "discard"),
+        Kernel(
+            "-G build unsupported", Status.PASSED, edited(in_debug_build(ASM)), "its debug build (-G) cannot be judged"
+        ),
+        Kernel("-G build does not compile", Status.PASSED, edited(in_debug_build("#error not so")), "cannot be judged"),
+        Kernel(
+            "-G build reads what nothing wrote",
+            Status.UNSAFE,
+            edited(
+                in_debug_build("float never[4]; if (never[lane & 3] > 1.0f) l_start = 1.0f;"),
+                ("    float q_lane[PER_LANE]", "    float l_start = 0.0f;\n    float q_lane[PER_LANE]"),
+                ("l = 0.0f;", "l = l_start;"),
+            ),
+        ),
+        Kernel(
+            "bits depend on the order",
+            Status.NONDETERMINISTIC,
+            edited(*COUNTER, ("m + logf(l);", "m + logf(l) + (atomicAdd(drawn, 1) == 0) * 1e-6f;")),
+            "another order of CTAs and warps gives other bits",
+            folder=False,
+        ),
+        Kernel(
+            "fails in another order",
+            Status.UNSAFE,
+            edited(*COUNTER, at_the_end("if (lane == 0) assert(atomicAdd(drawn, 1) != 0 || query == 0);")),
+            codes=("X402",),
+        ),
+        Kernel(
+            "a row too many",
+            Status.INCORRECT_SHAPE,
+            edited(("o    : ELEMENT[B, HQ, SQ, D]", "o    : ELEMENT[B, HQ, SQ + 1, D]")),
+            "o is",
+        ),
+        Kernel(
+            "f32 for f16",
+            Status.INCORRECT_DTYPE,
+            edited(
+                ("out     o    : ELEMENT", "out     o    : f32"),
+                ("ELEMENT* __restrict__ o", "float* __restrict__ o"),
+                ("= ELEMENT(u[i] * inverse)", "= u[i] * inverse"),
+            ),
+            "float32",
+        ),
+        Kernel("too many threads", Status.RESOURCE_ERROR, edited(("block(32 * WARPS)", "block(512 * WARPS)"))),
+        Kernel(
+            "too much shared memory",
+            Status.RESOURCE_ERROR,
+            edited(("block(32 * WARPS)", "block(32 * WARPS) shared(200000)")),
+            "shared memory",
+        ),
+        Kernel(
+            "a size it does not take",
+            Status.LAUNCH_ERROR,
+            edited(
+                ("// weft: scalar  scale", "// weft: require SKV >= 1000 : long keys only\n// weft: scalar  scale"),
+            ),
+            "long keys only",
+        ),
+        Kernel(
+            "reads what nothing wrote",
+            Status.UNSAFE,
+            small(
+                "q, o, w, B * HQ * SQ * D",
+                "    o[threadIdx.x] = __half(w[threadIdx.x]);",
+                lines="// weft: workspace w : f32[64]\n",
+            ),
+            codes=("I201",),
+        ),
+        Kernel("failing assert", Status.UNSAFE, edited(at_the_end("assert(l < 0.0f);")), codes=("X402",)),
+        Kernel("trap", Status.UNSAFE, edited(at_the_end("if (SQ) __trap();")), codes=("X401",)),
+        Kernel(
+            "changes its input",
+            Status.UNSAFE,
+            edited(at_the_end("const_cast<ELEMENT*>(q)[q_row * D] = ELEMENT(0.0f);")),
+        ),
+        Kernel(
+            "tiles beyond reason",
+            Status.REJECTED,
+            edited(("WARPS = 4", "WARPS = 4\n// weft: define  BLOCK_N = 1000000")),
+            "BLOCK_N is 1000000",
+        ),
+        Kernel("PTX", Status.PASSED, ptx()[0], language="ptx", launch=ptx()[1]),
+        Kernel(
+            "PTX with an unknown opcode",
+            Status.UNSUPPORTED,
+            edited(("\tret;", "\tfrobnicate.u32 %r1, %r1;\n\tret;"), text=ptx()[0]),
+            "frobnicate",
+            language="ptx",
+            launch=ptx()[1],
+        ),
+        Kernel(
+            "PTX whose exponent has another base",
+            Status.INCORRECT_NUMERICAL,
+            ptx()[0].replace("0f3FB8AA3B", "0f3F800000"),
+            language="ptx",
+            launch=ptx()[1],
+        ),
+        Kernel("Triton", Status.PASSED, TRITON, language="triton"),
+        Kernel(
+            "Triton without the scale",
+            Status.INCORRECT_NUMERICAL,
+            edited(("tl.dot(q, k.T) * scale_log2", "tl.dot(q, k.T)"), text=TRITON),
+            language="triton",
+        ),
+    ]
