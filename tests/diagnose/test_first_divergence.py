@@ -8,10 +8,9 @@ import pytest
 from tests.diagnose.edited import TILES_AND_A_BIT, explained, line_of, write
 from weft.attention.reference import attention, default_scale
 from weft.attention.shapes import Shape
-from weft.diagnose.algorithms import declared_algorithms, shown_algorithm
 from weft.diagnose.compare import compare_stages, first_wrong
 from weft.diagnose.conclusion import guilty_launch, place_of, sentence, stage_of
-from weft.diagnose.expected import expected
+from weft.diagnose.expected import declared_algorithms, expected, shown_algorithm
 from weft.diagnose.launches import judge_launches
 from weft.diagnose.locate import locate
 from weft.diagnose.ranges import ranges

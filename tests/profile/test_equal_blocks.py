@@ -10,7 +10,7 @@ import weft
 from weft.engines.kernel_file import load
 from weft.evolve.levers.families import family, start_of
 from weft.evolve.levers.render import render
-from weft.profile.equal_blocks import equal_blocks
+from weft.profile.block_runs import equal_blocks
 from weft.profile.profiler import Profiler
 from weft.profile.sass_text import SassBlock, SassInstruction
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from weft.store.errors import Fenced, NotCacheable
+from weft.store.queue import MOST_LEASES
 from weft.store.records import SUPERSEDED, Happened, Lease, State
 from weft.store.store import Store, open_store
-from weft.store.turns import MOST_LEASES
 
 
 class Clock:

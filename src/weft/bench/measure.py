@@ -4,13 +4,15 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from weft.engines.cuda_device import CudaDevice
 from weft.tasks.task import Outputs, Problem
 
-from .clocks import ClockLog
 from .contender import Contender
 
+_QUIET = ("none", "gpu_idle")
+"""Reasons for a low clock that say nothing about the run."""
 MOST_WRITES = 64
 """Beyond so many writes of the buffer before a call, the host is too slow to be hidden."""
 
@@ -137,3 +139,25 @@ class _Room:
 
     def free(self) -> None:
         self.device.free(self.buffer)
+
+
+class ClockLog:
+    """Notes the SM clock and why it is limited, from NVML through cuda-core. Where it is missing, it says so."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self.mhz: list[int] = []
+        self.reasons: list[str] = []
+        self.missing = ""
+        self._system: Any = None
+        try:
+            self._system = device.device.to_system_device()
+            self._clock = self._system.get_clock("sm")
+        except Exception as error:  # cuda-core has a type for each of NVML's reasons
+            self.missing = f"clocks were not logged: {' '.join(str(error).split())}"
+
+    def note(self) -> None:
+        """One reading."""
+        if self.missing:
+            return
+        self.mhz.append(int(self._clock.get_current_mhz()))
+        self.reasons += [str(reason) for reason in self._system.current_clock_event_reasons if reason not in _QUIET]

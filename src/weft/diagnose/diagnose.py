@@ -23,12 +23,11 @@ from weft.judge.verdict import Verdict
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Workload
 
-from .algorithms import declared_algorithms, shown_algorithm
 from .compare import Mask, compare_stages, first_wrong, output_wrong
 from .conclusion import place_of
 from .coverage import Coverage
 from .divergence import divergence_of, output_divergence
-from .expected import expected
+from .expected import declared_algorithms, expected, shown_algorithm
 from .launches import judge_launches
 from .locate import locate
 from .origins import origins, with_functions

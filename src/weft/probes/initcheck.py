@@ -13,24 +13,34 @@ from dataclasses import replace
 
 from weft.core.records import Finding
 from weft.vm.context import (
+    WARP_LOCAL_WRITTEN,
     WARP_WORKER,
     WORKER_LOCAL_BYTES,
     WORKER_LOCAL_WRITTEN,
     WORKER_WRITTEN,
 )
-from weft.vm.ir import Builder, Value, const, vec
+from weft.vm.ir import LANES, Builder, Value, const, vec
 from weft.vm.memory import GLOBAL_BASE, LOCAL_BASE, SHARED_START, WINDOW_BYTES
-from weft.vm.runtime.shape import bits, get, symbol, when
+from weft.vm.runtime.shape import LANE_NUMBERS, bits, function, get, symbol, unbits, when
 from weft.vm.runtime.watch import Access, Scene
 
-from .initcheck_local import LOCAL_SIZES, local_function, local_name
-from .initcheck_registers import unset_variables
-from .initcheck_reports import CODES, TABLE_BYTES, UNWRITTEN_GLOBAL, UNWRITTEN_SHARED, report_function
-from .initcheck_review import review
-from .shadow import Piece, any_of, either, read_rows, read_shadow
+from .initcheck_reports import (
+    CODES,
+    TABLE_BYTES,
+    UNWRITTEN_GLOBAL,
+    UNWRITTEN_LOCAL,
+    UNWRITTEN_SHARED,
+    interleaved,
+    report_function,
+)
+from .initcheck_review import review, unset_variables
+from .shadow import Piece, any_of, either, gather, read_rows, read_shadow, scatter
 from .shared_probe import SharedProbe, Touch, shadow_bytes, shadow_size, touch_of, verb_of
 
 _REPORT = "probe.init.report"
+_LOCAL_SIZES = (1, 2, 4, 8, 16, 32)
+_WORDS = vec("i32")
+_LINE_BYTES = 4 * LANES
 _WRITTEN = const("i8", 0xFF)
 _GLOBAL_LIMIT = WINDOW_BYTES << 12
 
@@ -67,7 +77,7 @@ class InitCheck(SharedProbe):
             near = b.op("and", bits(b, b.icmp("ult", into, const(vec("i64"), WINDOW_BYTES))), event.lanes)
             with when(b, b.icmp("ne", near, const("i32", 0))):
                 args = [b.param("warp"), b.param("site"), b.cast("trunc", into, vec("i32")), near]
-                b.call(symbol(local_name(verb, event.bytes)), "void", args)
+                b.call(symbol(_local_name(verb, event.bytes)), "void", args)
 
     def _generic_global(self, b: Builder, event: Access, verb: str) -> None:
         into = b.op("sub", event.offsets, const(vec("i64"), GLOBAL_BASE))
@@ -122,11 +132,11 @@ class InitCheck(SharedProbe):
             b.call(symbol(_REPORT), "void", [b.param("warp"), b.param("site"), const("i32", code), *where])
 
     def functions(self) -> Sequence[Builder]:
-        sizes = [(verb, size) for verb in ("load", "store") for size in LOCAL_SIZES]
+        sizes = [(verb, size) for verb in ("load", "store") for size in _LOCAL_SIZES]
         return [
             report_function(self, _REPORT, local=False),
             report_function(self, f"{_REPORT}.local", local=True),
-            *(local_function(verb, size, f"{_REPORT}.local") for verb, size in sizes),
+            *(_local_function(verb, size, f"{_REPORT}.local") for verb, size in sizes),
         ]
 
 
@@ -148,3 +158,45 @@ def _unwritten(b: Builder, pieces: Sequence[Piece]) -> Value:
 def _mark(b: Builder, pieces: Sequence[Piece]) -> None:
     for piece in pieces:
         piece.put(const(piece.value.ty, 0xFF))
+
+
+def _local_name(verb: str, size: int) -> str:
+    """The runtime function for an access of `size` bytes per lane."""
+    return f"probe.init.local.{verb}.{size}"
+
+
+def _local_function(verb: str, size: int, report: str) -> Builder:
+    """Check or mark the bytes of the lanes that are on; `report` says which were not written.
+
+    Local memory is interleaved by lane, so its shadow is looked at word by word.
+    """
+    params = [("ptr", "warp"), ("i32", "site"), (_WORDS, "offsets"), ("i32", "lanes")]
+    b = function(_local_name(verb, size), "void", params)
+    offsets, lanes = b.param("offsets"), b.param("lanes")
+    shadow = get(b, b.param("warp"), WARP_LOCAL_WRITTEN)
+    aligned = b.op("and", offsets, const(_WORDS, -4))
+    first = b.cast("zext", interleaved(b, aligned, LANE_NUMBERS), vec("i64"))
+    on = unbits(b, lanes)
+    # The bytes of each word that the access covers, as bits; words of a wide access are covered whole.
+    covered = const(_WORDS, -1)
+    if size < 4:
+        shift = b.op("shl", b.op("and", offsets, const(_WORDS, 3)), const(_WORDS, 3))
+        covered = b.op("shl", const(_WORDS, (1 << 8 * size) - 1), shift)
+    missing = const("i32", 0)
+    for word in range(max(size // 4, 1)):
+        places = b.offset(b.offset(shadow, word * _LINE_BYTES), first)
+        known = gather(b, places, on, const(_WORDS, -1))
+        if verb == "store":
+            scatter(b, b.op("or", known, covered), places, on)
+        else:
+            missing = b.op("or", missing, bits(b, b.icmp("ne", b.op("and", known, covered), covered)))
+    if verb == "load":
+        _report(b, b.op("and", missing, lanes), size, report, shadow)
+    b.ret()
+    return b
+
+
+def _report(b: Builder, missing: Value, size: int, report: str, shadow: Value) -> None:
+    with when(b, b.icmp("ne", missing, const("i32", 0)), likely=False):
+        where = [shadow, const("i64", LOCAL_BASE), b.param("offsets"), const("i32", size), missing]
+        b.call(symbol(report), "void", [b.param("warp"), b.param("site"), const("i32", UNWRITTEN_LOCAL), *where])

@@ -29,6 +29,7 @@ MOST_CTAS = 8
 """CTAs in which values are followed."""
 MOST_STEPS = 120_000
 """Warp instructions spent on that, in all of them together."""
+_NO_LINE = frozenset({-1})
 _SPACES = {"I201": "shared", "I202": "global", "I203": "local"}
 
 
@@ -140,3 +141,35 @@ def _variable(layout: Layout, space: str, address: int) -> tuple[str, int]:
         if placed.space == space and placed.address <= address and (address < end or not placed.size_bytes):
             return placed.name, address - placed.address
     return "", 0
+
+
+def unset_variables(scene: Scene) -> tuple[Finding, ...]:
+    """Return a finding for each place that an unset register's value reaches, in the first, middle and last CTA.
+
+    In a -G build every use of a variable is still there, and scalars are registers. One that is live at the kernel's
+    start is read before it is set, on some path; whether a thread takes that path, and whether the value matters, a run
+    that follows it shows. Optimised code is not asked: there such registers are the compiler's choice.
+    """
+    liveness = scene.source.kernel.liveness
+    registers = frozenset(liveness.at(0))
+    if not registers:
+        return ()
+    nx, ny, nz = scene.launch.grid
+    total = nx * ny * nz
+    found: dict[object, Finding] = {}
+    left = MOST_STEPS
+    for cta in sorted({0, total // 2, total - 1}):
+        if left <= 0:
+            break
+        followed = follow(scene, cta, _NO_LINE, left, registers=registers)
+        left -= followed.steps
+        for line, read in followed.unset.items():
+            sink = followed.sinks.get(line)
+            if sink is None:
+                continue
+            place = sink.instruction.place
+            index = (cta % nx, cta // nx % ny, cta // (nx * ny))
+            message = f"uninitialised variable (register {read.register}), its value reaches {sink.what}"
+            finding = Finding("I203", message, line, place, index, read.warp, read.lanes, name=read.register)
+            found.setdefault(place or line, finding)
+    return tuple(found.values())

@@ -5,7 +5,7 @@ times the runs of the blocks they stand in, are the runs of its PTX block. Block
 at once, others by what is left. Where ptxas made several blocks of one loop body (unrolled, and what is left over), PTX
 does not say how often each ran: as many iterations as possible are given to the longest, the cheapest way to run
 them, and the blocks are named. A block without such an instruction runs as often as the blocks that no way passes
-without it (equal_blocks.py); if none of them has one either, as often as the PTX block that most of their instructions
+without it (`equal_blocks`); if none of them has one either, as often as the PTX block that most of their instructions
 come from, but never more often than control can reach it.
 """
 
@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from weft.ptx.passes.build_cfg import Cfg
 
-from .equal_blocks import equal_blocks
-from .flow_limits import limit_by_flow
+from .flow_limits import components, limit_by_flow
 from .match import Match
 from .sass_accesses import NEVER
 from .sass_text import SassBlock, repeat_of
@@ -26,6 +25,7 @@ _ANCHORS = {"BAR": ("bar", "barrier"), "SHFL": ("shfl",)}
 """SASS opcode → the PTX instructions it is made from one by one; accesses are known by their Match."""
 _MOVABLE = frozenset(["MOV", "IMAD", "UMOV", "CS2R", "S2R", "S2UR", "ULDC", "NOP", "IADD3", "LEA", "SHF", "LOP3"])
 """ptxas computes these wherever it likes: they say least about where a block came from."""
+_LEAVES = frozenset(["EXIT", "RET"])
 
 
 @dataclass(frozen=True)
@@ -146,3 +146,33 @@ def _by_origin(group: Sequence[SassBlock], cfg: Cfg, ptx_runs: Sequence[int]) ->
             most = max(own, key=lambda runs: (own[runs], -runs))
             votes[most // repeat_of(block)] += own[most]
     return max(votes, key=lambda runs: (votes[runs], -runs)) if votes else 0
+
+
+def equal_blocks(blocks: Sequence[SassBlock]) -> tuple[frozenset[int], ...]:
+    """Return groups of blocks that run equally often: no way through the kernel passes one without the others.
+
+    Control that goes from the end of the kernel back to its beginning makes every way a cycle. Two blocks are equal if
+    every cycle through one passes the other: `if (x) A; B` says so of the test and of B, whatever A does.
+    """
+    alive = {block.id for block in blocks}
+    ways = {block.id: _ways(block, alive) for block in blocks}
+    # Blocks that are on no cycle any more when this one is gone.
+    hang_on = {block: _off_cycles(alive - {block}, ways) for block in alive}
+    groups: list[frozenset[int]] = []
+    placed: set[int] = set()
+    for block in sorted(alive):
+        if block not in placed:
+            group = frozenset({block} | {other for other in hang_on[block] if block in hang_on[other]})
+            groups.append(group)
+            placed |= group
+    return tuple(groups)
+
+
+def _ways(block: SassBlock, alive: set[int]) -> list[int]:
+    ways = [way for way in block.successors if way in alive]
+    return [*ways, 0] if not ways or block.instructions[-1].name in _LEAVES else ways
+
+
+def _off_cycles(nodes: set[int], ways: Mapping[int, Sequence[int]]) -> frozenset[int]:
+    parts = components(nodes, ways)
+    return frozenset(min(part) for part in parts if len(part) == 1 and min(part) not in ways[min(part)])

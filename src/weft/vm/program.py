@@ -11,14 +11,9 @@ from weft.core.errors import UsageError
 from weft.core.records import Dim3, SharedSymbol, shared_place
 from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
 from weft.ptx.parse import parse
-from weft.ptx.passes.build_cfg import build_cfg, is_barrier
-from weft.ptx.passes.find_hidden_nans import find_hidden_nans
-from weft.ptx.passes.find_liveness import find_liveness
-from weft.ptx.passes.find_regions import find_regions
-from weft.ptx.passes.find_uniform import find_uniform
-from weft.ptx.passes.find_waits import asks_others, state_space, waits_for_others
-from weft.ptx.passes.fold_constants import fold_constants
-from weft.ptx.passes.inline_calls import inline_calls
+from weft.ptx.passes.build_cfg import is_barrier
+from weft.ptx.passes.find_waits import asks_others, state_space
+from weft.ptx.passes.kernel_passes import KernelPasses
 
 from . import jit
 from .emit.divergent import Divergent
@@ -146,9 +141,13 @@ class Source:
         return function
 
     @functools.cached_property
+    def passes(self) -> KernelPasses:
+        return KernelPasses(self.module, self.function, warps_are_rows=self.rows)
+
+    @property
     def inlined(self) -> Function:
         """The kernel with the functions it calls in place."""
-        return inline_calls(self.module, self.function)
+        return self.passes.inlined
 
     @functools.cached_property
     def arch(self) -> str:
@@ -156,23 +155,20 @@ class Source:
 
     @functools.cached_property
     def kernel(self) -> Kernel:
-        cfg = build_cfg(_with_carry(fold_constants(self.inlined)))
-        liveness = find_liveness(cfg)
-        frame, frame_bytes = frame_slots(cfg, liveness)
+        passes = self.passes
+        frame, frame_bytes = frame_slots(passes.cfg, passes.liveness)
         layout = lay_out(self.module, self.inlined, self.cubin)
         order = tuple(variable.name for variable in module_globals(self.module))
-        uniformity = find_uniform(cfg, warps_are_rows=self.rows)
-        regions = find_regions(cfg, uniformity)
-        chains = find_chains(cfg, resume_points(cfg, uniformity, regions))
+        chains = find_chains(passes.cfg, resume_points(passes.cfg, passes.uniformity, passes.regions))
         return Kernel(
             self.module,
-            cfg,
-            liveness,
-            uniformity,
-            regions,
+            passes.cfg,
+            passes.liveness,
+            passes.uniformity,
+            passes.regions,
             chains,
-            _reads_clock(self.inlined),
-            find_hidden_nans(cfg),
+            _reads_clock(passes.inlined),
+            passes.hidden_nans,
             layout,
             self.mode,
             self.arch,
@@ -252,7 +248,7 @@ def _emit(source: Source) -> tuple[Plan, str]:
     text = InStep(kernel, "in_step", imports).emit_module()
     function = source.function
     threads = function.directives.get("maxntid") or function.directives.get("reqntid") or (1024,)
-    waits = waits_for_others(kernel.cfg)
+    waits = source.passes.waits
     limit = functools.reduce(lambda a, b: a * b, threads, 1)
     plan = Plan(
         entry=source.entry,
@@ -273,13 +269,6 @@ def _emit(source: Source) -> tuple[Plan, str]:
         ptx_digest=hashlib.sha256((source.text or "").encode()).hexdigest(),
     )
     return plan, text
-
-
-def _with_carry(function: Function) -> Function:
-    """The condition-code register of carry chains is a predicate register like others."""
-    if "%cc" in function.registers:
-        return function
-    return Function(**{**function.__dict__, "registers": {**function.registers, "%cc": "pred"}})
 
 
 def _reads_clock(function: Function) -> bool:

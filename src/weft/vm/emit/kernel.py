@@ -29,6 +29,10 @@ from ..context import (
     WARP_SHARED_DYNAMIC,
     WARP_TABLE,
     WARP_TID,
+    WARP_WORKER,
+    WORKER_CALL_HOST,
+    WORKER_REGION_BYTES,
+    WORKER_REGION_PLACES,
     Field,
 )
 from ..ir import LANES, Builder, Value, const, lanes_of, vec, vector
@@ -37,7 +41,6 @@ from ..memory import SHARED_START
 from ..runtime.shape import ATTRIBUTES, get
 from .chapters import EMIT
 from .kernel_contract import KernelContract
-from .marks import mark
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,7 @@ class KernelEmitter(KernelContract):
         self.ins = ins
         self.lanes = self.width_of(ins)
         chapter = EMIT[ins.form.chapter]
-        write = mark if ins.pragma else chapter.get(ins.form.name)
+        write = _mark if ins.pragma else chapter.get(ins.form.name)
         if write is None:
             raise Unsupported(ins.opcode, ins.line)
         write(self, ins)
@@ -298,3 +301,23 @@ class KernelEmitter(KernelContract):
             return self.narrow(value, "i32")
         too_big = b.icmp("ugt", value, self.const("i64", 0xFFFFFFFF))
         return b.select(too_big, self.const("i32", 0xFFFFFFF0), b.cast("trunc", value, self.ty("i32")))
+
+
+def _mark(e: KernelContract, ins: Instruction) -> None:
+    """Write an instruction with a `.pragma "weft.…"` in front of it, a mark of `weft.h`.
+
+        .pragma "weft.region scores";  mad.lo.u32 d, bytes, 0, address;
+    In plain PTX d is the address. Here the host gives the region a place of its own (`vm/regions.py`) and d is that.
+    """
+    if ins.pragma.split()[0] not in ("weft.region", "weft.reuse") or ins.form.name != "mad":
+        raise Unsupported(f'.pragma "{ins.pragma}" before {ins.opcode}', ins.line)
+    b = e.b
+    worker = get(b, e.warp, WARP_WORKER)
+    for name, place in (("c", WORKER_REGION_PLACES), ("a", WORKER_REGION_BYTES)):
+        value = e.src(ins, name)
+        lanes = value if lanes_of(value.ty) == LANES else b.splat(value)
+        b.store(lanes, b.offset(worker, place.at), align=64)
+    pointer = get(b, worker, WORKER_CALL_HOST)
+    b.call_pointer(pointer, "void", [worker, e.warp, const("i32", e.position(ins)), e.active()])
+    places = b.load(vec("i32"), b.offset(worker, WORKER_REGION_PLACES.at), align=64)
+    e.dst(ins, places if e.lanes == LANES else b.extract(places, 0))

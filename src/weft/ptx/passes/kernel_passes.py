@@ -1,0 +1,64 @@
+"""All passes of a kernel, in order: each is a file of this package, and runs when something first asks for its result.
+
+Two run elsewhere. `resolve_calls` works on a whole module: `ptx/parse.py` runs it once per file. `group_mma` depends on
+how the emitter of warps in step cuts the kernel: `vm/emit/in_step.py` runs it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..module import CARRY, Function, Module
+from .build_cfg import Cfg, build_cfg
+from .find_hidden_nans import find_hidden_nans
+from .find_liveness import Liveness, find_liveness
+from .find_regions import Region, find_regions
+from .find_uniform import Uniformity, find_uniform
+from .find_waits import waits_for_others
+from .fold_constants import fold_constants
+from .inline_calls import inline_calls
+
+
+@dataclass(frozen=True)
+class KernelPasses:
+    """A kernel of a module and what the passes make of it. `warps_are_rows`: a warp is 32 consecutive tid.x."""
+
+    module: Module
+    kernel: Function
+    warps_are_rows: bool
+
+    @cached_property
+    def inlined(self) -> Function:
+        """The kernel with the functions it calls in place."""
+        return inline_calls(self.module, self.kernel)
+
+    @cached_property
+    def folded(self) -> Function:
+        """With constants in place of the registers that hold them; the carry is a predicate register like others."""
+        folded = fold_constants(self.inlined)
+        return replace(folded, registers={**folded.registers, CARRY.name: "pred"})
+
+    @cached_property
+    def cfg(self) -> Cfg:
+        return build_cfg(self.folded)
+
+    @cached_property
+    def liveness(self) -> Liveness:
+        return find_liveness(self.cfg)
+
+    @cached_property
+    def uniformity(self) -> Uniformity:
+        return find_uniform(self.cfg, warps_are_rows=self.warps_are_rows)
+
+    @cached_property
+    def regions(self) -> Mapping[int, Region]:
+        return find_regions(self.cfg, self.uniformity)
+
+    @cached_property
+    def hidden_nans(self) -> frozenset[str]:
+        return find_hidden_nans(self.cfg)
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether a CTA may wait for another."""
+        return waits_for_others(self.cfg)
