@@ -34,27 +34,31 @@ class Candidate:
         """The architecture it is compiled for."""
         return target_of(self.gpu)
 
-    def load(self, problem: Problem) -> KernelFile:
-        """Return the file with the macros that select the problem's type and mask, as far as it has them."""
-        return self.load_with(problem.defines())
-
-    def load_with(self, selected: Mapping[str, str]) -> KernelFile:
-        """Return the file with these macros, as far as it has them."""
-        known = {name: value for name, value in selected.items() if name in self.declared.macros}
+    @cached_property
+    def kernel(self) -> KernelFile:
+        """The file, read and parsed once."""
         kernel = load(
             self.path,
             gpu=self.gpu,
-            defines={**self.defines, **known},
             launch=self.launch,
             include_dirs=self.include_dirs,
             compiler=self.compiler,
         )
         return kernel if self.allows else replace(kernel, allows=())
 
+    def load(self, problem: Problem) -> KernelFile:
+        """Return the file with the macros that select the problem's type and mask, as far as it has them."""
+        return self.load_with(problem.defines())
+
+    def load_with(self, selected: Mapping[str, str]) -> KernelFile:
+        """Return the file with these macros, as far as it has them; what it compiles is shared by equal macros."""
+        known = {name: value for name, value in selected.items() if name in self.declared.macros}
+        return self.kernel.with_macros({**self.defines, **known})
+
     @cached_property
     def declared(self) -> Declared:
         """What the file says about its arithmetic."""
-        lines = load(self.path, gpu=self.gpu, launch=self.launch).lines.defines
+        lines = self.kernel.source.lines.defines
         macros = {line.name: line.value if isinstance(line.value, str) else line.value.text for line in lines}
         return Declared(self.rung, {**macros, **self.defines})
 

@@ -59,7 +59,7 @@ class EngineRuns:
 
 
 class LocalRuns(EngineRuns):
-    """A candidate on the virtual GPU. Every call gets a device of its own, and its repetitions the same one."""
+    """A candidate on the virtual GPU. Every call finds a device in its first state; its repetitions find what it left."""
 
     repeated_by = "another order of CTAs and warps"
     engine: VirtualGPU
@@ -68,7 +68,8 @@ class LocalRuns(EngineRuns):
         super().__init__(candidate, VirtualGPU(candidate.gpu))
 
     def run(self, call: Call, watch: Watch) -> Ran:
-        self.engine = VirtualGPU(self.candidate.gpu)
+        self.engine.reset()
+        self.engine.schedule = 0
         return super().run(call, watch)
 
     def again(self) -> Iterator[Ran]:

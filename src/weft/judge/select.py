@@ -9,7 +9,7 @@ from weft.attention.shapes import SHAPES, Shape
 from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
 from weft.core.status import Status
-from weft.engines.kernel_file import KernelFile, load
+from weft.engines.kernel_file import KernelFile
 from weft.kernels.ladder import ANY_FLOAT, ELEMENTS, ENCODINGS, MASKS, RUNGS, Rung
 from weft.tasks.registry import find_task
 from weft.tasks.task import PLAIN, Axes, Task, Workload
@@ -83,9 +83,8 @@ def find_candidate(
         if not path.is_file():
             raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
         candidate = Candidate(path, gpu=chosen, launch=launch, include_dirs=include_dirs, compiler=compiler)
-        kernel = load(path, gpu=chosen, launch=launch, include_dirs=include_dirs, compiler=compiler)
-        supports = _of_file(kernel, find_task(task or "sdpa"))
-    _require_arrays(load(candidate.path, gpu=chosen, launch=candidate.launch), supports.task)
+        supports = _of_file(candidate.kernel, find_task(task or "sdpa"))
+    _require_arrays(candidate.kernel, supports.task)
     return candidate, supports
 
 
