@@ -59,7 +59,7 @@ class EngineRuns:
 
 
 class LocalRuns(EngineRuns):
-    """A candidate on the virtual GPU. Every call finds a device in its first state; its repetitions find what it left."""
+    """A candidate on the virtual GPU: a call finds it in its first state, its repetitions find what the call left."""
 
     repeated_by = "another order of CTAs and warps"
     engine: VirtualGPU
