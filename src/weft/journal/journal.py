@@ -1,10 +1,11 @@
 """The journal in the store: each act is one transaction, and nothing that was computed is kept."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select, update
 
@@ -15,20 +16,9 @@ from weft.store.store import Store
 from .checkpoints import Checkpoint
 from .costs import Account
 from .ledger import Ledger, add_up
-from .records import Block, Book, Entry, Kind, MachineRun, Plan, Rate, Use
-from .rows import (
-    Row,
-    block_of,
-    entry_of,
-    entry_row,
-    go_on_of,
-    machine_of,
-    money_text,
-    plan_of,
-    plan_row,
-    rate_of,
-    use_row,
-)
+from .records import Block, Book, CommandRun, Entry, GoOn, Kind, MachineRun, Plan, Rate, ShapeResult, Texts, Use
+
+Row = Mapping[str, Any]
 
 
 class Journal:
@@ -67,7 +57,7 @@ class Journal:
 
     def set_budget(self, plan: Plan) -> None:
         with self._store.begin() as connection:
-            _set(connection, "budget", plan_row(plan))
+            _set(connection, "budget", _plan_row(plan))
 
     def start(self, title: str, plan: Plan) -> Block:
         """Begin a working block; one at a time, for they share one engineer."""
@@ -104,7 +94,7 @@ class Journal:
                 entry = replace(entry, block=book.open_block.number if book.open_block else None)
             elif entry.block not in {block.number for block in book.blocks}:
                 raise UsageError(f"there is no block {entry.block}: weft journal list shows them")
-            number = _insert(connection, tables.entries, entry_row(entry))
+            number = _insert(connection, tables.entries, _entry_row(entry))
             _write_uses(connection, entry.uses, {"entry": number})
         return replace(entry, number=number)
 
@@ -139,7 +129,7 @@ class Journal:
 
     def start_machine(self, name: str, *, gpu: str, rate: Decimal | None) -> MachineRun:
         machine = MachineRun(name, gpu, rate, self._store.now(), None)
-        row = {"name": name, "gpu": gpu, "rate": money_text(rate), "started": machine.started}
+        row = {"name": name, "gpu": gpu, "rate": _money_text(rate), "started": machine.started}
         with self._store.begin() as connection:
             if name in {other.name for other in _read(connection).running}:
                 raise UsageError(f"{name} is running already: weft journal machine stop {name} when it is stopped")
@@ -169,12 +159,12 @@ def _read(connection: Connection) -> Book:
     settings = {row["name"]: row["value"] for row in rows(tables.settings)}
     return Book(
         currency=settings.get("currency", "$"),
-        rates=tuple(map(rate_of, rows(tables.rates))),
-        blocks=tuple(block_of(row, of_block[row["id"]]) for row in rows(tables.blocks)),
-        entries=tuple(entry_of(row, of_entry[row["id"]]) for row in rows(tables.entries)),
-        machines=tuple(map(machine_of, rows(tables.machines))),
-        go_ons=tuple(map(go_on_of, rows(tables.go_ons))),
-        budget=plan_of(settings["budget"]) if "budget" in settings else Plan(),
+        rates=tuple(map(_rate_of, rows(tables.rates))),
+        blocks=tuple(_block_of(row, of_block[row["id"]]) for row in rows(tables.blocks)),
+        entries=tuple(_entry_of(row, of_entry[row["id"]]) for row in rows(tables.entries)),
+        machines=tuple(map(_machine_of, rows(tables.machines))),
+        go_ons=tuple(map(_go_on_of, rows(tables.go_ons))),
+        budget=_plan_of(settings["budget"]) if "budget" in settings else Plan(),
     )
 
 
@@ -188,10 +178,10 @@ def _write_block(connection: Connection, block: Block) -> Block:
         "title": block.title,
         "started": block.started,
         "stopped": block.stopped,
-        "plan": plan_row(block.plan),
+        "plan": _plan_row(block.plan),
         "clocked": block.clocked,
         "engineer": block.engineer,
-        "booked_sum": money_text(block.booked_sum),
+        "booked_sum": _money_text(block.booked_sum),
     }
     number = _insert(connection, tables.blocks, row)
     _write_uses(connection, block.uses, {"block": number})
@@ -200,7 +190,7 @@ def _write_block(connection: Connection, block: Block) -> Block:
 
 def _write_uses(connection: Connection, uses: Sequence[Use], owner: Mapping[str, int]) -> None:
     for use in uses:
-        connection.execute(insert(tables.uses).values({**use_row(use), **owner}))
+        connection.execute(insert(tables.uses).values({**_use_row(use), **owner}))
 
 
 def _insert(connection: Connection, table: Table, row: Mapping[str, object]) -> int:
@@ -208,3 +198,88 @@ def _insert(connection: Connection, table: Table, row: Mapping[str, object]) -> 
     if key is None:
         raise RuntimeError(f"the database gave {table.name} no number")
     return int(key[0])
+
+
+def _plan_row(plan: Plan) -> dict[str, object]:
+    return {
+        "seconds": plan.seconds,
+        "money": _money_text(plan.money),
+        "ask_seconds": list(plan.ask_seconds),
+        "ask_money": [str(amount) for amount in plan.ask_money],
+    }
+
+
+def _plan_of(row: Row) -> Plan:
+    asks = tuple(Decimal(amount) for amount in row["ask_money"])
+    return Plan(row["seconds"], _money(row["money"]), tuple(row["ask_seconds"]), asks)
+
+
+def _entry_row(entry: Entry) -> dict[str, object]:
+    """Without its number and its uses, which have tables of their own."""
+    return {
+        "at": entry.at,
+        "kind": entry.kind,
+        "block": entry.block,
+        "texts": asdict(entry.texts),
+        "shapes": [[each.shape, each.text] for each in entry.shapes],
+        "run": None if entry.run is None else asdict(entry.run),
+        "spent": entry.spent,
+    }
+
+
+def _entry_of(row: Row, uses: Iterable[Row]) -> Entry:
+    run = row["run"]
+    return Entry(
+        number=row["id"],
+        at=row["at"],
+        kind=row["kind"],
+        texts=Texts(**row["texts"]),
+        block=row["block"],
+        shapes=tuple(ShapeResult(*each) for each in row["shapes"]),
+        run=None if run is None else CommandRun(**{**run, "words": tuple(run["words"])}),
+        spent=row["spent"],
+        uses=_uses_of(uses),
+        amended=row["amended"],
+    )
+
+
+def _block_of(row: Row, uses: Iterable[Row]) -> Block:
+    return Block(
+        number=row["id"],
+        title=row["title"],
+        started=row["started"],
+        stopped=row["stopped"],
+        plan=_plan_of(row["plan"]),
+        clocked=row["clocked"],
+        engineer=row["engineer"],
+        uses=_uses_of(uses),
+        booked_sum=_money(row["booked_sum"]),
+    )
+
+
+def _use_row(use: Use) -> dict[str, object]:
+    return {"kind": str(use.kind), "name": use.name, "quantity": use.quantity, "booked": _money_text(use.booked)}
+
+
+def _uses_of(rows: Iterable[Row]) -> tuple[Use, ...]:
+    return tuple(Use(Kind(row["kind"]), row["name"], row["quantity"], _money(row["booked"])) for row in rows)
+
+
+def _rate_of(row: Row) -> Rate:
+    return Rate(Kind(row["kind"]), row["name"], Decimal(row["amount"]), row["since"])
+
+
+def _machine_of(row: Row) -> MachineRun:
+    return MachineRun(row["name"], row["gpu"], _money(row["rate"]), row["started"], row["stopped"])
+
+
+def _go_on_of(row: Row) -> GoOn:
+    return GoOn(row["block"], row["at"], row["seconds"], Decimal(row["money"]), row["why"])
+
+
+def _money_text(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)
+
+
+def _money(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)
