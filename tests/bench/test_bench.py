@@ -11,8 +11,7 @@ from tests.engines.recording_cuda import RecordingCuda
 from weft.attention.shapes import SHAPES
 from weft.bench.contender import KernelContender
 from weft.bench.measure import Cache, Settings
-from weft.bench.record import record
-from weft.bench.run import BenchResult, bench
+from weft.bench.run import BenchResult, bench, record
 from weft.bench.statistics import Answer, BadTiming
 from weft.engines.cuda_device import CudaFailure
 from weft.engines.cuda_gpu import CudaGPU

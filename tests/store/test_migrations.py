@@ -9,9 +9,8 @@ import sqlalchemy as sa
 
 from weft.store.database import backend_of
 from weft.store.errors import StoreError
-from weft.store.migrations import MIGRATIONS
 from weft.store.records import State
-from weft.store.schema import METADATA, OWN_TABLES, VERSION, evaluations_by_finish, evaluations_by_turn
+from weft.store.schema import METADATA, MIGRATIONS, OWN_TABLES, VERSION, evaluations_by_finish, evaluations_by_turn
 from weft.store.store import open_store
 
 VERSION_1 = Path(__file__).with_name("version_1.sql")

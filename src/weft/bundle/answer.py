@@ -1,18 +1,27 @@
 """A bundle's question put to the supervisor: the kernel of a stranger runs in a child, and is judged here."""
 
 import hashlib
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import llvmlite
+import ml_dtypes
+import numpy as np
+
+import weft
 from weft.core.errors import UsageError
 from weft.core.status import Status
 from weft.judge.verdict import Verdict
+from weft.supervise.key import judge_version
 from weft.supervise.records import Evaluation, Limits
 from weft.supervise.supervisor import Supervisor
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Outputs
+from weft.toolchain import cuda_headers, nvrtc
+from weft.vm.jit import host
 
 from .records import Answer, Bundle
 
@@ -83,3 +92,19 @@ def _digest(arrays: Outputs, name: str) -> str:
     digest = hashlib.sha256(f"{array.dtype} {array.shape} ".encode())
     digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def environment() -> dict[str, str]:
+    """What an answer depends on outside the bundle: this machine and installation, without names of anybody."""
+    return {
+        "weft": weft.__version__,
+        "judge": judge_version()[:16],
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "ml_dtypes": ml_dtypes.__version__,
+        "llvmlite": llvmlite.__version__,
+        "compiler": nvrtc.version(),
+        "headers": cuda_headers.fingerprint()[:16],
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": host()[0],
+    }

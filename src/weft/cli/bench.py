@@ -10,8 +10,7 @@ import typer
 
 from weft.bench.contender import Contender, KernelContender
 from weft.bench.measure import Cache, Settings
-from weft.bench.record import record
-from weft.bench.run import BenchResult, bench
+from weft.bench.run import BenchResult, bench, record
 from weft.core.errors import ToolMissing, UsageError
 from weft.engines.cuda_device import NoGPU, require_gpu
 from weft.engines.cuda_gpu import CudaGPU

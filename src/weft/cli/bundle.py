@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from weft.bundle.answer import Terms, answer
+from weft.bundle.answer import Terms, answer, environment
 from weft.bundle.compare import verdict_text
-from weft.bundle.environment import environment
 from weft.bundle.file import pack
 from weft.bundle.gather import CANDIDATE, UNKNOWN, Asked, from_kernel, from_search
 from weft.bundle.records import Bundle

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from weft.bundle.answer import Terms, answer
+from weft.bundle.answer import Terms, answer, environment
 from weft.bundle.compare import Replay, compare, verdict_text
-from weft.bundle.environment import environment
 from weft.bundle.file import read
 
 from .tables import print_table

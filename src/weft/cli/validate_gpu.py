@@ -18,7 +18,7 @@ import weft
 from weft.attention.dtypes import Array
 from weft.bench import ncu
 from weft.bench.measure import Cache, Settings
-from weft.bench.record import record
+from weft.bench.run import record
 from weft.core.chips import Chip, chips
 from weft.core.chips import chip as find_chip
 from weft.core.errors import WeftError

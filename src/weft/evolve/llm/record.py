@@ -10,14 +10,33 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import Column, ForeignKey, Integer, String, Table, Text, UniqueConstraint
 
 from weft.core.errors import UsageError
 from weft.evolve.records import Spent
 from weft.store.database import insert_new
+from weft.store.schema import METADATA, Utc
 from weft.store.store import Store
 
-from .exchange_table import exchanges
 from .question import Answer, ModelError, Question
+
+exchanges = Table(
+    "evolve_exchanges",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("run_id", ForeignKey("runs.id"), nullable=False),
+    Column("place", String(64), nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("question", ForeignKey("artefacts.digest"), nullable=False),
+    Column("answer", ForeignKey("artefacts.digest"), nullable=False),
+    Column("prompt_tokens", Integer, nullable=False),
+    Column("completion_tokens", Integer, nullable=False),
+    Column("milliseconds", Integer, nullable=False),
+    Column("refused", Text, nullable=False),
+    Column("created_at", Utc, nullable=False),
+    UniqueConstraint("run_id", "place", "turn"),
+)
+"""Of a run with a model: what was paid for is never asked again."""
 
 
 class NotRecorded(ModelError):
