@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Terms:
+class ReplayTerms:
     """On which a bundle is judged here."""
 
     seconds: float = 600.0
@@ -40,7 +40,7 @@ class Terms:
     """The least that the machine must give."""
 
 
-def answer(bundle: Bundle, terms: Terms, progress: Progress) -> Answer:
+def answer(bundle: Bundle, terms: ReplayTerms, progress: Progress) -> Answer:
     """Judge it on this machine."""
     if not bundle.task_text:
         if bundle.task not in TASKS:
@@ -58,7 +58,7 @@ def answer(bundle: Bundle, terms: Terms, progress: Progress) -> Answer:
         return _answer(bundle, str(file), terms, progress)
 
 
-def _answer(bundle: Bundle, task: str, terms: Terms, progress: Progress) -> Answer:
+def _answer(bundle: Bundle, task: str, terms: ReplayTerms, progress: Progress) -> Answer:
     outputs: dict[str, dict[str, str]] = {}
 
     def seen(verdict: Verdict, arrays: Outputs) -> None:

@@ -148,12 +148,12 @@ def _require(isolation: int) -> None:
 
 def _stopwatch(settings: Settings) -> Stopwatch:
     """This machine's GPU; NoGPU says why there is none."""
-    from weft.bench.measure import Settings as Rounds
+    from weft.bench.measure import BenchSettings
     from weft.engines.cuda_device import require_gpu
     from weft.engines.cuda_gpu import CudaGPU
     from weft.evolve.stopwatch import GpuStopwatch
 
-    return GpuStopwatch(CudaGPU(require_gpu()), settings.task, settings.score_on, Rounds())
+    return GpuStopwatch(CudaGPU(require_gpu()), settings.task, settings.score_on, BenchSettings())
 
 
 def _search(
