@@ -190,6 +190,95 @@ events = Table(
 
 OWN_TABLES = (schema_version, runs, artefacts, candidates, evaluations, verdicts, insights, workers, events)
 
+journal_settings = Table(
+    "journal_settings",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("value", JSON, nullable=False),
+)
+
+journal_rates = Table(
+    "journal_rates",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("amount", String, nullable=False),
+    Column("since", Utc, nullable=False),
+)
+
+journal_blocks = Table(
+    "journal_blocks",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("title", String, nullable=False),
+    Column("started", Utc, nullable=False),
+    Column("stopped", Utc),
+    Column("plan", JSON, nullable=False),
+    Column("clocked", Boolean, nullable=False),
+    Column("engineer", Integer),
+    Column("booked_sum", String),
+)
+
+journal_entries = Table(
+    "journal_entries",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("at", Utc, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("block", ForeignKey("journal_blocks.id")),
+    Column("texts", JSON, nullable=False),
+    Column("shapes", JSON, nullable=False),
+    Column("run", JSON(none_as_null=True)),
+    Column("spent", Integer),
+    Column("amended", Utc),
+)
+
+journal_uses = Table(
+    "journal_uses",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("block", ForeignKey("journal_blocks.id")),
+    Column("entry", ForeignKey("journal_entries.id")),
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("quantity", BigInteger, nullable=False),
+    Column("booked", String),
+)
+
+journal_machines = Table(
+    "journal_machines",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("gpu", String, nullable=False),
+    Column("rate", String),
+    Column("started", Utc, nullable=False),
+    Column("stopped", Utc),
+)
+
+journal_go_ons = Table(
+    "journal_go_ons",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("block", ForeignKey("journal_blocks.id")),
+    Column("at", Utc, nullable=False),
+    Column("seconds", Integer, nullable=False),
+    Column("money", String, nullable=False),
+    Column("why", String, nullable=False),
+)
+
+JOURNAL_TABLES = (
+    journal_settings,
+    journal_rates,
+    journal_blocks,
+    journal_entries,
+    journal_uses,
+    journal_machines,
+    journal_go_ons,
+)
+"""Made when a journal is begun. Money is decimal text: exact, and never summed by the database."""
+
 
 def _resources_and_order(connection: sa.Connection) -> None:
     """1 → 2: what an evaluation runs on; indices in the order of the queue and of time. New tables are made apart."""
