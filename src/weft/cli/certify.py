@@ -15,7 +15,7 @@ from weft.judge.certify import certify as certify_tight
 from weft.judge.loose import certify_loose
 from weft.judge.select import Choice, find_candidate, workloads
 from weft.mutate.equivalent import Build
-from weft.mutate.trial import Trial as SourceTrial
+from weft.mutate.trial import Trial as MutantTrial
 from weft.mutate.trial import survivors, try_source
 from weft.tasks.registry import TASKS, find_task
 
@@ -120,7 +120,7 @@ def _certify_source(kernel: str, task: str | None, choice: Choice, *, count: int
     return 1 if survivors(trials) else 0
 
 
-def _show_mutants(kernel: str, judged: int, trials: Sequence[SourceTrial]) -> None:
+def _show_mutants(kernel: str, judged: int, trials: Sequence[MutantTrial]) -> None:
     missed = survivors(trials)
     if missed:
         print("your tests would miss these:")
@@ -136,13 +136,13 @@ def _show_mutants(kernel: str, judged: int, trials: Sequence[SourceTrial]) -> No
     print(f"{kernel}: {killed} of {len(counted)} mutants killed on {judged} workloads; {left}")
 
 
-def _change(trial: SourceTrial) -> tuple[str, str]:
+def _change(trial: MutantTrial) -> tuple[str, str]:
     """Both on one line each, however many a mutant has."""
     before, after = (" ⏎ ".join(map(str.strip, text.split("\n"))) for text in (trial.mutant.before, trial.mutant.after))
     return before, after
 
 
-def _mutants_record(kernel: str, task: str, judged: int, trials: Sequence[SourceTrial]) -> dict[str, object]:
+def _mutants_record(kernel: str, task: str, judged: int, trials: Sequence[MutantTrial]) -> dict[str, object]:
     counted = [trial for trial in trials if trial.counts]
     return {
         "kernel": kernel,
@@ -172,7 +172,7 @@ def _mutants_record(kernel: str, task: str, judged: int, trials: Sequence[Source
     }
 
 
-def _outcome(trial: SourceTrial) -> str:
+def _outcome(trial: MutantTrial) -> str:
     if trial.build is Build.REFUSED:
         return "refused"
     if trial.equivalent:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Column, ForeignKey, Integer, String, Table, Text, UniqueConstraint
 
 from weft.core.errors import UsageError
 from weft.evolve.records import Spent
@@ -20,23 +19,23 @@ from weft.store.store import Store
 
 from .question import Answer, ModelError, Question
 
-exchanges = Table(
+exchanges = sa.Table(
     "evolve_exchanges",
     METADATA,
-    Column("id", Integer, primary_key=True),
-    Column("run_id", ForeignKey("runs.id"), nullable=False),
-    Column("place", String(64), nullable=False),
-    Column("turn", Integer, nullable=False),
-    Column("question", ForeignKey("artefacts.digest"), nullable=False),
-    Column("answer", ForeignKey("artefacts.digest"), nullable=False),
-    Column("prompt_tokens", Integer, nullable=False),
-    Column("completion_tokens", Integer, nullable=False),
-    Column("milliseconds", Integer, nullable=False),
-    Column("refused", Text, nullable=False),
-    Column("created_at", Utc, nullable=False),
-    UniqueConstraint("run_id", "place", "turn"),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("run_id", sa.ForeignKey("runs.id"), nullable=False),
+    sa.Column("place", sa.String(64), nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("question", sa.ForeignKey("artefacts.digest"), nullable=False),
+    sa.Column("answer", sa.ForeignKey("artefacts.digest"), nullable=False),
+    sa.Column("prompt_tokens", sa.Integer, nullable=False),
+    sa.Column("completion_tokens", sa.Integer, nullable=False),
+    sa.Column("milliseconds", sa.Integer, nullable=False),
+    sa.Column("refused", sa.Text, nullable=False),
+    sa.Column("created_at", Utc, nullable=False),
+    sa.UniqueConstraint("run_id", "place", "turn"),
 )
-"""Of a run with a model: what was paid for is never asked again."""
+"""What was paid for is never asked again."""
 
 
 class NotRecorded(ModelError):
