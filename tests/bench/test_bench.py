@@ -10,9 +10,8 @@ import pytest
 from tests.engines.recording_cuda import RecordingCuda
 from weft.attention.shapes import SHAPES
 from weft.bench.contender import KernelContender
-from weft.bench.measure import Cache, Settings
-from weft.bench.record import record
-from weft.bench.run import BenchResult, bench
+from weft.bench.measure import BenchSettings, Cache
+from weft.bench.run import BenchResult, bench, record
 from weft.bench.statistics import Answer, BadTiming
 from weft.engines.cuda_device import CudaFailure
 from weft.engines.cuda_gpu import CudaGPU
@@ -20,7 +19,7 @@ from weft.judge.select import find_candidate
 from weft.tasks.task import Problem, Workload
 
 SHAPE = "split_4"
-TWELVE = Settings(rounds=12, warmup=1)
+TWELVE = BenchSettings(rounds=12, warmup=1)
 
 
 def problems(count: int = 3) -> list[Problem]:
@@ -29,7 +28,7 @@ def problems(count: int = 3) -> list[Problem]:
     return [supports.task.draw(replace(workload, seed=seed)) for seed in range(count)]
 
 
-def run_bench(gpu: RecordingCuda, *targets: str, settings: Settings = TWELVE) -> BenchResult:
+def run_bench(gpu: RecordingCuda, *targets: str, settings: BenchSettings = TWELVE) -> BenchResult:
     engine, drawn = CudaGPU(gpu.device()), problems()
     contenders = []
     for target in targets:
@@ -72,7 +71,7 @@ def test_equal_kernels_are_not_distinguishable() -> None:
 @pytest.mark.parametrize("cache", Cache)
 def test_what_happens_around_a_timed_call(cache: Cache) -> None:
     gpu = RecordingCuda(l2_bytes=1 << 15)
-    run_bench(gpu, "scalar", settings=Settings(rounds=8, warmup=0, cache=cache, checked=0))
+    run_bench(gpu, "scalar", settings=BenchSettings(rounds=8, warmup=0, cache=cache, checked=0))
     names = gpu.names()
     first = names.index("Stream.record")
     leading = [name for name in names[:first] if name not in ("Device.create_event", "Device.to_system_device")]
@@ -95,7 +94,7 @@ def test_a_gpu_that_waits_for_the_host_gets_more_to_do_first() -> None:
             gpu.wait()
 
     gpu.on_record = reach_unless_busy
-    result = run_bench(gpu, "scalar", settings=Settings(rounds=8, warmup=1, checked=0))
+    result = run_bench(gpu, "scalar", settings=BenchSettings(rounds=8, warmup=1, checked=0))
     assert result.notes == ()
     assert len(gpu.given("cuLaunchKernel")) == 9 + 3  # the first call is tried after 1, 2, 4 and 8 writes
 
@@ -103,7 +102,7 @@ def test_a_gpu_that_waits_for_the_host_gets_more_to_do_first() -> None:
 def test_a_host_that_cannot_be_hidden_is_said() -> None:
     gpu = RecordingCuda()
     gpu.on_record = gpu.wait
-    result = run_bench(gpu, "scalar", settings=Settings(rounds=8, warmup=0, checked=0))
+    result = run_bench(gpu, "scalar", settings=BenchSettings(rounds=8, warmup=0, checked=0))
     assert any("in 8 rounds the GPU waited for the host" in note for note in result.notes)
 
 
@@ -111,7 +110,7 @@ def test_every_call_gets_other_inputs_and_turns_alternate() -> None:
     gpu = RecordingCuda()
     order: list[str] = []
     gpu.cost_ms = lambda name: order.append(name) or 0.1  # type: ignore[func-returns-value]
-    run_bench(gpu, "scalar", "fa1", settings=Settings(rounds=8, warmup=0))
+    run_bench(gpu, "scalar", "fa1", settings=BenchSettings(rounds=8, warmup=0))
     sides = ["scalar" if "scalar" in name else "fa1" for name in order]
     assert sides == ["scalar", "fa1", "fa1", "scalar"] * 4
     uploads = [given["srcHost"] for given in gpu.given("cuMemcpyHtoDAsync")]
@@ -125,7 +124,7 @@ def test_a_clock_that_drifts_is_said() -> None:
     gpu.mhz = lambda reading: 2040 - 15 * reading
     rng = random.Random(2)
     gpu.cost_ms = lambda name: 0.1 * (1 + 0.01 * len(gpu.given("cuLaunchKernel"))) * (1 + 0.001 * rng.random())
-    result = run_bench(gpu, "scalar", settings=Settings(rounds=30, warmup=0))
+    result = run_bench(gpu, "scalar", settings=BenchSettings(rounds=30, warmup=0))
     assert any("the clock drifted by -" in note for note in result.notes)
     assert any("scalar drifted by +" in note for note in result.notes)
 
@@ -155,7 +154,7 @@ def test_a_contender_that_computes_nothing_is_wrong() -> None:
         gpu.queue.append(lambda: setattr(gpu, "clock_ms", gpu.clock_ms + 0.1))
 
     contender.enqueue = once  # type: ignore[method-assign]
-    result = bench(engine.device, [contender], drawn, Settings(rounds=12, warmup=0, checked=0))
+    result = bench(engine.device, [contender], drawn, BenchSettings(rounds=12, warmup=0, checked=0))
     assert not result.right and "inf beyond" in result.rows[0].wrong
 
 
@@ -166,7 +165,7 @@ def test_a_fault_ends_the_bench() -> None:
     contender = KernelContender("scalar", engine, candidate, supports.task, drawn[0])
     contender.call = contender.plan.bind({name: 64 for name in contender.plan.arrays})
     with pytest.raises(CudaFailure, match="ILLEGAL_ADDRESS"):
-        bench(engine.device, [contender], drawn, Settings(rounds=8, warmup=0))
+        bench(engine.device, [contender], drawn, BenchSettings(rounds=8, warmup=0))
 
 
 def test_the_record_is_json_and_complete() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.bundle.gather import Asked, from_kernel, from_search
+from weft.bundle.gather import BundleOptions, from_kernel, from_search
 from weft.core.errors import UsageError
 from weft.evolve.history import FINAL
 from weft.evolve.settings import Settings
@@ -12,7 +12,7 @@ from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.store.store import Store, open_store
 
-ASKED = Asked(Choice(("small",), seeds=(0,)))
+ASKED = BundleOptions(Choice(("small",), seeds=(0,)))
 
 
 def test_a_rung_brings_its_source_and_its_task() -> None:
@@ -32,7 +32,7 @@ def test_a_ptx_file_brings_the_lines_beside_it(tmp_path: Path) -> None:
 def test_a_task_of_ones_own_is_brought_as_text(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("")
     (tmp_path / "mine.py").write_text("TASK = None\n")
-    found = from_kernel(str(tmp_path / "k.cu"), Asked(ASKED.choice, task=str(tmp_path / "mine.py")))
+    found = from_kernel(str(tmp_path / "k.cu"), BundleOptions(ASKED.choice, task=str(tmp_path / "mine.py")))
     assert (found.task, found.task_text) == ("mine.py", "TASK = None\n")
 
 
@@ -47,7 +47,7 @@ def test_what_cannot_be_bundled(tmp_path: Path) -> None:
         from_kernel("nothing.cu", ASKED)
     (tmp_path / "l.cu").write_text("")
     with pytest.raises(UsageError, match="use one of"):
-        from_kernel(str(tmp_path / "l.cu"), Asked(ASKED.choice, task="no_task"))
+        from_kernel(str(tmp_path / "l.cu"), BundleOptions(ASKED.choice, task="no_task"))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from weft.attention.regimes import REGIMES
 from weft.cli import complete
 from weft.cli import main as cli
-from weft.cli.read_options import read_parameters
+from weft.cli.complete import read_parameters
 from weft.core.chips import chips
 from weft.kernels.ladder import ENCODINGS, MASKS
 from weft.tasks.registry import TASKS

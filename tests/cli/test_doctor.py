@@ -88,7 +88,7 @@ def test_try_that_fails_is_a_problem(capsys: pytest.CaptureFixture[str], monkeyp
     def refuse(*args: object, **options: object) -> None:
         raise CompileError("NVRTC cannot be loaded")
 
-    monkeypatch.setattr("weft.cli.tiny_kernel.load", refuse)
+    monkeypatch.setattr("weft.engines.kernel_file.load", refuse)
     found = report(capsys, "--try", code=1)
     assert "NVRTC cannot be loaded" in found["problems"][0]  # type: ignore[index]
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.pseudo_terminal import on_terminal, weft
-from weft.cli.greeting import NEXT
-from weft.cli.main import VERBS
+from weft.cli.main import NEXT, VERBS
 from weft.cli.terminal import STYLES, meaning
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

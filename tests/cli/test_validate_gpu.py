@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from cuda.bindings import driver
-from weft.model.chips import chip, chips
 
 import weft.cli.validate_gpu as verb
 from tests.engines.recording_cuda import RecordingCuda
@@ -14,6 +13,7 @@ from weft.attention.shapes import SHAPES
 from weft.bench import ncu
 from weft.cli import launch_once
 from weft.cli.main import main
+from weft.core.chips import chip, chips
 from weft.engines.cuda_device import NoGPU
 from weft.engines.kernel_file import load
 from weft.kernels.ladder import RUNGS

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.engines.recording_cuda import RecordingCuda
-from weft.bench.measure import Settings as Rounds
+from weft.bench.measure import BenchSettings
 from weft.engines.cuda_gpu import CudaGPU
 from weft.evolve.elites import elites
 from weft.evolve.history import History, read_history
@@ -84,7 +84,7 @@ def test_outputs_that_are_wrong_on_the_gpu_refuse_a_candidate(tmp_path: Path) ->
 
 def test_the_gpu_stopwatch_times_both_on_the_device() -> None:
     cuda = RecordingCuda()
-    watch = GpuStopwatch(CudaGPU(cuda.device()), "sdpa", replace(SETTINGS.score_on), Rounds(rounds=12, warmup=1))
+    watch = GpuStopwatch(CudaGPU(cuda.device()), "sdpa", replace(SETTINGS.score_on), BenchSettings(rounds=12, warmup=1))
     space = family("sdpa")
     parent = Source(render(space, start_of("wmma")))
     child = Source(render(space, start_of("wmma").moved({"BLOCK_N": "64", "EXP": "exp2"})))

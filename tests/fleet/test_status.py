@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from weft.cli.fleet import followed
 from weft.cli.main import main
-from weft.fleet.follow import followed
 from weft.fleet.metrics import exposition
 from weft.fleet.status import fleet_status, status_record
 from weft.store.errors import Fenced

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from weft.cli.check_folder import Asked, check_folder
+from weft.cli.check_folder import FolderOptions, Shown, check_folder
 from weft.cli.main import main
 from weft.core.errors import Unsupported, UsageError
 from weft.core.status import Status
@@ -349,7 +349,7 @@ def test_other_rungs_are_refused_with_those_there_are() -> None:
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither a task of robust-kbench"):
-        check_folder(tmp_path, Asked())
+        check_folder(tmp_path, FolderOptions(), Shown())
     assert main(["import", str(tmp_path), "--flashinfer-bench"]) == 2
     assert main(["check", str(tmp_path)]) == 2
 

@@ -3,7 +3,7 @@
 import json
 
 from weft.journal.records import ShapeResult
-from weft.journal.results import TAIL_LINES, last_line, plain, shape_results, tail
+from weft.journal.watch_command import TAIL_LINES, last_line, plain, shape_results, tail
 
 PIPED = (
     "shape\tscalar\tfa1\nsmall\t3 of 3\t2 of 3\nmission\t3 of 3\tnot for it\n"

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from weft.report.error_maps import error_map
+from weft.report.kernel_maps import error_map
 from weft.report.records import (
     Diagnosed,
     ErrorMap,

@@ -4,7 +4,7 @@ import base64
 
 import numpy as np
 
-from weft.report.error_maps import MOST_CELLS, MOST_ROWS, error_map
+from weft.report.kernel_maps import MOST_CELLS, MOST_ROWS, error_map
 from weft.report.records import ErrorMap
 from weft.report.sections.error import BROKEN, KNEE, TOP, UNSEEN, map_data
 

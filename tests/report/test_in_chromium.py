@@ -9,12 +9,7 @@ from tests.journal.test_report import ledger
 from tests.report.browser import Browser
 from tests.report.pages import HOSTILE, kernel
 from weft.journal.html import html as journal_page
-from weft.report.kernel_page import SCRIPTS as KERNEL_SCRIPTS
-from weft.report.kernel_page import STYLES as KERNEL_STYLES
-from weft.report.kernel_page import kernel_page
-from weft.report.page import asset
-from weft.report.search_page import SCRIPTS as SEARCH_SCRIPTS
-from weft.report.search_page import STYLES as SEARCH_STYLES
+from weft.report.page import KERNEL_SCRIPTS, KERNEL_STYLES, SEARCH_SCRIPTS, SEARCH_STYLES, asset, kernel_page
 
 SAMPLES = Path(__file__).parents[2] / "docs" / "samples"
 SECTIONS = {

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tests.report.pages import HOSTILE, check_page, kernel
-from weft.report.highlight import highlighted
-from weft.report.kernel_page import kernel_page
 from weft.report.markup import Markup, join, tag
+from weft.report.page import kernel_page
+from weft.report.sections.source import highlighted
 
 
 def test_text_is_text_and_only_markup_is_markup() -> None:

@@ -11,8 +11,8 @@ from tests.report.pages import HOSTILE, check_page
 from weft.evolve.levers.space import Change
 from weft.evolve.run_summary import RunSummary
 from weft.evolve.settings import Settings
+from weft.report.page import search_page
 from weft.report.records import DiffLine, SearchReport
-from weft.report.search_page import search_page
 from weft.report.search_report import report_of
 from weft.store.records import InsightRow, Proof, RunRow
 

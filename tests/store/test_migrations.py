@@ -9,9 +9,8 @@ import sqlalchemy as sa
 
 from weft.store.database import backend_of
 from weft.store.errors import StoreError
-from weft.store.migrations import MIGRATIONS
 from weft.store.records import State
-from weft.store.schema import METADATA, OWN_TABLES, VERSION, evaluations_by_finish, evaluations_by_turn
+from weft.store.schema import METADATA, MIGRATIONS, OWN_TABLES, VERSION, evaluations_by_finish, evaluations_by_turn
 from weft.store.store import open_store
 
 VERSION_1 = Path(__file__).with_name("version_1.sql")
@@ -95,7 +94,7 @@ def test_a_step_that_fails_leaves_the_old_version(tmp_path: Path, monkeypatch: p
         connection.exec_driver_sql("ALTER TABLE evaluations ADD COLUMN needs VARCHAR(16) DEFAULT 'vgpu' NOT NULL")
         connection.exec_driver_sql("DROP INDEX no_such_index")
 
-    monkeypatch.setattr("weft.store.migrations.MIGRATIONS", {1: half})
+    monkeypatch.setattr("weft.store.schema.MIGRATIONS", {1: half})
     with pytest.raises(StoreError, match="no_such_index"):
         open_store(path)
     with sqlite3.connect(path) as raw:

@@ -51,7 +51,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Settings:
+class BenchSettings:
     """How it is timed."""
 
     rounds: int = 100
@@ -63,7 +63,7 @@ class Settings:
 
 
 def measure(
-    device: CudaDevice, contenders: Sequence[Contender], problems: Sequence[Problem], settings: Settings
+    device: CudaDevice, contenders: Sequence[Contender], problems: Sequence[Problem], settings: BenchSettings
 ) -> Measured:
     """Time every contender `rounds` times. Round r has problem r modulo their number, a new one for every call."""
     rng = random.Random(settings.seed)

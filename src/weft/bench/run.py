@@ -7,12 +7,12 @@ from weft.engines.cuda_device import CudaDevice
 from weft.tasks.task import Problem
 
 from .contender import Contender
-from .measure import Cache, Measured, Settings, measure
-from .statistics import Comparison, Interval, check_samples, compare, find_drift, interval
+from .measure import BenchSettings, Cache, Measured, measure
+from .statistics import CONFIDENCE, Comparison, Interval, check_samples, compare, find_drift, interval
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One contender."""
 
     name: str
@@ -33,7 +33,7 @@ class BenchResult:
     arch: str
     workload: str
     cache: Cache
-    rows: tuple[Row, ...]
+    rows: tuple[BenchRow, ...]
     """The baseline first."""
     clocks_mhz: tuple[int, ...]
     notes: tuple[str, ...]
@@ -45,7 +45,7 @@ class BenchResult:
 
 
 def bench(
-    device: CudaDevice, contenders: Sequence[Contender], problems: Sequence[Problem], settings: Settings
+    device: CudaDevice, contenders: Sequence[Contender], problems: Sequence[Problem], settings: BenchSettings
 ) -> BenchResult:
     """Contenders, the baseline first, on several draws of one workload. Raises BadTiming if the timer failed."""
     measured = measure(device, contenders, problems, settings)
@@ -57,7 +57,7 @@ def bench(
         against = None if contender.name == baseline else compare(times, measured.times_ms[baseline])
         wrong = [contender.judge(problems[each.problem], each.outputs) for each in measured.kept[contender.name]]
         rows.append(
-            Row(contender.name, contender.detail, interval(times), against, next(filter(None, wrong), ""), times)
+            BenchRow(contender.name, contender.detail, interval(times), against, next(filter(None, wrong), ""), times)
         )
     return BenchResult(
         device.name,
@@ -89,3 +89,35 @@ def _notes(measured: Measured) -> list[str]:
     if measured.clock_reasons:
         notes.append(f"the clock was limited by: {', '.join(measured.clock_reasons)}")
     return notes
+
+
+def record(result: BenchResult) -> dict[str, object]:
+    """Everything, samples included: whoever doubts a conclusion can draw it again."""
+    return {
+        "gpu": result.gpu,
+        "arch": result.arch,
+        "workload": result.workload,
+        "l2": str(result.cache),
+        "confidence": CONFIDENCE,
+        "rows": [_row(row) for row in result.rows],
+        "clocks_mhz": list(result.clocks_mhz),
+        "notes": list(result.notes),
+    }
+
+
+def _row(row: BenchRow) -> dict[str, object]:
+    against = row.against
+    return {
+        "name": row.name,
+        "detail": row.detail,
+        "time_ms": _interval(row.time_ms),
+        "answer": str(against.answer) if against else "baseline",
+        "ratio": _interval(against.ratio) if against else None,
+        "right": not row.wrong,
+        "wrong": row.wrong,
+        "samples_ms": list(row.samples_ms),
+    }
+
+
+def _interval(found: Interval) -> dict[str, float]:
+    return {"median": found.median, "low": found.low, "high": found.high}

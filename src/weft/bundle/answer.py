@@ -1,18 +1,27 @@
 """A bundle's question put to the supervisor: the kernel of a stranger runs in a child, and is judged here."""
 
 import hashlib
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import llvmlite
+import ml_dtypes
+import numpy as np
+
+import weft
 from weft.core.errors import UsageError
 from weft.core.status import Status
 from weft.judge.verdict import Verdict
+from weft.supervise.key import judge_version
 from weft.supervise.records import Evaluation, Limits
 from weft.supervise.supervisor import Supervisor
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Outputs
+from weft.toolchain import cuda_headers, nvrtc
+from weft.vm.jit import host
 
 from .records import Answer, Bundle
 
@@ -20,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Terms:
+class ReplayTerms:
     """On which a bundle is judged here."""
 
     seconds: float = 600.0
@@ -31,7 +40,7 @@ class Terms:
     """The least that the machine must give."""
 
 
-def answer(bundle: Bundle, terms: Terms, progress: Progress) -> Answer:
+def answer(bundle: Bundle, terms: ReplayTerms, progress: Progress) -> Answer:
     """Judge it on this machine."""
     if not bundle.task_text:
         if bundle.task not in TASKS:
@@ -49,7 +58,7 @@ def answer(bundle: Bundle, terms: Terms, progress: Progress) -> Answer:
         return _answer(bundle, str(file), terms, progress)
 
 
-def _answer(bundle: Bundle, task: str, terms: Terms, progress: Progress) -> Answer:
+def _answer(bundle: Bundle, task: str, terms: ReplayTerms, progress: Progress) -> Answer:
     outputs: dict[str, dict[str, str]] = {}
 
     def seen(verdict: Verdict, arrays: Outputs) -> None:
@@ -83,3 +92,19 @@ def _digest(arrays: Outputs, name: str) -> str:
     digest = hashlib.sha256(f"{array.dtype} {array.shape} ".encode())
     digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def environment() -> dict[str, str]:
+    """What an answer depends on outside the bundle: this machine and installation, without names of anybody."""
+    return {
+        "weft": weft.__version__,
+        "judge": judge_version()[:16],
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "ml_dtypes": ml_dtypes.__version__,
+        "llvmlite": llvmlite.__version__,
+        "compiler": nvrtc.version(),
+        "headers": cuda_headers.fingerprint()[:16],
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": host()[0],
+    }

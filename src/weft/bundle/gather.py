@@ -26,7 +26,7 @@ UNKNOWN = "not evaluated"
 
 
 @dataclass(frozen=True)
-class Asked:
+class BundleOptions:
     """What a kernel is to be judged on."""
 
     choice: Choice
@@ -36,7 +36,7 @@ class Asked:
     max_steps: int = MAX_STEPS
 
 
-def from_kernel(target: str, asked: Asked) -> Bundle:
+def from_kernel(target: str, asked: BundleOptions) -> Bundle:
     """A rung by name, or a CUDA or PTX file with launch lines."""
     rung = RUNGS.get(target)
     path = rung.path if rung is not None else Path(target)

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from weft.bench.contender import Contender, KernelContender
-from weft.bench.measure import Cache, Settings
-from weft.bench.record import record
-from weft.bench.run import BenchResult, bench
+from weft.bench.measure import BenchSettings, Cache
+from weft.bench.run import BenchResult, bench, record
 from weft.core.errors import ToolMissing, UsageError
 from weft.engines.cuda_device import NoGPU, require_gpu
 from weft.engines.cuda_gpu import CudaGPU
@@ -64,7 +63,7 @@ def bench_verb(
     todo = [(workload, cache) for workload in _workloads(found, chosen, dtype, encoding) for cache in caches]
     results = []
     for workload, cache in counted(todo, "timing"):
-        settings = Settings(rounds=iters, warmup=warmup, cache=cache)
+        settings = BenchSettings(rounds=iters, warmup=warmup, cache=cache)
         results.append(bench_workload(gpu, found, workload, settings, against=against, backend=backend))
     if not results:
         print("weft: nothing selected: the targets share none of these shapes, types and masks", file=sys.stderr)
@@ -81,7 +80,7 @@ def bench_workload(
     gpu: CudaGPU,
     found: dict[str, tuple[Candidate, Supports]],
     workload: Workload,
-    settings: Settings,
+    settings: BenchSettings,
     *,
     against: str = "sdpa",
     backend: str = "auto",

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from weft.bundle.answer import Terms, answer
+from weft.bundle.answer import ReplayTerms, answer, environment
 from weft.bundle.compare import verdict_text
-from weft.bundle.environment import environment
 from weft.bundle.file import pack
-from weft.bundle.gather import CANDIDATE, UNKNOWN, Asked, from_kernel, from_search
+from weft.bundle.gather import CANDIDATE, UNKNOWN, BundleOptions, from_kernel, from_search
 from weft.bundle.records import Bundle
 from weft.core.errors import UsageError
 from weft.core.status import Status
@@ -60,10 +59,10 @@ def bundle(
         known = find_task(task or (RUNGS[target].task if target in RUNGS else "sdpa")).workloads
         axes = {axis.name: _names(given[axis.name], getattr(known, axis.name)) for axis in fields(Axes)}
         choice = Choice(**axes, seeds=tuple(range(seeds)))
-        made = from_kernel(target, Asked(choice, task, gpu, launch, max_steps))
+        made = from_kernel(target, BundleOptions(choice, task, gpu, launch, max_steps))
     with bar(f"judging {made.name}") as tell:
         # What is bundled here is one's own: its task may run.
-        found_answer = answer(made, Terms(seconds, trust_task=True), tell)
+        found_answer = answer(made, ReplayTerms(seconds, trust_task=True), tell)
     if found_answer.status == Status.REJECTED:
         raise UsageError(f"{target} cannot be bundled: {found_answer.message}")
     whole = replace(made, environment=environment(), answer=found_answer)

@@ -33,7 +33,7 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Row:
+class FolderRow:
     """One kernel on one case."""
 
     kernel: str
@@ -104,7 +104,7 @@ def check_folder(folder: Path, options: FolderOptions, shown: Shown) -> int:
     return _exit_code(folder, rows)
 
 
-def _robust(path: Path, options: FolderOptions, work: Path) -> Iterator[Row]:
+def _robust(path: Path, options: FolderOptions, work: Path) -> Iterator[FolderRow]:
     folder = kbench.read_folder(path, multi=options.every, trials=options.trials or 1, tolerance=options.tolerance)
     print(f"reference: {path / 'func_forward.py'}, run as it stands", file=sys.stderr)
     gpu = choose_gpu(options.gpu, "" if options.gpu else folder.arch)
@@ -114,12 +114,12 @@ def _robust(path: Path, options: FolderOptions, work: Path) -> Iterator[Row]:
             try:
                 case, file = kbench.make_case(folder, setting, seed, kernel)
             except Unsupported as error:
-                yield Row(str(folder.kernel), setting.name, None, str(error))
+                yield FolderRow(str(folder.kernel), setting.name, None, str(error))
                 return
             yield _judged(str(folder.kernel), case, file, folder.tolerance, replace(options, gpu=gpu))
 
 
-def _flashinfer(path: Path, options: FolderOptions, work: Path) -> Iterator[Row]:
+def _flashinfer(path: Path, options: FolderOptions, work: Path) -> Iterator[FolderRow]:
     if options.trials is not None:
         raise UsageError(f"{path}: a flashinfer-bench workload has its own inputs, so it has no trials or seeds")
     folder = read_folder.read_folder(path)
@@ -142,13 +142,13 @@ def _flashinfer(path: Path, options: FolderOptions, work: Path) -> Iterator[Row]
                 kernel.arch = target_of(choose_gpu(options.gpu, ""))
                 case, file = call.make_case(folder, definition, kernel, workload)
             except Unsupported as error:
-                yield Row(solution.name, workload.uuid, None, str(error), recorded, where)
+                yield FolderRow(solution.name, workload.uuid, None, str(error), recorded, where)
                 continue
             row = _judged(solution.name, case, file, options.tolerance or call.TOLERANCE, options)
             yield replace(row, recorded=recorded, workload=where)
 
 
-def _judged(kernel: str, case: Case, file: Path, tolerance: Tolerance, options: FolderOptions) -> Row:
+def _judged(kernel: str, case: Case, file: Path, tolerance: Tolerance, options: FolderOptions) -> FolderRow:
     task, (workload,) = foreign_task(kernel, [case], tolerance)
     candidate = Candidate(
         file,
@@ -160,7 +160,7 @@ def _judged(kernel: str, case: Case, file: Path, tolerance: Tolerance, options: 
     judged = judge_all(LocalRuns(candidate), task, [workload], Policy(options.tools))
     verdicts = [each.verdict for each in judged]
     found = conclude(verdicts, len(verdicts))
-    return Row(kernel, case.name, found.failure or verdicts[0], found.message)
+    return FolderRow(kernel, case.name, found.failure or verdicts[0], found.message)
 
 
 def _errors(verdict: Verdict | None) -> tuple[float, float] | None:
@@ -169,7 +169,7 @@ def _errors(verdict: Verdict | None) -> tuple[float, float] | None:
     return verdict.error.max, verdict.parts[RELATIVE].max
 
 
-def _print(folder: Path, rows: Sequence[Row], shown: Shown, hidden: str) -> None:
+def _print(folder: Path, rows: Sequence[FolderRow], shown: Shown, hidden: str) -> None:
     """`hidden`: a temporary folder's path, which tells a reader nothing."""
     verdicts: dict[str, list[Verdict]] = {}
     for row in rows:
@@ -189,7 +189,7 @@ def _print(folder: Path, rows: Sequence[Row], shown: Shown, hidden: str) -> None
         print(last_line(verdicts))
 
 
-def _show(folder: Path, rows: Sequence[Row], max_findings: int, hidden: str) -> None:
+def _show(folder: Path, rows: Sequence[FolderRow], max_findings: int, hidden: str) -> None:
     cells = []
     for row in rows:
         errors = _errors(row.verdict)
@@ -207,7 +207,7 @@ def _show(folder: Path, rows: Sequence[Row], max_findings: int, hidden: str) -> 
     print(f"{folder}: {passed} of {len(rows)} cases passed · its own tolerance, Weft's checkers · not run on hardware")
 
 
-def _record(row: Row) -> dict[str, object]:
+def _record(row: FolderRow) -> dict[str, object]:
     return {
         "kernel": row.kernel,
         "case": row.case,
@@ -218,7 +218,7 @@ def _record(row: Row) -> dict[str, object]:
     }
 
 
-def _write(folder: Path, rows: Sequence[Row], options: FolderOptions) -> list[Path]:
+def _write(folder: Path, rows: Sequence[FolderRow], options: FolderOptions) -> list[Path]:
     """Traces beside the definitions; or the results of a robust-kbench task."""
     if kbench.is_folder(folder):
         if any(row.status == Status.UNSUPPORTED for row in rows):
@@ -250,7 +250,7 @@ def _write(folder: Path, rows: Sequence[Row], options: FolderOptions) -> list[Pa
     return list(lines)
 
 
-def _write_results(folder: Path, rows: Sequence[Row], options: FolderOptions) -> Path:
+def _write_results(folder: Path, rows: Sequence[FolderRow], options: FolderOptions) -> Path:
     task = kbench.read_folder(folder, multi=options.every, trials=options.trials or 1, tolerance=options.tolerance)
     found: dict[str, list[tuple[bool, float]]] = {}
     for row in rows:
@@ -264,7 +264,7 @@ def _write_results(folder: Path, rows: Sequence[Row], options: FolderOptions) ->
     return path
 
 
-def _exit_code(folder: Path, rows: Sequence[Row]) -> int:
+def _exit_code(folder: Path, rows: Sequence[FolderRow]) -> int:
     if not rows:
         print(f"weft: nothing selected: {folder} has no workload for its solutions", file=sys.stderr)
         return 5

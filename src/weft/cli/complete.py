@@ -1,13 +1,16 @@
-"""What TAB offers for a verb: its options, and the names that Weft knows for their values. Nothing heavy is loaded."""
+"""What TAB offers for a verb: its options, and the names that Weft knows for their values. Nothing heavy is loaded.
 
+A shell asks at every TAB, and most verbs load a compiler: options are therefore read from the verb's source.
+"""
+
+import ast
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
-
-from .read_options import Parameter, read_parameters
 
 Names = Callable[[], Iterable[str]]
 
@@ -24,6 +27,60 @@ SPELLED_OUT = {
     "tools": ("initcheck", "racecheck", "all"),
 }  # fmt: skip
 """As their own modules have them, which load NumPy or read files; tests/cli holds them together."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One option or argument of a verb."""
+
+    name: str
+    """As the function has it."""
+    options: tuple[str, ...]
+    """`--shapes`, `-I` …; none of an argument."""
+    takes_value: bool
+
+
+def read_parameters(target: str) -> tuple[Parameter, ...] | None:
+    """Of `module:function`. None where the source does not say it plainly: the verb must be loaded then."""
+    module, _, function = target.partition(":")
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return None
+    tree = ast.parse(Path(spec.origin).read_text())
+    aliases = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            found = [_parameter(row, aliases) for row in (*node.args.args, *node.args.kwonlyargs)]
+            return None if None in found else tuple(row for row in found if row is not None)
+    return None
+
+
+def _parameter(row: ast.arg, aliases: dict[str, ast.expr]) -> Parameter | None:
+    annotation = row.annotation
+    if isinstance(annotation, ast.Name):
+        annotation = aliases.get(annotation.id)
+    match annotation:
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, ast.Call() as call])):
+            return _typed(row.arg, kind, call)
+    return None
+
+
+def _typed(name: str, kind: ast.expr, call: ast.Call) -> Parameter | None:
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="typer"), attr="Argument"):
+            return Parameter(name, (), True)
+        case ast.Attribute(value=ast.Name(id="typer"), attr="Option"):
+            flag = isinstance(kind, ast.Name) and kind.id == "bool"
+            spelled = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            if not spelled:  # typer's own rule
+                plain = name.replace("_", "-")
+                spelled = [f"--{plain}", f"--no-{plain}"] if flag else [f"--{plain}"]
+            return Parameter(name, tuple(part for text in spelled for part in text.split("/")), not flag)
+    return None
 
 
 def _rungs() -> Iterable[str]:

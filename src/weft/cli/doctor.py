@@ -4,6 +4,8 @@ import dataclasses
 import json
 import platform
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,18 @@ from . import host_state
 from .installed import Package, packages
 from .tables import print_table
 from .terminal import paint
+
+ELEMENTS = 1000
+TINY_KERNEL = f"""// weft: sizes   N={ELEMENTS}
+// weft: in      x : f32[N] = normal
+// weft: out     y : f32[N]
+// weft: launch  twice(x, y, N) grid(cdiv(N, 256)) block(256)
+extern "C" __global__ void twice(const float* x, float* y, int n) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}}
+"""
+"""From CUDA C++ over PTX and LLVM to its numbers: whether this installation works."""
 
 
 def doctor(
@@ -43,11 +57,9 @@ def doctor(
     if run and not problems:
         from weft.supervise.isolation_probe import probe_here
 
-        from .tiny_kernel import run_tiny_kernel
-
         held = probe_here()
         state["isolation"] |= {"level": held.level, "missing": dict(held.missing)}
-        trial = run_tiny_kernel()
+        trial = _run_tiny_kernel()
         state["try"] = dataclasses.asdict(trial)
         problems += [trial.problem] if trial.problem else []
     state["problems"] = problems
@@ -116,3 +128,35 @@ def _size(count: int) -> str:
     if count < 1 << 20:
         return f"{count / 1024:.0f} KiB"
     return f"{count / (1 << 20):,.0f} MiB"
+
+
+@dataclasses.dataclass(frozen=True)
+class TinyRun:
+    """How the tiny kernel of --try went."""
+
+    elements: int
+    seconds: float
+    problem: str
+
+
+def _run_tiny_kernel() -> TinyRun:
+    """Never raises: what goes wrong is the answer."""
+    import numpy as np  # `weft doctor` alone answers without these
+
+    from weft.core.errors import WeftError
+    from weft.engines.kernel_file import load
+    from weft.engines.virtual import VirtualGPU
+
+    start = time.perf_counter()
+    x = np.linspace(-1.0, 1.0, ELEMENTS, dtype=np.float32)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "twice.cu"
+            file.write_text(TINY_KERNEL)
+            run, results = load(file).run(VirtualGPU(), {"x": x})
+        # Doubling is exact in binary floating point: any other bit is a fault of this installation.
+        right = run.clean and np.array_equal(results["y"], x + x)
+        problem = "" if right else "the tiny kernel of --try ran, and gave wrong numbers"
+    except (WeftError, OSError) as error:
+        problem = f"the tiny kernel of --try did not run: {error}"
+    return TinyRun(ELEMENTS, time.perf_counter() - start, problem)

@@ -2,15 +2,21 @@
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from types import TracebackType
+from typing import Annotated, Self
 
 import typer
+from rich.live import Live
+from rich.table import Table
 
 from weft.attention.shapes import SHAPES
 from weft.core.chips import chips
 from weft.core.errors import UsageError
+from weft.evolve.elites import elites
+from weft.evolve.history import History
 from weft.evolve.proposer import Proposer
 from weft.evolve.run_summary import summary_of, summary_record
 from weft.evolve.search import Ended, Search, settings_of, start_search
@@ -22,8 +28,8 @@ from weft.store.store import Store, default_store, open_store
 from weft.supervise.isolation_probe import probe_here
 from weft.supervise.records import ScoreOn
 
-from .evolve_view import EvolveView
 from .runs import AsJson, StoreAt, last_line
+from .terminal import console
 
 PROPOSERS = ("levers", "llm", "files")
 
@@ -142,12 +148,12 @@ def _require(isolation: int) -> None:
 
 def _stopwatch(settings: Settings) -> Stopwatch:
     """This machine's GPU; NoGPU says why there is none."""
-    from weft.bench.measure import Settings as Rounds
+    from weft.bench.measure import BenchSettings
     from weft.engines.cuda_device import require_gpu
     from weft.engines.cuda_gpu import CudaGPU
     from weft.evolve.stopwatch import GpuStopwatch
 
-    return GpuStopwatch(CudaGPU(require_gpu()), settings.task, settings.score_on, Rounds())
+    return GpuStopwatch(CudaGPU(require_gpu()), settings.task, settings.score_on, BenchSettings())
 
 
 def _search(
@@ -159,7 +165,7 @@ def _search(
     stopwatch: Stopwatch | None,
     fleet: Fleet | None,
 ) -> Ended:
-    with EvolveView(run_id, settings) as view:
+    with _View(run_id, settings) as view:
         try:
             search = Search(
                 store, run_id, settings, proposer, workers=workers, watch=view, stopwatch=stopwatch, fleet=fleet
@@ -237,3 +243,77 @@ def _prices(tokens: str, machine: float) -> Prices:
     except ValueError as error:
         raise UsageError(f"--token-price {tokens}: give it as IN/OUT per million tokens, such as 3/15") from error
     return Prices(prompt, completion, machine)
+
+
+class _View:
+    """Shows a running search on standard error: a small board on a terminal, a line per generation in a pipe."""
+
+    def __init__(self, run_id: int, settings: Settings) -> None:
+        self.run_id, self.settings = run_id, settings
+        self._start = time.monotonic()
+        self._first: int | None = None
+        self._live = (
+            Live(console=console(stderr=True), transient=True, refresh_per_second=4) if sys.stderr.isatty() else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, what: str, history: History) -> None:
+        if self._live is not None:
+            self._live.update(self._board(what, history))
+        elif what != "evaluated":
+            print(self._line(what, history), file=sys.stderr, flush=True)
+
+    def _line(self, what: str, history: History) -> str:
+        best = _best(history, self.settings)
+        return (
+            f"generation {history.generation}: {what}; {history.evaluations} of {self.settings.budget.evaluations} "
+            f"evaluations, best {best}"
+        )
+
+    def _board(self, what: str, history: History) -> Table:
+        done = sum(member.evaluation is not None for member in history)
+        if self._first is None:
+            self._first = done
+        minutes = (time.monotonic() - self._start) / 60
+        budget, prices = self.settings.budget, self.settings.prices
+        board = Table(title=f"run {self.run_id}: {what}", show_header=False, title_justify="left")
+        board.add_row("best so far", _best(history, self.settings))
+        board.add_row("elites", ", ".join(f"{each.id} ({each.score:,.0f})" for each in elites(history, self.settings)))
+        board.add_row("generation", f"{history.generation}, {_waiting(history)} in the queue")
+        board.add_row("evaluations", _of(history.evaluations, budget.evaluations))
+        board.add_row("rate", f"{(done - self._first) / minutes:.1f} a minute" if minutes > 0.05 else "")
+        board.add_row("seconds", _of(round(history.seconds), budget.seconds))
+        if history.tokens or budget.tokens:
+            board.add_row("tokens", _of(history.tokens, budget.tokens))
+        money = history.money(prices)
+        if money or budget.money:
+            board.add_row("money", _of(round(money, 2), budget.money))
+        return board
+
+
+def _waiting(history: History) -> int:
+    return sum(member.evaluation is None and member.duplicate_of is None for member in history)
+
+
+def _of(value: float, limit: float | None) -> str:
+    return f"{value:,} of {limit:,}" if limit is not None else f"{value:,}"
+
+
+def _best(history: History, settings: Settings) -> str:
+    chosen = elites(history, settings)
+    start = history.start.score
+    if not chosen or chosen[0].score is None or start is None:
+        return "none yet"
+    best = chosen[0]
+    assert best.score is not None
+    return f"candidate {best.id}: {best.score:,.0f} cycles, ×{best.score / start:.2f} of the start"

@@ -1,17 +1,18 @@
 """`weft fleet`: how a fleet stands, for people, programs and Prometheus; and its log."""
 
 import json
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from weft.core.errors import UsageError
-from weft.fleet.follow import followed
 from weft.fleet.metrics import exposition
 from weft.fleet.status import WINDOW_SECONDS, FleetStatus, fleet_status, status_record
 from weft.store.records import EventRow, State
-from weft.store.store import open_store
+from weft.store.store import Store, open_store
 
 from .runs import AsJson, StoreAt
 from .tables import print_table
@@ -23,6 +24,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Watch the workers of a store, and what waits for them.",
 )
+
+POLL_SECONDS = 1.0
+OVERLAP = 500
+"""A server numbers events before it commits them, so that a lower number may appear later: so many are read again."""
 
 
 @app.command("status")
@@ -108,3 +113,23 @@ def _line(event: EventRow) -> str:
 
 def _json_line(event: EventRow) -> str:
     return json.dumps({**asdict(event), "at": event.at.isoformat()})
+
+
+def followed(store: Store, last: int, *, wait: Callable[[float], bool] | None = None) -> Iterator[EventRow]:
+    """Yield the newest `last` events, then every new one, until `wait` (default: sleep, for ever) says so."""
+    wait = wait or _sleep
+    first = store.last_events(last + OVERLAP)
+    seen = {event.id for event in first}
+    yield from first[len(first) - last :] if last < len(first) else first
+    while wait(POLL_SECONDS):
+        after = max(seen, default=0) - OVERLAP
+        seen = {number for number in seen if number > after}
+        while rows := store.events(after, limit=2 * OVERLAP):
+            yield from (event for event in rows if event.id not in seen)
+            seen |= {event.id for event in rows}
+            after = rows[-1].id
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return True

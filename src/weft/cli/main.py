@@ -1,4 +1,4 @@
-"""The command `weft`: its verbs, each loaded only when it is called, and its exit codes.
+"""The command `weft`: its verbs, each loaded only when it is called, its exit codes, and what it says alone.
 
 A verb is a function in its own file, annotated for typer. It returns its exit code (None is 0) or raises
 a WeftError. Exit codes: 0 clean, 1 findings or wrong, 2 usage or tool failure, 3 could not be judged
@@ -6,7 +6,9 @@ a WeftError. Exit codes: 0 clean, 1 findings or wrong, 2 usage or tool failure, 
 """
 
 import io
+import shutil
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,16 +21,29 @@ from typer.core import TyperCommand, TyperGroup
 import weft
 from weft.core import knobs
 from weft.core.errors import CompileError, ParseError, Unsupported, WeftError
+from weft.journal.reminder import anything_runs
 
 from .complete import light_verb
-from .greeting import greet
-from .journal_reminder import remind
-from .terminal import say_error
+from .terminal import paint, say_error
 
 EXIT_FAILURE = 2
 EXIT_UNSUPPORTED = 3
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+
+WHAT = "Weft runs the real compiled attention kernel on this CPU, checks it and says where it is wrong. No GPU needed."
+NEXT = {
+    "weft demo": "a wrong kernel found, explained and mended",
+    "weft check wmma": "judge a rung of the ladder, or your kernel.cu",
+    "weft diagnose kernel.cu": "its first wrong stage, the line and the cure",
+    "weft profile wmma --gpu l4": "its cost on a GPU: counters, bounds (modelled)",
+    "weft doctor": "what is installed here and what is missing",
+    "weft --help": "every verb; weft VERB --help: its options",
+}
+"""Command → what it does."""
+
+NARROW = 80
+"""Columns below which a command and what it does stand in two lines, not side by side."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +105,7 @@ class VerbGroup(PlainHelp, TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name in VERBS:
             if name != "journal" and not ctx.resilient_parsing:  # the journal shows machines itself; a shell completes
-                remind()
+                _remind()
             light = light_verb(name, VERBS[name].target) if ctx.resilient_parsing else None
             command = light or _load(name, VERBS[name])
         return name, command, rest
@@ -160,7 +175,7 @@ def _weft(
 ) -> None:
     """The workbench for fused attention kernels: run the real compiled kernel on a CPU."""
     if context.invoked_subcommand is None:
-        greet()
+        _greet()
 
 
 def _listed() -> None:
@@ -183,3 +198,35 @@ def _refuse(error: WeftError) -> int:
             print(diagnostic, file=sys.stderr)
     say_error(str(error))
     return EXIT_UNSUPPORTED if isinstance(error, ParseError | Unsupported) else EXIT_FAILURE
+
+
+def _greet() -> None:
+    """Say what Weft is and what to do next, folded to the terminal's width."""
+    columns = shutil.get_terminal_size().columns
+    print(paint(f"weft {weft.__version__}", "heading"))
+    print(textwrap.fill(WHAT, columns))
+    print()
+    width = max(map(len, NEXT)) + 4
+    for command, what in NEXT.items():
+        shown = paint(command, "command")
+        indent = 4 if columns < NARROW else width
+        lines = textwrap.wrap(what, columns - indent)
+        first = "" if columns < NARROW else " " * (width - 2 - len(command)) + lines.pop(0)
+        print(f"  {shown}{first}")
+        for line in lines:
+            print(" " * indent + line)
+
+
+def _remind() -> None:
+    """Show a GPU machine that still costs rent, on a terminal only: scripts and CI read exactly what they asked for."""
+    if not sys.stderr.isatty() or not anything_runs():
+        return
+    from weft.journal.view import machine_lines
+
+    from .journal_output import open_journal
+
+    with open_journal() as books:
+        lines = machine_lines(books.ledger())
+    more = f" (and {len(lines) - 1} more)" if lines[1:] else ""
+    for line in lines[:1]:
+        print(f"weft: {line}{more}", file=sys.stderr)

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from weft.bundle.answer import Terms, answer
+from weft.bundle.answer import ReplayTerms, answer, environment
 from weft.bundle.compare import Replay, compare, verdict_text
-from weft.bundle.environment import environment
 from weft.bundle.file import read
 
 from .tables import print_table
@@ -34,7 +33,7 @@ def replay(
     found = read(file)
     assert found.answer is not None
     with bar(f"judging {found.name}") as tell:
-        here = answer(found, Terms(seconds, trust_task, require_isolation), tell)
+        here = answer(found, ReplayTerms(seconds, trust_task, require_isolation), tell)
     result = compare(found.answer, here, found.environment, environment())
     if as_json:
         print(json.dumps(_record(result), indent=2))

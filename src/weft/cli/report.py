@@ -15,8 +15,8 @@ from weft.core.errors import UsageError
 from weft.core.status import Status
 from weft.judge.select import Choice, find_candidate
 from weft.report.check_json import check_report
-from weft.report.kernel_page import kernel_page
-from weft.report.kernel_report import PROFILE_SHAPE, Asked, NothingSelected, kernel_report
+from weft.report.kernel_report import PROFILE_SHAPE, NothingSelected, ReportOptions, kernel_report
+from weft.report.page import kernel_page
 from weft.report.records import KernelReport
 from weft.tasks.registry import TASKS
 
@@ -83,7 +83,7 @@ def report(
     words = ["weft", "report", run, *(word for name, value in given.items() if value for word in (name, value))]
     words += [*(word for each in define or () for word in ("-D", each)), "-o", output.name]
     candidate = replace(candidate, defines=macros(define))
-    asked = Asked(run, candidate, supports, choice, chip, profile_shape, shlex.join(words))
+    asked = ReportOptions(run, candidate, supports, choice, chip, profile_shape, shlex.join(words))
     try:
         with waiting(f"looking at {run}") as tell:
             made = kernel_report(asked, tell)
@@ -111,7 +111,7 @@ def _written(made: KernelReport, output: Path, *, as_json: bool) -> int:
 
 
 def _search(run: int, output: Path, where: str | None, *, as_json: bool) -> int:
-    from weft.report.search_page import search_page
+    from weft.report.page import search_page
     from weft.report.search_report import search_report
     from weft.store.store import open_store
 

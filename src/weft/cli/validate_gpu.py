@@ -17,8 +17,8 @@ import typer
 import weft
 from weft.attention.dtypes import Array
 from weft.bench import ncu
-from weft.bench.measure import Cache, Settings
-from weft.bench.record import record
+from weft.bench.measure import BenchSettings, Cache
+from weft.bench.run import record
 from weft.core.chips import Chip, chips
 from weft.core.chips import chip as find_chip
 from weft.core.errors import WeftError
@@ -260,7 +260,7 @@ def _bench(gpu: CudaGPU, target: Target, shapes: str, iters: int, model: Chip | 
     for workload in workloads(supports, choice):
         predicted = _predicted(target, workload, model)
         for cache in Cache:
-            settings = Settings(rounds=iters, cache=cache)
+            settings = BenchSettings(rounds=iters, cache=cache)
             found = {target.name: (target.candidate, supports)}
             made = record(bench_workload(gpu, found, workload, settings))
             for row in _rows(made):

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from weft.bench.contender import KernelContender
-from weft.bench.measure import Cache
-from weft.bench.measure import Settings as Rounds
+from weft.bench.measure import BenchSettings, Cache
 from weft.bench.run import bench
 from weft.engines.cuda_gpu import CudaGPU
 from weft.judge.select import find_candidate
@@ -53,7 +52,7 @@ class GpuStopwatch:
     gpu: CudaGPU
     task: str
     score_on: ScoreOn
-    rounds: Rounds
+    rounds: BenchSettings
 
     def time(self, child: Source, parent: Source | None) -> Timing:
         from weft.attention.shapes import SHAPES

@@ -21,8 +21,7 @@ from weft.store.queue import ATTEMPTS
 from weft.store.records import State
 from weft.store.store import Store
 
-from .errors import FleetError
-from .worker import Terms, Worker, worker_name
+from .worker import FleetError, Terms, Worker, worker_name
 
 SPELLINGS = "local:N, workers, ray, ray:auto or ray:ADDRESS (with /GPU for nodes that have one)"
 LOCAL_IDLE_SECONDS = 60.0

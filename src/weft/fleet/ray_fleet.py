@@ -17,8 +17,7 @@ from weft.store.errors import StoreError
 from weft.store.records import State
 from weft.store.store import Store, open_store
 
-from .errors import FleetError
-from .worker import Terms, Worker, give_back_for, worker_name
+from .worker import FleetError, Terms, Worker, give_back_for, worker_name
 
 NAMESPACE = "weft"
 VIRTUAL, REAL = "vgpu", "GPU"

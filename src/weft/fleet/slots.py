@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from weft.store.errors import StoreError
 from weft.store.store import Store
 
-from .errors import FleetError
-from .worker import LOOK_SECONDS, Event, give_back_for, worker_name
+from .worker import LOOK_SECONDS, Event, FleetError, give_back_for, worker_name
 
 RESTART_SECONDS = 0.5
 """Before a slot that died is started again: one that dies at once must not keep a core busy with starting."""

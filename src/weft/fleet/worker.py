@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from weft.core.errors import UsageError
+from weft.core.errors import UsageError, WeftError
 from weft.core.status import Status
 from weft.store.errors import Fenced, StoreError
 from weft.store.records import EvaluationRow, Lease, State
@@ -35,6 +35,10 @@ LOOK_SECONDS = 0.1
 """Between two looks whether it was told to stop."""
 LOST_ATTEMPTS = 10
 """In a fleet machines die more often than candidates kill them."""
+
+
+class FleetError(WeftError):
+    """The workers of a fleet cannot go on. The message says why."""
 
 
 @dataclass(frozen=True)

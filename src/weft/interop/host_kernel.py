@@ -17,7 +17,7 @@ _UNREAD = re.compile(r"(?:never reads the shape of |^(?=\w+ is taken to have))(\
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundCall:
     """A kernel file for one set of scalars, and a call's arrays by the names of its launch lines."""
 
     path: Path
@@ -41,7 +41,7 @@ class HostKernel:
     def __post_init__(self) -> None:
         self._made: dict[_Key, tuple[Imported, Path]] = {}
 
-    def bind(self, arguments: Sequence[Argument], results: int) -> Bound:
+    def bind(self, arguments: Sequence[Argument], results: int) -> BoundCall:
         """A call with these arguments, of which `results` arrays must come."""
         found, path = self._imported(arguments)
         names = found.parameters
@@ -61,7 +61,7 @@ class HostKernel:
             name: value for name, value in zip(taken, arguments, strict=True) if not isinstance(value, int | float)
         }
         self._require_sizes(found, arrays)
-        return Bound(path, arrays, tuple(outputs))
+        return BoundCall(path, arrays, tuple(outputs))
 
     def _require_sizes(self, found: Imported, arrays: Mapping[str, Array]) -> None:
         """A size that no argument tells would be the default of the lines: another problem than the one asked for."""

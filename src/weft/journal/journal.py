@@ -1,34 +1,24 @@
 """The journal in the store: each act is one transaction, and nothing that was computed is kept."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select, update
 
 from weft.core.errors import UsageError
-from weft.store import journal_tables as tables
+from weft.store import schema
 from weft.store.store import Store
 
 from .checkpoints import Checkpoint
 from .costs import Account
 from .ledger import Ledger, add_up
-from .records import Block, Book, Entry, Kind, MachineRun, Plan, Rate, Use
-from .rows import (
-    Row,
-    block_of,
-    entry_of,
-    entry_row,
-    go_on_of,
-    machine_of,
-    money_text,
-    plan_of,
-    plan_row,
-    rate_of,
-    use_row,
-)
+from .records import Block, Book, CommandRun, Entry, GoOn, Kind, MachineRun, Plan, Rate, ShapeResult, Texts, Use
+
+Row = Mapping[str, Any]
 
 
 class Journal:
@@ -36,7 +26,7 @@ class Journal:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        store.create(*tables.TABLES)
+        store.create(*schema.JOURNAL_TABLES)
 
     def now(self) -> datetime:
         return self._store.now()
@@ -62,12 +52,12 @@ class Journal:
         rate = Rate(kind, name, amount, self._store.now())
         row = {"kind": str(kind), "name": name, "amount": str(amount), "since": rate.since}
         with self._store.begin() as connection:
-            connection.execute(insert(tables.rates).values(row))
+            connection.execute(insert(schema.journal_rates).values(row))
         return rate
 
     def set_budget(self, plan: Plan) -> None:
         with self._store.begin() as connection:
-            _set(connection, "budget", plan_row(plan))
+            _set(connection, "budget", _plan_row(plan))
 
     def start(self, title: str, plan: Plan) -> Block:
         """Begin a working block; one at a time, for they share one engineer."""
@@ -88,7 +78,9 @@ class Journal:
             if block is None:
                 raise UsageError("no block is open: begin one with weft journal start TITLE")
             change = {"stopped": now, "engineer": engineer}
-            connection.execute(update(tables.blocks).where(tables.blocks.c.id == block.number).values(change))
+            connection.execute(
+                update(schema.journal_blocks).where(schema.journal_blocks.c.id == block.number).values(change)
+            )
         return replace(block, stopped=now, engineer=engineer)
 
     def write_block(self, block: Block) -> Block:
@@ -104,7 +96,7 @@ class Journal:
                 entry = replace(entry, block=book.open_block.number if book.open_block else None)
             elif entry.block not in {block.number for block in book.blocks}:
                 raise UsageError(f"there is no block {entry.block}: weft journal list shows them")
-            number = _insert(connection, tables.entries, entry_row(entry))
+            number = _insert(connection, schema.journal_entries, _entry_row(entry))
             _write_uses(connection, entry.uses, {"entry": number})
         return replace(entry, number=number)
 
@@ -117,7 +109,9 @@ class Journal:
                 raise UsageError(f"there is no entry {number}: weft journal list shows them")
             entry = replace(entry, texts=replace(entry.texts, **texts), spent=entry.spent if spent is None else spent)
             change = {"texts": asdict(entry.texts), "spent": entry.spent, "amended": now}
-            connection.execute(update(tables.entries).where(tables.entries.c.id == number).values(change))
+            connection.execute(
+                update(schema.journal_entries).where(schema.journal_entries.c.id == number).values(change)
+            )
             _write_uses(connection, uses, {"entry": number})
         return replace(entry, uses=(*entry.uses, *uses), amended=now)
 
@@ -134,16 +128,16 @@ class Journal:
                 answered.append((block.block.number, block.account, block.stops))
             for number, account, _ in answered:
                 row = {"block": number, "at": now, "seconds": account.seconds, "why": why}
-                connection.execute(insert(tables.go_ons).values(row | {"money": str(account.money)}))
+                connection.execute(insert(schema.journal_go_ons).values(row | {"money": str(account.money)}))
         return tuple(stop.text for _, _, stops in answered for stop in stops)
 
     def start_machine(self, name: str, *, gpu: str, rate: Decimal | None) -> MachineRun:
         machine = MachineRun(name, gpu, rate, self._store.now(), None)
-        row = {"name": name, "gpu": gpu, "rate": money_text(rate), "started": machine.started}
+        row = {"name": name, "gpu": gpu, "rate": _money_text(rate), "started": machine.started}
         with self._store.begin() as connection:
             if name in {other.name for other in _read(connection).running}:
                 raise UsageError(f"{name} is running already: weft journal machine stop {name} when it is stopped")
-            connection.execute(insert(tables.machines).values(row))
+            connection.execute(insert(schema.journal_machines).values(row))
         return machine
 
     def stop_machine(self, name: str) -> MachineRun:
@@ -153,8 +147,8 @@ class Journal:
             if name not in running:
                 known = ", ".join(running) or "none"
                 raise UsageError(f"{name} is not registered as running (running: {known})")
-            open_one = (tables.machines.c.name == name) & tables.machines.c.stopped.is_(None)
-            connection.execute(update(tables.machines).where(open_one).values(stopped=now))
+            open_one = (schema.journal_machines.c.name == name) & schema.journal_machines.c.stopped.is_(None)
+            connection.execute(update(schema.journal_machines).where(open_one).values(stopped=now))
         return replace(running[name], stopped=now)
 
 
@@ -164,23 +158,23 @@ def _read(connection: Connection) -> Book:
 
     of_block: dict[int, list[Row]] = defaultdict(list)
     of_entry: dict[int, list[Row]] = defaultdict(list)
-    for use in rows(tables.uses):
+    for use in rows(schema.journal_uses):
         (of_block if use["entry"] is None else of_entry)[use["block"] or use["entry"]].append(use)
-    settings = {row["name"]: row["value"] for row in rows(tables.settings)}
+    settings = {row["name"]: row["value"] for row in rows(schema.journal_settings)}
     return Book(
         currency=settings.get("currency", "$"),
-        rates=tuple(map(rate_of, rows(tables.rates))),
-        blocks=tuple(block_of(row, of_block[row["id"]]) for row in rows(tables.blocks)),
-        entries=tuple(entry_of(row, of_entry[row["id"]]) for row in rows(tables.entries)),
-        machines=tuple(map(machine_of, rows(tables.machines))),
-        go_ons=tuple(map(go_on_of, rows(tables.go_ons))),
-        budget=plan_of(settings["budget"]) if "budget" in settings else Plan(),
+        rates=tuple(map(_rate_of, rows(schema.journal_rates))),
+        blocks=tuple(_block_of(row, of_block[row["id"]]) for row in rows(schema.journal_blocks)),
+        entries=tuple(_entry_of(row, of_entry[row["id"]]) for row in rows(schema.journal_entries)),
+        machines=tuple(map(_machine_of, rows(schema.journal_machines))),
+        go_ons=tuple(map(_go_on_of, rows(schema.journal_go_ons))),
+        budget=_plan_of(settings["budget"]) if "budget" in settings else Plan(),
     )
 
 
 def _set(connection: Connection, name: str, value: object) -> None:
-    connection.execute(tables.settings.delete().where(tables.settings.c.name == name))
-    connection.execute(insert(tables.settings).values(name=name, value=value))
+    connection.execute(schema.journal_settings.delete().where(schema.journal_settings.c.name == name))
+    connection.execute(insert(schema.journal_settings).values(name=name, value=value))
 
 
 def _write_block(connection: Connection, block: Block) -> Block:
@@ -188,19 +182,19 @@ def _write_block(connection: Connection, block: Block) -> Block:
         "title": block.title,
         "started": block.started,
         "stopped": block.stopped,
-        "plan": plan_row(block.plan),
+        "plan": _plan_row(block.plan),
         "clocked": block.clocked,
         "engineer": block.engineer,
-        "booked_sum": money_text(block.booked_sum),
+        "booked_sum": _money_text(block.booked_sum),
     }
-    number = _insert(connection, tables.blocks, row)
+    number = _insert(connection, schema.journal_blocks, row)
     _write_uses(connection, block.uses, {"block": number})
     return replace(block, number=number)
 
 
 def _write_uses(connection: Connection, uses: Sequence[Use], owner: Mapping[str, int]) -> None:
     for use in uses:
-        connection.execute(insert(tables.uses).values({**use_row(use), **owner}))
+        connection.execute(insert(schema.journal_uses).values({**_use_row(use), **owner}))
 
 
 def _insert(connection: Connection, table: Table, row: Mapping[str, object]) -> int:
@@ -208,3 +202,88 @@ def _insert(connection: Connection, table: Table, row: Mapping[str, object]) -> 
     if key is None:
         raise RuntimeError(f"the database gave {table.name} no number")
     return int(key[0])
+
+
+def _plan_row(plan: Plan) -> dict[str, object]:
+    return {
+        "seconds": plan.seconds,
+        "money": _money_text(plan.money),
+        "ask_seconds": list(plan.ask_seconds),
+        "ask_money": [str(amount) for amount in plan.ask_money],
+    }
+
+
+def _plan_of(row: Row) -> Plan:
+    asks = tuple(Decimal(amount) for amount in row["ask_money"])
+    return Plan(row["seconds"], _money(row["money"]), tuple(row["ask_seconds"]), asks)
+
+
+def _entry_row(entry: Entry) -> dict[str, object]:
+    """Without its number and its uses, which have tables of their own."""
+    return {
+        "at": entry.at,
+        "kind": entry.kind,
+        "block": entry.block,
+        "texts": asdict(entry.texts),
+        "shapes": [[each.shape, each.text] for each in entry.shapes],
+        "run": None if entry.run is None else asdict(entry.run),
+        "spent": entry.spent,
+    }
+
+
+def _entry_of(row: Row, uses: Iterable[Row]) -> Entry:
+    run = row["run"]
+    return Entry(
+        number=row["id"],
+        at=row["at"],
+        kind=row["kind"],
+        texts=Texts(**row["texts"]),
+        block=row["block"],
+        shapes=tuple(ShapeResult(*each) for each in row["shapes"]),
+        run=None if run is None else CommandRun(**{**run, "words": tuple(run["words"])}),
+        spent=row["spent"],
+        uses=_uses_of(uses),
+        amended=row["amended"],
+    )
+
+
+def _block_of(row: Row, uses: Iterable[Row]) -> Block:
+    return Block(
+        number=row["id"],
+        title=row["title"],
+        started=row["started"],
+        stopped=row["stopped"],
+        plan=_plan_of(row["plan"]),
+        clocked=row["clocked"],
+        engineer=row["engineer"],
+        uses=_uses_of(uses),
+        booked_sum=_money(row["booked_sum"]),
+    )
+
+
+def _use_row(use: Use) -> dict[str, object]:
+    return {"kind": str(use.kind), "name": use.name, "quantity": use.quantity, "booked": _money_text(use.booked)}
+
+
+def _uses_of(rows: Iterable[Row]) -> tuple[Use, ...]:
+    return tuple(Use(Kind(row["kind"]), row["name"], row["quantity"], _money(row["booked"])) for row in rows)
+
+
+def _rate_of(row: Row) -> Rate:
+    return Rate(Kind(row["kind"]), row["name"], Decimal(row["amount"]), row["since"])
+
+
+def _machine_of(row: Row) -> MachineRun:
+    return MachineRun(row["name"], row["gpu"], _money(row["rate"]), row["started"], row["stopped"])
+
+
+def _go_on_of(row: Row) -> GoOn:
+    return GoOn(row["block"], row["at"], row["seconds"], Decimal(row["money"]), row["why"])
+
+
+def _money_text(amount: Decimal | None) -> str | None:
+    return None if amount is None else str(amount)
+
+
+def _money(text: str | None) -> Decimal | None:
+    return None if text is None else Decimal(text)

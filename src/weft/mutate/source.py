@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from weft.core.errors import UsageError
-from weft.interop.torch_extension.cpp_tokens import Source, read_tokens
+from weft.interop.torch_extension.cpp_tokens import CppSource, read_tokens
 
 from .records import Language, Line, Token
 
@@ -48,7 +48,7 @@ def _placed(text: str, spans: Iterable[_Span]) -> Iterator[tuple[int, Token]]:
         yield number, Token(kind, spelled, start - begin, end - begin, where, partner)
 
 
-def _cuda_spans(source: Source) -> Iterator[_Span]:
+def _cuda_spans(source: CppSource) -> Iterator[_Span]:
     where = _cuda_places(source)
     for index, token in enumerate(source.tokens):
         if where[index] != "frozen" and token.kind in _PUNCTUATION:
@@ -57,7 +57,7 @@ def _cuda_spans(source: Source) -> Iterator[_Span]:
             yield token.kind, token.text, token.start, token.end, where[index], at
 
 
-def _cuda_places(source: Source) -> list[str]:
+def _cuda_places(source: CppSource) -> list[str]:
     """What every token stands in."""
     where = ["code"] * len(source.tokens)
 
@@ -83,7 +83,7 @@ def _cuda_places(source: Source) -> list[str]:
     return where
 
 
-def _statements(source: Source) -> Iterator[tuple[int, int]]:
+def _statements(source: CppSource) -> Iterator[tuple[int, int]]:
     """Ranges of tokens between ; { } and directives, those within round brackets excepted."""
     start, depth = 0, 0
     for index, token in enumerate(source.tokens):
@@ -95,12 +95,12 @@ def _statements(source: Source) -> Iterator[tuple[int, int]]:
             start = index + 1
 
 
-def _is_signature(source: Source, start: int, end: int) -> bool:
+def _is_signature(source: CppSource, start: int, end: int) -> bool:
     words = {token.text for token in source.tokens[start:end]}
     return bool(words & {"__device__", "__global__"})
 
 
-def _mark_sizes(source: Source, start: int, end: int, where: list[str]) -> None:
+def _mark_sizes(source: CppSource, start: int, end: int, where: list[str]) -> None:
     """The brackets of an array's declaration stand before its `=`."""
     at, declared = start, True
     while at < end:

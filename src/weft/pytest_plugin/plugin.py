@@ -1,23 +1,31 @@
 """Options, marker, fixtures and hooks. Every pytest on the machine imports this file: it loads nothing of weight."""
 
 import os
+import re
 import sys
+import warnings
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .summary import FINDINGS, Summary
-
 if TYPE_CHECKING:
     from weft.triton import Device
 
-    from .active import Active  # noqa: F401  (named in a stash key)
-    from .kernel_files import Loader
+    from .virtual_gpu import Active, Loader  # noqa: F401  (Active is named in a stash key)
 
 _MARKER = "weft(gpu=…, check=…): the virtual GPU's chip and checkers (True, False or names) of a test under --weft"
 _ACTIVE = pytest.StashKey["Active"]()
 _FIXTURES = frozenset({"weft_gpu", "weft_kernel"})
+
+FINDINGS = "weft_findings"
+"""Attribute of the reports of tests that asked for Weft: annotations of their findings, as strings, so that they travel
+from pytest-xdist's workers."""
+_WARNING = re.compile(
+    r"[^\n]+?: (?P<text>(?P<code>[A-Z]\d{3}) warning: [^\n]*? · (?P<file>[^\n·]+?):(?P<line>\d+) [^\n]*)"
+)
+"""As weft.triton and kernel files give them to Python's warnings."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, Any, Any]:
     """Before a conftest.py or a test file asks whether there is CUDA."""
     if early_config.known_args_namespace.weft and _runs_tests(early_config):
-        from .active import Active, as_pytest_says
+        from .virtual_gpu import Active, as_pytest_says
 
         with as_pytest_says():
             early_config.stash[_ACTIVE] = Active(early_config)
@@ -43,7 +51,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
-    config.pluginmanager.register(Summary(), "weft-summary")
+    config.pluginmanager.register(_Summary(), "weft-summary")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -55,7 +63,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     if not config.option.weft:
         return None
-    from .settings import from_options
+    from .virtual_gpu import from_options
 
     return f"weft: {from_options(config)}"
 
@@ -64,7 +72,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     active = item.config.stash.get(_ACTIVE, None)
     if active is not None:
-        from .settings import of_test
+        from .virtual_gpu import of_test
 
         active.switch(of_test(item))
 
@@ -89,7 +97,7 @@ def pytest_runtest_makereport(
 @pytest.fixture
 def weft_gpu(request: pytest.FixtureRequest) -> "Iterator[Device]":
     """The virtual GPU that Triton launches on; asked for by name it is there without --weft too."""
-    from .active import asked_for
+    from .virtual_gpu import asked_for
 
     with asked_for(request.node, request.config.stash.get(_ACTIVE, None)) as device:
         yield device
@@ -98,7 +106,7 @@ def weft_gpu(request: pytest.FixtureRequest) -> "Iterator[Device]":
 @pytest.fixture
 def weft_kernel(request: pytest.FixtureRequest) -> "Loader":
     """`weft_kernel("k.cu")` is the kernel file beside the test, ready to run with the checkers on."""
-    from .kernel_files import loader
+    from .virtual_gpu import loader
 
     return loader(request.node)
 
@@ -112,3 +120,52 @@ def _runs_tests(config: pytest.Config) -> bool:
     """Not the process that only hands tests to pytest-xdist's workers."""
     distributes = bool(getattr(config.known_args_namespace, "numprocesses", None))
     return not distributes or "PYTEST_XDIST_WORKER" in os.environ
+
+
+class _Summary:
+    """Ends pytest's output with warnings of findings, those of pytest-xdist's workers too, and GitHub's annotations."""
+
+    def __init__(self) -> None:
+        self._heard: list[tuple[str, re.Match[str]]] = []
+        self._warned: dict[str, re.Match[str]] = {}
+
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
+        found = _WARNING.match(str(warning_message.message))
+        if found is not None and issubclass(warning_message.category, RuntimeWarning):
+            self._heard.append((nodeid, found))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        told = [report for group in terminalreporter.stats.values() for report in group if hasattr(report, FINDINGS)]
+        asked = {report.nodeid for report in told}
+        self._warned = {found["text"]: found for test, found in self._heard if config.option.weft or test in asked}
+        # Expected failures are no news.
+        expected = terminalreporter.stats.get("xfailed", [])
+        reports = [report for report in told if report not in expected]
+        errors = list(dict.fromkeys(line for report in reports for line in getattr(report, FINDINGS)))
+        if not errors and not self._warned:
+            return
+        from weft.core.finding_text import counted  # a run of pytest without findings loads nothing of Weft
+
+        terminalreporter.section("Weft's findings")
+        for text in self._warned:
+            terminalreporter.write_line(_seen_from(config.invocation_params.dir, text))
+        counts = f"{counted(len(errors), 'error')}, {counted(len(self._warned), 'warning')}"
+        terminalreporter.write_line(counts)
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            for line in [*errors, *self._annotations(config)]:
+                terminalreporter.write_line(line)
+
+    def _annotations(self, config: pytest.Config) -> list[str]:
+        from weft.core.finding_text import annotation
+
+        root = Path(os.environ.get("GITHUB_WORKSPACE") or config.invocation_params.dir)
+        lines = []
+        for found in self._warned.values():
+            fields = {"file": _seen_from(root, found["file"]), "line": found["line"], "title": found["code"]}
+            lines.append(annotation("warning", fields, _seen_from(root, found["text"])))
+        return lines
+
+
+def _seen_from(folder: Path, text: str) -> str:
+    """With the paths of files in a folder relative to it."""
+    return text.replace(f"{folder}{os.sep}", "")

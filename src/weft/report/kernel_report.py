@@ -40,7 +40,7 @@ class NothingSelected(UsageError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReportOptions:
     """What a page is to be made of."""
 
     target: str
@@ -57,7 +57,7 @@ def _silent(what: str) -> None:
     """Ignores progress."""
 
 
-def kernel_report(asked: Asked, progress: Progress = _silent) -> KernelReport:
+def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelReport:
     """Judge every workload, diagnose the first that fails, profile; what cannot be done is said on the page."""
     verdicts = _judge(asked, progress)
     wrong = [verdict for verdict in verdicts if not verdict.passed and not verdict.aside]
@@ -90,7 +90,7 @@ def kernel_report(asked: Asked, progress: Progress = _silent) -> KernelReport:
     )
 
 
-def _judge(asked: Asked, progress: Progress) -> tuple[Verdict, ...]:
+def _judge(asked: ReportOptions, progress: Progress) -> tuple[Verdict, ...]:
     todo = plan(asked.supports, asked.choice)
     if not todo:
         raise NothingSelected(f"nothing selected: {asked.target} supports none of these shapes, types and masks")
@@ -101,7 +101,7 @@ def _judge(asked: Asked, progress: Progress) -> tuple[Verdict, ...]:
     return tuple(found)
 
 
-def _plainness(asked: Asked, verdict: Verdict) -> tuple[int, ...]:
+def _plainness(asked: ReportOptions, verdict: Verdict) -> tuple[int, ...]:
     """What fails without a mask and on whole tiles needs neither to be explained; unsupported is said last."""
     work, task = verdict.workload, asked.supports.task
     axes = task.workloads
@@ -126,7 +126,7 @@ def _only(work: Workload) -> Choice:
     return Choice((work.shape.name,), (work.regime,), (work.mask,), (work.dtype,), (work.encoding,), (work.seed,))
 
 
-def _profile(asked: Asked) -> tuple[KernelProfile | None, str]:
+def _profile(asked: ReportOptions) -> tuple[KernelProfile | None, str]:
     """Wrong numbers cost as much as right ones; a run with findings says nothing."""
     candidate = asked.candidate
     try:
@@ -155,7 +155,7 @@ def _sentence(worst: Verdict, diagnosis: Diagnosis | None, verdicts: Sequence[Ve
     return f"{judged} of {judged} workloads are right, safe and deterministic"
 
 
-def _facts(asked: Asked, verdicts: Sequence[Verdict], worst: Verdict, maps: Sequence[ErrorMap]) -> list[Named]:
+def _facts(asked: ReportOptions, verdicts: Sequence[Verdict], worst: Verdict, maps: Sequence[ErrorMap]) -> list[Named]:
     judged = [verdict for verdict in verdicts if not verdict.debug_build]
     facts = [
         Named("workloads", f"{sum(v.passed for v in judged)} of {len(judged)} passed"),
@@ -183,7 +183,7 @@ def _facts(asked: Asked, verdicts: Sequence[Verdict], worst: Verdict, maps: Sequ
     return facts
 
 
-def _commands(asked: Asked, diagnosis: Diagnosis | None) -> list[Named]:
+def _commands(asked: ReportOptions, diagnosis: Diagnosis | None) -> list[Named]:
     found = [Named("this page", asked.command)] if asked.command else []
     if diagnosis is not None and not diagnosis.healthy:
         found.append(Named("the failing workload", verify_command(diagnosis)))

@@ -1,4 +1,4 @@
-"""Sections → one HTML file that needs nothing else: style and script inside, the network forbidden."""
+"""A report → one HTML file that needs nothing else: style and script inside, the network forbidden."""
 
 import base64
 import hashlib
@@ -10,6 +10,8 @@ from importlib.resources import files
 import weft
 
 from .markup import Markup, join, tag
+from .records import KernelReport, SearchReport
+from .sections import cost, error, progress, search, source, stages, verdict
 
 LOGO = Markup(
     '<svg width="22" height="22" viewBox="0 0 22 22" fill="none" stroke-width="2.4" stroke-linecap="round" '
@@ -18,6 +20,10 @@ LOGO = Markup(
     '15.5h2.5"/>'
     "</svg>"
 )
+KERNEL_STYLES = ("base.css", "kernel.css")
+KERNEL_SCRIPTS = ("page.js", "error_map.js", "source.js")
+SEARCH_STYLES = ("base.css", "kernel.css", "search.css")
+SEARCH_SCRIPTS = ("page.js", "search.js")
 
 
 @dataclass(frozen=True)
@@ -29,13 +35,41 @@ class Section:
     body: Markup
 
 
+def kernel_page(report: KernelReport) -> str:
+    """A kernel's page: one HTML file."""
+    sections = [Section("verdict", "Verdict", verdict.verdict_section(report))]
+    if report.maps or report.no_map:
+        sections.append(Section("error", "Error", error.error_section(report)))
+    if report.diagnosed is not None:
+        sections.append(Section("stages", "Stages", stages.stages_section(report.diagnosed)))
+    if report.source is not None:
+        sections.append(Section("source", "Source", source.source_section(report.source)))
+    if report.cost is not None or report.no_cost:
+        sections.append(Section("cost", "Cost", cost.cost_section(report.cost, report.no_cost)))
+    return _page(f"{report.target}: {report.status}", sections, styles=KERNEL_STYLES, scripts=KERNEL_SCRIPTS)
+
+
+def search_page(report: SearchReport) -> str:
+    """A search's page: one HTML file."""
+    sections = [
+        Section("verdict", "Outcome", search.outcome_section(report)),
+        Section("progress", "Progress", progress.progress_section(report)),
+        Section("lineage", "Lineage", search.lineage_section(report)),
+        Section("levers", "Levers", search.levers_section(report)),
+        Section("insights", "Insights", search.insights_section(report)),
+        Section("cost", "Cost", search.cost_section(report)),
+    ]
+    title = f"Search {report.run}: {report.sentence}"
+    return _page(title, sections, styles=SEARCH_STYLES, scripts=SEARCH_SCRIPTS)
+
+
 @cache
 def asset(name: str) -> str:
     """A file of style or script, as the package has it."""
     return (files("weft.report") / "static" / name).read_text(encoding="utf-8")
 
 
-def page(title: str, sections: Sequence[Section], *, styles: Sequence[str], scripts: Sequence[str]) -> str:
+def _page(title: str, sections: Sequence[Section], *, styles: Sequence[str], scripts: Sequence[str]) -> str:
     """The whole file. Only this very script and style may run: what a source smuggles in has another hash."""
     style = "\n".join(asset(name) for name in styles)
     script = "\n".join(asset(name) for name in scripts)

@@ -14,9 +14,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from .backend import Backend
 from .errors import StoreError
-from .migrations import bring_up_to_date, up_to_date
 from .postgres_backend import PostgresBackend
-from .schema import METADATA
+from .schema import METADATA, bring_up_to_date, up_to_date
 from .sqlite_backend import SqliteBackend
 
 Found = TypeVar("Found")

@@ -1,8 +1,10 @@
-"""The tables. A change to one of them is a new version: see migrations.py."""
+"""The tables. A change to one of them is a new version, and MIGRATIONS gets the step that makes an older store one."""
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -21,6 +23,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 from sqlalchemy.types import TypeDecorator
+
+from .errors import StoreError
 
 METADATA = MetaData()
 """Shared by every table of the store, those of the journal included."""
@@ -185,3 +189,135 @@ events = Table(
 )
 
 OWN_TABLES = (schema_version, runs, artefacts, candidates, evaluations, verdicts, insights, workers, events)
+
+journal_settings = Table(
+    "journal_settings",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("value", JSON, nullable=False),
+)
+
+journal_rates = Table(
+    "journal_rates",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("amount", String, nullable=False),
+    Column("since", Utc, nullable=False),
+)
+
+journal_blocks = Table(
+    "journal_blocks",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("title", String, nullable=False),
+    Column("started", Utc, nullable=False),
+    Column("stopped", Utc),
+    Column("plan", JSON, nullable=False),
+    Column("clocked", Boolean, nullable=False),
+    Column("engineer", Integer),
+    Column("booked_sum", String),
+)
+
+journal_entries = Table(
+    "journal_entries",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("at", Utc, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("block", ForeignKey("journal_blocks.id")),
+    Column("texts", JSON, nullable=False),
+    Column("shapes", JSON, nullable=False),
+    Column("run", JSON(none_as_null=True)),
+    Column("spent", Integer),
+    Column("amended", Utc),
+)
+
+journal_uses = Table(
+    "journal_uses",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("block", ForeignKey("journal_blocks.id")),
+    Column("entry", ForeignKey("journal_entries.id")),
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("quantity", BigInteger, nullable=False),
+    Column("booked", String),
+)
+
+journal_machines = Table(
+    "journal_machines",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("gpu", String, nullable=False),
+    Column("rate", String),
+    Column("started", Utc, nullable=False),
+    Column("stopped", Utc),
+)
+
+journal_go_ons = Table(
+    "journal_go_ons",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("block", ForeignKey("journal_blocks.id")),
+    Column("at", Utc, nullable=False),
+    Column("seconds", Integer, nullable=False),
+    Column("money", String, nullable=False),
+    Column("why", String, nullable=False),
+)
+
+JOURNAL_TABLES = (
+    journal_settings,
+    journal_rates,
+    journal_blocks,
+    journal_entries,
+    journal_uses,
+    journal_machines,
+    journal_go_ons,
+)
+"""Made when a journal is begun. Money is decimal text: exact, and never summed by the database."""
+
+
+def _resources_and_order(connection: sa.Connection) -> None:
+    """1 → 2: what an evaluation runs on; indices in the order of the queue and of time. New tables are made apart."""
+    connection.exec_driver_sql("ALTER TABLE evaluations ADD COLUMN needs VARCHAR(16) DEFAULT 'vgpu' NOT NULL")
+    connection.exec_driver_sql("DROP INDEX evaluations_by_state")
+    evaluations_by_turn.create(connection)
+    evaluations_by_finish.create(connection)
+
+
+MIGRATIONS: Mapping[int, Callable[[sa.Connection], None]] = {1: _resources_and_order}
+"""Version → what makes the next one of it."""
+
+
+def up_to_date(connection: sa.Connection, where: str) -> bool:
+    """Whether the tables are those of this version. Raises StoreError for a store of a newer Weft."""
+    version = _version(connection)
+    if version is not None and version > VERSION:
+        raise StoreError(
+            f"the store {where} was made by a newer Weft (its version is {version}, ours {VERSION}): "
+            "update Weft, or choose another store with --store or WEFT_STORE"
+        )
+    return version == VERSION
+
+
+def bring_up_to_date(connection: sa.Connection, where: str) -> None:
+    """Make what is missing and change what is old. The caller's transaction keeps all others waiting."""
+    if up_to_date(connection, where):
+        return  # somebody else was faster
+    version = _version(connection)
+    METADATA.create_all(connection, tables=OWN_TABLES, checkfirst=True)
+    if version is None:
+        connection.execute(schema_version.insert().values(id=1, version=VERSION))
+        return
+    for step in range(version, VERSION):
+        MIGRATIONS[step](connection)
+    connection.execute(schema_version.update().values(version=VERSION))
+
+
+def _version(connection: sa.Connection) -> int | None:
+    if not sa.inspect(connection).has_table(schema_version.name):
+        return None
+    return connection.execute(sa.select(schema_version.c.version)).scalar()

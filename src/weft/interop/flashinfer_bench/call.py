@@ -1,11 +1,14 @@
 """A solution on a workload: its inputs, what the definition's reference makes of them, and the kernel's call."""
 
+import json
 import re
+import struct
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from weft.attention.dtypes import DTYPES as NUMPY_DTYPES
@@ -16,7 +19,6 @@ from weft.kernels.ladder import MASKS
 from ..foreign_task import Case, Tolerance
 from ..host_kernel import Argument, HostKernel
 from ..reference_code import result_arrays, run_source, to_torch
-from ..safetensors_file import read_tensor
 from .read_folder import Folder
 from .records import DTYPES, Definition, Solution, Workload
 
@@ -33,6 +35,15 @@ OUTPUTS: Mapping[str, str] = {"output": "o", "lse": "lse"}
 """Outputs of a definition → arrays of the task `sdpa`."""
 
 _SCALARS = {"int64": int, "int32": int}
+
+_SAFETENSORS_DTYPES = {
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+}
 
 
 def require_known(definition: Definition, solution: Solution) -> None:
@@ -125,7 +136,7 @@ def _stored(root: Path, given: Mapping[str, Any], shape: tuple[int, ...], dtype:
     path = (root / str(given.get("path"))).resolve()
     if not path.is_relative_to(root.resolve()):
         raise UsageError(f"{where}: {given.get('path')} leads out of {root}")
-    array = read_tensor(path, str(given.get("tensor_key")))
+    array = _read_tensor(path, str(given.get("tensor_key")))
     wanted = {"i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}.get(DTYPES[dtype]) or NUMPY_DTYPES[DTYPES[dtype]]
     if array.shape != shape or array.dtype != wanted:
         raise UsageError(f"{where} is {array.dtype}{list(array.shape)} in the file, not {dtype}{list(shape)}")
@@ -143,3 +154,23 @@ def _require_form(definition: Definition, workload: Workload, expected: Mapping[
                 f"{definition.name}: its reference gives {name} as {expected[name].dtype}{list(expected[name].shape)}, "
                 f"the definition says {spec.dtype}{list(shape)}"
             )
+
+
+def _read_tensor(path: Path, key: str) -> Array:
+    """One tensor of a safetensors file: a length, a JSON header, and the bytes of each tensor one after the other."""
+    try:
+        raw = path.read_bytes()
+        (length,) = struct.unpack_from("<Q", raw)
+        header = json.loads(raw[8 : 8 + length])
+        entry = header[key]
+        dtype, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+        data = raw[8 + length + start : 8 + length + end]
+    except KeyError as error:
+        raise UsageError(f"{path} has no tensor {key!r}") from error
+    except (OSError, ValueError, TypeError, struct.error) as error:
+        raise UsageError(f"{path} cannot be read as safetensors: {error}") from error
+    if dtype not in _SAFETENSORS_DTYPES:
+        raise UsageError(f"{path}: {key} is {dtype}; Weft takes {', '.join(_SAFETENSORS_DTYPES)}")
+    if len(data) != int(np.prod(shape, dtype=np.int64)) * _SAFETENSORS_DTYPES[dtype].itemsize:
+        raise UsageError(f"{path}: {key} is cut off")
+    return np.frombuffer(data, _SAFETENSORS_DTYPES[dtype]).reshape(shape).copy()

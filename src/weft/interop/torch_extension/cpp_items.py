@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .cpp_tokens import Source, Token
+from .cpp_tokens import CppSource, Token
 
 _RECORDS = frozenset(["struct", "class", "union", "enum"])
 
@@ -25,12 +25,12 @@ class Item:
     """The named namespaces around it."""
 
 
-def read_items(source: Source) -> list[Item]:
+def read_items(source: CppSource) -> list[Item]:
     """All items in order."""
     return list(_walk(source, 0, len(source.tokens), ()))
 
 
-def _walk(source: Source, start: int, end: int, scope: tuple[str, ...]) -> Iterator[Item]:
+def _walk(source: CppSource, start: int, end: int, scope: tuple[str, ...]) -> Iterator[Item]:
     at = start
     while at < end:
         token = source.tokens[at]
@@ -54,7 +54,7 @@ def _walk(source: Source, start: int, end: int, scope: tuple[str, ...]) -> Itera
 _NOT_NAMES = frozenset(["namespace", "inline", "extern"])
 
 
-def _block(source: Source, at: int, end: int) -> int | None:
+def _block(source: CppSource, at: int, end: int) -> int | None:
     """The brace of `namespace a::b {` or `extern "C" {`."""
     words = source.tokens[at : min(at + 12, end)]
     first = words[0].text
@@ -71,7 +71,7 @@ def _block(source: Source, at: int, end: int) -> int | None:
     return None
 
 
-def _declaration(source: Source, start: int, end: int, scope: tuple[str, ...]) -> Item:
+def _declaration(source: CppSource, start: int, end: int, scope: tuple[str, ...]) -> Item:
     """Up to its `;`, or to the closing brace of a function's body."""
     at, head = start, list[str]()
     calls, equals = False, False

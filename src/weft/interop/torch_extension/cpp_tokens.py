@@ -37,7 +37,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Source:
+class CppSource:
     """A file's text, its tokens and its brackets."""
 
     path: str
@@ -81,11 +81,11 @@ def refuse(path: str, line: int, what: str) -> Unsupported:
     return Unsupported(f"{path}:{line}: {what}")
 
 
-def read_tokens(text: str, path: str) -> Source:
+def read_tokens(text: str, path: str) -> CppSource:
     """Raises Unsupported, with the line, for text that is no C++ or whose brackets do not pair."""
     tokens = tuple(_tokens(text, path))
     partner = _partners(tokens, path)
-    return Source(path, text, tokens, partner, _angles(tokens, partner))
+    return CppSource(path, text, tokens, partner, _angles(tokens, partner))
 
 
 def _tokens(text: str, path: str) -> list[Token]:

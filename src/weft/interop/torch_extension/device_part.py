@@ -13,7 +13,7 @@ from pathlib import Path
 from weft.toolchain.cuda_headers import include_dirs
 
 from .cpp_items import Item, read_items
-from .cpp_tokens import Source, read_tokens, refuse
+from .cpp_tokens import CppSource, read_tokens, refuse
 
 DEVICE_MARKS = frozenset(
     ["__global__", "__device__", "__constant__", "__shared__", "__managed__", "C10_DEVICE", "C10_HOST_DEVICE"]
@@ -54,7 +54,7 @@ class DevicePart:
     """What NVRTC gets."""
 
     text: str
-    source: Source
+    source: CppSource
     kept: tuple[Item, ...]
     host: tuple[Item, ...]
     defines: Mapping[str, str]
@@ -89,7 +89,7 @@ def separate(text: str, path: str, *, without: frozenset[str] = frozenset()) -> 
     return replace(part, text="\n".join([*_prelude(body), body]))
 
 
-def _macros(source: Source, items: list[Item]) -> tuple[dict[str, str], dict[str, tuple[tuple[str, ...], str]]]:
+def _macros(source: CppSource, items: list[Item]) -> tuple[dict[str, str], dict[str, tuple[tuple[str, ...], str]]]:
     plain: dict[str, str] = {}
     functions: dict[str, tuple[tuple[str, ...], str]] = {}
     for item in items:
@@ -107,7 +107,7 @@ def _macros(source: Source, items: list[Item]) -> tuple[dict[str, str], dict[str
 
 
 def _stays(
-    source: Source, item: Item, marks: frozenset[str] | set[str], without: frozenset[str], kernels: set[str]
+    source: CppSource, item: Item, marks: frozenset[str] | set[str], without: frozenset[str], kernels: set[str]
 ) -> bool:
     if item.kind == "directive":
         return _directive_stays(source, item, without)
@@ -136,7 +136,7 @@ def _stays(
     return bool(constant & set(item.head)) and not _of_host(source, item)
 
 
-def _directive_stays(source: Source, item: Item, without: frozenset[str]) -> bool:
+def _directive_stays(source: CppSource, item: Item, without: frozenset[str]) -> bool:
     token = source.tokens[item.start]
     match = re.match(r"#\s*include\s*([<\"])([^>\"]+)", token.text)
     if match is None:
@@ -152,7 +152,7 @@ def _directive_stays(source: Source, item: Item, without: frozenset[str]) -> boo
     return known or "." in name or "/" in name  # what is left is a header of the host's C++ library
 
 
-def _require_device_header(source: Source, line: int, name: str) -> None:
+def _require_device_header(source: CppSource, line: int, name: str) -> None:
     file = Path(source.path).parent / name
     if not file.is_file():
         return
@@ -163,7 +163,7 @@ def _require_device_header(source: Source, line: int, name: str) -> None:
         raise refuse(source.path, line, f"{name} includes {found[1]}/: put its device code into a header of its own")
 
 
-def _of_host(source: Source, item: Item) -> bool:
+def _of_host(source: CppSource, item: Item) -> bool:
     """Whether it speaks of the host's libraries, beside types that have a twin in CUDA."""
     for at in range(item.start, item.end):
         text = source.tokens[at].text
@@ -178,7 +178,7 @@ def _of_host(source: Source, item: Item) -> bool:
     return False
 
 
-def _translate(source: Source, item: Item, marks: frozenset[str] | set[str]) -> Iterator[_Edit]:
+def _translate(source: CppSource, item: Item, marks: frozenset[str] | set[str]) -> Iterator[_Edit]:
     """CUDA's names for PyTorch's types; anything else of PyTorch is refused."""
     tokens = source.tokens
     if item.kind == "function" and item.body and not marks & set(item.head):
@@ -215,7 +215,7 @@ def _without_empty_namespaces(kept: list[Item]) -> list[Item]:
     return done
 
 
-def _segments(source: Source, items: list[Item], kept: list[Item], edits: list[_Edit]) -> Iterator[str]:
+def _segments(source: CppSource, items: list[Item], kept: list[Item], edits: list[_Edit]) -> Iterator[str]:
     """The kept text, each piece at its own line number."""
     chosen = {item.start for item in kept}
     spans: list[list[int]] = []

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from weft.engines.element_types import CPP_TYPES
 
-from .cpp_tokens import Source, Token, read_tokens
+from .cpp_tokens import CppSource, Token, read_tokens
 from .device_part import TYPES
 from .host_values import (
     Dim3,
     Facts,
     Hole,
+    HostLaunch,
     Items,
     Kernel,
     Lambda,
-    Launch,
     NotFollowed,
     Number,
     Other,
@@ -62,7 +62,7 @@ _DEPTH = 12
 class Reader:
     """Reads tokens start … end of a source in a scope."""
 
-    def __init__(self, run: "Host", source: Source, start: int, end: int, scope: Scope) -> None:
+    def __init__(self, run: "Host", source: CppSource, start: int, end: int, scope: Scope) -> None:
         self.run, self.source, self.at, self.end, self.scope = run, source, start, end, scope
 
     def whole(self) -> Value:
@@ -302,7 +302,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class HostOutcome:
     """How a block ended before its end: with a value, or with an error of the host's."""
 
     value: Value | None = None
@@ -314,7 +314,7 @@ class Host(ABC):
 
     def __init__(
         self,
-        source: Source,
+        source: CppSource,
         functions: Mapping[str, Function],
         kernels: Mapping[str, KernelSignature],
         macros: tuple[Mapping[str, str], Mapping[str, tuple[tuple[str, ...], str]]],
@@ -328,7 +328,7 @@ class Host(ABC):
         self.element = element
         """What a dispatch macro's scalar_t becomes."""
         self.facts = Facts(ranks=dict(ranks))
-        self.launches: list[Launch] = []
+        self.launches: list[HostLaunch] = []
         self.tensors: dict[str, Tensor] = {}
         self.used_defines: dict[str, int] = {}
         self.dispatched = False
@@ -440,7 +440,7 @@ class Host(ABC):
         return self._inside(function.start, function.end, Scope(names, outer=function.scope))
 
     @abstractmethod
-    def execute(self, start: int, end: int, scope: Scope) -> Outcome | None:
+    def execute(self, start: int, end: int, scope: Scope) -> HostOutcome | None:
         """Follow the statements of tokens start … end; None if control leaves at the end."""
 
     def _inside(self, start: int, end: int, scope: Scope) -> Value:

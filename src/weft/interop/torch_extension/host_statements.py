@@ -1,6 +1,6 @@
 """The host's part of a torch extension, followed from its function's first line to its last.
 
-Nothing is executed: sizes are names, tensors are names with a shape, and each `<<<…>>>` leaves a Launch. What the
+Nothing is executed: sizes are names, tensors are names with a shape, and each `<<<…>>>` leaves a HostLaunch. What the
 formulas of launch lines cannot say becomes a Hole, or a note.
 """
 
@@ -9,14 +9,14 @@ import re
 from dataclasses import dataclass, replace
 
 from .cpp_tokens import refuse
-from .host_expressions import Host, Outcome, Reader, whole_number
+from .host_expressions import Host, HostOutcome, Reader, whole_number
 from .host_values import (
     Dim3,
     Hole,
+    HostLaunch,
     Items,
     Kernel,
     Lambda,
-    Launch,
     Number,
     Other,
     Pointer,
@@ -53,7 +53,7 @@ _INTEGRAL = ("AT_DISPATCH_INTEGRAL", "AT_DISPATCH_INDEX")
 class HostRun(Host):
     """Follows one host function."""
 
-    def execute(self, start: int, end: int, scope: Scope) -> Outcome | None:
+    def execute(self, start: int, end: int, scope: Scope) -> HostOutcome | None:
         """Follow the statements of tokens start … end; None if control leaves at the end."""
         at = start
         while at < end:
@@ -63,7 +63,7 @@ class HostRun(Host):
         return None
 
 
-def _statement(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outcome | None]:
+def _statement(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, HostOutcome | None]:
     """One statement; where the next one starts, and how the block ends if it does."""
     source = run.source
     token = source.tokens[at]
@@ -90,9 +90,9 @@ def _statement(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outc
     stop = _semicolon(run, at, end)
     if token.text == "return":
         value = Reader(run, source, at + 1, stop, scope).whole() if stop > at + 1 else None
-        return stop + 1, Outcome(value)
+        return stop + 1, HostOutcome(value)
     if token.text == "throw":
-        return stop + 1, Outcome(error=True)
+        return stop + 1, HostOutcome(error=True)
     if token.text == "using" and source.tokens[at + 2].text == "=":
         scope.types[source.tokens[at + 1].text] = _alias(run, at + 3, stop, scope)
         return stop + 1, None
@@ -189,7 +189,7 @@ def _named(run: HostRun, name: str, value: Value) -> Value:
 
 
 # What a statement does.
-def _act(run: HostRun, at: int, stop: int, scope: Scope) -> Outcome | None:
+def _act(run: HostRun, at: int, stop: int, scope: Scope) -> HostOutcome | None:
     source = run.source
     launch_at = next((i for i in range(at, stop) if source.tokens[i].text == "<<<" and _outside(run, at, i)), None)
     if launch_at is not None:
@@ -289,16 +289,16 @@ def _launch(run: HostRun, at: int, opens: int, stop: int, scope: Scope) -> None:
     shared = config[2] if len(config) > 2 else None
     if isinstance(shared, Number) and shared.constant == 0:
         shared = None
-    run.launches.append(Launch(kernel.name, kernel.arguments, arguments, grid, block, shared, line))
+    run.launches.append(HostLaunch(kernel.name, kernel.arguments, arguments, grid, block, shared, line))
 
 
-def _check(run: HostRun, at: int, scope: Scope) -> Outcome | None:
+def _check(run: HostRun, at: int, scope: Scope) -> HostOutcome | None:
     ranges = run.source.split(at + 2, run.source.close(at + 1))
     if not ranges:
         return None
     start, end = ranges[0]
     if run.source.spelled(start, end) == "false":
-        return Outcome(error=True)
+        return HostOutcome(error=True)
     for part in _and(run, start, end):
         _assume(run, *part, scope)
     return None
@@ -344,7 +344,7 @@ def _equate(run: HostRun, a: Value, b: Value) -> None:
         run.facts.equal.append((a.name, b.name))
 
 
-def _dispatch(run: HostRun, at: int, scope: Scope) -> Outcome | None:
+def _dispatch(run: HostRun, at: int, scope: Scope) -> HostOutcome | None:
     """AT_DISPATCH_…(x.scalar_type(), "name", [&] { … }): the body, with scalar_t for the type."""
     macro = run.source.tokens[at].text
     ranges = run.source.split(at + 2, run.source.close(at + 1))
@@ -430,9 +430,9 @@ def _body(run: HostRun, at: int, end: int) -> int:
 class _Branch:
     """What one way through a condition leaves."""
 
-    launches: list[Launch]
+    launches: list[HostLaunch]
     names: list[dict[str, Value]]
-    outcome: Outcome | None
+    outcome: HostOutcome | None
 
 
 def _try(run: HostRun, start: int, end: int, scope: Scope) -> _Branch:
@@ -453,7 +453,7 @@ def _try(run: HostRun, start: int, end: int, scope: Scope) -> _Branch:
     return found
 
 
-def _follow_if(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outcome | None]:
+def _follow_if(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, HostOutcome | None]:
     """A whole chain of `else if`, so that its branches can be compared with each other."""
     source, line = run.source, run.source.tokens[at].line
     ways: list[tuple[Value | None, _Branch]] = []
@@ -474,7 +474,7 @@ def _follow_if(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outc
     return after, _decide(run, ways, line, scope)
 
 
-def _decide(run: HostRun, ways: list[tuple[Value | None, _Branch]], line: int, scope: Scope) -> Outcome | None:
+def _decide(run: HostRun, ways: list[tuple[Value | None, _Branch]], line: int, scope: Scope) -> HostOutcome | None:
     for position, (condition, branch) in enumerate(ways):
         if isinstance(condition, Number) and condition.constant is not None:
             rest = [(None, branch)] if condition.constant else ways[position + 1 :]
@@ -489,7 +489,7 @@ def _decide(run: HostRun, ways: list[tuple[Value | None, _Branch]], line: int, s
         else:
             taken.append((truth, branch))
     if not taken:
-        return Outcome(error=True)
+        return HostOutcome(error=True)
     unknown = any(isinstance(condition, Hole | Other) for condition, _ in ways)
     returned = next((branch.outcome for _, branch in taken if branch.outcome is not None), None)
     launches = merge_launches(
@@ -532,7 +532,7 @@ def _joined(
     return joined
 
 
-def _adopt(run: HostRun, branch: _Branch, scope: Scope) -> Outcome | None:
+def _adopt(run: HostRun, branch: _Branch, scope: Scope) -> HostOutcome | None:
     place: Scope | None = scope
     for names in branch.names:
         assert place is not None
@@ -542,13 +542,13 @@ def _adopt(run: HostRun, branch: _Branch, scope: Scope) -> Outcome | None:
     return branch.outcome
 
 
-def _follow_switch(run: HostRun, at: int, scope: Scope) -> tuple[int, Outcome | None]:
+def _follow_switch(run: HostRun, at: int, scope: Scope) -> tuple[int, HostOutcome | None]:
     source, line = run.source, run.source.tokens[at].line
     subject = Reader(run, source, at + 2, source.close(at + 1), scope).whole()
     brace = source.close(at + 1) + 1
     close = source.close(brace)
     labels = [i for i in range(brace + 1, close) if source.tokens[i].text in ("case", "default")]
-    ways: list[tuple[Number | None, list[Launch]]] = []
+    ways: list[tuple[Number | None, list[HostLaunch]]] = []
     for label, following in zip(labels, [*labels[1:], close], strict=True):
         colon = next((i for i in range(label, following) if source.tokens[i].text == ":"), None)
         if colon is None:
@@ -565,7 +565,7 @@ def _follow_switch(run: HostRun, at: int, scope: Scope) -> tuple[int, Outcome | 
     return close + 1, None
 
 
-def _follow_loop(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Outcome | None]:
+def _follow_loop(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, HostOutcome | None]:
     """The body once, in doubt; what it changes is unknown afterwards."""
     source, line = run.source, run.source.tokens[at].line
     if source.tokens[at].text == "do":

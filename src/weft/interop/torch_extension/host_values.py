@@ -280,7 +280,7 @@ class NotFollowed(Exception):
 
 
 @dataclass(frozen=True)
-class Launch:
+class HostLaunch:
     """One `<<<…>>>`, in the host's words."""
 
     kernel: str

@@ -12,12 +12,12 @@ from weft.engines.launch_lines import parse_lines
 from weft.toolchain.cuda import compile_cuda
 
 from .cpp_items import Item
-from .cpp_tokens import Source, refuse
+from .cpp_tokens import CppSource, refuse
 from .device_part import DevicePart, separate
 from .host_expressions import type_element
 from .host_statements import HostRun
 from .host_values import Items, Other, Pointer, Scope, Tensor, Value, named, safe_name
-from .import_lines import ELEMENT, Draft, Problem, Settings
+from .import_lines import ELEMENT, Draft, ImportSettings, Problem
 from .signatures import Function, Parameter, host_functions, kernel_signatures
 from .size_names import infer_ranks
 
@@ -75,7 +75,7 @@ def import_torch(
         raise refuse(path, 1, "no __global__ function: there is nothing to run")
     functions = host_functions(part.source, part.host)
     chosen = _choose(part, functions, function)
-    settings = Settings(shapes, {**_bound_defaults(part.source, functions, chosen.name), **values})
+    settings = ImportSettings(shapes, {**_bound_defaults(part.source, functions, chosen.name), **values})
     settings = replace(settings, aliases=_aliases(part), constants=_constant_shapes(part))
     draft, returned = _follow(part, functions, chosen, settings)
     if draft.defines:  # a launch line's define takes their place
@@ -133,11 +133,11 @@ def _choose(part: DevicePart, functions: Mapping[str, Function], wanted: str | N
     return functions["forward" if "forward" in candidates else candidates[0]]
 
 
-def _words(source: Source, function: Function) -> set[str]:
+def _words(source: CppSource, function: Function) -> set[str]:
     return {token.text for token in source.tokens[function.start : function.end]}
 
 
-def _launches(source: Source, functions: Mapping[str, Function], name: str, seen: set[str]) -> bool:
+def _launches(source: CppSource, functions: Mapping[str, Function], name: str, seen: set[str]) -> bool:
     if name in seen or name in _BINDINGS:
         return False
     words = _words(source, functions[name])
@@ -146,7 +146,7 @@ def _launches(source: Source, functions: Mapping[str, Function], name: str, seen
     return any(_launches(source, functions, other, seen | {name}) for other in words & set(functions))
 
 
-def _bound(source: Source, functions: Mapping[str, Function]) -> list[str]:
+def _bound(source: CppSource, functions: Mapping[str, Function]) -> list[str]:
     """Functions that the bindings name, in their order."""
     found: dict[str, None] = {}
     for binding in _BINDINGS:
@@ -156,7 +156,7 @@ def _bound(source: Source, functions: Mapping[str, Function]) -> list[str]:
     return list(found)
 
 
-def _bound_defaults(source: Source, functions: Mapping[str, Function], name: str) -> dict[str, str]:
+def _bound_defaults(source: CppSource, functions: Mapping[str, Function], name: str) -> dict[str, str]:
     """`py::arg("eps") = 1e-5` of the binding, and defaults of the function itself."""
     found: dict[str, str] = {}
     for parameter in functions[name].parameters:
@@ -174,7 +174,7 @@ def _bound_defaults(source: Source, functions: Mapping[str, Function], name: str
 
 # Following it.
 def _follow(
-    part: DevicePart, functions: Mapping[str, Function], chosen: Function, settings: Settings
+    part: DevicePart, functions: Mapping[str, Function], chosen: Function, settings: ImportSettings
 ) -> tuple[Draft, tuple[str, ...]]:
     """The launches that the function makes, and the arrays it returns."""
     words = [token.text for token in part.source.tokens]
@@ -215,7 +215,7 @@ def _follow(
     return Draft(run, scalars, settings), returned
 
 
-def _note_ranks(run: HostRun, settings: Settings) -> None:
+def _note_ranks(run: HostRun, settings: ImportSettings) -> None:
     """Say where the number of dimensions is only what the host happens to read."""
     sure = run.facts.checked | run.facts.counted | set(settings.shapes)
     sure |= {tensor.name for pair in run.facts.alike for tensor in pair}

@@ -14,7 +14,7 @@ from weft.ptx.parse import parse
 from .device_part import TYPES
 from .host_expressions import type_element
 from .host_statements import HostRun
-from .host_values import Dim3, Hole, Launch, Number, Pointer, Tensor, Value
+from .host_values import Dim3, Hole, HostLaunch, Number, Pointer, Tensor, Value
 from .signatures import KernelSignature, Parameter
 from .size_names import choose_names, default_sizes, join_equal, rename
 
@@ -32,7 +32,7 @@ class Problem:
 
 
 @dataclass
-class Settings:
+class ImportSettings:
     """What the caller gives by hand, and what the file's text says beside the host function."""
 
     shapes: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Settings:
 class Draft:
     """Launch lines of one followed host function."""
 
-    def __init__(self, run: HostRun, scalars: Mapping[str, Parameter], settings: Settings) -> None:
+    def __init__(self, run: HostRun, scalars: Mapping[str, Parameter], settings: ImportSettings) -> None:
         self.run, self.scalars, self.settings = run, scalars, settings
         self.problems: dict[Problem, None] = {}
         self.elements: dict[str, str] = {}
@@ -65,7 +65,7 @@ class Draft:
         return HOLE
 
     # What is passed where.
-    def _pair(self, launch: Launch) -> None:
+    def _pair(self, launch: HostLaunch) -> None:
         signature = self.run.kernels[launch.kernel]
         types = self.types(launch, signature)
         for parameter, value in zip(signature.parameters, launch.arguments, strict=False):
@@ -78,7 +78,7 @@ class Draft:
             elif isinstance(value, Number) and value.name in self.scalars:
                 self.number_types.setdefault(value.name, self.element(parameter.type, types))
 
-    def types(self, launch: Launch, signature: KernelSignature) -> dict[str, str]:
+    def types(self, launch: HostLaunch, signature: KernelSignature) -> dict[str, str]:
         """Template parameter → what the launch gives for it, or what the arguments imply."""
         given = dict(zip((each.name for each in signature.template), launch.template, strict=False))
         for parameter, value in zip(signature.parameters, launch.arguments, strict=False):
@@ -219,7 +219,7 @@ class Draft:
             self.run.facts.notes[note] = tensor.line
         return f"{role:<9} {name} : {element}[{sizes}] = {start}"
 
-    def _launch(self, launch: Launch) -> Iterator[str]:
+    def _launch(self, launch: HostLaunch) -> Iterator[str]:
         signature = self.run.kernels[launch.kernel]
         callee = self.callee(launch) + self._doubt(launch)
         if len(launch.arguments) != len(signature.parameters) and not any(p.default for p in signature.parameters):
@@ -233,12 +233,12 @@ class Draft:
         grid, block = self._dim3(launch.grid, launch.line, "grid"), self._dim3(launch.block, launch.line, "block")
         yield f"          grid({grid}) block({block}){shared}{opted}"
 
-    def _doubt(self, launch: Launch) -> str:
+    def _doubt(self, launch: HostLaunch) -> str:
         if launch.doubt is None:
             return ""
         return " " + self.ask(launch.doubt.line, f"{launch.kernel}: {launch.doubt.why}; then remove the {HOLE}")
 
-    def callee(self, launch: Launch) -> str:
+    def callee(self, launch: HostLaunch) -> str:
         """The name expression with its template arguments, deduced ones included."""
         signature = self.run.kernels[launch.kernel]
         types = self.types(launch, signature)
@@ -275,7 +275,7 @@ class Draft:
         return self._number(value, line, f"the {what}")
 
     # Roles.
-    def entry(self, launch: Launch) -> str | None:
+    def entry(self, launch: HostLaunch) -> str | None:
         """The kernel with numbers for its formulas, as it is compiled for the default sizes."""
         names: dict[str, int | float | str] = {
             **self.sizes,

@@ -4,13 +4,15 @@ import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .host_values import Hole, Launch, Number, call, compare, literal
+from .host_values import Hole, HostLaunch, Number, call, compare, literal
 
-Way = tuple[Number | None, list[Launch]]
+Way = tuple[Number | None, list[HostLaunch]]
 """A condition, None for `else`, and what is launched then."""
 
 
-def merge_launches(ways: Sequence[Way], line: int, required: list[Number], *, unknown: bool = False) -> list[Launch]:
+def merge_launches(
+    ways: Sequence[Way], line: int, required: list[Number], *, unknown: bool = False
+) -> list[HostLaunch]:
     """The launches of all ways as one list; where they cannot be one, those of the first, in doubt.
 
     Conditions that must hold for it are added to `required`; `unknown`: one of them cannot be followed.
@@ -40,7 +42,7 @@ def merge_launches(ways: Sequence[Way], line: int, required: list[Number], *, un
     return merged
 
 
-def _only(way: Way, ways: Sequence[Way], line: int, required: list[Number]) -> list[Launch]:
+def _only(way: Way, ways: Sequence[Way], line: int, required: list[Number]) -> list[HostLaunch]:
     """Launched under a condition, or not at all: the condition is taken to hold."""
     condition, launches = way
     if condition is not None:
@@ -53,12 +55,12 @@ def _only(way: Way, ways: Sequence[Way], line: int, required: list[Number]) -> l
     return _doubted(launches, line)
 
 
-def _doubted(launches: Sequence[Launch], line: int) -> list[Launch]:
+def _doubted(launches: Sequence[HostLaunch], line: int) -> list[HostLaunch]:
     doubt = Hole("a condition decides what is launched: these are the lines of its first branch", line)
     return [replace(launch, doubt=launch.doubt or doubt) for launch in launches]
 
 
-def _alike(a: Launch, b: Launch) -> bool:
+def _alike(a: HostLaunch, b: HostLaunch) -> bool:
     plain = (a.grid, a.block, a.shared, a.arguments, len(a.template), a.doubt)
     other = (b.grid, b.block, b.shared, b.arguments, len(b.template), b.doubt)
     return _spelled(plain) == _spelled(other)

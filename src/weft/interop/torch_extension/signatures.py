@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .cpp_items import Item
-from .cpp_tokens import Source
+from .cpp_tokens import CppSource
 
 _ATTRIBUTES = ("__launch_bounds__", "C10_LAUNCH_BOUNDS", "__attribute__", "__maxnreg__", "__align__")
 
@@ -40,7 +40,7 @@ class KernelSignature:
     line: int
 
 
-def kernel_signatures(source: Source, items: Iterable[Item]) -> dict[str, KernelSignature]:
+def kernel_signatures(source: CppSource, items: Iterable[Item]) -> dict[str, KernelSignature]:
     """By plain name."""
     found: dict[str, KernelSignature] = {}
     for item in items:
@@ -54,7 +54,7 @@ def kernel_signatures(source: Source, items: Iterable[Item]) -> dict[str, Kernel
     return found
 
 
-def host_functions(source: Source, items: Iterable[Item]) -> dict[str, Function]:
+def host_functions(source: CppSource, items: Iterable[Item]) -> dict[str, Function]:
     """Host functions with a body, by plain name."""
     found: dict[str, Function] = {}
     for item in items:
@@ -65,7 +65,7 @@ def host_functions(source: Source, items: Iterable[Item]) -> dict[str, Function]
     return found
 
 
-def _parameters(source: Source, item: Item) -> tuple[int, tuple[Parameter, ...]]:
+def _parameters(source: CppSource, item: Item) -> tuple[int, tuple[Parameter, ...]]:
     """The index of the function's name, and what stands in its parentheses: the last pair before the body.
 
     Attributes such as __launch_bounds__(128) have parentheses too, in front of the name.
@@ -83,7 +83,7 @@ def _parameters(source: Source, item: Item) -> tuple[int, tuple[Parameter, ...]]
     return name_at, tuple(_parameter(source, *each) for each in ranges if source.spelled(*each) != "void")
 
 
-def _parameter(source: Source, start: int, end: int) -> Parameter:
+def _parameter(source: CppSource, start: int, end: int) -> Parameter:
     equals = next((at for at in range(start, end) if source.tokens[at].text == "="), None)
     default = (equals + 1, end) if equals is not None else None
     last = (equals if equals is not None else end) - 1
@@ -95,7 +95,7 @@ def _parameter(source: Source, start: int, end: int) -> Parameter:
     return Parameter(name, text + star, default)
 
 
-def _template(source: Source, item: Item) -> tuple[Parameter, ...]:
+def _template(source: CppSource, item: Item) -> tuple[Parameter, ...]:
     opening = item.start + 1
     if source.tokens[item.start].text != "template" or opening not in source.angles:
         return ()

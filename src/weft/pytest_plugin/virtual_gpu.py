@@ -1,0 +1,182 @@
+"""The virtual GPU of a test: what options and markers ask of it, Triton on it, and kernel files on it."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from weft.core.chips import chip
+from weft.core.errors import ToolMissing, UsageError, WeftError
+from weft.core.finding_codes import Severity
+from weft.core.records import Finding, worst_first
+
+if TYPE_CHECKING:
+    from weft.engines.arguments import Array
+    from weft.engines.kernel_file import KernelFile
+    from weft.engines.virtual import VirtualGPU
+    from weft.triton import Device
+
+MARKER = "weft"
+ALL = ("all",)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A chip and the checkers besides those that are always on."""
+
+    gpu: str
+    tools: tuple[str, ...]
+
+    def __str__(self) -> str:
+        tools = "all checkers" if self.tools == ALL else ", ".join(self.tools) or "no added checkers"
+        return f"virtual {self.gpu}, {tools}"
+
+
+def from_options(config: pytest.Config) -> Settings:
+    """Of the run. All checkers, unless it names some or none."""
+    options = config.known_args_namespace
+    named = tuple(name for names in options.weft_tool or () for name in names.split(","))
+    if named and options.weft_plain:
+        raise UsageError("--weft-plain is without checkers, --weft-tool names some: give one of them")
+    return Settings(options.weft_gpu, () if options.weft_plain else named or ALL)
+
+
+def of_test(item: pytest.Item) -> Settings:
+    """Of one test; the nearest marker's words come before those of its class and module."""
+    settings = from_options(item.config)
+    for mark in reversed(list(item.iter_markers(MARKER))):
+        settings = _with(settings, mark.args, mark.kwargs)
+    return settings
+
+
+def _with(settings: Settings, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Settings:
+    unknown = sorted(set(kwargs) - {"gpu", "check"})
+    if args or unknown:
+        raise UsageError(f"@pytest.mark.weft takes gpu=… and check=…, not {', '.join([*map(repr, args), *unknown])}")
+    return replace(
+        settings,
+        gpu=kwargs.get("gpu", settings.gpu),
+        tools=_tools(kwargs["check"]) if "check" in kwargs else settings.tools,
+    )
+
+
+def _tools(check: Any) -> tuple[str, ...]:
+    if isinstance(check, bool):
+        return ALL if check else ()
+    if isinstance(check, str):
+        return tuple(check.split(","))
+    if isinstance(check, Sequence) and all(isinstance(name, str) for name in check):
+        return tuple(check)
+    raise UsageError(f"check={check!r}: give True, False or names such as 'racecheck'")
+
+
+class Active:
+    """Holds a virtual GPU from the first conftest.py to the end of pytest."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._stack = ExitStack()
+        self.settings = from_options(config)
+        self.device = self._stack.enter_context(_device(self.settings))
+
+    def switch(self, settings: Settings) -> None:
+        """Make it that of the next test. One is closed before the other opens: they patch the same functions."""
+        if settings == self.settings:
+            return
+        before = self.settings
+        self._stack.close()
+        try:
+            self.device = self._stack.enter_context(_device(settings))
+            self.settings = settings
+        except WeftError:
+            self.device = self._stack.enter_context(_device(before))
+            raise
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@contextmanager
+def asked_for(item: pytest.Item, active: Active | None) -> "Iterator[Device]":
+    """The one that is active, or one of the test's own."""
+    if active is not None:
+        yield active.device
+        return
+    with _device(of_test(item)) as device:
+        yield device
+
+
+@contextmanager
+def as_pytest_says() -> Iterator[None]:
+    """Misuse as pytest reports it: one line, exit code 4."""
+    try:
+        yield
+    except WeftError as error:
+        raise pytest.UsageError(f"--weft: {error}") from error
+
+
+@contextmanager
+def _device(settings: Settings) -> "Iterator[Device]":
+    chip(settings.gpu)  # a name that does not exist is refused before seconds of imports
+    try:
+        import weft.triton as virtual
+    except ImportError as error:
+        raise ToolMissing(f"Triton and PyTorch are needed ({error}): pip install triton torch") from error
+    with virtual.on(settings.gpu, tools=settings.tools, cuda=True) as device:
+        yield device
+
+
+class FileFindings(WeftError):
+    """The kernel of a file ran and was found wrong."""
+
+    def __init__(self, kernel: str, findings: tuple[Finding, ...]) -> None:
+        super().__init__("\n".join(map(str, findings)))
+        self.kernel = kernel
+        self.findings = findings
+
+
+@dataclass(frozen=True)
+class KernelUnderTest:
+    """A kernel file and the virtual GPU it runs on."""
+
+    kernel: "KernelFile"
+    gpu: "VirtualGPU"
+    tools: tuple[str, ...]
+
+    def run(
+        self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}, seed: int = 0
+    ) -> "Mapping[str, Array]":
+        """Every array the file declares, after its launches. Findings that are errors raise; warnings are Python's."""
+        from weft.probes.tools import watch_for
+
+        ran = self.kernel.run(self.gpu, arrays, sizes=sizes, seed=seed, watch=watch_for(self.tools))
+        found = worst_first(ran.run.findings)
+        for finding in found:
+            if finding.level is Severity.WARNING:
+                warnings.warn(f"{self.kernel.path}: {finding}", RuntimeWarning, stacklevel=2)
+        errors = tuple(finding for finding in found if finding.level is Severity.ERROR)
+        if errors:
+            raise FileFindings(self.kernel.path, errors)
+        return ran.arrays
+
+
+Loader = Callable[..., KernelUnderTest]
+
+
+def loader(item: pytest.Item) -> Loader:
+    """Loads files for one test: paths are relative to the test's own file, the chip and the checkers are the test's."""
+    from weft.engines.kernel_file import load  # NumPy and LLVM: not for a pytest that only asks for its settings
+    from weft.engines.virtual import VirtualGPU
+
+    settings = of_test(item)
+    gpu = chip(settings.gpu)
+
+    def kernel(path: str | os.PathLike[str], *, defines: Mapping[str, str] = {}) -> KernelUnderTest:
+        """The kernel file; `defines` are its macros."""
+        file = item.path.parent / path
+        return KernelUnderTest(load(file, gpu=gpu.name, defines=defines), VirtualGPU(gpu), settings.tools)
+
+    return kernel
