@@ -26,7 +26,7 @@ import numpy as np
 
 from weft.core.chips import chip
 from weft.engines.kernel_file import load
-from weft.engines.sample import Sample
+from weft.engines.sample import CtaSample
 from weft.engines.virtual import VirtualGPU
 from weft.model.bounds import lower_bounds
 from weft.model.counters import work_of
@@ -83,7 +83,7 @@ def profile(kernel: str, n: int) -> Point:
     a, b, c = (random.standard_normal((n, n), dtype=np.float32) for _ in range(3))
     out = c.copy()
     profiler = Profiler(VirtualGPU(threads=1, arch="sm_86"))
-    file.run(profiler, {"a": a, "b": b, "c": out}, sizes={"N": n}, ctas=Sample(((1, 2),)))
+    file.run(profiler, {"a": a, "b": b, "c": out}, sizes={"N": n}, ctas=CtaSample(((1, 2),)))
     ((_, counts),) = profiler.counts
     grid = prod(file.grids(sizes={"N": n})[0])
     (resources,) = file.compile(sizes={"N": n}).resources.values()
@@ -107,7 +107,7 @@ def profile_attention(kernel: str, sequence: int = SEQUENCE) -> Point:
     o = np.full(shape, np.nan, np.float16)
     sizes = {"B": 1, "H": HEADS, "S": sequence}
     profiler = Profiler(VirtualGPU(threads=1, arch="sm_86"))
-    file.run(profiler, {"q": q, "k": k, "v": v, "o": o}, sizes=sizes, ctas=Sample(((1, 2),)))
+    file.run(profiler, {"q": q, "k": k, "v": v, "o": o}, sizes=sizes, ctas=CtaSample(((1, 2),)))
     ((_, counts),) = profiler.counts
     grid = prod(file.grids(sizes=sizes | {"B": BATCH})[0])
     (resources,) = file.compile(sizes=sizes).resources.values()

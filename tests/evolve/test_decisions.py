@@ -8,8 +8,8 @@ import pytest
 
 from weft.core.errors import UsageError
 from weft.evolve.elites import elites, kept, outsider, parents
-from weft.evolve.learn import experience, relevance
 from weft.evolve.ledger import lessons
+from weft.evolve.lever_proposer import experience, relevance
 from weft.evolve.levers.space import Change
 from weft.evolve.records import Proposal, Spent
 from weft.evolve.search import spent

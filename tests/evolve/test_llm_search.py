@@ -21,7 +21,7 @@ from weft.evolve.llm import (
     write_brief,
     write_verdicts,
 )
-from weft.evolve.llm.metrics import METRICS
+from weft.evolve.llm.briefs import METRICS
 from weft.evolve.llm.record import Exchanges
 from weft.evolve.search import Ended, Search, start_search
 from weft.evolve.settings import Budget, Settings

@@ -39,6 +39,25 @@ Runner = Callable[[VirtualGPU, Mapping[str, Array]], tuple[Run, Mapping[str, Arr
 """Launches a kernel on copies of the arrays; returns its run and every array. Launches name their arguments."""
 
 
+_WORDS: dict[Oddity | Flag, tuple[str, str]] = {
+    Flag.INNER: ("inner_mismatch", "products of Q and K in different columns are summed: not Q·Kᵀ"),
+    Flag.KEYS: ("mixed_keys", "one score sums products with several keys"),
+    Flag.KEY: ("key_mismatch", "the weight of one key multiplies the value of another"),
+    Flag.HEAD: ("head_mismatch", "a query meets a key or value of a head that is not its own"),
+    Flag.REPEATED: ("repeated_keys", "a key is counted twice"),
+    Flag.ROWS: ("mixed_rows", "values of different query rows meet"),
+    Flag.COLUMNS: ("mixed_columns", "one element of U sums several columns of V"),
+    Flag.TIMES_L: ("times_l", "U is multiplied by l"),
+    Flag.UNWEIGHTED: ("unweighted", "V is multiplied by scores that no exponential has seen"),
+    Oddity.UNEXPLAINED: ("unexplained", "what is stored in O is not a sum of weighted V"),
+    Oddity.MISSING_KEYS: ("missing_keys", "keys in sight are missing from the sum"),
+    Oddity.OTHER_ROW: ("other_row", "O holds what was computed for another row"),
+    Oddity.OTHER_COLUMN: ("other_column", "O holds what was computed for another column"),
+}
+
+_ORDER = tuple(_WORDS)
+
+
 def locate(
     kernel: KernelFile,
     arrays: Mapping[str, Array],
@@ -164,24 +183,6 @@ def _tap(provenance: Provenance, stage: str, tile: int | None) -> StageTap:
 
 def _unpacked(terms: Array, count: int) -> Array:
     return np.unpackbits(np.ascontiguousarray(terms).view(np.uint8), axis=-1, bitorder="little")[..., :count].view(bool)
-
-
-_WORDS: dict[Oddity | Flag, tuple[str, str]] = {
-    Flag.INNER: ("inner_mismatch", "products of Q and K in different columns are summed: not Q·Kᵀ"),
-    Flag.KEYS: ("mixed_keys", "one score sums products with several keys"),
-    Flag.KEY: ("key_mismatch", "the weight of one key multiplies the value of another"),
-    Flag.HEAD: ("head_mismatch", "a query meets a key or value of a head that is not its own"),
-    Flag.REPEATED: ("repeated_keys", "a key is counted twice"),
-    Flag.ROWS: ("mixed_rows", "values of different query rows meet"),
-    Flag.COLUMNS: ("mixed_columns", "one element of U sums several columns of V"),
-    Flag.TIMES_L: ("times_l", "U is multiplied by l"),
-    Flag.UNWEIGHTED: ("unweighted", "V is multiplied by scores that no exponential has seen"),
-    Oddity.UNEXPLAINED: ("unexplained", "what is stored in O is not a sum of weighted V"),
-    Oddity.MISSING_KEYS: ("missing_keys", "keys in sight are missing from the sum"),
-    Oddity.OTHER_ROW: ("other_row", "O holds what was computed for another row"),
-    Oddity.OTHER_COLUMN: ("other_column", "O holds what was computed for another column"),
-}
-_ORDER = tuple(_WORDS)
 
 
 def facts_of(board: Board, sizes: Sizes) -> tuple[Fact, ...]:

@@ -31,6 +31,10 @@ SCALED = (*INPUTS, Kind.S, Kind.U, Kind.O, Kind.INVERSE_L)
 """What may be multiplied by a step."""
 
 
+MOST_PREPARING = 12
+"""CTAs of a launch before attention that are followed; codes that others make are not observed."""
+
+
 class RecipeAlgebra(Algebra):
     """The rules of attention, and those of quantising."""
 
@@ -102,10 +106,6 @@ class RecipeProvenance(Provenance):
 def _make_statistic(out: Tags, lanes: npt.NDArray[np.bool_]) -> None:
     out["kind"][lanes], out["flags"][lanes], out["terms"][lanes] = Kind.MIX, 0, 0
     out["row"][lanes], out["col"][lanes] = MIXED, MIXED
-
-
-MOST_PREPARING = 12
-"""CTAs of a launch before attention that are followed; codes that others make are not observed."""
 
 
 class PreparingGPU(RecordingGPU):

@@ -16,6 +16,7 @@ from .lines import load_of, loop_over_keys
 
 MOST = 0.97
 """Share of an input's rows in sight that a kernel must use for it to count as read whole."""
+TENSORS = "qkv"
 
 
 def misread_input(case: Case) -> Signature | None:
@@ -88,9 +89,6 @@ def _used(taps: Taps, stage: str) -> Array:
     for tile, part in parts:
         used[:, :, tile * block : tile * block + part.shape[2]] = part
     return used
-
-
-TENSORS = "qkv"
 
 
 def misread_codes(case: Case) -> Signature | None:

@@ -14,10 +14,28 @@ import sqlalchemy as sa
 from weft.core.errors import UsageError
 from weft.evolve.records import Spent
 from weft.store.database import insert_new
+from weft.store.schema import METADATA, Utc
 from weft.store.store import Store
 
-from .exchange_table import exchanges
 from .question import Answer, ModelError, Question
+
+exchanges = sa.Table(
+    "evolve_exchanges",
+    METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("run_id", sa.ForeignKey("runs.id"), nullable=False),
+    sa.Column("place", sa.String(64), nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("question", sa.ForeignKey("artefacts.digest"), nullable=False),
+    sa.Column("answer", sa.ForeignKey("artefacts.digest"), nullable=False),
+    sa.Column("prompt_tokens", sa.Integer, nullable=False),
+    sa.Column("completion_tokens", sa.Integer, nullable=False),
+    sa.Column("milliseconds", sa.Integer, nullable=False),
+    sa.Column("refused", sa.Text, nullable=False),
+    sa.Column("created_at", Utc, nullable=False),
+    sa.UniqueConstraint("run_id", "place", "turn"),
+)
+"""What was paid for is never asked again."""
 
 
 class NotRecorded(ModelError):
