@@ -5,8 +5,7 @@ from pathlib import Path
 import weft
 from weft.engines.kernel_file import load
 from weft.engines.sample import CtaSample
-from weft.profile.block_runs import find_block_runs
-from weft.profile.flow_limits import limit_by_flow
+from weft.profile.block_runs import find_block_runs, limit_by_flow
 from weft.profile.profiler import Profiler
 from weft.profile.sass_text import SassBlock, SassInstruction
 
