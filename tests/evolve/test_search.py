@@ -15,7 +15,7 @@ from weft.evolve.settings import Budget, Settings
 from weft.judge.select import Choice
 from weft.store.records import RunState
 from weft.store.store import Store, open_store
-from weft.supervise.records import ScoreOn, Source
+from weft.supervise.records import CandidateSource, ScoreOn
 
 SMALL = Settings(
     seed=1,
@@ -145,7 +145,7 @@ def test_a_kill_between_two_writes_makes_no_second_evaluation(tmp_path: Path) ->
         run = start_search(store, SMALL)
         search = Search(store, run.id, SMALL, proposer(), workers=1)
         texts = ("// first\n", "// second\n")
-        first, second = (search._add(Source(text), {}, {"hypothesis": ""}, (), 0, "test") for text in texts)
+        first, second = (search._add(CandidateSource(text), {}, {"hypothesis": ""}, (), 0, "test") for text in texts)
         for row in (first, second):
             store.set_canonical(row.id, "the same code")
         assert search._queue(store.candidate(first.id)) is True

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from weft.core.errors import UsageError
-from weft.judge.certify import Certificate, Trial
+from weft.judge.certify import Certificate, GateTrial
 from weft.judge.certify import certify as certify_tight
 from weft.judge.loose import certify_loose
 from weft.judge.select import Choice
@@ -91,7 +91,7 @@ def _record(certificate: Certificate) -> dict[str, object]:
     }
 
 
-def _trial(trial: Trial) -> dict[str, str | None]:
+def _trial(trial: GateTrial) -> dict[str, str | None]:
     return {
         "name": trial.name,
         "what": trial.what,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from weft.judge.select import Choice, find_candidate, workloads
 from weft.mutate.equivalent import Build
-from weft.mutate.trial import Trial, survivors, try_source
+from weft.mutate.trial import MutantTrial, survivors, try_source
 
 from .tables import print_table
 from .terminal import bar
@@ -28,7 +28,7 @@ def certify_source(kernel: str, task: str | None, choice: Choice, *, count: int,
     return 1 if survivors(trials) else 0
 
 
-def _show(kernel: str, judged: int, trials: Sequence[Trial]) -> None:
+def _show(kernel: str, judged: int, trials: Sequence[MutantTrial]) -> None:
     missed = survivors(trials)
     if missed:
         print("your tests would miss these:")
@@ -44,13 +44,13 @@ def _show(kernel: str, judged: int, trials: Sequence[Trial]) -> None:
     print(f"{kernel}: {killed} of {len(counted)} mutants killed on {judged} workloads; {left}")
 
 
-def _change(trial: Trial) -> tuple[str, str]:
+def _change(trial: MutantTrial) -> tuple[str, str]:
     """Both on one line each, however many a mutant has."""
     before, after = (" ⏎ ".join(map(str.strip, text.split("\n"))) for text in (trial.mutant.before, trial.mutant.after))
     return before, after
 
 
-def _record(kernel: str, task: str, judged: int, trials: Sequence[Trial]) -> dict[str, object]:
+def _record(kernel: str, task: str, judged: int, trials: Sequence[MutantTrial]) -> dict[str, object]:
     counted = [trial for trial in trials if trial.counts]
     return {
         "kernel": kernel,
@@ -80,7 +80,7 @@ def _record(kernel: str, task: str, judged: int, trials: Sequence[Trial]) -> dic
     }
 
 
-def _outcome(trial: Trial) -> str:
+def _outcome(trial: MutantTrial) -> str:
     if trial.build is Build.REFUSED:
         return "refused"
     if trial.equivalent:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import log, sqrt
 from random import Random
 
-from weft.supervise.records import Source
+from weft.supervise.records import CandidateSource
 
 from .elites import parents
 from .history import History
@@ -114,7 +114,7 @@ class LeverProposer:
         what = " and ".join(map(str, changes))
         because = f"as in candidate {other.id}" if other is not None else f"against {parent.limiter}"
         return Proposal(
-            source=Source(render(self.space, child)),
+            source=CandidateSource(render(self.space, child)),
             parents=(parent.id,) if other is None else (parent.id, other.id),
             changes=changes,
             hypothesis=f"{what}, {because}, makes it faster",

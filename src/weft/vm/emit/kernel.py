@@ -13,7 +13,7 @@ from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Instruction, Mem, Module, Reg, Sym
 from weft.ptx.passes.build_cfg import Cfg
 from weft.ptx.passes.find_liveness import Liveness
-from weft.ptx.passes.find_regions import Region
+from weft.ptx.passes.find_regions import MaskedRegion
 from weft.ptx.passes.find_uniform import Uniformity
 
 from ..context import (
@@ -67,7 +67,7 @@ class Kernel:
     cfg: Cfg
     liveness: Liveness
     uniformity: Uniformity
-    regions: Mapping[int, Region]
+    regions: Mapping[int, MaskedRegion]
     chains: Mapping[int, int]
     """First block of a run of blocks that follow each other unconditionally → instructions of the whole run."""
     reads_clock: bool
