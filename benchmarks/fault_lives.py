@@ -11,7 +11,7 @@ from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
 from weft.evolve.history import History
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.records import Change, Member, Proposal
 from weft.evolve.search import Search, settings_of
 from weft.evolve.settings import Settings

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.postgres_server import PostgresServer
 from weft.evolve.history import read_history
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.fleet.requests import ASK, request_record

@@ -8,7 +8,7 @@ import pytest
 from weft.core.errors import UsageError
 from weft.evolve.history import read_history
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.run_summary import member_record, summary_of
 from weft.evolve.search import Ended, Search, settings_of, start_search
 from weft.evolve.settings import Budget, Settings

@@ -9,8 +9,8 @@ from weft.engines.cuda_gpu import CudaGPU
 from weft.evolve.elites import elites
 from weft.evolve.history import History, read_history
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
 from weft.evolve.levers.render import render
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.evolve.stopwatch import GpuStopwatch, Timing, time_child

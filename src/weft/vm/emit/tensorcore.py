@@ -12,7 +12,8 @@ near the ends of f32's range) are found by a few running vector tests and go to 
 (tensorcore_exact.py).
 """
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from math import nan
@@ -43,9 +44,8 @@ from weft.vm.emit.tensorcore_operands import (
     umax,
     umin,
 )
-from weft.vm.emit.tensorcore_sets import Set, each_set, each_sets
 from weft.vm.ir import Builder, Value, const, lanes_of, module_text, vec
-from weft.vm.mma_kind import FusedRule, MmaKind, check_kind, fused_rule
+from weft.vm.mma_kind import FORMATS, FusedRule, MmaKind, check_kind, fused_rule
 from weft.vm.runtime.shape import ATTRIBUTES, Variable, when
 
 PARAMETERS = [("ptr", "d"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c")]
@@ -57,6 +57,16 @@ MOST_SETS = 8
 """Instructions one function does at most."""
 PRODUCTS = vec("i32", 32)
 F64 = vec("double", 8)
+
+
+@dataclass(frozen=True)
+class Set:
+    """One instruction's operands. Instructions of one function share A; B, C and D hold one set after the other."""
+
+    number: Value
+    d: Value
+    b: Value
+    c: Value
 
 
 def tensorcore_ir(
@@ -97,6 +107,35 @@ def tensorcore_ir(
                 b.call(exact.name, "void", [here.d, b.param("a"), here.b, here.c])
     b.ret()
     return name, module_text(functions)
+
+
+def operand_bytes(rows: int, columns: int, type_name: str) -> int:
+    """Size of a matrix in registers; they hold it without gaps."""
+    bits = FORMATS[type_name].storage_bits if type_name in FORMATS else int(type_name[1:])
+    return rows * columns * bits // 8
+
+
+@contextmanager
+def each_set(b: Builder, kind: MmaKind, count: int) -> Iterator[Set]:
+    """The loop over the operand sets; what comes before it is done once, for the shared A."""
+    with each_sets(b, kind, count, 1) as sets:
+        yield sets[0]
+
+
+@contextmanager
+def each_sets(b: Builder, kind: MmaKind, count: int, together: int) -> Iterator[list[Set]]:
+    """`each_set` with so many sets in a turn."""
+    sizes = {
+        "d": operand_bytes(kind.m, kind.n, kind.d_type),
+        "b": operand_bytes(kind.k, kind.n, kind.b_type),
+        "c": operand_bytes(kind.m, kind.n, kind.c_type),
+    }
+    with repeat(b, count // together) as number:
+        first = {name: scaled(b, b.param(name), number, together * size) for name, size in sizes.items()}
+        yield [
+            Set(number, **{name: b.offset(first[name], place * size) for name, size in sizes.items()})
+            for place in range(together)
+        ]
 
 
 def _sums_fit_i32(rule: FusedRule) -> bool:
