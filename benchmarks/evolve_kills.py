@@ -22,7 +22,7 @@ from typing import Any
 
 from weft.evolve.history import read_history
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, settings_of, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.judge.select import Choice

@@ -11,7 +11,7 @@ from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
 from weft.evolve.history import History
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.records import Change, Member, Proposal
 from weft.evolve.search import Search, settings_of
 from weft.evolve.settings import Settings
@@ -24,7 +24,7 @@ from weft.profile.profiler import Profiler
 from weft.store.records import EvaluationRow
 from weft.store.store import Store, open_store
 from weft.supervise.key import request_key
-from weft.supervise.records import Limits, Request, Source
+from weft.supervise.records import CandidateSource, Limits, Request
 from weft.vm.launch import PLAIN
 
 SIZES = {"B": 1, "HQ": 1, "HKV": 1, "SQ": 32, "SKV": 32, "D": 64}
@@ -37,7 +37,7 @@ LIMITS = Limits(wall_seconds=300)
 
 
 @cache
-def kernels() -> dict[str, Source]:
+def kernels() -> dict[str, CandidateSource]:
     """The scalar rung as PTX, so that nothing is compiled in a life but what a worker compiles; and broken ones."""
     path = RUNGS["scalar"].path
     text = path.read_text()
@@ -47,9 +47,9 @@ def kernels() -> dict[str, Source]:
     right = lines.replace("scalar_attention<{D}>", symbol)
     assert symbol in right, name
     return {
-        "right": Source(binary.ptx, "ptx", right),
-        "other scale": Source(binary.ptx, "ptx", right.replace("1 / sqrt(D)", "2 / sqrt(D)")),
-        "too many queries": Source(
+        "right": CandidateSource(binary.ptx, "ptx", right),
+        "other scale": CandidateSource(binary.ptx, "ptx", right.replace("1 / sqrt(D)", "2 / sqrt(D)")),
+        "too many queries": CandidateSource(
             binary.ptx,
             "ptx",
             right.replace("HKV, SQ, SKV", "HKV, SQ + 4, SKV").replace(
@@ -121,7 +121,7 @@ class QuickProposer:
         more, right = 1 + number % 200, kernels()["right"]
         launch = right.launch.replace("grid(cdiv(SQ, WARPS)", f"grid(cdiv(SQ, WARPS) + {more}")
         changes = Change("more CTAs", "0", str(more)), Change("place", "", place)
-        return Proposal(Source(right.text, "ptx", launch), (best.id,), changes, "nothing changes")
+        return Proposal(CandidateSource(right.text, "ptx", launch), (best.id,), changes, "nothing changes")
 
     def repair(self, history: History, settings: Settings, failed: Member, place: str) -> Proposal | None:
         """It is not known how."""

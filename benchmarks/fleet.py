@@ -44,7 +44,7 @@ from weft.store.store import Store, open_store
 from weft.supervise.child import preload
 from weft.supervise.counted import CountedLaunch, Profile, counted_launches
 from weft.supervise.key import request_key
-from weft.supervise.records import Limits, Request, ScoreOn, Source
+from weft.supervise.records import CandidateSource, Limits, Request, ScoreOn
 from weft.supervise.supervisor import Supervisor
 from weft.tasks.registry import find_task
 from weft.tasks.task import Workload
@@ -86,7 +86,7 @@ def texts() -> list[str]:
 
 def request_for(place: int, mark: str) -> Request:
     """A candidate that nobody has seen: the mark makes it another."""
-    return Request(Source(f"{texts()[place]}\n// {mark}\n"), choice=CHOICE, score=SCORE, debug_build=False)
+    return Request(CandidateSource(f"{texts()[place]}\n// {mark}\n"), choice=CHOICE, score=SCORE, debug_build=False)
 
 
 def bare(request: Request, folder: Path) -> str:

@@ -8,7 +8,7 @@ from random import Random
 from weft.evolve.levers import family, render, start_of, two_levers
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
-from weft.supervise.records import Request, Source
+from weft.supervise.records import CandidateSource, Request
 
 RENDERED = 8
 SHAPE = "few_keys"
@@ -25,7 +25,9 @@ def honest_kernels() -> Iterator[tuple[str, Request]]:
         choice = Choice((SHAPE,), ("unit_normal",), rung.masks[:1], dtypes[:1], rung.encodings[:1], seeds=(0,))
         for point in points:
             said = " ".join(f"{lever}={value}" for lever, value in point.items()) or "as it is"
-            request = Request(Source(text, defines=point), rung.task, name, choice, score=None, debug_build=False)
+            request = Request(
+                CandidateSource(text, defines=point), rung.task, name, choice, score=None, debug_build=False
+            )
             yield f"{name} {said}", request
     space, random = family("sdpa"), Random(11)
     point = start_of("wmma")
@@ -34,4 +36,4 @@ def honest_kernels() -> Iterator[tuple[str, Request]]:
         point = two_levers(space, point, random, avoid=frozenset(seen))
         seen.add(point)
         choice = Choice((SHAPE,), ("unit_normal",), ("none",), ("f16",), seeds=(0,))
-        yield point.text, Request(Source(render(space, point)), choice=choice, score=None, debug_build=False)
+        yield point.text, Request(CandidateSource(render(space, point)), choice=choice, score=None, debug_build=False)

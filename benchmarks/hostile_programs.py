@@ -11,7 +11,7 @@ from weft.attention.shapes import SHAPES
 from weft.core.status import Status
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
-from weft.supervise.records import Limits, Request, Source
+from weft.supervise.records import CandidateSource, Limits, Request
 from weft.tasks.registry import find_task
 from weft.tasks.task import Workload
 
@@ -59,7 +59,7 @@ class Program:
             if text.count(old) < 1:
                 raise ValueError(f"{self.name}: {old!r} is not in the kernel any more")
             text = text.replace(old, new, 1)
-        source = Source(text, self.language, self.launch, self.defines)
+        source = CandidateSource(text, self.language, self.launch, self.defines)
         return Request(source, choice=self.choice, score=None, debug_build=False, max_steps=self.max_steps)
 
 

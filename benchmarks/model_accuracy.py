@@ -26,12 +26,12 @@ import numpy as np
 
 from weft.core.chips import chip
 from weft.engines.kernel_file import load
-from weft.engines.sample import Sample
+from weft.engines.sample import CtaSample
 from weft.engines.virtual import VirtualGPU
 from weft.model.bounds import lower_bounds
 from weft.model.counters import work_of
 from weft.model.estimate import UNCALIBRATED, Estimate, estimate
-from weft.model.occupancy import Launch, occupancy
+from weft.model.occupancy import LaunchShape, occupancy
 from weft.model.published import Series, published
 from weft.model.work import Work
 from weft.profile.profiler import Profiler
@@ -83,11 +83,11 @@ def profile(kernel: str, n: int) -> Point:
     a, b, c = (random.standard_normal((n, n), dtype=np.float32) for _ in range(3))
     out = c.copy()
     profiler = Profiler(VirtualGPU(threads=1, arch="sm_86"))
-    file.run(profiler, {"a": a, "b": b, "c": out}, sizes={"N": n}, ctas=Sample(((1, 2),)))
+    file.run(profiler, {"a": a, "b": b, "c": out}, sizes={"N": n}, ctas=CtaSample(((1, 2),)))
     ((_, counts),) = profiler.counts
     grid = prod(file.grids(sizes={"N": n})[0])
     (resources,) = file.compile(sizes={"N": n}).resources.values()
-    launch = Launch(LADDER[kernel], grid, resources.registers, resources.static_shared_bytes, uniform=True)
+    launch = LaunchShape(LADDER[kernel], grid, resources.registers, resources.static_shared_bytes, uniform=True)
     return Point(
         name=kernel,
         work=whole_launch(counts, launch, loaded=3 * n * n // 8, stored=n * n // 8),
@@ -107,11 +107,11 @@ def profile_attention(kernel: str, sequence: int = SEQUENCE) -> Point:
     o = np.full(shape, np.nan, np.float16)
     sizes = {"B": 1, "H": HEADS, "S": sequence}
     profiler = Profiler(VirtualGPU(threads=1, arch="sm_86"))
-    file.run(profiler, {"q": q, "k": k, "v": v, "o": o}, sizes=sizes, ctas=Sample(((1, 2),)))
+    file.run(profiler, {"q": q, "k": k, "v": v, "o": o}, sizes=sizes, ctas=CtaSample(((1, 2),)))
     ((_, counts),) = profiler.counts
     grid = prod(file.grids(sizes=sizes | {"B": BATCH})[0])
     (resources,) = file.compile(sizes=sizes).resources.values()
-    launch = Launch(128, grid, resources.registers, profiler.launches[0].shared_bytes, uniform=True)
+    launch = LaunchShape(128, grid, resources.registers, profiler.launches[0].shared_bytes, uniform=True)
     sectors = BATCH * sequence * HEADS * HEAD_DIM * 2 // 32
     return Point(
         name=kernel,
@@ -133,7 +133,7 @@ def attention_error(q: Any, k: Any, v: Any, o: Any) -> float:
     return float(np.abs(o[0, rows, 2] - expected).max() / np.abs(expected).max())
 
 
-def whole_launch(counts: Counts, launch: Launch, *, loaded: int, stored: int) -> Work:
+def whole_launch(counts: Counts, launch: LaunchShape, *, loaded: int, stored: int) -> Work:
     """All CTAs do what the one did; `loaded` and `stored` are the distinct sectors of all."""
     sass, ncu, vm = (
         {name: value * launch.grid for name, value in counted.items()}

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.postgres_server import PostgresServer
 from weft.evolve.history import read_history
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.fleet.requests import ASK, request_record
@@ -37,7 +37,7 @@ from weft.store.errors import StoreError
 from weft.store.records import State
 from weft.store.store import open_store
 from weft.supervise.key import request_key
-from weft.supervise.records import Limits, Request, ScoreOn, Source
+from weft.supervise.records import CandidateSource, Limits, Request, ScoreOn
 from weft.supervise.supervisor import Supervisor
 
 PROCESSES = (1, 4)
@@ -50,7 +50,7 @@ SMALL = Settings(
 
 def real_result() -> tuple[Request, dict[str, Any]]:
     """Of a rung at a small shape: the record has the size of any other that passes."""
-    request = Request(Source(RUNGS["wmma"].path.read_text()), choice=SMALL.choice, score=SMALL.score_on)
+    request = Request(CandidateSource(RUNGS["wmma"].path.read_text()), choice=SMALL.choice, score=SMALL.score_on)
     with Supervisor() as supervisor:
         found = supervisor.evaluate(request)
     if not found.passed:
@@ -68,7 +68,7 @@ def default_search_core_seconds() -> dict[str, float]:
             settings = Settings()
             found = supervisor.evaluate(
                 Request(
-                    Source(RUNGS[rung].path.read_text() + "\n// new\n"),
+                    CandidateSource(RUNGS[rung].path.read_text() + "\n// new\n"),
                     choice=settings.choice,
                     score=settings.score_on,
                     debug_build=False,

@@ -17,9 +17,9 @@ from tests.kernels.case import CUDA_FOLDER, Case, Cuda
 from tests.kernels.cases import CASES
 from tests.kernels.test_kernels import _argument, _poisoned
 from weft.core.records import Finding
-from weft.engines.debug_build import check_debug_build
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
+from weft.judge.local_runs import check_debug_build
 from weft.kernels.ladder import RUNGS
 from weft.probes.initcheck import DebugInitCheck
 from weft.probes.tools import watch_for

@@ -15,7 +15,7 @@ from weft.bundle.records import Answer, BrokenBundle, Bundle
 from weft.core.status import Status
 from weft.judge.select import Choice
 from weft.judge.verdict import Sample, Verdict
-from weft.supervise.records import ScoreOn, Source
+from weft.supervise.records import CandidateSource, ScoreOn
 from weft.tasks.task import Workload
 
 FAILED = Verdict(
@@ -29,13 +29,13 @@ ANSWERED = Answer(
     {"small f16 none unit_normal seed 0": {"o": "01" * 32}}, (10.0, 20.5),
 )  # fmt: skip
 WHOLE = Bundle(
-    name="mine.cu", source=Source("// weft: sizes N=1\n__global__ void f() {}\n", defines={"WARPS": "4"}), task="sdpa",
-    task_text="", choice=Choice(("small", "ragged"), ("unit_normal",), ("none",), ("f16",), (), (0, 7)), chip="l4",
-    rung=None, score=ScoreOn(), debug_build=True, max_steps=1000, environment={"weft": "0.1.0"},
+    name="mine.cu", source=CandidateSource("// weft: sizes N=1\n__global__ void f() {}\n", defines={"WARPS": "4"}),
+    task="sdpa", task_text="", choice=Choice(("small", "ragged"), ("unit_normal",), ("none",), ("f16",), (), (0, 7)),
+    chip="l4", rung=None, score=ScoreOn(), debug_build=True, max_steps=1000, environment={"weft": "0.1.0"},
     origin={"run": "1"}, answer=ANSWERED,
 )  # fmt: skip
 PTX = replace(
-    WHOLE, source=Source(".version 9.0\n", "ptx", "// weft: sizes N=2\n"), task="my.py", task_text="TASK = 1\n"
+    WHOLE, source=CandidateSource(".version 9.0\n", "ptx", "// weft: sizes N=2\n"), task="my.py", task_text="TASK = 1\n"
 )
 
 

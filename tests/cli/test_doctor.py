@@ -73,9 +73,9 @@ def test_try_runs_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_the_kernel_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.supervise.isolation_files.landlock_version", lambda: 0)
+    monkeypatch.setattr("weft.supervise.isolation_filter.landlock_version", lambda: 0)
     assert not any(host_state.isolation(tmp_path).values())
-    monkeypatch.setattr("weft.supervise.isolation_files.landlock_version", lambda: 5)
+    monkeypatch.setattr("weft.supervise.isolation_filter.landlock_version", lambda: 5)
     for file, text in {"kernel/seccomp/actions_avail": "kill\n", "user/max_user_namespaces": "63000\n"}.items():
         (tmp_path / "proc/sys" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "proc/sys" / file).write_text(text)

@@ -15,7 +15,7 @@ from weft.attention.quantise import SimFp8
 from weft.attention.reference import Causal, visible
 from weft.attention.regimes import make
 from weft.attention.shapes import Shape
-from weft.diagnose.expected import expected
+from weft.diagnose.diagnose import expected
 from weft.diagnose.locate import locate
 from weft.diagnose.taps import Key, Taps
 from weft.engines.kernel_file import load

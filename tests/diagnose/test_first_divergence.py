@@ -10,7 +10,7 @@ from weft.attention.reference import attention, default_scale
 from weft.attention.shapes import Shape
 from weft.diagnose.compare import compare_stages, first_wrong
 from weft.diagnose.conclusion import guilty_launch, place_of, sentence, stage_of
-from weft.diagnose.expected import declared_algorithms, expected, shown_algorithm
+from weft.diagnose.diagnose import declared_algorithms, expected, shown_algorithm
 from weft.diagnose.launches import judge_launches
 from weft.diagnose.locate import locate
 from weft.diagnose.ranges import ranges

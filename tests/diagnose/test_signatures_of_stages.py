@@ -12,7 +12,7 @@ from weft.attention.quantise import SimFp8
 from weft.attention.shapes import SHAPES
 from weft.core.records import Finding, Place, Run
 from weft.core.status import Status
-from weft.diagnose.expected import expected
+from weft.diagnose.diagnose import expected
 from weft.diagnose.records import Case, Divergence, LaunchJudgement, Signature
 from weft.diagnose.signatures import SIGNATURES
 from weft.diagnose.taps import Key, StageTap, Taps

@@ -14,7 +14,7 @@ from weft.attention.reference import Causal
 from weft.attention.regimes import make
 from weft.attention.shapes import Shape
 from weft.core.records import Binary, Run
-from weft.diagnose.expected import expected
+from weft.diagnose.diagnose import expected
 from weft.diagnose.locate import Runner, locate_run
 from weft.diagnose.taps import TAPPED, Taps
 from weft.engines.virtual import VirtualGPU

@@ -15,7 +15,7 @@ from weft.engines.cuda_device import NoGPU, require_gpu
 from weft.engines.cuda_gpu import CudaGPU
 from weft.engines.launch import Launch
 from weft.engines.protocol import CannotWatch, Capabilities, Engine, RunOptions
-from weft.engines.sample import CannotSample, Sample
+from weft.engines.sample import CannotSample, CtaSample
 from weft.probes import Probes, RaceCheck
 
 
@@ -287,7 +287,7 @@ def test_watching_is_done_or_refused(engine: Engine) -> None:
 
 def test_sampling_is_done_or_refused(engine: Engine) -> None:
     out = np.full(6, -1, np.int32)
-    launch = {"grid": (3, 2), "block": 1, "args": [out], "ctas": Sample(((1, 1),))}
+    launch = {"grid": (3, 2), "block": 1, "args": [out], "ctas": CtaSample(((1, 1),))}
     if engine.capabilities.can_sample:
         assert engine.launch(binary(engine.arch), "indices", **launch).clean
         assert out.tolist() == [-1, -1, -1, -1, 4000, -1]
@@ -296,7 +296,7 @@ def test_sampling_is_done_or_refused(engine: Engine) -> None:
             engine.launch(binary(engine.arch), "indices", **launch)
     counted = np.zeros(6, np.int32)
     with pytest.raises(CannotSample):
-        engine.launch(binary(engine.arch), "tickets", (3, 2), 1, [out, counted], ctas=Sample(((1, 1),)))
+        engine.launch(binary(engine.arch), "tickets", (3, 2), 1, [out, counted], ctas=CtaSample(((1, 1),)))
     assert not counted.any()
 
 

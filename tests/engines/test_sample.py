@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft.core.errors import UsageError
 from weft.core.records import Dim3
-from weft.engines.sample import CannotSample, Sample, choose_sample
+from weft.engines.sample import CannotSample, CtaSample, choose_sample
 from weft.kernels import RUNGS, Rung
 from weft.probes import InitCheck, Probes, RaceCheck
 
@@ -52,7 +52,7 @@ def test_a_rung_leaves_the_rows_of_its_sample_and_nothing_else(rung: Rung, sched
     kernel = weft.load(rung.path)
     grid = kernel.grids(sizes=SIZES)[0]
     assert grid[:2] == (-(-SIZES["SQ"] // rows), SIZES["HQ"])
-    sample = Sample(((0, 0), (grid[0] - 1, 3), (grid[0] // 2, 2)))
+    sample = CtaSample(((0, 0), (grid[0] - 1, 3), (grid[0] // 2, 2)))
     watch = Probes(InitCheck(), RaceCheck())
     _, whole = kernel.run(weft.VirtualGPU(), sizes=SIZES)
     run, part = kernel.run(weft.VirtualGPU(schedule=schedule), sizes=SIZES, watch=watch, ctas=sample)
@@ -69,7 +69,7 @@ def test_a_rung_leaves_the_rows_of_its_sample_and_nothing_else(rung: Rung, sched
 def test_both_launches_of_split_k_run_their_share() -> None:
     kernel = weft.load(RUNGS["split_k"].path)
     assert kernel.grids(sizes=SIZES) == ((38, 4, 8), (38, 4, 2))
-    run, part = kernel.run(weft.VirtualGPU(), sizes=SIZES, ctas=Sample(((1, 2),)))
+    run, part = kernel.run(weft.VirtualGPU(), sizes=SIZES, ctas=CtaSample(((1, 2),)))
     assert len(run.entries) == 2 and run.counters["ctas_left_out"] == 38 * 4 * 10 - 10
     written = part["part_m"].view(np.uint32) != 0xFFFFFFFF  # [b, head, split, row]
     expected = np.zeros_like(written)
@@ -108,6 +108,6 @@ def test_what_cannot_be_sampled_is_refused_before_it_runs(tmp_path: Path, source
     kernel = weft.load(path)
     y = np.zeros(64, np.float32 if source is TWO_GRIDS else np.int32)
     with pytest.raises(CannotSample, match=message):
-        kernel.run(weft.VirtualGPU(), {"y": y}, ctas=Sample(((1, 0),)))
+        kernel.run(weft.VirtualGPU(), {"y": y}, ctas=CtaSample(((1, 0),)))
     assert (y.view(np.uint8) == POISON).all()
     assert kernel.run(weft.VirtualGPU(), {"y": y}).run.clean

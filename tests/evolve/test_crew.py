@@ -23,7 +23,7 @@ from weft.kernels.ladder import RUNGS
 from weft.store.records import SUPERSEDED, CandidateRow, EvaluationRow, EventRow, Happened, State
 from weft.store.store import Store, open_store
 from weft.supervise.isolation import NotIsolated
-from weft.supervise.records import Limits, Request, ScoreOn, Source
+from weft.supervise.records import CandidateSource, Limits, Request, ScoreOn
 
 SETTINGS = Settings(score_on=ScoreOn(shape="small"), choice=ONE)
 WALL_SECONDS, LEASE_SECONDS = 7.0, 3.0
@@ -33,7 +33,7 @@ ENDLESS = ("    const int end = visible_keys", "    while (SQ) if (l > 1.0f) bre
 def candidate(store: Store, number: int, settings: Settings = SETTINGS) -> CandidateRow:
     """The start of a new run, as text that differs by its number."""
     run = start_search(store, settings)
-    source = Source(RUNGS["scalar"].path.read_text() + f"\n// {number}\n")
+    source = CandidateSource(RUNGS["scalar"].path.read_text() + f"\n// {number}\n")
     return store.add_candidate(run.id, digest=source.digest, source=source.text, notes={"hypothesis": ""})
 
 
@@ -75,7 +75,7 @@ def test_a_hanging_candidate_is_one_verdict_in_one_lease(tmp_path: Path, monkeyp
     monkeypatch.setattr(module, "FINAL_LIMITS", Limits(wall_seconds=WALL_SECONDS - 2))
     text = RUNGS["scalar"].path.read_text()
     assert text.count(ENDLESS[0]) == 1
-    source = Source(text.replace(*ENDLESS))
+    source = CandidateSource(text.replace(*ENDLESS))
     with open_store(tmp_path / "weft.db") as store:
         run = start_search(store, SETTINGS)
         row = store.add_candidate(run.id, digest=source.digest, source=source.text)
@@ -97,7 +97,7 @@ def test_every_evaluation_is_judged_once_and_reported_once(tmp_path: Path, judge
         first = candidate(store, 0)
         rows = [enqueue(store, first, SETTINGS, SEARCH)]
         for number in range(1, 6):
-            source = Source(RUNGS["scalar"].path.read_text() + f"\n// {number}\n")
+            source = CandidateSource(RUNGS["scalar"].path.read_text() + f"\n// {number}\n")
             row = store.add_candidate(first.run_id, digest=source.digest, source=source.text)
             rows.append(enqueue(store, row, SETTINGS, SEARCH))
         ended = worked(crew_of(store, first.run_id, workers=3))

@@ -8,14 +8,14 @@ import pytest
 
 from weft.core.errors import UsageError
 from weft.evolve.elites import elites, kept, outsider, parents
-from weft.evolve.learn import experience, relevance
 from weft.evolve.ledger import lessons
+from weft.evolve.lever_proposer import experience, relevance
 from weft.evolve.levers.space import Change
 from weft.evolve.records import Proposal, Spent
 from weft.evolve.search import spent
 from weft.evolve.settings import Budget, Prices, Settings
 from weft.store.records import Proof
-from weft.supervise.records import Source
+from weft.supervise.records import CandidateSource
 
 from .members import history, member
 
@@ -77,10 +77,10 @@ def test_another_limiter_tells_candidates_apart_that_have_no_levers() -> None:
 
 
 def test_a_proposal_moves_exactly_two_levers() -> None:
-    Proposal(Source("x"), (1,), (WIDER, SWIZZLED), "faster")
+    Proposal(CandidateSource("x"), (1,), (WIDER, SWIZZLED), "faster")
     for changes in ((WIDER,), (WIDER, SWIZZLED, Change("STAGES", "1", "2")), (WIDER, Change("BLOCK_N", "64", "128"))):
         with pytest.raises(UsageError, match="exactly two"):
-            Proposal(Source("x"), (1,), changes, "faster")
+            Proposal(CandidateSource("x"), (1,), changes, "faster")
 
 
 def test_experience_shares_a_gain_between_both_levers_and_doubts_single_tries() -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from weft.attention.shapes import SHAPES
 from weft.core.errors import UsageError
-from weft.evolve.llm.briefs import make_brief, read_brief, write_brief
-from weft.evolve.llm.metrics import METRICS
+from weft.evolve.llm.briefs import METRICS, make_brief, read_brief, write_brief
 from weft.evolve.settings import Settings
 from weft.kernels.ladder import RUNGS
 

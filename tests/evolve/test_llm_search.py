@@ -21,14 +21,14 @@ from weft.evolve.llm import (
     write_brief,
     write_verdicts,
 )
-from weft.evolve.llm.metrics import METRICS
+from weft.evolve.llm.briefs import METRICS
 from weft.evolve.llm.record import Exchanges
 from weft.evolve.search import Ended, Search, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.store.store import Store, open_store
-from weft.supervise.records import ScoreOn, Source
+from weft.supervise.records import CandidateSource, ScoreOn
 
 from .stub_model import COMPLETION_TOKENS, PROMPT_TOKENS, Refusal, StubModel, reply_text, served
 
@@ -91,7 +91,7 @@ def go_on(store: Store, run_id: int, settings: Settings, **options: object) -> E
 def begun(store: Store, recorded: Recorded, settings: Settings) -> History:
     """A run of its own whose start was judged as the recorded one's."""
     start = recorded.ended.history.start
-    source = Source(RUNGS["wmma"].path.read_text())
+    source = CandidateSource(RUNGS["wmma"].path.read_text())
     run = start_search(store, settings)
     row = store.add_candidate(run.id, digest=source.digest, source=source.text)
     assert row.digest == start.digest

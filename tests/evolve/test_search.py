@@ -8,14 +8,14 @@ import pytest
 from weft.core.errors import UsageError
 from weft.evolve.history import read_history
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.run_summary import member_record, summary_of
 from weft.evolve.search import Ended, Search, settings_of, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.judge.select import Choice
 from weft.store.records import RunState
 from weft.store.store import Store, open_store
-from weft.supervise.records import ScoreOn, Source
+from weft.supervise.records import CandidateSource, ScoreOn
 
 SMALL = Settings(
     seed=1,
@@ -145,7 +145,7 @@ def test_a_kill_between_two_writes_makes_no_second_evaluation(tmp_path: Path) ->
         run = start_search(store, SMALL)
         search = Search(store, run.id, SMALL, proposer(), workers=1)
         texts = ("// first\n", "// second\n")
-        first, second = (search._add(Source(text), {}, {"hypothesis": ""}, (), 0, "test") for text in texts)
+        first, second = (search._add(CandidateSource(text), {}, {"hypothesis": ""}, (), 0, "test") for text in texts)
         for row in (first, second):
             store.set_canonical(row.id, "the same code")
         assert search._queue(store.candidate(first.id)) is True

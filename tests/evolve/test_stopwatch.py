@@ -9,14 +9,14 @@ from weft.engines.cuda_gpu import CudaGPU
 from weft.evolve.elites import elites
 from weft.evolve.history import History, read_history
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
 from weft.evolve.levers.render import render
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.evolve.stopwatch import GpuStopwatch, Timing, time_child
 from weft.judge.select import Choice
 from weft.store.store import open_store
-from weft.supervise.records import ScoreOn, Source
+from weft.supervise.records import CandidateSource, ScoreOn
 
 SETTINGS = Settings(
     seed=1,
@@ -33,20 +33,20 @@ class Told:
     """A stopwatch that shows what it is told, one after the other."""
 
     timings: list[Timing]
-    asked: list[tuple[Source, Source | None]] = field(default_factory=list)
+    asked: list[tuple[CandidateSource, CandidateSource | None]] = field(default_factory=list)
 
-    def time(self, child: Source, parent: Source | None) -> Timing:
+    def time(self, child: CandidateSource, parent: CandidateSource | None) -> Timing:
         self.asked.append((child, parent))
         return self.timings.pop(0)
 
 
 def test_a_child_that_looks_better_is_timed_again_and_the_worse_answer_counts() -> None:
     lucky = Told([Timing(90, 0.90, 0.93, ""), Timing(99, 0.99, 1.01, "")])
-    assert time_child(lucky, Source("child"), Source("parent"), 0.03) == Timing(99, 1.01, 1.01, "")
+    assert time_child(lucky, CandidateSource("child"), CandidateSource("parent"), 0.03) == Timing(99, 1.01, 1.01, "")
     better = Told([Timing(90, 0.90, 0.93, ""), Timing(91, 0.91, 0.94, "")])
-    assert time_child(better, Source("child"), Source("parent"), 0.03).ratio == 0.94
+    assert time_child(better, CandidateSource("child"), CandidateSource("parent"), 0.03).ratio == 0.94
     worse = Told([Timing(98, 0.98, 0.99, "")])
-    assert time_child(worse, Source("child"), Source("parent"), 0.03).ratio == 0.98
+    assert time_child(worse, CandidateSource("child"), CandidateSource("parent"), 0.03).ratio == 0.98
     assert [len(each.asked) for each in (lucky, better, worse)] == [2, 2, 1]
 
 
@@ -86,8 +86,8 @@ def test_the_gpu_stopwatch_times_both_on_the_device() -> None:
     cuda = RecordingCuda()
     watch = GpuStopwatch(CudaGPU(cuda.device()), "sdpa", replace(SETTINGS.score_on), BenchSettings(rounds=12, warmup=1))
     space = family("sdpa")
-    parent = Source(render(space, start_of("wmma")))
-    child = Source(render(space, start_of("wmma").moved({"BLOCK_N": "64", "EXP": "exp2"})))
+    parent = CandidateSource(render(space, start_of("wmma")))
+    child = CandidateSource(render(space, start_of("wmma").moved({"BLOCK_N": "64", "EXP": "exp2"})))
     found = watch.time(child, parent)
     assert found.wrong == "" and found.microseconds > 0 and found.ratio_high >= found.ratio
     alone = watch.time(parent, None)

@@ -14,7 +14,7 @@ from weft.kernels.ladder import RUNGS
 from weft.store.records import EvaluationRow
 from weft.store.store import Store, open_store
 from weft.supervise.key import request_key
-from weft.supervise.records import Evaluation, Limits, Request, Source
+from weft.supervise.records import CandidateSource, Evaluation, Limits, Request
 
 ONE = Choice(shapes=("small",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(0,))
 LIMITS = Limits(wall_seconds=77)
@@ -23,7 +23,7 @@ LIMITS = Limits(wall_seconds=77)
 def asked(number: int = 0) -> Request:
     """One small workload of the scalar rung; texts of different numbers differ."""
     text = RUNGS["scalar"].path.read_text() + f"\n// {number}\n"
-    return Request(Source(text, defines={"WARPS": "2"}), choice=ONE, score=None, debug_build=False)
+    return Request(CandidateSource(text, defines={"WARPS": "2"}), choice=ONE, score=None, debug_build=False)
 
 
 def queue(store: Store, count: int, *, key: str | None = None) -> list[EvaluationRow]:

@@ -14,7 +14,7 @@ from tests.fleet.queued import store_with
 from weft.core.errors import UsageError
 from weft.evolve.history import read_history
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.fleet.fleets import LocalFleet, ThreadFleet, Volunteers, fleet_of

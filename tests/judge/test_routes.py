@@ -27,7 +27,7 @@ from weft.judge.select import Choice
 from weft.store.records import EvaluationRow
 from weft.store.store import Store, open_store
 from weft.supervise.key import request_key
-from weft.supervise.records import Evaluation, Limits, Request, ScoreOn, Source
+from weft.supervise.records import CandidateSource, Evaluation, Limits, Request, ScoreOn
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload
 
@@ -80,7 +80,7 @@ def worked(store: Store) -> dict[str, Said]:
     run = store.start_run("evolve", task="sdpa", chip="l4", settings=Settings().record())
     rows = {}
     for kernel in KERNELS:
-        source = Source(kernel.text, kernel.language, kernel.launch)
+        source = CandidateSource(kernel.text, kernel.language, kernel.launch)
         request = Request(source, choice=CHOICE, score=None)
         row = store.add_candidate(
             run.id, digest=source.digest, source=kernel.text, language=kernel.language, launch=kernel.launch
@@ -98,7 +98,7 @@ def searched(store: Store) -> dict[str, Said]:
     run = store.start_run("evolve", task="sdpa", chip="l4", settings=settings.record())
     rows = {}
     for kernel in KERNELS:
-        source = Source(kernel.text, kernel.language, kernel.launch)
+        source = CandidateSource(kernel.text, kernel.language, kernel.launch)
         row = store.add_candidate(
             run.id, digest=source.digest, source=kernel.text, language=kernel.language, launch=kernel.launch
         )

@@ -20,7 +20,7 @@ from mcp.types import CallToolResult
 
 from weft.core.finding_codes import FINDING_CODES
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Budget, Settings
 from weft.judge.select import Choice

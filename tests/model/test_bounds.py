@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from weft.core.chips import TensorKind, chip
 from weft.core.errors import UsageError
 from weft.model.bounds import lower_bounds, sm_cycles
-from weft.model.occupancy import Launch, occupancy
+from weft.model.occupancy import LaunchShape, occupancy
 from weft.model.work import Instructions, Memory, Work, instructions_of
 
-ONE_WARP = Launch(threads=32, grid=1, registers=32, shared_bytes=0)
+ONE_WARP = LaunchShape(threads=32, grid=1, registers=32, shared_bytes=0)
 
 
-def work(sass: dict[str, int], launch: Launch = ONE_WARP, memory: Memory | None = None) -> Work:
+def work(sass: dict[str, int], launch: LaunchShape = ONE_WARP, memory: Memory | None = None) -> Work:
     return Work(launch, instructions_of(sass), memory or Memory())
 
 
@@ -62,7 +62,7 @@ def test_the_tail_of_a_grid_counts_where_blocks_are_alike() -> None:
     per_block = 1000
     for grid, blocks_on_the_busiest in ((1, 1), (58, 1), (59, 2), (116, 2), (117, 3)):
         for uniform in (True, False):
-            launch = Launch(128, grid, 32, 0, uniform)
+            launch = LaunchShape(128, grid, 32, 0, uniform)
             terms = lower_bounds(work({"FFMA": per_block * grid}, launch), l4).terms
             busiest = blocks_on_the_busiest if uniform else grid / 58
             assert terms["fma"] == pytest.approx(busiest * per_block * 32 / 128)
@@ -108,7 +108,7 @@ COUNTS = st.dictionaries(st.sampled_from(OPCODES), st.integers(0, 10**6), min_si
     sass=COUNTS, more=st.sampled_from(OPCODES), grid=st.integers(1, 2000), name=st.sampled_from(["a100", "l4", "h100"])
 )
 def test_more_work_is_never_faster(sass: dict[str, int], more: str, grid: int, name: str) -> None:
-    launch = Launch(128, grid, 64, 4096, uniform=True)
+    launch = LaunchShape(128, grid, 64, 4096, uniform=True)
     before = lower_bounds(work(sass, launch), chip(name))
     after = lower_bounds(work(sass | {more: sass.get(more, 0) + 1}, launch), chip(name))
     assert after.warm >= before.warm
@@ -133,7 +133,7 @@ def test_no_placement_of_blocks_beats_the_bound(seed: int, uniform: bool) -> Non
             idlest[kind] += block[kind] * cost[kind]
     makespan = max(max(units.values()) for units in busy)
     total = {kind: sum(block[kind] for block in blocks) for kind in kinds}
-    terms = lower_bounds(work(total, Launch(32 * warps, grid, 32, 0, uniform)), one).terms
+    terms = lower_bounds(work(total, LaunchShape(32 * warps, grid, 32, 0, uniform)), one).terms
     assert max(terms[unit] for unit in ("fma", "mufu", "lsu", "tensor", "issue")) <= makespan * (1 + 1e-12)
 
 
@@ -145,7 +145,7 @@ def test_no_order_of_blocks_beats_the_latency(seed: int, uniform: bool) -> None:
     warps, grid = random.randint(1, 16), random.randint(1, 3000)
     alike = random.randint(1, 900)
     blocks = [[alike if uniform else random.randint(1, 900) for _ in range(warps)] for _ in range(grid)]
-    launch = Launch(32 * warps, grid, random.choice([32, 64, 96]), random.choice([0, 16384, 40000]), uniform)
+    launch = LaunchShape(32 * warps, grid, random.choice([32, 64, 96]), random.choice([0, 16384, 40000]), uniform)
     free_at = [0] * (one.sms * occupancy(launch, one).blocks)
     for block in blocks:
         heapq.heapreplace(free_at, free_at[0] + max(block))

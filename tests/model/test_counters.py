@@ -1,9 +1,9 @@
 """Counters by name → Work: what is under ncu's names is sure, the rest is left to the estimate."""
 
 from weft.model.counters import work_of
-from weft.model.occupancy import Launch
+from weft.model.occupancy import LaunchShape
 
-LAUNCH = Launch(128, 10, 64, 4096)
+LAUNCH = LaunchShape(128, 10, 64, 4096)
 SASS = {"LDS.128": 40, "STS": 10, "LDG.E": 20, "STG.E": 5, "LDGSTS.E.BYPASS.128": 6, "FFMA": 100, "IADD3": 30, "BRA": 4}
 NCU = {
     "smsp__sass_inst_executed_op_shared_ld.sum": 40,

@@ -10,7 +10,7 @@ from weft.core.chips import chip, chips
 from weft.core.errors import UsageError
 from weft.model.bounds import lower_bounds
 from weft.model.estimate import estimate
-from weft.model.occupancy import Launch
+from weft.model.occupancy import LaunchShape
 from weft.model.work import Memory, Work, instructions_of
 
 HMMA = "HMMA.16816.F32"
@@ -19,7 +19,7 @@ HMMA = "HMMA.16816.F32"
 def balanced(name: str, sass: dict[str, int], memory: Memory | None = None) -> Work:
     """Two blocks on every SM; the counts are those of one SM."""
     sms = chip(name).sms
-    launch = Launch(128, 2 * sms, 64, 0, uniform=True)
+    launch = LaunchShape(128, 2 * sms, 64, 0, uniform=True)
     return Work(launch, instructions_of({opcode: n * sms for opcode, n in sass.items()}), memory or Memory())
 
 
@@ -91,7 +91,7 @@ def test_dram_counts_when_cold() -> None:
 def test_the_tail_of_the_grid() -> None:
     """59 blocks on 58 SMs: the busiest has two."""
     l4 = chip("l4")
-    launch = Launch(128, 59, 64, 0)
+    launch = LaunchShape(128, 59, 64, 0)
     found = estimate(Work(launch, instructions_of({"MOV": 59 * 4000}), Memory()), l4, issue_weight=1.0)
     assert found.wave_factor == pytest.approx(2 * 58 / 59)
     assert found.high == pytest.approx(2000)
@@ -113,7 +113,7 @@ def test_never_below_the_bound(
 ) -> None:
     one = chip(name)
     for uniform in (True, False):
-        done = Work(Launch(256, grid, 96, 30000, uniform), instructions_of(sass), Memory(*numbers))
+        done = Work(LaunchShape(256, grid, 96, 30000, uniform), instructions_of(sass), Memory(*numbers))
         found = estimate(done, one, cold=cold)
         bounds = lower_bounds(done, one, clock_ghz=found.clock_ghz)
         assert found.high >= found.low >= (bounds.cold if cold else bounds.warm)

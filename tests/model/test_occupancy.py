@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from weft.core.chips import Architecture, chip
 from weft.core.errors import ResourceError, UsageError
-from weft.model.occupancy import Launch, occupancy, shared_per_block
+from weft.model.occupancy import LaunchShape, occupancy, shared_per_block
 
 BY_CAPABILITY = {"80": "a100", "86": "a6000", "89": "l4", "90": "h100"}
 ROWS = [
@@ -30,7 +30,7 @@ def test_nvidias_calculator_says_the_same(capability: str) -> None:
         if row[0] != capability:
             continue
         registers, threads, shared, blocks, *limits = (int(number) for number in row[1:])
-        launch = Launch(threads, 1, registers, shared)
+        launch = LaunchShape(threads, 1, registers, shared)
         if blocks == 0:
             with pytest.raises(ResourceError):
                 occupancy(launch, one)
@@ -40,7 +40,7 @@ def test_nvidias_calculator_says_the_same(capability: str) -> None:
         assert [found.by_registers, found.by_shared, found.by_warps, found.by_blocks] == limits, row
 
 
-def blocks_that_fit(launch: Launch, arch: Architecture) -> int:
+def blocks_that_fit(launch: LaunchShape, arch: Architecture) -> int:
     """Places block after block, its warps one by one into the sub-partition with most registers left."""
     free = [arch.registers // 4] * 4
     shared, warps, blocks = arch.shared_bytes, 0, 0
@@ -62,7 +62,7 @@ def blocks_that_fit(launch: Launch, arch: Architecture) -> int:
     shared=st.integers(0, 232448),
 )
 def test_brute_force(name: str, threads: int, registers: int, shared: int) -> None:
-    launch, one = Launch(threads, 1, registers, shared), chip(name)
+    launch, one = LaunchShape(threads, 1, registers, shared), chip(name)
     most = blocks_that_fit(launch, one.architecture)
     if shared > one.architecture.shared_bytes_per_block or most == 0:
         with pytest.raises(ResourceError):
@@ -73,7 +73,7 @@ def test_brute_force(name: str, threads: int, registers: int, shared: int) -> No
 
 def test_the_captured_gemm() -> None:
     """ncu on an A6000: 1024 threads, 37 registers, 8192 bytes of tiles; 66.67 %, one block by warps or registers."""
-    found = occupancy(Launch(1024, 1024, 37, 8192), chip("a6000"))
+    found = occupancy(LaunchShape(1024, 1024, 37, 8192), chip("a6000"))
     assert shared_per_block(8192, chip("a6000").architecture) == 9216
     assert found.warps == 32
     assert found.ncu["sm__maximum_warps_per_active_cycle_pct"] == pytest.approx(66.67, abs=0.005)
@@ -90,4 +90,4 @@ def test_the_captured_gemm() -> None:
 )
 def test_launches_that_are_none(wrong: tuple[int, int, int, int]) -> None:
     with pytest.raises(UsageError):
-        Launch(*wrong)
+        LaunchShape(*wrong)

@@ -10,7 +10,7 @@ import pytest
 from weft.core.chips import chip
 from weft.model.bounds import Bounds, lower_bounds
 from weft.model.estimate import estimate
-from weft.model.occupancy import Launch
+from weft.model.occupancy import LaunchShape
 from weft.model.published import published
 from weft.model.work import Memory, Work, instructions_of
 
@@ -22,7 +22,7 @@ def gemm(n: int, threads: int, outputs_per_block: int, per_warp: dict[str, int],
     """A GEMM of n³ by blocks that are all alike; `per_warp` is what a warp executes."""
     grid = n * n // outputs_per_block
     sass = {opcode: count * grid * threads // 32 for opcode, count in per_warp.items()}
-    return Work(Launch(threads, grid, 37, 0, uniform=True), instructions_of(sass), memory)
+    return Work(LaunchShape(threads, grid, 37, 0, uniform=True), instructions_of(sass), memory)
 
 
 def sectors_of(n: int, **more: int) -> Memory:
@@ -92,7 +92,7 @@ def attention(wavefronts_of_ldmatrix: int) -> Work:
         store_sectors=heads * s * d * 2 // 32,
     )
     sass = {"LDSM.16.M88.4": warp_tiles * ldmatrix, "HMMA.16816.F32": warp_tiles * mma}
-    return Work(Launch(128, grid, 128, 3 * 64 * d * 2, uniform=True), instructions_of(sass), memory)
+    return Work(LaunchShape(128, grid, 128, 3 * 64 * d * 2, uniform=True), instructions_of(sass), memory)
 
 
 def held_against(series: str, kernel: str, work: Work) -> tuple[Bounds, float]:

@@ -8,8 +8,18 @@ import pytest
 from weft.attention.stages import STAGES
 from weft.core.errors import UsageError
 from weft.kernels.ladder import RUNGS
-from weft.mutate.labels import Label, read_labels, stages_of_lines, touched_lines
-from weft.mutate.ladder_sample import HELD_OUT_RUNGS, LEFT_OUT, PER_RUNG, Labelled, all_of, ladder_sample
+from weft.mutate.ladder_sample import (
+    HELD_OUT_RUNGS,
+    LEFT_OUT,
+    PER_RUNG,
+    Label,
+    Labelled,
+    all_of,
+    ladder_sample,
+    read_labels,
+    stages_of_lines,
+    touched_lines,
+)
 from weft.mutate.operators import CLASSES, OPERATORS
 
 LABELS = Path(__file__).parents[2] / "benchmarks" / "mutant_stages"

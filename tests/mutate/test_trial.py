@@ -10,7 +10,7 @@ from weft.kernels.ladder import RUNGS
 from weft.mutate.equivalent import Build, Original
 from weft.mutate.generate import generate
 from weft.mutate.records import Mutant
-from weft.mutate.trial import Trial, survivors, try_mutant, write_mutant
+from weft.mutate.trial import MutantTrial, survivors, try_mutant, write_mutant
 from weft.tasks.task import Workload
 
 PLAIN = (Workload(SHAPES["one_token"], "f16", "none", "unit_normal", 0),)
@@ -38,7 +38,9 @@ def test_what_the_workloads_do_not_show_survives(tmp_path: Path, original: Origi
     unseen = mutant("return max(0, min(SKV, diagonal + 1));", "return max(0, min(SKV, diagonal + 2));")
     trial = try_mutant(original, unseen, tmp_path, PLAIN)
     assert trial.survived
-    assert survivors([trial, Trial(unseen, Build.SAME, equivalent=True), Trial(unseen, Build.REFUSED)]) == (trial,)
+    assert survivors([trial, MutantTrial(unseen, Build.SAME, equivalent=True), MutantTrial(unseen, Build.REFUSED)]) == (
+        trial,
+    )
 
 
 def test_a_mutant_finds_what_stands_beside_its_original(tmp_path: Path, original: Original) -> None:

@@ -16,7 +16,7 @@ from weft.probes.shared_probe import SharedProbe, Touch
 from weft.profile.site_probe import SiteProbe
 from weft.vm.ir import Builder, Value, const
 from weft.vm.memory import GlobalMemory
-from weft.vm.program import Source
+from weft.vm.program import ProgramSource
 from weft.vm.runtime.watch import Access, Instrumentation
 
 HOOKS = {name: value for name, value in vars(Instrumentation).items() if callable(value) and not name.startswith("_")}
@@ -98,7 +98,7 @@ class Counter(SharedProbe):
         return {self.name: int(memory[:8].view(np.int64)[0])}
 
     def conclude(
-        self, source: Source, visits: Sequence[int], boards: Sequence[npt.NDArray[np.uint8]]
+        self, source: ProgramSource, visits: Sequence[int], boards: Sequence[npt.NDArray[np.uint8]]
     ) -> Mapping[str, int]:
         return {f"{self.name}_concluded": 1}
 

@@ -14,7 +14,7 @@ import weft
 from weft.core.finding_codes import Severity
 from weft.core.records import Binary, Finding, Run
 from weft.engines.kernel_file import load
-from weft.engines.sample import Sample
+from weft.engines.sample import CtaSample
 from weft.probes import InitCheck, Probes, RaceCheck, global_race_review
 
 SOURCE = Path(__file__).parent / "cuda/global_script.cu"
@@ -142,8 +142,8 @@ def test_a_long_log_is_made_of_those_who_take_part(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_sample_stays_a_sample() -> None:
-    assert stencil(1, ctas=Sample(((0, 0), (2, 0)))).findings == ()
-    assert [f.cta for f in stencil(1, ctas=Sample(((1, 0), (2, 0)))).findings] == [(2, 0, 0)]
+    assert stencil(1, ctas=CtaSample(((0, 0), (2, 0)))).findings == ()
+    assert [f.cta for f in stencil(1, ctas=CtaSample(((1, 0), (2, 0)))).findings] == [(2, 0, 0)]
 
 
 def test_stores_of_different_host_threads_meet() -> None:

@@ -14,11 +14,11 @@ import pytest
 
 import weft
 from weft.core.records import Finding, Run
-from weft.engines.debug_build import check_debug_build
 from weft.engines.kernel_file import load
 from weft.engines.launch import Launch
 from weft.engines.protocol import RunOptions
 from weft.engines.virtual import VirtualGPU
+from weft.judge.local_runs import check_debug_build
 from weft.probes import InitCheck, Probes, RaceCheck, initcheck_review
 
 FOLDER = Path(__file__).parent.parent / "bad" / "initialised" / "launched"

@@ -8,7 +8,7 @@ from weft.core.chips import chip
 from weft.core.records import Resources
 from weft.model.bounds import lower_bounds
 from weft.model.estimate import estimate
-from weft.model.occupancy import Launch, occupancy
+from weft.model.occupancy import LaunchShape, occupancy
 from weft.model.work import Instructions, Memory, Work
 from weft.profile.advice import launch_advice, line_advice
 from weft.profile.kernel_profile import KernelProfile, LaunchProfile
@@ -32,7 +32,7 @@ def launch(
     spilled: int = 0,
     counts: Counts = NOTHING,
 ) -> LaunchProfile:
-    asked = Launch(threads, grid, registers, shared)
+    asked = LaunchShape(threads, grid, registers, shared)
     work = Work(asked, Instructions(1000), Memory())
     return LaunchProfile(
         "k",

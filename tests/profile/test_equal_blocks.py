@@ -8,8 +8,8 @@ import pytest
 
 import weft
 from weft.engines.kernel_file import load
-from weft.evolve.levers.families import family, start_of
 from weft.evolve.levers.render import render
+from weft.evolve.levers.space import family, start_of
 from weft.profile.block_runs import equal_blocks
 from weft.profile.profiler import Profiler
 from weft.profile.sass_text import SassBlock, SassInstruction

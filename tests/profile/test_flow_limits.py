@@ -4,9 +4,8 @@ from pathlib import Path
 
 import weft
 from weft.engines.kernel_file import load
-from weft.engines.sample import Sample
-from weft.profile.block_runs import find_block_runs
-from weft.profile.flow_limits import limit_by_flow
+from weft.engines.sample import CtaSample
+from weft.profile.block_runs import find_block_runs, limit_by_flow
 from weft.profile.profiler import Profiler
 from weft.profile.sass_text import SassBlock, SassInstruction
 
@@ -57,7 +56,7 @@ def test_the_blocks_around_an_unrolled_loop() -> None:
     """k from 0 to 255, unrolled: 32 warps go once through everything that is not the loop."""
     profiler = Profiler(weft.VirtualGPU("sm_86", threads=1))
     file = load(SGEMM / "kernel_2.cu", arch="sm_86")
-    run = file.run(profiler, {}, sizes={"N": 256}, ctas=Sample(((0, 0),))).run
+    run = file.run(profiler, {}, sizes={"N": 256}, ctas=CtaSample(((0, 0),))).run
     binary = file.compile(sizes={"N": 256})
     kernel = profiler.kernel(binary, run.entries[0])
     (_, counts) = profiler.counts[0]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.engines.sample import Sample
+from weft.engines.sample import CtaSample
 from weft.profile.profiler import Profiler
 from weft.profile.records import Counts
 
@@ -30,7 +30,7 @@ def diagonal() -> Counts:
     args = [a, b, c, np.int32(N), np.float32(2), np.float32(0.5)]
     before = c.copy()
     ampere = Profiler(weft.VirtualGPU("sm_86", threads=1))
-    sample = Sample(tuple((i, i) for i in range(TILES)))
+    sample = CtaSample(tuple((i, i) for i in range(TILES)))
     binary = weft.compile_cuda(GEMM, arch="sm_86")
     run = ampere.launch(binary, "tiled_gemm", (TILES, TILES), (32, 32), args, ctas=sample)
     assert run.clean
@@ -87,7 +87,7 @@ def test_gemm_without_tiles() -> None:
     """Eight of 1024 CTAs, which all do the same: a coalesced and a broadcast load for each k, and the read of C."""
     a, b, c = (np.ones((N, N), np.float32) for _ in range(3))
     ampere = Profiler(weft.VirtualGPU("sm_86", threads=1))
-    sample = Sample(tuple((i, 4 * i) for i in range(8)))
+    sample = CtaSample(tuple((i, 4 * i) for i in range(8)))
     args = [a, b, c, np.int32(N), np.float32(1), np.float32(1)]
     ampere.launch(
         weft.compile_cuda(PLAIN_GEMM, arch="sm_86"), "plain_gemm", (TILES, TILES), (32, 32), args, ctas=sample

@@ -12,7 +12,7 @@ import weft
 from weft.core.errors import UsageError
 from weft.core.records import Binary
 from weft.engines.kernel_file import load
-from weft.engines.sample import Sample
+from weft.engines.sample import CtaSample
 from weft.kernels.ladder import RUNGS
 from weft.profile.kernel_match import NO_CUBIN, match_kernel
 from weft.profile.match import Match, match_accesses
@@ -200,7 +200,7 @@ def test_the_block_tile_of_the_ladder_is_matched() -> None:
     """
     folder = Path(__file__).parents[2] / "benchmarks" / "sgemm"
     profiler = Profiler(weft.VirtualGPU("sm_86", threads=1))
-    load(folder / "kernel_4.cu", arch="sm_86").run(profiler, {}, sizes={"N": 128}, ctas=Sample(((0, 0),)))
+    load(folder / "kernel_4.cu", arch="sm_86").run(profiler, {}, sizes={"N": 128}, ctas=CtaSample(((0, 0),)))
     counts = profiler.counts[-1][1]
     tiles = 16 * (128 // 8)
     assert counts.matched == 1.0

@@ -8,7 +8,7 @@ import pytest
 import weft
 from tests.profile.test_patterns import SPACE_BYTES, binary, patterns, wavefronts
 from weft.engines.kernel_file import load
-from weft.engines.sample import Sample
+from weft.engines.sample import CtaSample
 from weft.profile.kernel_match import match_kernel
 from weft.profile.profiler import Profiler
 from weft.profile.site_probe import ALIGNED, EARLY, SPAN, SiteProbe, site_name
@@ -42,7 +42,7 @@ def test_the_kernel_of_the_ladder_that_loads_early() -> None:
     """
     folder = Path(__file__).parents[2] / "benchmarks" / "sgemm"
     profiler = Profiler(weft.VirtualGPU("sm_86", threads=1))
-    load(folder / "kernel_5.cu", arch="sm_86").run(profiler, {}, sizes={"N": 128}, ctas=Sample(((0, 0),)))
+    load(folder / "kernel_5.cu", arch="sm_86").run(profiler, {}, sizes={"N": 128}, ctas=CtaSample(((0, 0),)))
     counts = profiler.counts[-1][1]
     tiles = 8 * (128 // 8)
     assert counts.matched == 1.0 and not counts.notes

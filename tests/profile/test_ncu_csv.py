@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from weft.core.errors import ToolMissing, UsageError
+from weft.profile.ncu_compare import Name, kernel_name
 from weft.profile.ncu_csv import read_csv
 from weft.profile.ncu_numbers import ENGLISH, EUROPEAN, measured, style_of
-from weft.profile.ncu_pairs import Name, kernel_name
 from weft.profile.ncu_report_file import read_report
 
 REPORTS = Path(__file__).parent / "ncu"

@@ -22,7 +22,7 @@ from weft.core.records import Finding
 from weft.ptx import isa
 from weft.ptx.module import WIDTH, Module
 from weft.ptx.parse import parse
-from weft.vm.launch_spec import LaunchSpec, Outcome
+from weft.vm.launch_spec import DeviceRun, LaunchSpec
 from weft.vm.layout import lay_out, place_globals
 from weft.vm.memory import GlobalMemory
 from weft.vm.reference import interpreter
@@ -144,7 +144,7 @@ class Ran:
 
     outputs: dict[str, Array]
     """As unsigned bits of the register class."""
-    outcome: Outcome
+    outcome: DeviceRun
     memory: GlobalMemory = field(repr=False)
 
     @property
@@ -271,7 +271,7 @@ class Engine:
         self.module = module
         self._compiled: dict[str, Any] = {}
 
-    def run(self, spec: LaunchSpec, memory: GlobalMemory, globals_at: Mapping[str, int]) -> Outcome:
+    def run(self, spec: LaunchSpec, memory: GlobalMemory, globals_at: Mapping[str, int]) -> DeviceRun:
         layout = lay_out(self.module, self.module.functions[spec.entry])
         if self.name == "reference":
             return interpreter.run(self.module, spec, memory, layout=layout, globals_at=globals_at)
@@ -280,7 +280,7 @@ class Engine:
 
         if spec.entry not in self._compiled:
             self._compiled[spec.entry] = compile_program(self.module, spec.entry, mode=spec.mode)
-        outcome: Outcome = jit_launch.run(self._compiled[spec.entry], spec, memory, globals_at=globals_at)
+        outcome: DeviceRun = jit_launch.run(self._compiled[spec.entry], spec, memory, globals_at=globals_at)
         return outcome
 
 

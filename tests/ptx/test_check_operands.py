@@ -11,7 +11,7 @@ from weft.ptx.module import WIDTH
 from weft.ptx.parse import parse
 from weft.vm.emit.divergent import Divergent
 from weft.vm.emit.in_step import InStep
-from weft.vm.program import Source
+from weft.vm.program import ProgramSource
 
 REGISTERS = {
     "%p": "pred", "%h": "b16", "%uh": "u16", "%fh": "f16", "%r": "b32", "%u": "u32", "%s": "s32", "%f": "f32",
@@ -28,7 +28,7 @@ def kernel(line: str) -> str:
 
 def compiles(text: str) -> None:
     """Both copies of the kernel are IR that LLVM takes."""
-    source = Source(parse(text), "k", mode="hardware", arch=None, cubin=())
+    source = ProgramSource(parse(text), "k", mode="hardware", arch=None, cubin=())
     for copy in (InStep, Divergent):
         llvm.parse_assembly(copy(source.kernel, "copy", []).emit_module()).verify()
 

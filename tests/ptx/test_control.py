@@ -8,7 +8,7 @@ import pytest
 from tests.ptx.harness import ENGINES, HEADER, Engine, check_body
 from weft.core.errors import LaunchError, Unsupported, WeftError
 from weft.ptx.parse import parse
-from weft.vm.launch_spec import LaunchSpec, Outcome
+from weft.vm.launch_spec import DeviceRun, LaunchSpec
 from weft.vm.layout import lay_out, place_globals
 from weft.vm.memory import GlobalMemory
 from weft.vm.printf import format_device
@@ -35,7 +35,7 @@ PREDICATES = ".reg .pred %p, %q, %r;"
 
 def _run(
     text: str, engine: str, *, block: int = 32, grid: int = 1, params: bytes = b"", max_steps: int = 1 << 20
-) -> Outcome:
+) -> DeviceRun:
     module = parse(HEADER + text)
     memory = GlobalMemory(1 << 16)
     globals_at = place_globals(module, memory)

@@ -8,7 +8,7 @@ import pytest
 from tests.report.pages import HOSTILE, check_page
 from weft.cli.main import main
 from weft.evolve.lever_proposer import LeverProposer
-from weft.evolve.levers.families import family, start_of
+from weft.evolve.levers.space import family, start_of
 from weft.evolve.search import Search, start_search
 from weft.evolve.settings import Settings
 from weft.kernels.ladder import RUNGS

@@ -7,7 +7,7 @@ import pytest
 
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
-from weft.supervise.records import Limits, Request, Source
+from weft.supervise.records import CandidateSource, Limits, Request
 from weft.supervise.supervisor import Supervisor
 
 Make = Callable[..., Request]
@@ -36,7 +36,7 @@ def request_of() -> Make:
             text = text.replace(old, new, 1)
         choice = Choice(("split_65",), ("unit_normal",), ("none",), ("f16",), seeds=(0,))
         settings = {"choice": choice, "score": None, "debug_build": False, **options}
-        return Request(Source(text), **settings)  # type: ignore[arg-type]
+        return Request(CandidateSource(text), **settings)  # type: ignore[arg-type]
 
     return make
 

@@ -18,7 +18,7 @@ from weft.kernels.ladder import RUNGS
 from weft.profile.kernel_profile import profile_kernel
 from weft.supervise.children import Child
 from weft.supervise.frames import Frame
-from weft.supervise.records import Evaluation, Request, ScoreOn, Source
+from weft.supervise.records import CandidateSource, Evaluation, Request, ScoreOn
 from weft.supervise.supervisor import Supervisor
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload
@@ -76,7 +76,7 @@ def test_a_rung_passes_with_the_estimate_of_weft_profile(supervisor: Supervisor)
     """All that `weft check` asks for, the -G build included; the score is of real inputs of the task."""
     choice = Choice(("split_65",), ("unit_normal", "sorted_keys"), seeds=(3,))
     score = ScoreOn(shape="small")
-    request = Request(Source(RUNGS["scalar"].path.read_text()), rung="scalar", choice=choice, score=score)
+    request = Request(CandidateSource(RUNGS["scalar"].path.read_text()), rung="scalar", choice=choice, score=score)
     seen: list[tuple[int, int]] = []
     found = supervisor.evaluate(request, progress=lambda judged, planned: seen.append((judged, planned)))
     assert found.status is Status.PASSED, found.message
@@ -126,7 +126,7 @@ def test_a_failure_is_diagnosed_if_one_asks(supervisor: Supervisor, request_of: 
 def test_levers_are_macros_of_the_launch_lines(supervisor: Supervisor, request_of: Any) -> None:
     request = request_of()
     eight = Request(
-        Source(request.source.text, defines={"WARPS": "8"}),
+        CandidateSource(request.source.text, defines={"WARPS": "8"}),
         choice=request.choice,
         score=ScoreOn("small"),
         debug_build=False,

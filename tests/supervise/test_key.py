@@ -7,19 +7,19 @@ from weft.core.status import CACHEABLE, Status
 from weft.judge.select import Choice
 from weft.supervise.canonical import canonical_text
 from weft.supervise.key import judge_version, request_key
-from weft.supervise.records import Request, ScoreOn, Source
+from weft.supervise.records import CandidateSource, Request, ScoreOn
 
-REQUEST = Request(Source("text", defines={"A": "1"}))
+REQUEST = Request(CandidateSource("text", defines={"A": "1"}))
 
 
 def test_every_part_of_a_request_counts(tmp_path: Path) -> None:
     task = tmp_path / "task.py"
     task.write_text("TASK = 1")
     changed = [
-        replace(REQUEST, source=Source("other", defines={"A": "1"})),
-        replace(REQUEST, source=Source("text", "ptx", defines={"A": "1"})),
-        replace(REQUEST, source=Source("text", launch="// weft: launch", defines={"A": "1"})),
-        replace(REQUEST, source=Source("text", defines={"A": "2"})),
+        replace(REQUEST, source=CandidateSource("other", defines={"A": "1"})),
+        replace(REQUEST, source=CandidateSource("text", "ptx", defines={"A": "1"})),
+        replace(REQUEST, source=CandidateSource("text", launch="// weft: launch", defines={"A": "1"})),
+        replace(REQUEST, source=CandidateSource("text", defines={"A": "2"})),
         replace(REQUEST, task="sdpa_decode"),
         replace(REQUEST, task=str(task)),
         replace(REQUEST, rung="scalar"),
@@ -36,7 +36,7 @@ def test_every_part_of_a_request_counts(tmp_path: Path) -> None:
     keys = {request_key(request) for request in changed}
     assert len(keys) == len(changed)
     assert request_key(REQUEST) not in keys
-    assert request_key(REQUEST) == request_key(Request(Source("text", defines={"A": "1"})))
+    assert request_key(REQUEST) == request_key(Request(CandidateSource("text", defines={"A": "1"})))
     before = request_key(changed[5])
     task.write_text("TASK = 2")
     assert request_key(changed[5]) != before

@@ -9,7 +9,7 @@ from weft.core.status import Status
 from weft.judge.candidate import Candidate
 from weft.judge.judge import check
 from weft.kernels.ladder import RUNGS
-from weft.supervise.records import Request, Source
+from weft.supervise.records import CandidateSource, Request
 from weft.supervise.screen import Rejected, screen, screen_options, without_allows
 from weft.supervise.supervisor import Supervisor
 from weft.tasks.registry import TASKS
@@ -128,7 +128,7 @@ def test_the_supervisor_refuses_tricks(supervisor: Supervisor, request_of: Any) 
         request_of(("// weft: scalar  scale", "// weft: option --pre-include=/etc/passwd\n// weft: scalar  scale"))
     )
     assert option.status in (Status.REJECTED, Status.LAUNCH_ERROR)
-    triton = supervisor.evaluate(Request(Source("import os\nos.abort()\n", "triton"), score=None))
+    triton = supervisor.evaluate(Request(CandidateSource("import os\nos.abort()\n", "triton"), score=None))
     assert triton.status is Status.REJECTED
     other = supervisor.evaluate(request_of(("// weft: in      q    :", "// weft: in      query :")))
     assert other.status is Status.LAUNCH_ERROR
@@ -146,13 +146,13 @@ def test_ptx_is_a_candidate_and_cannot_excuse_itself_by_another_file(
     assert str(excuse) in binary.ptx
     lines = [line for line in text.splitlines() if line.startswith("// weft:")]
     launch = "\n".join(lines).replace("ELEMENT[", "f16[").replace("scalar_attention<{D}>", "scalar_attention<64>")
-    source = Source(binary.ptx, "ptx", launch)
+    source = CandidateSource(binary.ptx, "ptx", launch)
     found = supervisor.evaluate(Request(source, choice=request_of().choice, score=None, debug_build=False))
     assert found.status is Status.UNSAFE, found.message
     assert found.failure is not None
     assert any(finding.code == "R102" for finding in found.failure.findings), found.message
     right = compile_cuda(RUNGS["scalar"].path, defines=defines, entries=["scalar_attention<64>"])
     passed = supervisor.evaluate(
-        Request(Source(right.ptx, "ptx", launch), choice=request_of().choice, score=None, debug_build=False)
+        Request(CandidateSource(right.ptx, "ptx", launch), choice=request_of().choice, score=None, debug_build=False)
     )
     assert passed.status is Status.PASSED, passed.message

@@ -20,8 +20,7 @@ from weft.attention.reference import attention, attention16, visible
 from weft.core.errors import UsageError
 from weft.kernels.ladder import MASKS, RUNGS
 from weft.torch import ForwardOnly, fp8_sdpa, kernel_call, sdpa
-from weft.torch.choose_rung import ENCODED, Wanted, choose_rung, why_not
-from weft.torch.functions import _FP8_SDPA, _SDPA, DTYPES
+from weft.torch.functions import _FP8_SDPA, _SDPA, DTYPES, ENCODED, Wanted, choose_rung, why_not
 from weft.torch.kernel_call import KernelWentWrong
 
 D = 16
@@ -278,7 +277,7 @@ def test_the_highest_rung_that_can_is_chosen(wanted: Wanted) -> None:
 
 
 def test_what_no_rung_can_is_refused_with_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.torch.choose_rung.RUNGS", {"wmma": RUNGS["wmma"]})
+    monkeypatch.setattr("weft.torch.functions.RUNGS", {"wmma": RUNGS["wmma"]})
     with pytest.raises(UsageError, match="wmma: its largest head dimension is 128, not 200"):
         choose_rung(Wanted("f16", "none", 200, 8, 8, 1))
 

@@ -169,10 +169,10 @@ def test_another_cpu_has_objects_of_its_own(filled: tuple[Path, str, list[str]],
 
 
 def test_keys_tell_modes_texts_and_architectures_apart() -> None:
-    from weft.vm.program import Source
+    from weft.vm.program import ProgramSource
 
     def key(text: str = PTX, mode: str = "hardware", arch: str = "sm_89", part: str = "in_step") -> str | None:
-        return Source(text, "scale", mode=mode, arch=arch, cubin=()).key(part)
+        return ProgramSource(text, "scale", mode=mode, arch=arch, cubin=()).key(part)
 
     keys = [key(), key(mode="ieee"), key(arch="sm_80"), key(part="divergent"), key(text=PTX + "\n")]
     assert None not in keys

@@ -11,7 +11,7 @@ import pytest
 from tests.ptx.harness import ENGINES, Array, Engine
 from tests.vm.divergent_programs import VALUES, kernel
 from weft.ptx.parse import parse
-from weft.vm.launch_spec import LaunchSpec, Outcome
+from weft.vm.launch_spec import DeviceRun, LaunchSpec
 from weft.vm.layout import place_globals
 from weft.vm.memory import GlobalMemory
 
@@ -20,7 +20,7 @@ IN_EVERY_RUN = 15
 BLOCKS = (64, 32, 64, 40, 64)
 
 
-def _run(text: str, engine: str, block: int) -> tuple[Array, Outcome]:
+def _run(text: str, engine: str, block: int) -> tuple[Array, DeviceRun]:
     module = parse(text)
     memory = GlobalMemory(1 << 20)
     globals_at = place_globals(module, memory)

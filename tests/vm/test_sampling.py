@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft.core.errors import LaunchError, UsageError
 from weft.core.records import Binary
-from weft.engines.sample import CannotSample, Sample
+from weft.engines.sample import CannotSample, CtaSample
 
 SOURCE = r"""
 #include <stdio.h>
@@ -27,7 +27,7 @@ extern "C" __global__ void astray(int* out) { if (blockIdx.x == 4) out[1 << 20] 
 extern "C" __global__ void count(int* out) { out[1 + atomicAdd(out, 1)] = cta(); }
 """
 GRID = (5, 3, 2)
-SAMPLE = Sample(((4, 2), (0, 1), (2, 0), (0, 1)))
+SAMPLE = CtaSample(((4, 2), (0, 1), (2, 0), (0, 1)))
 NUMBERS = [2, 5, 14, 17, 20, 29]
 """(2, 0), (0, 1) and (4, 2) in the first plane, then the same 15 later."""
 
@@ -79,6 +79,6 @@ def test_positions_must_be_there() -> None:
     out = np.zeros(30, np.int32)
     for position in ((5, 0), (0, 3), (-1, 0)):
         with pytest.raises(LaunchError, match=r"outside the grid \(5, 3, 2\)"):
-            weft.VirtualGPU().launch(binary(), "who", GRID, 64, [out], ctas=Sample((position,)))
+            weft.VirtualGPU().launch(binary(), "who", GRID, 64, [out], ctas=CtaSample((position,)))
     with pytest.raises(UsageError, match="no position"):
-        Sample(())
+        CtaSample(())

@@ -13,7 +13,7 @@ from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.store.records import SUPERSEDED
 from weft.store.store import Store
-from weft.supervise.records import Source
+from weft.supervise.records import CandidateSource
 from weft.tasks.registry import TASKS
 
 from .records import Bundle
@@ -56,7 +56,7 @@ def from_kernel(target: str, asked: BundleOptions) -> Bundle:
     beside = launch.read_text() if language == "ptx" and launch.is_file() else ""
     return Bundle(
         name=path.name,
-        source=Source(text, language, beside),
+        source=CandidateSource(text, language, beside),
         task=task,
         task_text=task_text,
         choice=asked.choice,

@@ -7,7 +7,7 @@ from weft.core.errors import WeftError
 from weft.core.status import Status
 from weft.judge.select import Choice
 from weft.judge.verdict import Verdict
-from weft.supervise.records import Request, ScoreOn, Source
+from weft.supervise.records import CandidateSource, Request, ScoreOn
 
 
 class BrokenBundle(WeftError):
@@ -49,7 +49,7 @@ class Bundle:
 
     name: str
     """What the kernel was called where the bundle was made. Never a path."""
-    source: Source
+    source: CandidateSource
     task: str
     """A task of Weft's, or the name of the task in `task_text`."""
     task_text: str

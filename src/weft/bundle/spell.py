@@ -11,7 +11,7 @@ from weft.core.status import Status
 from weft.judge.select import Choice
 from weft.judge.verdict_json import verdict_of, verdict_record
 from weft.kernels.ladder import RUNGS
-from weft.supervise.records import SHOWN_FINDINGS, ScoreOn, Source
+from weft.supervise.records import SHOWN_FINDINGS, CandidateSource, ScoreOn
 
 from .records import Answer, Bundle
 
@@ -49,7 +49,7 @@ def bundle_of(
     score = manifest["score"]
     return Bundle(
         name=_text(manifest["name"]),
-        source=Source(text, language, launch, _texts(manifest["defines"])),
+        source=CandidateSource(text, language, launch, _texts(manifest["defines"])),
         task=_text(manifest["task"]),
         task_text=task_text,
         choice=_choice(manifest["choice"]),

@@ -10,13 +10,12 @@ from typing import Annotated
 import typer
 
 from weft.core.errors import UsageError
-from weft.judge.certify import Certificate, Trial
+from weft.judge.certify import Certificate, GateTrial
 from weft.judge.certify import certify as certify_tight
 from weft.judge.loose import certify_loose
 from weft.judge.select import Choice, find_candidate, workloads
 from weft.mutate.equivalent import Build
-from weft.mutate.trial import Trial as MutantTrial
-from weft.mutate.trial import survivors, try_source
+from weft.mutate.trial import MutantTrial, survivors, try_source
 from weft.tasks.registry import TASKS, find_task
 
 from .tables import print_table
@@ -96,7 +95,7 @@ def _record(certificate: Certificate) -> dict[str, object]:
     }
 
 
-def _trial(trial: Trial) -> dict[str, str | None]:
+def _trial(trial: GateTrial) -> dict[str, str | None]:
     return {
         "name": trial.name,
         "what": trial.what,

@@ -102,7 +102,7 @@ def gpu(root: Path = Path("/")) -> Gpu:
 
 def isolation(root: Path = Path("/")) -> dict[str, bool]:
     """What the kernel promises for shutting in a candidate. Only `--try` shows what holds."""
-    from weft.supervise.isolation_files import landlock_version
+    from weft.supervise.isolation_filter import landlock_version
 
     spaces = root / "proc/sys/user/max_user_namespaces"
     try:

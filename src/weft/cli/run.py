@@ -1,11 +1,13 @@
 """`weft run`: a CUDA or PTX file with launch lines, on the virtual GPU."""
 
 import json
+import math
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import typer
@@ -15,7 +17,7 @@ from weft.core.finding_json import finding_record, suppressed_record
 from weft.core.finding_text import github_lines, sarif, summary
 from weft.core.records import Run
 from weft.engines.arguments import Array
-from weft.engines.array_summary import ArraySummary, summarise
+from weft.engines.element_types import ELEMENT_TYPES
 from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
 from weft.engines.virtual import VirtualGPU
 from weft.probes.tools import watch_for
@@ -25,6 +27,41 @@ from .launch_draft import draft_shown
 from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, files, macros, sizes
 from .tables import print_table
 from .terminal import print_line, waiting
+
+_NAMES = {dtype: name for name, dtype in ELEMENT_TYPES.items()}
+
+
+@dataclass(frozen=True)
+class ArraySummary:
+    """An array in one line: figures over its elements that are not NaN (None if there are none), and a count of NaN."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("output", "type", "shape", "min", "max", "mean", "NaN")
+
+    name: str
+    element: str
+    shape: tuple[int, ...]
+    least: float | int | None
+    most: float | int | None
+    mean: float | None
+    nan_count: int
+
+    def row(self) -> tuple[str, ...]:
+        """For a table."""
+        shape = "×".join(map(str, self.shape))
+        figures = (_figure(value) for value in (self.least, self.most, self.mean))
+        return (self.name, self.element, shape, *figures, str(self.nan_count))
+
+    def record(self) -> dict[str, object]:
+        """For JSON, which has no infinity: it is written as text."""
+        return {
+            "name": self.name,
+            "type": self.element,
+            "shape": self.shape,
+            "min": _json(self.least),
+            "max": _json(self.most),
+            "mean": _json(self.mean),
+            "nan_count": self.nan_count,
+        }
 
 
 class Mode(StrEnum):
@@ -168,3 +205,35 @@ def _record(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: M
         "ptx_digest": run.ptx_digest,
         "defines": dict(run.defines),
     }
+
+
+def summarise(name: str, array: Array) -> ArraySummary:
+    """Figures of one array, in double precision; integers keep theirs."""
+    element = _NAMES[array.dtype]
+    if array.dtype.kind in "iub":
+        wide, nan_count = array.reshape(-1), 0
+    else:
+        floats = array.astype(np.float64).reshape(-1)
+        wide = floats[~np.isnan(floats)]
+        nan_count = floats.size - wide.size
+    if not wide.size:
+        return ArraySummary(name, element, array.shape, None, None, None, nan_count)
+    least, most = wide.min().item(), wide.max().item()
+    with np.errstate(invalid="ignore"):  # +inf and -inf have no mean
+        mean = float(wide.mean(dtype=np.float64))
+    return ArraySummary(name, element, array.shape, int_or_float(least), int_or_float(most), mean, nan_count)
+
+
+def int_or_float(value: float | int | bool) -> float | int:
+    """A bool counts as 0 or 1."""
+    return int(value) if isinstance(value, bool) else value
+
+
+def _figure(value: float | int | None) -> str:
+    if value is None:
+        return "-"
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+def _json(value: float | int | None) -> float | int | str | None:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -28,7 +28,7 @@ class TensorKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Source:
+class Citation:
     """Where a cell's value was read. `url` is None where no public page was confirmed."""
 
     title: str
@@ -60,7 +60,7 @@ class Architecture:
     shared_wavefronts: int
     issue_slots: int
     l1_fill_bytes: int
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Citation]
 
     @property
     def target(self) -> str:
@@ -91,7 +91,7 @@ class Chip:
     """Share of that rate that mma.sync reaches; estimates only."""
     issue_weight: float | None
     """The estimate's c, where it was fitted for this GPU."""
-    sources: Mapping[str, Source]
+    sources: Mapping[str, Citation]
 
     def peak_macs(self, kind: TensorKind) -> int:
         """Dense multiply-adds per SM and clock; raises UsageError for a kind that the GPU does not have."""
@@ -105,7 +105,7 @@ class Chip:
 def chips() -> Mapping[str, Chip]:
     """Every GPU of chips.json by its short name."""
     table = json.loads(files(__package__).joinpath("chips.json").read_text(encoding="utf-8"))
-    sources = {key: Source(row["title"], row["url"]) for key, row in table["sources"].items()}
+    sources = {key: Citation(row["title"], row["url"]) for key, row in table["sources"].items()}
     architectures = {name: _architecture(name, row, sources) for name, row in table["architectures"].items()}
     found = {name: _chip(name, row, architectures, sources) for name, row in table["chips"].items()}
     return MappingProxyType(found)
@@ -152,14 +152,14 @@ def target_of(gpu: str) -> str:
     return gpu if gpu.startswith("sm_") else chip(gpu).architecture.target
 
 
-def _architecture(name: str, row: Mapping[str, Any], sources: Mapping[str, Source]) -> Architecture:
+def _architecture(name: str, row: Mapping[str, Any], sources: Mapping[str, Citation]) -> Architecture:
     _expect(name, row, {field.name for field in fields(Architecture)} - {"capability", "sources"})
     named = {cell: sources[row[cell]["source"]] for cell in row}
     return Architecture(capability=name, **{cell: row[cell]["value"] for cell in row}, sources=MappingProxyType(named))
 
 
 def _chip(
-    name: str, row: Mapping[str, Any], architectures: Mapping[str, Architecture], sources: Mapping[str, Source]
+    name: str, row: Mapping[str, Any], architectures: Mapping[str, Architecture], sources: Mapping[str, Citation]
 ) -> Chip:
     _expect(name, row, {field.name for field in fields(Chip)} - {"name", "sources"})
     cells = {cell: row[cell] for cell in row if cell not in ("title", "architecture", "tensor_macs")}

@@ -5,7 +5,7 @@ import numpy as np
 from weft.attention.dtypes import Array
 from weft.core.errors import LaunchError
 from weft.engines.kernel_file import KernelFile
-from weft.engines.sample import Sample
+from weft.engines.sample import CtaSample
 from weft.engines.virtual import VirtualGPU
 from weft.tasks.task import Problem
 
@@ -32,7 +32,7 @@ def owner(kernel: KernelFile, problem: Problem, wrong: Array) -> Position:
             _, arrays = kernel.run(
                 VirtualGPU(kernel.gpu),
                 {name: array.copy() for name, array in problem.arrays.items()},
-                ctas=Sample(positions=(position,)),
+                ctas=CtaSample(positions=(position,)),
             )
         except LaunchError:
             return 0, 0

@@ -1,9 +1,15 @@
-"""Run a kernel that quantises, follow what prepares the codes and one CTA of attention, and hand back its stages."""
+"""Run a kernel that quantises, follow what prepares the codes and one CTA of attention, and hand back its stages.
+
+Where a kernel quantises, kinds combine by further rules: an element times its step is still that element, and is
+followed on. Means, largest magnitudes and steps are made of many elements of an input: statistics, of kind MIX. An
+element less a statistic or times one is the element; scores, U and O times one stay what they are.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm
@@ -11,16 +17,95 @@ from weft.attention.reference import Causal, shape_of
 from weft.core.records import Dim3
 from weft.engines.kernel_file import KernelFile
 
+from .algebra import Algebra
 from .compare import Mask
 from .locate import collect, trace
-from .nodes import Nodes
-from .recipe_algebra import RecipeAlgebra, RecipeProvenance
+from .nodes import Nodes, Numbers, Where
+from .provenance import Provenance
 from .record import Position, RecordingGPU
-from .tags import Sizes
+from .tags import MIXED, Kind, Sizes, Tags, among
 from .taps import Taps
+
+INPUTS = (Kind.Q, Kind.K, Kind.V)
+SCALED = (*INPUTS, Kind.S, Kind.U, Kind.O, Kind.INVERSE_L)
+"""What may be multiplied by a step."""
+
 
 MOST_PREPARING = 12
 """CTAs of a launch before attention that are followed; codes that others make are not observed."""
+
+
+class RecipeAlgebra(Algebra):
+    """The rules of attention, and those of quantising."""
+
+    def product(self, a: Tags, b: Tags) -> Tags:
+        out = super().product(a, b)
+        for one, other in ((a, b), (b, a)):
+            kept = among(one["kind"], *SCALED) & (other["kind"] == Kind.MIX)
+            out[kept] = one[kept]
+        return out
+
+    def total(self, a: Tags, b: Tags, *, minus: bool = False) -> Tags:
+        out = super().total(a, b, minus=minus)
+        several = (a["kind"] == b["kind"]) & among(a["kind"], *INPUTS)
+        several &= (a["row"] != b["row"]) | (a["col"] != b["col"])
+        _make_statistic(out, several)
+        if minus:  # a mean
+            less = among(a["kind"], *INPUTS) & (b["kind"] == Kind.MIX)
+            out[less] = a[less]
+        for one, other in ((a, b), (b, a)):  # q · mean, which smoothing took from every score
+            shifted = (one["kind"] == Kind.LSE) & among(other["kind"], Kind.MIX, Kind.Q)
+            out[shifted] = one[shifted]
+        return out
+
+
+class RecipeProvenance(Provenance):
+    """Follows elements through their quantisation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.unscored: set[tuple[int, int]] = set()
+        """(query, key) whose weight is not 0 though no K went into its score; counted over all heads as in tags."""
+        self.weighs_padding: set[int] = set()
+        """Queries with a weight that is not 0, no K in its score and no V beside it: a key behind the last one."""
+
+    def _see_weights(self, p: Tags, values: Numbers, keys: Array, where: Where) -> None:
+        super()._see_weights(p, values, keys, where)
+        constant = (p["kind"] == Kind.R) & (values != 0) & (p["row"] >= 0) & (keys >= 0)
+        self.unscored.update(zip(p["row"][constant].tolist(), keys[constant].tolist(), strict=True))
+
+    def multiply(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers, where: Where) -> Tags:
+        """Nothing times a step is padding."""
+        out = super().multiply(a, a_values, b, b_values, where)
+        for one, values, other in ((a, a_values, b), (b, b_values, a)):
+            padding = (one["kind"] == Kind.CONST) & (values == 0) & (other["kind"] == Kind.MIX)
+            out[padding] = one[padding]
+        if self.nodes.events[where.event].opcode.startswith("mma"):
+            self._see_operands(a, a_values, b, where)
+            self._see_operands(b, b_values, a, where)
+        return out
+
+    def _see_operands(self, a: Tags, values: Numbers, other: Tags, where: Where) -> None:
+        """A tensor core's operands count as seen even if what they meet is not what they should."""
+        for kind, stage, partner in ((Kind.Q, "q", Kind.K), (Kind.K, "k", Kind.Q), (Kind.V, "v", Kind.P)):
+            alone = (a["kind"] == kind) & (other["kind"] != partner)
+            if alone.any():
+                self._see(stage, a, values, alone, where)
+        behind = (a["kind"] == Kind.R) & (values != 0) & (other["kind"] == Kind.CONST) & (a["row"] >= 0)
+        self.weighs_padding.update(a["row"][behind].tolist())
+
+    def largest(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers) -> Tags:
+        """The larger of magnitudes is a statistic; what is only kept above a negative constant is still itself."""
+        out = super().largest(a, a_values, b, b_values)
+        for one, other, values in ((a, b, b_values), (b, a, a_values)):
+            element = among(one["kind"], *INPUTS) & (other["kind"] == Kind.CONST)
+            _make_statistic(out, element & ~(values < 0))
+        return out
+
+
+def _make_statistic(out: Tags, lanes: npt.NDArray[np.bool_]) -> None:
+    out["kind"][lanes], out["flags"][lanes], out["terms"][lanes] = Kind.MIX, 0, 0
+    out["row"][lanes], out["col"][lanes] = MIXED, MIXED
 
 
 class PreparingGPU(RecordingGPU):

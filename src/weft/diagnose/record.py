@@ -15,7 +15,7 @@ from weft.engines.virtual import Buffers, VirtualGPU
 from weft.ptx.module import Module
 from weft.ptx.parse import parse
 from weft.ptx.passes.inline_calls import inline_calls
-from weft.vm.launch_spec import LaunchSpec, Outcome
+from weft.vm.launch_spec import DeviceRun, LaunchSpec
 from weft.vm.layout import Layout, lay_out, module_globals, place_globals
 from weft.vm.memory import Bytes, GlobalMemory
 from weft.vm.reference import interpreter
@@ -75,7 +75,7 @@ class RecordingGPU(VirtualGPU):
         self._follow(launch)
         return super()._run_one(launch, params, options, arrays)
 
-    def _follow(self, launch: Launch) -> Outcome:
+    def _follow(self, launch: Launch) -> DeviceRun:
         """Record the chosen CTAs of a launch."""
         most = max(MOST_INSTRUCTIONS - self.recorded_instructions, 1)
         spec = LaunchSpec(launch.symbol, launch.grid, launch.block, b"", launch.shared_bytes, self.mode, most)
@@ -84,7 +84,7 @@ class RecordingGPU(VirtualGPU):
         self.cut_short |= any(finding.code == "S302" for finding in outcome.findings)
         return outcome
 
-    def _record(self, binary: Binary, spec: LaunchSpec, args: Sequence[Any], names: Sequence[str]) -> Outcome:
+    def _record(self, binary: Binary, spec: LaunchSpec, args: Sequence[Any], names: Sequence[str]) -> DeviceRun:
         module, layout = self._module(binary), self._layout(binary, spec.entry)
         memory = GlobalMemory()
         globals_at = self._place_globals(binary, spec.entry, memory)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from weft.ptx.module import Imm, Instruction, Operand, Pair, Reg, Vec
 from weft.vm.reference.access import address_of
 from weft.vm.reference.machine import RunningWarp
-from weft.vm.reference.spaces import Addresses, Flags, Region, in_window, to_offset
+from weft.vm.reference.spaces import Addresses, Flags, SpaceStorage, in_window, to_offset
 
 from .nodes import MIX_NODE
 from .tags import Ids
@@ -21,7 +21,7 @@ class Shadow:
 
     def __init__(self) -> None:
         self.registers: WeakKeyDictionary[RunningWarp, dict[tuple[str, str], Ids]] = WeakKeyDictionary()
-        self.regions: dict[int, tuple[Region, Ids]] = {}
+        self.regions: dict[int, tuple[SpaceStorage, Ids]] = {}
 
     # -- registers -----------------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ class Shadow:
 
     # -- memory --------------------------------------------------------------------------------------------------
 
-    def of_region(self, region: Region) -> Ids:
+    def of_region(self, region: SpaceStorage) -> Ids:
         """The shadow of a region's storage; made when first asked for."""
         if id(region) not in self.regions:
             self.regions[id(region)] = region, np.zeros(len(region.data), np.int32)
@@ -88,7 +88,7 @@ class Shadow:
 
 def places(
     w: RunningWarp, space: str, address: Addresses, size: int
-) -> list[tuple[Region, Flags, npt.NDArray[np.int64]]]:
+) -> list[tuple[SpaceStorage, Flags, npt.NDArray[np.int64]]]:
     """Where the lanes' bytes lie. Accesses outside are left out; the interpreter reports them."""
     found = []
     for name in _GENERIC if space == "generic" else (space,):

@@ -18,7 +18,7 @@ from .kernel_source import KernelSource
 from .launch import Launch
 from .launch_records import ArrayLine
 from .protocol import Engine, RunOptions
-from .sample import Sample, require_one_plane
+from .sample import CtaSample, require_one_plane
 from .spell_findings import folded, plain_names, user_place
 from .suppress import Allow, sift, unused
 
@@ -52,7 +52,7 @@ class BoundKernel:
         return {line.name: self.arrays[line.name] for line in self._with_role("constant")}
 
     def run(
-        self, gpu: Engine, *, max_steps: int, watch: Instrumentation = PLAIN, ctas: Sample | None = None
+        self, gpu: Engine, *, max_steps: int, watch: Instrumentation = PLAIN, ctas: CtaSample | None = None
     ) -> FileRun:
         """Run every launch in order; see `KernelFile.run`."""
         if gpu.arch != self.arch.rstrip("af"):

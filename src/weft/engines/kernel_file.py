@@ -31,10 +31,9 @@ from .launch import Launch
 from .launch_lines import choose_types
 from .launch_records import ArrayLine, LaunchLine, LaunchLines, ScalarLine
 from .pass_arguments import Parameter, parameters, pass_arguments
-from .propose_lines import propose_lines
-from .propose_ptx_lines import propose_ptx_lines
+from .propose_lines import propose_lines, propose_ptx_lines
 from .protocol import Engine
-from .sample import Sample
+from .sample import CtaSample
 from .suppress import Allow
 
 MAX_STEPS = 1 << 28
@@ -205,7 +204,7 @@ class KernelFile:
         sizes: Mapping[str, int] = {},
         seed: int = 0,
         watch: Instrumentation = PLAIN,
-        ctas: Sample | None = None,
+        ctas: CtaSample | None = None,
         max_steps: int = MAX_STEPS,
         only: int | None = None,
         prepared: Mapping[str, Array] = {},

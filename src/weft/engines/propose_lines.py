@@ -1,13 +1,17 @@
 """A first draft of launch lines for a file that has none.
 
-The number and kind of the parameters come from the PTX; their names and element types from the source, where
-its declaration agrees.
+CUDA: the number and kind of the parameters come from the PTX; their names and element types from the source, where
+its declaration agrees. PTX: from its parameters and what the code does with them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from weft.core.records import Binary
+from weft.ptx.module import Function, Instruction, Mem, Module, Reg, Sym
+from weft.ptx.parse import parse
+from weft.toolchain.demangle import demangle
 
 from .element_types import CPP_TYPES
 from .pass_arguments import Parameter, parameters
@@ -19,6 +23,28 @@ _KERNEL = re.compile(
 )
 _COUNTS = ("i32", "u32", "i64", "u64")
 """A parameter of these types is most likely a size."""
+
+
+_ELEMENTS = {
+    "f16": "f16", "f32": "f32", "f64": "f64", "b8": "u8", "u8": "u8", "s8": "i8", "b16": "f16", "u16": "u16",
+    "s16": "i16", "b32": "f32", "u32": "i32", "s32": "i32", "b64": "f64", "u64": "i64", "s64": "i64",
+}  # fmt: skip
+"""Type of an access → the likely type of the array. A .b32 of LLVM is a float more often than not."""
+
+_NUMBERS = {"f32": "f32", "f64": "f64", "u64": "i64", "s64": "i64", "b64": "i64"}
+
+
+@dataclass
+class ParameterUses:
+    """What a kernel does with one parameter."""
+
+    read: bool = False
+    loads: list[str] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)
+
+    @property
+    def is_pointer(self) -> bool:
+        return bool(self.loads or self.stores)
 
 
 def propose_lines(source: str, binary: Binary) -> str:
@@ -75,3 +101,109 @@ def _c_type(param: Parameter, number: int) -> str:
     if param.type == "u64":
         return f"float* p{number}"
     return f"{'float' if param.type.startswith('f') else 'int'} p{number}"
+
+
+def propose_ptx_lines(text: str) -> str:
+    """Lines for a launch file, to be completed by hand. Raises ParseError and Unsupported as the parser does."""
+    module = parse(text)
+    kernels = [module.functions[name] for name in module.entries()]
+    head = ["sizes     N=1024"]
+    launches = [row for number, kernel in enumerate(kernels) for row in _kernel(module, kernel, number)]
+    declared = [row for row in launches if not row.startswith(("launch", "note"))]
+    calls = [row for row in launches if row.startswith("launch")]
+    notes = [row.removeprefix("note ") for row in launches if row.startswith("note")]
+    lines = [f"// weft: {row}" for row in (*head, *declared, *calls)]
+    return "\n".join([*lines, *(f"// {note}" for note in notes)])
+
+
+def _kernel(module: Module, kernel: Function, number: int) -> Iterator[str]:
+    uses = parameter_uses(kernel)
+    passed, suffix = [], f"_{number}" if number else ""
+    unread = []
+    for at, param in enumerate(kernel.params):
+        name, use = f"p{at}{suffix}", uses[param.name]
+        if param.size_bytes == 2:
+            yield f"scalar    {name} : f16 = 1"
+        elif param.count != 1:
+            name = "{MEMBERS}"
+            yield f"note parameter {at} is a struct of {param.size_bytes} bytes: write its members between the braces"
+        elif use.is_pointer:
+            element = _ELEMENTS.get((use.stores or use.loads)[0], "f32")
+            role = "in" if not use.stores else "inout" if use.loads else "out"
+            start = "" if role == "out" else " = zeros" if role == "inout" else _start(element)
+            yield f"{role:<9} {name} : {element}[N]{start}"
+        elif not use.read:
+            name = "0"
+            unread.append(at)
+        else:
+            yield f"scalar    {name} : {_NUMBERS.get(param.type, 'i32')} = {'1' if param.type[0] == 'f' else 'N'}"
+        passed.append(name)
+    if unread:
+        yield f"note {_listed(unread)} never read by the kernel, so 0 is passed (Triton adds such pointers)"
+    block = next((kernel.directives[key] for key in ("reqntid", "maxntid") if key in kernel.directives), (128,))
+    threads = ", ".join(str(size) for size in block[: 1 + max(i for i, n in enumerate(block) if n > 1 or not i)])
+    total = 1
+    for size in block:
+        total *= size
+    shared = ""
+    if any(v.space == "shared" and v.extern and v.name in _symbols(kernel) for v in module.variables):
+        shared = " shared(BYTES)"
+        yield "note BYTES of dynamic shared memory are not in the PTX: what host code passes; Triton's metadata.shared"
+    yield f"launch    {demangle(kernel.name)}({', '.join(passed)}) grid(cdiv(N, {total})) block({threads}){shared}"
+
+
+def _start(element: str) -> str:
+    return " = normal" if element in ("f16", "f32", "f64") else " = uniform(0, 100)"
+
+
+def _listed(positions: list[int]) -> str:
+    text = ", ".join(map(str, positions))
+    return f"parameters {text} are" if positions[1:] else f"parameter {text} is"
+
+
+def _instructions(kernel: Function) -> Iterable[Instruction]:
+    return (item for item in kernel.body if isinstance(item, Instruction))
+
+
+def _symbols(kernel: Function) -> set[str]:
+    names: set[str] = set()
+    for instruction in _instructions(kernel):
+        for operand in instruction.operands:
+            if isinstance(operand, Sym):
+                names.add(operand.name)
+            elif isinstance(operand, Mem) and isinstance(operand.base, Sym):
+                names.add(operand.base.name)
+    return names
+
+
+def parameter_uses(kernel: Function) -> Mapping[str, ParameterUses]:
+    """Which registers come from which pointer, to a fixed point; then the accesses through them."""
+    uses = {param.name: ParameterUses() for param in kernel.params}
+    wide = {param.name for param in kernel.params if param.type in ("u64", "s64", "b64") and param.count == 1}
+    origin: dict[Reg, set[str]] = {}
+    changed = True
+    while changed:
+        changed = False
+        for instruction in _instructions(kernel):
+            known: set[str] = set()
+            for operand in instruction.operands:
+                if isinstance(operand, Mem) and isinstance(operand.base, Sym) and operand.base.name in uses:
+                    uses[operand.base.name].read = True
+                    known |= {operand.base.name} & wide
+            if instruction.form.name not in ("ld", "ldu", "atom", "setp", "selp") or known:
+                for register in instruction.read():
+                    known |= origin.get(register, set())
+            for register in instruction.written():
+                if not known <= origin.get(register, set()):
+                    origin[register] = origin.get(register, set()) | known
+                    changed = True
+    for instruction in _instructions(kernel):
+        name = instruction.form.name
+        for operand in instruction.operands:
+            if isinstance(operand, Mem) and isinstance(operand.base, Reg):
+                for param in origin.get(operand.base, ()):
+                    if name.startswith(("ld", "cp", "atom", "red")) and "wmma.store" not in name:
+                        uses[param].loads.append(instruction.mods.get("type", "b32"))
+                    if name.startswith(("st", "atom", "red")):
+                        uses[param].stores.append(instruction.mods.get("type", "b32"))
+    return uses

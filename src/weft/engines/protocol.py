@@ -12,7 +12,7 @@ from weft.vm.runtime.watch import Instrumentation
 
 from .arguments import Array
 from .launch import Launch
-from .sample import Sample
+from .sample import CtaSample
 
 PLAIN_SHARED_BYTES = 48 * 1024
 """Shared memory that a CTA may have without opting in."""
@@ -45,7 +45,7 @@ class RunOptions:
 
     watch: Instrumentation = PLAIN
     """Checkers and counters; memory, deadlocks and endless loops are always checked."""
-    ctas: Sample | None = None
+    ctas: CtaSample | None = None
     """Run this part of every grid; the counter `ctas_left_out` then says how much is missing."""
     max_steps: int = 1 << 32
     """Ends endless loops: backward branches that one host thread may run in a launch."""
@@ -94,7 +94,7 @@ class Engine(ABC):
         shared_bytes: int = 0,
         names: Sequence[str] = (),
         watch: Instrumentation = PLAIN,
-        ctas: Sample | None = None,
+        ctas: CtaSample | None = None,
         max_steps: int = 1 << 32,
     ) -> Run:
         """Run one kernel: `run` with one Launch. Arrays among `args` change in place.

@@ -20,7 +20,7 @@ class CannotSample(LaunchError):
 
 
 @dataclass(frozen=True)
-class Sample:
+class CtaSample:
     """The positions (blockIdx.x, blockIdx.y) of a grid whose CTAs run, in any order."""
 
     positions: tuple[tuple[int, int], ...]
@@ -38,7 +38,7 @@ class Sample:
         return tuple(sorted({(z * height + y) * width + x for z in range(depth) for x, y in self.positions}))
 
 
-def choose_sample(grid: Dim3, *, seed: int = 0, count: int = 12) -> Sample:
+def choose_sample(grid: Dim3, *, seed: int = 0, count: int = 12) -> CtaSample:
     """At least eight positions of a grid, all if it has no more.
 
     First and last, their neighbours in the other axis, the middle, both middles of the x axis (a causal mask's
@@ -48,7 +48,7 @@ def choose_sample(grid: Dim3, *, seed: int = 0, count: int = 12) -> Sample:
         raise UsageError(f"a sample has at least {FEWEST} positions, not {count}")
     width, height, _ = grid
     if width * height <= count:
-        return Sample(tuple((x, y) for y in range(height) for x in range(width)))
+        return CtaSample(tuple((x, y) for y in range(height) for x in range(width)))
     right, bottom, middle_x, middle_y = width - 1, height - 1, width // 2, height // 2
     chosen = dict.fromkeys(
         [
@@ -65,7 +65,7 @@ def choose_sample(grid: Dim3, *, seed: int = 0, count: int = 12) -> Sample:
     others = random.Random(seed)
     while len(chosen) < count:
         chosen[others.randrange(width), others.randrange(height)] = None
-    return Sample(tuple(chosen))
+    return CtaSample(tuple(chosen))
 
 
 def require_one_plane(grids: Sequence[Dim3], file: str) -> None:

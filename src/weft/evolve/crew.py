@@ -15,7 +15,7 @@ from weft.fleet.requests import ASK, request_of, request_record
 from weft.store.records import CandidateRow, EvaluationRow, State
 from weft.store.store import Store
 from weft.supervise.key import request_key
-from weft.supervise.records import Limits, Request, Source
+from weft.supervise.records import CandidateSource, Limits, Request
 from weft.supervise.supervisor import Supervisor
 
 from .history import FINAL
@@ -34,7 +34,9 @@ Done = Callable[[EvaluationRow], None]
 
 def request_for(store: Store, candidate: CandidateRow, settings: Settings, purpose: str) -> Request:
     """What is asked of a candidate: a few workloads in the search, all of `weft check` for one that may win."""
-    source = Source(store.text(candidate.source_digest), candidate.language, candidate.launch, candidate.defines)
+    source = CandidateSource(
+        store.text(candidate.source_digest), candidate.language, candidate.launch, candidate.defines
+    )
     asked = Request(
         source,
         task=settings.task,

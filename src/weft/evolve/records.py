@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from weft.core.errors import UsageError
-from weft.supervise.records import Evaluation, Source
+from weft.supervise.records import CandidateSource, Evaluation
 
 from .levers.effects import Effect
 from .levers.space import Change, Point
@@ -28,7 +28,7 @@ class Spent:
 class Proposal:
     """A child of a candidate: its text, the two levers it moves, and what is expected of that."""
 
-    source: Source
+    source: CandidateSource
     parents: tuple[int, ...]
     """The candidate it changes first; then one it took values from."""
     changes: tuple[Change, ...]

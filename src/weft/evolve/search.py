@@ -14,7 +14,7 @@ from weft.fleet.fleets import Fleet, ThreadFleet
 from weft.kernels.ladder import RUNGS
 from weft.store.records import CandidateRow, RunRow, RunState, State
 from weft.store.store import Store
-from weft.supervise.records import Canonical, Source
+from weft.supervise.records import CandidateSource, Canonical
 
 from .crew import Crew, enqueue, request_for
 from .elites import elites
@@ -63,13 +63,13 @@ def settings_of(run: RunRow, budget: Budget | None = None) -> Settings:
     return replace(settings, budget=budget) if budget is not None else settings
 
 
-def start_source(start: str) -> Source:
+def start_source(start: str) -> CandidateSource:
     """The text of a rung, or of a file."""
     path = RUNGS[start].path if start in RUNGS else Path(start)
     if path.suffix != ".cu":
         raise UsageError(f"{start}: a search starts from CUDA source, a rung or a .cu file with launch lines")
     try:
-        return Source(path.read_text())
+        return CandidateSource(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {start}: {error}; it is neither a rung nor a file") from error
 
@@ -195,7 +195,7 @@ class Search:
 
     def _add(
         self,
-        source: Source,
+        source: CandidateSource,
         levers: dict[str, object],
         notes: dict[str, object],
         parents: tuple[int, ...],
@@ -223,9 +223,11 @@ class Search:
         for member in history:
             if member.timing is None and member.passed:
                 row, parent = self.store.candidate(member.id), history.parent(member)
-                source = Source(self.store.text(row.source_digest))
+                source = CandidateSource(self.store.text(row.source_digest))
                 beside = (
-                    None if parent is None else Source(self.store.text(self.store.candidate(parent.id).source_digest))
+                    None
+                    if parent is None
+                    else CandidateSource(self.store.text(self.store.candidate(parent.id).source_digest))
                 )
                 timing = time_child(self.stopwatch, source, beside, self.settings.gain)
                 self.store.set_notes(member.id, {**row.notes, "timing": timing.record()})

@@ -14,7 +14,7 @@ from weft.bench.measure import BenchSettings, Cache
 from weft.bench.run import bench
 from weft.engines.cuda_gpu import CudaGPU
 from weft.judge.select import find_candidate
-from weft.supervise.records import ScoreOn, Source
+from weft.supervise.records import CandidateSource, ScoreOn
 from weft.tasks.task import Workload
 
 DRAWS = 3
@@ -40,7 +40,7 @@ class Timing:
 class Stopwatch(Protocol):
     """Where candidates are timed."""
 
-    def time(self, child: Source, parent: Source | None) -> Timing:
+    def time(self, child: CandidateSource, parent: CandidateSource | None) -> Timing:
         """Both in the same rounds; a start has no parent and is timed alone."""
         ...
 
@@ -54,7 +54,7 @@ class GpuStopwatch:
     score_on: ScoreOn
     rounds: BenchSettings
 
-    def time(self, child: Source, parent: Source | None) -> Timing:
+    def time(self, child: CandidateSource, parent: CandidateSource | None) -> Timing:
         from weft.attention.shapes import SHAPES
 
         on = self.score_on
@@ -81,7 +81,7 @@ class GpuStopwatch:
         return Timing(1000 * row.time_ms.median, ratio, high, row.wrong)
 
 
-def time_child(stopwatch: Stopwatch, child: Source, parent: Source | None, gain: float) -> Timing:
+def time_child(stopwatch: Stopwatch, child: CandidateSource, parent: CandidateSource | None, gain: float) -> Timing:
     """Once; and a second time if it would be kept, where only the whole interval counts: noise promotes nobody."""
     first = stopwatch.time(child, parent)
     if parent is None or first.wrong or first.ratio > 1 - gain:

@@ -13,7 +13,7 @@ from weft.judge.select import Choice
 from weft.store.records import EvaluationRow, Lease
 from weft.store.store import Store
 from weft.supervise.key import request_key
-from weft.supervise.records import Limits, Request, ScoreOn, Source
+from weft.supervise.records import CandidateSource, Limits, Request, ScoreOn
 
 ASK = "ask"
 """Of an evaluation's request: what `request_record` made."""
@@ -43,7 +43,7 @@ def request_record(request: Request, limits: Limits) -> dict[str, Any]:
 def request_of(store: Store, evaluation: Lease | EvaluationRow) -> tuple[Request, Limits]:
     """Returns what is asked of an evaluation. Raises NotOurs."""
     row = store.candidate(evaluation.candidate_id)
-    source = Source(store.text(row.source_digest), row.language, row.launch, row.defines)
+    source = CandidateSource(store.text(row.source_digest), row.language, row.launch, row.defines)
     try:
         request, limits = _read(source, evaluation.request[ASK])
         same = request_key(request) == evaluation.key
@@ -55,7 +55,7 @@ def request_of(store: Store, evaluation: Lease | EvaluationRow) -> tuple[Request
     return request, limits
 
 
-def _read(source: Source, record: Mapping[str, Any]) -> tuple[Request, Limits]:
+def _read(source: CandidateSource, record: Mapping[str, Any]) -> tuple[Request, Limits]:
     score = record["score"]
     request = Request(
         source,

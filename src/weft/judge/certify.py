@@ -13,7 +13,7 @@ from weft.tasks.task import Declared, Mutant, Outputs, Problem, Task, Workload
 
 
 @dataclass(frozen=True)
-class Trial:
+class GateTrial:
     """One implementation before the gate."""
 
     name: str
@@ -34,17 +34,17 @@ class Certificate:
 
     task: str
     dtype: str
-    mutants: tuple[Trial, ...]
-    right: tuple[Trial, ...]
+    mutants: tuple[GateTrial, ...]
+    right: tuple[GateTrial, ...]
     excluded: tuple[tuple[Mutant, str], ...] = ()
     """Mutants that no gate can tell from a right kernel in this type, and why."""
 
     @property
-    def survivors(self) -> tuple[Trial, ...]:
+    def survivors(self) -> tuple[GateTrial, ...]:
         return tuple(trial for trial in self.mutants if trial.survived)
 
     @property
-    def wrongly_killed(self) -> tuple[Trial, ...]:
+    def wrongly_killed(self) -> tuple[GateTrial, ...]:
         return tuple(trial for trial in self.right if not trial.survived)
 
     @property
@@ -109,14 +109,14 @@ def hold(
     )
 
 
-def _try(task: Task, mutant: Mutant, problems: Sequence[Problem], gate: Gate) -> Trial:
+def _try(task: Task, mutant: Mutant, problems: Sequence[Problem], gate: Gate) -> GateTrial:
     for problem in problems:
         with np.errstate(all="ignore"):  # being wrong is their purpose
             outputs = mutant.run(problem)
         killed_by = gate(problem, _judged(task, mutant, outputs))
         if killed_by:
-            return Trial(mutant.name, mutant.what, killed_by, problem.workload)
-    return Trial(mutant.name, mutant.what)
+            return GateTrial(mutant.name, mutant.what, killed_by, problem.workload)
+    return GateTrial(mutant.name, mutant.what)
 
 
 def _judged(task: Task, mutant: Mutant, outputs: Mapping[str, np.ndarray]) -> Outputs:

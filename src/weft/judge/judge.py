@@ -4,6 +4,7 @@ Every route to a verdict (`weft check`, reports, agents, workers, searches, fold
 `judge` or `judge_all`. They differ in where the candidate runs: see `runs.py`.
 """
 
+import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,17 +14,16 @@ import numpy as np
 from weft.attention.dtypes import Array
 from weft.attention.errors import ContractError
 from weft.attention.shapes import Shape
-from weft.core.records import Run, worst_first
+from weft.core.records import Dim3, Run, worst_first
 from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
-from weft.engines.sample import CannotSample
+from weft.engines.sample import CannotSample, CtaSample
 from weft.kernels.ladder import RUNGS
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workload
 
 from .candidate import Candidate
 from .local_runs import LocalRuns
-from .part import Part, choose_part
 from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, status_of
 from .verdict import Sample, Verdict
 
@@ -57,6 +57,19 @@ class Judged:
     outputs: Outputs | None = None
     """None if nothing came out."""
     run: Run | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a large grid: CTAs that run, and the queries and heads whose rows of O they must have written."""
+
+    sample: CtaSample
+    rows: Array
+    heads: Array
+
+    def outputs(self, outputs: Outputs) -> Outputs:
+        """O (b, h, s, d) and LSE (b, h, s) of these rows."""
+        return {name: np.ascontiguousarray(array[:, self.heads][:, :, self.rows]) for name, array in outputs.items()}
 
 
 def judge_all(
@@ -270,3 +283,18 @@ def same_bits(one: Outputs, other: Outputs) -> bool:
 
 def _timed(judged: Judged, start: float) -> Judged:
     return replace(judged, verdict=replace(judged.verdict, seconds=time.perf_counter() - start))
+
+
+def choose_part(rows_per_cta: int, grid: Dim3, problem: AttentionProblem) -> Part:
+    """At least eight CTAs: first, last, middle (a causal mask's diagonal) and random blocks of queries, in two heads.
+
+    A rung's grid is (blocks of queries, query heads, …), which tests/ladder holds.
+    """
+    shape, seed = problem.workload.shape, problem.workload.seed
+    width, height = grid[:2]
+    others = random.Random(f"{problem.workload.regime} {seed}")
+    xs = {0, width - 1, width // 2, max(width // 2 - 1, 0), others.randrange(width)}
+    ys = {0, height - 1, others.randrange(height)}
+    rows = np.concatenate([np.arange(x * rows_per_cta, min((x + 1) * rows_per_cta, shape.sq)) for x in sorted(xs)])
+    positions = tuple((x, y) for y in sorted(ys) for x in sorted(xs))
+    return Part(CtaSample(positions), rows, np.array(sorted(ys)))

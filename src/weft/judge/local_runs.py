@@ -1,12 +1,14 @@
 """Runs in this process: on any engine, or on the virtual GPU with every checker."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 from weft.core.records import Dim3, Run
-from weft.engines.debug_build import check_debug_build
 from weft.engines.kernel_file import KernelFile
 from weft.engines.protocol import Engine
 from weft.engines.virtual import VirtualGPU
+from weft.probes.initcheck import DebugInitCheck
 from weft.probes.tools import watch_for
 from weft.tasks.task import Declared
 from weft.vm.launch import PLAIN
@@ -82,3 +84,17 @@ class LocalRuns(EngineRuns):
 
     def run_debug(self, call: Call) -> Run:
         return check_debug_build(self.candidate.load_with(call.defines), call.inputs)
+
+
+def check_debug_build(
+    kernel: KernelFile, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}, seed: int = 0
+) -> Run:
+    """Run the file's -G build, where every variable lies in memory, under initcheck. Given arrays are copied.
+
+    The optimiser may delete a read of an uninitialised variable (its value is anybody's choice), and then no checker
+    sees it in the optimised PTX. A device-debug build (-G) keeps every read: arrays lie in local memory, scalars in
+    registers. It is many times slower: give a small shape.
+    """
+    copies = {name: array.copy() if hasattr(array, "copy") else array for name, array in arrays.items()}
+    gpu = VirtualGPU(kernel.gpu)
+    return replace(kernel, debug=True).run(gpu, copies, sizes=sizes, seed=seed, watch=DebugInitCheck()).run

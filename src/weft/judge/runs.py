@@ -12,7 +12,7 @@ from weft.attention.dtypes import Array
 from weft.core.errors import CompileError, LaunchError, ParseError, ResourceError, Unsupported, UsageError, WeftError
 from weft.core.records import Dim3, Run
 from weft.core.status import Status
-from weft.engines.sample import Sample
+from weft.engines.sample import CtaSample
 from weft.tasks.task import Declared, Outputs
 
 OTHER_SCHEDULES = (1, 2)
@@ -36,7 +36,7 @@ class Watch:
 
     tools: tuple[str, ...]
     max_steps: int
-    ctas: Sample | None = None
+    ctas: CtaSample | None = None
     """The part of the grid that runs; None: all of it."""
 
 

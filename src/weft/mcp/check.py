@@ -19,7 +19,7 @@ from weft.judge.runs import Refused
 from weft.judge.select import Choice, Supports, find_candidate, plan
 from weft.judge.verdict import Conclusion, Verdict, conclude
 from weft.judge.verdict_json import verdict_record
-from weft.supervise.records import Request, Source
+from weft.supervise.records import CandidateSource, Request
 from weft.supervise.supervisor import Supervisor
 from weft.tasks.task import Workload
 
@@ -74,7 +74,7 @@ def check(
         given, progress = Given(path, text, language, launch), Progress(context)
         choice = chosen(shapes, regimes, masks, dtypes, encodings, tuple(range(seeds)))
         if given.text:
-            source = Source(given.text, given.language, given.launch)
+            source = CandidateSource(given.text, given.language, given.launch)
             request = Request(source, task or "sdpa", choice=choice, score=None, chip=gpu, max_steps=max_steps)
             return reply(_supervised(request, detail, progress))
         candidate, supports = find_candidate(given.path, task=task or None, gpu=gpu)

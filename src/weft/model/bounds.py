@@ -8,7 +8,7 @@ from types import MappingProxyType
 from weft.core.chips import Chip
 from weft.core.errors import UsageError
 
-from .occupancy import LANES, Launch, occupancy
+from .occupancy import LANES, LaunchShape, occupancy
 from .work import Work
 
 SECTOR_BYTES = 32
@@ -72,7 +72,7 @@ def checked_clock(chip: Chip, given: float | None, default: float) -> float:
     return clock
 
 
-def busiest_share(launch: Launch, chip: Chip) -> float:
+def busiest_share(launch: LaunchShape, chip: Chip) -> float:
     """Share of the grid's blocks on the SM that has most: ceil(grid / SMs) of them at least."""
     return ceil(launch.grid / chip.sms) / launch.grid
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .occupancy import Launch
+from .occupancy import LaunchShape
 from .opcodes import WHOLE_TILES
 from .work import Instructions, Memory, Work, instructions_of
 
@@ -18,7 +18,7 @@ _SHARED = frozenset(["LDS", "STS", *WHOLE_TILES])
 _LOCAL = frozenset(["LDL", "STL"])
 
 
-def work_of(launch: Launch, sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Work:
+def work_of(launch: LaunchShape, sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Work:
     """Executed SASS opcodes, counters under ncu's names and under ours, all of one launch."""
     return Work(launch, _instructions(sass, ncu, vm), _memory(sass, ncu, vm))
 

@@ -12,7 +12,7 @@ MAX_REGISTERS = 255
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchShape:
     """What one launch asks for."""
 
     threads: int
@@ -90,7 +90,7 @@ class Occupancy:
         }
 
 
-def occupancy(launch: Launch, chip: Chip) -> Occupancy:
+def occupancy(launch: LaunchShape, chip: Chip) -> Occupancy:
     """Occupancy of a launch; raises ResourceError where not even one block fits."""
     arch = chip.architecture
     counted = shared_per_block(launch.shared_bytes, arch)
@@ -124,7 +124,7 @@ def shared_per_block(shared_bytes: int, arch: Architecture) -> int:
     return -(-shared_bytes // arch.shared_unit) * arch.shared_unit + arch.reserved_shared_bytes
 
 
-def _by_registers(launch: Launch, arch: Architecture) -> int:
+def _by_registers(launch: LaunchShape, arch: Architecture) -> int:
     """A warp's registers lie in one sub-partition, so the remainders of the four do not add up to a warp."""
     per_warp = -(-launch.registers * LANES // arch.register_unit) * arch.register_unit
     per_sub_partition = arch.registers // arch.sub_partitions // per_warp

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 
-from weft.core.chips import Source
+from weft.core.chips import Citation
 from weft.core.errors import UsageError
 
 _PER_SECOND = {"gflops": 1e9, "tflops": 1e12}
@@ -18,7 +18,7 @@ class Series:
     """Kernels of one problem on one GPU."""
 
     name: str
-    source: Source
+    source: Citation
     chip: str
     clock_ghz: float | None
     """None: not published, so only the chip's maximum clock bounds it."""
@@ -35,7 +35,7 @@ def published() -> Mapping[str, Series]:
     found = {}
     for name, row in rows.items():
         times = {kernel: _microseconds(row["unit"], value, row["flop"]) for kernel, value in row["points"].items()}
-        source = Source(row["title"], row["url"])
+        source = Citation(row["title"], row["url"])
         found[name] = Series(name, source, row["chip"], row["clock_ghz"], row["flop"], MappingProxyType(times))
     return MappingProxyType(found)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from weft.core.chips import TensorKind
 from weft.core.errors import Unsupported, UsageError
 
-from .occupancy import Launch
+from .occupancy import LaunchShape
 from .opcodes import ALU, FP32, LSU, TENSOR, UNKNOWN_TENSOR, WHOLE_TILES, tensor_instruction
 
 
@@ -62,7 +62,7 @@ class Memory:
 class Work:
     """One launch: its size, its instructions, its memory."""
 
-    launch: Launch
+    launch: LaunchShape
     instructions: Instructions
     memory: Memory
 

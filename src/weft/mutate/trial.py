@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Trial:
+class MutantTrial:
     """One mutant before the judge."""
 
     mutant: Mutant
@@ -57,22 +57,22 @@ def write_mutant(mutant: Mutant, original: Candidate, folder: Path) -> Candidate
     return replace(original, path=file, include_dirs=(*original.include_dirs, beside))
 
 
-def try_mutant(original: Original, mutant: Mutant, folder: Path, todo: Sequence[Workload]) -> Trial:
+def try_mutant(original: Original, mutant: Mutant, folder: Path, todo: Sequence[Workload]) -> MutantTrial:
     """Compile it, judge it on the workloads until one fails, and if none does look whether it is a mistake at all."""
     start = time.monotonic()
     candidate = write_mutant(mutant, original.candidate, folder)
     build = original.compare(candidate)
     if build is not Build.DIFFERENT:
-        return Trial(mutant, build, equivalent=build is Build.SAME, seconds=time.monotonic() - start)
+        return MutantTrial(mutant, build, equivalent=build is Build.SAME, seconds=time.monotonic() - start)
     judged = 0
     for workload in todo:
         verdict = check(candidate, original.supports.task, workload)
         judged += 1
         # What the virtual GPU does not know is neither pass nor fail: it goes on with the next workload.
         if not verdict.passed and verdict.status is not Status.UNSUPPORTED:
-            return Trial(mutant, build, verdict, judged, seconds=time.monotonic() - start)
+            return MutantTrial(mutant, build, verdict, judged, seconds=time.monotonic() - start)
     same = original.same_runs(candidate, larger_workloads(original.supports))
-    return Trial(mutant, build, None, judged, same, time.monotonic() - start)
+    return MutantTrial(mutant, build, None, judged, same, time.monotonic() - start)
 
 
 def try_source(
@@ -84,7 +84,7 @@ def try_source(
     seed: int = 0,
     choice: Choice | None = None,
     progress: Progress = lambda done, count: None,
-) -> tuple[Trial, ...]:
+) -> tuple[MutantTrial, ...]:
     """A balanced sample of the mutants of a kernel file, each judged on the chosen workloads of its task.
 
     Raises UsageError if the file itself does not pass them: then there is nothing its mutants could be told from.
@@ -96,7 +96,7 @@ def try_source(
         raise UsageError(f"{candidate.path} supports none of these workloads: nothing would be judged")
     _require_right(candidate, supports, todo)
     original, chosen = Original(candidate, supports), sample(mutants, count, seed)
-    trials: list[Trial] = []
+    trials: list[MutantTrial] = []
     for mutant in chosen:
         progress(len(trials), len(chosen))
         trials.append(try_mutant(original, mutant, folder, todo))
@@ -113,6 +113,6 @@ def _require_right(candidate: Candidate, supports: Supports, todo: Sequence[Work
             )
 
 
-def survivors(trials: Sequence[Trial]) -> tuple[Trial, ...]:
+def survivors(trials: Sequence[MutantTrial]) -> tuple[MutantTrial, ...]:
     """What the judge would miss."""
     return tuple(trial for trial in trials if trial.survived)

@@ -40,7 +40,7 @@ from .record import What
 from .taint_slice import Slicer
 
 if TYPE_CHECKING:
-    from weft.vm.program import Source
+    from weft.vm.program import ProgramSource
 
 FLAG, COUNTS = 2, 3
 """Kinds of strong accesses."""
@@ -70,10 +70,10 @@ class Semantics:
         return any(reg.name in self.used for reg in ins.written())
 
 
-_semantics: "WeakKeyDictionary[Source, Semantics]" = WeakKeyDictionary()
+_semantics: "WeakKeyDictionary[ProgramSource, Semantics]" = WeakKeyDictionary()
 
 
-def semantics_of(source: "Source") -> Semantics:
+def semantics_of(source: "ProgramSource") -> Semantics:
     """Of the kernel that a launch ran."""
     known = _semantics.get(source)
     if known is None:

@@ -18,7 +18,7 @@ from weft.vm.runtime.watch import Access, Instrumentation, Scene
 from .shared_probe import ALIGN, SharedProbe
 
 if TYPE_CHECKING:
-    from weft.vm.program import Source
+    from weft.vm.program import ProgramSource
 
 _TABLE_BYTES = 64
 _MOST = _TABLE_BYTES // 8
@@ -77,7 +77,7 @@ class Probes(Instrumentation):
         return {name: value for probe, own in self._areas(memory) for name, value in probe.counters(own).items()}
 
     def conclude(
-        self, source: "Source", visits: Sequence[int], boards: Sequence[npt.NDArray[np.uint8]]
+        self, source: "ProgramSource", visits: Sequence[int], boards: Sequence[npt.NDArray[np.uint8]]
     ) -> Mapping[str, int]:
         totals = (probe.conclude(source, visits, boards) for probe in self.probes)
         return {name: value for own in totals for name, value in own.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from weft.core.records import Binary, Place
 from weft.ptx.passes.build_cfg import Cfg
 from weft.toolchain.sass import disassemble
-from weft.vm.program import Source
+from weft.vm.program import ProgramSource
 
 from .match import Match, match_accesses
 from .ptx_accesses import find_accesses
@@ -39,7 +39,7 @@ class KernelMatch:
 def match_kernel(binary: Binary, entry: str) -> KernelMatch:
     """Match one kernel; `entry` as the user writes it or as it stands in the PTX."""
     name = binary.entries.get(entry, entry)
-    source = Source(binary.ptx, name, mode="hardware", arch=None, cubin=binary.shared.get(name, ()))
+    source = ProgramSource(binary.ptx, name, mode="hardware", arch=None, cubin=binary.shared.get(name, ()))
     cfg = source.kernel.cfg
     accesses = find_accesses(cfg)
     blocks, notes = _blocks(binary, name)

@@ -15,7 +15,7 @@ from weft.engines.virtual import VirtualGPU
 from weft.model.bounds import Bounds, lower_bounds
 from weft.model.counters import work_of
 from weft.model.estimate import Estimate, estimate
-from weft.model.occupancy import Launch, Occupancy, occupancy
+from weft.model.occupancy import LaunchShape, Occupancy, occupancy
 from weft.model.work import Work
 
 from .count import OURS
@@ -152,7 +152,7 @@ def _on_chip(
         why = "; ".join(counts.notes) or "ptxas did not say what it needs"
         raise Unsupported(f"{launched.entry} cannot be put on {chip.title}: {why}")
     # Whether all CTAs do the same is not known: the bounds leave the tail of the grid out.
-    launch = Launch(prod(launched.block), prod(launched.grid), resources.registers, launched.shared_bytes)
+    launch = LaunchShape(prod(launched.block), prod(launched.grid), resources.registers, launched.shared_bytes)
     work = work_of(launch, counts.sass, counts.ncu, counts.vm)
     return LaunchProfile(
         entry=launched.entry,

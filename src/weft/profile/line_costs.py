@@ -10,7 +10,7 @@ from weft.core.records import Place
 from weft.engines.kernel_file import KernelFile
 from weft.engines.spell_findings import user_place
 from weft.model.bounds import sm_cycles
-from weft.model.occupancy import Launch
+from weft.model.occupancy import LaunchShape
 from weft.model.work import Memory, Work, instructions_of
 
 from .records import Counts, SourceLine
@@ -61,7 +61,7 @@ class LineCost:
         return sum(count for opcode, count in self.sass.items() if opcode.partition(".")[0] in LOCAL)
 
 
-def line_costs(counts: Counts, launch: Launch, chip: Chip, kernel: KernelFile) -> tuple[LineCost, ...]:
+def line_costs(counts: Counts, launch: LaunchShape, chip: Chip, kernel: KernelFile) -> tuple[LineCost, ...]:
     """Every source line, in the file as the user spells it."""
     sass: dict[Place | None, Counter[str]] = {}
     accesses: dict[Place | None, list[SourceLine]] = {}
@@ -85,7 +85,7 @@ def _line_of(place: Place | None, kernel: KernelFile) -> Place | None:
 
 
 def _cost(
-    place: Place | None, sass: Mapping[str, int], accesses: list[SourceLine], launch: Launch, chip: Chip
+    place: Place | None, sass: Mapping[str, int], accesses: list[SourceLine], launch: LaunchShape, chip: Chip
 ) -> LineCost:
     line = LineCost(place, 0, "", dict(sass), tuple(accesses))
     work = Work(

@@ -27,7 +27,7 @@ from weft.ptx.passes.build_cfg import Cfg
 from weft.vm.context import WARP_WORKER, WORKER_BOARD
 from weft.vm.ir import Builder, Value, const, vec
 from weft.vm.memory import GLOBAL_BASE, GlobalMemory
-from weft.vm.program import Source
+from weft.vm.program import ProgramSource
 from weft.vm.runtime.shape import Variable, bits, function, get, loop, symbol, when
 from weft.vm.runtime.watch import Access
 
@@ -88,7 +88,7 @@ class SiteProbe(SharedProbe):
         return memory.used // SECTOR_BYTES + 64
 
     def conclude(
-        self, source: Source, visits: Sequence[int], boards: Sequence[npt.NDArray[np.uint8]]
+        self, source: ProgramSource, visits: Sequence[int], boards: Sequence[npt.NDArray[np.uint8]]
     ) -> Mapping[str, int]:
         seen = np.bitwise_or.reduce([*boards])
         kernel = source.kernel

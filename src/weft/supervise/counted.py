@@ -14,7 +14,7 @@ from weft.engines.kernel_file import KernelFile
 from weft.model.bounds import lower_bounds
 from weft.model.counters import work_of
 from weft.model.estimate import estimate
-from weft.model.occupancy import Launch, occupancy
+from weft.model.occupancy import LaunchShape, occupancy
 from weft.profile.kernel_profile import KernelProfile, LaunchProfile
 from weft.profile.profiler import Launched, Profiler
 from weft.profile.records import Counts
@@ -141,7 +141,7 @@ class Profile:
 
     def _on_chip(self, counted: CountedLaunch) -> LaunchProfile:
         chip = find_chip(self.chip)
-        launch = Launch(prod(counted.block), prod(counted.grid), counted.resources.registers, counted.shared_bytes)
+        launch = LaunchShape(prod(counted.block), prod(counted.grid), counted.resources.registers, counted.shared_bytes)
         work = work_of(launch, counted.sass, counted.ncu, counted.vm)
         return LaunchProfile(
             entry=counted.entry,

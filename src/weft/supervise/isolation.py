@@ -15,8 +15,7 @@ from pathlib import Path
 from weft.core.errors import UsageError
 
 from .isolation_calls import PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, drop_capabilities, prctl
-from .isolation_files import restrict_files
-from .isolation_filter import restrict_calls
+from .isolation_filter import restrict_calls, restrict_files
 from .isolation_namespaces import become_nobody
 from .records import Limits
 

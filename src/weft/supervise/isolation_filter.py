@@ -1,11 +1,15 @@
-"""Which system calls a child may make: seccomp, a list of what computing and compiling need. All else is refused.
+"""What the kernel refuses a child: system calls (seccomp) and files (Landlock).
 
-What is not on the list fails with EPERM: no sockets, no new processes, no signals to others, no tracing, no
-namespaces, no mounts. A call in the manner of another machine (32 bit, x32) ends the process.
+Allowed calls are a list of what computing and compiling need. What is not on it fails with EPERM: no sockets, no new
+processes, no signals to others, no tracing, no namespaces, no mounts. A call in the manner of another machine (32 bit,
+x32) ends the process. Paths that are not named are out of reach, whoever owns them.
 """
 
 import ctypes
+import os
 import struct
+from collections.abc import Iterable
+from pathlib import Path
 
 from .isolation_calls import call, machine
 
@@ -50,6 +54,17 @@ _OPEN, _OPENAT = 2, (257, 56)
 _EMPTIES_WHAT_IT_READS, _EMPTIES = 0x203, 0x200
 """Bits of the flags, and their value, with which a file is emptied that was opened for reading."""
 _TERMINAL_STATE, _NOT_BLOCKING, _NOT_CLOSED_BY_EXEC, _CLOSED_BY_EXEC = 0x5401, 0x5421, 0x5450, 0x5451
+
+# Landlock: rights, and layers of its rules
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_OF_ABI_1 = (1 << 13) - 1
+_REFER, _TRUNCATE, _DEVICE_CONTROL = 1 << 13, 1 << 14, 1 << 15
+_TCP = 0b11
+_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
+_SPECIAL_FILES = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11
+"""Devices, sockets and pipes: nobody makes those."""
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _DEVICE_CONTROL
+_VERSION, _BENEATH = 1, 1
 
 Instruction = tuple[int, int, int, int]
 
@@ -114,3 +129,44 @@ def _if_one_of(number: int, argument: int, values: tuple[int, ...]) -> list[Inst
     compare = [part for value in values for part in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW))]
     body = [(_LOAD, 0, 0, argument), *compare, (_RETURN, 0, 0, _ERRNO | _EPERM)]
     return [(_EQUAL, 0, len(body), number), *body]
+
+
+def landlock_version() -> int:
+    """Of the kernel's Landlock. Raises OSError where there is none."""
+    return call("landlock_create_ruleset", None, 0, _VERSION)
+
+
+def restrict_files(reads: Iterable[Path], writes: Iterable[Path], programs: Iterable[Path] = ()) -> None:
+    """For the rest of this process's life. What does not exist is left out. Raises OSError where the kernel cannot.
+
+    Where the kernel knows how, connections over TCP, abstract sockets of others and signals to them are refused too.
+    """
+    version = landlock_version()
+    files = _OF_ABI_1 | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
+    files |= _DEVICE_CONTROL if version >= 5 else 0
+    rules = [files]
+    rules += [_TCP] if version >= 4 else []
+    rules += [_ABSTRACT_SOCKETS_AND_SIGNALS] if version >= 6 else []
+    ruleset = call("landlock_create_ruleset", b"".join(rule.to_bytes(8, "little") for rule in rules), 8 * len(rules), 0)
+    try:
+        for path in reads:
+            _add(ruleset, path, files & (_READ_FILE | _READ_DIR))
+        for path in writes:
+            _add(ruleset, path, files & ~(_SPECIAL_FILES | _EXECUTE | _DEVICE_CONTROL))
+        for path in programs:
+            _add(ruleset, path, files & (_READ_FILE | _EXECUTE))
+        call("landlock_restrict_self", ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _add(ruleset: int, path: Path, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        allowed = rights if path.is_dir() else rights & _OF_FILES
+        call("landlock_add_rule", ruleset, _BENEATH, struct.pack("<Qi", allowed, descriptor), 0)
+    finally:
+        os.close(descriptor)

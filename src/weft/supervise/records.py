@@ -18,7 +18,7 @@ SHOWN_FINDINGS = 20
 
 
 @dataclass(frozen=True)
-class Source:
+class CandidateSource:
     """A candidate: the text of its device code with launch lines. Nothing else of a candidate is ever run."""
 
     text: str
@@ -52,7 +52,7 @@ class ScoreOn:
 class Request:
     """Everything that decides a verdict."""
 
-    source: Source
+    source: CandidateSource
     task: str = "sdpa"
     rung: str | None = None
     """The rung whose arithmetic the gates expect, and whose table says what it supports; None: any that fits."""

@@ -1,6 +1,7 @@
 """`sdpa` and `fp8_sdpa`: PyTorch's scaled_dot_product_attention on kernels of the ladder. Forward only."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,8 @@ import torch
 
 from weft.attention.quantise import QUANTISERS
 from weft.core.errors import UsageError
-from weft.kernels.ladder import ENCODINGS
+from weft.kernels.ladder import ENCODINGS, RUNGS, Rung
 
-from .choose_rung import Wanted, choose_rung
 from .kernel_call import Chosen, kernel_for, run_kernel
 
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
@@ -19,6 +19,27 @@ _REFUSED = {
     "attn_mask": "attn_mask is not supported: the kernels know no mask but the causal ones (is_causal, causal_align)",
     "dropout_p": "dropout_p is not supported: the kernels compute attention without dropout; drop in the caller",
 }
+ENCODED = ("fp8_sdpa", "quantised_sdpa")
+"""Tasks of rungs that compute on 8-bit codes: they are given them, or make them."""
+SELF_QUANTISED = "e4m3"
+"""What the codes of a rung stand for that makes them itself."""
+TILE = 128
+"""A rung that takes whole tiles only gets sequences of multiples of this."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A call, as far as it decides which kernels can serve it."""
+
+    dtype: str
+    mask: str
+    d: int
+    sq: int
+    skv: int
+    group: int
+    """Query heads per key head."""
+    encoding: str = ""
+    """What 8-bit codes stand for; empty where Q, K and V are numbers."""
 
 
 class ForwardOnly(UsageError):
@@ -188,6 +209,46 @@ def _quantised(name: str, x: torch.Tensor, encoding: str) -> dict[str, torch.Ten
     codes = torch.from_numpy(np.ascontiguousarray(coded.codes))
     scale = torch.from_numpy(np.ascontiguousarray(coded.scale))
     return {f"{name}_code": codes.to(x.device), f"{name}_scale": scale.to(x.device)}
+
+
+def choose_rung(wanted: Wanted, name: str = "") -> Rung:
+    """The named rung if it can, else the highest of the ladder that can; raises with every reason otherwise."""
+    if name:
+        if name not in RUNGS:
+            raise UsageError(f"rung {name!r}: the ladder has {', '.join(RUNGS)}")
+        why = why_not(RUNGS[name], wanted)
+        if why:
+            raise UsageError(f"rung {name} cannot serve this call: {why}")
+        return RUNGS[name]
+    reasons = []
+    for rung in reversed(list(RUNGS.values())):
+        why = why_not(rung, wanted) if rung.language == "CUDA" else "other compilers only by name"
+        if not why:
+            return rung
+        reasons.append(f"{rung.name}: {why}")
+    raise UsageError(f"no rung of the ladder can serve this call. {'; '.join(reasons)}")
+
+
+def why_not(rung: Rung, wanted: Wanted) -> str:
+    """Empty if the rung can serve the call, else the first reason why it cannot."""
+    served = ENCODED if wanted.encoding else ("sdpa",)
+    if rung.task not in served:
+        return f"it computes {rung.task}, not {served[0]}"
+    encodings = (SELF_QUANTISED,) if rung.task == "quantised_sdpa" else rung.encodings
+    if wanted.encoding and wanted.encoding not in encodings:
+        return f"its codes are {' or '.join(encodings)}, not {wanted.encoding}"
+    dtypes = rung.outputs if rung.task == "fp8_sdpa" else rung.dtypes
+    if wanted.dtype not in dtypes:
+        return f"it takes {' or '.join(dtypes)}, not {wanted.dtype}"
+    if wanted.mask not in rung.masks:
+        return f"it has the masks {', '.join(rung.masks)}, not {wanted.mask}"
+    if rung.largest_d is not None and wanted.d > rung.largest_d:
+        return f"its largest head dimension is {rung.largest_d}, not {wanted.d}"
+    if wanted.group > 1 and not rung.gqa:
+        return "several query heads may not share a key head"
+    if not rung.ragged and (wanted.sq % TILE or wanted.skv % TILE):
+        return f"it takes sequences of whole tiles of {TILE}"
+    return ""
 
 
 _SDPA: Any = torch.library.custom_op("weft::sdpa", _forward, mutates_args=())

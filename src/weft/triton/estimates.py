@@ -10,7 +10,7 @@ from weft.core.errors import Unsupported
 from weft.core.records import Binary, Dim3
 from weft.model.counters import work_of
 from weft.model.estimate import Estimate, estimate
-from weft.model.occupancy import Launch
+from weft.model.occupancy import LaunchShape
 from weft.profile.profiler import Launched, Profiler
 from weft.profile.records import Counts
 from weft.vm.launch import PLAIN
@@ -58,7 +58,7 @@ class Estimator:
         registers = launched.binary.resources[launched.entry].registers
         if not counts.sass:
             raise Unsupported(f"{launched.entry} cannot be put on {chip.title}: {'; '.join(counts.notes)}")
-        launch = Launch(prod(launched.block), prod(launched.grid), registers, launched.shared_bytes)
+        launch = LaunchShape(prod(launched.block), prod(launched.grid), registers, launched.shared_bytes)
         work = work_of(launch, counts.sass, counts.ncu, counts.vm)
         cold, warm = estimate(work, chip, cold=True), estimate(work, chip)
         return Estimated(launched.binary, launched.entry, launched.grid, cold, warm)

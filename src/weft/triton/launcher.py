@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,16 +16,28 @@ from triton.runtime.cache import get_cache_manager
 
 from weft.core.errors import Unsupported, UsageError
 from weft.core.records import Binary, Resources
+from weft.toolchain.elf import CubinError, read_elf
 from weft.toolchain.inline_asm_lines import steady_lines
 
 from .arguments import Parameters
-from .cubin_facts import CubinFacts, cubin_facts
 from .device import Call, active
 from .tensors import DeviceCopies
 
 _NAME_LIMIT = 150
 """Triton cuts the names of files in its cache to it."""
 _FIRST_LINE = re.compile(r"\.entry\b.*?^\s*\.loc\s+(\d+)", re.MULTILINE | re.DOTALL)
+_REGISTERS, _FRAME = 0x2F, 0x11
+_SIZED = 0x04
+"""Format of records whose 16 bits are a size."""
+
+
+@dataclass(frozen=True)
+class CubinFacts:
+    """Registers and local memory of one kernel."""
+
+    registers: int
+    local_bytes: int
+    """Stack frame per thread: arrays in local memory, arguments of printf, spilled registers."""
 
 
 @dataclass(frozen=True)
@@ -135,3 +148,28 @@ def _in_its_file(ptx: str, file: str) -> str:
     if first is None or not file:
         return ptx
     return re.sub(rf'^(\s*\.file\s+{first[1]}\s+)".*"', lambda found: f'{found[1]}"{file}"', ptx, flags=re.MULTILINE)
+
+
+def cubin_facts(cubin: bytes, kernel: str) -> CubinFacts:
+    """Read from a cubin what the driver would say of it once loaded.
+
+    Its section `.nv.info` is a list of records: format, attribute, 16 bits of value or size, then as many bytes. Those
+    here hold the number of the kernel's symbol and a value.
+    """
+    elf = read_elf(cubin)
+    info = next((section.data for section in elf.sections if section.name == ".nv.info"), b"")
+    values: dict[int, int] = {}
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form != _SIZED:
+            continue
+        if attribute in (_REGISTERS, _FRAME) and size == 8:
+            symbol, value = struct.unpack_from("<II", info, at)
+            if symbol < len(elf.symbols) and elf.symbols[symbol].name == kernel:
+                values[attribute] = value
+        at += size
+    if _REGISTERS not in values:
+        raise CubinError(f"the cubin does not say how many registers {kernel} takes")
+    return CubinFacts(values[_REGISTERS], values.get(_FRAME, 0))

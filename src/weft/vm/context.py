@@ -50,7 +50,8 @@ WORKER_WARP_ORDER = Field(96, "ptr")
 """Warp numbers (u32) in the order the scheduler visits them."""
 WORKER_BLOCK_THREADS = Field(104, "i32")
 WORKER_FAST = Field(112, "ptr")
-WORKER_MASKED = Field(120, "ptr")
+WORKER_DIVERGENT = Field(120, "ptr")
+"""The copy for warps in step, and the one for divergent warps."""
 WORKER_STATUS = Field(128, "i32")
 WORKER_PROBE = Field(136, "ptr")
 """Memory of the probes compiled in."""
@@ -116,7 +117,7 @@ WARP_LIVE = Field(140, "i32")
 """Lanes that exist and have not exited."""
 WARP_BLOCKED = Field(144, "i32")
 """Lanes that wait at a CTA barrier."""
-WARP_MASKED = Field(148, "i32")
+WARP_DIVERGENT = Field(148, "i32")
 """0: all lanes run in step, 1: lanes have their own program counters."""
 WARP_RESUME = Field(152, "i32")
 """Where the compiled code goes on."""
@@ -160,7 +161,7 @@ REPORT_BYTES = 32
 # What a warp's code returns to the scheduler.
 EXITED, BLOCKED, YIELDED, DIVERGED, CONVERGED, TRAPPED, STUCK = range(7)
 # What a worker returns to the host.
-DONE, NEED_MASKED, STOPPED = range(3)
+DONE, NEED_DIVERGENT, STOPPED = range(3)
 # Codes in reports that the plain virtual GPU makes itself.
 OUT_OF_BOUNDS, MISALIGNED, DEADLOCK, OUT_OF_BUDGET, TRAP, COPY_QUEUE_FULL = range(1, 7)
 BAD_BARRIER, BAD_COUNT, BAD_INDEX = range(7, 10)

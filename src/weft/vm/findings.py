@@ -13,7 +13,7 @@ from .memory import SHARED_BASE, WINDOW_BYTES
 from .places import Places, Spot
 
 if TYPE_CHECKING:
-    from .program import Source
+    from .program import ProgramSource
 
 CODES: Mapping[int, tuple[str, str]] = {
     c.OUT_OF_BOUNDS: ("M101", "{spot}"),
@@ -55,7 +55,7 @@ REPORT = np.dtype(
 def findings_of(
     reports: npt.NDArray[np.uint8],
     grid: Dim3,
-    source: "Source",
+    source: "ProgramSource",
     places: Places,
     probe_codes: Mapping[int, tuple[str, str]],
 ) -> tuple[Finding, ...]:

@@ -17,10 +17,10 @@ from weft.ptx.module import Args, Instruction, Sym
 from . import context as c
 from .memory import LOCAL_BASE, GlobalMemory
 from .printf import format_device
-from .regions import Declared, Regions
+from .regions import DeclaredRegion, Regions
 
 if TYPE_CHECKING:
-    from .program import Source
+    from .program import ProgramSource
 
 Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32)
 """Worker, warp, position of the call in the kernel's body, mask of calling lanes."""
@@ -29,7 +29,7 @@ Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
 class HostCalls:
     """Collects what CTAs print, to be shown in CTA order whatever thread ran them."""
 
-    def __init__(self, source: "Source", memory: GlobalMemory) -> None:
+    def __init__(self, source: "ProgramSource", memory: GlobalMemory) -> None:
         self.source, self.memory = source, memory
         self.lock = threading.Lock()
         self.lines: list[tuple[int, int, str]] = []
@@ -113,7 +113,7 @@ class HostCalls:
         for lane in range(32):
             if lanes >> lane & 1:
                 by_lane[asked[lane]] = by_lane.get(asked[lane], 0) | 1 << lane
-        answers: dict[tuple[int, int], Declared] = {}
+        answers: dict[tuple[int, int], DeclaredRegion] = {}
         for (address, size_bytes), who in by_lane.items():
             answers[address, size_bytes], new = self.regions[worker].declare(ins.pragma, address, size_bytes)
             if new and answers[address, size_bytes].problem:

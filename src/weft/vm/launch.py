@@ -20,7 +20,7 @@ from . import context as c
 from .findings import REPORT, findings_of
 from .host_calls import HostCalls
 from .ir import LANES
-from .launch_spec import LaunchSpec, Outcome
+from .launch_spec import DeviceRun, LaunchSpec
 from .layout import GRID_WORKSPACE, shared_arrays
 from .memory import LOCAL_START, GlobalMemory, aligned_bytes
 from .places import Places
@@ -53,7 +53,7 @@ def run(
     watch: Instrumentation = PLAIN,
     ctas: Sequence[int] | None = None,
     chip: Chip | None = None,
-) -> Outcome:
+) -> DeviceRun:
     """Launch once. `schedule` other than 0 permutes the order of CTAs and warps; race-free kernels do not notice.
 
     `ctas` are the numbers of those that run (x first, then y, then z); None runs all. The kernel sees the whole grid.
@@ -119,7 +119,7 @@ class _Run:
     def _table(self, imports: tuple[str, ...]) -> npt.NDArray[np.uint64]:
         return np.array([self.library.address(name) for name in imports] or [0], np.uint64)
 
-    def execute(self, threads: int, schedule: int, chosen: Sequence[int] | None) -> Outcome:
+    def execute(self, threads: int, schedule: int, chosen: Sequence[int] | None) -> DeviceRun:
         self.schedule, self.chosen = schedule, chosen
         order, warp_order = self._orders(schedule, chosen)
         self.order = order
@@ -182,12 +182,12 @@ class _Run:
     def _drive(self, ring: list[_Worker], failures: list[BaseException]) -> None:
         """Run until the grid is done; a worker that needs the divergent copy gets it and goes on."""
         try:
-            while (status := self.entry(ring[0].record.ctypes.data)) == c.NEED_MASKED:
+            while (status := self.entry(ring[0].record.ctypes.data)) == c.NEED_DIVERGENT:
                 address, imports = self.program.divergent()
                 table = self._table(imports)
                 ring[0].kept.append(table)
                 for worker in ring:
-                    _set(worker.record, c.WORKER_MASKED, address)
+                    _set(worker.record, c.WORKER_DIVERGENT, address)
                     for number in range(self.warps):
                         _set(_row(worker.warps, number, c.WARP_BYTES), c.WARP_TABLE, table.ctypes.data)
             busy = int(ring[0].record[c.WORKER_BUSY.at :][:4].view(np.uint32)[0])
@@ -316,7 +316,7 @@ class _Run:
         layout = self.plan.layout
         return Places(self.memory, layout, self.launch.shared_bytes, self.param_bytes, tuple(regions))
 
-    def _outcome(self, workers: list[_Worker]) -> Outcome:
+    def _outcome(self, workers: list[_Worker]) -> DeviceRun:
         counts: list[int] = np.add.reduce([worker.counts for worker in workers]).tolist()
         sizes = (*self.plan.chain_sizes, *self.plan.block_sizes)
         instructions = sum(visits * size for visits, size in zip(counts, sizes, strict=True))
@@ -351,7 +351,7 @@ class _Run:
             for name, value in self.watch.counters(worker.probe).items():
                 counters[name] = counters.get(name, 0) + value
         counters.update(self.watch.conclude(self.program.source, counts, self.boards))
-        return Outcome(findings, self.calls.printed(), instructions, counters)
+        return DeviceRun(findings, self.calls.printed(), instructions, counters)
 
 
 def _check(launch: LaunchSpec, threads: int, needed: int, param_bytes: int) -> None:

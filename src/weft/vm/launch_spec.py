@@ -23,7 +23,7 @@ class LaunchSpec:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DeviceRun:
     """What a launch left beside its memory."""
 
     findings: tuple[Finding, ...] = ()

@@ -54,7 +54,7 @@ class Plan:
 class Program:
     """A compiled kernel. The copy for divergent warps is compiled when one first needs it."""
 
-    def __init__(self, source: "Source", plan: Plan, code: bytes) -> None:
+    def __init__(self, source: "ProgramSource", plan: Plan, code: bytes) -> None:
         self.source = source
         self.plan = plan
         self.in_step = jit.load(code, ["in_step"], {}, plan.entry)["in_step"]
@@ -71,7 +71,7 @@ class Program:
             if self._any_block is None:
                 source = self.source
                 self._any_block = _compile(
-                    Source(
+                    ProgramSource(
                         source.text or source.module,
                         source.entry,
                         mode=source.mode,
@@ -109,7 +109,7 @@ def _parsed(text: str) -> Module:
     return parse(text)
 
 
-class Source:
+class ProgramSource:
     """Where a program comes from; parsed and analysed only when something asks."""
 
     def __init__(
@@ -222,10 +222,10 @@ def compile_program(
     """Compile one kernel of a PTX text (cached on disk) or of a parsed Module (not cached)."""
     if mode not in ("hardware", "ieee"):
         raise UsageError(f"mode {mode!r}: use 'hardware' or 'ieee'")
-    return _compile(Source(ptx, entry, mode=mode, arch=arch, cubin=cubin))
+    return _compile(ProgramSource(ptx, entry, mode=mode, arch=arch, cubin=cubin))
 
 
-def _compile(source: Source) -> Program:
+def _compile(source: ProgramSource) -> Program:
     key = source.key("in_step")
     blob = jit.objects().get(key) if key else None
     if blob is None:
@@ -239,10 +239,10 @@ def _compile(source: Source) -> Program:
 
 def llvm_text(ptx: str, entry: str, *, mode: str = "hardware") -> str:
     """The LLVM IR of a kernel's copy for warps in step."""
-    return _emit(Source(ptx, entry, mode=mode, arch=None, cubin=()))[1]
+    return _emit(ProgramSource(ptx, entry, mode=mode, arch=None, cubin=()))[1]
 
 
-def _emit(source: Source) -> tuple[Plan, str]:
+def _emit(source: ProgramSource) -> tuple[Plan, str]:
     kernel = source.kernel
     imports: list[str] = []
     text = InStep(kernel, "in_step", imports).emit_module()

@@ -32,7 +32,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredRegion:
     """The answer to a declaration: where the region is, and what is wrong with it, if anything."""
 
     address: int
@@ -72,11 +72,11 @@ class Regions:
     def clear(self) -> None:
         """A new CTA: no regions."""
         self.live: list[Region] = []
-        self.answers: dict[tuple[str, int, int], Declared] = {}
+        self.answers: dict[tuple[str, int, int], DeclaredRegion] = {}
         self.top = self.area[0]
         self._write_map()
 
-    def declare(self, mark: str, address: int, size_bytes: int) -> tuple[Declared, bool]:
+    def declare(self, mark: str, address: int, size_bytes: int) -> tuple[DeclaredRegion, bool]:
         """`mark` is `weft.region NAME` or `weft.reuse NAME`. Says also whether this CTA hears it for the first time."""
         known = self.answers.get((mark, address, size_bytes))
         if known is not None:
@@ -93,24 +93,26 @@ class Regions:
                 return region.cut_from + address - region.address
         return address
 
-    def _place(self, name: str, start: int, size_bytes: int, address: int, *, reuse: bool) -> Declared:
+    def _place(self, name: str, start: int, size_bytes: int, address: int, *, reuse: bool) -> DeclaredRegion:
         end = start + size_bytes
         whole = next((each for each in self.objects if each.address <= start < _end(each)), None)
         if whole is None:
-            return Declared(
+            return DeclaredRegion(
                 address, f"region {name} does not begin in a shared array, but at shared address {start:#x}"
             )
         span = f"region {name} [{start - whole.address:#x}, {end - whole.address:#x})"
         beyond = end - _end(whole)
         if beyond > 0:
-            return Declared(address, f"{span} reaches {beyond} bytes beyond {whole.name} ({whole.size_bytes} bytes)")
+            return DeclaredRegion(
+                address, f"{span} reaches {beyond} bytes beyond {whole.name} ({whole.size_bytes} bytes)"
+            )
         problem = ""
         for other in self.live:
             common = min(end, other.cut_from + other.size_bytes) - max(start, other.cut_from)
             if common <= 0:
                 continue
             if reuse and common == size_bytes:
-                return Declared(other.address + start - other.cut_from)
+                return DeclaredRegion(other.address + start - other.cut_from)
             word = "reuses" if reuse else "overlaps"
             rest = f", of its own {size_bytes}" if reuse else ""
             problem = f"{span} {word} {other.name} by {common} bytes{rest}"
@@ -118,14 +120,16 @@ class Regions:
         place = self.top + (start - self.top) % BANK_ROW
         top = place + size_bytes + gap_behind(size_bytes)
         if len(self.live) == MOST_REGIONS or top > self.area[1]:
-            return Declared(address, problem or f"{span} is one too many: a CTA has room for {MOST_REGIONS} regions")
+            return DeclaredRegion(
+                address, problem or f"{span} is one too many: a CTA has room for {MOST_REGIONS} regions"
+            )
         region = Region(name, start, size_bytes, place)
         self.top = top
         self.live.append(region)
         self.seen[region] = None
         self._write_map()
         ctypes.memmove(self.shared + place, self.shared + start, size_bytes)
-        return Declared(place, problem)
+        return DeclaredRegion(place, problem)
 
     def _write_map(self) -> None:
         self.owners[:] = 0

@@ -9,16 +9,13 @@ from collections.abc import Callable
 from weft.diagnose.records import Case, Signature
 
 from .checkers import missing_barrier, region_overlap, stored_twice, uninitialised
-from .codes import misread_codes
-from .degenerate import all_zeros, uniform_weights
-from .factors import l_too_large, output_factor, score_factor
+from .degenerate import all_zeros, nan_from_empty_tile, no_maximum, uniform_weights
+from .factors import l_too_large, lse_form, output_factor, score_factor
 from .lanes import inner_columns, lane_owns_row
 from .launch import define_not_compiled, launch_never_happened, never_written
 from .layout import columns_moved, k_not_transposed, rows_moved, v_transposed, wrong_kv_head
-from .lse import lse_form
 from .masks import masked_with_zero, wrong_mask
-from .misread import keys_skipped, misread_input
-from .nans import nan_from_empty_tile, no_maximum
+from .misread import keys_skipped, misread_codes, misread_input
 from .online import rescale_of_u, slipped
 from .quantiser import half_lsb, wrong_scale, zero_scale
 from .shear import leading_dimension

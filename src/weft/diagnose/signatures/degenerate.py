@@ -1,10 +1,92 @@
-"""Outputs that hardly depend on the inputs: nothing but zeros, or the mean of V."""
+"""Degenerate outputs: NaN and infinity, nothing but zeros, or the mean of V whatever Q and K are."""
 
 import numpy as np
 
+from weft.attention.dtypes import Array
+from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
 
-from .evidence import EXPLAINED, may_be, output_of, rank_of
+from .evidence import EXPLAINED, Bools, Output, has_splits, may_be, output_of, rank_of
+from .lines import acts, line_of
+
+LARGEST_EXPONENT = 88.7
+"""exp of more overflows float32."""
+
+
+def nan_from_empty_tile(case: Case) -> Signature | None:
+    """exp(-inf - -inf): NaN in rows that have not seen a key when a tile (or the merge) is done."""
+    out = output_of(case)
+    if out is None or not np.isnan(out.o).any():
+        return None
+    nan = np.isnan(out.o).all(axis=3)
+    if (np.isnan(out.o).any(axis=3) != nan).any():
+        return None
+    rows = np.unique(np.nonzero(nan)[2])
+    without, what = _empty(case, out, rows)
+    if not rows.size or not without[rows].all() or _untouched(case):
+        return None
+    first = case.divergence
+    if first is not None and first.tile is not None and first.stage in ("p", "l", "u"):
+        what = f"KV tile {first.tile}"
+    message = (
+        f"rows {ranges(map(int, rows))} of O are NaN, and they see no key of {what}: m is -inf there, "
+        "and exp(-inf - -inf), or 0 / 0, is NaN"
+    )
+    cure = "subtract 0 instead of m where m is -inf, and give O = 0, LSE = -inf where no key is in sight at all"
+    # Such rows have no expected P to compare with. The first NaN is an exponent: of a weight, on the line that makes
+    # those of other rows, or, after the first launch, of the weight of a part.
+    weights = {place.line for act in acts(case, "exponent") if (place := line_of(case, act)) is not None}
+    nans = [(act, line_of(case, act)) for act in acts(case, "nan")]
+    of_weight = [each for each in nans if each[1] is not None and each[1].line in weights]
+    made, place = next(iter(of_weight or nans), (None, None))
+    stage = "" if made is None else "p" if made.event.launch == 1 else "o"
+    return Signature("nan_from_empty_tile", message, cure, 0.97, place=place, stage=stage)
+
+
+def _empty(case: Case, out: Output, rows: Array) -> tuple[Bools, str]:
+    """Rows that see no key of the first tile, or of a part of the keys that these rows lack."""
+    skv = out.mask.shape[1]
+    block = min(case.algorithm.block_n if case.algorithm is not None else 32, skv)
+    first = np.asarray(~out.mask[:, :block].any(axis=1))
+    if first[rows].all() or not has_splits(case):
+        return first, "KV tile 0"
+    for share in sorted({*(-(-skv // count) for count in (2, 4, 8, 16)), block, 16, 32, 64, 128}):
+        for start in range(0, skv, share):
+            without = np.asarray(~out.mask[:, start : start + share].any(axis=1))
+            if np.array_equal(np.flatnonzero(without), rows):
+                return without, f"keys {start} to {min(start + share, skv) - 1}, a part of its own"
+    return first, "KV tile 0"
+
+
+def _untouched(case: Case) -> bool:
+    """Whether the NaN is that of an output nobody wrote."""
+    o = case.o
+    if o is None:
+        return False
+    raw = np.frombuffer(np.ascontiguousarray(o).tobytes(), np.uint8).reshape(-1, o.itemsize)
+    return bool((raw == 0xFF).all(axis=1)[np.isnan(o.astype(np.float64)).ravel()].all())
+
+
+def no_maximum(case: Case) -> Signature | None:
+    """The maximum is not subtracted: exp overflows where scores are large, and only there."""
+    out = output_of(case)
+    if out is None or out.finite or _untouched(case):
+        return None
+    bad = ~np.isfinite(out.o).all(axis=3)
+    peak = np.where(out.mask, out.scores(), -np.inf).max(axis=3)
+    total = _log_sum(peak, out) + np.log(max(1.0, float(np.abs(out.v).max())))
+    if not (total[bad] > LARGEST_EXPONENT - 0.1).all() or not (peak[~bad] < LARGEST_EXPONENT + 0.1).all():
+        return None
+    message = (
+        f"O is not finite in the {int(bad.sum())} rows whose scores reach {peak[bad].min():.4g} to "
+        f"{peak[bad].max():.4g}: exp overflows above {LARGEST_EXPONENT}, so the maximum is not subtracted"
+    )
+    return Signature("no_maximum", message, "subtract the row's running maximum from every exponent", 0.95)
+
+
+def _log_sum(peak: Array, out: Output) -> Array:
+    lse = out.problem.gold.lse
+    return np.maximum(np.where(np.isfinite(lse), lse, -np.inf), peak)
 
 
 def all_zeros(case: Case) -> Signature | None:

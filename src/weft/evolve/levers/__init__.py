@@ -2,9 +2,8 @@
 
 from .children import Exhausted, crossover, two_levers
 from .effects import Effect, observed, predicted, predicted_together
-from .families import FAMILIES, family, start_of
 from .render import render
-from .space import Change, Point, Space, space_of
+from .space import FAMILIES, Change, Point, Space, family, space_of, start_of
 
 __all__ = [
     "FAMILIES",

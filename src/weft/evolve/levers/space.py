@@ -1,10 +1,15 @@
-"""The levers of a kernel file: which there are, which combinations are possible, and what lies between two of them."""
+"""The levers of a kernel file: which there are, which combinations are possible, and what lies between two of them.
+
+Weft's own files with levers are listed here, with the points at which rungs of the ladder lie in them.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 
 from weft.core.errors import LaunchError, UsageError
 from weft.engines.bind import bind_numbers
@@ -12,6 +17,19 @@ from weft.engines.launch_lines import parse_lines
 from weft.engines.launch_records import LaunchLines, LeverLine, RequireLine
 
 from .conditions import check_directives
+
+FAMILIES: Mapping[str, Path] = MappingProxyType({"sdpa": Path(__file__).with_name("sdpa.cu")})
+"""Task → its file."""
+STARTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "wmma": (
+            "sdpa",
+            "PRODUCT=wmma BLOCK_M=32 BLOCK_N=32 WARPS=4 COPY=plain STAGES=1 LAYOUT=padded Q_AT=shared EXP=exp "
+            "RESCALE=always TAIL=every",
+        ),
+    }
+)
+"""Rung → its family, and the point that does the same in the same order."""
 
 
 @dataclass(frozen=True)
@@ -139,3 +157,18 @@ def space_of(path: Path) -> Space:
     if refused is not None:
         raise UsageError(f"{path}: its own values are not possible: {refused}")
     return space
+
+
+@lru_cache
+def family(task: str) -> Space:
+    """The space of a task's kernels."""
+    if task not in FAMILIES:
+        raise UsageError(f"no family of kernels for task {task!r}: there is one for {', '.join(FAMILIES)}")
+    return space_of(FAMILIES[task])
+
+
+def start_of(rung: str) -> Point:
+    """Where a rung lies in the space of its task."""
+    if rung not in STARTS:
+        raise UsageError(f"rung {rung} is no point of a family: {', '.join(STARTS)}; or give a file with `lever` lines")
+    return Point.parse(STARTS[rung][1])

@@ -12,7 +12,7 @@ from weft.evolve.records import Member, Proposal, Spent
 from weft.evolve.search import start_source
 from weft.evolve.settings import Settings
 from weft.store.store import Store
-from weft.supervise.records import Source
+from weft.supervise.records import CandidateSource
 from weft.tasks.registry import find_task
 
 from .briefs import Brief, make_brief, read_brief
@@ -103,7 +103,7 @@ class ModelProposer:
                 exchanges.keep(question, answer)
             try:
                 reply = read_reply(answer.text, self._rules)
-                if Source(reply.source).digest in known:
+                if CandidateSource(reply.source).digest in known:
                     raise BrokenReply("the source is that of a known candidate, unchanged: change two levers")
                 self.gave_up = ""
                 return reply
@@ -118,7 +118,7 @@ class ModelProposer:
         self, reply: Reply, history: History, place: str, of: tuple[int, ...], *, repairs: int | None = None
     ) -> Proposal:
         return Proposal(
-            source=Source(reply.source),
+            source=CandidateSource(reply.source),
             parents=of,
             changes=reply.changes,
             hypothesis=reply.hypothesis,

@@ -8,7 +8,7 @@ from weft.core.errors import UsageError
 from weft.core.records import Binary
 from weft.engines.element_types import is_float
 from weft.engines.expressions import Expression
-from weft.engines.propose_ptx_lines import parameter_uses
+from weft.engines.propose_lines import parameter_uses
 from weft.ptx.parse import parse
 
 from .device_part import TYPES

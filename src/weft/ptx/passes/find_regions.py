@@ -17,18 +17,18 @@ MOST_INSTRUCTIONS = 400
 
 
 @dataclass(frozen=True)
-class Region:
+class MaskedRegion:
     """Blocks between a varying branch and its join, in an order in which every edge goes forward."""
 
     blocks: tuple[int, ...]
     join: int
 
 
-def find_regions(cfg: Cfg, uniformity: Uniformity) -> Mapping[int, Region]:
+def find_regions(cfg: Cfg, uniformity: Uniformity) -> Mapping[int, MaskedRegion]:
     """Branch block → its region; regions do not nest (the outermost one is taken)."""
     predecessors = cfg.predecessors()
     taken: set[int] = set()
-    regions: dict[int, Region] = {}
+    regions: dict[int, MaskedRegion] = {}
     for block in cfg.blocks:
         join = uniformity.join_of.get(block.id)
         if join is None or block.id in taken or block.end is None or block.end.form.name != "bra":
@@ -36,7 +36,7 @@ def find_regions(cfg: Cfg, uniformity: Uniformity) -> Mapping[int, Region]:
         inside = _inside(cfg, block, join)
         if inside is None or not _suits(cfg, block, inside, predecessors):
             continue
-        regions[block.id] = Region(tuple(inside), join)
+        regions[block.id] = MaskedRegion(tuple(inside), join)
         taken |= set(inside)
     return regions
 

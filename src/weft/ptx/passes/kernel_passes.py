@@ -12,7 +12,7 @@ from ..module import CARRY, Function, Module
 from .build_cfg import Cfg, build_cfg
 from .find_hidden_nans import find_hidden_nans
 from .find_liveness import Liveness, find_liveness
-from .find_regions import Region, find_regions
+from .find_regions import MaskedRegion, find_regions
 from .find_uniform import Uniformity, find_uniform
 from .find_waits import waits_for_others
 from .fold_constants import fold_constants
@@ -51,7 +51,7 @@ class KernelPasses:
         return find_uniform(self.cfg, warps_are_rows=self.warps_are_rows)
 
     @cached_property
-    def regions(self) -> Mapping[int, Region]:
+    def regions(self) -> Mapping[int, MaskedRegion]:
         return find_regions(self.cfg, self.uniformity)
 
     @cached_property

@@ -18,10 +18,10 @@ from ..context import (
     TRAP,
     TRAPPED,
     WARP_BLOCKED,
+    WARP_DIVERGENT,
     WARP_FRAME,
     WARP_ID,
     WARP_LIVE,
-    WARP_MASKED,
     WARP_PC,
     WARP_RELEASED,
     WARP_RESUME,
@@ -186,7 +186,7 @@ class Divergent(KernelEmitter):
         back = b.label("back")
         b.cbr(agree, back, partial)
         b.place(back)
-        put(b, self.warp, WARP_MASKED, const("i32", 0))
+        put(b, self.warp, WARP_DIVERGENT, const("i32", 0))
         put(b, self.warp, WARP_RESUME, const("i32", point))
         put(b, self.warp, WARP_SPENT, const("i32", 0))
         b.ret(const("i32", CONVERGED))

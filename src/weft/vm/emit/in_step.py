@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from weft.core.errors import Unsupported
 from weft.ptx.module import Guard, Imm, Instruction, Reg
 from weft.ptx.passes.build_cfg import Block, Cfg, is_barrier
-from weft.ptx.passes.find_regions import Region
+from weft.ptx.passes.find_regions import MaskedRegion
 from weft.ptx.passes.find_uniform import Uniformity
 from weft.ptx.passes.group_mma import group_mma
 
@@ -21,8 +21,8 @@ from ..context import (
     TRAP,
     TRAPPED,
     WARP_COUNT,
+    WARP_DIVERGENT,
     WARP_FRAME,
-    WARP_MASKED,
     WARP_PC,
     WARP_RESUME,
     WARP_SLICE,
@@ -40,7 +40,7 @@ _ALWAYS_WIDE = frozenset(
 )  # fmt: skip
 
 
-def resume_points(cfg: Cfg, uniformity: Uniformity, regions: Mapping[int, Region]) -> list[int]:
+def resume_points(cfg: Cfg, uniformity: Uniformity, regions: Mapping[int, MaskedRegion]) -> list[int]:
     """Blocks at which a warp may (re-)enter the copy for warps in step."""
     masked = {number for region in regions.values() for number in region.blocks}
     diverging = uniformity.join_of.keys() - masked - regions.keys()
@@ -386,7 +386,7 @@ class InStep(KernelEmitter):
             alive |= set(self.kernel.liveness.at(way))
         self.spill([name for name in self.kernel.liveness.names if name in alive])
         self.b.store(pcs, self.b.offset(self.warp, WARP_PC.at), align=64)
-        put(self.b, self.warp, WARP_MASKED, const("i32", 1))
+        put(self.b, self.warp, WARP_DIVERGENT, const("i32", 1))
         self.b.ret(const("i32", DIVERGED))
 
     def indexed(self, block: Block, end: Instruction) -> None:

@@ -5,14 +5,15 @@ scalars. `divergent` runs when lanes have their own program counters: registers 
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.core.errors import Unsupported
 from weft.ptx.module import WIDTH, Instruction, Mem, Module, Reg, Sym
 from weft.ptx.passes.build_cfg import Cfg
 from weft.ptx.passes.find_liveness import Liveness
-from weft.ptx.passes.find_regions import Region
+from weft.ptx.passes.find_regions import MaskedRegion
 from weft.ptx.passes.find_uniform import Uniformity
 
 from ..context import (
@@ -39,8 +40,23 @@ from ..ir import LANES, Builder, Value, const, lanes_of, vec, vector
 from ..layout import GRID_WORKSPACE, Layout, module_globals
 from ..memory import SHARED_START
 from ..runtime.shape import ATTRIBUTES, get
-from .chapters import EMIT
+from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, memory, sync
 from .kernel_contract import KernelContract
+
+EMIT: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
+    "integer": integer.EMIT,
+    "bits": bits.EMIT,
+    "floating": floating.EMIT,
+    "half": half.EMIT,
+    "compare": compare.EMIT,
+    "convert": convert.EMIT,
+    "memory": memory.EMIT,
+    "control": control.EMIT,
+    "sync": sync.EMIT,
+    "mbarrier": mbarrier.EMIT,
+    "matrix": matrix.EMIT,
+}
+"""Chapter → opcode → the function that writes it. Mirrors `weft.ptx.isa`."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +67,7 @@ class Kernel:
     cfg: Cfg
     liveness: Liveness
     uniformity: Uniformity
-    regions: Mapping[int, Region]
+    regions: Mapping[int, MaskedRegion]
     chains: Mapping[int, int]
     """First block of a run of blocks that follow each other unconditionally → instructions of the whole run."""
     reads_clock: bool
@@ -69,8 +85,8 @@ class Kernel:
 def frame_slots(cfg: Cfg, liveness: Liveness) -> tuple[dict[str, int], int]:
     """A slot for every register that is live across some block boundary; predicates are 4-byte masks."""
     alive = 0
-    for bits in liveness.live_in:
-        alive |= bits
+    for registers in liveness.live_in:
+        alive |= registers
     slots: dict[str, int] = {}
     at = 0
     for number, name in enumerate(liveness.names):

@@ -12,24 +12,31 @@ near the ends of f32's range) are found by a few running vector tests and go to 
 (tensorcore_exact.py).
 """
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import reduce
+from math import nan
 
 from weft.core.errors import UsageError
 from weft.vm.emit.tensorcore_exact import exact_function
-from weft.vm.emit.tensorcore_integer import f64_body, integer_body
 from weft.vm.emit.tensorcore_operands import (
     F32,
+    I16,
     I32,
     Decoded,
     OperandCode,
     Tests,
+    a_registers,
     any_lane,
+    for_four_columns,
     four_columns,
     half_bits,
+    load_a,
     load_accumulators,
+    load_b,
     multiply_words,
+    pick,
     register_bytes,
     repeat,
     scaled,
@@ -37,9 +44,8 @@ from weft.vm.emit.tensorcore_operands import (
     umax,
     umin,
 )
-from weft.vm.emit.tensorcore_sets import Set, each_set, each_sets
-from weft.vm.ir import Builder, Value, const, module_text, vec
-from weft.vm.mma_kind import FusedRule, MmaKind, check_kind, fused_rule
+from weft.vm.ir import Builder, Value, const, lanes_of, module_text, vec
+from weft.vm.mma_kind import FORMATS, FusedRule, MmaKind, check_kind, fused_rule
 from weft.vm.runtime.shape import ATTRIBUTES, Variable, when
 
 PARAMETERS = [("ptr", "d"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c")]
@@ -49,6 +55,18 @@ HIGHEST = 127 + 125  # biased; from here on a b may overflow f32
 ROUND_TOWARD_ZERO = 11  # as _mm512_cvt_roundepi32_ps takes it, exceptions off
 MOST_SETS = 8
 """Instructions one function does at most."""
+PRODUCTS = vec("i32", 32)
+F64 = vec("double", 8)
+
+
+@dataclass(frozen=True)
+class Set:
+    """One instruction's operands. Instructions of one function share A; B, C and D hold one set after the other."""
+
+    number: Value
+    d: Value
+    b: Value
+    c: Value
 
 
 def tensorcore_ir(
@@ -89,6 +107,35 @@ def tensorcore_ir(
                 b.call(exact.name, "void", [here.d, b.param("a"), here.b, here.c])
     b.ret()
     return name, module_text(functions)
+
+
+def operand_bytes(rows: int, columns: int, type_name: str) -> int:
+    """Size of a matrix in registers; they hold it without gaps."""
+    bits = FORMATS[type_name].storage_bits if type_name in FORMATS else int(type_name[1:])
+    return rows * columns * bits // 8
+
+
+@contextmanager
+def each_set(b: Builder, kind: MmaKind, count: int) -> Iterator[Set]:
+    """The loop over the operand sets; what comes before it is done once, for the shared A."""
+    with each_sets(b, kind, count, 1) as sets:
+        yield sets[0]
+
+
+@contextmanager
+def each_sets(b: Builder, kind: MmaKind, count: int, together: int) -> Iterator[list[Set]]:
+    """`each_set` with so many sets in a turn."""
+    sizes = {
+        "d": operand_bytes(kind.m, kind.n, kind.d_type),
+        "b": operand_bytes(kind.k, kind.n, kind.b_type),
+        "c": operand_bytes(kind.m, kind.n, kind.c_type),
+    }
+    with repeat(b, count // together) as number:
+        first = {name: scaled(b, b.param(name), number, together * size) for name, size in sizes.items()}
+        yield [
+            Set(number, **{name: b.offset(first[name], place * size) for name, size in sizes.items()})
+            for place in range(together)
+        ]
 
 
 def _sums_fit_i32(rule: FusedRule) -> bool:
@@ -321,6 +368,64 @@ def _toward_zero(b: Builder, how: _Fused, total: Value) -> Value:
         if how.kind.d_type != "f16":
             return bits
     return b.op("or", bits, b.cast("zext", b.icmp("ne", back, total), I32))
+
+
+def _byte_pairs(b: Builder, words: Value, name: str) -> list[Value]:
+    """Words of 4 bytes -> words of two i16, bytes 0 and 2, and bytes 1 and 3, extended by the type's sign."""
+    halves = b.cast("bitcast", words, vec("i16", 2 * lanes_of(words.ty)))
+    shift, eight = "ashr" if name == "s8" else "lshr", const(halves.ty, 8)
+    pairs = b.op(shift, b.op("shl", halves, eight), eight), b.op(shift, halves, eight)
+    return [b.cast("bitcast", value, words.ty) for value in pairs]
+
+
+def integer_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -> None:
+    """Pairs of products are added in i32 (vpmaddwd); a whole row of products stays below 2^21."""
+    words = kind.k // 4
+    a_pairs = b.alloca(f"[{512 * words} x i8]")
+    b_pairs = b.alloca(f"[{64 * words} x i8]")
+    for h, top in a_registers(kind):
+        for half, value in enumerate(load_a(b, b.param("a"), h, top)):
+            for s, pairs in enumerate(_byte_pairs(b, value, kind.a_type)):
+                for t in range(4):
+                    at = 256 * (2 * (4 * h + t) + s) + 64 * (2 * top + half)
+                    b.store(for_four_columns(b, pairs, t), b.offset(a_pairs, at), align=64)
+
+    def add(x: Value, y: Value, total: Value) -> Value:
+        wide = [b.cast("sext", b.cast("bitcast", value, I16), PRODUCTS) for value in (x, y)]
+        product = b.op("mul", *wide)
+        return b.op("add", total, b.op("add", pick(b, product, range(0, 32, 2)), pick(b, product, range(1, 32, 2))))
+
+    with sets as here:
+        for h in range(words // 4):
+            for s, pairs in enumerate(_byte_pairs(b, load_b(b, here.b, h), kind.b_type)):
+                b.store(pairs, b.offset(b_pairs, 128 * (2 * h + s)), align=64)
+        zeros = [const(I32, 0)] * 8
+        sums = multiply_words(b, a_pairs, [b_pairs], I32, zeros, words=words, per_word=2, add=add)
+        accumulators = load_accumulators(b, kind, here.c, count=8)
+        results = []
+        for c, value in zip(accumulators, sums, strict=True):
+            results.append(b.intrinsic("sadd.sat", I32, [c, value]) if kind.satfinite else b.op("add", c, value))
+        store_results(b, kind, results, here.d)
+
+
+def f64_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -> None:
+    """m8n8k4: a lane of the vectors is a row; registers are 32 x i64, lane 4 g + t."""
+    a = b.load(vec("double"), b.param("a"), align=64)
+    a_columns = [pick(b, a, range(k, 32, 4)) for k in range(kind.k)]
+    with sets as here:
+        c = [b.load(vec("double"), b.offset(here.c, 256 * i), align=64) for i in range(2)]
+        results: list[list[Value]] = [[], []]
+        for n in range(8):
+            value = pick(b, c[n % 2], range(n // 2, 32, 4))
+            for k in range(kind.k):
+                factor = b.splat(b.load("double", b.offset(here.b, 8 * (4 * n + k)), align=8), 8)
+                value = b.intrinsic("fma", F64, [a_columns[k], factor, value])
+            is_nan = b.fcmp("uno", value, value)
+            results[n % 2].append(b.select(is_nan, const(F64, -nan), value))
+        for i, parts in enumerate(results):
+            low, high = b.shuffle(parts[0], parts[1], range(16)), b.shuffle(parts[2], parts[3], range(16))
+            order = [8 * t + row for row in range(8) for t in range(4)]
+            b.store(b.shuffle(low, high, order), b.offset(here.d, 256 * i), align=64)
 
 
 __all__ = ["MOST_SETS", "MmaKind", "tensorcore_ir"]

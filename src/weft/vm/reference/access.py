@@ -11,7 +11,7 @@ from weft.ptx.module import Imm, Instruction, Mem, Reg, Sym
 from ..memory import Bytes
 from ..places import is_foreign
 from .machine import RunningWarp
-from .spaces import Addresses, Flags, Region, in_window, to_offset
+from .spaces import Addresses, Flags, SpaceStorage, in_window, to_offset
 
 _GENERIC = ("global", "shared", "local", "param")
 
@@ -19,7 +19,7 @@ _GENERIC = ("global", "shared", "local", "param")
 class Hit(NamedTuple):
     """Lanes whose access falls into one region, and where in its storage."""
 
-    region: Region
+    region: SpaceStorage
     lanes: Flags
     at: npt.NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from weft.ptx.module import Function, Instruction, Module
 from weft.ptx.passes.build_cfg import build_cfg
 from weft.ptx.passes.find_waits import waits_for_others
 
-from ..launch_spec import LaunchSpec, Outcome
+from ..launch_spec import DeviceRun, LaunchSpec
 from ..layout import Layout
 from ..memory import GlobalMemory
 from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, sync
@@ -61,7 +61,7 @@ def run(
     arch: str = "sm_89",
     ctas: Iterable[int] | None = None,
     observer: Observer | None = None,
-) -> Outcome:
+) -> DeviceRun:
     """Execute one launch against `memory`; only the CTAs with these linear numbers, if some are named."""
     grid = Grid(module, launch, layout, memory, globals_at, arch, line_up(module, launch.entry), observer)
     nx, ny, nz = launch.grid
@@ -75,7 +75,7 @@ def run(
             under_way = [cta for cta in under_way if _run_cta(cta, to_its_end=together == 1)]
     except Stop:
         pass
-    return Outcome(tuple(grid.findings.values()), "".join(grid.printed), grid.steps)
+    return DeviceRun(tuple(grid.findings.values()), "".join(grid.printed), grid.steps)
 
 
 def _waits(module: Module, function: Function) -> bool:

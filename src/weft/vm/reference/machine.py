@@ -15,13 +15,13 @@ from ..layout import GRID_WORKSPACE, Layout
 from ..memory import SHARED_START, GlobalMemory
 from .integer import CARRY
 from .program import Code, Program
-from .spaces import Region, global_region, local_region, param_region, shared_region
+from .spaces import SpaceStorage, global_region, local_region, param_region, shared_region
 from .warp import Lanes, Warp
 
 RUNNING, PARKED, WAITING, EXITED = range(4)
 """A lane runs, is parked at a warp collective, waits at a CTA barrier, or is gone."""
 
-Copy = tuple[Region, int, Region, int, int, int]
+Copy = tuple[SpaceStorage, int, SpaceStorage, int, int, int]
 """A cp.async on its way: destination and offset, source and offset, bytes read, bytes written."""
 
 
@@ -186,7 +186,7 @@ class RunningWarp(Warp):
         """Lanes of the current instruction, in order."""
         return (int(lane) for lane in np.flatnonzero(self.mask))
 
-    def region(self, space: str) -> Region:
+    def region(self, space: str) -> SpaceStorage:
         """The storage behind a state space, as this warp sees it."""
         match space:
             case "global" | "const":

@@ -12,7 +12,7 @@ from ..memory import SHARED_BASE
 from .access import address_of, locate
 from .machine import Arrival, RunningWarp
 from .memory import carry_out
-from .spaces import Region
+from .spaces import SpaceStorage
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,20 @@ def _read(bits: int) -> _Word | None:
     return _Word(bits & COUNT_MASK, bits >> NEXT_SHIFT & COUNT_MASK, bits >> PHASE_SHIFT & PHASE_MASK)
 
 
-def _load(region: Region, at: int) -> int:
+def _load(region: SpaceStorage, at: int) -> int:
     return int.from_bytes(region.data[at : at + 8].tobytes(), "little")
 
 
-def _store(region: Region, at: int, bits: int) -> None:
+def _store(region: SpaceStorage, at: int, bits: int) -> None:
     region.data[at : at + 8] = np.frombuffer(bits.to_bytes(8, "little"), np.uint8)
 
 
-def _places(w: RunningWarp, ins: Instruction) -> dict[int, tuple[Region, int]]:
+def _places(w: RunningWarp, ins: Instruction) -> dict[int, tuple[SpaceStorage, int]]:
     """Lane → where its mbarrier is; lanes whose address cannot be one are reported and left out."""
     space, address = address_of(w, ins, "a")
     if space == "generic":  # wherever it leads, only shared memory holds mbarriers
         address = address - np.uint64(SHARED_BASE)
-    where: dict[int, tuple[Region, int]] = {}
+    where: dict[int, tuple[SpaceStorage, int]] = {}
     for hit in locate(w, ins, "shared", address, 8, write=True):
         where |= {int(lane): (hit.region, int(hit.at[lane])) for lane in np.flatnonzero(hit.lanes)}
     return dict(sorted(where.items()))

@@ -29,7 +29,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass
-class Region:
+class SpaceStorage:
     """Storage of one state space; a kernel may touch the addresses from `start` to `end`."""
 
     name: str
@@ -57,29 +57,29 @@ class Region:
         return table[:, 0], table[:, 0] + table[:, 1]
 
 
-def global_region(memory: GlobalMemory) -> Region:
+def global_region(memory: GlobalMemory) -> SpaceStorage:
     """The arena, of which only allocations may be touched."""
     objects = tuple((allocation.address - GLOBAL_BASE, allocation.size_bytes) for allocation in memory.allocations)
-    return Region("global", memory.arena, 0, memory.used, objects=objects)
+    return SpaceStorage("global", memory.arena, 0, memory.used, objects=objects)
 
 
-def shared_region(layout: Layout, dynamic_bytes: int) -> Region:
+def shared_region(layout: Layout, dynamic_bytes: int) -> SpaceStorage:
     """Static arrays, then the dynamic block."""
     end = layout.shared_bytes + dynamic_bytes
     objects = tuple(shared_objects(layout, dynamic_bytes))
-    return Region("shared", np.full(end, SHARED_FILL, np.uint8), SHARED_START, end, objects=objects)
+    return SpaceStorage("shared", np.full(end, SHARED_FILL, np.uint8), SHARED_START, end, objects=objects)
 
 
-def local_region(layout: Layout, *, calls: bool) -> Region:
+def local_region(layout: Layout, *, calls: bool) -> SpaceStorage:
     """Thirty-two private copies, lane after lane; called functions stack their frames above the kernel's."""
     lane_bytes = layout.local_bytes + (STACK_BYTES if calls else 0)
     data = np.full(32 * lane_bytes, LOCAL_FILL, np.uint8)
-    return Region("local", data, LOCAL_START, lane_bytes, lane_bytes)
+    return SpaceStorage("local", data, LOCAL_START, lane_bytes, lane_bytes)
 
 
-def param_region(params: bytes) -> Region:
+def param_region(params: bytes) -> SpaceStorage:
     """The launch's parameter block, which nobody writes."""
-    return Region("param", np.frombuffer(params, np.uint8), 0, len(params), writable=False)
+    return SpaceStorage("param", np.frombuffer(params, np.uint8), 0, len(params), writable=False)
 
 
 WINDOWS = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE, "global": 0, "const": 0}

@@ -11,7 +11,7 @@ from weft.ptx.module import WIDTH, Discard, Instruction, Operand, Pair
 
 from .access import address_of, locate
 from .machine import RUNNING, WAITING, Barrier, Cta, RunningWarp, Stop
-from .spaces import Region
+from .spaces import SpaceStorage
 from .warp import Lanes, dtype_of
 
 _LANE = np.arange(32)
@@ -131,7 +131,7 @@ def _read_modify_write(w: RunningWarp, ins: Instruction) -> Lanes:
     c = w.src(ins, "c") if operation == "cas" else b
     old = np.zeros(32, dtype_of(ins.type))
     space, address = address_of(w, ins, "a")
-    where: dict[int, tuple[Region, int]] = {}
+    where: dict[int, tuple[SpaceStorage, int]] = {}
     for hit in locate(w, ins, space, address, size, write=True):
         where |= {int(lane): (hit.region, int(hit.at[lane])) for lane in np.flatnonzero(hit.lanes)}
     for lane in sorted(where):

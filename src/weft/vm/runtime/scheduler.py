@@ -5,7 +5,7 @@
 A kernel whose CTAs may wait for each other has several places in the ring that starts at `worker`; each of their CTAs
 gets a round in turn. Others have one, whose CTA runs to its end.
 
-returns DONE when the grid is finished, NEED_MASKED when a warp diverged and the divergent copy is not compiled yet
+returns DONE when the grid is finished, NEED_DIVERGENT when a warp diverged and the divergent copy is not compiled yet
 (the host compiles it and calls again), STOPPED when the launch must end. All state is in the records, so a worker
 can return to the host at any time and continue later.
 """
@@ -30,7 +30,7 @@ from ..context import (
     GRID_STOP,
     GRID_TOTAL,
     MIXED_COUNTS,
-    NEED_MASKED,
+    NEED_DIVERGENT,
     OUT_OF_BUDGET,
     OUT_OF_ROOM,
     SPLIT_BARRIER,
@@ -43,9 +43,9 @@ from ..context import (
     WARP_CLOCK,
     WARP_COPY_COUNT,
     WARP_CTAID,
+    WARP_DIVERGENT,
     WARP_GROUP,
     WARP_LIVE,
-    WARP_MASKED,
     WARP_PC,
     WARP_POLLED,
     WARP_RELEASED,
@@ -61,11 +61,11 @@ from ..context import (
     WORKER_BUSY,
     WORKER_CALL_HOST,
     WORKER_CTA,
+    WORKER_DIVERGENT,
     WORKER_FAST,
     WORKER_FRAME_BYTES,
     WORKER_FRAMES,
     WORKER_GRID,
-    WORKER_MASKED,
     WORKER_NEXT,
     WORKER_REGIONS,
     WORKER_REPORT_CAPACITY,
@@ -116,7 +116,7 @@ def _run() -> Builder:
         with when(b, b.icmp("ne", get(b, worker, WORKER_BUSY), const("i32", 0)), likely=True):
             idle.set(const("i32", 0))
             status = b.call(symbol("turn"), "i32", [worker])
-            with when(b, b.icmp("eq", status, const("i32", NEED_MASKED))):
+            with when(b, b.icmp("eq", status, const("i32", NEED_DIVERGENT))):
                 b.ret(status)
             with when(b, b.icmp("eq", status, const("i32", STOPPED))):
                 where = b.offset(grid, GRID_STOP.at)
@@ -159,7 +159,7 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         full = b.icmp("uge", left, const("i32", LANES))
         few = b.op("sub", b.op("shl", const("i32", 1), b.op("and", left, const("i32", 31))), const("i32", 1))
         put(b, warp, WARP_LIVE, b.select(full, const("i32", -1), few))
-        put(b, warp, WARP_MASKED, b.select(full, const("i32", 0), const("i32", 1)))
+        put(b, warp, WARP_DIVERGENT, b.select(full, const("i32", 0), const("i32", 1)))
         for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT, WARP_RELEASED):
             put(b, warp, field, const("i32", 0))
         # Another order is another time: a result that hangs on the clock must show as one that changes.
@@ -182,7 +182,7 @@ def _warp(b: Builder, worker: Value, index: Value) -> Value:
 
 
 def _turn() -> Builder:
-    """One round over the warps of the CTA. DONE: go on; NEED_MASKED, STOPPED: to the host."""
+    """One round over the warps of the CTA. DONE: go on; NEED_DIVERGENT, STOPPED: to the host."""
     b = function("turn", "i32", [("ptr", "worker")])
     worker = b.param("worker")
     moved = Variable(b, const("i32", 0))
@@ -220,10 +220,10 @@ def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
         return b.op("or", b.icmp("eq", now, const("i32", CONVERGED)), b.icmp("eq", now, const("i32", DIVERGED)))
 
     with loop(b, changes_copy):
-        masked = b.icmp("ne", get(b, warp, WARP_MASKED), const("i32", 0))
-        code = b.select(masked, get(b, worker, WORKER_MASKED), get(b, worker, WORKER_FAST))
+        divergent = b.icmp("ne", get(b, warp, WARP_DIVERGENT), const("i32", 0))
+        code = b.select(divergent, get(b, worker, WORKER_DIVERGENT), get(b, worker, WORKER_FAST))
         with when(b, b.icmp("eq", code, Value("ptr", "null"))):
-            b.ret(const("i32", NEED_MASKED))
+            b.ret(const("i32", NEED_DIVERGENT))
         status.set(b.call_pointer(code, "i32", [warp]))
     now = status.get()
     with when(b, b.icmp("eq", now, const("i32", EXITED))):
@@ -257,11 +257,11 @@ def _report(b: Builder, warp: Value, code: int, lanes: Value, detail: Value) -> 
     last = b.op("sub", get(b, worker, WORKER_REPORT_CAPACITY), const("i32", 1))
     with when(b, b.icmp("ugt", get(b, worker, WORKER_REPORT_COUNT), last), likely=False):
         put(b, worker, WORKER_REPORT_COUNT, last)
-    masked = b.icmp("ne", get(b, warp, WARP_MASKED), const("i32", 0))
+    divergent = b.icmp("ne", get(b, warp, WARP_DIVERGENT), const("i32", 0))
     first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", LANES - 1))
     place = b.op("shl", b.cast("zext", first, "i64"), const("i64", 2))
     own = b.load("i32", b.offset(b.offset(warp, WARP_PC.at), place), align=4)
-    block = b.select(masked, own, get(b, warp, WARP_RESUME))
+    block = b.select(divergent, own, get(b, warp, WARP_RESUME))
     site = b.op("sub", const("i32", -1), block)
     b.call(symbol("report"), "void", [warp, const("i32", code), site, lanes, b.cast("zext", detail, "i64")])
 
@@ -295,8 +295,8 @@ def _together(b: Builder, warp: Value, lanes: Value) -> Value:
     first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", LANES - 1))
     pcs = b.load(vec("i32"), b.offset(warp, WARP_PC.at), align=64)
     same = bits(b, b.icmp("eq", pcs, b.splat(b.extract(pcs, first))))
-    masked = b.icmp("ne", get(b, warp, WARP_MASKED), const("i32", 0))
-    return b.op("and", lanes, b.select(masked, same, const("i32", -1)))
+    divergent = b.icmp("ne", get(b, warp, WARP_DIVERGENT), const("i32", 0))
+    return b.op("and", lanes, b.select(divergent, same, const("i32", -1)))
 
 
 def _release(watch: Instrumentation) -> Builder:

@@ -21,7 +21,7 @@ from ..memory import GlobalMemory
 from ..places import Places
 
 if TYPE_CHECKING:
-    from ..program import Source
+    from ..program import ProgramSource
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Access:
 class Scene:
     """A launch that is over: what it was, the memory it started from, and what it reported."""
 
-    source: "Source"
+    source: "ProgramSource"
     layout: Layout
     launch: LaunchSpec
     memory: GlobalMemory
@@ -128,7 +128,7 @@ class Instrumentation:
         return {}
 
     def conclude(
-        self, source: "Source", visits: Sequence[int], boards: Sequence[npt.NDArray[np.uint8]]
+        self, source: "ProgramSource", visits: Sequence[int], boards: Sequence[npt.NDArray[np.uint8]]
     ) -> Mapping[str, int]:
         """After a run: more counters of the whole launch.
 
