@@ -10,6 +10,7 @@ import pytest
 
 from weft.bundle.file import pack, read
 from weft.cli.main import main
+from weft.core.status import Status
 from weft.kernels.ladder import RUNGS
 
 ON = ["--shapes", "small", "--regimes", "unit_normal", "--masks", "none", "--seeds", "1"]
@@ -31,7 +32,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wrong_kernel_is_bundled_with_its_verdict(wrong: Path) -> None:
     found = read(wrong)
     assert found.answer is not None
-    assert found.answer.outcome == "INCORRECT_NUMERICAL" and (found.answer.judged, found.answer.planned) == (1, 1)
+    assert found.answer.status == "INCORRECT_NUMERICAL" and (found.answer.judged, found.answer.planned) == (1, 1)
     assert found.answer.failed_on == "small f16 none unit_normal seed 0"
     assert set(found.answer.outputs[found.answer.failed_on]) == {"o", "lse"}
     assert len(found.answer.ptx) == 64 and found.name == "mine.cu"
@@ -45,7 +46,7 @@ def test_another_verdict_is_said_and_counts(wrong: Path, tmp_path: Path, capsys:
     found = read(wrong)
     assert found.answer is not None
     other = {name: {each: "0" * 64 for each in digests} for name, digests in found.answer.outputs.items()}
-    claim = replace(found.answer, outcome="PASSED", failed_on="", message="", ptx="0" * 64, outputs=other)
+    claim = replace(found.answer, status=Status.PASSED, failure=None, message="", ptx="0" * 64, outputs=other)
     forged = tmp_path / "forged.weft"
     forged.write_bytes(pack(replace(found, answer=claim, environment={**found.environment, "compiler": "nvrtc 1.0"})))
     assert main(["replay", str(forged), "--json"]) == 1
@@ -63,7 +64,7 @@ def test_a_task_inside_runs_only_if_it_is_trusted(tmp_path: Path, capsys: pytest
     chosen = ["--task", str(task), "--shapes", "few_queries", "--seeds", "1"]
     assert main(["bundle", str(kernel), "-o", str(made), *chosen]) == 0
     found = read(made)
-    assert found.task_text == task.read_text() and found.answer is not None and found.answer.outcome == "PASSED"
+    assert found.task_text == task.read_text() and found.answer is not None and found.answer.status == "PASSED"
     marker = tmp_path / "ran"
     armed = tmp_path / "armed.weft"
     # The child has no right to write there, and needs the task all the same.

@@ -147,7 +147,7 @@ def test_what_a_baseline_cannot_judge_is_not_green(source: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["--gpu", "l5"], 2, "no GPU 'l5' in the model"),
+        (["--gpu", "l5"], 2, "no GPU 'l5' in the table"),
         (["--check"], 2, "--baseline FILE goes with one of --update and --check"),
         (["--baseline", "f", "--check", "--update"], 2, "one of --update and --check"),
         (["--shape", "mission"], 2, "has none of the sizes"),

@@ -6,7 +6,7 @@ from weft.journal.records import ShapeResult
 from weft.journal.watch_command import TAIL_LINES, last_line, plain, shape_results, tail
 
 PIPED = (
-    "shape\tscalar\tfa1\nsmall\t3 of 3\t2 of 3\nmission\t3 of 3\tnot for it\n"
+    "shape\tscalar\tfa1\nsmall\t3 of 3\t2 of 3\nmission\t3 of 3\tunsupported\n"
     "6 of 6 workloads passed\nERROR SUMMARY: 0 errors\n"
 )
 DRAWN = """\
@@ -20,13 +20,13 @@ DRAWN = """\
 
 
 def verdict(shape: str, status: str, **more: object) -> dict[str, object]:
-    return {"shape": shape, "status": status, **more}
+    return {"workload": {"shape": shape}, "status": status, "debug_build": False, **more}
 
 
 def test_the_table_of_a_pipe() -> None:
     assert shape_results(PIPED) == (
         ShapeResult("small", "scalar 3 of 3, fa1 2 of 3"),
-        ShapeResult("mission", "scalar 3 of 3, fa1 not for it"),
+        ShapeResult("mission", "scalar 3 of 3, fa1 unsupported"),
     )
 
 
@@ -41,14 +41,14 @@ def test_json() -> None:
         verdict("mission", "INCORRECT_NUMERICAL"),
         verdict("mission", "PASSED"),
     ]
-    text = json.dumps({"k.cu": rows}, indent=2)
+    text = json.dumps({"version": 1, "targets": {"k.cu": {"verdicts": rows}}}, indent=2)
     shapes = (ShapeResult("small", "1 of 1"), ShapeResult("mission", "1 of 2 (INCORRECT_NUMERICAL)"))
     assert shape_results(text) == shapes
     assert last_line(text) == "small: 1 of 1; mission: 1 of 2 (INCORRECT_NUMERICAL)"
 
 
 def test_other_output_has_no_shapes() -> None:
-    for text in ("", "hello\n", "{not json", "[1, 2]", '{"a": {"shape": 1}}', '{"a": [1]}', "shape\n"):
+    for text in ("", "hello\n", "{not json", "[1, 2]", '{"a": {"shape": 1}}', '{"targets": [1]}', "shape\n"):
         assert shape_results(text) == ()
 
 

@@ -96,6 +96,7 @@ def kernel(text: str = "int a;  // <b>") -> KernelReport:
     return KernelReport(
         target=text,
         status="UNSAFE",
+        message=text,
         passed=False,
         sentence=text,
         facts=(Named(text, text),),

@@ -87,7 +87,7 @@ def is_foreign(folder: Path) -> bool:
 
 
 def check_folder(folder: Path, options: FolderOptions, shown: Shown) -> int:
-    """Judge, print, and write results back if options. Returns the exit code."""
+    """Judge, print, and write results back if asked. Returns the exit code."""
     if not is_foreign(folder):
         raise UsageError(
             f"{folder} is neither a task of robust-kbench (func_forward.py, config_forward.json, forward.cu) nor a "
@@ -221,7 +221,7 @@ def _record(row: FolderRow) -> dict[str, object]:
 def _write(folder: Path, rows: Sequence[FolderRow], options: FolderOptions) -> list[Path]:
     """Traces beside the definitions; or the results of a robust-kbench task."""
     if kbench.is_folder(folder):
-        if any(row.status == Status.UNSUPPORTED for row in rows):
+        if any(not row.status.decided for row in rows):
             print("weft: no results are written: robust-kbench has no word for what was not judged", file=sys.stderr)
             return []
         return [_write_results(folder, rows, options)]
@@ -229,7 +229,7 @@ def _write(folder: Path, rows: Sequence[FolderRow], options: FolderOptions) -> l
     lines: dict[Path, list[str]] = {}
     definitions = read_folder.read_folder(folder).definitions
     for row in rows:
-        if row.verdict is None or row.verdict.status is Status.UNSUPPORTED or row.workload is None:
+        if row.verdict is None or not row.verdict.status.decided or row.workload is None:
             continue
         name, workload = row.workload
         made = trace(

@@ -161,13 +161,18 @@ def _json(text: str) -> object:
 
 
 def _from_json(document: object) -> Iterator[ShapeResult]:
-    """{target: [{"shape": …, "status": …, "debug_build": …}, …]}."""
-    targets = document if isinstance(document, dict) else {}
+    """Read what `weft check --json` prints (docs/reference/verdict_json.md); nothing of another document."""
+    try:
+        found = document["targets"] if isinstance(document, dict) else {}
+        targets = {
+            str(target): [row for row in rows["verdicts"] if not row["debug_build"]] for target, rows in found.items()
+        }
+        shapes = {target: dict.fromkeys(row["workload"]["shape"] for row in rows) for target, rows in targets.items()}
+    except (AttributeError, KeyError, TypeError):
+        return
     for target, rows in targets.items():
-        verdicts = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-        known = [row for row in verdicts if {"shape", "status"} <= row.keys() and not row.get("debug_build")]
-        for shape in dict.fromkeys(row["shape"] for row in known):
-            here = [row for row in known if row["shape"] == shape]
+        for shape in shapes[target]:
+            here = [row for row in rows if row["workload"]["shape"] == shape]
             passed = sum(row["status"] == "PASSED" for row in here)
             failures = dict.fromkeys(str(row["status"]) for row in here if row["status"] != "PASSED")
             said = f"{passed} of {len(here)}" + (f" ({', '.join(failures)})" if failures else "")

@@ -19,8 +19,10 @@ STATUS: Mapping[str, str] = {
     "INCORRECT_NUMERICAL": "INCORRECT_NUMERICAL",
     "NONDETERMINISTIC": "INCORRECT_NUMERICAL",
     "TIMEOUT": "TIMEOUT",
+    "CRASHED": "RUNTIME_ERROR",
+    "OUT_OF_MEMORY": "RUNTIME_ERROR",
 }
-"""Weft's status → flashinfer-bench's. UNSUPPORTED has none: such a workload was not evaluated."""
+"""Weft's status → flashinfer-bench's. A status that decides nothing has none: such a workload was not evaluated."""
 
 NOT_TIMED = "not timed: Weft runs no clock, and the zeros of `performance` mean that"
 
