@@ -69,8 +69,8 @@ def _repeated(supervisor: Supervisor, program: Program, runs: int, tell: Tell) -
     wrong, start = [], time.monotonic()
     for _ in range(runs):
         found = supervisor.evaluate(request)
-        if found.outcome is not program.status:
-            wrong.append(f"{program.name}: {found.outcome} is not {program.status}: {found.message[:200]}")
+        if found.status is not program.status:
+            wrong.append(f"{program.name}: {found.status} is not {program.status}: {found.message[:200]}")
     tell(f"{program.name}: {runs - len(wrong)} of {runs} {program.status} in {time.monotonic() - start:.1f} s")
     return wrong
 
@@ -82,9 +82,9 @@ def _honest(supervisor: Supervisor, most: int, tell: Tell) -> tuple[list[str], i
         start = time.monotonic()
         found = supervisor.evaluate(request)
         judged += 1
-        tell(f"honest {name}: {found.outcome} in {time.monotonic() - start:.1f} s")
+        tell(f"honest {name}: {found.status} in {time.monotonic() - start:.1f} s")
         if not found.passed:
-            rejected.append(f"{name}: {found.outcome}: {found.message[:200]}")
+            rejected.append(f"{name}: {found.status}: {found.message[:200]}")
     return rejected, judged
 
 

@@ -167,7 +167,7 @@ def driver(count: int) -> None:
         after = [store.evaluation(row.id) for row in rows]
         fleet.close()
     with Supervisor() as supervisor:
-        right = supervisor.evaluate(asked(0)).outcome.value
+        right = supervisor.evaluate(asked(0)).status.value
     result = {
         "evaluations": count,
         "nodes": 2,

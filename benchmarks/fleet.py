@@ -132,7 +132,7 @@ def one_process(mode: str, cache: Path, todo: Any, answers: Any) -> None:
                 os.environ["WEFT_CACHE"] = str(fresh)
                 answers.put((place, bare(request, folder)))
             else:
-                answers.put((place, supervisor.evaluate(request).outcome.value))
+                answers.put((place, supervisor.evaluate(request).status.value))
 
 
 class WithoutStore:

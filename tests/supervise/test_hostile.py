@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from weft.attention.shapes import SHAPES
+from weft.core.records import Run
 from weft.core.status import Status
 from weft.judge.candidate import Candidate
 from weft.judge.judge import check
+from weft.judge.runs import Ran
 from weft.supervise import work as work_module
 from weft.supervise.screen import Rejected
 from weft.supervise.supervisor import Supervisor
-from weft.supervise.work import Work
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload
 
@@ -68,10 +69,9 @@ def test_weft_check_is_not_taken_in_either(programs: dict[str, Any], tmp_path: P
     assert check(Candidate(path), TASKS["sdpa"], WORKLOAD).status is Status.NONDETERMINISTIC
 
 
-def test_results_without_end_do_not_reach_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_without_end_do_not_reach_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_module, "MOST_OUTPUT_BYTES", 100)
-    work = Work(tmp_path)
-    work.outputs = ("o",)
-    assert set(work._results({"o": np.zeros(25, np.float32), "p": np.zeros(1000)})) == {"o"}
+    run = Run((), (), "", 0, "", "")
+    assert set(work_module._answer(Ran(run, {"o": np.zeros(25, np.float32)}, {})).arrays) == {"o"}
     with pytest.raises(Rejected, match="104 bytes"):
-        work._results({"o": np.zeros(26, np.float32)})
+        work_module._answer(Ran(run, {"o": np.zeros(26, np.float32)}, {}))
