@@ -102,12 +102,13 @@ DRIVER = """
 import sys, threading
 from pathlib import Path
 from weft.supervise.supervisor import Supervisor
-from weft.supervise.records import Request, Source
+from weft.supervise.records import CandidateSource, Request
 from weft.judge.select import Choice
 supervisor = Supervisor()
 print(supervisor.zygote.pid, flush=True)
 choice = Choice(("split_65",), ("unit_normal",), ("none",), ("f16",), seeds=(0,))
-supervisor.evaluate(Request(Source(Path(sys.argv[1]).read_text()), choice=choice, score=None, max_steps=1 << 60))
+source = CandidateSource(Path(sys.argv[1]).read_text())
+supervisor.evaluate(Request(source, choice=choice, score=None, max_steps=1 << 60))
 """
 
 
