@@ -7,10 +7,14 @@ from pathlib import Path
 import pytest
 
 from weft.attention.shapes import SHAPES
+from weft.core.records import Run
 from weft.core.status import Status
 from weft.judge.candidate import Candidate
-from weft.judge.judge import check
+from weft.judge.judge import check, judge_all
+from weft.judge.local_runs import LocalRuns
+from weft.judge.runs import Call, Refused
 from weft.judge.select import Choice, find_candidate, workloads
+from weft.judge.verdict import conclude
 from weft.kernels.ladder import RUNGS
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload
@@ -124,3 +128,22 @@ def test_a_kernel_is_asked_only_for_what_it_supports() -> None:
     chosen = list(workloads(supports, Choice(shapes=("ragged",), dtypes=("f32", "bf16"), masks=("none",), seeds=(0,))))
     assert {workload.dtype for workload in chosen} == {"bf16"}
     assert {workload.mask for workload in chosen} == {"none"}
+
+
+class DebugEnds(LocalRuns):
+    """Its -G build ends with a status."""
+
+    ends = Status.OUT_OF_MEMORY
+
+    def run_debug(self, call: Call) -> Run:
+        raise Refused(self.ends, "the -G build ended")
+
+
+def test_only_a_debug_build_that_cannot_be_is_a_note_next_to_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = DebugEnds(Candidate(RUNGS["scalar"].path))
+    with pytest.raises(Refused, match="the -G build ended") as caught:
+        list(judge_all(runs, TASKS["sdpa"], [WORKLOAD]))
+    assert caught.value.status is Status.OUT_OF_MEMORY
+    monkeypatch.setattr(DebugEnds, "ends", Status.UNSUPPORTED)
+    verdicts = [judged.verdict for judged in judge_all(runs, TASKS["sdpa"], [WORKLOAD])]
+    assert [verdict.aside for verdict in verdicts] == [False, True] and conclude(verdicts, 1).passed

@@ -30,6 +30,8 @@ from .verdict import Sample, Verdict
 SAMPLES = 5
 LEAST_STEPS, STEPS_PER_PRODUCT = 1 << 22, 16
 """Loop iterations that a kernel may need: one thread alone would multiply Q by K and P by V with fewer."""
+NO_DEBUG_BUILD = (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR, Status.UNSUPPORTED)
+"""Statuses that say that there is no -G build to be judged."""
 MOST_TILE = 4096
 """Of BLOCK_M, BLOCK_N and SPLITS: the emulation follows what a candidate declares, within reason."""
 
@@ -117,6 +119,8 @@ def judge_debug_build(runs: Runs, task: Task, workload: Workload) -> Judged | No
     try:
         run = runs.run_debug(call_of(task, problem))
     except REFUSALS as error:
+        if status_of(error) not in NO_DEBUG_BUILD:  # it ran, and what ended it is no note next to a pass
+            raise
         message = f"its debug build (-G) cannot be judged: {error}"
         verdict, run = Verdict(workload, Status.UNSUPPORTED, message), None
     else:

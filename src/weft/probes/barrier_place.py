@@ -16,7 +16,7 @@ these shared bytes before, the read came too early.
 import numpy as np
 import numpy.typing as npt
 
-from weft.core.records import Place
+from weft.core.records import inlining_chain
 from weft.vm.memory import GLOBAL_BASE
 
 from .clocks import Order, Semantics, lanes_in, touches
@@ -52,12 +52,7 @@ def barrier_behind(conflict: Conflict, log: _Log, order: Order, semantics: Seman
 def _line(semantics: Semantics, site: int) -> _Line:
     """The source line of a site with the calls it was inlined into: an unrolled loop has many sites of one line."""
     ins = semantics.at(site)
-    place: Place | None = ins.place if ins else None
-    lines: list[tuple[str, int]] = []
-    while place is not None:
-        lines.append((place.file, place.line))
-        place = place.inlined_at
-    return tuple(lines) or site
+    return tuple((at.file, at.line) for at in inlining_chain(ins.place if ins else None)) or site
 
 
 def _beside(
