@@ -39,7 +39,7 @@ class Remote:
 
     repeated_by = "another order of CTAs and warps"
 
-    def __init__(self, child: Child, request: Request, task: Task, arch: str) -> None:
+    def __init__(self, child: Child, request: Request, task: Task) -> None:
         self.child, self.request, self.task = child, request, task
         self.max_steps = request.max_steps
         self._unread = 0

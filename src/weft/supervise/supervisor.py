@@ -83,12 +83,12 @@ class Supervisor:
 
     def canonical_ptx(self, request: Request) -> Canonical:
         """What a candidate's code is known by, before it is evaluated: compiled in a child for the score workload."""
-        task, arch = find_task(request.task), _arch(request)
+        task = _task(request)
         try:
             self.isolation.require(request.isolation)
             with self.zygote.fork(self.limits, request.source.digest) as child:
-                remote = Remote(child, request, task, arch)
-                todo = _plan(request, _supports(request, remote, arch))
+                remote = Remote(child, request, task)
+                todo = _plan(request, _supports(request, remote))
                 score = _score_workload(request)
                 return Canonical(Status.PASSED, remote.canonical(score or smallest(todo)))
         except Refused as error:
@@ -105,26 +105,26 @@ class Supervisor:
         `progress` is told how many workloads are judged, of how many: the place for a heartbeat.
         """
         start = time.perf_counter()
-        task, arch = find_task(request.task), _arch(request)
+        task = _task(request)
         try:
             held = self.isolation
         except ZygoteLost as error:
             return Evaluation(Status.LOST, str(error))
         held.require(request.isolation)
-        found = replace(self._evaluate(request, task, arch, progress, seen), isolation=held.level)
+        found = replace(self._evaluate(request, task, progress, seen), isolation=held.level)
         if request.diagnose and found.failure is not None:
-            found = replace(found, diagnosis=self._diagnosis(request, task, arch, found.failure))
+            found = replace(found, diagnosis=self._diagnosis(request, task, found.failure))
         return replace(found, seconds=time.perf_counter() - start)
 
-    def _evaluate(self, request: Request, task: Task, arch: str, progress: Progress, seen: Seen) -> Evaluation:
+    def _evaluate(self, request: Request, task: Task, progress: Progress, seen: Seen) -> Evaluation:
         verdicts: list[Verdict] = []
         todo: tuple[Workload, ...] = ()
         outputs: Outputs | None = None
         score = _score_workload(request)
         try:
             with self.zygote.fork(self.limits, request.source.digest) as child:
-                remote = Remote(child, request, task, arch)
-                todo = _plan(request, _supports(request, remote, arch))
+                remote = Remote(child, request, task)
+                todo = _plan(request, _supports(request, remote))
                 for judged in judge_all(remote, task, todo, Policy(debug_build=request.debug_build, stop=True)):
                     verdicts.append(judged.verdict)
                     if not judged.verdict.debug_build:
@@ -147,26 +147,28 @@ class Supervisor:
             self.close()
             return Evaluation(Status.LOST, str(error), len(verdicts), len(todo))
 
-    def _diagnosis(self, request: Request, task: Task, arch: str, failure: Verdict) -> str:
+    def _diagnosis(self, request: Request, task: Task, failure: Verdict) -> str:
         """By a second child: the first one's verdict stands already."""
         try:
             with self.zygote.fork(self.limits, request.source.digest, keep=False) as child:
-                return Remote(child, request, task, arch).diagnosis(failure.workload)
+                return Remote(child, request, task).diagnosis(failure.workload)
         except (Refused, ChildEnded, ZygoteLost) as error:
             return f"not diagnosed: {error}"
 
 
-def _arch(request: Request) -> str:
-    return find_chip(request.chip).architecture.target
+def _task(request: Request) -> Task:
+    """The task of a request; raises UsageError for a task or a GPU that there is not, before a child is forked."""
+    find_chip(request.chip)
+    return find_task(request.task)
 
 
-def _supports(request: Request, remote: Remote, arch: str) -> Supports:
+def _supports(request: Request, remote: Remote) -> Supports:
     """A rung's table says more than a file's lines can."""
     if request.rung is None:
         return remote.supports
     if request.rung not in RUNGS:
         raise UsageError(f"no rung is called {request.rung!r}; there are {', '.join(RUNGS)}")
-    return find_candidate(request.rung, task=request.task, arch=arch)[1]
+    return find_candidate(request.rung, task=request.task, gpu=request.chip)[1]
 
 
 def _plan(request: Request, supports: Supports) -> tuple[Workload, ...]:
