@@ -226,17 +226,23 @@ class KernelFile:
 
     def grids(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> tuple[Dim3, ...]:
         """The grid of every launch, as `run` would launch it."""
-        bound = self._numbers(take_arrays(self.lines, arrays), sizes)
-        grids = []
-        for launch in self._sequence(bound):
-            with at_line(self.lines_path, launch.line):
-                x, y, z = (*(size.integer(bound.names, "grid") for size in launch.grid), 1, 1)[:3]
-                grids.append((x, y, z))
-        return tuple(grids)
+        return tuple(launch.grid for launch in self._outline(self._numbers(take_arrays(self.lines, arrays), sizes)))
 
     def sequence(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> tuple[LaunchLine, ...]:
         """The launches that `run` would make: all but those whose `when` says no."""
         return self._sequence(self._numbers(take_arrays(self.lines, arrays), sizes))
+
+    def outline(self, sizes: Mapping[str, int]) -> tuple["Outline", ...]:
+        """What a call of these sizes would launch. Nothing is compiled, and there are no arrays."""
+        return self._outline(self._numbers({}, sizes))
+
+    def _outline(self, bound: Bound) -> tuple["Outline", ...]:
+        outlines = []
+        for line in self._sequence(bound):
+            with at_line(self.lines_path, line.line):
+                grid, block = _dim3(line.grid, bound, "grid"), _dim3(line.block, bound, "block")
+            outlines.append(Outline(line, self._entry(line, bound), grid, block, bound))
+        return tuple(outlines)
 
     def numbers(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> dict[str, str]:
         """The macros and scalars of a call, as text."""
@@ -320,6 +326,25 @@ class KernelFile:
         return self._parameters[key]
 
 
+@dataclass(frozen=True)
+class Outline:
+    """A launch as its line says it, for some sizes."""
+
+    line: LaunchLine
+    entry: str
+    """The name expression: `attn<64, true>`."""
+    grid: Dim3
+    block: Dim3
+    bound: Bound
+
+    def arguments(self, binary: Binary, arrays: Mapping[str, Array]) -> list[object]:
+        """One value per parameter of the compiled kernel, which may have been compiled for other sizes."""
+        params = parameters(binary.ptx, binary.entries[self.entry])
+        given = len(self.line.arguments)  # Triton adds pointers to scratch memory
+        passed = pass_arguments(self.line.arguments, params[:given], self.bound, arrays)
+        return [*passed, *[0] * (len(params) - given)]
+
+
 def load(
     path: str | os.PathLike[str],
     *,
@@ -380,6 +405,11 @@ def _require_settled(source: KernelSource, macros: Mapping[str, str]) -> dict[st
             was = f"compiled with {settled[name]}" if name in settled else "not named in its launch lines"
             raise UsageError(f"-D {name}={value}: {source.path} is compiled already, {name} is {was}")
     return {}
+
+
+def _dim3(sizes: Sequence[Expression], bound: Bound, what: str) -> Dim3:
+    x, y, z = (*(size.integer(bound.names, what) for size in sizes), 1, 1)[:3]
+    return x, y, z
 
 
 def _template_argument(piece: Expression, bound: Bound) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 
 from weft.attention.dtypes import Array
 from weft.attention.errors import ContractError
-from weft.attention.shapes import Shape
 from weft.core.records import Dim3, Run, worst_first
 from weft.core.status import Status
+from weft.coverage.records import Boundary, Coverage
 from weft.engines.kernel_file import MAX_STEPS
 from weft.engines.sample import CannotSample, CtaSample
 from weft.kernels.ladder import RUNGS
@@ -23,8 +23,11 @@ from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workload
 
 from .candidate import Candidate
+from .follow import workloads_at
 from .local_runs import LocalRuns
+from .look import look_for
 from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, status_of
+from .select import Supports, first_pass
 from .verdict import Sample, Verdict
 
 SAMPLES = 5
@@ -74,24 +77,68 @@ class Part:
         return {name: np.ascontiguousarray(array[:, self.heads][:, :, self.rows]) for name, array in outputs.items()}
 
 
+class Judging:
+    """Every workload of a candidate, judged one after the other; then, if all passed, initialisation in the -G build.
+
+    With `follow`, workloads at the sizes where the kernel takes another way are judged too, once each shape, type and
+    mask of the selection has run. Iterate over it, then ask for its `coverage`.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        task: Task,
+        todo: Sequence[Workload],
+        policy: Policy = Policy(),  # noqa: B008  (frozen)
+        *,
+        follow: Supports | None = None,
+    ) -> None:
+        self.runs, self.task, self.policy, self.follow = runs, task, policy, follow
+        self.todo = list(todo)
+        """In order; it grows when the kernel is followed."""
+        self.boundaries: tuple[Boundary, ...] = ()
+
+    def __iter__(self) -> Iterator[Judged]:
+        first = first_pass(self.todo)
+        green, done = bool(self.todo), 0
+        while done < len(self.todo):
+            judged = judge(self.runs, self.task, self.todo[done], self.policy)
+            green = green and judged.verdict.passed
+            done += 1
+            if done == first and green and self.follow is not None:
+                self._follow(self.follow, done)
+            yield judged
+            if self.policy.stop and not green:
+                return
+        if green and self.policy.debug_build and {"all", "initcheck"} & set(self.policy.tools):
+            in_debug_build = judge_debug_build(self.runs, self.task, smallest(self.todo))
+            if in_debug_build is not None:
+                yield in_debug_build
+
+    def _follow(self, supports: Supports, done: int) -> None:
+        """Put workloads at the kernel's own boundaries next."""
+        like = [work for work in self.todo[:done] if work.dtype == self.todo[0].dtype]
+        like = [work for work in like if work.shape.d == like[0].shape.d]
+        found = self.runs.look(look_for(self.task, like[0]))
+        followed = workloads_at(found, supports, like, self.runs.coverage())
+        self.boundaries = followed.boundaries
+        known = set(self.todo)
+        self.todo[done:done] = [work for work in followed.workloads if work not in known]
+
+    @property
+    def coverage(self) -> Coverage:
+        """Which code the runs executed, and where the kernel takes another way."""
+        return replace(self.runs.coverage(), boundaries=self.boundaries)
+
+
 def judge_all(
     runs: Runs,
     task: Task,
     todo: Sequence[Workload],
     policy: Policy = Policy(),  # noqa: B008  (frozen)
 ) -> Iterator[Judged]:
-    """Judge every workload; then, if all passed, initialisation in the -G build on the smallest of them."""
-    green = bool(todo)
-    for workload in todo:
-        judged = judge(runs, task, workload, policy)
-        green = green and judged.verdict.passed
-        yield judged
-        if policy.stop and not green:
-            return
-    if green and policy.debug_build and {"all", "initcheck"} & set(policy.tools):
-        in_debug_build = judge_debug_build(runs, task, smallest(todo))
-        if in_debug_build is not None:
-            yield in_debug_build
+    """Judge these workloads; then, if all passed, initialisation in the -G build on the smallest of them."""
+    return iter(Judging(runs, task, todo, policy))
 
 
 def judge(
@@ -144,7 +191,7 @@ def call_of(task: Task, problem: Problem) -> Call:
 
 def smallest(todo: Sequence[Workload]) -> Workload:
     """Return the workload with the least work."""
-    return min(todo, key=lambda workload: _products(workload.shape))
+    return min(todo, key=lambda workload: workload.shape.products)
 
 
 def _decide(runs: Runs, task: Task, workload: Workload, policy: Policy) -> Judged:
@@ -199,11 +246,7 @@ def most_steps(asked: int, problem: Problem) -> int:
     if asked != MAX_STEPS:
         return asked
     elements = sum(array.size for array in problem.arrays.values())  # of a problem that is no attention
-    return min(MAX_STEPS, LEAST_STEPS + STEPS_PER_PRODUCT * max(_products(problem.workload.shape), elements))
-
-
-def _products(shape: Shape) -> int:
-    return shape.b * shape.hq * shape.sq * shape.skv * shape.d
+    return min(MAX_STEPS, LEAST_STEPS + STEPS_PER_PRODUCT * max(problem.workload.shape.products, elements))
 
 
 def _part(runs: Runs, call: Call, problem: Problem) -> Part | None:

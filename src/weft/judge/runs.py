@@ -12,8 +12,11 @@ from weft.attention.dtypes import Array
 from weft.core.errors import CompileError, LaunchError, ParseError, ResourceError, Unsupported, UsageError, WeftError
 from weft.core.records import Dim3, Run
 from weft.core.status import Status
+from weft.coverage.records import Boundary, Coverage
 from weft.engines.sample import CtaSample
 from weft.tasks.task import Declared, Outputs
+
+from .look import Look
 
 OTHER_SCHEDULES = (1, 2)
 """Other orders of CTAs and warps: a right kernel gives the same bits."""
@@ -78,6 +81,14 @@ class Runs(Protocol):
 
     def run_debug(self, call: Call) -> Run | None:
         """Run the -G build under initcheck; None where there is no such thing."""
+        ...
+
+    def look(self, look: Look) -> tuple[Boundary, ...]:
+        """Find the sizes at which the kernels that ran take another way; none where their code is out of sight."""
+        ...
+
+    def coverage(self) -> Coverage:
+        """Return what of its code all runs so far executed; nothing where that is not counted."""
         ...
 
     def grids(self, call: Call) -> tuple[Dim3, ...]:

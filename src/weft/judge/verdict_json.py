@@ -13,6 +13,7 @@ from weft.attention.shapes import Shape
 from weft.core.finding_json import finding_of, finding_record, number_record, suppressed_of, suppressed_record
 from weft.core.records import Finding
 from weft.core.status import Status
+from weft.coverage.records import Coverage
 from weft.tasks.task import Workload
 
 from .verdict import Sample, Verdict, conclude
@@ -20,12 +21,15 @@ from .verdict import Sample, Verdict, conclude
 VERSION = 1
 
 
-def check_record(verdicts: Mapping[str, Iterable[Verdict]], planned: Mapping[str, int]) -> dict[str, Any]:
+def check_record(
+    verdicts: Mapping[str, Iterable[Verdict]], planned: Mapping[str, int], covered: Mapping[str, Coverage]
+) -> dict[str, Any]:
     """Return what `weft check --json` prints: the verdicts on each target and what they say together."""
-    return {"version": VERSION, "targets": {name: _target(rows, planned[name]) for name, rows in verdicts.items()}}
+    targets = {name: _target(rows, planned[name], covered[name]) for name, rows in verdicts.items()}
+    return {"version": VERSION, "targets": targets}
 
 
-def _target(verdicts: Iterable[Verdict], planned: int) -> dict[str, Any]:
+def _target(verdicts: Iterable[Verdict], planned: int, coverage: Coverage) -> dict[str, Any]:
     rows = list(verdicts)
     found = conclude(rows, planned)
     return {
@@ -34,6 +38,7 @@ def _target(verdicts: Iterable[Verdict], planned: int) -> dict[str, Any]:
         "judged": found.judged,
         "planned": found.planned,
         "verdicts": [verdict_record(row) for row in rows],
+        "coverage": coverage.to_record(),
     }
 
 

@@ -9,15 +9,16 @@ from weft.attention.shapes import SHAPES
 from weft.core.chips import Chip
 from weft.core.errors import UsageError, WeftError
 from weft.core.status import Status
+from weft.coverage.records import Coverage
 from weft.diagnose.conclusion import sentence
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.records import Diagnosis
 from weft.diagnose.shown import verify_command
 from weft.engines.kernel_file import load
 from weft.judge.candidate import Candidate
-from weft.judge.judge import judge_all
+from weft.judge.judge import Judging
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import Choice, Supports, plan
+from weft.judge.select import Choice, Supports, followed, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.task import PLAIN, Workload
@@ -59,7 +60,7 @@ def _silent(what: str) -> None:
 
 def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelReport:
     """Judge every workload, diagnose the first that fails, profile; what cannot be done is said on the page."""
-    verdicts = _judge(asked, progress)
+    verdicts, coverage = _judge(asked, progress)
     wrong = [verdict for verdict in verdicts if not verdict.passed and not verdict.aside]
     worst = min(wrong, key=lambda verdict: _plainness(asked, verdict), default=None) or nearest(verdicts)
     diagnosis = None
@@ -81,7 +82,7 @@ def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelR
         facts=tuple(_facts(asked, verdicts, worst, maps)),
         commands=tuple(_commands(asked, diagnosis)),
         results=tuple(result_of(verdict) for verdict in verdicts),
-        source=source_view(asked.candidate.path, verdicts, diagnosis, profile),
+        source=source_view(asked.candidate.path, verdicts, diagnosis, profile, coverage),
         maps=maps,
         no_map=no_map,
         diagnosed=found,
@@ -90,15 +91,17 @@ def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelR
     )
 
 
-def _judge(asked: ReportOptions, progress: Progress) -> tuple[Verdict, ...]:
+def _judge(asked: ReportOptions, progress: Progress) -> tuple[tuple[Verdict, ...], Coverage]:
     todo = plan(asked.supports, asked.choice)
     if not todo:
         raise NothingSelected(f"nothing selected: {asked.target} supports none of these shapes, types and masks")
     found: list[Verdict] = []
-    for judged in judge_all(LocalRuns(asked.candidate), asked.supports.task, todo):
+    runs, follow = LocalRuns(asked.candidate), followed(asked.supports, asked.choice)
+    judging = Judging(runs, asked.supports.task, todo, follow=follow)
+    for judged in judging:
         found.append(judged.verdict)
-        progress(f"judged {len(found)} of {len(todo)}: {judged.verdict.label}")
-    return tuple(found)
+        progress(f"judged {len(found)} of {len(judging.todo)}: {judged.verdict.label}")
+    return tuple(found), judging.coverage
 
 
 def _plainness(asked: ReportOptions, verdict: Verdict) -> tuple[int, ...]:
