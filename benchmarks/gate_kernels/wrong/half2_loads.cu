@@ -58,14 +58,14 @@ __global__ void half2_loads(const half* q, const half* k, const half* v, half* o
     float* const u = q_row + D;
     const int lane = threadIdx.x, query = blockIdx.x, h = blockIdx.y, b = blockIdx.z;
     const size_t row = (size_t(b) * gridDim.y + h) * SQ + query;
-    const int kv_row = (b * HKV + h / int(gridDim.y / HKV)) * SKV;
+    const size_t kv_row = (size_t(b) * HKV + h / (gridDim.y / HKV)) * SKV;
     const int end = CAUSAL ? max(0, min(SKV, (CAUSAL == 1 ? query : query + SKV - SQ) + 1)) : SKV;
     for (int d = lane; d < D; d += 32) q_row[d] = __half2float(q[row * D + d]), u[d] = 0.0f;
     __syncwarp();
     float m = -CUDART_INF_F, l = 0.0f;
     for (int first = 0; first < end; first += 32) {
-        const int key = kv_row + min(first + lane, end - 1);
-        const size_t bytes = WRONG == 4 ? key * D * 2 : size_t(key) * D * 2;
+        const size_t key = kv_row + min(first + lane, end - 1);
+        const size_t bytes = WRONG == 4 ? int(key) * D * 2 : key * D * 2;
         float s = dot(q_row, reinterpret_cast<const half*>(reinterpret_cast<const char*>(k) + bytes), D) * scale;
         if (first + lane >= end) s = -CUDART_INF_F;
         float m_new = fmaxf(m, s);
@@ -78,7 +78,7 @@ __global__ void half2_loads(const half* q, const half* k, const half* v, half* o
         for (int d = lane; d < D; d += 32) u[d] *= rescale;
         for (int i = 0; i < min(32, end - first); ++i) {
             const float weight = __shfl_sync(~0u, p, i);
-            for (int d = lane; d < D; d += 32) u[d] += weight * __half2float(v[size_t(kv_row + first + i) * D + d]);
+            for (int d = lane; d < D; d += 32) u[d] += weight * __half2float(v[(kv_row + first + i) * D + d]);
         }
     }
     for (int d = lane; d < D; d += 32) o[row * D + d] = __float2half(end == 0 ? 0.0f : u[d] / l);

@@ -27,8 +27,8 @@
 // U[0 … D), m and l of a part at [b, h, query, part].
 __device__ float* at(float* parts, int b, int part, int SQ, int D) {
     if (WRONG == 2) b %= 4;
-    const int row = ((b * gridDim.y + blockIdx.y) * SQ + blockIdx.x) * PARTS + part;
-    return parts + (WRONG == 3 ? row * (D + 2) : size_t(row) * (D + 2));
+    const size_t row = ((size_t(b) * gridDim.y + blockIdx.y) * SQ + blockIdx.x) * PARTS + part;
+    return parts + (WRONG == 3 ? int(row) * (D + 2) : row * (D + 2));
 }
 
 __global__ void part(const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, float* parts, int HKV, int SQ, int SKV, int D,

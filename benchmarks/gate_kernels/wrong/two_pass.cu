@@ -42,14 +42,14 @@ __device__ float score(const ELEMENT* q, const ELEMENT* k, float scale) {
 
 template <int D>
 __global__ void sums(const ELEMENT* q, const ELEMENT* k, float* lse, Sizes of, float scale) {
-    const int rows = of.B * of.HQ * of.SQ;
+    const size_t rows = size_t(of.B) * of.HQ * of.SQ;
     float m = -CUDART_INF_F, l = 0.0f;
-    for (int row = blockIdx.x * 4 + threadIdx.x / 32; row < rows; row += gridDim.x * 4) {
-        const int query = row % of.SQ, h = row / of.SQ % of.HQ, b = row / of.SQ / of.HQ;
+    for (size_t row = blockIdx.x * 4 + threadIdx.x / 32; row < rows; row += gridDim.x * 4) {
+        const int query = row % of.SQ, h = row / of.SQ % of.HQ, b = row / (size_t(of.SQ) * of.HQ);
         const ELEMENT* const k_head = k + (size_t(b) * of.HKV + h / (of.HQ / of.HKV)) * of.SKV * D;
         if (WRONG != 1) m = -CUDART_INF_F, l = 0.0f;
         for (int key = 0; key < visible_keys(query, of); ++key) {
-            const float s = score<D>(q + size_t(row) * D, k_head + size_t(key) * D, scale), m_new = fmaxf(m, s);
+            const float s = score<D>(q + row * D, k_head + size_t(key) * D, scale), m_new = fmaxf(m, s);
             l = l * expf(m - m_new) + expf(s - m_new);
             m = m_new;
         }
@@ -63,8 +63,7 @@ __global__ void outputs(const ELEMENT* q, const ELEMENT* k, const ELEMENT* v, co
     constexpr int COLUMNS = (D + 31) / 32;
     const int query = blockIdx.x, b = blockIdx.z, lane = threadIdx.x;
     for (int h = blockIdx.y; h < of.HQ; h += gridDim.y) {
-        const int row = (b * of.HQ + h) * of.SQ + query;
-        const size_t at = WRONG == 4 ? row * D : size_t(row) * D;
+        const size_t row = (size_t(b) * of.HQ + h) * of.SQ + query, at = WRONG == 4 ? int(row) * D : row * D;
         const int kv_head = (WRONG == 3 ? blockIdx.y : h) / (of.HQ / of.HKV);
         const size_t kv = (size_t(WRONG == 2 ? b % 2 : b) * of.HKV + kv_head) * of.SKV * D;
         float u[COLUMNS] = {};

@@ -29,8 +29,8 @@ __device__ void store(half* x, float value) { *x = __float2half(value); }
 __device__ void store(__nv_bfloat16* x, float value) { *x = __float2bfloat16(value); }
 __device__ void store(float* x, float value) { *x = WRONG == 4 ? __half2float(__float2half(value)) : value; }
 
-__device__ int row_of(int SQ) { return (blockIdx.z * gridDim.y + blockIdx.y) * SQ + blockIdx.x; }
-__device__ size_t scores_of(int SQ, int SKV) { return WRONG == 2 ? row_of(SQ) * SKV : size_t(row_of(SQ)) * SKV; }
+__device__ size_t row_of(int SQ) { return (size_t(blockIdx.z) * gridDim.y + blockIdx.y) * SQ + blockIdx.x; }
+__device__ size_t scores_of(int SQ, int SKV) { return WRONG == 2 ? int(row_of(SQ)) * SKV : row_of(SQ) * SKV; }
 __device__ int kv_head(int HKV) { return blockIdx.z * HKV + blockIdx.y / (gridDim.y / HKV); }
 __device__ int visible_keys(int SQ, int SKV) {
     const int query = blockIdx.x;
@@ -41,7 +41,7 @@ __global__ void multiply(const ELEMENT* q, const ELEMENT* k, float* scores, int 
     for (int key = threadIdx.x; key < SKV; key += 64) {
         float s = 0.0f;
         for (int d = 0; d < D; ++d)
-            s += float(q[size_t(row_of(SQ)) * D + d]) * float(k[(size_t(kv_head(HKV)) * SKV + key) * D + d]);
+            s += float(q[row_of(SQ) * D + d]) * float(k[(size_t(kv_head(HKV)) * SKV + key) * D + d]);
         scores[scores_of(SQ, SKV) + key] = key < visible_keys(SQ, SKV) ? s * scale : -CUDART_INF_F;
     }
 }
@@ -92,6 +92,6 @@ __global__ void weigh(const float* scores, const ELEMENT* v, ELEMENT* o, int HKV
             sum += scores[scores_of(SQ, SKV) + key] * float(v[(size_t(kv_head(HKV)) * SKV + key) * D + d]);
         if (warp == 1 && d < D) second[d] = sum;
         __syncthreads();
-        if (warp == 0 && d < D) store(o + size_t(row_of(SQ)) * D + d, sum + second[d]);
+        if (warp == 0 && d < D) store(o + row_of(SQ) * D + d, sum + second[d]);
     }
 }
