@@ -68,9 +68,9 @@ mma_shared(const T* q, const T* k, const T* v, T* o, float* lse, int HKV, int SQ
         }
         __syncthreads();
         float s[2][4] = {};
+        unsigned b0, b1;
         for (int n = 0; n < 2; ++n)
-            for (int d = 0; d < D / 16; ++d) {
-                unsigned b0, b1;  // lanes 0-7 and 8-15 give the rows of two 8x8 matrices
+            for (int d = 0; d < D / 16; ++d) {  // lanes 0-7 and 8-15 give the rows of two 8x8 matrices
                 LOAD(b0, b1, "", place<D>(sK, n * 8 + lane % 8, d * 2 + lane / 8 % 2));
                 mma(s[n], a[d], b0, b1);
             }
@@ -93,7 +93,6 @@ mma_shared(const T* q, const T* k, const T* v, T* o, float* lse, int HKV, int SQ
         const unsigned p[4] = {pack(s[0][0], s[0][1]), pack(s[0][2], s[0][3]),
                                pack(s[1][0], s[1][1]), pack(s[1][2], s[1][3])};
         for (int d = 0; d < D / 8; ++d) {
-            unsigned b0, b1;
             LOAD(b0, b1, ".trans", place<D>(sV, lane % 16, d));
             mma(u[d], p, b0, b1);
         }

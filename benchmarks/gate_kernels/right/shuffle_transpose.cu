@@ -52,8 +52,7 @@ shuffle_transpose(const T* q, const T* k, const T* v, T* o, float* lse, int HKV,
     const int h = blockIdx.y, b = blockIdx.z, HQ = gridDim.y;
     const size_t q_head = size_t(b) * HQ + h, kv_head = size_t(b) * HKV + h / (HQ / HKV);
     const size_t row = q_head * SQ + query;
-    float ql[PER_LANE], u[PER_LANE] = {}, m = -CUDART_INF_F, l = 0.0f;
-    for (int i = 0; i < PER_LANE; ++i) ql[i] = i * 32 + lane < D ? float(q[row * D + i * 32 + lane]) : 0.0f;
+    float u[PER_LANE] = {}, m = -CUDART_INF_F, l = 0.0f;
     const int end = visible_keys(query, SQ, SKV);
     for (int first = 0; first < end; first += 32) {
         float s = 0.0f;

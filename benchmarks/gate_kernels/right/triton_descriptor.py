@@ -19,11 +19,24 @@
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def descriptor(
-    q, k, v, o, lse, B, HKV, SQ, SKV, scale,
-    D: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    o,
+    lse,
+    B,
+    HKV,
+    SQ,
+    SKV,
+    scale,
+    D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
     """One program: BLOCK_M queries of one head."""
     h, b, HQ = tl.program_id(1), tl.program_id(2), tl.num_programs(1)
     q_head = (b * HQ + h).to(tl.int64)

@@ -19,11 +19,26 @@
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def persistent(
-    q, k, v, o, lse, B, HQ, HKV, SQ, SKV, scale,
-    D: tl.constexpr, PADDED: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    o,
+    lse,
+    B,
+    HQ,
+    HKV,
+    SQ,
+    SKV,
+    scale,
+    D: tl.constexpr,
+    PADDED: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
     """One program: every sixth block of BLOCK_M queries."""
     blocks = tl.cdiv(SQ, BLOCK_M)
     columns = tl.arange(0, PADDED)

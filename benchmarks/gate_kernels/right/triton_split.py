@@ -24,11 +24,25 @@
 import triton
 import triton.language as tl
 
+
 @triton.jit
 def partial(
-    q, k, v, part_u, part_m, part_l, HKV, SQ, SKV, scale,
-    D: tl.constexpr, PADDED: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_N: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    part_u,
+    part_m,
+    part_l,
+    HKV,
+    SQ,
+    SKV,
+    scale,
+    D: tl.constexpr,
+    PADDED: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
+):
     """One program: one query of one head, and one part of its keys."""
     query, h, b, number = tl.program_id(0), tl.program_id(1), tl.program_id(2) // PARTS, tl.program_id(2) % PARTS
     HQ = tl.num_programs(1)
