@@ -13,6 +13,7 @@ The last line is one JSON object.
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -114,6 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = sorted(set(options.only) - {job.name for job in chosen})
     if unknown:
         parser.error(f"no kernel is named {', '.join(unknown)}")
+    os.environ.setdefault("WEFT_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     rows = []
     with ThreadPoolExecutor(options.jobs) as pool:
         for row in pool.map(in_a_process, (job for job in chosen if job.name in options.only or not options.only)):

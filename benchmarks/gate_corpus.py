@@ -1,14 +1,13 @@
 """The kernels that the gate is tried with: wrong ones of our own design, and right ones that must pass.
 
-Every file of `gate_kernels/wrong` is a right kernel with the define `WRONG = 0`; each other value switches on one bug,
-which a line at the file's head describes:
+Every file of `gate_kernels/wrong` is a right kernel with the define `WRONG = 0`. Each other value switches on one bug,
+which one line at the head of the file describes; the parts after the text may be missing:
 
-    // wrong 3 second_chunk: from the second chunk of 256 keys on, the first key is skipped [tag] (seen at B=1 … f16 none
-    unit_normal)
+    // wrong NUMBER NAME: TEXT [TAG] (seen at B=1 HQ=1 HKV=1 SQ=3 SKV=300 D=64 f16 none unit_normal seed 0)
 
-on one line. The tag says how it is wrong, where not by its numbers on some workload: `overflow` (only at sizes that nobody
-can run), `cheat` (it recognises the test), `bias` (within every element's tolerance). The witness in brackets is a
-workload that shows the bug; `seed N` may end it.
+The tag says how a kernel is wrong, where its numbers on a workload do not show it: `overflow` (only at sizes that no
+test can run), `cheat` (it recognises the test), `bias` (within the tolerance of every element). The witness in brackets
+is a workload that shows the bug.
 """
 
 import re
