@@ -23,6 +23,7 @@ from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workload
 
 from .candidate import Candidate
+from .large_sizes import large_calls, one_per_build
 from .local_runs import LocalRuns
 from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, status_of
 from .verdict import Sample, Verdict
@@ -46,6 +47,8 @@ class Policy:
     """Run only some CTAs of a rung's grid (at least eight) and judge their rows; what fails so is judged whole."""
     debug_build: bool = True
     """Judge initialisation once more in the -G build of a kernel that passed everything."""
+    large_sizes: bool = True
+    """Look at the index arithmetic of a kernel that passed everything at the largest real sizes."""
     stop: bool = False
     """End at the first workload that fails."""
 
@@ -80,13 +83,18 @@ def judge_all(
     todo: Sequence[Workload],
     policy: Policy = Policy(),  # noqa: B008  (frozen)
 ) -> Iterator[Judged]:
-    """Judge every workload; then, if all passed, initialisation in the -G build on the smallest of them."""
+    """Judge every workload; then, if all passed, indices at large sizes, and initialisation in the -G build."""
     green = bool(todo)
     for workload in todo:
         judged = judge(runs, task, workload, policy)
         green = green and judged.verdict.passed
         yield judged
         if policy.stop and not green:
+            return
+    if green and policy.large_sizes:
+        at_large_sizes = judge_large_sizes(runs, task, todo)
+        if at_large_sizes is not None:
+            yield at_large_sizes
             return
     if green and policy.debug_build and {"all", "initcheck"} & set(policy.tools):
         in_debug_build = judge_debug_build(runs, task, smallest(todo))
@@ -128,6 +136,18 @@ def judge_debug_build(runs: Runs, task: Task, workload: Workload) -> Judged | No
             return None
         verdict = _unsafe(workload, run)
     return _timed(Judged(replace(verdict, debug_build=True), problem, None, run), start)
+
+
+def judge_large_sizes(runs: Runs, task: Task, todo: Sequence[Workload]) -> Judged | None:
+    """Judge index arithmetic at sizes that are too large to run, once for each build. None: nothing was found."""
+    start = time.perf_counter()
+    for workload in one_per_build(todo):
+        problem = task.draw(workload)
+        run = runs.check_indices(problem.defines(), large_calls(task, workload))
+        if not run.clean:
+            verdict = replace(_unsafe(workload, run), large_sizes=True)
+            return _timed(Judged(verdict, problem, None, run), start)
+    return None
 
 
 def check(

@@ -1,10 +1,11 @@
 """Runs in this process: on any engine, or on the virtual GPU with every checker."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from weft.core.records import Dim3, Run
+from weft.engines.check_indices import Shapes, check_indices
 from weft.engines.kernel_file import KernelFile
 from weft.engines.protocol import Engine
 from weft.engines.virtual import VirtualGPU
@@ -47,6 +48,9 @@ class EngineRuns:
 
     def run_debug(self, call: Call) -> Run | None:
         return None
+
+    def check_indices(self, defines: Mapping[str, str], calls: Sequence[Sequence[Shapes]]) -> Run:
+        return check_indices(self.candidate.load_with(defines), calls)
 
     def grids(self, call: Call) -> tuple[Dim3, ...]:
         return self.candidate.load_with(call.defines).grids(call.inputs)

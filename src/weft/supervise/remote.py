@@ -8,6 +8,7 @@ from typing import Any
 from weft.core.finding_json import finding_of
 from weft.core.records import Dim3, Run
 from weft.core.status import Status
+from weft.engines.check_indices import Shapes
 from weft.engines.sample import CannotSample
 from weft.judge.judge import call_of
 from weft.judge.runs import OTHER_SCHEDULES, Call, Ran, Refused, Watch
@@ -87,6 +88,9 @@ class Remote:
 
     def run_debug(self, call: Call) -> Run:
         return self._run(self._ask_call("debug", call))
+
+    def check_indices(self, defines: Mapping[str, str], calls: Sequence[Sequence[Shapes]]) -> Run:
+        return self._run(self._ask({"do": "indices", "defines": dict(defines), "calls": calls}))
 
     def grids(self, call: Call) -> tuple[Dim3, ...]:
         raise CannotSample("a supervised candidate runs whole")

@@ -51,6 +51,8 @@ class Work:
             return _answer(self.runs.run_again(fields["schedule"]))
         if do == "diagnose":
             return self._diagnose(fields)
+        if do == "indices":
+            return Frame(_seen(self.runs.check_indices(fields["defines"], fields["calls"])))
         call = Call(fields["defines"], question.arrays, tuple(fields["outputs"]))
         if do == "run":
             return _answer(self.runs.run(call, Watch(tuple(fields["tools"]), fields["max_steps"])))

@@ -1,0 +1,76 @@
+"""The largest real sizes of attention: index arithmetic is looked at there, and nothing runs.
+
+Each group of calls goes from the largest down, and the first that counts is the first whose arrays, workspaces included,
+fit the memory of a GPU and which the kernel's `require` lines and arguments take. So a kernel that takes all sizes meets
+tensors of more elements than 32 bits count, and one that states a limit is held to that limit.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+
+from weft.attention.shapes import SHAPES, Shape
+from weft.engines.check_indices import Shapes
+from weft.tasks.task import Task, Workload
+
+PROMPT = Shape("prompt", 256, 40, 40, 16384, 16384, 64)
+CONTEXT = Shape("context", 256, 40, 40, 131071, 131071, 64)
+DECODE = Shape("decode", 256, 64, 8, 1, 131071, 64)
+"""Heads and lengths of models in use, with more sequences than fit; D is that of the workload. The number of heads is
+no multiple of 16, as in the small shapes, so that Triton makes no other kernel of it. One length is whole tiles, the
+other is not."""
+SHORTER = 4
+"""For kernels that limit the length: a fourth of it, with four times as many sequences, and again."""
+FEW_QUERIES = 32
+"""A task whose shapes all have fewer queries is decoding: no prompts."""
+
+_TELLING = Shape("telling", 2, 15, 5, 7, 11, 13)
+"""All sizes differ, so that an array's shape says which of its dimensions is which size."""
+
+
+def one_per_build(todo: Sequence[Workload]) -> tuple[Workload, ...]:
+    """A workload for each type, mask and encoding: what macros choose. D is 64 if it can be, else the largest."""
+    builds: dict[tuple[str, ...], Workload] = {}
+    for workload in todo:
+        build = (workload.dtype, workload.mask, workload.encoding)
+        builds[build] = max(builds.get(build, workload), workload, key=lambda each: (each.shape.d == 64, each.shape.d))
+    return tuple(builds.values())
+
+
+def large_calls(task: Task, workload: Workload) -> tuple[tuple[Shapes, ...], ...]:
+    """The shapes of the inputs of large calls, in groups, the largest of a group first."""
+    axes = _axes(task, workload)
+    if not axes:
+        return ()
+    prompts = any(SHAPES[name].sq >= FEW_QUERIES for name in task.workloads.shapes)
+    groups = (
+        (_prompts(), _fewer_sequences(CONTEXT), _fewer_sequences(DECODE)) if prompts else (_fewer_sequences(DECODE),)
+    )
+    return tuple(tuple(_shapes(axes, replace(shape, d=workload.shape.d)) for shape in group) for group in groups)
+
+
+def _prompts() -> Iterator[Shape]:
+    shape = PROMPT
+    for _ in range(3):
+        yield from _fewer_sequences(shape)
+        length = shape.sq // SHORTER
+        shape = replace(shape, b=shape.b * SHORTER, sq=length, skv=length)
+
+
+def _fewer_sequences(shape: Shape) -> Iterator[Shape]:
+    for halvings in range(shape.b.bit_length()):
+        yield replace(shape, b=shape.b >> halvings)
+
+
+def _shapes(axes: dict[str, tuple[str, ...]], shape: Shape) -> Shapes:
+    return {name: tuple(getattr(shape, axis) for axis in names) for name, names in axes.items()}
+
+
+def _axes(task: Task, workload: Workload) -> dict[str, tuple[str, ...]]:
+    """Input → the size that each of its dimensions is; empty for a task whose arrays are something else."""
+    if not task.workloads.shapes:
+        return {}
+    sizes = {getattr(_TELLING, axis.name): axis.name for axis in fields(Shape) if axis.name != "name"}
+    drawn = task.draw(replace(workload, shape=_TELLING)).arrays
+    if any(size not in sizes for array in drawn.values() for size in array.shape):
+        return {}
+    return {name: tuple(sizes[size] for size in array.shape) for name, array in drawn.items()}
