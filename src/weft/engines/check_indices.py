@@ -59,7 +59,7 @@ def _accepted(kernel: KernelFile, shapes: Shapes) -> BoundKernel | None:
 
 
 def _can_be_launched(launch: Launch) -> bool:
-    """Within the grid's limits, and every number fits an int: a host that passes more is refused, not wrong in silence."""
+    """Whether the grid is within limits and every number fits an int: passing more is an error of the host."""
     fits = all(1 <= size <= limit for size, limit in zip(launch.grid, LARGEST_GRID, strict=True))
     params = parameter_layout(_kernel(launch.binary.ptx, launch.symbol)[0])
     numbers = zip(launch.args, params, strict=True)
@@ -85,9 +85,20 @@ def _finding(overflow: Overflow, sizes: str) -> Finding:
     where = f"in the address of an element of {overflow.array}" if overflow.array else "in a comparison"
     message = f"index overflow, {overflow.value} does not fit 32 bits, {where} at {sizes}"
     warp, lane = divmod(overflow.thread, 32)
-    # What the optimiser moved out of a loop has no line; what uses it has.
-    at = overflow.maker if overflow.maker.place is not None and overflow.maker.place.line else overflow.site
-    return Finding("M106", message, at.line, at.place, overflow.cta, warp, 1 << lane, name=overflow.array)
+    made, used = overflow.maker.place, overflow.site.place
+    if made is None or not made.line:  # moved by the optimiser
+        made = used
+    return Finding(
+        "M106",
+        message,
+        overflow.maker.line,
+        made,
+        overflow.cta,
+        warp,
+        1 << lane,
+        name=overflow.array,
+        other=used if used != made else None,
+    )
 
 
 @lru_cache(maxsize=32)

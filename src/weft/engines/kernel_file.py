@@ -189,7 +189,7 @@ class KernelFile:
         return self._bound_kernel(bound, placed, only=only, prepared=tuple(prepared))
 
     def outline(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-        """Every array of a call on arrays of these shapes, as its type and shape alone. Raises where sizes are refused."""
+        """Every array of a call on inputs of these shapes, as its type and shape alone. Raises for refused sizes."""
         return outline_arrays(self.lines, self.lines_path, self._outlined(shapes).names)
 
     def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, int]:
@@ -197,7 +197,7 @@ class KernelFile:
         return self._outlined(shapes).sizes
 
     def bind_outline(self, shapes: Mapping[str, tuple[int, ...]]) -> BoundKernel:
-        """The launches of a call on arrays of these shapes, compiled; nothing is allocated, so they cannot run."""
+        """The launches of a call on inputs of these shapes, compiled; nothing is allocated, so they cannot run."""
         bound = self._outlined(shapes)
         return self._bound_kernel(bound, outline_arrays(self.lines, self.lines_path, bound.names))
 

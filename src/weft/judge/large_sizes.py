@@ -1,7 +1,7 @@
 """The largest real sizes of attention: index arithmetic is looked at there, and nothing runs.
 
-Each group of calls goes from the largest down, and the first that counts is the first whose arrays, workspaces included,
-fit the memory of a GPU and which the kernel's `require` lines and arguments take. So a kernel that takes all sizes meets
+Each group of calls goes from the largest down. The one that counts is the first whose arrays, workspaces included, fit
+the memory of a GPU and which the kernel's `require` lines and arguments accept. So a kernel that takes all sizes meets
 tensors of more elements than 32 bits count, and one that states a limit is held to that limit.
 """
 
@@ -42,9 +42,8 @@ def large_calls(task: Task, workload: Workload) -> tuple[tuple[Shapes, ...], ...
     if not axes:
         return ()
     prompts = any(SHAPES[name].sq >= FEW_QUERIES for name in task.workloads.shapes)
-    groups = (
-        (_prompts(), _fewer_sequences(CONTEXT), _fewer_sequences(DECODE)) if prompts else (_fewer_sequences(DECODE),)
-    )
+    groups = [_prompts(), _fewer_sequences(CONTEXT)] if prompts else []
+    groups.append(_fewer_sequences(DECODE))
     return tuple(tuple(_shapes(axes, replace(shape, d=workload.shape.d)) for shape in group) for group in groups)
 
 

@@ -89,8 +89,6 @@ class Supervisor:
             with self.zygote.fork(self.limits, request.source.digest) as child:
                 remote = Remote(child, request, task)
                 todo = _plan(request, _supports(request, remote))
-                once = request.debug_build  # a search leaves what is judged once to its finalists
-                policy = Policy(debug_build=once, large_sizes=once, stop=True)
                 score = _score_workload(request)
                 return Canonical(Status.PASSED, remote.canonical(score or smallest(todo)))
         except Refused as error:
@@ -127,6 +125,8 @@ class Supervisor:
             with self.zygote.fork(self.limits, request.source.digest) as child:
                 remote = Remote(child, request, task)
                 todo = _plan(request, _supports(request, remote))
+                once = request.debug_build  # a search leaves what is judged once to its finalists
+                policy = Policy(debug_build=once, large_sizes=once, stop=True)
                 for judged in judge_all(remote, task, todo, policy):
                     verdicts.append(judged.verdict)
                     if not judged.verdict.extra:

@@ -1,8 +1,8 @@
 """A kernel, its launch and where its arrays would stand → indices that overflow 32 bits.
 
-The threads at the corners of the grid are followed: an index is largest in the last CTA, or in the first one where the
-order is reversed. Of a CTA the first thread, the last, and the first of the last warp: who alone stores a row's sum, who
-comes last, and who has a role of its own.
+Threads at the corners of the grid are followed: an index is largest in the last CTA, or in the first where the order is
+reversed. Of the last CTA the first thread, the last, and the first of the last warp: who stores a row's sum alone, who
+comes last, and who may have another role.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def find_overflows(kernel: Function, steps: Sequence[Steps], launch: IndexLaunch
 
 
 def _corners(launch: IndexLaunch) -> Iterator[tuple[Dim3, int]]:
-    """CTAs and threads: three of the last CTA, one of the first, and of the CTAs between them along x and along y, z."""
+    """CTAs and threads: three of the last CTA, then one of each of three other corners."""
     last = (launch.grid[0] - 1, launch.grid[1] - 1, launch.grid[2] - 1)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     chosen = [(last, thread) for thread in (0, threads - 1, (threads - 1) // 32 * 32)]

@@ -32,7 +32,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of numbers, one of which overflowed: exact ones would have decided otherwise."""
+    """A comparison of numbers, one of which overflowed: it may decide otherwise than exact ones would."""
 
     site: Instruction
     origin: tuple[Instruction, int]
@@ -136,7 +136,7 @@ class FollowedThread:
             return
         rounds = self._rounds_like_the_last(loop)
         if rounds > 1:
-            self.registers = _moved(*loop.states, rounds - 1)
+            self.registers = _moved(loop.states, rounds - 1)
             loop.states, loop.marks = [dict(self.registers)], [len(self._decisions)]
 
     def _rounds_like_the_last(self, loop: _Loop) -> int:
@@ -165,10 +165,9 @@ class FollowedThread:
         return {site: differences for site, differences in found.items() if site not in often}
 
 
-def _moved(
-    first: Mapping[str, Value], second: Mapping[str, Value], third: Mapping[str, Value], rounds: int
-) -> dict[str, Value]:
+def _moved(states: Sequence[Mapping[str, Value]], rounds: int) -> dict[str, Value]:
     """Registers after `rounds` more rounds. What did not change evenly stays: the place in a ring of buffers."""
+    first, second, third = states
     found = dict(third)
     for name, now in third.items():
         before, start = second.get(name), first.get(name)

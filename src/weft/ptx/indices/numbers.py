@@ -148,11 +148,13 @@ _PLAIN: dict[str, Operation] = {
 def made(ins: Instruction, ptx_type: str, bits: int, exact: int, sources: Sequence[Number]) -> Number | None:
     """The result of an instruction: its bits cut to its type, and who is to blame if they are not the exact value."""
     width = WIDTH[ptx_type]
+    if abs(exact) >> MOST_BITS:
+        return None
     origin = None
-    if not -(1 << 31) <= exact < 1 << 31:
-        if abs(exact) >> MOST_BITS:
-            return None
+    mask = (1 << width) - 1
+    leaves = width == 32 and not -(1 << 31) <= exact < 1 << 31
+    if leaves or (bits - exact) & mask:
         origin = next((source.origin for source in sources if source.origin), None)
-        if origin is None and width == 32:
+        if origin is None and leaves:
             origin = (ins, exact)
-    return Number(bits & (1 << width) - 1, width, exact, origin, ins.form.name == "shl")
+    return Number(bits & mask, width, exact, origin, ins.form.name == "shl")

@@ -31,7 +31,7 @@ class Thread(Protocol):
         """Notice what a choice was made by."""
 
     def compares(self, site: Instruction, numbers: tuple[Number, ...]) -> None:
-        """Notice a comparison that exact numbers would have decided otherwise."""
+        """Notice a comparison of numbers that are not what they should be."""
 
     def accesses(self, site: Instruction, address: Number, offset: int) -> None:
         """Notice an access of global memory."""
@@ -196,6 +196,7 @@ def _parameter(ins: Instruction) -> Step | None:
 def _compare(ins: Instruction) -> Step:
     kind, cmp = ins.type, ins.mods["cmp"]
     compare, combine = COMPARE[cmp], ins.mods.get("bool")
+    ordered = cmp not in ("eq", "ne")  # two numbers that both wrapped are still equal or not
     first, *sources = ins.operands
     results = (first.first, first.second) if isinstance(first, Pair) else (first,)
 
@@ -206,7 +207,8 @@ def _compare(ins: Instruction) -> Step:
         else:
             left, right = actual(a, kind), actual(b, kind)
             truth = Truth(compare(left, right), (Difference(cmp, left - right),))
-            if truth.value != compare(exact(a, kind), exact(b, kind)):
+            wanted = exact(a, kind), exact(b, kind)
+            if (left, right) != wanted and (ordered or truth.value != compare(*wanted)):
                 thread.compares(ins, (a, b))
         both = _pair(truth)
         if combine is not None:
@@ -310,6 +312,7 @@ def _compute(ins: Instruction) -> Step | None:
     kinds = [kind for _, kind in sources]
     name, result = target.name, ins.operand_type(specs[0].name)
     is_choice = ins.form.name in ("min", "max")
+    takes_bits = ins.form.name == "xor"  # a hash or a swizzle, no index
     shifts_back = ins.form.name == "shr" and ins.type[0] == "s"
 
     def step(thread: Thread) -> None:
@@ -322,7 +325,7 @@ def _compute(ins: Instruction) -> Step | None:
             numbers.append(value)
         bits = [actual(number, kind) for number, kind in zip(numbers, kinds, strict=True)]
         wanted = bits
-        if not (shifts_back and numbers[0].shifted):
+        if not (takes_bits or (shifts_back and numbers[0].shifted)):
             wanted = [exact(number, kind) for number, kind in zip(numbers, kinds, strict=True)]
         if is_choice:
             thread.decides(ins, Difference("lt", bits[0] - bits[1]))
