@@ -15,8 +15,8 @@ LAUNCH = """\
 BODY = """\
 #include <cuda_fp16.h>
 
-__global__ void attend(const half* q, const half* k, const half* v, half* o, float* lse, int HQ, int HKV, int SQ, int SKV,
-                       int D, float scale) {
+__global__ void attend(const half* q, const half* k, const half* v, half* o, float* lse, int HQ, int HKV, int SQ,
+                       int SKV, int D, float scale) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x, h = blockIdx.y, b = blockIdx.z;
     if (i >= SQ) return;
     const int g = h / (HQ / HKV);
@@ -76,15 +76,13 @@ def linear(integer: str, total: str = "B * HQ * SQ * D") -> str:
     return text.replace("#include <cuda_fp16.h>\n", "#include <cuda_fp16.h>\n" + LINEAR.replace("@INT@", integer))
 
 
-PARTS = """\
-// weft: workspace s : f32[B, HQ, SQ, SKV]
-"""
+SCORES = "// weft: workspace s_all : f32[B, HQ, SQ, SKV]\n"
 
 
 def with_scores(index: str) -> str:
     """A kernel that leaves its scores in a workspace: 16384 queries of 8 heads already have 2^31 of them."""
     launch = LAUNCH.replace("lse, HQ", "lse, s_all, HQ")
-    text = kernel(lines=PARTS.replace(" s :", " s_all :"), launch=launch)
+    text = kernel(lines=SCORES, launch=launch)
     text = text.replace("float* lse, int HQ", "float* lse, float* s_all, int HQ")
     return text.replace("        s *= scale;\n", f"        s *= scale;\n        s_all[{index}] = s;\n")
 
@@ -99,22 +97,22 @@ def persistent(index: str) -> str:
     """Few CTAs that take rows in turn; `row` counts through queries, heads and sequences."""
     text = kernel(launch=PERSISTENT, Q=f"q[{index}]")
     text = text.replace("float scale) {", "float scale, int rows) {")
-    head = "    const int i = blockIdx.x * blockDim.x + threadIdx.x, h = blockIdx.y, b = blockIdx.z;\n    if (i >= SQ) return;\n"
+    head = "    const int i = blockIdx.x * blockDim.x + threadIdx.x, h = blockIdx.y, b = blockIdx.z;\n"
+    head += "    if (i >= SQ) return;\n"
     assert head in text
     loop = "    for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += gridDim.x * blockDim.x) {\n"
     loop += "    const int i = row % SQ, h = row / SQ % HQ, b = row / SQ / HQ;\n"
     return text.replace(head, loop).rstrip().removesuffix("}") + "}\n}\n"
 
 
+ROW = "((b * HQ + h) * SQ + i) * D"
+
 WRONG = {
     "q": (kernel(Q=f"q[{Q32}]"), "q["),
     "k": (kernel(K=f"k[{K32}]"), "k["),
     "v": (kernel(V=f"v[{K32}]"), "v["),
     "o": (kernel(O=f"o[{Q32}]"), "o["),
-    "lse by the element's number": (
-        kernel(BEFORE=f"const unsigned at = {Q32[:-4]};", LSE="lse[at / D]"),
-        "const unsigned at",
-    ),
+    "lse by the number of an element": (kernel(BEFORE=f"const unsigned at = {ROW};", LSE="lse[at / D]"), "unsigned at"),
     "unsigned": (kernel(Q=f"q[{Q32.replace('b *', 'unsigned(b) *')}]"), "q["),
     "shift": (kernel(K="k[(((b * HKV + g) * SKV + j) << 6) + d]"), "k["),
     "product cast too late": (kernel(O=f"o[size_t({Q32})]"), "o["),
@@ -125,10 +123,7 @@ WRONG = {
     ),
     "scores": (with_scores("((b * HQ + h) * SQ + i) * SKV + j"), "s_all["),
     "persistent": (persistent("row * D + d"), "q["),
-    "compared": (
-        kernel(BEFORE="if ((((b * HQ + h) * SQ + i) * D) >= gridDim.z * HQ * SQ * (size_t)D) return;"),
-        "if ((((",
-    ),
+    "compared": (kernel(BEFORE=f"if ({ROW} >= gridDim.z * HQ * SQ * (size_t)D) return;"), "gridDim.z * HQ"),
 }
 """Name → text, and what stands on the line to be named."""
 
@@ -147,6 +142,7 @@ RIGHT_TWINS = {
     "scores in 64 bits": with_scores("((size_t(b) * HQ + h) * SQ + i) * SKV + j"),
     "persistent in 64 bits": persistent("size_t(row) * D + d"),
     "a wrap that is taken back": kernel(
-        BEFORE="const unsigned far = h * 0x40000000u + i;", Q=f"q[{Q64.replace('+ i)', '+ (far - h * 0x40000000u))')}]"
+        BEFORE="const unsigned far = h * 0x40000000u + i;",
+        Q="q[((size_t(b) * HQ + h) * SQ + (far - h * 0x40000000u)) * D + d]",
     ),
 }

@@ -37,12 +37,12 @@ def check_indices(kernel: KernelFile, calls: Sequence[Sequence[Shapes]]) -> Run:
     """Look at index arithmetic: of each group of calls, at the first that the kernel takes and a GPU's memory holds."""
     found: dict[object, Finding] = {}
     for group in calls:
-        for shapes in group:
-            bound = _accepted(kernel, shapes)
-            if bound is not None:
-                for finding in _of_call(kernel, bound, shapes):
-                    found.setdefault(finding.place or finding.ptx_line, finding)  # the first size that shows it
-                break
+        try:
+            accepted = next(((bound, shapes) for shapes in group if (bound := _accepted(kernel, shapes))), None)
+        except CompileError:  # there is no such kernel, so none that is wrong
+            continue
+        for finding in _of_call(kernel, *accepted) if accepted else ():
+            found.setdefault(finding.place or finding.ptx_line, finding)  # the first size that shows it
     sifted = sift(found.values(), kernel.allows)
     return Run((), sifted.kept, "", 0, "", "", suppressed=sifted.suppressed)
 
@@ -53,7 +53,7 @@ def _accepted(kernel: KernelFile, shapes: Shapes) -> BoundKernel | None:
         if sum(array.nbytes for array in kernel.outline(shapes).values()) > GPU_BYTES:
             return None
         bound = kernel.bind_outline(shapes)
-    except (CompileError, LaunchError, UsageError):
+    except (LaunchError, UsageError):
         return None
     return bound if all(map(_can_be_launched, bound.launches)) else None
 

@@ -88,27 +88,27 @@ class FollowedThread:
     def follow(self, blocks: Sequence[Steps]) -> None:
         """Go from the first block to the end, then from every branch not taken to blocks that were not seen."""
         self._heads = {way for each in blocks for way in each.block.successors if way <= each.block.id}
-        seen: set[int] = set()
+        visits = [0] * len(blocks)
         waiting: list[_Start] = [(0, self.registers)]
         while waiting and self._steps < MOST_STEPS:
             start, registers = waiting.pop()
-            if start in seen:
+            if visits[start]:
                 continue
             self.registers = dict(registers)
-            self._walk(blocks, start, seen, waiting)
+            self._walk(blocks, start, visits, waiting)
 
-    def _walk(self, blocks: Sequence[Steps], start: int, seen: set[int], waiting: "list[_Start]") -> None:
+    def _walk(self, blocks: Sequence[Steps], start: int, visits: list[int], waiting: list[_Start]) -> None:
         loops: dict[int, _Loop] = {}
         at: int | None = start
         while at is not None and self._steps < MOST_STEPS:
-            seen.add(at)
+            visits[at] += 1
             here = blocks[at]
             for step in here.body:
                 step(self)
             self._steps += len(here.body) + 1
             ways = self._ways(here)
-            onward = min(ways, key=lambda way: way in seen, default=None)
-            waiting += [(way, dict(self.registers)) for way in ways if way != onward and way not in seen]
+            onward = min(ways, key=visits.__getitem__, default=None)  # so a loop that waits for data ends
+            waiting += [(way, dict(self.registers)) for way in ways if way != onward and not visits[way]]
             if onward in self._heads:
                 self._arrive(loops, onward, again=onward <= at)
             at = onward

@@ -22,13 +22,17 @@ class Number(NamedTuple):
     exact: int
     origin: "tuple[Instruction, int] | None" = None
     """The 32-bit instruction that first left the range of an int on the way here, and what it should have given."""
-    shifted: bool = False
-    """Made by shl: an arithmetic shift back extends a sign (`x << 24 >> 24`) and asks for the bits."""
+    maker: "Instruction | None" = None
+    """Who computed it."""
 
     def moved(self, before: "Number", steps: int) -> "Number":
         """The value after `steps` more steps like the one from `before`."""
         bits = self.bits + steps * (self.bits - before.bits) & (1 << self.width) - 1
-        return Number(bits, self.width, self.exact + steps * (self.exact - before.exact), self.origin, self.shifted)
+        exact = self.exact + steps * (self.exact - before.exact)
+        origin = self.origin
+        if origin is None and self.maker is not None and self.width == 32 and not _fits_int(exact):
+            origin = (self.maker, exact)
+        return Number(bits, self.width, exact, origin, self.maker)
 
 
 class Difference(NamedTuple):
@@ -152,9 +156,13 @@ def made(ins: Instruction, ptx_type: str, bits: int, exact: int, sources: Sequen
         return None
     origin = None
     mask = (1 << width) - 1
-    leaves = width == 32 and not -(1 << 31) <= exact < 1 << 31
+    leaves = width == 32 and not _fits_int(exact)
     if leaves or (bits - exact) & mask:
         origin = next((source.origin for source in sources if source.origin), None)
         if origin is None and leaves:
             origin = (ins, exact)
-    return Number(bits & mask, width, exact, origin, ins.form.name == "shl")
+    return Number(bits & mask, width, exact, origin, ins)
+
+
+def _fits_int(value: int) -> bool:
+    return -(1 << 31) <= value < 1 << 31

@@ -325,7 +325,7 @@ def _compute(ins: Instruction) -> Step | None:
             numbers.append(value)
         bits = [actual(number, kind) for number, kind in zip(numbers, kinds, strict=True)]
         wanted = bits
-        if not (takes_bits or (shifts_back and numbers[0].shifted)):
+        if not takes_bits and not (shifts_back and _is_shifted(numbers[0])):
             wanted = [exact(number, kind) for number, kind in zip(numbers, kinds, strict=True)]
         if is_choice:
             thread.decides(ins, Difference("lt", bits[0] - bits[1]))
@@ -333,6 +333,11 @@ def _compute(ins: Instruction) -> Step | None:
         thread.registers[name] = made(ins, result, found, found if wanted == bits else compute(*wanted), numbers)
 
     return step
+
+
+def _is_shifted(number: Number) -> bool:
+    """Whether it was made by shl: an arithmetic shift back extends a sign (`x << 24 >> 24`) and asks for the bits."""
+    return number.maker is not None and number.maker.form.name == "shl"
 
 
 def _value(thread: Thread, operand: Operand, ptx_type: str) -> Value:
