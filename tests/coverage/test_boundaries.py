@@ -11,6 +11,7 @@ from weft.engines.virtual import VirtualGPU
 HEAD = """
 // weft: sizes  N=8 M=4
 // weft: in     x : f32[N] = normal
+// weft: in     z : f32[M] = normal
 // weft: out    y : f32[N]
 """
 BODY = HEAD + "// weft: launch f(x, y, N, M) grid({grid}) block(32)\n{text}"
@@ -20,7 +21,12 @@ def boundaries(folder: Path, text: str, largest: int = 5000, size: str = "N") ->
     path = folder / "kernel.cu"
     path.write_text(text)
     kernel = load(path)
-    return {each.value for each in find_boundaries(kernel, codes_of(kernel), Axis(size, lambda n: {size: n}, largest))}
+
+    def shapes(value: int) -> dict[str, tuple[int, ...]]:
+        sizes = {"N": 8, "M": 4, size: value}
+        return {"x": (sizes["N"],), "z": (sizes["M"],)}
+
+    return {each.value for each in find_boundaries(kernel, codes_of(kernel), Axis(size, shapes, largest))}
 
 
 def codes_of(kernel: KernelFile) -> list[Code]:

@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from weft.attention.shapes import SHAPES
 from weft.cli.main import main
 from weft.core.finding_codes import FINDING_CODES
 from weft.core.records import Run
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
+from weft.judge.candidate import Candidate
+from weft.judge.large_sizes import large_calls
+from weft.judge.local_runs import LocalRuns
 from weft.probes.tools import watch_for
+from weft.tasks.registry import TASKS
+from weft.tasks.task import Workload
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {file.stem: file.read_text() for file in sorted((DOCS / "findings").glob("*.md"))}
@@ -50,6 +56,14 @@ def run(file: Path, tool: str, *, schedule: int = 0) -> Run:
     return load(file).run(gpu, watch=watch, max_steps=_STEPS).run
 
 
+def shown_by(tool: str, file: Path) -> Run:
+    """What a run shows, or what is found without one."""
+    if tool != "indexcheck":
+        return run(file, tool)
+    workload = Workload(SHAPES["small"], "f16", "none", "unit_normal", 0)
+    return LocalRuns(Candidate(file)).check_indices({}, large_calls(TASKS["sdpa"], workload))
+
+
 def test_every_code_has_a_page_and_every_page_a_code() -> None:
     assert set(PAGES) == set(FINDING_CODES)
 
@@ -77,13 +91,14 @@ def test_the_example_shows_the_code_at_its_line(
     page = read(code)
     monkeypatch.chdir(tmp_path)
     Path("bad.cu").write_text(page.bad)
-    findings = run(Path("bad.cu"), FINDING_CODES[code].tool).findings
+    findings = shown_by(FINDING_CODES[code].tool, Path("bad.cu")).findings
     assert {finding.code for finding in findings} == {code}, "one page, one code"
     places = [finding.place for finding in findings]
     assert marked_line(page.bad, code) in {place.line for place in places if place and place.file == "bad.cu"}
     status = main(page.command)
     printed = capsys.readouterr().out.splitlines()
-    assert page.command[:2] == ["run", "bad.cu"] and status == (0 if code == "K502" else 1)
+    verb = "check" if FINDING_CODES[code].tool == "indexcheck" else "run"
+    assert page.command[:2] == [verb, "bad.cu"] and status == (0 if code == "K502" else 1)
     shown = [line for line in page.shown if line != "…"]
     assert [line for line in printed if line in shown] == shown, "\n".join(printed)
     assert all(line in shown for line in printed if re.match(r"[A-Z]\d{3} ", line)), "\n".join(printed)

@@ -83,7 +83,7 @@ def test_a_right_one_passes_and_says_where_it_was_run(tmp_path: Path) -> None:
 
 def test_look_knows_the_sizes_by_the_inputs() -> None:
     look = look_for(TASKS["fp8_sdpa"], replace(LIKE[0], encoding="e4m3"))
-    assert look.fields["k_code"] == ("b", "hkv", "skv", "d")
+    assert look.inputs["k_code"] == ("b", "hkv", "skv", "d")
     assert look.axes == TASKS["fp8_sdpa"].any_size
 
 

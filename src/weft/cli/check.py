@@ -211,7 +211,7 @@ def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
     for name in sorted(names, key=lambda name: name == OWN_SIZES):
         cells = []
         for results in verdicts.values():
-            here = [v for v in results if _row(v) == name and not v.debug_build]
+            here = [v for v in results if _row(v) == name and not v.extra]
             passed = sum(verdict.passed for verdict in here)
             cells.append(f"{passed} of {len(here)}" if here else "unsupported")
         rows.append([name, *cells])
@@ -229,7 +229,7 @@ def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
         for line in text_lines(distinct({target: [v for v in results if v.passed]}), limit=max_findings):
             print(f"{target}: {line}")
     all_verdicts = [verdict for results in verdicts.values() for verdict in results]
-    everything = [verdict for verdict in all_verdicts if not verdict.debug_build]
+    everything = [verdict for verdict in all_verdicts if not verdict.extra]
     passed = sum(verdict.passed for verdict in everything)
     seconds = sum(verdict.seconds for verdict in everything)
     scope = "races: shared and global memory"

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from weft.core.errors import WeftError
 from weft.core.records import Binary, Place
 from weft.engines.arguments import Array, pack_parameters
-from weft.engines.kernel_file import KernelFile, Outline
+from weft.engines.kernel_file import KernelFile, PlannedLaunch
 from weft.engines.spell_findings import user_place
 from weft.ptx.module import Imm
 from weft.vm.program import Program
@@ -24,8 +24,8 @@ from .size_values import Launches, Values, compare_sizes
 
 Outcomes = npt.NDArray[np.bool_]
 
-Sizes = Mapping[str, int]
-"""By the names that the launch lines have."""
+Shapes = Mapping[str, tuple[int, ...]]
+"""Input → its shape."""
 
 MOST_CHANGES = 6
 """A comparison that changes more often than this along a size is about the edges of tiles."""
@@ -40,8 +40,8 @@ class Axis:
     """One size of a call, the others fixed."""
 
     name: str
-    sizes: Callable[[int], Sizes]
-    """Value → the sizes of a call."""
+    shapes: Callable[[int], Shapes]
+    """Value → the inputs of a call."""
     largest: int
 
 
@@ -57,28 +57,28 @@ class Code:
 
 def find_boundaries(kernel: KernelFile, codes: Sequence[Code], axis: Axis) -> tuple[Boundary, ...]:
     """Boundaries along one size, in its order; `kernel` has the macros that `codes` were compiled with."""
-    outlines = _Outlines(kernel, axis)
-    values = [value for value in _ladder(axis.largest, _constants(codes)) if outlines.at(value)]
-    found = {(value, outlines.place(value)) for value in _changes(values, outlines)}
+    planned = _Planned(kernel, axis)
+    values = [value for value in _ladder(axis.largest, _constants(codes)) if planned.at(value)]
+    found = {(value, planned.place(value)) for value in _changes(values, planned)}
     for code in codes:
-        found |= {(value, user_place(place)) for value, place in _of_code(code, outlines, values)}
+        found |= {(value, user_place(place)) for value, place in _of_code(code, planned, values)}
     lines = sorted({(value, place.file if place else "", place.line if place else 0) for value, place in found})
     return tuple(Boundary(axis.name, *each) for each in lines)
 
 
-class _Outlines:
+class _Planned:
     """What is launched at each value of an axis, worked out once."""
 
     def __init__(self, kernel: KernelFile, axis: Axis) -> None:
         self.kernel, self.axis = kernel, axis
         self.arrays = {line.name: np.empty(0) for line in kernel.lines.arrays}
-        self._known: dict[int, tuple[Outline, ...]] = {}
+        self._known: dict[int, tuple[PlannedLaunch, ...]] = {}
 
-    def at(self, value: int) -> tuple[Outline, ...]:
+    def at(self, value: int) -> tuple[PlannedLaunch, ...]:
         """Empty where the lines refuse the sizes."""
         if value not in self._known:
             try:
-                self._known[value] = self.kernel.outline(self.axis.sizes(value))
+                self._known[value] = self.kernel.launches_at(self.axis.shapes(value))
             except WeftError:
                 self._known[value] = ()
         return self._known[value]
@@ -118,9 +118,9 @@ def _constants(codes: Sequence[Code]) -> set[int]:
     }
 
 
-def _changes(values: Sequence[int], outlines: _Outlines) -> Iterator[int]:
+def _changes(values: Sequence[int], planned: _Planned) -> Iterator[int]:
     """Where launch lines choose other code; none if they do so all the time."""
-    what = outlines.key
+    what = planned.key
     gaps = [(low, high) for low, high in pairwise(values) if what(low) != what(high)]
     if len(gaps) > MOST_CHANGES:
         return
@@ -134,10 +134,10 @@ def _changes(values: Sequence[int], outlines: _Outlines) -> Iterator[int]:
             low = high
 
 
-def _of_code(code: Code, outlines: _Outlines, values: Sequence[int]) -> Iterator[tuple[int, Place | None]]:
+def _of_code(code: Code, planned: _Planned, values: Sequence[int]) -> Iterator[tuple[int, Place | None]]:
     """Boundaries of a compiled kernel: gaps between values in which a comparison changes, narrowed until they close."""
     gaps: dict[tuple[int, int, int], Place | None] = {}
-    for compared in _compared(code, outlines, values):
+    for compared in _compared(code, planned, values):
         gaps |= dict.fromkeys(compared.gaps(MOST_CHANGES), compared.place)
     while gaps:
         for line, _, high in [gap for gap in gaps if gap[2] - gap[1] == 1]:
@@ -145,7 +145,7 @@ def _of_code(code: Code, outlines: _Outlines, values: Sequence[int]) -> Iterator
         wide = [gap for gap in gaps if gap[2] - gap[1] > 1]
         points = sorted({point for _, low, high in wide for point in _divided(low, high)})
         gaps = {}
-        for compared in _compared(code, outlines, points) if points else ():
+        for compared in _compared(code, planned, points) if points else ():
             for line, low, high in compared.gaps(len(points)):
                 if any(line == gap[0] and gap[1] <= low and high <= gap[2] for gap in wide):
                     gaps[line, low, high] = compared.place
@@ -185,12 +185,12 @@ class _Compared:
                 yield self.line, self.values[int(number)], self.values[int(number) + 1]
 
 
-def _compared(code: Code, outlines: _Outlines, values: Sequence[int]) -> Iterator[_Compared]:
+def _compared(code: Code, planned: _Planned, values: Sequence[int]) -> Iterator[_Compared]:
     """Every comparison, once per pass through a loop."""
-    launched = [(value, launch) for value in values for launch in outlines.at(value) if launch.entry == code.entry]
+    launched = [(value, launch) for value in values for launch in planned.at(value) if launch.entry == code.entry]
     if len(launched) < 2:
         return
-    launches = _launches(code, [launch for _, launch in launched], outlines.arrays)
+    launches = _launches(code, [launch for _, launch in launched], planned.arrays)
     offsets = {name: offset for name, offset, _ in code.program.plan.params}
     at = [value for value, _ in launched]
     for compared in compare_sizes(code.program.source.passes.cfg, offsets, launches):
@@ -198,7 +198,7 @@ def _compared(code: Code, outlines: _Outlines, values: Sequence[int]) -> Iterato
         yield _Compared(compared.line, compared.place, at, parts, compared.literal)
 
 
-def _launches(code: Code, launched: Sequence[Outline], arrays: Mapping[str, Array]) -> Launches:
+def _launches(code: Code, launched: Sequence[PlannedLaunch], arrays: Mapping[str, Array]) -> Launches:
     """All of them once for each of THREADS."""
     blocks = []
     for launch in launched:

@@ -24,6 +24,7 @@ from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workloa
 
 from .candidate import Candidate
 from .follow import workloads_at
+from .large_sizes import large_calls, one_per_build
 from .local_runs import LocalRuns
 from .look import look_for
 from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, status_of
@@ -49,6 +50,8 @@ class Policy:
     """Run only some CTAs of a rung's grid (at least eight) and judge their rows; what fails so is judged whole."""
     debug_build: bool = True
     """Judge initialisation once more in the -G build of a kernel that passed everything."""
+    large_sizes: bool = True
+    """Look at the index arithmetic of a kernel that passed everything at the largest real sizes."""
     stop: bool = False
     """End at the first workload that fails."""
 
@@ -78,7 +81,8 @@ class Part:
 
 
 class Judging:
-    """Every workload of a candidate, judged one after the other; then, if all passed, initialisation in the -G build.
+    """Every workload of a candidate, judged one after the other; then, if all passed, what is judged once: indices at
+    large sizes, and initialisation in the -G build.
 
     With `follow`, workloads at the sizes where the kernel takes another way are judged too, once each shape, type and
     mask of the selection has run. Iterate over it, then ask for its `coverage`.
@@ -110,6 +114,11 @@ class Judging:
             yield judged
             if self.policy.stop and not green:
                 return
+        if green and self.policy.large_sizes:
+            at_large_sizes = judge_large_sizes(self.runs, self.task, self.todo)
+            if at_large_sizes is not None:
+                yield at_large_sizes
+                return
         if green and self.policy.debug_build and {"all", "initcheck"} & set(self.policy.tools):
             in_debug_build = judge_debug_build(self.runs, self.task, smallest(self.todo))
             if in_debug_build is not None:
@@ -137,7 +146,7 @@ def judge_all(
     todo: Sequence[Workload],
     policy: Policy = Policy(),  # noqa: B008  (frozen)
 ) -> Iterator[Judged]:
-    """Judge these workloads; then, if all passed, initialisation in the -G build on the smallest of them."""
+    """Judge these workloads; then, if all passed, what is judged once: indices at large sizes, and the -G build."""
     return iter(Judging(runs, task, todo, policy))
 
 
@@ -175,6 +184,18 @@ def judge_debug_build(runs: Runs, task: Task, workload: Workload) -> Judged | No
             return None
         verdict = _unsafe(workload, run)
     return _timed(Judged(replace(verdict, debug_build=True), problem, None, run), start)
+
+
+def judge_large_sizes(runs: Runs, task: Task, todo: Sequence[Workload]) -> Judged | None:
+    """Judge index arithmetic at sizes that are too large to run, once for each build. None: nothing was found."""
+    start = time.perf_counter()
+    for workload in one_per_build(todo):
+        problem = task.draw(workload)
+        run = runs.check_indices(problem.defines(), large_calls(task, workload))
+        if not run.clean:
+            verdict = replace(_unsafe(workload, run), large_sizes=True)
+            return _timed(Judged(verdict, problem, None, run), start)
+    return None
 
 
 def check(

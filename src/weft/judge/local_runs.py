@@ -1,7 +1,7 @@
 """Runs in this process: on any engine, or on the virtual GPU with every checker."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from weft.core.records import Dim3, Run
 from weft.coverage.boundaries import Code
 from weft.coverage.gather import Gathered, cover
 from weft.coverage.records import Boundary, Coverage
+from weft.engines.check_indices import Shapes, check_indices
 from weft.engines.kernel_file import KernelFile
 from weft.engines.protocol import Engine
 from weft.engines.virtual import VirtualGPU
@@ -58,6 +59,9 @@ class EngineRuns:
 
     def coverage(self) -> Coverage:
         return Coverage()
+
+    def check_indices(self, defines: Mapping[str, str], calls: Sequence[Sequence[Shapes]]) -> Run:
+        return check_indices(self.candidate.load_with(defines), calls)
 
     def grids(self, call: Call) -> tuple[Dim3, ...]:
         return self.candidate.load_with(call.defines).grids(call.inputs)

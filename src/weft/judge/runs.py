@@ -4,7 +4,7 @@ The judge asks for runs and decides; a `Runs` only runs. It is told macros, inpu
 should come out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from weft.core.errors import CompileError, LaunchError, ParseError, ResourceErro
 from weft.core.records import Dim3, Run
 from weft.core.status import Status
 from weft.coverage.records import Boundary, Coverage
+from weft.engines.check_indices import Shapes
 from weft.engines.sample import CtaSample
 from weft.tasks.task import Declared, Outputs
 
@@ -89,6 +90,10 @@ class Runs(Protocol):
 
     def coverage(self) -> Coverage:
         """Return what of its code all runs so far executed; nothing where that is not counted."""
+        ...
+
+    def check_indices(self, defines: Mapping[str, str], calls: Sequence[Sequence[Shapes]]) -> Run:
+        """Look at index arithmetic in calls that are too large to run; see `engines/check_indices.py`."""
         ...
 
     def grids(self, call: Call) -> tuple[Dim3, ...]:

@@ -64,7 +64,7 @@ def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelR
     wrong = [verdict for verdict in verdicts if not verdict.passed and not verdict.aside]
     worst = min(wrong, key=lambda verdict: _plainness(asked, verdict), default=None) or nearest(verdicts)
     diagnosis = None
-    if worst.status in LOOKED_INTO and not worst.debug_build:
+    if worst.status in LOOKED_INTO and not worst.extra:
         progress(f"looking into {worst.workload}")
         diagnosis = diagnose(asked.candidate, asked.supports, _only(worst.workload), progress=progress)
     progress("drawing the error")
@@ -111,7 +111,7 @@ def _plainness(asked: ReportOptions, verdict: Verdict) -> tuple[int, ...]:
     ragged = work.shape.sq % 16 != 0 or work.shape.skv % 16 != 0
     return (
         verdict.status is Status.UNSUPPORTED,
-        verdict.debug_build,
+        verdict.extra,
         axes.regimes.index(work.regime),
         axes.masks.index(work.mask),
         ragged,
@@ -154,12 +154,12 @@ def _sentence(worst: Verdict, diagnosis: Diagnosis | None, verdicts: Sequence[Ve
         return sentence(diagnosis)
     if not worst.passed:
         return worst.message
-    judged = sum(not verdict.debug_build for verdict in verdicts)
+    judged = sum(not verdict.extra for verdict in verdicts)
     return f"{judged} of {judged} workloads are right, safe and deterministic"
 
 
 def _facts(asked: ReportOptions, verdicts: Sequence[Verdict], worst: Verdict, maps: Sequence[ErrorMap]) -> list[Named]:
-    judged = [verdict for verdict in verdicts if not verdict.debug_build]
+    judged = [verdict for verdict in verdicts if not verdict.extra]
     facts = [
         Named("workloads", f"{sum(v.passed for v in judged)} of {len(judged)} passed"),
         Named("task", asked.supports.task.name),
@@ -204,5 +204,6 @@ def result_of(verdict: Verdict) -> WorkloadResult:
     """Return a verdict's row of the page."""
     work = verdict.workload
     coded = "" if work.encoding == PLAIN else f"{work.encoding} → "
-    row = f"{work.shape.name} · {coded}{work.dtype} · {work.mask}" + (" · -G" if verdict.debug_build else "")
+    once = " · -G" * verdict.debug_build + " · large sizes" * verdict.large_sizes
+    row = f"{work.shape.name} · {coded}{work.dtype} · {work.mask}{once}"
     return WorkloadResult(row, work.regime, verdict.label, str(verdict.status), verdict.message, verdict.passed)

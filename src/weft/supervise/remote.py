@@ -9,6 +9,7 @@ from weft.core.finding_json import finding_of
 from weft.core.records import Dim3, Run
 from weft.core.status import Status
 from weft.coverage.records import Boundary, Coverage
+from weft.engines.check_indices import Shapes
 from weft.engines.sample import CannotSample
 from weft.judge.judge import call_of
 from weft.judge.look import Look
@@ -91,7 +92,7 @@ class Remote:
         return self._run(self._ask_call("debug", call))
 
     def look(self, look: Look) -> tuple[Boundary, ...]:
-        reply = self._ask({"do": "look", "fields": dict(look.fields), "axes": look.axes, "d": look.d})
+        reply = self._ask({"do": "look", "inputs": dict(look.inputs), "axes": look.axes, "d": look.d})
         with _sense():
             return Coverage.from_record(reply.fields).boundaries
 
@@ -99,6 +100,9 @@ class Remote:
         reply = self._ask({"do": "coverage"})
         with _sense():
             return Coverage.from_record(reply.fields)
+
+    def check_indices(self, defines: Mapping[str, str], calls: Sequence[Sequence[Shapes]]) -> Run:
+        return self._run(self._ask({"do": "indices", "defines": dict(defines), "calls": calls}))
 
     def grids(self, call: Call) -> tuple[Dim3, ...]:
         raise CannotSample("a supervised candidate runs whole")

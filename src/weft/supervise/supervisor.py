@@ -126,12 +126,13 @@ class Supervisor:
                 remote = Remote(child, request, task)
                 supports = _supports(request, remote)
                 todo = _plan(request, supports)
-                policy = Policy(debug_build=request.debug_build, stop=True)
+                once = request.debug_build  # a search leaves what is judged once to its finalists
+                policy = Policy(debug_build=once, large_sizes=once, stop=True)
                 judging = Judging(remote, task, todo, policy, follow=followed(supports, request.choice))
                 for judged in judging:
                     verdicts.append(judged.verdict)
                     todo = tuple(judging.todo)
-                    if not judged.verdict.debug_build:
+                    if not judged.verdict.extra:
                         progress(len(verdicts), len(todo))
                         seen(judged.verdict, judged.outputs or {})
                         outputs = judged.outputs if judged.verdict.workload == score else outputs

@@ -54,11 +54,13 @@ class Work:
         if do == "diagnose":
             return self._diagnose(fields)
         if do == "look":
-            asked = {name: tuple(sizes) for name, sizes in fields["fields"].items()}
+            asked = {name: tuple(sizes) for name, sizes in fields["inputs"].items()}
             found = self.runs.look(Look(asked, tuple(fields["axes"]), fields["d"]))
             return Frame(Coverage(boundaries=found).to_record())
         if do == "coverage":
             return Frame(self.runs.coverage().to_record())
+        if do == "indices":
+            return Frame(_seen(self.runs.check_indices(fields["defines"], fields["calls"])))
         call = Call(fields["defines"], question.arrays, tuple(fields["outputs"]))
         if do == "run":
             return _answer(self.runs.run(call, Watch(tuple(fields["tools"]), fields["max_steps"])))
