@@ -17,7 +17,7 @@ from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import Policy, judge_all
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import Choice, Supports, find_candidate, plan
+from weft.judge.select import Choice, Supports, find_candidate, plan, refused_shapes
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
 from weft.probes.tools import watch_for
@@ -134,7 +134,8 @@ def check(
             for line in annotations(verdicts, limit=max_findings):
                 print(line)
         else:
-            _show(verdicts, max_findings)
+            left_out = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
+            _show(verdicts, left_out, max_findings)
             if "all" not in tools:
                 print(f"Optional checkers: {tool} (memcheck and synccheck are always on)")
         print_line(last_line(verdicts))
@@ -164,15 +165,18 @@ def _judge(target: str, candidate: Candidate, task: Task, todo: Sequence[Workloa
     return verdicts
 
 
-def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
+def _show(verdicts: dict[str, list[Verdict]], left_out: Mapping[str, Mapping[str, str]], max_findings: int) -> None:
+    """`left_out` says which launch line of a kernel does not take a shape."""
     rows = []
     names = dict.fromkeys(verdict.workload.shape.name for results in verdicts.values() for verdict in results)
+    names |= dict.fromkeys(name for shapes in left_out.values() for name in shapes)
     for name in names:
         cells = []
-        for results in verdicts.values():
+        for target, results in verdicts.items():
             here = [v for v in results if v.workload.shape.name == name and not v.debug_build]
             passed = sum(verdict.passed for verdict in here)
-            cells.append(f"{passed} of {len(here)}" if here else "unsupported")
+            line = left_out[target].get(name)
+            cells.append(f"{passed} of {len(here)}" if here else f"unsupported: {line}" if line else "unsupported")
         rows.append([name, *cells])
     print_table(["shape", *verdicts], rows)
     for target, results in verdicts.items():
