@@ -32,7 +32,7 @@ _FLOAT_LITERAL = re.compile(r"(-?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?
 class NotTaken(LaunchError):
     """The launch lines leave these sizes or macros out; `why` quotes the line."""
 
-    def __init__(self, message: str, why: str) -> None:
+    def __init__(self, message: str, why: str = "") -> None:
         super().__init__(message)
         self.why = why
 

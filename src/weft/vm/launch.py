@@ -318,6 +318,7 @@ class _Run:
             c.WARP_WORKER: worker.record.ctypes.data,
             c.WARP_COPY_CAPACITY: copies,
             c.WARP_COUNT: self.warps,
+            c.WARP_NSMID: self.launch.sms,
             c.WARP_COUNTS: worker.counts.ctypes.data,
         }
         number = np.arange(self.warps, dtype=np.uint64)
