@@ -20,7 +20,7 @@ from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import Judging, Policy
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import Choice, Supports, find_candidate, followed, plan
+from weft.judge.select import Choice, Supports, find_candidate, followed, plan, refused_shapes
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
 from weft.probes.tools import watch_for
@@ -151,7 +151,8 @@ def check(
             for line in annotations(verdicts, limit=max_findings):
                 print(line)
         else:
-            _show(verdicts, max_findings)
+            left_out = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
+            _show(verdicts, left_out, max_findings)
             for target, (candidate, _) in found.items():
                 _show_coverage(target, candidate, checked[target], whole=coverage)
             if "all" not in tools:
@@ -205,15 +206,18 @@ def _show_coverage(target: str, candidate: Candidate, checked: Checked, *, whole
             print(f"{target}: {line}")
 
 
-def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
+def _show(verdicts: dict[str, list[Verdict]], left_out: Mapping[str, Mapping[str, str]], max_findings: int) -> None:
+    """`left_out` says which launch line of a kernel does not take a shape."""
     rows = []
     names = dict.fromkeys(_row(verdict) for results in verdicts.values() for verdict in results)
+    names |= dict.fromkeys(name for shapes in left_out.values() for name in shapes)
     for name in sorted(names, key=lambda name: name == OWN_SIZES):
         cells = []
-        for results in verdicts.values():
+        for target, results in verdicts.items():
             here = [v for v in results if _row(v) == name and not v.extra]
             passed = sum(verdict.passed for verdict in here)
-            cells.append(f"{passed} of {len(here)}" if here else "unsupported")
+            line = left_out[target].get(name)
+            cells.append(f"{passed} of {len(here)}" if here else f"unsupported: {line}" if line else "unsupported")
         rows.append([name, *cells])
     print_table(["shape", *verdicts], rows)
     for target, results in verdicts.items():

@@ -88,6 +88,13 @@ _ROWS = (
     FindingCode(
         "X403", "branch beyond its table", "kernel", "keep the index of brx.idx inside its table", ends_launch=True
     ),
+    FindingCode(
+        "X404",
+        "compiler asked for",
+        "kernel",
+        "keep only host code behind the macro, and let device code be the same for every compiler",
+        Severity.INFO,
+    ),
     FindingCode("K501", "input changed", "kernel", "declare the array inout, or do not write it"),
     FindingCode("K502", "allow line without effect", "kernel", "remove the line", Severity.INFO),
 )

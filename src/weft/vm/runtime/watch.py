@@ -75,12 +75,16 @@ class Scene:
     globals_at: Mapping[str, int]
     reports: npt.NDArray[np.void]
     """All of them, as `vm/findings.py` reads them."""
+    instructions: int
+    """Warp instructions that it took."""
     places: Places
     """Names of what lies at an address."""
     boards: tuple[npt.NDArray[np.uint8], ...]
     """The watcher's memory for the whole launch, one per host thread."""
     again: "Callable[[Instrumentation, Sequence[int] | None], npt.NDArray[np.uint8]]"
     """Run some CTAs (None: all) once more from the memory before, which stays as it is now; the watcher's memory."""
+    trace: "Callable[[Instrumentation], bytes]"
+    """Run it once more from the memory before; a digest of all it left and of how often each of its blocks ran."""
 
 
 class Instrumentation:
