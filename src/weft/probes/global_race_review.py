@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.core.finding_codes import Severity
+from weft.ptx.module import Instruction
 from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
@@ -89,7 +90,8 @@ def _sample(marks: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
 
 def _log(scene: Scene, chosen: npt.NDArray[np.bool_], ctas: int) -> npt.NDArray[np.void] | None:
     """The log, if need be of those CTAs alone that have a part in it; None if it is too long."""
-    strong, warps = strong_sites(scene.source.instruction_at), -(-math.prod(scene.launch.block) // LANES)
+    body = (item for item in scene.source.inlined.body if isinstance(item, Instruction))
+    strong, warps = strong_sites(body), -(-math.prod(scene.launch.block) // LANES)
     recorder = GlobalRecorder(np.ones(ctas, bool), FIRST_LOG, warps, chosen=chosen, strong=strong)
     scene.again(recorder, None)
     log, count = recorder.read()

@@ -2,7 +2,8 @@
 
 Two accesses to one byte conflict if at least one writes, they are not both atomic, they belong to different threads,
 and neither is ordered before the other (`clocks.py`). An asynchronous copy lasts from its instruction to the wait of
-the thread that issued it: what is not ordered before the one or after the other meets it. The rows of ldmatrix are
+the thread that issued it, or to the phase of an mbarrier at which it arrives: what is not ordered before the one or after
+the other meets it. The rows of ldmatrix are
 read by other lanes than those that name them, so they conflict with accesses of any lane of the warp.
 
 Only accesses of the same phase (between two barriers of everybody) can conflict; within one, accesses are grouped by
@@ -30,7 +31,7 @@ _NO_LIMIT = np.iinfo(np.int64).max
 _PAIRS_AT_ONCE = 1 << 21
 _MOST_OBSERVED = 256
 """Places of which is known who observed what. Rows have a column for each; beyond, only fences and barriers order."""
-_ALIKE = ("key", "thread", "epoch", "row", "site", "value", "write", "number")
+_ALIKE = ("key", "thread", "epoch", "end_epoch", "late_number", "row", "site", "value", "write", "number")
 """Rows that agree in these cannot differ in what they conflict with."""
 
 CODES = ("R101", "R102", "R103", "R104", "R105")
@@ -252,6 +253,9 @@ def _alike(rows: Rows, a: _Indices, b: _Indices) -> npt.NDArray[np.bool_]:
 
 def _before(rows: Rows, a: _Indices, b: _Indices, order: Order) -> npt.NDArray[np.bool_]:
     known: npt.NDArray[np.bool_] = order.rows[rows["row"][b], rows["column"][a]] >= rows["end_epoch"][a]
+    if len(order.copies.columns):
+        late = rows["late"][a]
+        known |= (late >= 0) & (order.rows[rows["row"][b], late] >= rows["late_number"][a])
     own = (rows["thread"][a] == rows["thread"][b]) & (rows["collective"][a] + rows["collective"][b] == 0)
     known |= own & (rows["end"][a] < rows["record"][b])
     if order.observation.starts:

@@ -2,7 +2,8 @@
 
 A granule is the largest piece that every access touches wholly or not at all. Columns are int64 arrays by name; a group
 is a granule in a phase (between two barriers of everybody), and `key` is its number. A strong write that others may
-observe has a `number`, and `place` is its column (`observation.py`); others have -1.
+observe has a `number`, and `place` is its column (`observation.py`); others have -1. So have copies that arrive at an
+mbarrier a `late_number`, and `late` is the column (`copy_clock.py`).
 """
 
 import numpy as np
@@ -45,9 +46,17 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     kinds = _kinds(part["site"], semantics)
     copies = _copied(log, touching, what)
     end, end_epoch = record.copy(), epochs[snapshots, lane].astype(np.int64)
+    late, late_number = np.full((2, len(record)), -1, np.int64)
+    attached = np.isin(record, [issue for issue, _ in order.copies.attached])
+    for position in np.flatnonzero(attached & (copies[index] < 0)):  # the load of a copy of which this is all we have
+        copy = (int(record[position]), int(lane[position]))
+        late[position], late_number[position] = order.copies.attached.get(copy, (-1, -1))
     for position in np.flatnonzero(copies[index] >= 0):
-        issue = int(copies[index[position]])
-        end[position], end_epoch[position] = order.arrival.get((issue, int(lane[position])), (NEVER, NEVER))
+        copy = (int(copies[index[position]]), int(lane[position]))
+        ended = order.copies.ended.get(copy, NEVER)
+        end[position], end_epoch[position] = order.copies.waited.get(copy, (NEVER, NEVER))
+        end[position] = min(int(end[position]), ended)
+        late[position], late_number[position] = order.copies.attached.get(copy, (-1, -1))
     cta = np.searchsorted(order.ctas, part["cta"][index]).astype(np.int64)
     per_cta = len(order.column_of) // len(order.ctas)
     thread = cta * per_cta + part["warp"][index].astype(np.int64) * LANES + lane
@@ -60,6 +69,8 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
         "row": rows_known[snapshots, lane].astype(np.int64),
         "epoch": epochs[snapshots, lane].astype(np.int64),
         "end_epoch": end_epoch,
+        "late": late,
+        "late_number": late_number,
         "site": part["site"][index].astype(np.int64),
         "write": (~np.isin(what[record], (What.LOAD, What.TILE))).astype(np.int64),
         "strength": kinds[index],
