@@ -26,6 +26,7 @@ from .conflict import Actor, Conflict
 from .observation import Spot
 from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, unknown_values, values_of
 from .record import What
+from .replicas import are_replicas
 
 _NO_LIMIT = np.iinfo(np.int64).max
 _PAIRS_AT_ONCE = 1 << 21
@@ -76,6 +77,10 @@ def find_conflicts_in_cta(
     found = _conflicts(shape, touching, np.unique(log["cta"]))
     kept = [each for each in found if each.address < GLOBAL_BASE or each.code in ("R104", "R105")]
     order = replace(shape.order, ctas=np.unique(log["cta"]).astype(np.int32))
+    kept = [
+        replace(each, severity=Severity.INFO, replicas=True) if are_replicas(each, log, order, semantics) else each
+        for each in kept
+    ]
     return [replace(each, behind=barrier_behind(each, log, order, semantics)) for each in kept]
 
 

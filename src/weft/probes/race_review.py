@@ -163,6 +163,8 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
         if conflict.severity is Severity.WARNING:
             words = f"may race: {words}"
     same = ", the same value" if conflict.severity is Severity.INFO else ""
+    if conflict.replicas:
+        same += " but for rounding: a tensor element that Triton keeps in several threads"
     return Finding(
         conflict.code,
         f"{words}, {extent}{same}",
@@ -204,6 +206,8 @@ def _frames(ins: Instruction | None) -> list[tuple[str, int]]:
 
 def _cure(conflict: Conflict, line: int) -> str:
     """Return what puts the two in order: a barrier after `line`, where both are in one CTA."""
+    if conflict.replicas:
+        return "none needed: each of the values is right"
     if conflict.code in ("R104", "R105") or not line:
         return ""
     after = f"after line {line}"

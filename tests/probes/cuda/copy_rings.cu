@@ -68,8 +68,11 @@ template <bool NOINC> __global__ void ring(const float* x, float* y, int rows) {
         const int s = row % STAGES, round = row / STAGES;
 #ifdef WRONG_PARITY
         wait(&full[s], 0);
-#elif !defined(NO_WAIT)
-        wait(&full[s], round % 2);
+#else
+#ifdef NO_WAIT
+        if (row + STAGES < rows)
+#endif
+            wait(&full[s], round % 2);
 #endif
         sum += stage[s][31 - lane];
 #ifdef PLAIN_STORE
