@@ -84,7 +84,8 @@ def _lines_known(read: Actor, address: int, log: _Log, order: Order, semantics: 
         epochs = order.snapshots[order.snapshot_of[record]].epochs
         for writer in lanes_in(int(row["lanes"])).tolist():
             if _covers(row, writer, address):
-                end = order.copies.waited.get((record, writer), (record, int(epochs[writer])))[1]
+                copy = order.copies.issued.get(record)
+                end = int(epochs[writer] if copy is None else copy.epoch[writer])
                 column = order.column_of[first_thread + int(row["warp"]) * len(epochs) + writer]
                 if known[column] >= end:
                     found.add(_line(semantics, int(row["site"])))

@@ -38,6 +38,7 @@ from weft.vm.memory import GLOBAL_BASE
 
 from .copy_clock import CopyClock
 from .observation import Ints, Observation, Spot, StrongAccess
+from .ready import Ready
 from .record import What
 from .taint_slice import Slicer
 
@@ -224,11 +225,11 @@ class _Pass:
         self.phase_of = np.zeros(len(log), np.int32)
         self.phase = 0
         self.at_barrier: dict[tuple[int, int], list[tuple[int, npt.NDArray[np.intp], Ints, Ints, bool]]] = {}
-        self.carried: dict[tuple[int, int], list[Ints | None]] = {}
+        self.carried: dict[tuple[int, int], tuple[Ready | None, Ints | None]] = {}
         """CTA and barrier → what those who came had ready for all, and had seen of all."""
         self.published: dict[tuple[int, int], dict[int, Ints]] = {}
         """Spot → what is published there to a CTA, and (at -1) to all."""
-        self.ready: dict[bool, dict[int, Ints]] = {False: {}, True: {}}
+        self.ready: dict[bool, dict[int, Ready]] = {False: {}, True: {}}
         """Whether to all CTAs → thread → what its strong writes publish: its knowledge at its last fence."""
         self.seen: dict[bool, dict[int, Ints]] = {False: {}, True: {}}
         """Whether from all CTAs → thread → what it read by strong reads and learns at its next fence."""
@@ -262,7 +263,7 @@ class _Pass:
             elif kind in _OF_COPIES:
                 self.follow_copy(record, kind, warp[record], lanes[record])
             elif kind == What.LOAD and site[record] in self.sources:
-                self.copies.issue(record, warp[record], lanes[record])
+                self.copies.issue(record, warp[record], lanes_in(lanes[record]))
             elif strong[record] and kind != What.TILE:
                 self.strong(record, kind, warp[record])
         return Order(
@@ -293,10 +294,10 @@ class _Pass:
             arrived = (number, lanes, state.rows[lanes], state.epochs[lanes], waits)
             place = (number // self.per_cta, int(self.log["number"][record]))
             self.at_barrier.setdefault(place, []).append(arrived)
-            self.carried[place] = self.gather(number, lanes, self.carried.get(place, [None, None]))
+            self.carried[place] = self.gather(number, lanes, self.carried.get(place, (None, None)))
         elif kind == What.WARP_SYNC:
             state.rows[lanes] = self.joined([(number, lanes, state.rows[lanes], state.epochs[lanes])])
-            self.spread(number, lanes, self.gather(number, lanes, [None, None]))
+            self.spread(number, lanes, self.gather(number, lanes, (None, None)))
         else:
             self.make_ready(number, lanes.tolist(), wide=wide)
         state.epochs[lanes] += 1
@@ -311,17 +312,26 @@ class _Pass:
         self.rows.append(row)
         return len(self.rows) - 1
 
-    def gather(self, number: int, lanes: npt.NDArray[np.intp], known: list[Ints | None]) -> list[Ints | None]:
+    def gather(
+        self, number: int, lanes: npt.NDArray[np.intp], known: tuple[Ready | None, Ints | None]
+    ) -> tuple[Ready | None, Ints | None]:
         """`known` with what these lanes have ready for other CTAs, and have seen of them."""
         threads = (number * LANES + lanes).tolist()
-        tables = (self.ready[True], self.seen[True])
-        return [_join(map(table.get, threads if table else ()), row) for table, row in zip(tables, known, strict=True)]
+        ready, seen = self.ready[True], self.seen[True]
+        return (
+            Ready.joined((known[0], *map(ready.get, threads if ready else ()))),
+            _join(map(seen.get, threads if seen else ()), known[1]),
+        )
 
-    def spread(self, number: int, lanes: npt.NDArray[np.intp], known: list[Ints | None]) -> None:
+    def spread(
+        self, number: int, lanes: npt.NDArray[np.intp], known: tuple[Ready | None, Ints | None]
+    ) -> None:
         """The lanes go on with what those who met have gathered."""
-        for table, row in zip((self.ready[True], self.seen[True]), known, strict=True):
-            if row is not None:
-                table.update(dict.fromkeys((number * LANES + lanes).tolist(), row))
+        threads = (number * LANES + lanes).tolist()
+        if known[0] is not None:
+            self.ready[True].update(dict.fromkeys(threads, known[0]))
+        if known[1] is not None:
+            self.seen[True].update(dict.fromkeys(threads, known[1]))
 
     def mark(self, row: Ints, warp: int, lanes: npt.NDArray[np.intp], epochs: Ints) -> None:
         """These epochs are over for who knows the row."""
@@ -332,7 +342,7 @@ class _Pass:
         number, everyone = int(self.log["number"][record]), bool(self.log["bytes"][record])
         cta = int(self.cta_of[record])
         came = self.at_barrier.pop((cta, number), [])
-        carried = self.carried.pop((cta, number), [None, None])
+        carried = self.carried.pop((cta, number), (None, None))
         if not came:
             return
         row = self.joined([(warp, lanes, rows, epochs) for warp, lanes, rows, epochs, _ in came])
@@ -358,11 +368,11 @@ class _Pass:
 
     def follow_copy(self, record: int, kind: int, number: int, lanes: int) -> None:
         if kind == What.COPY:
-            self.copies.issue(record, number, lanes)
+            self.copies.issue(record, number, lanes_in(lanes))
         elif kind == What.GROUP:
             self.copies.group(number, lanes_in(lanes))
         elif kind == What.WAIT:
-            pending, epochs = self.log["number"][record], self.warps[number].epochs
+            pending, epochs = int(self.log["number"][record]), self.warps[number].epochs
             self.copies.wait(record, number, lanes_in(lanes), pending, epochs)
         else:
             self.copies.attach(number, lanes_in(lanes), self.log["address"][record])
@@ -433,8 +443,9 @@ class _Pass:
             if kind != What.LOAD and not (counts and order == "acquire"):
                 published = dict(there) if modifies else {}
                 for level, to_all in levels:
-                    mine = self.ready[to_all].get(thread)
-                    if mine is not None:
+                    ready = self.ready[to_all].get(thread)
+                    if ready is not None:
+                        mine = ready.row()
                         published[level] = np.maximum(mine, published.get(level, mine))
                 self.published[at] = published
                 if volatile and published:
@@ -454,11 +465,14 @@ class _Pass:
     def make_ready(self, number: int, lanes: list[int], *, wide: bool) -> None:
         """What strong writes publish from now on is what these threads know and did up to now."""
         state = self.warps[number]
+        rows, epochs = state.rows.tolist(), state.epochs.tolist()
+        columns = self.column_of[number * LANES : (number + 1) * LANES].tolist()
+        known = {index: {id(self.rows[index]): self.rows[index]} for index in set(rows)}
         for lane in lanes:
-            known = self.rows[state.rows[lane]].copy()
-            self.mark(known, number, np.array([lane]), state.epochs[lane : lane + 1])
+            thread = number * LANES + lane
+            ready = Ready(known[rows[lane]], ((columns[lane], epochs[lane]),) if columns[lane] >= 0 else ())
             for to_all in (False, True) if wide else (False,):
-                self.ready[to_all][number * LANES + lane] = known
+                self.ready[to_all][thread] = ready
 
 
 def _join(parts: Iterable[Ints | None], known: Ints | None) -> Ints | None:

@@ -19,18 +19,43 @@ from weft.vm.ir import LANES
 
 from .observation import Ints
 
-_ALL = np.uint32(0xFFFFFFFF)
-Issue = tuple[int, int]
-"""A copy: the record that issued it, and a lane."""
+NEVER = np.iinfo(np.int32).max
+_ALL = 0xFFFFFFFF
+Lanes = npt.NDArray[np.bool_]
+
+
+def _lanes(value: int) -> npt.NDArray[np.int64]:
+    return np.full(LANES, value, np.int64)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What became of the copies of one instruction, lane by lane."""
+
+    groups: Ints
+    unwaited: Lanes
+    """Lanes that copy and have not waited for it."""
+    loose: Lanes
+    """Lanes that copy and have announced no arrival since."""
+    waited: npt.NDArray[np.int64] = field(default_factory=lambda: _lanes(NEVER))
+    """The record at which the lane had waited."""
+    epoch: npt.NDArray[np.int64] = field(default_factory=lambda: _lanes(NEVER))
+    """The lane's epoch then."""
+    ended: npt.NDArray[np.int64] = field(default_factory=lambda: _lanes(NEVER))
+    """The barrier of everybody at which all knew of the arrival."""
+    late: npt.NDArray[np.int64] = field(default_factory=lambda: _lanes(-1))
+    """Column of the lane's arrivals, -1 if none covers the copy."""
+    late_number: npt.NDArray[np.int64] = field(default_factory=lambda: _lanes(-1))
+    """The first arrival that covers it."""
 
 
 @dataclass
 class _Queue:
-    """The copies of a warp, each as its record, the lanes that have not yet waited (arrived), and their groups."""
+    """The copies of a warp that some lane has not yet waited for, and those for which no arrival was announced."""
 
     groups: Ints = field(default_factory=lambda: np.zeros(LANES, np.int32))
-    waiting: list[tuple[int, int, Ints]] = field(default_factory=list)
-    loose: list[tuple[int, int]] = field(default_factory=list)
+    unwaited: list[Copy] = field(default_factory=list)
+    loose: list[Copy] = field(default_factory=list)
 
 
 class CopyClock:
@@ -38,64 +63,52 @@ class CopyClock:
 
     def __init__(self, threads: Iterable[int], first_column: int) -> None:
         self.columns = {thread: first_column + number for number, thread in enumerate(sorted(set(threads)))}
-        self.waited: dict[Issue, tuple[int, int]] = {}
-        """Copy → the record at which its thread had waited for it, and the thread's epoch then."""
-        self.attached: dict[Issue, tuple[int, int]] = {}
-        """Copy → column of its thread, and the number of the first arrival that covers it."""
-        self.ended: dict[Issue, int] = {}
-        """Copy → the barrier of everybody at which all knew its arrival."""
+        self.issued: dict[int, Copy] = {}
+        """The record of an instruction → its copies."""
         self._queues: dict[int, _Queue] = {}
         self._numbers = dict.fromkeys(self.columns, 0)
         self._coming: dict[tuple[int, int], list[int]] = {}
-        self._open: dict[Issue, tuple[int, int]] = {}
+        self._open: list[Copy] = []
 
     def _queue(self, warp: int) -> _Queue:
         return self._queues.setdefault(warp, _Queue())
 
-    def issue(self, record: int, warp: int, lanes: int) -> None:
-        queue = self._queue(warp)
-        queue.waiting.append((record, lanes, queue.groups.copy()))
-        queue.loose.append((record, lanes))
+    def issue(self, record: int, warp: int, lanes: npt.NDArray[np.intp]) -> None:
+        queue, mask = self._queue(warp), _mask(lanes)
+        copy = self.issued[record] = Copy(queue.groups.copy(), mask, mask.copy())
+        queue.unwaited.append(copy)
+        if self.columns:
+            queue.loose.append(copy)
 
     def group(self, warp: int, lanes: npt.NDArray[np.intp]) -> None:
         self._queue(warp).groups[lanes] += 1
 
-    def wait(self, record: int, warp: int, lanes: npt.NDArray[np.intp], pending: np.uint32, epochs: Ints) -> None:
+    def wait(self, record: int, warp: int, lanes: npt.NDArray[np.intp], pending: int, epochs: Ints) -> None:
         """The lanes waited for all but `pending` groups."""
-        queue = self._queue(warp)
-        left = []
-        for issue, mask, groups in queue.waiting:
-            done = lanes if pending == _ALL else lanes[groups[lanes] < queue.groups[lanes] - int(pending)]
-            for lane in done.tolist():
-                if mask >> lane & 1:
-                    self.waited[issue, lane] = (record, int(epochs[lane]))
-                    self._open.pop((issue, lane), None)
-                    mask &= ~(1 << lane)
-            if mask:
-                left.append((issue, mask, groups))
-        queue.waiting = left
+        queue, mask = self._queue(warp), _mask(lanes)
+        for copy in queue.unwaited:
+            done = copy.unwaited & mask
+            if pending != _ALL:
+                done &= copy.groups < queue.groups - pending
+            copy.waited[done], copy.epoch[done] = record, epochs[done]
+            copy.unwaited[done] = False
+        queue.unwaited = [copy for copy in queue.unwaited if copy.unwaited.any()]
 
     def attach(self, warp: int, lanes: npt.NDArray[np.intp], mbarriers: npt.NDArray[np.uint64]) -> None:
         """The copies of the lanes so far will arrive at their mbarriers."""
-        here = sum(1 << lane for lane in lanes.tolist())
+        mask, columns, numbers = _mask(lanes), _lanes(-1), _lanes(-1)
         for lane in lanes.tolist():
             thread = warp * LANES + lane
+            columns[lane], numbers[lane] = self.columns[thread], self._numbers[thread]
             self._coming.setdefault((thread, int(mbarriers[lane])), []).append(self._numbers[thread])
+            self._numbers[thread] += 1
         queue = self._queue(warp)
-        left = []
-        for issue, mask in queue.loose:
-            for lane in lanes.tolist():
-                if mask >> lane & 1:
-                    thread = warp * LANES + lane
-                    mark = (self.columns[thread], self._numbers[thread])
-                    self.attached[issue, lane] = mark
-                    if (issue, lane) not in self.waited:
-                        self._open[issue, lane] = mark
-            if mask & ~here:
-                left.append((issue, mask & ~here))
-        queue.loose = left
-        for lane in lanes.tolist():
-            self._numbers[warp * LANES + lane] += 1
+        for copy in queue.loose:
+            now = copy.loose & mask
+            copy.late[now], copy.late_number[now] = columns[now], numbers[now]
+            copy.loose[now] = False
+        self._open += [copy for copy in queue.loose if not copy.loose.any()]
+        queue.loose = [copy for copy in queue.loose if copy.loose.any()]
 
     def arrive(self, thread: int, mbarrier: int) -> tuple[int, int] | None:
         """Return the column and the number of the arrival that comes there next; None if none was announced."""
@@ -104,7 +117,13 @@ class CopyClock:
 
     def meet(self, record: int, row: Ints) -> None:
         """At a barrier of everybody all know `row`."""
-        for copy, (column, number) in list(self._open.items()):
-            if row[column] >= number:
-                self.ended[copy] = record
-                del self._open[copy]
+        for copy in self._open:
+            known = (copy.late >= 0) & (row[copy.late] >= copy.late_number) & (copy.ended == NEVER)
+            copy.ended[known] = record
+        self._open = [copy for copy in self._open if ((copy.late >= 0) & (copy.ended == NEVER)).any()]
+
+
+def _mask(lanes: npt.NDArray[np.intp]) -> Lanes:
+    mask = np.zeros(LANES, bool)
+    mask[lanes] = True
+    return mask

@@ -28,6 +28,8 @@ from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, unknown_values, 
 from .record import What
 from .replicas import are_replicas
 
+_BLOCK = np.uint64(16)
+"""Bytes of the widest access of a lane."""
 _NO_LIMIT = np.iinfo(np.int64).max
 _PAIRS_AT_ONCE = 1 << 21
 _MOST_OBSERVED = 256
@@ -65,8 +67,8 @@ def find_conflicts_in_cta(
     """All pairs of instructions that race in this log of one CTA, in shared memory or with a copy."""
     if len(log) == 0:
         return []
-    # Without copies nothing in global memory is asked about here.
-    addresses = range(_NO_LIMIT if (log["what"] == What.COPY).any() else GLOBAL_BASE)
+    # Of global memory only this is asked here; CTAs that differ only in what they read there are judged together.
+    addresses = range(_NO_LIMIT if _writes_a_source(log) else GLOBAL_BASE)
     touching = log[touches(log)]
     places = np.where(touching["address"] < addresses.stop, touching["address"], 0)
     decisive = decides(log, semantics)
@@ -82,6 +84,25 @@ def find_conflicts_in_cta(
         for each in kept
     ]
     return [replace(each, behind=barrier_behind(each, log, order, semantics)) for each in kept]
+
+
+def _writes_a_source(log: npt.NDArray[np.void]) -> bool:
+    """Whether anything in the log may write to what a copy reads: both use one block of memory."""
+    what, site = log["what"], log["site"]
+    copied = what == What.COPY
+    if not copied.any():
+        return False
+    sources = (what == What.LOAD) & np.isin(site, np.unique(site[copied]))
+    writes = np.isin(what, (What.STORE, What.ATOMIC, What.EXCHANGE))
+    return bool(np.isin(_global_blocks(log[writes]), _global_blocks(log[sources])).any())
+
+
+def _global_blocks(log: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
+    on = ((log["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1).astype(bool)
+    on &= log["address"] >= GLOBAL_BASE
+    first = log["address"][on]
+    last = first + (np.broadcast_to(log["bytes"][:, None], on.shape)[on] - 1)
+    return np.unique(np.concatenate([first // _BLOCK, last // _BLOCK]))
 
 
 def find_conflicts_in_global(log: npt.NDArray[np.void], threads: int, semantics: Semantics) -> list[Conflict]:

@@ -13,10 +13,10 @@ from weft.vm.ir import LANES
 from weft.vm.memory import LOCAL_BASE, PARAM_BASE, WINDOW_BYTES
 
 from .clocks import Order, Semantics, is_strong, is_volatile, touches
+from .copy_clock import NEVER
 from .record import What
 
 PLAIN, VOLATILE, STRONG = range(3)
-NEVER = np.iinfo(np.int32).max
 _ATOMIC = np.iinfo(np.int64).min
 """Stands for the values of atomics, and of reads."""
 
@@ -47,16 +47,18 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     copies = _copied(log, touching, what)
     end, end_epoch = record.copy(), epochs[snapshots, lane].astype(np.int64)
     late, late_number = np.full((2, len(record)), -1, np.int64)
-    attached = np.isin(record, [issue for issue, _ in order.copies.attached])
-    for position in np.flatnonzero(attached & (copies[index] < 0)):  # the load of a copy of which this is all we have
-        copy = (int(record[position]), int(lane[position]))
-        late[position], late_number[position] = order.copies.attached.get(copy, (-1, -1))
-    for position in np.flatnonzero(copies[index] >= 0):
-        copy = (int(copies[index[position]]), int(lane[position]))
-        ended = order.copies.ended.get(copy, NEVER)
-        end[position], end_epoch[position] = order.copies.waited.get(copy, (NEVER, NEVER))
-        end[position] = min(int(end[position]), ended)
-        late[position], late_number[position] = order.copies.attached.get(copy, (-1, -1))
+    issue = np.where(copies[index] >= 0, copies[index], record)  # a load may be all that the log has of a copy
+    known = np.isin(issue, list(order.copies.issued))
+    if known.any():
+        which, number = np.unique(issue[known], return_inverse=True)
+        found = [order.copies.issued[each] for each in which.tolist()]
+        who = lane[known]
+        late[known] = np.stack([copy.late for copy in found])[number, who]
+        late_number[known] = np.stack([copy.late_number for copy in found])[number, who]
+        lasting = known & (copies[index] >= 0)
+        ends = np.stack([np.minimum(copy.waited, copy.ended) for copy in found])[number, who]
+        epochs_then = np.stack([copy.epoch for copy in found])[number, who]
+        end[lasting], end_epoch[lasting] = ends[lasting[known]], epochs_then[lasting[known]]
     cta = np.searchsorted(order.ctas, part["cta"][index]).astype(np.int64)
     per_cta = len(order.column_of) // len(order.ctas)
     thread = cta * per_cta + part["warp"][index].astype(np.int64) * LANES + lane
