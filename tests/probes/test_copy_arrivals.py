@@ -25,7 +25,7 @@ ROWS, FEW = 7, 3
 
 @cache
 def binary(file: str, wrong: str) -> Binary:
-    entries = HEADERS if "headers" in file else (*RINGS, "drained")
+    entries = HEADERS if "headers" in file else (*RINGS, "drained", "overwritten")
     define = f"#define {wrong}\n" if wrong else ""
     return weft.compile_cuda(define + (FOLDER / file).read_text(), name=file, entries=entries)
 
@@ -46,6 +46,15 @@ def test_a_right_ring_has_no_finding(kernel: str, schedule: int) -> None:
     sums = np.arange(ROWS * 32).reshape(ROWS, 32).sum(axis=0)
     expected = np.tile(sums[::-1], 2)
     np.testing.assert_array_equal(y, expected + np.tile(sums, 2) if kernel == "drained" else expected)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_source_may_be_written_once_the_copy_is_known_to_be_over(schedule: int) -> None:
+    found, y = launched("overwritten", "", schedule, 1)
+    assert found == ()
+    np.testing.assert_array_equal(y[:32], np.arange(32))
+    found, _ = launched("overwritten", "NO_WAIT", schedule, 1)
+    assert {"R102", "R103", "R105"} & {finding.code for finding in found if finding.level == "error"}
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

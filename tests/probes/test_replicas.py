@@ -1,7 +1,7 @@
 """Threads that store one element of a Triton tensor: a note, even if their copies differ by a rounding error.
 
-The kernel is what Triton makes of `tl.store(y, tl.sum(x * w))` for 64 elements and 128 threads: two warps hold each half,
-and lanes i and i ^ 16 hold sums of which different halves were rounded.
+The kernel is what Triton makes of `tl.store(y, tl.sum(x * w))` for 64 elements and 128 threads: two warps hold each
+half, and lanes i and i ^ 16 hold sums of which different products were rounded.
 """
 
 import numpy as np
@@ -73,7 +73,9 @@ def launched(file: str, rounds: int) -> tuple[tuple[Finding, ...], float]:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((2, 64), np.float32)
     y = np.zeros(1, np.float32)
-    run = weft.VirtualGPU().launch(ptx_binary(text, "total.ptx", arch="sm_89", entries=["total"]), "total", 1, 128, [x, w, y], watch=RaceCheck())
+    run = weft.VirtualGPU().launch(
+        ptx_binary(text, "total.ptx", arch="sm_89", entries=["total"]), "total", 1, 128, [x, w, y], watch=RaceCheck()
+    )
     return run.findings, float(y[0]) - float(np.dot(x.astype(float), w.astype(float)))
 
 

@@ -19,9 +19,10 @@ import numpy.typing as npt
 from weft.core.records import inlining_chain
 from weft.vm.memory import GLOBAL_BASE
 
-from .clocks import Order, Semantics, lanes_in, touches
+from .clocks import Order, lanes_in, touches
 from .conflict import Actor, Conflict
 from .record import What
+from .semantics import Semantics
 
 _Log = npt.NDArray[np.void]
 _Line = tuple[tuple[str, int], ...] | int

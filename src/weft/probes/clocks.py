@@ -23,15 +23,12 @@ Shuffles, votes, mma and ldmatrix order nothing. A barrier that all threads pass
 """
 
 import functools
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.ptx.module import Instruction
 from weft.vm.ir import LANES
 from weft.vm.mbarrier_word import PHASE_MASK, PHASE_SHIFT
 from weft.vm.memory import GLOBAL_BASE
@@ -40,67 +37,7 @@ from .copy_clock import CopyClock
 from .observation import Ints, Observation, Spot, StrongAccess
 from .ready import Ready
 from .record import What
-from .taint_slice import Slicer
-
-if TYPE_CHECKING:
-    from weft.vm.program import ProgramSource
-
-_ACCESSES = frozenset({"ld", "ldu", "st", "atom", "red", "mbarrier", "cp", "ldmatrix", "wmma"})
-_ORDERS = frozenset({"fence", "membar", "bar", "barrier"})
-FLAG, COUNTS = 2, 3
-"""Kinds of strong accesses."""
-
-
-@dataclass(frozen=True)
-class Semantics:
-    """What the instructions of a kernel mean."""
-
-    at: Callable[[int], Instruction | None]
-    """Site → the instruction there that touches memory or orders accesses, if there is one."""
-    used: Container[str]
-    """Names of the registers whose values matter to an instruction."""
-    kinds: dict[int, int] = field(default_factory=dict)
-    """Site → what `kind` said of it."""
-
-    def kind(self, site: int) -> int:
-        """0 if nobody synchronises there, 1 if so, FLAG if perhaps (volatile), COUNTS for mbarriers."""
-        if site not in self.kinds:
-            ins = self.at(site)
-            strong = COUNTS if _is_mbarrier(ins) else 1
-            self.kinds[site] = FLAG if is_volatile(ins) else strong if is_strong(ins) else 0
-        return self.kinds[site]
-
-    def copies(self, site: int) -> bool:
-        """Whether the instruction there is a cp.async of bytes."""
-        ins = self.at(site)
-        return ins is not None and ins.form.name == "cp" and not _is_mbarrier(ins)
-
-    def looks(self, ins: Instruction) -> bool:
-        """Whether the kernel does anything with what an access finds."""
-        return any(reg.name in self.used for reg in ins.written())
-
-
-_semantics: "WeakKeyDictionary[ProgramSource, Semantics]" = WeakKeyDictionary()
-
-
-def semantics_of(source: "ProgramSource") -> Semantics:
-    """Of the kernel that a launch ran."""
-    known = _semantics.get(source)
-    if known is None:
-        slicer = Slicer(item for item in source.inlined.body if isinstance(item, Instruction))
-        by_site = {site: _decisive(found) for site, found in slicer.at.items()}
-        known = _semantics[source] = Semantics(by_site.get, slicer.users)
-    return known
-
-
-def _decisive(line: Sequence[Instruction]) -> Instruction:
-    """The instruction that a PTX line stands for; inline assembly puts several there: `{ mbarrier.test_wait …; selp …; }`.
-
-    Of several accesses the weakest, so that none is thought to order more than it does.
-    """
-    accesses = [ins for ins in line if ins.form.name in _ACCESSES]
-    others = [ins for ins in line if ins.form.name in _ORDERS]
-    return min(accesses, key=lambda ins: is_volatile(ins) + 2 * is_strong(ins)) if accesses else (others or line)[0]
+from .semantics import COUNTS, FLAG, Semantics, is_mbarrier, is_volatile, is_wide, ordering
 
 
 @dataclass(frozen=True)
@@ -172,32 +109,6 @@ _TOUCHES = np.isin(list(What), (What.LOAD, What.STORE, What.ATOMIC, What.EXCHANG
 def touches(log: npt.NDArray[np.void]) -> npt.NDArray[np.intp]:
     """Records that touch memory."""
     return np.flatnonzero(_TOUCHES[log["what"]])
-
-
-def is_wide(ins: Instruction | None) -> bool:
-    """Whether a fence or a strong access holds between CTAs."""
-    return ins is not None and ins.mods.get("scope", ins.mods.get("level", "gpu")) not in ("cta", "cluster")
-
-
-def is_volatile(ins: Instruction | None) -> bool:
-    return ins is not None and ins.form.name in ("ld", "st") and ins.has("volatile")
-
-
-def is_strong(ins: Instruction | None) -> bool:
-    """An access that the memory model orders with others of its kind: atomics, ld/st with an order, mbarriers."""
-    return ins is not None and (ins.form.name in ("atom", "red") or ordering(ins) != "")
-
-
-def ordering(ins: Instruction) -> str:
-    """acquire, release or both. Arriving at an mbarrier releases, a test that finds its phase over acquires.
-
-    `inval` orders nothing, but it may meet other uses: libcu++ lets one lane do it for its warp, after a match.sync.
-    """
-    if ins.form.chapter == "mbarrier":
-        if ins.has("init"):
-            return ""
-        return "relaxed" if ins.has("inval") else "acquire" if ins.has("test_wait") else "release"
-    return ins.mods.get("order", "")
 
 
 class _Pass:
@@ -323,9 +234,7 @@ class _Pass:
             _join(map(seen.get, threads if seen else ()), known[1]),
         )
 
-    def spread(
-        self, number: int, lanes: npt.NDArray[np.intp], known: tuple[Ready | None, Ints | None]
-    ) -> None:
+    def spread(self, number: int, lanes: npt.NDArray[np.intp], known: tuple[Ready | None, Ints | None]) -> None:
         """The lanes go on with what those who met have gathered."""
         threads = (number * LANES + lanes).tolist()
         if known[0] is not None:
@@ -378,7 +287,7 @@ class _Pass:
             self.copies.attach(number, lanes_in(lanes), self.log["address"][record])
 
     def arrive_by_copies(self, record: int, number: int) -> None:
-        """The mbarrier counts the arrivals of a cp.async.mbarrier.arrive: publish that the copies before it are over."""
+        """An mbarrier counts the arrivals of a cp.async.mbarrier.arrive: publish that the copies before it are over."""
         row, cta = self.log[record], number // self.per_cta
         for lane in lanes_in(int(row["lanes"])).tolist():
             mark = self.copies.arrive(number * LANES + lane, int(row["address"][lane]))
@@ -412,7 +321,7 @@ class _Pass:
         volatile = is_volatile(ins)
         order, wide, cta = ordering(ins), is_wide(ins), number // self.per_cta
         modifies = kind in (What.ATOMIC, What.EXCHANGE)
-        counts = _is_mbarrier(ins)
+        counts = is_mbarrier(ins)
         if counts and ins.form.name == "cp":
             self.arrive_by_copies(record, number)
             return
@@ -533,7 +442,6 @@ def decides(log: npt.NDArray[np.void], semantics: Semantics) -> tuple[bytes, ...
     """All that `_Pass` looks at: who does what, where strong accesses and copies meet, phases of mbarriers."""
     sites, index = np.unique(log["site"], return_inverse=True)
     kinds = np.array([semantics.kind(site) for site in sites.tolist()])[index]
-    what = log["what"]
     placed = log[kinds > 0]
     on = (placed["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1
     places = placed["address"] * on
@@ -542,7 +450,3 @@ def decides(log: npt.NDArray[np.void], semantics: Semantics) -> tuple[bytes, ...
         places = 2 * number + (known >= GLOBAL_BASE)[number]
     events = (log[name].tobytes() for name in ("what", "site", "warp", "lanes", "bytes", "number"))
     return (*events, places.tobytes(), log["value"][kinds == COUNTS].tobytes())
-
-
-def _is_mbarrier(ins: Instruction | None) -> bool:
-    return ins is not None and ins.form.chapter == "mbarrier"

@@ -1,12 +1,12 @@
 """When the asynchronous copies of a log are over, and for whom.
 
     cp.async.wait_group        over for the thread that waits, and for those who are ordered behind its wait
-    cp.async.mbarrier.arrive   all copies of the thread so far are over for who finds the phase over at which they arrive
+    cp.async.mbarrier.arrive   the thread's copies so far are over for who finds the phase over at which they arrive
 
 The second says nothing of the thread's other accesses (PTX ISA 9.7.13.15.16: of a completed phase, a test makes visible
-the accesses before mbarrier.arrive "except async operations", and the cp.async before cp.async.mbarrier.arrive). It
-comes when the bytes do, not when the thread is at the instruction, so it cannot be an epoch of the thread. In the rows of
-`clocks.py` every thread that uses it has one more column: the number of the last such arrival that is known.
+the accesses before mbarrier.arrive "except async operations", and the cp.async before cp.async.mbarrier.arrive). The
+arrival comes when the bytes do, not when the thread is at the instruction, so it cannot be an epoch of the thread. In
+the rows of `clocks.py` every thread that uses it has one more column: the number of the last such arrival known.
 """
 
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ class _Queue:
 
 
 class CopyClock:
-    """Follows the copies of a log that is read in order; `threads` arrive by copies, their columns start at a number."""
+    """Follows the copies of a log that is read in order; `threads` arrive by copies and have a column each."""
 
     def __init__(self, threads: Iterable[int], first_column: int) -> None:
         self.columns = {thread: first_column + number for number, thread in enumerate(sorted(set(threads)))}

@@ -18,9 +18,9 @@ from weft.vm.memory import GlobalMemory
 from weft.vm.runtime.shape import Variable, each_lane, get, when
 from weft.vm.runtime.watch import Access
 
-from .clocks import is_strong, is_volatile
 from .global_race import GlobalTouch, in_global
 from .record import Recorder
+from .semantics import is_strong, is_volatile
 from .shadow import any_of
 from .shared_probe import source_digest
 

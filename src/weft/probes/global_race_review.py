@@ -17,12 +17,12 @@ from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
 
-from .clocks import semantics_of
 from .conflict import Conflict
 from .global_race import MOST_THREADS, suspects
 from .global_race_log import GlobalRecorder, strong_sites
 from .global_race_shadow import GlobalShadow
 from .happens_before import find_conflicts_in_global
+from .semantics import semantics_of
 
 MOST_BYTES, MOST_ROUNDS = 1 << 14, 8
 """Bytes judged with one log, and logs of a launch, where one log for the bytes of all rounds is too long."""

@@ -2,9 +2,9 @@
 
 Two accesses to one byte conflict if at least one writes, they are not both atomic, they belong to different threads,
 and neither is ordered before the other (`clocks.py`). An asynchronous copy lasts from its instruction to the wait of
-the thread that issued it, or to the phase of an mbarrier at which it arrives: what is not ordered before the one or after
-the other meets it. The rows of ldmatrix are
-read by other lanes than those that name them, so they conflict with accesses of any lane of the warp.
+the thread that issued it, or to the phase of an mbarrier at which it arrives: what is not ordered before the one or
+after the other meets it. The rows of ldmatrix are read by other lanes than those that name them, so they conflict with
+accesses of any lane of the warp.
 
 Only accesses of the same phase (between two barriers of everybody) can conflict; within one, accesses are grouped by
 byte, and within a group alike ones (same thread, epoch, instruction, value) count once.
@@ -21,12 +21,13 @@ from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 
 from .barrier_place import barrier_behind
-from .clocks import Order, Orders, Semantics, decides, order_of, spot, thinned, touches
+from .clocks import Order, Orders, decides, order_of, spot, thinned, touches
 from .conflict import Actor, Conflict
 from .observation import Spot
 from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, unknown_values, values_of
 from .record import What
 from .replicas import are_replicas
+from .semantics import Semantics
 
 _BLOCK = np.uint64(16)
 """Bytes of the widest access of a lane."""

@@ -24,13 +24,13 @@ from weft.vm.launch import REPORT_CAPACITY
 from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
 
-from .clocks import semantics_of
 from .conflict import Conflict
 from .global_race import suspects
 from .global_race_review import judge_global
 from .happens_before import Known, find_conflicts_in_cta
 from .read_only_loads import ReadOnlyLoads, WrittenRead, read_only_sites
 from .record import Recorder
+from .semantics import semantics_of
 
 RECORDS_AT_MOST = 200_000
 """Records of all judged CTAs together, beyond which only new sets of suspicious instructions are judged."""

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from weft.vm.ir import LANES
 from weft.vm.memory import LOCAL_BASE, PARAM_BASE, WINDOW_BYTES
 
-from .clocks import Order, Semantics, is_strong, is_volatile, touches
+from .clocks import Order, touches
 from .copy_clock import NEVER
 from .record import What
+from .semantics import Semantics, is_strong, is_volatile
 
 PLAIN, VOLATILE, STRONG = range(3)
 _ATOMIC = np.iinfo(np.int64).min

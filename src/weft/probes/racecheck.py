@@ -160,7 +160,7 @@ class RaceCheck(SharedProbe):
         super().access(b, event)
         self.note_global(b, event)
         if b.name == f"{PREFIX}mbarrier.land":
-            # The copies have landed because some warp asked; that their own thread may not touch them yet shows nowhere.
+            # Copies have landed because some warp asked; that their own thread may not touch them yet shows nowhere.
             b.call(symbol(_SUSPECT), "void", [b.param("warp"), b.param("site"), event.lanes])
         if event.space != "global" or event.atomic:
             return

@@ -31,7 +31,7 @@ _WRITERS, _READERS, _WHO, _WANTED, _SITES, _FOUND, _SITE_COUNT = 0, 8, 16, 24, 3
 _SEVERAL = -1
 _TOUCH, _REPORT = "probe.read_only.touch", "probe.read_only.report"
 FOUND = np.dtype([("count", "u4"), ("store", "u4"), ("offset", "u8"), ("thread", "i4"), ("spare", "u4", 3)])
-"""Per load instruction: bytes concerned; of the first the store, its place in the arena, and the reader's thread + 1."""
+"""Per load instruction: how many bytes; of the first the store, its offset in the arena, the reader's thread + 1."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a thread's strong writes publish, put together only when one does.
 
-In a grid of 32,768 threads that all fence, a row for each fence would be 4 GB; most threads never write a flag. So what is
-ready is kept as the rows that it is made of and the epochs that are over beside them.
+In a grid of 32,768 threads that all fence, a row for each fence would be 4 GB, and most threads never write a flag. So
+what is ready is kept as the rows that it is made of, and the epochs that are over on top of these.
 """
 
 from collections.abc import Iterable

@@ -8,9 +8,9 @@ holders store an element to the same place of shared memory. The values are the 
     shfl.sync.bfly %q, %p, 16, …;       the other lane's product, rounded
     fma.rn.f32     %s, %x, %w, %q;      this lane's product, not rounded
 so a lane and its partner hold sums that differ by a rounding error, on hardware too. Whichever is kept is a right sum.
-Shared memory is the compiler's own in Triton: no program can store two elements to one place by one instruction, unless a
-barrier is missing between two rounds of a loop. Then a thread would store there twice between two barriers, and the reads
-in between conflict as well.
+Shared memory is the compiler's own in Triton: one instruction stores two elements to one place only if a barrier is
+missing between two rounds of a loop. Then a thread stores there twice between two barriers, and the reads in between
+conflict as well.
 """
 
 import numpy as np
@@ -20,9 +20,10 @@ from weft.core.records import inlining_chain
 from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 
-from .clocks import Order, Semantics
+from .clocks import Order
 from .conflict import Conflict
 from .record import What
+from .semantics import Semantics
 
 
 def are_replicas(conflict: Conflict, log: npt.NDArray[np.void], order: Order, semantics: Semantics) -> bool:

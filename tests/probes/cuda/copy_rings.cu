@@ -105,3 +105,24 @@ __global__ void drained(const float* x, float* y, int rows) {
     }
     if (t < 64) y[t] = sum;
 }
+
+// Warp 0 copies a row, warp 1 waits for it and writes to where it came from.
+__global__ void overwritten(float* x, float* y, int rows) {
+    __shared__ float stage[WIDTH];
+    __shared__ Word full;
+    const int t = threadIdx.x;
+    if (t == 0) setup(&full, 32);
+    __syncthreads();
+    if (t < 32) {
+        copy(&stage[t], x + t);
+        arrive_by_copies<true>(&full);
+    } else if (t < 64) {
+#ifndef NO_WAIT
+        wait(&full, 0);
+#endif
+        x[63 - t] = -1;
+    }
+    __syncthreads();
+    if (t >= 64) wait(&full, 0);
+    if (t >= 64) y[t - 64] = stage[t - 64];
+}
