@@ -55,6 +55,12 @@ _ROWS = (
     ),
     FindingCode("R105", "source of a copy overwritten", "racecheck", "wait for the copy before writing to its source"),
     FindingCode(
+        "R106",
+        "read-only load of written memory",
+        "racecheck",
+        "load it without __ldg or const __restrict__, or write it in another launch",
+    ),
+    FindingCode(
         "S301", "deadlock", "synccheck", "make every thread reach it, or name only those that do", ends_launch=True
     ),
     FindingCode(

@@ -153,6 +153,15 @@ class Instrumentation:
     def copy(self, b: Builder, event: Access) -> None:
         """An asynchronous copy to shared memory is issued: its bytes arrive at any time until the wait."""
 
+    def copy_group(self, b: Builder, lanes: Value) -> None:
+        """`lanes` close a group of asynchronous copies (cp.async.commit_group). There is no `site`."""
+
+    def copy_wait(self, b: Builder, pending: Value, lanes: Value) -> None:
+        """`lanes` have waited for all but their last `pending` (i32) groups; -1: for all copies, in a group or not."""
+
+    def copy_arrival(self, b: Builder, offsets: Value, lanes: Value) -> None:
+        """cp.async.mbarrier.arrive: the lanes' copies so far, once there, will arrive at the mbarriers at `offsets`."""
+
     def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
         """ldmatrix of `rows` rows of 16 bytes: every active lane below that names the shared offset of one."""
 
