@@ -16,11 +16,9 @@ from weft.kernels.ladder import ENCODINGS
 
 from .attention_problem import OUTPUTS, AttentionProblem, attention_reference, judge_attention
 from .declared import algorithms_of
-from .mutants.attention import SDPA_MUTANTS
-from .mutants.online import ONLINE_MUTANTS
 from .mutants.quantised import QUANTISED_MUTANTS
 from .numpy_attention import RIGHT
-from .sdpa import CERTIFIED_ON, QUICK_REGIMES
+from .sdpa import CERTIFIED_ON, QUICK_REGIMES, SDPA
 from .task import Axes, Declared, Judgement, Outputs, Task, Workload
 
 
@@ -68,9 +66,12 @@ FP8_SDPA = Task(
     judge=judge,
     workloads=Axes(tuple(SHAPES), encodings=ENCODINGS),
     quick=Axes(("small", "ragged", "d48", "gqa_4", "gqa_4_ragged", "few_keys"), QUICK_REGIMES, encodings=ENCODINGS),
-    mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS, *QUANTISED_MUTANTS),
+    mutants=(*SDPA.mutants, *QUANTISED_MUTANTS),
     right=RIGHT,
     certified_on=tuple(map(partial(replace, encoding="sim_fp8"), CERTIFIED_ON))
     + tuple(map(partial(replace, encoding="e4m3"), CERTIFIED_ON[:3]))
-    + (Workload(SHAPES["ragged"], "f16", "none", "uneven_channels", 0, "e4m3"),),
+    + (
+        Workload(SHAPES["ragged"], "f16", "none", "uneven_channels", 0, "e4m3"),
+        Workload(SHAPES["split_512"], "f16", "none", "offsets", 0, "sim_fp8"),
+    ),
 )
