@@ -32,6 +32,9 @@ LEAST_STEPS, STEPS_PER_PRODUCT = 1 << 22, 16
 """Loop iterations that a kernel may need: one thread alone would multiply Q by K and P by V with fewer."""
 NO_DEBUG_BUILD = (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR, Status.UNSUPPORTED)
 """Statuses that say that there is no -G build to be judged."""
+OTHER_SEED = 1_000_003
+"""Added to a workload's seed for the second call on its device."""
+KEEPS_STATE = "the kernel keeps state between launches"
 MOST_TILE = 4096
 """Of BLOCK_M, BLOCK_N and SPLITS: the emulation follows what a candidate declares, within reason."""
 
@@ -48,6 +51,8 @@ class Policy:
     """Judge initialisation once more in the -G build of a kernel that passed everything."""
     stop: bool = False
     """End at the first workload that fails."""
+    second_call: bool = False
+    """Judge a call with other inputs on the device that this workload's runs left; `judge_all` asks for it once."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +85,14 @@ def judge_all(
     todo: Sequence[Workload],
     policy: Policy = Policy(),  # noqa: B008  (frozen)
 ) -> Iterator[Judged]:
-    """Judge every workload; then, if all passed, initialisation in the -G build on the smallest of them."""
+    """Judge every workload; then, if all passed, initialisation in the -G build on the smallest of them.
+
+    On the smallest the kernel is called a second time with other inputs: see `judge_second_call`.
+    """
     green = bool(todo)
+    called_twice = smallest(todo) if todo else None
     for workload in todo:
-        judged = judge(runs, task, workload, policy)
+        judged = judge(runs, task, workload, replace(policy, second_call=workload == called_twice))
         green = green and judged.verdict.passed
         yield judged
         if policy.stop and not green:
@@ -151,7 +160,10 @@ def _decide(runs: Runs, task: Task, workload: Workload, policy: Policy) -> Judge
     problem = task.draw(workload)
     try:
         part, first = _first_run(runs, task, problem, policy)
-        return _judge_run(runs, task, problem, part, first)
+        judged = _judge_run(runs, task, problem, part, first)
+        if policy.second_call and part is None and judged.verdict.passed:
+            return judge_second_call(runs, task, judged)
+        return judged
     except REFUSALS as error:
         return Judged(Verdict(workload, status_of(error), str(error)), problem)
 
@@ -189,9 +201,57 @@ def _judge_run(runs: Runs, task: Task, problem: Problem, part: Part | None, firs
             if not ran.run.clean:
                 return Judged(replace(_unsafe(workload, ran.run), ctas_left_out=left_out), problem, left, run)
             if not same_bits(outputs, part.outputs(ran.outputs) if part is not None else ran.outputs):
-                message = f"{runs.repeated_by} gives other bits"
+                message = f"{_repeated_by(runs, task, problem, part, first)} gives other bits"
                 return Judged(replace(verdict, status=Status.NONDETERMINISTIC, message=message), problem, left, run)
     return Judged(verdict, problem, left, run)
+
+
+def judge_second_call(runs: Runs, task: Task, judged: Judged) -> Judged:
+    """Judge a call with other inputs on the device that the runs of a workload left; `judged` itself if it is right.
+
+    Repetitions have the same inputs, so a kernel that keeps its outputs in a device variable and returns them at the
+    next launch passes them; so does one that knows its inputs by their addresses, which are those of the call before
+    here. What is wrong with these inputs on a device in its first state, too, is no kept state.
+    """
+    workload = judged.problem.workload
+    problem = _other_inputs(task, judged.problem)
+    if problem is None:
+        return judged
+    watch = Watch((), most_steps(runs.max_steps, problem), kept=True)
+    try:
+        runs.run(call_of(task, judged.problem), watch)
+        second = _judge_run(runs, task, problem, None, runs.run(call_of(task, problem), watch))
+    except REFUSALS as error:
+        second = Judged(Verdict(problem.workload, status_of(error), str(error)), problem)
+    if second.verdict.passed:
+        return judged
+    alone = _decide(runs, task, problem.workload, Policy(watch.tools))
+    if not alone.verdict.passed:
+        return alone
+    with_inputs = f"with other inputs ({problem.workload.regime} seed {problem.workload.seed})"
+    message = f"a second call on the same device, {with_inputs}, is wrong: {KEEPS_STATE}: {second.verdict.message}"
+    return replace(second, verdict=replace(second.verdict, workload=workload, message=message))
+
+
+def _other_inputs(task: Task, problem: Problem) -> Problem | None:
+    """The same workload with another seed, in a regime that depends on it; None where the task has no other inputs."""
+    workload = replace(problem.workload, seed=problem.workload.seed + OTHER_SEED)
+    for regime in dict.fromkeys((workload.regime, *task.quick.regimes[:1])):
+        other = task.draw(replace(workload, regime=regime))
+        if not same_bits(problem.arrays, other.arrays):
+            return other
+    return None
+
+
+def _repeated_by(runs: Runs, task: Task, problem: Problem, part: Part | None, first: Ran) -> str:
+    """What made a repetition differ: another call on the same device, if one in the same order differs as well."""
+    if not runs.one_order:
+        return runs.repeated_by
+    ctas = part.sample if part is not None else None
+    ran = runs.run(call_of(task, problem), Watch((), most_steps(runs.max_steps, problem), ctas, kept=True))
+    if same_bits(first.outputs, ran.outputs):
+        return runs.repeated_by
+    return f"{KEEPS_STATE}: a second call on the same device"
 
 
 def most_steps(asked: int, problem: Problem) -> int:

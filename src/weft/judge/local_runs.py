@@ -22,6 +22,7 @@ class EngineRuns:
     """A candidate on any engine. What the engine cannot watch is not judged."""
 
     repeated_by = "a second run"
+    one_order = False
 
     def __init__(self, candidate: Candidate, engine: Engine) -> None:
         self.candidate, self.engine = candidate, engine
@@ -61,16 +62,21 @@ class EngineRuns:
 
 
 class LocalRuns(EngineRuns):
-    """A candidate on the virtual GPU: a call finds it in its first state, its repetitions find what the call left."""
+    """A candidate on the virtual GPU: a call finds it in its first state, its repetitions (and a call that is told to)
+    find what the calls before left."""
 
     repeated_by = "another order of CTAs and warps"
+    one_order = True
     engine: VirtualGPU
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate, VirtualGPU(candidate.gpu))
 
     def run(self, call: Call, watch: Watch) -> Ran:
-        self.engine.reset()
+        if watch.kept:
+            self.engine.memory.rewind()  # as allocators do: arrays lie where those of the call before lay
+        else:
+            self.engine.reset()
         self.engine.schedule = 0
         return super().run(call, watch)
 
