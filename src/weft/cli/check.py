@@ -17,7 +17,7 @@ from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import Policy, judge_all
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import Choice, Supports, find_candidate, plan
+from weft.judge.select import HIDDEN_EVERY, Choice, Supports, find_candidate, hide_seeds, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
 from weft.probes.tools import watch_for
@@ -53,7 +53,14 @@ def check(
     seeds: Annotated[
         int | None, typer.Option(min=1, help=f"Seeds per workload (default {SEEDS}), or a folder's trials (default 1).")
     ] = None,
-    hidden: Annotated[int, typer.Option(min=0, help="Extra random seeds chosen at run time.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Judge this one seed, instead of --seeds.")] = None,
+    hidden: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help=f"Extra random seeds chosen at run time (default: one, in every {HIDDEN_EVERY}th workload; 0: none).",
+        ),
+    ] = None,
     gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
@@ -78,6 +85,7 @@ def check(
             "--masks": masks,
             "--dtypes": dtypes,
             "--encodings": encodings,
+            "--seed": seed is not None,
             "--hidden": hidden,
         }
         return _check_folder(
@@ -107,7 +115,10 @@ def check(
                 include_dirs=tuple(include or ()),
                 compiler=compiler.value,
             )
-    secret = tuple(secrets.randbelow(1 << 31) for _ in range(hidden))
+    if seed is not None and seeds is not None:
+        raise UsageError("give --seed (this one) or --seeds (how many), not both")
+    sparse = hidden is None and seed is None  # what repeats one seed is judged on nothing else
+    secret = tuple(secrets.randbelow(1 << 31) for _ in range(1 if sparse else hidden or 0))
 
     def choice(supports: Supports) -> Choice:
         every = supports.task.workloads
@@ -117,16 +128,19 @@ def check(
             masks=_names(masks, every.masks),
             dtypes=_names(dtypes, every.dtypes),
             encodings=_names(encodings, every.encodings),
-            seeds=(*range(seeds or SEEDS), *secret),
+            seeds=(*(range(seeds or SEEDS) if seed is None else (seed,)), *(() if sparse else secret)),
         )
 
     todo = {target: plan(supports, choice(supports)) for target, (_, supports) in found.items()}
+    if sparse:
+        todo = {target: hide_seeds(rows, *secret) for target, rows in todo.items()}
     verdicts = {
         target: _judge(target, replace(candidate, max_steps=max_steps), supports.task, todo[target], Policy(tools))
         for target, (candidate, supports) in found.items()
     }
     if form is Format.JSON:
-        print(json.dumps(check_record(verdicts, {target: len(rows) for target, rows in todo.items()}), indent=2))
+        planned = {target: len(rows) for target, rows in todo.items()}
+        print(json.dumps(check_record(verdicts, planned, hidden_seeds=secret), indent=2))
     elif form is Format.SARIF:
         print(json.dumps(sarif(distinct(verdicts), distinct_suppressed(verdicts)), indent=2))
     else:
@@ -134,7 +148,7 @@ def check(
             for line in annotations(verdicts, limit=max_findings):
                 print(line)
         else:
-            _show(verdicts, max_findings)
+            _show(verdicts, max_findings, secret)
             if "all" not in tools:
                 print(f"Optional checkers: {tool} (memcheck and synccheck are always on)")
         print_line(last_line(verdicts))
@@ -164,7 +178,7 @@ def _judge(target: str, candidate: Candidate, task: Task, todo: Sequence[Workloa
     return verdicts
 
 
-def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
+def _show(verdicts: dict[str, list[Verdict]], max_findings: int, secret: tuple[int, ...]) -> None:
     rows = []
     names = dict.fromkeys(verdict.workload.shape.name for results in verdicts.values() for verdict in results)
     for name in names:
@@ -196,6 +210,9 @@ def _show(verdicts: dict[str, list[Verdict]], max_findings: int) -> None:
         scope += f" · {name.upper()} not judged: the kernel has no output `{name}`"
     for verdict in (each for each in all_verdicts if each.aside):
         scope += f" · {verdict.message}"
+    for seed in secret:
+        if count := sum(verdict.workload.seed == seed for verdict in everything):
+            scope += f" · hidden seed {seed} in {count} of them (again: --seed {seed})"
     summary = f"{passed} of {len(everything)} workloads passed in {seconds:.1f} s"
     print(f"{paint(summary, 'good' if passed == len(everything) else 'bad')} · {scope}")
 

@@ -1,6 +1,6 @@
 """Which workloads a kernel is judged on: what it declares support for, of what its task has and the caller chose."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from weft.tasks.task import PLAIN, Axes, Task, Workload
 from .candidate import Candidate
 from .runs import Refused
 from .verdict import NOTHING_SELECTED
+
+HIDDEN_EVERY = 10
+"""One workload in so many has a seed that is drawn when it is judged: a kernel cannot have been fitted to it."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,14 @@ def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
                     for regime in (each for each in axes.regimes if supports.takes_values(each, dtype)):
                         for seed in choice.seeds:
                             yield Workload(SHAPES[name], dtype, mask, regime, seed, encoding)
+
+
+def hide_seeds(todo: Sequence[Workload], seed: int) -> tuple[Workload, ...]:
+    """Return the workloads with this seed in every tenth of them. Fewer than ten keep their seeds."""
+    return tuple(
+        replace(workload, seed=seed) if at % HIDDEN_EVERY == HIDDEN_EVERY - 1 else workload
+        for at, workload in enumerate(todo)
+    )
 
 
 def plan(supports: Supports, choice: Choice, *, strict: bool = False) -> tuple[Workload, ...]:

@@ -4,7 +4,7 @@ docs/reference/verdict_json.md documents every field; raise VERSION when one cha
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.attention.error_report import Block, ErrorReport
@@ -20,9 +20,12 @@ from .verdict import Sample, Verdict, conclude
 VERSION = 1
 
 
-def check_record(verdicts: Mapping[str, Iterable[Verdict]], planned: Mapping[str, int]) -> dict[str, Any]:
+def check_record(
+    verdicts: Mapping[str, Iterable[Verdict]], planned: Mapping[str, int], *, hidden_seeds: Sequence[int] = ()
+) -> dict[str, Any]:
     """Return what `weft check --json` prints: the verdicts on each target and what they say together."""
-    return {"version": VERSION, "targets": {name: _target(rows, planned[name]) for name, rows in verdicts.items()}}
+    targets = {name: _target(rows, planned[name]) for name, rows in verdicts.items()}
+    return {"version": VERSION, "hidden_seeds": list(hidden_seeds), "targets": targets}
 
 
 def _target(verdicts: Iterable[Verdict], planned: int) -> dict[str, Any]:
