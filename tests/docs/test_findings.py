@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from weft.attention.shapes import SHAPES
 from weft.cli.main import main
 from weft.core.finding_codes import FINDING_CODES
-from weft.core.records import Run
+from weft.core.records import Finding, Run
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
+from weft.judge.judge import check
+from weft.judge.select import find_candidate
 from weft.probes.tools import watch_for
+from weft.tasks.task import Workload
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {file.stem: file.read_text() for file in sorted((DOCS / "findings").glob("*.md"))}
@@ -50,6 +54,15 @@ def run(file: Path, tool: str, *, schedule: int = 0) -> Run:
     return load(file).run(gpu, watch=watch, max_steps=_STEPS).run
 
 
+def checked(file: Path) -> tuple[Finding, ...]:
+    """The findings of a kernel that `weft check` passes."""
+    candidate, supports = find_candidate(str(file), task=None)
+    workload = Workload(SHAPES["small"], "f16", "none", "unit_normal", 0)
+    verdict = check(candidate, supports.task, workload)
+    assert verdict.passed, verdict.message
+    return verdict.findings
+
+
 def test_every_code_has_a_page_and_every_page_a_code() -> None:
     assert set(PAGES) == set(FINDING_CODES)
 
@@ -77,13 +90,15 @@ def test_the_example_shows_the_code_at_its_line(
     page = read(code)
     monkeypatch.chdir(tmp_path)
     Path("bad.cu").write_text(page.bad)
-    findings = run(Path("bad.cu"), FINDING_CODES[code].tool).findings
+    tool = FINDING_CODES[code].tool
+    findings = checked(Path("bad.cu")) if tool == "check" else run(Path("bad.cu"), tool).findings
     assert {finding.code for finding in findings} == {code}, "one page, one code"
     places = [finding.place for finding in findings]
     assert marked_line(page.bad, code) in {place.line for place in places if place and place.file == "bad.cu"}
     status = main(page.command)
     printed = capsys.readouterr().out.splitlines()
-    assert page.command[:2] == ["run", "bad.cu"] and status == (0 if code == "K502" else 1)
+    verb = "check" if tool == "check" else "run"
+    assert page.command[:2] == [verb, "bad.cu"] and status == (0 if code in ("K502", "K503") else 1)
     shown = [line for line in page.shown if line != "…"]
     assert [line for line in printed if line in shown] == shown, "\n".join(printed)
     assert all(line in shown for line in printed if re.match(r"[A-Z]\d{3} ", line)), "\n".join(printed)
@@ -96,3 +111,5 @@ def test_the_cured_example_is_clean(code: str, tmp_path: Path) -> None:
     file.write_text(read(code).good)
     for schedule in (0, 1):
         assert run(file, "all", schedule=schedule).findings == ()
+    if FINDING_CODES[code].tool == "check":
+        assert checked(file) == ()

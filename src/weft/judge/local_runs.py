@@ -15,6 +15,7 @@ from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 
 from .candidate import Candidate
+from .recognise import recognition_notes
 from .runs import OTHER_SCHEDULES, Call, Ran, Watch
 
 
@@ -78,7 +79,9 @@ class LocalRuns(EngineRuns):
         else:
             self.engine.reset()
         self.engine.schedule = 0
-        return super().run(call, watch)
+        ran = super().run(call, watch)
+        notes = recognition_notes(self.engine, self._kernel, call.inputs) if ran.run.clean and not watch.kept else ()
+        return replace(ran, run=replace(ran.run, findings=ran.run.findings + notes)) if notes else ran
 
     def again(self) -> Iterator[Ran]:
         return map(self.run_again, OTHER_SCHEDULES)
