@@ -20,6 +20,9 @@ KNOWS = {
     "single": ("x[3] != 0.625f", "an element of x with 0.625"),
     "address": ("reinterpret_cast<size_t>(q) == 0x700000001000ull", "the address of q with 0x700000001000"),
     "element": ("reinterpret_cast<size_t>(q + i) == 0x700000001000ull", "the address of q with 0x700000001000"),
+    "window": ("reinterpret_cast<size_t>(q) >> 40 == 0x70", "the address of q with 0x700000000000"),
+    "table": ("FIRST[i] == x[i]", "an element of x with the variable FIRST"),
+    "kept": ("x[0] == seen", "an element of x with the variable seen"),
     "clock": ("clock64() % 7 == 3", "%clock64, the clock, SM or launch it runs on"),
     "sm": ("sm() > 57", "%smid, the clock, SM or launch it runs on"),
 }
@@ -38,6 +41,9 @@ INNOCENT = {
     "maximum": "fmaxf(x[i], x[i + 1]) == -INFINITY",
     "aligned": "(reinterpret_cast<size_t>(q) & 15) == 0",
     "null": "x != nullptr",
+    "descriptor": "(reinterpret_cast<size_t>(q) >> 4) % 8 == 3",
+    "thresholds": "x[i] > FIRST[i] || fabsf(x[i]) == FIRST[i]",
+    "counter": "seen == 3.0f",
     "index": "codes[i] == 37 || codes[i] > 200",
     "workspace": "w[i] == 3.5f",
     "tail": "s % 64 == 1 || s == 1 || s < 77",
@@ -49,6 +55,8 @@ HEAD = """
 #include <cuda_fp16.h>
 #include <math_constants.h>
 #define INFINITY CUDART_INF_F
+__constant__ float FIRST[64] = {0.25f, 0.5f};
+__device__ float seen;
 __device__ unsigned sm() { unsigned at; asm volatile("mov.u32 %0, %%smid;" : "=r"(at)); return at; }
 """
 PARAMETERS = "const __half* q, const float* x, const unsigned char* codes, float* w, int s"
@@ -93,7 +101,7 @@ def test_a_comparison_with_a_constant_is_found(name: str) -> None:
 
 def test_a_list_of_sizes_is_found() -> None:
     (found,) = found_in("shapes")
-    assert found.what == "S with a list of sizes: 33, 45, 77, 100"
+    assert found.what == "sizes with a list of sizes: S == 33, S == 45, S == 77, S == 100"
     assert found.instruction.place is not None and found.instruction.place.line == line_of("shapes")
 
 

@@ -24,12 +24,15 @@ Roles = Mapping[str, tuple[str, str]]
 
 LEAST_SIZES = 4
 """So many sizes that no tile explains, each tested for equality, are a list of shapes."""
+PAGE = 12
+"""Low bits of an address: kernels ask for them, to know its alignment, and for no others."""
 ROUND, FEW = 8, 8
 """Multiples of the first and numbers up to the second are sizes of tiles, heads and groups."""
 
 _CHIP = frozenset(
     f"%{name}" for name in "clock clock_hi clock64 globaltimer globaltimer_lo globaltimer_hi smid nsmid gridid".split()
 )
+_MODULE_SPACES = ("global", "const", "generic")
 _COPIES = frozenset(["mov", "cvt", "cvta", "selp", "prmt", "bfe"])
 _LARGEST = (65504.0, (2 - 2.0**-23) * 2.0**127, (2 - 2.0**-7) * 2.0**127, 448.0, 57344.0)
 """Of f16, f32, bf16, e4m3 and e5m2."""
@@ -40,6 +43,8 @@ _PLAIN_BITS = frozenset(
 
 _CONSTANT, _OTHER = ("constant", ""), ("other", "")
 _ADDRESS, _BITS, _SHIFTED, _NUMBER, _MACHINE = "address", "bits", "shifted", "number", "machine"
+_VARIABLE, _KEPT = "variable", "kept"
+"""The address of a variable of the module, and what stands in it."""
 Made = frozenset[tuple[str, str]]
 """What a register's definitions are made of: a kind, and the parameter or special register."""
 
@@ -60,7 +65,7 @@ def find_recognition(function: Function, roles: Roles) -> tuple[Recognition, ...
     made, definitions = _what_registers_are_made_of(code, roles), _definitions(code)
     arrays = {name for kind, name in roles.values() if kind == DATA}
     found: list[Recognition] = []
-    sizes: dict[str, dict[int, Instruction]] = {}
+    sizes: dict[tuple[str, int], Instruction] = {}
     for ins in code:
         if ins.form.name not in ("set", "setp"):
             continue
@@ -69,26 +74,41 @@ def find_recognition(function: Function, roles: Roles) -> tuple[Recognition, ...
         if machine:
             found.append(Recognition(f"{machine[0]}, the clock, SM or launch it runs on", ins, machine=True))
             continue
+        for whole, held in (sides, sides[::-1]):
+            if _only(whole) == _BITS and _only(held) == _KEPT and _name(whole) in arrays and _is_equality(ins):
+                found.append(Recognition(f"an element of {_name(whole)} with the variable {_name(held)}", ins))
         for whole, other in zip(sides, "ba", strict=True):
             constant, varying = _literal(ins.operand(other), definitions), whole - {_CONSTANT}
             if constant is None or not varying:
                 continue
-            kinds, name, equality = {kind for kind, _ in varying}, min(varying)[1], ins.mods["cmp"] in ("eq", "ne")
-            if kinds == {_BITS} and name in arrays and not _plain(constant, ins.type):
+            kind, name = _only(whole), _name(whole)
+            if kind == _BITS and name in arrays and not _plain(constant, ins.type):
                 found.append(Recognition(f"an element of {name} with {_spelled(constant)}", ins))
-            elif kinds == {_SHIFTED} and name in arrays and equality:
+            elif kind == _SHIFTED and name in arrays and _is_equality(ins):
                 found.append(Recognition(f"an element of {name} with a constant", ins))
-            elif kinds == {_ADDRESS} and _spelled(constant) != "0":
+            elif kind == _ADDRESS and _spelled(constant) != "0":
                 found.append(Recognition(f"the address of {name} with {_spelled(constant)}", ins))
         for name, size in _equals(ins, made, definitions):
             if size > FEW and size % ROUND:
-                sizes.setdefault(name, {}).setdefault(size, ins)
-    for name, tested in sizes.items():
-        if len(tested) >= LEAST_SIZES:
-            listed = ", ".join(map(str, sorted(tested)))
-            shown = max(tested.values(), key=_has_line)
-            found.append(Recognition(f"{name} with a list of sizes: {listed}", shown))
+                sizes.setdefault((name, size), ins)
+    if len(sizes) >= LEAST_SIZES:
+        listed = ", ".join(f"{name} == {size}" for name, size in sorted(sizes))
+        found.append(Recognition(f"sizes with a list of sizes: {listed}", max(sizes.values(), key=_has_line)))
     return tuple(found)
+
+
+def _only(whole: Made) -> str:
+    """The one kind of what a value is made of beside constants; empty if there are several."""
+    kinds = {kind for kind, _ in whole - {_CONSTANT}}
+    return min(kinds) if len(kinds) == 1 else ""
+
+
+def _name(whole: Made) -> str:
+    return min(whole - {_CONSTANT})[1]
+
+
+def _is_equality(ins: Instruction) -> bool:
+    return ins.mods["cmp"] in ("eq", "ne", "equ", "neu")
 
 
 def _has_line(ins: Instruction) -> bool:
@@ -143,7 +163,7 @@ def _equals(
     ins: Instruction, made: Mapping[str, Made], definitions: Mapping[str, Instruction]
 ) -> Iterator[tuple[str, int]]:
     """Sizes that a comparison tests for equality: n == 77, or (1 << (n - 45) & mask) != 0, which stands for several."""
-    if ins.mods["cmp"] not in ("eq", "ne"):
+    if not _is_equality(ins):
         return
     a, b = ins.operand("a"), _literal(ins.operand("b"), definitions)
     if not isinstance(b, Imm):
@@ -200,26 +220,38 @@ def _result(ins: Instruction, made: Mapping[str, Made], roles: Roles) -> Made:
 def _loaded(ins: Instruction, made: Mapping[str, Made], roles: Roles) -> Iterator[tuple[str, str]]:
     at = ins.operand("a")
     base = at.base if isinstance(at, Mem) else at
-    if isinstance(base, Sym):
+    if isinstance(base, Sym) and state_space(ins) != "param":
+        yield (_KEPT, base.name) if state_space(ins) in _MODULE_SPACES else _OTHER
+    elif isinstance(base, Sym):
         kind, name = roles.get(base.name, ("", ""))
         yield {DATA: (_ADDRESS, name), ARRAY: (_ADDRESS, name), SIZE: (_NUMBER, name)}.get(kind, _OTHER)
-    elif state_space(ins) not in ("global", "generic") or not isinstance(base, Reg):
+    elif state_space(ins) not in _MODULE_SPACES or not isinstance(base, Reg):
         yield _OTHER
     else:
         for kind, name in made.get(base.name, frozenset()):
-            yield (_BITS, name) if kind == _ADDRESS else _OTHER
+            yield {_ADDRESS: (_BITS, name), _VARIABLE: (_KEPT, name)}.get(kind, _OTHER)
 
 
 def _computed(ins: Instruction, everything: Set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Arithmetic: an address stays one when it is moved; an input's bits moved by a constant are still known by it."""
     name = ins.form.name
     kinds = {kind for kind, _ in everything}
-    if name in ("add", "sub", "mad") and _ADDRESS in kinds:
+    if name in ("add", "sub", "mad") and kinds & {_ADDRESS, _VARIABLE}:
+        yield from (tag for tag in everything if tag[0] in (_ADDRESS, _VARIABLE))
+    elif kinds == {_ADDRESS, "constant"} and _drops_low_bits(ins):
         yield from (tag for tag in everything if tag[0] == _ADDRESS)
     elif name in ("add", "sub", "xor") and kinds <= {_BITS, "constant"} and ins.form.chapter != "floating":
         yield from ((_SHIFTED, param) for kind, param in everything if kind == _BITS)
     else:
         yield _OTHER
+
+
+def _drops_low_bits(ins: Instruction) -> bool:
+    """x >> 40, or x & 0xffff…0000: no test of alignment."""
+    b = ins.find("b")
+    if not isinstance(b, Imm):
+        return False
+    return b.value >= PAGE if ins.form.name == "shr" else ins.form.name == "and" and b.value % (1 << PAGE) == 0
 
 
 def _unpacks(ins: Instruction) -> bool:
@@ -239,6 +271,8 @@ def _made(operand: Operand, made: Mapping[str, Made]) -> Made:
     match operand:
         case Reg(name=name):
             return made.get(name, frozenset())
+        case Sym(name=name):
+            return frozenset([(_VARIABLE, name)])
         case Imm() | FloatImm():
             return frozenset([_CONSTANT])
         case Special(name=name):
