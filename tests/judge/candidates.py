@@ -195,7 +195,7 @@ def kernels() -> list[Kernel]:
             Status.INCORRECT_NUMERICAL,
             ANSWERS_AGAIN,
             "a second call on the same device, with other inputs",
-            folder=False,  # its cases have one set of inputs
+            folder=False,  # its cases have no other inputs with a reference: NONDETERMINISTIC there
         ),
         Kernel(
             "fails in another order",

@@ -24,6 +24,12 @@ KNOWN_BY_ADDRESS = ANSWERS_AGAIN.replace("int filled[1 << 12];", "const void* fi
 """The same, keyed by where Q lies."""
 
 
+KNOWN_BY_VALUE = ANSWERS_AGAIN.replace("int filled[1 << 12];", "float filled[1 << 12];").replace(
+    "!filled[q_row]", "filled[q_row] != float(q[0])"
+).replace("filled[q_row] = 1", "filled[q_row] = float(q[0])")  # fmt: skip
+"""The same, keyed by the first value of Q."""
+
+
 def wrong_from(launch: int) -> str:
     """A kernel that is wrong from this launch on, counted from 1."""
     return keeping(
@@ -57,6 +63,23 @@ def test_outputs_kept_in_a_device_variable_are_found(tmp_path: Path, text: str) 
         f"a second call on the same device, with other inputs (unit_normal seed {OTHER_SEED}), is wrong: {KEEPS_STATE}"
     )
     assert verdict.samples and verdict.error is not None and verdict.error.max > 0.1
+
+
+def test_outputs_known_by_a_fingerprint_of_the_inputs_are_found(tmp_path: Path) -> None:
+    """Other seeds have another first value: only a call that shares it shows the kept outputs."""
+    (verdict,) = judged(tmp_path, KNOWN_BY_VALUE)
+    assert verdict.status is Status.NONDETERMINISTIC
+    assert verdict.message.startswith(f"{KEEPS_STATE}: a call that shares half of its input elements")
+
+
+def test_a_task_with_one_set_of_inputs_sees_it_too(tmp_path: Path) -> None:
+    """As folders of other systems have it: no other inputs have a reference."""
+    fixed = replace(SDPA, draw=lambda workload: SDPA.draw(WORKLOAD))
+    path = tmp_path / "kernel.cu"
+    for text, status in ((ANSWERS_AGAIN, Status.NONDETERMINISTIC), (RESETS, Status.PASSED)):
+        path.write_text(text)
+        first, *_ = judge_all(LocalRuns(Candidate(path)), fixed, [WORKLOAD])
+        assert first.verdict.status is status
 
 
 def test_inputs_that_no_seed_changes_are_replaced(tmp_path: Path) -> None:

@@ -207,30 +207,62 @@ def _judge_run(runs: Runs, task: Task, problem: Problem, part: Part | None, firs
 
 
 def judge_second_call(runs: Runs, task: Task, judged: Judged) -> Judged:
-    """Judge a call with other inputs on the device that the runs of a workload left; `judged` itself if it is right.
+    """Judge calls with other inputs on the device that the runs of a workload left; `judged` itself if they are right.
 
     Repetitions have the same inputs, so a kernel that keeps its outputs in a device variable and returns them at the
     next launch passes them; so does one that knows its inputs by their addresses, which are those of the call before
-    here. What is wrong with these inputs on a device in its first state, too, is no kept state.
+    here, or by some of their elements. What is wrong with these inputs on a device in its first state, too, is no kept
+    state.
     """
-    workload = judged.problem.workload
-    problem = _other_inputs(task, judged.problem)
-    if problem is None:
-        return judged
-    watch = Watch((), most_steps(runs.max_steps, problem), kept=True)
+    other = _other_inputs(task, judged.problem)
+    last = judged.problem if other is None else other
+    watch = Watch((), most_steps(runs.max_steps, last), kept=True)
     try:
         runs.run(call_of(task, judged.problem), watch)
-        second = _judge_run(runs, task, problem, None, runs.run(call_of(task, problem), watch))
+        if other is not None:
+            second = _judge_run(runs, task, other, None, runs.run(call_of(task, other), watch))
+            if not second.verdict.passed:
+                return _blame(runs, task, judged, second)
+        return judged if _same_when_used(runs, call_of(task, last), watch) else _keeps_some(judged)
     except REFUSALS as error:
-        second = Judged(Verdict(problem.workload, status_of(error), str(error)), problem)
-    if second.verdict.passed:
-        return judged
-    alone = _decide(runs, task, problem.workload, Policy(watch.tools))
+        return _blame(runs, task, judged, Judged(Verdict(last.workload, status_of(error), str(error)), last))
+
+
+def _blame(runs: Runs, task: Task, judged: Judged, second: Judged) -> Judged:
+    """What a second call that is not right says: the device's state, unless it is wrong on a fresh device, too."""
+    called = second.problem.workload
+    alone = _decide(runs, task, called, Policy(()))
     if not alone.verdict.passed:
         return alone
-    with_inputs = f"with other inputs ({problem.workload.regime} seed {problem.workload.seed})"
+    with_inputs = f"with other inputs ({called.regime} seed {called.seed})"
     message = f"a second call on the same device, {with_inputs}, is wrong: {KEEPS_STATE}: {second.verdict.message}"
-    return replace(second, verdict=replace(second.verdict, workload=workload, message=message))
+    return replace(second, verdict=replace(second.verdict, workload=judged.verdict.workload, message=message))
+
+
+def _same_when_used(runs: Runs, call: Call, watch: Watch) -> bool:
+    """Whether a call that shares half of its elements with the one before leaves what it leaves on a fresh device."""
+    mixed = replace(call, inputs={name: _half_reversed(array) for name, array in call.inputs.items()})
+    if not runs.one_order or same_bits(call.inputs, mixed.inputs):
+        return True
+    runs.run(call, watch)
+    used, fresh = runs.run(mixed, watch), runs.run(mixed, replace(watch, kept=False))
+    return not fresh.run.clean or (used.run.clean and same_bits(used.outputs, fresh.outputs))
+
+
+def _half_reversed(array: Array) -> Array:
+    """The array with its second half in reverse order; integers that may be lengths or places stay."""
+    if array.dtype.kind in "iu" and array.itemsize > 1:
+        return array
+    mixed = np.ascontiguousarray(array).copy()
+    half = mixed.reshape(-1)[mixed.size // 2 :]
+    half[:] = half[::-1].copy()
+    return mixed
+
+
+def _keeps_some(judged: Judged) -> Judged:
+    """The verdict where only a call that shares elements with the one before shows it: there is no reference for it."""
+    message = f"{KEEPS_STATE}: a call that shares half of its input elements with the call before gives other bits"
+    return replace(judged, verdict=replace(judged.verdict, status=Status.NONDETERMINISTIC, message=message))
 
 
 def _other_inputs(task: Task, problem: Problem) -> Problem | None:
