@@ -8,7 +8,7 @@ import pytest
 
 from weft.attention.shapes import SHAPES
 from weft.cli.main import main
-from weft.judge.judge import OTHER_SEED
+from weft.judge.second_call import OTHER_SEED
 from weft.kernels.ladder import RUNGS
 from weft.tasks.sdpa import SDPA
 from weft.tasks.task import Workload

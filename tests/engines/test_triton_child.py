@@ -55,12 +55,12 @@ def written(folder: Path, at_import: str, *, right: bool) -> str:
 def test_a_file_that_changes_the_judge_at_import_is_judged_all_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = weft.judge.judge.judge, weft.judge.judge.same_bits, weft.attention.gates.element_gate, np.abs
+    before = weft.judge.judge.judge, weft.judge.judge.most_steps, weft.attention.gates.element_gate, np.abs
     path = written(tmp_path, HOSTILE, right=False)
     assert main(["check", path, *FAST, "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["targets"][path]  # nothing of what the file prints is in it
     assert found["status"] == "INCORRECT_NUMERICAL"
-    assert (weft.judge.judge.judge, weft.judge.judge.same_bits, weft.attention.gates.element_gate, np.abs) == before
+    assert (weft.judge.judge.judge, weft.judge.judge.most_steps, weft.attention.gates.element_gate, np.abs) == before
 
 
 def test_the_same_file_with_a_right_kernel_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

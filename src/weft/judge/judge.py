@@ -24,7 +24,8 @@ from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workloa
 
 from .candidate import Candidate
 from .local_runs import LocalRuns
-from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, status_of
+from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, same_bits, status_of
+from .second_call import half_shared, other_inputs
 from .verdict import Sample, Verdict
 
 SAMPLES = 5
@@ -32,8 +33,6 @@ LEAST_STEPS, STEPS_PER_PRODUCT = 1 << 22, 16
 """Loop iterations that a kernel may need: one thread alone would multiply Q by K and P by V with fewer."""
 NO_DEBUG_BUILD = (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR, Status.UNSUPPORTED)
 """Statuses that say that there is no -G build to be judged."""
-OTHER_SEED = 1_000_003
-"""Added to a workload's seed for the second call on its device."""
 KEEPS_STATE = "the kernel keeps state between launches"
 MOST_TILE = 4096
 """Of BLOCK_M, BLOCK_N and SPLITS: the emulation follows what a candidate declares, within reason."""
@@ -214,7 +213,7 @@ def judge_second_call(runs: Runs, task: Task, judged: Judged) -> Judged:
     here, or by some of their elements. What is wrong with these inputs on a device in its first state, too, is no kept
     state.
     """
-    other = _other_inputs(task, judged.problem)
+    other = other_inputs(task, judged.problem)
     last = judged.problem if other is None else other
     watch = Watch((), most_steps(runs.max_steps, last), kept=True)
     try:
@@ -241,7 +240,7 @@ def _blame(runs: Runs, task: Task, judged: Judged, second: Judged) -> Judged:
 
 def _same_when_used(runs: Runs, call: Call, watch: Watch) -> bool:
     """Whether a call that shares half of its elements with the one before leaves what it leaves on a fresh device."""
-    mixed = replace(call, inputs={name: _half_reversed(array) for name, array in call.inputs.items()})
+    mixed = half_shared(call)
     if not runs.one_order or same_bits(call.inputs, mixed.inputs):
         return True
     runs.run(call, watch)
@@ -249,30 +248,10 @@ def _same_when_used(runs: Runs, call: Call, watch: Watch) -> bool:
     return not fresh.run.clean or (used.run.clean and same_bits(used.outputs, fresh.outputs))
 
 
-def _half_reversed(array: Array) -> Array:
-    """The array with its second half in reverse order; integers that may be lengths or places stay."""
-    if array.dtype.kind in "iu" and array.itemsize > 1:
-        return array
-    mixed = np.ascontiguousarray(array).copy()
-    half = mixed.reshape(-1)[mixed.size // 2 :]
-    half[:] = half[::-1].copy()
-    return mixed
-
-
 def _keeps_some(judged: Judged) -> Judged:
     """The verdict where only a call that shares elements with the one before shows it: there is no reference for it."""
     message = f"{KEEPS_STATE}: a call that shares half of its input elements with the call before gives other bits"
     return replace(judged, verdict=replace(judged.verdict, status=Status.NONDETERMINISTIC, message=message))
-
-
-def _other_inputs(task: Task, problem: Problem) -> Problem | None:
-    """The same workload with another seed, in a regime that depends on it; None where the task has no other inputs."""
-    workload = replace(problem.workload, seed=problem.workload.seed + OTHER_SEED)
-    for regime in dict.fromkeys((workload.regime, *task.quick.regimes[:1])):
-        other = task.draw(replace(workload, regime=regime))
-        if not same_bits(problem.arrays, other.arrays):
-            return other
-    return None
 
 
 def _repeated_by(runs: Runs, task: Task, problem: Problem, part: Part | None, first: Ran) -> str:
@@ -370,11 +349,6 @@ def _samples(out: Array, expected: Array) -> tuple[Sample, ...]:
     order = np.argsort(np.where(np.isnan(error), np.inf, error), axis=None)[::-1][:SAMPLES]
     places = [tuple(int(i) for i in np.unravel_index(at, out.shape)) for at in order]
     return tuple(Sample(place, float(out[place]), float(expected[place])) for place in places)
-
-
-def same_bits(one: Outputs, other: Outputs) -> bool:
-    """Return whether two runs left the same."""
-    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
 def _timed(judged: Judged, start: float) -> Judged:

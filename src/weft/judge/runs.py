@@ -53,6 +53,11 @@ class Ran:
     """Macros and scalars of this call."""
 
 
+def same_bits(one: Outputs, other: Outputs) -> bool:
+    """Return whether two runs left the same."""
+    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
 class Runs(Protocol):
     """A candidate in a place where it can run. What cannot run raises one of REFUSALS."""
 
