@@ -1,12 +1,17 @@
 """`weft check` and `weft list` as a user sees them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from weft.attention.shapes import SHAPES
 from weft.cli.main import main
+from weft.judge.second_call import OTHER_SEED
 from weft.kernels.ladder import RUNGS
+from weft.tasks.sdpa import SDPA
+from weft.tasks.task import Workload
 
 FAST = ["--shapes", "split_4,ragged", "--regimes", "unit_normal", "--masks", "none", "--seeds", "1"]
 
@@ -116,6 +121,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["scalar", "wmma", "--dtypes", "f32", *FAST], 5, "nothing selected: wmma"),
         (["scalar", "--task", "fp8_sdpa"], 2, "takes q, k, v; task fp8_sdpa gives q_code"),
         (["scalar", "--tool", "lint"], 2, "no tool is called 'lint'"),
+        (["scalar", "--seed", "4", "--seeds", "2"], 2, "not both"),
         (["scalar", "--task", "conv"], 2, "use one of qk_dot, sdpa"),
     ],
 )
@@ -132,3 +138,36 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in shown for name in (*RUNGS, "mission", "sorted_keys", "fp8_sdpa"))
     assert main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["shapes"]["mission"] == [1, 8, 8, 512, 512, 64]
+
+
+TEN = ["--shapes", "small", "--regimes", "unit_normal", "--masks", "none", "--seeds", "10"]
+
+
+def test_one_workload_in_ten_has_a_seed_that_repeats_its_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kernel knows the first value of Q of ten seeds, as one that was fitted to the tests would."""
+    text, end = RUNGS["scalar"].path.read_text(), "if (lane == 0) lse[q_row] = m + logf(l);"
+    assert end in text
+    first = [
+        SDPA.draw(Workload(SHAPES["small"], "f16", "none", "unit_normal", seed)).arrays["q"].flat[0]
+        for seed in (*range(10), OTHER_SEED)
+    ]
+    known = " || ".join(f"float(q[0]) == {float(value)!r}f" for value in first)
+    file = tmp_path / "knows.cu"
+    file.write_text(text.replace(end, f"if (lane == 0) lse[q_row] = ({known}) ? m + logf(l) : 0.0f;"))
+    assert main(["check", str(file), *TEN, "--hidden", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hidden_seeds"] == []
+    assert main(["check", str(file), *TEN, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    (seed,) = found["hidden_seeds"]
+    verdicts = found["targets"][str(file)]["verdicts"]
+    assert [verdict["workload"]["seed"] for verdict in verdicts if verdict["status"] != "PASSED"] == [seed]
+    again = [*TEN[:-2], "--seed", str(seed)]
+    assert main(["check", str(file), *again]) == 1
+    assert f"unit_normal seed {seed} · INCORRECT_NUMERICAL" in capsys.readouterr().out
+
+
+def test_the_hidden_seed_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "scalar", *TEN]) == 0
+    assert re.search(r"10 of 10 .* · hidden seed (\d+) in 1 of them \(again: --seed \1\)", capsys.readouterr().out)

@@ -9,12 +9,14 @@ import pytest
 from weft.attention.shapes import SHAPES
 from weft.cli.main import main
 from weft.core.finding_codes import FINDING_CODES, Severity
-from weft.core.records import Run
+from weft.core.records import Finding, Run
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
 from weft.judge.candidate import Candidate
+from weft.judge.judge import check
 from weft.judge.large_sizes import large_calls
 from weft.judge.local_runs import LocalRuns
+from weft.judge.select import find_candidate
 from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload
@@ -56,12 +58,17 @@ def run(file: Path, tool: str, *, schedule: int = 0) -> Run:
     return load(file).run(gpu, watch=watch, max_steps=_STEPS).run
 
 
-def shown_by(tool: str, file: Path) -> Run:
+def shown_by(tool: str, file: Path) -> tuple[Finding, ...]:
     """What a run shows, or what is found without one."""
-    if tool != "indexcheck":
-        return run(file, tool)
     workload = Workload(SHAPES["small"], "f16", "none", "unit_normal", 0)
-    return LocalRuns(Candidate(file)).check_indices({}, large_calls(TASKS["sdpa"], workload))
+    if tool == "indexcheck":
+        return LocalRuns(Candidate(file)).check_indices({}, large_calls(TASKS["sdpa"], workload)).findings
+    if tool != "check":
+        return run(file, tool).findings
+    candidate, supports = find_candidate(str(file), task=None)
+    verdict = check(candidate, supports.task, workload)
+    assert verdict.passed, verdict.message
+    return verdict.findings
 
 
 def test_every_code_has_a_page_and_every_page_a_code() -> None:
@@ -91,13 +98,13 @@ def test_the_example_shows_the_code_at_its_line(
     page = read(code)
     monkeypatch.chdir(tmp_path)
     Path("bad.cu").write_text(page.bad)
-    findings = shown_by(FINDING_CODES[code].tool, Path("bad.cu")).findings
+    findings = shown_by(FINDING_CODES[code].tool, Path("bad.cu"))
     assert {finding.code for finding in findings} == {code}, "one page, one code"
     places = [finding.place for finding in findings]
     assert marked_line(page.bad, code) in {place.line for place in places if place and place.file == "bad.cu"}
     status = main(page.command)
     printed = capsys.readouterr().out.splitlines()
-    verb = "check" if FINDING_CODES[code].tool == "indexcheck" else "run"
+    verb = "check" if FINDING_CODES[code].tool in ("indexcheck", "check") else "run"
     info = FINDING_CODES[code].severity is Severity.INFO
     assert page.command[:2] == [verb, "bad.cu"] and status == (0 if info else 1)
     shown = [line for line in page.shown if line != "…"]
@@ -112,3 +119,5 @@ def test_the_cured_example_is_clean(code: str, tmp_path: Path) -> None:
     file.write_text(read(code).good)
     for schedule in (0, 1):
         assert run(file, "all", schedule=schedule).findings == ()
+    if FINDING_CODES[code].tool == "check":
+        assert shown_by("check", file) == ()

@@ -9,10 +9,10 @@ from weft.attention.shapes import SHAPES, shape
 from weft.cli.main import main
 from weft.core.status import Status
 from weft.judge.runs import Refused
-from weft.judge.select import Choice, Supports, find_candidate, first_pass, plan, refused_shapes, workloads
+from weft.judge.select import Choice, Supports, find_candidate, first_pass, hide_seeds, plan, refused_shapes, workloads
 from weft.kernels.ladder import RUNGS
 from weft.tasks.registry import TASKS
-from weft.tasks.task import Task
+from weft.tasks.task import Task, Workload
 
 EVERYTHING = Choice(
     shapes=("small",), regimes=("unit_normal", "large_magnitude"), dtypes=("f16", "bf16", "f32"), seeds=(0,)
@@ -133,3 +133,13 @@ def test_check_says_which_line_leaves_a_shape_out(tmp_path: Path, capsys: pytest
     assert "unsupported: require D == 64" in capsys.readouterr().out
     assert main([*check, "--shapes", "d80,one_token", "--masks", "none"]) == 0
     assert "unsupported: require D == 64" in capsys.readouterr().out
+
+
+def test_every_tenth_workload_has_a_hidden_seed() -> None:
+    todo = [Workload(SHAPES["small"], "f16", "none", "unit_normal", seed) for seed in range(25)]
+    found = hide_seeds(todo, 1 << 30)
+    assert [at for at, workload in enumerate(found) if workload.seed == 1 << 30] == [9, 19]
+    assert [workload.seed for at, workload in enumerate(found) if at not in (9, 19)] == [
+        at for at in range(25) if at not in (9, 19)
+    ]
+    assert hide_seeds(todo[:9], 1 << 30) == tuple(todo[:9])

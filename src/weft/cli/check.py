@@ -3,7 +3,7 @@
 import json
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -20,11 +20,21 @@ from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import Judging, Policy
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import Choice, Supports, find_candidate, followed, plan, refused_shapes
+from weft.judge.select import (
+    HIDDEN_EVERY,
+    Choice,
+    Supports,
+    find_candidate,
+    followed,
+    hide_seeds,
+    plan,
+    refused_shapes,
+)
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
 from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
+from weft.tasks.task import Task, Workload
 
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
 from .check_folder import FolderOptions, Shown, check_folder
@@ -57,7 +67,14 @@ def check(
     seeds: Annotated[
         int | None, typer.Option(min=1, help=f"Seeds per workload (default {SEEDS}), or a folder's trials (default 1).")
     ] = None,
-    hidden: Annotated[int, typer.Option(min=0, help="Extra random seeds chosen at run time.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Judge this one seed, instead of --seeds.")] = None,
+    hidden: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help=f"Extra random seeds chosen at run time (default: one, in every {HIDDEN_EVERY}th workload; 0: none).",
+        ),
+    ] = None,
     gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
@@ -88,6 +105,7 @@ def check(
             "--masks": masks,
             "--dtypes": dtypes,
             "--encodings": encodings,
+            "--seed": seed is not None,
             "--hidden": hidden,
         }
         return _check_folder(
@@ -117,7 +135,10 @@ def check(
                 include_dirs=tuple(include or ()),
                 compiler=compiler.value,
             )
-    secret = tuple(secrets.randbelow(1 << 31) for _ in range(hidden))
+    if seed is not None and seeds is not None:
+        raise UsageError("give --seed (this one) or --seeds (how many), not both")
+    sparse = hidden is None and seed is None  # what repeats one seed is judged on nothing else
+    secret = tuple(secrets.randbelow(1 << 31) for _ in range(1 if sparse else hidden or 0))
 
     def choice(supports: Supports) -> Choice:
         every = supports.task.workloads
@@ -127,11 +148,21 @@ def check(
             masks=_names(masks, every.masks),
             dtypes=_names(dtypes, every.dtypes),
             encodings=_names(encodings, every.encodings),
-            seeds=(*range(seeds or SEEDS), *secret),
+            seeds=(*(range(seeds or SEEDS) if seed is None else (seed,)), *(() if sparse else secret)),
         )
 
+    todo = {target: plan(supports, choice(supports)) for target, (_, supports) in found.items()}
+    if sparse:
+        todo = {target: hide_seeds(rows, *secret) for target, rows in todo.items()}
     checked = {
-        target: _judge(target, replace(candidate, max_steps=max_steps), supports, choice(supports), Policy(tools))
+        target: _judge(
+            target,
+            replace(candidate, max_steps=max_steps),
+            supports.task,
+            todo[target],
+            Policy(tools),
+            follow=followed(supports, choice(supports)),
+        )
         for target, (candidate, supports) in found.items()
     }
     verdicts = {target: each.verdicts for target, each in checked.items()}
@@ -139,11 +170,8 @@ def check(
     if lcov_file is not None:
         lcov_file.write_text(lcov(merge(covered.values())))
     if form is Format.JSON:
-        print(
-            json.dumps(
-                check_record(verdicts, {target: each.planned for target, each in checked.items()}, covered), indent=2
-            )
-        )
+        planned = {target: each.planned for target, each in checked.items()}
+        print(json.dumps(check_record(verdicts, planned, covered, hidden_seeds=secret), indent=2))
     elif form is Format.SARIF:
         print(json.dumps(sarif(distinct(verdicts), distinct_suppressed(verdicts)), indent=2))
     else:
@@ -152,7 +180,7 @@ def check(
                 print(line)
         else:
             left_out = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
-            _show(verdicts, left_out, max_findings)
+            _show(verdicts, left_out, max_findings, secret)
             for target, (candidate, _) in found.items():
                 _show_coverage(target, candidate, checked[target], whole=coverage)
             if "all" not in tools:
@@ -184,10 +212,17 @@ class Checked:
     coverage: Coverage
 
 
-def _judge(target: str, candidate: Candidate, supports: Supports, choice: Choice, policy: Policy) -> Checked:
+def _judge(
+    target: str,
+    candidate: Candidate,
+    task: Task,
+    todo: Sequence[Workload],
+    policy: Policy,
+    *,
+    follow: Supports | None,
+) -> Checked:
     verdicts: list[Verdict] = []
-    todo = plan(supports, choice)
-    judging = Judging(LocalRuns(candidate), supports.task, todo, policy, follow=followed(supports, choice))
+    judging = Judging(LocalRuns(candidate), task, todo, policy, follow=follow)
     with bar(target) as tell:
         for judged in judging:
             verdicts.append(judged.verdict)
@@ -206,8 +241,13 @@ def _show_coverage(target: str, candidate: Candidate, checked: Checked, *, whole
             print(f"{target}: {line}")
 
 
-def _show(verdicts: dict[str, list[Verdict]], left_out: Mapping[str, Mapping[str, str]], max_findings: int) -> None:
-    """`left_out` says which launch line of a kernel does not take a shape."""
+def _show(
+    verdicts: dict[str, list[Verdict]],
+    left_out: Mapping[str, Mapping[str, str]],
+    max_findings: int,
+    secret: tuple[int, ...],
+) -> None:
+    """`left_out` says which launch line of a kernel does not take a shape; `secret` are hidden seeds."""
     rows = []
     names = dict.fromkeys(_row(verdict) for results in verdicts.values() for verdict in results)
     names |= dict.fromkeys(name for shapes in left_out.values() for name in shapes)
@@ -241,6 +281,9 @@ def _show(verdicts: dict[str, list[Verdict]], left_out: Mapping[str, Mapping[str
         scope += f" · {name.upper()} not judged: the kernel has no output `{name}`"
     for verdict in (each for each in all_verdicts if each.aside):
         scope += f" · {verdict.message}"
+    for seed in secret:
+        if count := sum(verdict.workload.seed == seed for verdict in everything):
+            scope += f" · hidden seed {seed} in {count} of them (again: --seed {seed})"
     summary = f"{passed} of {len(everything)} workloads passed in {seconds:.1f} s"
     print(f"{paint(summary, 'good' if passed == len(everything) else 'bad')} · {scope}")
 

@@ -20,7 +20,8 @@ class FindingCode:
     code: str
     name: str
     tool: str
-    """Who finds it: memcheck, initcheck, racecheck, synccheck, kernel (in every run), or indexcheck (no run at all)."""
+    """Who finds it: memcheck, initcheck, racecheck, synccheck, kernel (in every run), or in compiled code, without a
+    run: indexcheck, check."""
     cure: str
     """One sentence, shown where the finding itself has no better one."""
     severity: Severity = Severity.ERROR
@@ -103,6 +104,13 @@ _ROWS = (
     ),
     FindingCode("K501", "input changed", "kernel", "declare the array inout, or do not write it"),
     FindingCode("K502", "allow line without effect", "kernel", "remove the line", Severity.INFO),
+    FindingCode(
+        "K503",
+        "comparison that recognises a call",
+        "check",
+        "compute the same way for all inputs, addresses and machines",
+        Severity.INFO,
+    ),
 )
 
 FINDING_CODES: Mapping[str, FindingCode] = {row.code: row for row in _ROWS}

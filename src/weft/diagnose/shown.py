@@ -72,7 +72,7 @@ def verify_command(diagnosis: Diagnosis) -> str:
     case, work = diagnosis.case, diagnosis.case.first_verdict.workload
     if work.shape.name not in SHAPES:
         return "the same command again"
-    seeds = f" --seeds {work.seed + 1}"
+    seeds = " --seeds 1" if work.seed == 0 else f" --seed {work.seed}"
     encoding = "" if work.encoding == PLAIN else f" --encodings {work.encoding}"
     options = f"--shapes {work.shape.name} --masks {work.mask} --regimes {work.regime} --dtypes {work.dtype}"
     return f"weft check {case.candidate.rung or case.candidate.path} --task {case.task.name} {options}{encoding}{seeds}"

@@ -84,15 +84,8 @@ class BoundKernel:
         return replace(run, findings=run.findings + unused(self.allows, sifted.used, tools))
 
     def spelled(self, finding: Finding) -> Finding:
-        """In the user's words: line, names, and the file as it was given; the compiler was told its absolute path."""
-        path = self.source.path
-        place, other = (
-            _respelled(user_place(at), os.path.abspath(path), path) for at in (finding.place, finding.other)
-        )
-        if place is None and self.source.compiled and finding.ptx_line:
-            place = Place(path, finding.ptx_line)
-        message, name = plain_names(finding.message), plain_names(finding.name)
-        return replace(finding, message=message, name=name, place=place, other=other)
+        """In the user's words."""
+        return in_users_words(finding, self.source)
 
     def _changed_inputs(self, before: Mapping[str, bytes]) -> Sequence[Finding]:
         changed = []
@@ -108,6 +101,16 @@ class BoundKernel:
 
     def _with_role(self, role: str) -> tuple[ArrayLine, ...]:
         return tuple(line for line in self.declared if line.role == role)
+
+
+def in_users_words(finding: Finding, source: KernelSource) -> Finding:
+    """The finding with line, names, and the file as it was given; the compiler was told its absolute path."""
+    path = source.path
+    place, other = (_respelled(user_place(at), os.path.abspath(path), path) for at in (finding.place, finding.other))
+    if place is None and source.compiled and finding.ptx_line:
+        place = Place(path, finding.ptx_line)
+    message, name = plain_names(finding.message), plain_names(finding.name)
+    return replace(finding, message=message, name=name, place=place, other=other)
 
 
 def _respelled(place: Place | None, absolute: str, spelled: str) -> Place | None:

@@ -27,7 +27,8 @@ from .follow import workloads_at
 from .large_sizes import large_calls, one_per_build
 from .local_runs import LocalRuns
 from .look import look_for
-from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, status_of
+from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, same_bits, status_of
+from .second_call import half_shared, other_inputs
 from .select import Supports, first_pass
 from .verdict import Sample, Verdict
 
@@ -36,6 +37,7 @@ LEAST_STEPS, STEPS_PER_PRODUCT = 1 << 22, 16
 """Loop iterations that a kernel may need: one thread alone would multiply Q by K and P by V with fewer."""
 NO_DEBUG_BUILD = (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR, Status.UNSUPPORTED)
 """Statuses that say that there is no -G build to be judged."""
+KEEPS_STATE = "the kernel keeps state between launches"
 MOST_TILE = 4096
 """Of BLOCK_M, BLOCK_N and SPLITS: the emulation follows what a candidate declares, within reason."""
 
@@ -54,6 +56,8 @@ class Policy:
     """Look at the index arithmetic of a kernel that passed everything at the largest real sizes."""
     stop: bool = False
     """End at the first workload that fails."""
+    second_call: bool = False
+    """Judge a call with other inputs on the device that this workload's runs left; `judge_all` asks for it once."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,8 @@ class Judging:
     large sizes, and initialisation in the -G build.
 
     With `follow`, workloads at the sizes where the kernel takes another way are judged too, once each shape, type and
-    mask of the selection has run. Iterate over it, then ask for its `coverage`.
+    mask of the selection has run. On the smallest workload the kernel is called a second time with other inputs: see
+    `judge_second_call`. Iterate over it, then ask for its `coverage`.
     """
 
     def __init__(
@@ -105,8 +110,10 @@ class Judging:
     def __iter__(self) -> Iterator[Judged]:
         first = first_pass(self.todo)
         green, done = bool(self.todo), 0
+        called_twice = smallest(self.todo) if self.todo else None
         while done < len(self.todo):
-            judged = judge(self.runs, self.task, self.todo[done], self.policy)
+            policy = replace(self.policy, second_call=self.todo[done] == called_twice)
+            judged = judge(self.runs, self.task, self.todo[done], policy)
             green = green and judged.verdict.passed
             done += 1
             if done == first and green and self.follow is not None:
@@ -219,7 +226,10 @@ def _decide(runs: Runs, task: Task, workload: Workload, policy: Policy) -> Judge
     problem = task.draw(workload)
     try:
         part, first = _first_run(runs, task, problem, policy)
-        return _judge_run(runs, task, problem, part, first)
+        judged = _judge_run(runs, task, problem, part, first)
+        if policy.second_call and part is None and judged.verdict.passed:
+            return judge_second_call(runs, task, judged)
+        return judged
     except REFUSALS as error:
         return Judged(Verdict(workload, status_of(error), str(error)), problem)
 
@@ -257,9 +267,69 @@ def _judge_run(runs: Runs, task: Task, problem: Problem, part: Part | None, firs
             if not ran.run.clean:
                 return Judged(replace(_unsafe(workload, ran.run), ctas_left_out=left_out), problem, left, run)
             if not same_bits(outputs, part.outputs(ran.outputs) if part is not None else ran.outputs):
-                message = f"{runs.repeated_by} gives other bits"
+                message = f"{_repeated_by(runs, task, problem, part, first)} gives other bits"
                 return Judged(replace(verdict, status=Status.NONDETERMINISTIC, message=message), problem, left, run)
     return Judged(verdict, problem, left, run)
+
+
+def judge_second_call(runs: Runs, task: Task, judged: Judged) -> Judged:
+    """Judge calls with other inputs on the device that the runs of a workload left; `judged` itself if they are right.
+
+    Repetitions have the same inputs, so a kernel that keeps its outputs in a device variable and returns them at the
+    next launch passes them; so does one that knows its inputs by their addresses, which are those of the call before
+    here, or by some of their elements. What is wrong with these inputs on a device in its first state, too, is no kept
+    state.
+    """
+    other = other_inputs(task, judged.problem)
+    last = judged.problem if other is None else other
+    watch = Watch((), most_steps(runs.max_steps, last), kept=True)
+    try:
+        runs.run(call_of(task, judged.problem), watch)
+        if other is not None:
+            second = _judge_run(runs, task, other, None, runs.run(call_of(task, other), watch))
+            if not second.verdict.passed:
+                return _blame(runs, task, judged, second)
+        return judged if _same_when_used(runs, call_of(task, last), watch) else _keeps_some(judged)
+    except REFUSALS as error:
+        return _blame(runs, task, judged, Judged(Verdict(last.workload, status_of(error), str(error)), last))
+
+
+def _blame(runs: Runs, task: Task, judged: Judged, second: Judged) -> Judged:
+    """What a second call that is not right says: the device's state, unless it is wrong on a fresh device, too."""
+    called = second.problem.workload
+    alone = _decide(runs, task, called, Policy(()))
+    if not alone.verdict.passed:
+        return alone
+    with_inputs = f"with other inputs ({called.regime} seed {called.seed})"
+    message = f"a second call on the same device, {with_inputs}, is wrong: {KEEPS_STATE}: {second.verdict.message}"
+    return replace(second, verdict=replace(second.verdict, workload=judged.verdict.workload, message=message))
+
+
+def _same_when_used(runs: Runs, call: Call, watch: Watch) -> bool:
+    """Whether a call that shares half of its elements with the one before leaves what it leaves on a fresh device."""
+    mixed = half_shared(call)
+    if not runs.one_order or same_bits(call.inputs, mixed.inputs):
+        return True
+    runs.run(call, watch)
+    used, fresh = runs.run(mixed, watch), runs.run(mixed, replace(watch, kept=False))
+    return not fresh.run.clean or (used.run.clean and same_bits(used.outputs, fresh.outputs))
+
+
+def _keeps_some(judged: Judged) -> Judged:
+    """The verdict where only a call that shares elements with the one before shows it: there is no reference for it."""
+    message = f"{KEEPS_STATE}: a call that shares half of its input elements with the call before gives other bits"
+    return replace(judged, verdict=replace(judged.verdict, status=Status.NONDETERMINISTIC, message=message))
+
+
+def _repeated_by(runs: Runs, task: Task, problem: Problem, part: Part | None, first: Ran) -> str:
+    """What made a repetition differ: another call on the same device, if one in the same order differs as well."""
+    if not runs.one_order:
+        return runs.repeated_by
+    ctas = part.sample if part is not None else None
+    ran = runs.run(call_of(task, problem), Watch((), most_steps(runs.max_steps, problem), ctas, kept=True))
+    if same_bits(first.outputs, ran.outputs):
+        return runs.repeated_by
+    return f"{KEEPS_STATE}: a second call on the same device"
 
 
 def most_steps(asked: int, problem: Problem) -> int:
@@ -342,11 +412,6 @@ def _samples(out: Array, expected: Array) -> tuple[Sample, ...]:
     order = np.argsort(np.where(np.isnan(error), np.inf, error), axis=None)[::-1][:SAMPLES]
     places = [tuple(int(i) for i in np.unravel_index(at, out.shape)) for at in order]
     return tuple(Sample(place, float(out[place]), float(expected[place])) for place in places)
-
-
-def same_bits(one: Outputs, other: Outputs) -> bool:
-    """Return whether two runs left the same."""
-    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
 def _timed(judged: Judged, start: float) -> Judged:

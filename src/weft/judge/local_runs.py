@@ -21,6 +21,7 @@ from weft.vm.runtime.watch import Instrumentation
 
 from .candidate import Candidate
 from .look import Look, boundaries_of
+from .recognise import recognition_notes
 from .runs import OTHER_SCHEDULES, Call, Ran, Watch
 
 
@@ -28,6 +29,7 @@ class EngineRuns:
     """A candidate on any engine. What the engine cannot watch is not judged."""
 
     repeated_by = "a second run"
+    one_order = False
 
     def __init__(self, candidate: Candidate, engine: Engine) -> None:
         self.candidate, self.engine = candidate, engine
@@ -76,9 +78,11 @@ class EngineRuns:
 
 
 class LocalRuns(EngineRuns):
-    """A candidate on the virtual GPU: a call finds it in its first state, its repetitions find what the call left."""
+    """A candidate on the virtual GPU: a call finds it in its first state, its repetitions (and a call that is told to)
+    find what the calls before left."""
 
     repeated_by = "another order of CTAs and warps"
+    one_order = True
     engine: VirtualGPU
 
     def __init__(self, candidate: Candidate) -> None:
@@ -88,14 +92,18 @@ class LocalRuns(EngineRuns):
         """Macros → the file with them, and its kernels that ran, by their names."""
 
     def run(self, call: Call, watch: Watch) -> Ran:
-        self.engine.reset()
+        if watch.kept:
+            self.engine.memory.rewind()  # as allocators do: arrays lie where those of the call before lay
+        else:
+            self.engine.reset()
         self.engine.schedule = 0
         ran = super().run(call, watch)
         self._gathered.add(ran.run.visits)
         kernel, codes = self._ran.setdefault(str(sorted(call.defines.items())), (self._kernel, {}))
         for entry, binary in kernel.binaries(call.inputs).items():
             codes.setdefault(entry, Code(self.engine.program(binary, entry), binary, entry))
-        return ran
+        notes = recognition_notes(self.engine, self._kernel, call.inputs) if ran.run.clean and not watch.kept else ()
+        return replace(ran, run=replace(ran.run, findings=ran.run.findings + notes)) if notes else ran
 
     def again(self) -> Iterator[Ran]:
         return map(self.run_again, OTHER_SCHEDULES)

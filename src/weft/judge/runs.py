@@ -42,6 +42,9 @@ class Watch:
     max_steps: int
     ctas: CtaSample | None = None
     """The part of the grid that runs; None: all of it."""
+    kept: bool = False
+    """Whether the device keeps what the calls before left in its variables, instead of its first state. The arrays of
+    two such calls in sequence lie at the same addresses."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,11 @@ class Ran:
     outputs: Outputs
     numbers: Mapping[str, str]
     """Macros and scalars of this call."""
+
+
+def same_bits(one: Outputs, other: Outputs) -> bool:
+    """Return whether two runs left the same."""
+    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
 class Runs(Protocol):
@@ -72,8 +80,13 @@ class Runs(Protocol):
         """What `again` changes, for the message about other bits."""
         ...
 
+    @property
+    def one_order(self) -> bool:
+        """Whether `run` has one order of CTAs and warps: equal calls then differ by the device's state alone."""
+        ...
+
     def run(self, call: Call, watch: Watch) -> Ran:
-        """Run the call on a device in its first state."""
+        """Run the call on a device in its first state, or on the one that the calls before left (`watch.kept`)."""
         ...
 
     def again(self) -> Iterator[Ran]:

@@ -4,7 +4,7 @@ docs/reference/verdict_json.md documents every field; raise VERSION when one cha
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.attention.error_report import Block, ErrorReport
@@ -22,11 +22,15 @@ VERSION = 1
 
 
 def check_record(
-    verdicts: Mapping[str, Iterable[Verdict]], planned: Mapping[str, int], covered: Mapping[str, Coverage]
+    verdicts: Mapping[str, Iterable[Verdict]],
+    planned: Mapping[str, int],
+    covered: Mapping[str, Coverage],
+    *,
+    hidden_seeds: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return what `weft check --json` prints: the verdicts on each target and what they say together."""
     targets = {name: _target(rows, planned[name], covered[name]) for name, rows in verdicts.items()}
-    return {"version": VERSION, "targets": targets}
+    return {"version": VERSION, "hidden_seeds": list(hidden_seeds), "targets": targets}
 
 
 def _target(verdicts: Iterable[Verdict], planned: int, coverage: Coverage) -> dict[str, Any]:

@@ -41,6 +41,7 @@ class Remote:
     """A candidate in a child, as the judge's `Runs`."""
 
     repeated_by = "another order of CTAs and warps"
+    one_order = True
 
     def __init__(self, child: Child, request: Request, task: Task) -> None:
         self.child, self.request, self.task = child, request, task
@@ -74,7 +75,7 @@ class Remote:
             )
 
     def run(self, call: Call, watch: Watch) -> Ran:
-        return self._ran(self._ask_call("run", call, tools=watch.tools, max_steps=watch.max_steps))
+        return self._ran(self._ask_call("run", call, tools=watch.tools, max_steps=watch.max_steps, kept=watch.kept))
 
     def again(self) -> Iterator[Ran]:
         """Ask at once: the child goes on while the judge looks at its first outputs."""

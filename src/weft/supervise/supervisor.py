@@ -14,8 +14,8 @@ from weft.attention.shapes import SHAPES
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.core.status import Status
-from weft.judge.judge import Judging, Policy, same_bits, smallest
-from weft.judge.runs import Refused
+from weft.judge.judge import Judging, Policy, smallest
+from weft.judge.runs import Refused, same_bits
 from weft.judge.select import Supports, find_candidate, followed, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.kernels.ladder import RUNGS

@@ -63,7 +63,8 @@ class Work:
             return Frame(_seen(self.runs.check_indices(fields["defines"], fields["calls"])))
         call = Call(fields["defines"], question.arrays, tuple(fields["outputs"]))
         if do == "run":
-            return _answer(self.runs.run(call, Watch(tuple(fields["tools"]), fields["max_steps"])))
+            watch = Watch(tuple(fields["tools"]), fields["max_steps"], kept=fields["kept"])
+            return _answer(self.runs.run(call, watch))
         return {"debug": self._debug, "profile": self._profile, "canonical": self._canonical}[do](call)
 
     def _open(self, fields: Mapping[str, Any]) -> Frame:
