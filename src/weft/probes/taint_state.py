@@ -12,9 +12,8 @@ from weft.vm.reference.machine import RunningWarp
 from weft.vm.reference.spaces import in_window, to_offset
 from weft.vm.reference.warp import Lanes
 
-Labels = npt.NDArray[np.uint64]
-"""Per lane and byte: the set of reads the byte depends on."""
-MOST_SITES = 64
+from .taint_bits import ALL_BITS, MOST_SITES, Labels, whole
+
 _GENERIC = ("global", "shared", "local")
 
 
@@ -141,13 +140,13 @@ class Taint:
         return labels
 
     def any_of(self, w: RunningWarp, operand: Operand) -> npt.NDArray[np.uint64]:
-        """Labels of a whole operand per lane, members of a vector and bases of addresses included."""
+        """Labels of what depends on an operand, per lane; members of a vector and bases of addresses included."""
         total = np.zeros(32, np.uint64)
         for name in register_names(operand):
             found = self.of(w).registers.get(name)
             if found is not None:
                 total |= np.bitwise_or.reduce(found, axis=1)
-        return total
+        return whole(total)
 
     def write(self, w: RunningWarp, operand: Operand, labels: Labels, lanes: Lanes | None = None) -> None:
         """Give a destination its labels in the lanes that are on; bytes beyond those given have none."""
@@ -245,8 +244,9 @@ class Taint:
                 shadow.labels[index] = labels[place.lanes]
 
     def label(self, ins: Instruction) -> np.uint64:
-        """The bit of a read; beyond 64 reads they share the last."""
-        return np.uint64(1) << np.uint64(self.bits.setdefault(ins.line, min(len(self.bits), MOST_SITES - 1)))
+        """The label of a read; beyond MOST_SITES reads they share the last."""
+        site = self.bits.setdefault(ins.line, min(len(self.bits), MOST_SITES - 1))
+        return ALL_BITS | np.uint64(1) << np.uint64(site)
 
     # -- where values count --------------------------------------------------------------------------------------
 
