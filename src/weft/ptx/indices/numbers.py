@@ -134,7 +134,7 @@ def _extract_signed(a: int, at: int, count: int) -> int:
 
 
 def _insert(field: int, into: int, at: int, count: int) -> int:
-    """A field in the middle; `count` 0: one that reaches the top, a shift whose upper bits get lost (row * 64 + lane)."""
+    """A field in the middle, or (`count` 0) at the top: a shift whose upper bits get lost, as in row * 64 + lane."""
     if not count:
         return field << at | into & (1 << at) - 1
     mask = (1 << count) - 1
