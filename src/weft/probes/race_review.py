@@ -25,7 +25,7 @@ from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
 
 from .conflict import Conflict
-from .global_race import suspects
+from .global_race import MOST_THREADS, suspects
 from .global_race_review import judge_global
 from .happens_before import Known, find_conflicts_in_cta
 from .read_only_loads import ReadOnlyLoads, WrittenRead, read_only_sites
@@ -103,7 +103,8 @@ def judge_read_only(scene: Scene) -> tuple[Finding, ...]:
     """The loads through the read-only cache that meet a store of the same launch."""
     sites = read_only_sites(item for item in scene.source.inlined.body if isinstance(item, Instruction))
     buffers = suspects(scene.boards, scene.memory) if sites else ()
-    if not buffers:
+    threads = math.prod(scene.launch.grid) * -(-math.prod(scene.launch.block) // LANES) * LANES
+    if not buffers or threads > MOST_THREADS:  # `judge_buffers` says what is not judged
         return ()
     look = ReadOnlyLoads(buffers, sites)
     scene.again(look, None)
@@ -119,15 +120,15 @@ def _read_only(scene: Scene, met: WrittenRead) -> Finding:
     address = met.offset + GLOBAL_BASE
     where = _where(scene, address)
     per_cta = -(-math.prod(scene.launch.block) // LANES) * LANES
-    thread = max(met.thread - 1, 0)
+    thread = met.thread - 1
     return Finding(
         "R106",
         f"read-only load (ld.global.nc) of memory that this launch writes, at {where}",
         ptx_line=met.load,
         place=load.place if load else None,
-        cta=_position(thread // per_cta, scene.launch.grid) if met.thread > 0 else None,
-        warp=thread % per_cta // LANES if met.thread > 0 else 0,
-        lanes=1 << thread % LANES if met.thread > 0 else 0,
+        cta=_position(thread // per_cta, scene.launch.grid),
+        warp=thread % per_cta // LANES,
+        lanes=1 << thread % LANES,
         address=address,
         name=where.rpartition("+")[0],
         other=store.place if store else None,

@@ -52,13 +52,13 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     known = np.isin(issue, list(order.copies.issued))
     if known.any():
         which, number = np.unique(issue[known], return_inverse=True)
-        found = [order.copies.issued[each] for each in which.tolist()]
+        issued = [order.copies.issued[each] for each in which.tolist()]
         who = lane[known]
-        late[known] = np.stack([copy.late for copy in found])[number, who]
-        late_number[known] = np.stack([copy.late_number for copy in found])[number, who]
+        late[known] = np.stack([copy.late for copy in issued])[number, who]
+        late_number[known] = np.stack([copy.late_number for copy in issued])[number, who]
         lasting = known & (copies[index] >= 0)
-        ends = np.stack([np.minimum(copy.waited, copy.ended) for copy in found])[number, who]
-        epochs_then = np.stack([copy.epoch for copy in found])[number, who]
+        ends = np.stack([np.minimum(copy.waited, copy.ended) for copy in issued])[number, who]
+        epochs_then = np.stack([copy.epoch for copy in issued])[number, who]
         end[lasting], end_epoch[lasting] = ends[lasting[known]], epochs_then[lasting[known]]
     cta = np.searchsorted(order.ctas, part["cta"][index]).astype(np.int64)
     per_cta = len(order.column_of) // len(order.ctas)

@@ -28,7 +28,8 @@ from .shared_probe import source_digest
 _HEAD_BYTES = 64
 _WRITERS, _READERS, _WHO, _WANTED, _SITES, _FOUND, _SITE_COUNT = 0, 8, 16, 24, 32, 40, 48
 """Places in the head: host addresses, and the length of the table of sites."""
-_SEVERAL = -1
+_SEVERAL = 1 << 30
+"""With the number of the first thread that read a byte: others did, too."""
 _TOUCH, _REPORT = "probe.read_only.touch", "probe.read_only.report"
 FOUND = np.dtype([("count", "u4"), ("store", "u4"), ("offset", "u8"), ("thread", "i4"), ("spare", "u4", 3)])
 """Per load instruction: how many bytes; of the first the store, its offset in the arena, the reader's thread + 1."""
@@ -43,7 +44,7 @@ class WrittenRead:
     """Sites."""
     offset: int
     thread: int
-    """Number in the grid, whole warps counted; -1: several."""
+    """One more than its number in the grid, whole warps counted."""
     count: int
     """Bytes, each as often as it was met."""
 
@@ -126,11 +127,12 @@ def _touch(verb: str) -> Builder:
                 _tell(b, site, b.op("sub", wrote, const("i32", 1)), place, me)
             b.store(mark, reader, align=4)
             alone = b.op("or", b.icmp("eq", whose, const("i32", 0)), b.icmp("eq", whose, me))
-            b.store(b.select(alone, me, const("i32", _SEVERAL)), who, align=4)
+            b.store(b.select(alone, me, b.op("or", whose, const("i32", _SEVERAL))), who, align=4)
         else:
             foreign = b.op("and", b.icmp("ne", read, const("i32", 0)), b.icmp("ne", whose, me))
             with when(b, foreign):
-                _tell(b, b.op("sub", read, const("i32", 1)), site, place, whose)
+                first = b.op("and", whose, const("i32", _SEVERAL - 1))
+                _tell(b, b.op("sub", read, const("i32", 1)), site, place, first)
             b.store(mark, writer, align=4)
     b.ret()
     return b

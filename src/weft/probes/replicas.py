@@ -45,4 +45,4 @@ def are_replicas(conflict: Conflict, log: npt.NDArray[np.void], order: Order, se
             log["address"][record, lane],
         ]
     )
-    return np.unique(stores, axis=1).shape[1] == len(record)
+    return bool(np.unique(stores, axis=1).shape[1] == len(record))
