@@ -1,17 +1,19 @@
 """What stands of the reads that initcheck saw: those whose value reaches a branch, an address or an output.
 
-First by the registers alone (`taint_slice.py`), which holds for all CTAs; then by following the values in the CTAs that
-read (`taint.py`). A read is dropped only if nothing came of it in every CTA that did it; where that is too much work
-it stays, and says so. In a -G build, where structures of CUDA's own headers are copied with members that nobody has
-set, the launch is then tried with other contents (`refill.py`), and a read that decides nothing is information.
+First by the registers alone (`taint_slice.py`), which holds for all CTAs; then by following the values in CTAs that
+read (`taint.py`). A read is dropped if nothing came of it in every CTA that did it; or if nothing came of it where it
+was followed, in this launch or an earlier one of the same kernel, and the launch does the same with other contents of
+shared and local memory (`refill.py`). Where following is too much work the read stays, and says so; one that decides
+nothing with other contents is then information. So is it in a -G build, where structures of CUDA's own headers are
+copied with members that nobody has set.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.core.finding_codes import Severity
 from weft.core.records import Finding
@@ -19,21 +21,23 @@ from weft.ptx.module import Instruction
 from weft.vm.launch import REPORT_CAPACITY
 from weft.vm.layout import Layout
 from weft.vm.memory import LOCAL_BASE
+from weft.vm.program import ProgramSource
 from weft.vm.runtime.watch import Scene
 
-from .initcheck_reports import CODES, CTAS_REPORTED
+from .initcheck_reports import CODES, CTAS_REPORTED, UNWRITTEN_GLOBAL
 from .local_variables import variable_at
 from .refill import decides_nothing
 from .taint import follow
 from .taint_slice import Slicer
 from .taint_state import Sink
 
-MOST_CTAS, MOST_DEBUG_CTAS = 8, 2
-"""CTAs in which values are followed; in a -G build, which takes many more instructions, the others are tried."""
+MOST_CTAS, FIRST_CTAS = 8, 2
+"""CTAs in which values are followed; as many at first, then the launch is tried with other contents."""
 MOST_STEPS = 120_000
 """Warp instructions spent on that, in all of them together."""
 _NO_LINE = frozenset({-1})
 _REACHES = "its value reaches"
+_SAME = "; with other contents the launch leaves the same and takes the same branches"
 _SPACES = {"I201": "shared", "I202": "global", "I203": "local"}
 
 
@@ -52,19 +56,45 @@ class _Read:
         return self.sink is None and self.ctas <= self.harmless_in and len(self.ctas) < CTAS_REPORTED
 
 
+_FOLLOWED: WeakKeyDictionary[ProgramSource, set[int]] = WeakKeyDictionary()
+"""Kernel → lines of reads whose values were followed in some launch and reached nothing."""
+
+
 def review(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
     """The findings without harmless reads, with the name of what was read and what its value reached."""
-    return _review(findings, scene, MOST_CTAS)
+    reads = _open_reads(scene)
+    known = _FOLLOWED.setdefault(scene.source, set())
+    quiet = False
+    if _global_lines(scene).isdisjoint(reads):
+        # Nothing of this is global memory, which other contents do not reach.
+        _follow_all({line: read for line, read in reads.items() if line not in known}, scene, FIRST_CTAS)
+        known |= {line for line, read in reads.items() if read.sink is None and read.harmless_in}
+        quiet = all(read.sink is None for read in reads.values()) and bool(reads) and decides_nothing(scene)
+    if quiet and known.issuperset(reads):
+        return tuple(finding for finding in findings if finding.code not in _SPACES)
+    if not quiet:
+        _follow_all(reads, scene, MOST_CTAS)
+    kept = _described_all(findings, reads, scene)
+    return tuple(_as_information(finding) for finding in kept) if quiet else kept
+
+
+def _as_information(finding: Finding) -> Finding:
+    """A read that could not be followed, in a launch that does not depend on it."""
+    return (
+        replace(finding, severity=Severity.INFO.value, message=finding.message + _SAME) if _open(finding) else finding
+    )
 
 
 def review_debug_build(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
     """The same for a -G build, with its unset variables; what decides nothing there is no more than information."""
-    kept = _review(findings, scene, MOST_DEBUG_CTAS) + unset_variables(scene)
-    open_reads = {id(finding) for finding in kept if finding.code in ("I201", "I203") and not _settled(finding)}
+    reads = _open_reads(scene)
+    _follow_all(reads, scene, FIRST_CTAS)
+    kept = _described_all(findings, reads, scene) + unset_variables(scene)
+    open_reads = {id(finding) for finding in kept if _open(finding)}
     if not open_reads:
         return kept
     if decides_nothing(scene):
-        level, why = Severity.INFO, "; with other contents the launch leaves the same and takes the same branches"
+        level, why = Severity.INFO, _SAME
     elif len(open_reads) < len(kept):  # what decides is found: these may have no part in it
         level, why = Severity.WARNING, ""
     else:
@@ -75,17 +105,17 @@ def review_debug_build(findings: tuple[Finding, ...], scene: Scene) -> tuple[Fin
     )
 
 
-def _settled(finding: Finding) -> bool:
-    """Whether it was seen what the value reaches."""
-    return _REACHES in finding.message
+def _open(finding: Finding) -> bool:
+    """Whether it is about shared or local memory, and was not seen to reach anything."""
+    return finding.code in ("I201", "I203") and _REACHES not in finding.message
 
 
-def _review(findings: tuple[Finding, ...], scene: Scene, most_ctas: int) -> tuple[Finding, ...]:
-    rows = scene.reports[np.isin(scene.reports["code"], list(CODES))]
-    if not rows.size:
-        return findings
-    reads = _reads(rows, Slicer(item for item in scene.source.inlined.body if isinstance(item, Instruction)))
-    _follow_all(reads, scene, most_ctas)
+def _global_lines(scene: Scene) -> set[int]:
+    rows = scene.reports[scene.reports["code"] == UNWRITTEN_GLOBAL]
+    return set(rows["line"].tolist())
+
+
+def _described_all(findings: tuple[Finding, ...], reads: Mapping[int, _Read], scene: Scene) -> tuple[Finding, ...]:
     all_known = scene.reports.size < REPORT_CAPACITY  # beyond it reports are lost, and with them CTAs and bytes
     kept = []
     for finding in findings:
@@ -108,7 +138,12 @@ def _joined(findings: Iterable[Finding]) -> Iterator[Finding]:
     yield from first.values()
 
 
-def _reads(rows: npt.NDArray[np.void], slicer: Slicer) -> dict[int, _Read]:
+def _open_reads(scene: Scene) -> dict[int, _Read]:
+    """Reads whose values may reach something, by the registers alone."""
+    rows = scene.reports[np.isin(scene.reports["code"], list(CODES))]
+    if not rows.size:
+        return {}
+    slicer = Slicer(item for item in scene.source.inlined.body if isinstance(item, Instruction))
     reads = {}
     for line in np.unique(rows["line"]):
         own = rows[rows["line"] == line]
