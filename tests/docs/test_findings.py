@@ -12,15 +12,20 @@ from weft.core.finding_codes import FINDING_CODES
 from weft.core.records import Finding, Run
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
+from weft.judge.candidate import Candidate
 from weft.judge.judge import check
+from weft.judge.large_sizes import large_calls
+from weft.judge.local_runs import LocalRuns
 from weft.judge.select import find_candidate
 from weft.probes.tools import watch_for
+from weft.tasks.registry import TASKS
 from weft.tasks.task import Workload
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {file.stem: file.read_text() for file in sorted((DOCS / "findings").glob("*.md"))}
 _FILE = re.compile(r"^`(\w+\.cu)`:\n```cuda\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CONSOLE = re.compile(r"^```console\n\$ weft (.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WORKLOAD = Workload(SHAPES["small"], "f16", "none", "unit_normal", 0)
 _STEPS = 100_000
 """Enough for every example but the endless one."""
 
@@ -57,10 +62,18 @@ def run(file: Path, tool: str, *, schedule: int = 0) -> Run:
 def checked(file: Path) -> tuple[Finding, ...]:
     """The findings of a kernel that `weft check` passes."""
     candidate, supports = find_candidate(str(file), task=None)
-    workload = Workload(SHAPES["small"], "f16", "none", "unit_normal", 0)
-    verdict = check(candidate, supports.task, workload)
+    verdict = check(candidate, supports.task, WORKLOAD)
     assert verdict.passed, verdict.message
     return verdict.findings
+
+
+def shown_by(tool: str, file: Path) -> tuple[Finding, ...]:
+    """What a run shows, or what is found without one."""
+    if tool == "check":
+        return checked(file)
+    if tool == "indexcheck":
+        return LocalRuns(Candidate(file)).check_indices({}, large_calls(TASKS["sdpa"], WORKLOAD)).findings
+    return run(file, tool).findings
 
 
 def test_every_code_has_a_page_and_every_page_a_code() -> None:
@@ -91,13 +104,13 @@ def test_the_example_shows_the_code_at_its_line(
     monkeypatch.chdir(tmp_path)
     Path("bad.cu").write_text(page.bad)
     tool = FINDING_CODES[code].tool
-    findings = checked(Path("bad.cu")) if tool == "check" else run(Path("bad.cu"), tool).findings
+    findings = shown_by(tool, Path("bad.cu"))
     assert {finding.code for finding in findings} == {code}, "one page, one code"
     places = [finding.place for finding in findings]
     assert marked_line(page.bad, code) in {place.line for place in places if place and place.file == "bad.cu"}
     status = main(page.command)
     printed = capsys.readouterr().out.splitlines()
-    verb = "check" if tool == "check" else "run"
+    verb = "check" if tool in ("check", "indexcheck") else "run"
     assert page.command[:2] == [verb, "bad.cu"] and status == (0 if code in ("K502", "K503") else 1)
     shown = [line for line in page.shown if line != "…"]
     assert [line for line in printed if line in shown] == shown, "\n".join(printed)

@@ -184,6 +184,13 @@ def kernels() -> list[Kernel]:
             ),
         ),
         Kernel(
+            "index in 32 bits",
+            Status.UNSAFE,
+            edited(("const size_t q_row = (static_cast<size_t>(b) * HQ + h)", "const int q_row = (b * HQ + h)")),
+            codes=("M106",),
+            folder=False,
+        ),
+        Kernel(
             "bits depend on the order",
             Status.NONDETERMINISTIC,
             edited(*COUNTER, ("m + logf(l);", "m + logf(l) + (atomicAdd(drawn, 1) == 0) * 1e-6f;")),

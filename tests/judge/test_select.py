@@ -1,9 +1,14 @@
 """Which workloads a kernel is judged on."""
 
-from weft.attention.shapes import SHAPES
-from weft.judge.select import Choice, find_candidate, hide_seeds, workloads
+import itertools
+
+import pytest
+
+from weft.attention.shapes import SHAPES, shape
+from weft.judge.select import Choice, Supports, find_candidate, first_pass, hide_seeds, plan, workloads
 from weft.kernels.ladder import RUNGS
-from weft.tasks.task import Workload
+from weft.tasks.registry import TASKS
+from weft.tasks.task import Task, Workload
 
 EVERYTHING = Choice(
     shapes=("small",), regimes=("unit_normal", "large_magnitude"), dtypes=("f16", "bf16", "f32"), seeds=(0,)
@@ -30,3 +35,55 @@ def test_every_tenth_workload_has_a_hidden_seed() -> None:
         at for at in range(25) if at not in (9, 19)
     ]
     assert hide_seeds(todo[:9], 1 << 30) == tuple(todo[:9])
+
+
+def whole(task: Task) -> Supports:
+    axes = task.workloads
+    return Supports(task, axes.dtypes, axes.masks, axes.encodings)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_selection_meets_every_type_mask_and_encoding_in_every_regime(name: str) -> None:
+    task = TASKS[name]
+    todo = plan(whole(task), Choice())
+    axes = task.workloads
+    for axis, names in (("dtype", axes.dtypes), ("mask", axes.masks), ("encoding", axes.encodings)):
+        met = {(getattr(work, axis), work.regime) for work in todo}
+        assert met == set(itertools.product(names, task.quick.regimes)), axis
+    assert {(work.shape.name, work.regime) for work in todo} == set(
+        itertools.product(task.quick.shapes, task.quick.regimes)
+    )
+    assert {work.seed for work in todo} == {0, 1, 2}
+    assert len(set(todo)) == len(todo)
+
+
+def test_rows_without_keys_are_met_under_every_mask() -> None:
+    todo = plan(whole(TASKS["sdpa"]), Choice())
+    assert {work.mask for work in todo if work.shape.sq > work.shape.skv} == {"none", "top_left", "bottom_right"}
+
+
+def test_a_kernel_is_compiled_for_few_combinations() -> None:
+    """Each combination of head dimension, mask and type costs a second: the former selection had six of one type."""
+    todo = plan(whole(TASKS["sdpa"]), Choice())
+    assert len({(work.shape.d, work.mask, work.dtype) for work in todo}) <= 12
+
+
+def test_all_of_a_kernel_comes_before_anything_is_repeated() -> None:
+    todo = plan(whole(TASKS["sdpa"]), Choice())
+    first = todo[: first_pass(todo)]
+    for axis in ("shape", "dtype", "mask", "encoding"):
+        assert {getattr(work, axis) for work in first} == {getattr(work, axis) for work in todo}
+    assert len(first) <= len(todo) // 3
+
+
+def test_a_shape_is_asked_for_by_its_sizes() -> None:
+    (work,) = plan(
+        whole(TASKS["sdpa"]), Choice(("b1-hq2-hkv1-sq5-skv300-d64",), ("unit_normal",), ("none",), ("f16",), seeds=(0,))
+    )
+    assert (work.shape.hq, work.shape.hkv, work.shape.sq, work.shape.skv) == (2, 1, 5, 300)
+    assert shape(work.shape.name) == work.shape
+
+
+def test_what_is_asked_for_is_run_in_every_combination() -> None:
+    todo = plan(whole(TASKS["sdpa"]), Choice(("small", "ragged"), ("unit_normal", "logits_32"), seeds=(0, 1)))
+    assert len(todo) == 2 * 2 * 3 * 2

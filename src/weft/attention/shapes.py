@@ -1,5 +1,6 @@
 """The one table of named shapes: every test, benchmark and document takes its sizes from here."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,11 @@ class Shape:
     def group(self) -> int:
         """Query heads that share one key head."""
         return self.hq // self.hkv
+
+    @property
+    def products(self) -> int:
+        """Multiplications of Q·Kᵀ: the work, for comparison with other shapes."""
+        return self.b * self.hq * self.sq * self.skv * self.d
 
     @property
     def q(self) -> tuple[int, int, int, int]:
@@ -77,14 +83,39 @@ _ROWS = (
     Shape("decode_draft", 2, 8, 2, 5, 333, 64),
     Shape("few_queries", 1, 2, 2, 20, 100, 64),
     Shape("few_keys", 1, 2, 2, 100, 20, 64),
+    # What a kernel asks of its sizes beyond tiles: groups of no power of two, keys for many rounds of a loop and one
+    # more, a head dimension that no vector load divides.
+    Shape("group_3", 3, 6, 2, 34, 51, 64),
+    Shape("long_keys", 1, 2, 1, 3, 1089, 64),
+    Shape("odd_d", 1, 2, 2, 21, 37, 57),
+    Shape("d128_ragged", 1, 2, 1, 19, 70, 128),
 )
 
 SHAPES: Mapping[str, Shape] = {row.name: row for row in _ROWS}
 """By name. `few_keys` with bottom-right causal alignment has rows that see no key at all."""
 
 
+_SIZED = re.compile(r"b(\d+)-hq(\d+)-hkv(\d+)-sq(\d+)-skv(\d+)-d(\d+)")
+
+
+def sized(b: int, hq: int, hkv: int, sq: int, skv: int, d: int) -> Shape:
+    """A shape that the table has not, named after its sizes: `b1-hq2-hkv1-sq5-skv300-d64`."""
+    return Shape(f"b{b}-hq{hq}-hkv{hkv}-sq{sq}-skv{skv}-d{d}", b, hq, hkv, sq, skv, d)
+
+
+def is_shape(name: str) -> bool:
+    """Whether a name is in the table, or is made of sizes that belong together."""
+    try:
+        shape(name)
+    except ContractError:
+        return False
+    return True
+
+
 def shape(name: str) -> Shape:
-    """A named shape."""
-    if name not in SHAPES:
-        raise ContractError(f"unknown shape {name!r}; use one of {', '.join(SHAPES)}")
-    return SHAPES[name]
+    """A shape by its name in the table, or by its sizes."""
+    if name in SHAPES:
+        return SHAPES[name]
+    if match := _SIZED.fullmatch(name):
+        return sized(*(int(size) for size in match.groups()))
+    raise ContractError(f"unknown shape {name!r}; use one of {', '.join(SHAPES)}, or sizes: b1-hq2-hkv1-sq5-skv300-d64")

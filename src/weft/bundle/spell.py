@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from weft.attention.shapes import SHAPES
+from weft.attention.shapes import is_shape
 from weft.core.chips import chips
 from weft.core.status import Status
 from weft.judge.select import Choice
@@ -106,7 +106,8 @@ def _choice(record: Mapping[str, Any]) -> Choice:
         for name in ("shapes", "regimes", "masks", "dtypes", "encodings")
     }
     for name in axes["shapes"]:
-        _one_of(name, SHAPES, "shape")
+        if not is_shape(name):
+            raise ValueError(f"no shape of this Weft is called {name!r}")
     return Choice(**axes, seeds=tuple(_count(seed) for seed in record["seeds"]))
 
 

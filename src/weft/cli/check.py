@@ -3,26 +3,28 @@
 import json
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from weft.attention.shapes import SHAPES
 from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
 from weft.core.finding_text import sarif
+from weft.coverage.records import Coverage
+from weft.coverage.text import lcov, listing, merge, summary
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
-from weft.judge.judge import Policy, judge_all
+from weft.judge.judge import Judging, Policy
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import HIDDEN_EVERY, Choice, Supports, find_candidate, hide_seeds, plan
+from weft.judge.select import HIDDEN_EVERY, Choice, Supports, find_candidate, followed, hide_seeds, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
 from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
-from weft.tasks.task import Task, Workload
 
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
 from .check_folder import FolderOptions, Shown, check_folder
@@ -35,6 +37,8 @@ from .terminal import bar, paint, print_line
 SHOWN = 3
 """Failing workloads that are printed in full."""
 SEEDS = 3
+OWN_SIZES = "the kernel's own sizes"
+"""The table's row of workloads at sizes where the kernel takes another way."""
 
 
 def check(
@@ -68,6 +72,12 @@ def check(
     max_findings: Annotated[int, typer.Option(min=0, help="Findings to print per workload; all are counted.")] = 20,
     form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Print the source with how often each line ran.")
+    ] = False,
+    lcov_file: Annotated[
+        Path | None, typer.Option("--lcov", metavar="FILE", help="Write coverage in lcov's format.")
+    ] = None,
 ) -> int:
     """Judge kernels: memory, races in shared memory, numbers against the reference, determinism.
 
@@ -131,16 +141,24 @@ def check(
             seeds=(*(range(seeds or SEEDS) if seed is None else (seed,)), *(() if sparse else secret)),
         )
 
-    todo = {target: plan(supports, choice(supports)) for target, (_, supports) in found.items()}
-    if sparse:
-        todo = {target: hide_seeds(rows, *secret) for target, rows in todo.items()}
-    verdicts = {
-        target: _judge(target, replace(candidate, max_steps=max_steps), supports.task, todo[target], Policy(tools))
+    checked = {
+        target: _judge(
+            target,
+            replace(candidate, max_steps=max_steps),
+            supports,
+            choice(supports),
+            Policy(tools),
+            hidden=secret[0] if sparse else None,
+        )
         for target, (candidate, supports) in found.items()
     }
+    verdicts = {target: each.verdicts for target, each in checked.items()}
+    covered = {target: each.coverage for target, each in checked.items()}
+    if lcov_file is not None:
+        lcov_file.write_text(lcov(merge(covered.values())))
     if form is Format.JSON:
-        planned = {target: len(rows) for target, rows in todo.items()}
-        print(json.dumps(check_record(verdicts, planned, hidden_seeds=secret), indent=2))
+        planned = {target: each.planned for target, each in checked.items()}
+        print(json.dumps(check_record(verdicts, planned, covered, hidden_seeds=secret), indent=2))
     elif form is Format.SARIF:
         print(json.dumps(sarif(distinct(verdicts), distinct_suppressed(verdicts)), indent=2))
     else:
@@ -149,6 +167,8 @@ def check(
                 print(line)
         else:
             _show(verdicts, max_findings, secret)
+            for target, (candidate, _) in found.items():
+                _show_coverage(target, candidate, checked[target], whole=coverage)
             if "all" not in tools:
                 print(f"Optional checkers: {tool} (memcheck and synccheck are always on)")
         print_line(last_line(verdicts))
@@ -169,22 +189,49 @@ def _check_folder(targets: list[str], chosen: Mapping[str, object], options: Fol
     return check_folder(Path(targets[0]), options, shown)
 
 
-def _judge(target: str, candidate: Candidate, task: Task, todo: Sequence[Workload], policy: Policy) -> list[Verdict]:
+@dataclass(frozen=True)
+class Checked:
+    """What was said about one target."""
+
+    verdicts: list[Verdict]
+    planned: int
+    coverage: Coverage
+
+
+def _judge(
+    target: str, candidate: Candidate, supports: Supports, choice: Choice, policy: Policy, *, hidden: int | None
+) -> Checked:
+    """`hidden`: the seed that every tenth workload has in place of its own."""
     verdicts: list[Verdict] = []
+    todo = plan(supports, choice)
+    if hidden is not None:
+        todo = hide_seeds(todo, hidden)
+    judging = Judging(LocalRuns(candidate), supports.task, todo, policy, follow=followed(supports, choice))
     with bar(target) as tell:
-        for judged in judge_all(LocalRuns(candidate), task, todo, policy):
+        for judged in judging:
             verdicts.append(judged.verdict)
-            tell(len(verdicts), len(todo))
-    return verdicts
+            tell(len(verdicts), len(judging.todo))
+    return Checked(verdicts, len(judging.todo), judging.coverage)
+
+
+def _show_coverage(target: str, candidate: Candidate, checked: Checked, *, whole: bool) -> None:
+    """What a pass does not speak of: code that no workload ran. All of the source where `whole` asks for it."""
+    if whole:
+        kernel = candidate.kernel
+        for line in listing(checked.coverage, kernel.path, kernel.source.text):
+            print(line)
+    if whole or conclude(checked.verdicts, checked.planned).passed:
+        for line in summary(checked.coverage):
+            print(f"{target}: {line}")
 
 
 def _show(verdicts: dict[str, list[Verdict]], max_findings: int, secret: tuple[int, ...]) -> None:
     rows = []
-    names = dict.fromkeys(verdict.workload.shape.name for results in verdicts.values() for verdict in results)
-    for name in names:
+    names = dict.fromkeys(_row(verdict) for results in verdicts.values() for verdict in results)
+    for name in sorted(names, key=lambda name: name == OWN_SIZES):
         cells = []
         for results in verdicts.values():
-            here = [v for v in results if v.workload.shape.name == name and not v.debug_build]
+            here = [v for v in results if _row(v) == name and not v.extra]
             passed = sum(verdict.passed for verdict in here)
             cells.append(f"{passed} of {len(here)}" if here else "unsupported")
         rows.append([name, *cells])
@@ -202,7 +249,7 @@ def _show(verdicts: dict[str, list[Verdict]], max_findings: int, secret: tuple[i
         for line in text_lines(distinct({target: [v for v in results if v.passed]}), limit=max_findings):
             print(f"{target}: {line}")
     all_verdicts = [verdict for results in verdicts.values() for verdict in results]
-    everything = [verdict for verdict in all_verdicts if not verdict.debug_build]
+    everything = [verdict for verdict in all_verdicts if not verdict.extra]
     passed = sum(verdict.passed for verdict in everything)
     seconds = sum(verdict.seconds for verdict in everything)
     scope = "races: shared and global memory"
@@ -215,6 +262,12 @@ def _show(verdicts: dict[str, list[Verdict]], max_findings: int, secret: tuple[i
             scope += f" · hidden seed {seed} in {count} of them (again: --seed {seed})"
     summary = f"{passed} of {len(everything)} workloads passed in {seconds:.1f} s"
     print(f"{paint(summary, 'good' if passed == len(everything) else 'bad')} · {scope}")
+
+
+def _row(verdict: Verdict) -> str:
+    """The row of a verdict in the table: its shape's, or one for all shapes that the kernel itself suggested."""
+    name = verdict.workload.shape.name
+    return name if name in SHAPES else OWN_SIZES
 
 
 def _show_quantisation(target: str, results: list[Verdict]) -> None:

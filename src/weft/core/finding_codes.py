@@ -20,7 +20,8 @@ class FindingCode:
     code: str
     name: str
     tool: str
-    """Who finds it: memcheck, initcheck, racecheck, synccheck, kernel (in every run), or check (in compiled code)."""
+    """Who finds it: memcheck, initcheck, racecheck, synccheck, kernel (in every run), or, in the compiled code alone,
+    indexcheck and check."""
     cure: str
     """One sentence, shown where the finding itself has no better one."""
     severity: Severity = Severity.ERROR
@@ -35,6 +36,12 @@ _ROWS = (
     FindingCode("M104", "freed or foreign pointer", "memcheck", "pass a pointer that this launch's arguments own"),
     FindingCode(
         "M105", "outside its region", "memcheck", "keep the index inside the region, or make the region larger"
+    ),
+    FindingCode(
+        "M106",
+        "index overflow",
+        "indexcheck",
+        "compute the index in 64 bits (size_t), or state the limit by a `require` line",
     ),
     FindingCode(
         "I201", "uninitialised shared memory", "initcheck", "write it, or wait for its copy, before reading it"

@@ -180,6 +180,19 @@ class Suppressed:
 
 
 @dataclass(frozen=True)
+class Visits:
+    """Which code of a kernel a launch ran."""
+
+    ptx_digest: str
+    entry: str
+    """Its name in the PTX."""
+    blocks: tuple[int, ...]
+    """How often warps entered each basic block (`ptx/passes/build_cfg.py`)."""
+    ways: frozenset[tuple[int, int]]
+    """Hidden ways out of branches (`ptx/passes/find_hidden_ways.py`) that were taken."""
+
+
+@dataclass(frozen=True)
 class Run:
     """What a launch, or a kernel file's sequence of launches, left beside its arrays."""
 
@@ -194,6 +207,8 @@ class Run:
     counters: Mapping[str, int] = field(default_factory=dict)
     suppressed: tuple[Suppressed, ...] = ()
     """What the source's allow lines excuse."""
+    visits: tuple[Visits, ...] = ()
+    """One per launch, where the engine knows."""
 
     @property
     def clean(self) -> bool:
@@ -216,4 +231,5 @@ def merge_runs(runs: Sequence[Run]) -> Run:
         ptx_digest=runs[0].ptx_digest,
         defines=runs[0].defines,
         counters=counters,
+        visits=tuple(each for run in runs for each in run.visits),
     )

@@ -20,8 +20,9 @@ from weft.core.status import Status
 from weft.engines.kernel_file import KernelFile
 from weft.engines.virtual import VirtualGPU
 from weft.judge.candidate import Candidate
-from weft.judge.judge import check
-from weft.judge.select import Choice, Supports, workloads
+from weft.judge.judge import Judging, Policy, check
+from weft.judge.local_runs import LocalRuns
+from weft.judge.select import Choice, Supports, followed, workloads
 from weft.judge.verdict import Verdict
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.declared import algorithms_of
@@ -153,13 +154,13 @@ def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, pro
     chosen.sort(key=lambda each: (regimes.index(each.regime), masks.index(each.mask), _is_ragged(each)))
     if not chosen:
         raise UsageError(f"{candidate.path} supports none of these shapes, types and masks: nothing to diagnose")
-    judged = 0
-    for workload in chosen:
-        progress(f"judging {workload}")
-        verdict = check(candidate, supports.task, workload)
-        judged += 1
-        if not verdict.passed:
-            break
+    progress(f"judging {chosen[0]}")
+    policy = Policy(stop=True, debug_build=False)
+    judging = Judging(LocalRuns(candidate), supports.task, chosen, policy, follow=followed(supports, choice))
+    for judged, each in enumerate(judging, 1):
+        verdict = each.verdict
+        if verdict.passed and judged < len(judging.todo):
+            progress(f"judging {judging.todo[judged]}")
     return verdict, judged
 
 

@@ -169,6 +169,18 @@ def bind_arrays(
     return bound
 
 
+def outline_arrays(lines: LaunchLines, file: str, names: Names) -> dict[str, Array]:
+    """Every array of the file as its type and shape alone: one element stands for all, so that any size is cheap."""
+    outlined: dict[str, Array] = {}
+    for line in lines.arrays:
+        with at_line(file, line.line):
+            shape = tuple(size.integer(names, f"the shape of {line.name}") for size in line.shape)
+            if any(size < 0 for size in shape):
+                raise UsageError(f"{line.name} would have the shape {shape}")
+            outlined[line.name] = np.broadcast_to(np.zeros((), ELEMENT_TYPES[line.element]), shape)
+    return outlined
+
+
 def _given(line: ArrayLine, array: Array, shape: tuple[int, ...]) -> Array:
     if array.shape != shape:
         raise UsageError(f"array {line.name} has the shape {array.shape}, declared {shape}")

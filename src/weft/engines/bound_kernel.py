@@ -66,12 +66,12 @@ class BoundKernel:
         before = {line.name: self.arrays[line.name].tobytes() for line in self._with_role("in")}
         empty = tuple(self.arrays[name] for name in self.uninitialised)
         run = gpu.run(self.launches, RunOptions(watch, ctas, max_steps, empty, self._goes_on))
-        found = [*map(self._spelled, run.findings), *self._changed_inputs(before)]
+        found = [*map(self.spelled, run.findings), *self._changed_inputs(before)]
         return FileRun(self._sifted(replace(run, findings=folded(found)), watch), self.arrays)
 
     def _goes_on(self, run: Run) -> bool:
         """A launch with findings is the last one, unless the source allows them."""
-        return replace(run, findings=sift(map(self._spelled, run.findings), self.allows).kept).clean
+        return replace(run, findings=sift(map(self.spelled, run.findings), self.allows).kept).clean
 
     def _sifted(self, run: Run, watch: Instrumentation) -> Run:
         """Without what the source allows; with the allow lines that a complete run did not need."""
@@ -83,7 +83,8 @@ class BoundKernel:
         tools = {FINDING_CODES[code].tool for code, _ in watch.codes.values()}
         return replace(run, findings=run.findings + unused(self.allows, sifted.used, tools))
 
-    def _spelled(self, finding: Finding) -> Finding:
+    def spelled(self, finding: Finding) -> Finding:
+        """In the user's words."""
         return in_users_words(finding, self.source)
 
     def _changed_inputs(self, before: Mapping[str, bytes]) -> Sequence[Finding]:

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from weft.core.chips import choose_gpu, target_of
 from weft.core.errors import LaunchError, UsageError, at_line
 from weft.core.records import Binary, Dim3, Place
@@ -22,9 +24,10 @@ from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 
 from .arguments import Array
-from .bind import Bound, bind_arrays, bind_numbers, infer_sizes, take_arrays
+from .bind import Bound, bind_arrays, bind_numbers, infer_sizes, outline_arrays, take_arrays
 from .bound_kernel import BoundKernel, FileRun
 from .compile_file import Build, compile_launches
+from .element_types import ELEMENT_TYPES
 from .expressions import Expression
 from .kernel_source import KernelSource, read_source
 from .launch import Launch
@@ -183,18 +186,20 @@ class KernelFile:
         placed = bind_arrays(self.lines, self.lines_path, taken, bound.names, seed=seed)
         for name, contents in prepared.items():
             placed[name][...] = contents
-        binaries = self._compile(bound)
-        sequence = self._sequence(bound) if only is None else (self.launches[only],)
-        return BoundKernel(
-            source=self.source,
-            arch=self.arch,
-            declared=self.lines.arrays,
-            arrays=placed,
-            launches=tuple(self._launch(line, binaries, bound, placed) for line in sequence),
-            uninitialised=tuple(line.name for line in self._with_role("out", "workspace") if line.name not in prepared),
-            allows=self.allows,
-            complete=only is None,
-        )
+        return self._bound_kernel(bound, placed, only=only, prepared=tuple(prepared))
+
+    def outline(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+        """Every array of a call on inputs of these shapes, as its type and shape alone. Raises for refused sizes."""
+        return outline_arrays(self.lines, self.lines_path, self._outlined(shapes).names)
+
+    def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, int]:
+        """The sizes of a call on arrays of these shapes."""
+        return self._outlined(shapes).sizes
+
+    def bind_outline(self, shapes: Mapping[str, tuple[int, ...]]) -> BoundKernel:
+        """The launches of a call on inputs of these shapes, compiled; nothing is allocated, so they cannot run."""
+        bound = self._outlined(shapes)
+        return self._bound_kernel(bound, outline_arrays(self.lines, self.lines_path, bound.names))
 
     def run(
         self,
@@ -226,17 +231,23 @@ class KernelFile:
 
     def grids(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> tuple[Dim3, ...]:
         """The grid of every launch, as `run` would launch it."""
-        bound = self._numbers(take_arrays(self.lines, arrays), sizes)
-        grids = []
-        for launch in self._sequence(bound):
-            with at_line(self.lines_path, launch.line):
-                x, y, z = (*(size.integer(bound.names, "grid") for size in launch.grid), 1, 1)[:3]
-                grids.append((x, y, z))
-        return tuple(grids)
+        return tuple(launch.grid for launch in self._planned(self._numbers(take_arrays(self.lines, arrays), sizes)))
 
     def sequence(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> tuple[LaunchLine, ...]:
         """The launches that `run` would make: all but those whose `when` says no."""
         return self._sequence(self._numbers(take_arrays(self.lines, arrays), sizes))
+
+    def launches_at(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple["PlannedLaunch", ...]:
+        """What a call on inputs of these shapes would launch. Nothing is compiled. Raises for refused sizes."""
+        return self._planned(self._outlined(shapes))
+
+    def _planned(self, bound: Bound) -> tuple["PlannedLaunch", ...]:
+        planned = []
+        for line in self._sequence(bound):
+            with at_line(self.lines_path, line.line):
+                grid, block = _dim3(line.grid, bound, "grid"), _dim3(line.block, bound, "block")
+            planned.append(PlannedLaunch(line, self._entry(line, bound), grid, block, bound))
+        return tuple(planned)
 
     def numbers(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> dict[str, str]:
         """The macros and scalars of a call, as text."""
@@ -252,6 +263,32 @@ class KernelFile:
         if not found:
             raise UsageError(f"{self.lines_path}: no launch is left: every `when` says no for these sizes")
         return tuple(found)
+
+    def _outlined(self, shapes: Mapping[str, tuple[int, ...]]) -> Bound:
+        """The numbers of a call on arrays of these shapes."""
+        elements = {line.name: line.element for line in self.lines.arrays}
+        stand_ins = {
+            name: np.broadcast_to(np.zeros((), ELEMENT_TYPES[elements[name]]), shape)
+            for name, shape in shapes.items()
+            if name in elements
+        }
+        return self._numbers(stand_ins, {})
+
+    def _bound_kernel(
+        self, bound: Bound, placed: dict[str, Array], *, only: int | None = None, prepared: tuple[str, ...] = ()
+    ) -> BoundKernel:
+        binaries = self._compile(bound)
+        sequence = self._sequence(bound) if only is None else (self.launches[only],)
+        return BoundKernel(
+            source=self.source,
+            arch=self.arch,
+            declared=self.lines.arrays,
+            arrays=placed,
+            launches=tuple(self._launch(line, binaries, bound, placed) for line in sequence),
+            uninitialised=tuple(line.name for line in self._with_role("out", "workspace") if line.name not in prepared),
+            allows=self.allows,
+            complete=only is None,
+        )
 
     def _with_role(self, *roles: str) -> tuple[ArrayLine, ...]:
         return tuple(line for line in self.lines.arrays if line.role in roles)
@@ -320,6 +357,25 @@ class KernelFile:
         return self._parameters[key]
 
 
+@dataclass(frozen=True)
+class PlannedLaunch:
+    """A launch as its line says it, for some sizes."""
+
+    line: LaunchLine
+    entry: str
+    """The name expression: `attn<64, true>`."""
+    grid: Dim3
+    block: Dim3
+    bound: Bound
+
+    def arguments(self, binary: Binary, arrays: Mapping[str, Array]) -> list[object]:
+        """One value per parameter of the compiled kernel, which may have been compiled for other sizes."""
+        params = parameters(binary.ptx, binary.entries[self.entry])
+        given = len(self.line.arguments)  # Triton adds pointers to scratch memory
+        passed = pass_arguments(self.line.arguments, params[:given], self.bound, arrays)
+        return [*passed, *[0] * (len(params) - given)]
+
+
 def load(
     path: str | os.PathLike[str],
     *,
@@ -380,6 +436,11 @@ def _require_settled(source: KernelSource, macros: Mapping[str, str]) -> dict[st
             was = f"compiled with {settled[name]}" if name in settled else "not named in its launch lines"
             raise UsageError(f"-D {name}={value}: {source.path} is compiled already, {name} is {was}")
     return {}
+
+
+def _dim3(sizes: Sequence[Expression], bound: Bound, what: str) -> Dim3:
+    x, y, z = (*(size.integer(bound.names, what) for size in sizes), 1, 1)[:3]
+    return x, y, z
 
 
 def _template_argument(piece: Expression, bound: Bound) -> str:

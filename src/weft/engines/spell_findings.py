@@ -1,5 +1,6 @@
 """Findings in the user's words: lines out of CUDA's headers, names unmangled, copies of an unrolled line as one."""
 
+import functools
 import os
 import re
 from collections.abc import Iterable
@@ -10,12 +11,15 @@ from weft.core.records import Finding, Place, inlining_chain
 from weft.toolchain.cuda_headers import include_dirs
 
 
+@functools.cache
+def is_users(file: str) -> bool:
+    """Whether a file is no header of CUDA or of Weft."""
+    return not any(Path(os.path.abspath(file)).is_relative_to(directory) for directory in include_dirs())
+
+
 def user_place(place: Place | None) -> Place | None:
     """The innermost line that is not in a header of CUDA or of Weft: the one the user can mend."""
-    for at in inlining_chain(place):
-        if not any(Path(os.path.abspath(at.file)).is_relative_to(directory) for directory in include_dirs()):
-            return at
-    return place
+    return next((at for at in inlining_chain(place) if is_users(at.file)), place)
 
 
 def plain_names(text: str) -> str:

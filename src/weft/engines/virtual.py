@@ -117,6 +117,7 @@ class VirtualGPU(Engine):
             binary.ptx_digest,
             binary.defines,
             counters,
+            visits=(outcome.visits,) if outcome.visits is not None else (),
         )
 
     def _check(self, launch: Launch, options: RunOptions) -> None:
@@ -174,6 +175,10 @@ class VirtualGPU(Engine):
             cubin = binary.shared.get(name, ())
             self._programs[key] = compile_program(binary.ptx, name, mode=self.mode, arch=self.arch, cubin=cubin)
         return self._programs[key]
+
+    def program_of(self, ptx_digest: str, entry: str) -> Program:
+        """A kernel that ran here, by what its Visits say."""
+        return self._programs[ptx_digest, entry]
 
     def set_symbol(self, binary: Binary, entry: str, name: str, value: Array) -> None:
         """Initialise a `__constant__` or `__device__` variable, as cudaMemcpyToSymbol does."""

@@ -165,7 +165,8 @@ def _from_json(document: object) -> Iterator[ShapeResult]:
     try:
         found = document["targets"] if isinstance(document, dict) else {}
         targets = {
-            str(target): [row for row in rows["verdicts"] if not row["debug_build"]] for target, rows in found.items()
+            str(target): [row for row in rows["verdicts"] if not (row["debug_build"] or row.get("large_sizes"))]
+            for target, rows in found.items()
         }
         shapes = {target: dict.fromkeys(row["workload"]["shape"] for row in rows) for target, rows in targets.items()}
     except (AttributeError, KeyError, TypeError):

@@ -13,9 +13,9 @@ import numpy as np
 
 from weft.attention.dtypes import Array
 from weft.attention.errors import ContractError
-from weft.attention.shapes import Shape
 from weft.core.records import Dim3, Run, worst_first
 from weft.core.status import Status
+from weft.coverage.records import Boundary, Coverage
 from weft.engines.kernel_file import MAX_STEPS
 from weft.engines.sample import CannotSample, CtaSample
 from weft.kernels.ladder import RUNGS
@@ -23,9 +23,13 @@ from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.task import Declared, Judgement, Outputs, Problem, Task, Workload
 
 from .candidate import Candidate
+from .follow import workloads_at
+from .large_sizes import large_calls, one_per_build
 from .local_runs import LocalRuns
+from .look import look_for
 from .runs import REFUSALS, Call, Ran, Refused, Runs, Watch, same_bits, status_of
 from .second_call import half_shared, other_inputs
+from .select import Supports, first_pass
 from .verdict import Sample, Verdict
 
 SAMPLES = 5
@@ -48,6 +52,8 @@ class Policy:
     """Run only some CTAs of a rung's grid (at least eight) and judge their rows; what fails so is judged whole."""
     debug_build: bool = True
     """Judge initialisation once more in the -G build of a kernel that passed everything."""
+    large_sizes: bool = True
+    """Look at the index arithmetic of a kernel that passed everything at the largest real sizes."""
     stop: bool = False
     """End at the first workload that fails."""
     second_call: bool = False
@@ -78,28 +84,78 @@ class Part:
         return {name: np.ascontiguousarray(array[:, self.heads][:, :, self.rows]) for name, array in outputs.items()}
 
 
+class Judging:
+    """Every workload of a candidate, judged one after the other; then, if all passed, what is judged once: indices at
+    large sizes, and initialisation in the -G build.
+
+    With `follow`, workloads at the sizes where the kernel takes another way are judged too, once each shape, type and
+    mask of the selection has run. On the smallest workload of the selection the kernel is called a second time, with
+    other inputs: see `judge_second_call`. Iterate over it, then ask for its `coverage`.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        task: Task,
+        todo: Sequence[Workload],
+        policy: Policy = Policy(),  # noqa: B008  (frozen)
+        *,
+        follow: Supports | None = None,
+    ) -> None:
+        self.runs, self.task, self.policy, self.follow = runs, task, policy, follow
+        self.todo = list(todo)
+        """In order; it grows when the kernel is followed."""
+        self.boundaries: tuple[Boundary, ...] = ()
+
+    def __iter__(self) -> Iterator[Judged]:
+        first = first_pass(self.todo)
+        green, done = bool(self.todo), 0
+        called_twice = smallest(self.todo) if self.todo else None
+        while done < len(self.todo):
+            workload = self.todo[done]
+            policy = replace(self.policy, second_call=workload == called_twice)
+            judged = judge(self.runs, self.task, workload, policy)
+            green = green and judged.verdict.passed
+            done += 1
+            if done == first and green and self.follow is not None:
+                self._follow(self.follow, done)
+            yield judged
+            if self.policy.stop and not green:
+                return
+        if green and self.policy.large_sizes:
+            at_large_sizes = judge_large_sizes(self.runs, self.task, self.todo)
+            if at_large_sizes is not None:
+                yield at_large_sizes
+                return
+        if green and self.policy.debug_build and {"all", "initcheck"} & set(self.policy.tools):
+            in_debug_build = judge_debug_build(self.runs, self.task, smallest(self.todo))
+            if in_debug_build is not None:
+                yield in_debug_build
+
+    def _follow(self, supports: Supports, done: int) -> None:
+        """Put workloads at the kernel's own boundaries next."""
+        like = [work for work in self.todo[:done] if work.dtype == self.todo[0].dtype]
+        like = [work for work in like if work.shape.d == like[0].shape.d]
+        found = self.runs.look(look_for(self.task, like[0]))
+        followed = workloads_at(found, supports, like, self.runs.coverage())
+        self.boundaries = followed.boundaries
+        known = set(self.todo)
+        self.todo[done:done] = [work for work in followed.workloads if work not in known]
+
+    @property
+    def coverage(self) -> Coverage:
+        """Which code the runs executed, and where the kernel takes another way."""
+        return replace(self.runs.coverage(), boundaries=self.boundaries)
+
+
 def judge_all(
     runs: Runs,
     task: Task,
     todo: Sequence[Workload],
     policy: Policy = Policy(),  # noqa: B008  (frozen)
 ) -> Iterator[Judged]:
-    """Judge every workload; then, if all passed, initialisation in the -G build on the smallest of them.
-
-    On the smallest the kernel is called a second time with other inputs: see `judge_second_call`.
-    """
-    green = bool(todo)
-    called_twice = smallest(todo) if todo else None
-    for workload in todo:
-        judged = judge(runs, task, workload, replace(policy, second_call=workload == called_twice))
-        green = green and judged.verdict.passed
-        yield judged
-        if policy.stop and not green:
-            return
-    if green and policy.debug_build and {"all", "initcheck"} & set(policy.tools):
-        in_debug_build = judge_debug_build(runs, task, smallest(todo))
-        if in_debug_build is not None:
-            yield in_debug_build
+    """Judge these workloads; then, if all passed, what is judged once: indices at large sizes, and the -G build."""
+    return iter(Judging(runs, task, todo, policy))
 
 
 def judge(
@@ -138,6 +194,18 @@ def judge_debug_build(runs: Runs, task: Task, workload: Workload) -> Judged | No
     return _timed(Judged(replace(verdict, debug_build=True), problem, None, run), start)
 
 
+def judge_large_sizes(runs: Runs, task: Task, todo: Sequence[Workload]) -> Judged | None:
+    """Judge index arithmetic at sizes that are too large to run, once for each build. None: nothing was found."""
+    start = time.perf_counter()
+    for workload in one_per_build(todo):
+        problem = task.draw(workload)
+        run = runs.check_indices(problem.defines(), large_calls(task, workload))
+        if not run.clean:
+            verdict = replace(_unsafe(workload, run), large_sizes=True)
+            return _timed(Judged(verdict, problem, None, run), start)
+    return None
+
+
 def check(
     candidate: Candidate, task: Task, workload: Workload, *, sampled: bool = False, tools: Sequence[str] = ("all",)
 ) -> Verdict:
@@ -152,7 +220,7 @@ def call_of(task: Task, problem: Problem) -> Call:
 
 def smallest(todo: Sequence[Workload]) -> Workload:
     """Return the workload with the least work."""
-    return min(todo, key=lambda workload: _products(workload.shape))
+    return min(todo, key=lambda workload: workload.shape.products)
 
 
 def _decide(runs: Runs, task: Task, workload: Workload, policy: Policy) -> Judged:
@@ -270,11 +338,7 @@ def most_steps(asked: int, problem: Problem) -> int:
     if asked != MAX_STEPS:
         return asked
     elements = sum(array.size for array in problem.arrays.values())  # of a problem that is no attention
-    return min(MAX_STEPS, LEAST_STEPS + STEPS_PER_PRODUCT * max(_products(problem.workload.shape), elements))
-
-
-def _products(shape: Shape) -> int:
-    return shape.b * shape.hq * shape.sq * shape.skv * shape.d
+    return min(MAX_STEPS, LEAST_STEPS + STEPS_PER_PRODUCT * max(problem.workload.shape.products, elements))
 
 
 def _part(runs: Runs, call: Call, problem: Problem) -> Part | None:

@@ -1,10 +1,15 @@
 """Runs in this process: on any engine, or on the virtual GPU with every checker."""
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from weft.core.records import Dim3, Run
+from weft.coverage.boundaries import Code
+from weft.coverage.gather import Gathered, cover
+from weft.coverage.records import Boundary, Coverage
+from weft.engines.check_indices import Shapes, check_indices
 from weft.engines.kernel_file import KernelFile
 from weft.engines.protocol import Engine
 from weft.engines.virtual import VirtualGPU
@@ -15,6 +20,7 @@ from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 
 from .candidate import Candidate
+from .look import Look, boundaries_of
 from .recognise import recognition_notes
 from .runs import OTHER_SCHEDULES, Call, Ran, Watch
 
@@ -50,6 +56,15 @@ class EngineRuns:
     def run_debug(self, call: Call) -> Run | None:
         return None
 
+    def look(self, look: Look) -> tuple[Boundary, ...]:
+        return ()
+
+    def coverage(self) -> Coverage:
+        return Coverage()
+
+    def check_indices(self, defines: Mapping[str, str], calls: Sequence[Sequence[Shapes]]) -> Run:
+        return check_indices(self.candidate.load_with(defines), calls)
+
     def grids(self, call: Call) -> tuple[Dim3, ...]:
         return self.candidate.load_with(call.defines).grids(call.inputs)
 
@@ -72,6 +87,9 @@ class LocalRuns(EngineRuns):
 
     def __init__(self, candidate: Candidate) -> None:
         super().__init__(candidate, VirtualGPU(candidate.gpu))
+        self._gathered = Gathered()
+        self._ran: dict[str, tuple[KernelFile, dict[str, Code]]] = {}
+        """Macros → the file with them, and its kernels that ran, by their names."""
 
     def run(self, call: Call, watch: Watch) -> Ran:
         if watch.kept:
@@ -80,6 +98,10 @@ class LocalRuns(EngineRuns):
             self.engine.reset()
         self.engine.schedule = 0
         ran = super().run(call, watch)
+        self._gathered.add(ran.run.visits)
+        kernel, codes = self._ran.setdefault(str(sorted(call.defines.items())), (self._kernel, {}))
+        for entry, binary in kernel.binaries(call.inputs).items():
+            codes.setdefault(entry, Code(self.engine.program(binary, entry), binary, entry))
         notes = recognition_notes(self.engine, self._kernel, call.inputs) if ran.run.clean and not watch.kept else ()
         return replace(ran, run=replace(ran.run, findings=ran.run.findings + notes)) if notes else ran
 
@@ -90,6 +112,17 @@ class LocalRuns(EngineRuns):
         """Repeat the last call in another order. Device variables keep what the runs before left in them."""
         self.engine.schedule = schedule
         return self._run(PLAIN)
+
+    def look(self, look: Look) -> tuple[Boundary, ...]:
+        found: dict[Boundary, None] = {}
+        for kernel, codes in self._ran.values():
+            found |= dict.fromkeys(boundaries_of(kernel, tuple(codes.values()), look))
+        return tuple(found)
+
+    def coverage(self) -> Coverage:
+        path = self.candidate.kernel.path
+        programs = {kernel: self.engine.program_of(*kernel).source.passes for kernel in self._gathered.blocks}
+        return cover(self._gathered, programs, {os.path.abspath(path): path})
 
     def run_debug(self, call: Call) -> Run:
         return check_debug_build(self.candidate.load_with(call.defines), call.inputs)

@@ -4,7 +4,7 @@ The judge asks for runs and decides; a `Runs` only runs. It is told macros, inpu
 should come out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,8 +12,12 @@ from weft.attention.dtypes import Array
 from weft.core.errors import CompileError, LaunchError, ParseError, ResourceError, Unsupported, UsageError, WeftError
 from weft.core.records import Dim3, Run
 from weft.core.status import Status
+from weft.coverage.records import Boundary, Coverage
+from weft.engines.check_indices import Shapes
 from weft.engines.sample import CtaSample
 from weft.tasks.task import Declared, Outputs
+
+from .look import Look
 
 OTHER_SCHEDULES = (1, 2)
 """Other orders of CTAs and warps: a right kernel gives the same bits."""
@@ -91,6 +95,18 @@ class Runs(Protocol):
 
     def run_debug(self, call: Call) -> Run | None:
         """Run the -G build under initcheck; None where there is no such thing."""
+        ...
+
+    def look(self, look: Look) -> tuple[Boundary, ...]:
+        """Find the sizes at which the kernels that ran take another way; none where their code is out of sight."""
+        ...
+
+    def coverage(self) -> Coverage:
+        """Return what of its code all runs so far executed; nothing where that is not counted."""
+        ...
+
+    def check_indices(self, defines: Mapping[str, str], calls: Sequence[Sequence[Shapes]]) -> Run:
+        """Look at index arithmetic in calls that are too large to run; see `engines/check_indices.py`."""
         ...
 
     def grids(self, call: Call) -> tuple[Dim3, ...]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from weft.attention.regimes import fits_f16
-from weft.attention.shapes import SHAPES, Shape
+from weft.attention.shapes import Shape
+from weft.attention.shapes import shape as shape_of
 from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
 from weft.core.status import Status
@@ -149,24 +150,82 @@ def _of_ptx(kernel: KernelFile, task: Task) -> Supports:
 
 
 def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
-    """In a fixed order: shape by shape."""
+    """In a fixed order: of shapes that are asked for, every combination; else a selection (see `_select`)."""
     task = supports.task
     supported = replace(task.workloads, dtypes=supports.dtypes, masks=supports.masks, encodings=supports.encodings)
     supported = supported.within(task.workloads)
-    asked = replace(task.quick, dtypes=supported.dtypes[:1])
+    asked = replace(task.quick, dtypes=supported.dtypes[:1] if choice.shapes else supported.dtypes)
     asked = replace(
         asked, **{axis.name: getattr(choice, axis.name) or getattr(asked, axis.name) for axis in fields(Axes)}
     )
     axes = asked.within(supported)
-    for name in axes.shapes:
-        if not supports.takes(SHAPES[name]):
-            continue
+    shapes = [shape for shape in map(shape_of, axes.shapes) if supports.takes(shape)]
+    if not choice.shapes:
+        yield from dict.fromkeys(_select(supports, shapes, axes, choice.seeds))
+        return
+    for shape in shapes:
         for dtype in axes.dtypes:
             for mask in axes.masks:
                 for encoding in axes.encodings:
                     for regime in (each for each in axes.regimes if supports.takes_values(each, dtype)):
                         for seed in choice.seeds:
-                            yield Workload(SHAPES[name], dtype, mask, regime, seed, encoding)
+                            yield Workload(shape, dtype, mask, regime, seed, encoding)
+
+
+ALL_MASKS = 2
+"""As many of the first shapes meet every mask, and all with more queries than keys: there rows see no key."""
+
+
+def _select(supports: Supports, shapes: Sequence[Shape], axes: Axes, seeds: Sequence[int]) -> Iterator[Workload]:
+    """A selection that meets every shape in every regime, and every type, mask and encoding in every regime.
+
+    Each shape but a few has one mask of its own, and other types run on the first shape alone: what a kernel was
+    compiled with runs many times, and is compiled once. All shapes, masks, types and encodings come before any regime
+    is repeated, so that a wrong kernel is found early.
+    """
+    if not (shapes and axes.dtypes and axes.masks and axes.encodings):
+        return
+    first, *others = axes.dtypes
+    masks, every = axes.masks, [shape for at, shape in enumerate(shapes) if at < ALL_MASKS or shape.sq > shape.skv]
+
+    def row(shape: Shape, dtype: str, mask: int, regime: int, encoding: int) -> Iterator[Workload]:
+        regimes = [each for each in axes.regimes if supports.takes_values(each, dtype)]
+        if regimes:
+            yield Workload(
+                shape,
+                dtype,
+                masks[mask % len(masks)],
+                regimes[regime % len(regimes)],
+                seeds[(mask + regime) % len(seeds)],
+                axes.encodings[encoding % len(axes.encodings)],
+            )
+
+    for at, shape in enumerate(shapes):
+        for turn in range(len(masks)) if shape in every else (0,):
+            yield from row(shape, first, at + turn, at + turn, at + turn)
+    for regime in range(len(axes.regimes)):
+        for at, dtype in enumerate(others):
+            yield from row(shapes[0], dtype, at + regime, regime, at)
+        for at, shape in enumerate(shapes):
+            # Shapes that meet every mask have another one each in the same regime.
+            mask = every.index(shape) + regime + at if shape in every else at
+            yield from row(shape, first, mask, regime + at, mask)
+
+
+def followed(supports: Supports, choice: Choice) -> Supports | None:
+    """Return whether the kernel's own boundaries are judged as well: yes, if the shapes are left to the judge."""
+    return None if choice.shapes else supports
+
+
+def first_pass(todo: Sequence[Workload]) -> int:
+    """Return how many of the first workloads have every shape, type, mask and encoding that there is."""
+    seen: set[tuple[str, object]] = set()
+    needed = 0
+    for number, workload in enumerate(todo, 1):
+        names = ("shape", "dtype", "mask", "encoding")
+        new = {(name, getattr(workload, name)) for name in names} - seen
+        needed, seen = (number, seen | new) if new else (needed, seen)
+    return needed
 
 
 def hide_seeds(todo: Sequence[Workload], seed: int) -> tuple[Workload, ...]:

@@ -44,12 +44,19 @@ class Verdict:
     """CTAs that did not run because the workload was sampled."""
     debug_build: bool = False
     """Whether this is about the kernel's -G build, which is judged for uninitialised reads alone."""
+    large_sizes: bool = False
+    """Whether this is about index arithmetic at large sizes, for the build of this workload; nothing ran."""
     seconds: float = 0.0
 
     @property
     def label(self) -> str:
-        """The workload, and whether this is about the -G build."""
-        return f"{self.workload} (-G build)" if self.debug_build else str(self.workload)
+        """The workload, and whether this is about the -G build or about large sizes."""
+        return f"{self.workload}{' (-G build)' * self.debug_build}{' (large sizes)' * self.large_sizes}"
+
+    @property
+    def extra(self) -> bool:
+        """Whether it is judged once, after the workloads, and counts as none of them."""
+        return self.debug_build or self.large_sizes
 
     @property
     def passed(self) -> bool:
@@ -71,7 +78,7 @@ class Conclusion:
     """The first verdict that decides against it; None if it passed."""
     judged: int
     planned: int
-    """Workloads, without the -G build."""
+    """Workloads, without what is judged once after them."""
 
     @property
     def passed(self) -> bool:
@@ -80,7 +87,7 @@ class Conclusion:
 
 def conclude(verdicts: Sequence[Verdict], planned: int) -> Conclusion:
     """Return the status of a candidate: of the first failure, else of the first workload that was not judged."""
-    judged = sum(not verdict.debug_build for verdict in verdicts)
+    judged = sum(not verdict.extra for verdict in verdicts)
     wrong = [verdict for verdict in verdicts if not verdict.passed and not verdict.aside]
     failure = next((verdict for verdict in wrong if verdict.status.decided), wrong[0] if wrong else None)
     if failure is not None:

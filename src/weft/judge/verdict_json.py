@@ -13,6 +13,7 @@ from weft.attention.shapes import Shape
 from weft.core.finding_json import finding_of, finding_record, number_record, suppressed_of, suppressed_record
 from weft.core.records import Finding
 from weft.core.status import Status
+from weft.coverage.records import Coverage
 from weft.tasks.task import Workload
 
 from .verdict import Sample, Verdict, conclude
@@ -21,14 +22,18 @@ VERSION = 1
 
 
 def check_record(
-    verdicts: Mapping[str, Iterable[Verdict]], planned: Mapping[str, int], *, hidden_seeds: Sequence[int] = ()
+    verdicts: Mapping[str, Iterable[Verdict]],
+    planned: Mapping[str, int],
+    covered: Mapping[str, Coverage],
+    *,
+    hidden_seeds: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return what `weft check --json` prints: the verdicts on each target and what they say together."""
-    targets = {name: _target(rows, planned[name]) for name, rows in verdicts.items()}
+    targets = {name: _target(rows, planned[name], covered[name]) for name, rows in verdicts.items()}
     return {"version": VERSION, "hidden_seeds": list(hidden_seeds), "targets": targets}
 
 
-def _target(verdicts: Iterable[Verdict], planned: int) -> dict[str, Any]:
+def _target(verdicts: Iterable[Verdict], planned: int, coverage: Coverage) -> dict[str, Any]:
     rows = list(verdicts)
     found = conclude(rows, planned)
     return {
@@ -37,6 +42,7 @@ def _target(verdicts: Iterable[Verdict], planned: int) -> dict[str, Any]:
         "judged": found.judged,
         "planned": found.planned,
         "verdicts": [verdict_record(row) for row in rows],
+        "coverage": coverage.to_record(),
     }
 
 
@@ -53,6 +59,7 @@ def verdict_record(verdict: Verdict, *, timed: bool = True, findings: int | None
         "message": verdict.message,
         "workload": workload_record(verdict.workload),
         "debug_build": verdict.debug_build,
+        "large_sizes": verdict.large_sizes,
         "findings": [finding_record(finding) for finding in shown],
         "findings_in_all": len(verdict.findings),
         "suppressed": [suppressed_record(item) for item in verdict.suppressed],
@@ -89,6 +96,7 @@ def verdict_of(record: Mapping[str, Any]) -> Verdict:
         suppressed=tuple(suppressed_of(item) for item in record["suppressed"]),
         ctas_left_out=int(record["ctas_left_out"]),
         debug_build=bool(record["debug_build"]),
+        large_sizes=bool(record.get("large_sizes", False)),  # records of before have none
         seconds=float(record.get("seconds", 0.0)),
     )
 

@@ -13,10 +13,10 @@ from weft.core.finding_codes import Severity
 from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
-from weft.judge.judge import Policy, judge_all
+from weft.judge.judge import Judging, Policy
 from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Refused
-from weft.judge.select import Choice, Supports, find_candidate, plan
+from weft.judge.select import Choice, Supports, find_candidate, followed, plan
 from weft.judge.verdict import Conclusion, Verdict, conclude
 from weft.judge.verdict_json import verdict_record
 from weft.supervise.records import CandidateSource, Request
@@ -88,8 +88,11 @@ def _judged(candidate: Candidate, supports: Supports, choice: Choice, detail: bo
     todo: tuple[Workload, ...] = ()
     try:
         todo = plan(supports, choice, strict=True)
-        for judged in judge_all(LocalRuns(candidate), supports.task, todo, Policy(stop=True)):
+        runs, follow = LocalRuns(candidate), followed(supports, choice)
+        judging = Judging(runs, supports.task, todo, Policy(stop=True), follow=follow)
+        for judged in judging:
             verdicts.append(judged.verdict)
+            todo = tuple(judging.todo)
             progress.tell(judged.verdict.label, len(todo))
         found = conclude(verdicts, len(todo))
     except Refused as error:

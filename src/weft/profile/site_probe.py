@@ -23,11 +23,10 @@ import numpy.typing as npt
 
 from weft.probes.shared_probe import SharedProbe, Touch, source_digest
 from weft.probes.wavefronts import count_wavefronts
-from weft.ptx.passes.build_cfg import Cfg
 from weft.vm.context import WARP_WORKER, WORKER_BOARD
 from weft.vm.ir import Builder, Value, const, vec
 from weft.vm.memory import GLOBAL_BASE, GlobalMemory
-from weft.vm.program import ProgramSource
+from weft.vm.program import ProgramSource, runs_of_blocks
 from weft.vm.runtime.shape import Variable, bits, function, get, loop, symbol, when
 from weft.vm.runtime.watch import Access
 
@@ -92,8 +91,9 @@ class SiteProbe(SharedProbe):
     ) -> Mapping[str, int]:
         seen = np.bitwise_or.reduce([*boards])
         kernel = source.kernel
-        totals = {f"{BLOCK}@{number}": runs for number, runs in enumerate(_runs(kernel.cfg, kernel.chains, visits))}
-        totals["vm__divergent_block_runs"] = sum(visits[len(kernel.cfg.blocks) :])
+        chains = [kernel.chains.get(block.id, 0) for block in kernel.cfg.blocks]
+        totals = {f"{BLOCK}@{number}": runs for number, runs in enumerate(runs_of_blocks(chains, visits))}
+        totals["vm__divergent_block_runs"] = sum(visits[len(chains) :])
         totals["vm__distinct_load_sectors"] = int(np.count_nonzero(seen & LOADED))
         totals["vm__distinct_store_sectors"] = int(np.count_nonzero(seen & STORED))
         return totals
@@ -140,16 +140,6 @@ class SiteProbe(SharedProbe):
 def site_name(field: str, line: int) -> str:
     """The counter of one PTX line."""
     return f"vm__{field}@{line}"
-
-
-def _runs(cfg: Cfg, chains: Mapping[int, int], visits: Sequence[int]) -> list[int]:
-    """How often each block was executed by a warp."""
-    runs, in_step = [], 0
-    for block in cfg.blocks:
-        if block.id in chains:
-            in_step = visits[block.id]
-        runs.append(in_step + visits[len(cfg.blocks) + block.id])
-    return runs
 
 
 _GLOBAL = "probe.sites.global"

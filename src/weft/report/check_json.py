@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.core.errors import UsageError
+from weft.coverage.records import Coverage
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import verdict_of
 from weft.kernels.ladder import RUNGS
@@ -22,17 +23,18 @@ def check_report(file: Path) -> KernelReport:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         ((target, rows),) = found["targets"].items()
         verdicts = [verdict_of(row) for row in rows["verdicts"]]
-        return _report(str(target), verdicts, int(rows["planned"]))
+        coverage = Coverage.from_record(rows["coverage"])
+        return _report(str(target), verdicts, int(rows["planned"]), coverage)
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{file} is not what `weft check KERNEL --json` writes for one kernel: {error!r}") from error
 
 
-def _report(target: str, verdicts: list[Verdict], planned: int) -> KernelReport:
+def _report(target: str, verdicts: list[Verdict], planned: int, coverage: Coverage) -> KernelReport:
     found = conclude(verdicts, planned)
     first = found.failure or nearest(verdicts)
-    passed = sum(verdict.passed for verdict in verdicts if not verdict.debug_build)
+    passed = sum(verdict.passed for verdict in verdicts if not verdict.extra)
     facts = [
         Named("workloads", f"{passed} of {found.judged} passed"),
         Named("closest to a limit" if found.passed else "first failing", first.label),
@@ -51,7 +53,7 @@ def _report(target: str, verdicts: list[Verdict], planned: int) -> KernelReport:
         facts=tuple(facts),
         commands=(Named("again", f"weft check {target}"), Named("the whole page", f"weft report {target}")),
         results=tuple(result_of(verdict) for verdict in verdicts),
-        source=source_view(path, verdicts, None, None),
+        source=source_view(path, verdicts, None, None, coverage),
         no_map=NOT_HERE,
         no_cost=NOT_HERE,
     )

@@ -9,15 +9,16 @@ from weft.attention.shapes import SHAPES
 from weft.core.chips import Chip
 from weft.core.errors import UsageError, WeftError
 from weft.core.status import Status
+from weft.coverage.records import Coverage
 from weft.diagnose.conclusion import sentence
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.records import Diagnosis
 from weft.diagnose.shown import verify_command
 from weft.engines.kernel_file import load
 from weft.judge.candidate import Candidate
-from weft.judge.judge import judge_all
+from weft.judge.judge import Judging
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import Choice, Supports, plan
+from weft.judge.select import Choice, Supports, followed, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.task import PLAIN, Workload
@@ -59,11 +60,11 @@ def _silent(what: str) -> None:
 
 def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelReport:
     """Judge every workload, diagnose the first that fails, profile; what cannot be done is said on the page."""
-    verdicts = _judge(asked, progress)
+    verdicts, coverage = _judge(asked, progress)
     wrong = [verdict for verdict in verdicts if not verdict.passed and not verdict.aside]
     worst = min(wrong, key=lambda verdict: _plainness(asked, verdict), default=None) or nearest(verdicts)
     diagnosis = None
-    if worst.status in LOOKED_INTO and not worst.debug_build:
+    if worst.status in LOOKED_INTO and not worst.extra:
         progress(f"looking into {worst.workload}")
         diagnosis = diagnose(asked.candidate, asked.supports, _only(worst.workload), progress=progress)
     progress("drawing the error")
@@ -81,7 +82,7 @@ def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelR
         facts=tuple(_facts(asked, verdicts, worst, maps)),
         commands=tuple(_commands(asked, diagnosis)),
         results=tuple(result_of(verdict) for verdict in verdicts),
-        source=source_view(asked.candidate.path, verdicts, diagnosis, profile),
+        source=source_view(asked.candidate.path, verdicts, diagnosis, profile, coverage),
         maps=maps,
         no_map=no_map,
         diagnosed=found,
@@ -90,15 +91,17 @@ def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelR
     )
 
 
-def _judge(asked: ReportOptions, progress: Progress) -> tuple[Verdict, ...]:
+def _judge(asked: ReportOptions, progress: Progress) -> tuple[tuple[Verdict, ...], Coverage]:
     todo = plan(asked.supports, asked.choice)
     if not todo:
         raise NothingSelected(f"nothing selected: {asked.target} supports none of these shapes, types and masks")
     found: list[Verdict] = []
-    for judged in judge_all(LocalRuns(asked.candidate), asked.supports.task, todo):
+    runs, follow = LocalRuns(asked.candidate), followed(asked.supports, asked.choice)
+    judging = Judging(runs, asked.supports.task, todo, follow=follow)
+    for judged in judging:
         found.append(judged.verdict)
-        progress(f"judged {len(found)} of {len(todo)}: {judged.verdict.label}")
-    return tuple(found)
+        progress(f"judged {len(found)} of {len(judging.todo)}: {judged.verdict.label}")
+    return tuple(found), judging.coverage
 
 
 def _plainness(asked: ReportOptions, verdict: Verdict) -> tuple[int, ...]:
@@ -108,7 +111,7 @@ def _plainness(asked: ReportOptions, verdict: Verdict) -> tuple[int, ...]:
     ragged = work.shape.sq % 16 != 0 or work.shape.skv % 16 != 0
     return (
         verdict.status is Status.UNSUPPORTED,
-        verdict.debug_build,
+        verdict.extra,
         axes.regimes.index(work.regime),
         axes.masks.index(work.mask),
         ragged,
@@ -151,12 +154,12 @@ def _sentence(worst: Verdict, diagnosis: Diagnosis | None, verdicts: Sequence[Ve
         return sentence(diagnosis)
     if not worst.passed:
         return worst.message
-    judged = sum(not verdict.debug_build for verdict in verdicts)
+    judged = sum(not verdict.extra for verdict in verdicts)
     return f"{judged} of {judged} workloads are right, safe and deterministic"
 
 
 def _facts(asked: ReportOptions, verdicts: Sequence[Verdict], worst: Verdict, maps: Sequence[ErrorMap]) -> list[Named]:
-    judged = [verdict for verdict in verdicts if not verdict.debug_build]
+    judged = [verdict for verdict in verdicts if not verdict.extra]
     facts = [
         Named("workloads", f"{sum(v.passed for v in judged)} of {len(judged)} passed"),
         Named("task", asked.supports.task.name),
@@ -201,5 +204,6 @@ def result_of(verdict: Verdict) -> WorkloadResult:
     """Return a verdict's row of the page."""
     work = verdict.workload
     coded = "" if work.encoding == PLAIN else f"{work.encoding} → "
-    row = f"{work.shape.name} · {coded}{work.dtype} · {work.mask}" + (" · -G" if verdict.debug_build else "")
+    once = " · -G" * verdict.debug_build + " · large sizes" * verdict.large_sizes
+    row = f"{work.shape.name} · {coded}{work.dtype} · {work.mask}{once}"
     return WorkloadResult(row, work.regime, verdict.label, str(verdict.status), verdict.message, verdict.passed)

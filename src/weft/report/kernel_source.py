@@ -7,6 +7,7 @@ from pathlib import Path
 
 from weft.core.records import Finding, Place
 from weft.core.status import Status
+from weft.coverage.records import Coverage
 from weft.diagnose.conclusion import cure_of, mend_of, place_of, sentence
 from weft.diagnose.records import Diagnosis
 from weft.judge.verdict import Verdict
@@ -32,7 +33,11 @@ def lines_in(path: Path) -> LineHere:
 
 
 def source_view(
-    path: Path, verdicts: Sequence[Verdict], diagnosis: Diagnosis | None, profile: KernelProfile | None
+    path: Path,
+    verdicts: Sequence[Verdict],
+    diagnosis: Diagnosis | None,
+    profile: KernelProfile | None,
+    coverage: Coverage,
 ) -> SourceView | None:
     """None if it cannot be read."""
     try:
@@ -49,7 +54,9 @@ def source_view(
     found += [_finding(finding, line_here) for finding in first.values()]
     found += _refused(path.name, verdicts)
     costs = line_costs_of(profile, line_here) if profile is not None else ()
-    return SourceView(path.name, LANGUAGES.get(path.suffix, "cuda"), text, tuple(found), costs)
+    here = os.path.abspath(path)
+    runs = {line.number: line.runs for line in coverage.lines if os.path.abspath(line.file) == here}
+    return SourceView(path.name, LANGUAGES.get(path.suffix, "cuda"), text, tuple(found), costs, runs)
 
 
 def _refused(name: str, verdicts: Sequence[Verdict]) -> list[SourceFinding]:

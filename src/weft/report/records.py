@@ -1,6 +1,7 @@
 """What a page shows, as plain frozen values: gathered by one stage, drawn by the next."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from weft.attention.dtypes import Array
@@ -139,6 +140,8 @@ class SourceView:
     text: str
     findings: tuple[SourceFinding, ...] = ()
     costs: tuple[LineCost, ...] = ()
+    runs: Mapping[int, int] = field(default_factory=dict)
+    """Line → how often warps came to it, for lines with code, where it was counted."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,11 @@ from typing import Any
 from weft.core.finding_json import finding_of
 from weft.core.records import Dim3, Run
 from weft.core.status import Status
+from weft.coverage.records import Boundary, Coverage
+from weft.engines.check_indices import Shapes
 from weft.engines.sample import CannotSample
 from weft.judge.judge import call_of
+from weft.judge.look import Look
 from weft.judge.runs import OTHER_SCHEDULES, Call, Ran, Refused, Watch
 from weft.judge.select import Supports
 from weft.tasks.registry import TASKS
@@ -88,6 +91,19 @@ class Remote:
 
     def run_debug(self, call: Call) -> Run:
         return self._run(self._ask_call("debug", call))
+
+    def look(self, look: Look) -> tuple[Boundary, ...]:
+        reply = self._ask({"do": "look", "inputs": dict(look.inputs), "axes": look.axes, "d": look.d})
+        with _sense():
+            return Coverage.from_record(reply.fields).boundaries
+
+    def coverage(self) -> Coverage:
+        reply = self._ask({"do": "coverage"})
+        with _sense():
+            return Coverage.from_record(reply.fields)
+
+    def check_indices(self, defines: Mapping[str, str], calls: Sequence[Sequence[Shapes]]) -> Run:
+        return self._run(self._ask({"do": "indices", "defines": dict(defines), "calls": calls}))
 
     def grids(self, call: Call) -> tuple[Dim3, ...]:
         raise CannotSample("a supervised candidate runs whole")

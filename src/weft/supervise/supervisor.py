@@ -14,9 +14,9 @@ from weft.attention.shapes import SHAPES
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.core.status import Status
-from weft.judge.judge import Policy, judge_all, smallest
+from weft.judge.judge import Judging, Policy, smallest
 from weft.judge.runs import Refused, same_bits
-from weft.judge.select import Supports, find_candidate, plan
+from weft.judge.select import Supports, find_candidate, followed, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.kernels.ladder import RUNGS
 from weft.tasks.registry import find_task
@@ -124,10 +124,15 @@ class Supervisor:
         try:
             with self.zygote.fork(self.limits, request.source.digest) as child:
                 remote = Remote(child, request, task)
-                todo = _plan(request, _supports(request, remote))
-                for judged in judge_all(remote, task, todo, Policy(debug_build=request.debug_build, stop=True)):
+                supports = _supports(request, remote)
+                todo = _plan(request, supports)
+                once = request.debug_build  # a search leaves what is judged once to its finalists
+                policy = Policy(debug_build=once, large_sizes=once, stop=True)
+                judging = Judging(remote, task, todo, policy, follow=followed(supports, request.choice))
+                for judged in judging:
                     verdicts.append(judged.verdict)
-                    if not judged.verdict.debug_build:
+                    todo = tuple(judging.todo)
+                    if not judged.verdict.extra:
                         progress(len(verdicts), len(todo))
                         seen(judged.verdict, judged.outputs or {})
                         outputs = judged.outputs if judged.verdict.workload == score else outputs

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from weft.attention.dtypes import Array
-from weft.attention.shapes import SHAPES
+from weft.attention.shapes import is_shape
 from weft.core.errors import ToolMissing, Unsupported, UsageError
 from weft.core.finding_json import finding_record
 from weft.core.records import Run, worst_first
+from weft.coverage.records import Coverage
 from weft.diagnose.conclusion import cure_of, known_as, place_of, sentence, stage_of
 from weft.diagnose.diagnose import diagnose
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
 from weft.judge.candidate import Candidate
 from weft.judge.local_runs import LocalRuns
+from weft.judge.look import Look
 from weft.judge.runs import Call, Ran, Watch
 from weft.judge.select import Choice, Supports, find_candidate
 from weft.profile.profiler import Profiler
@@ -51,6 +53,14 @@ class Work:
             return _answer(self.runs.run_again(fields["schedule"]))
         if do == "diagnose":
             return self._diagnose(fields)
+        if do == "look":
+            asked = {name: tuple(sizes) for name, sizes in fields["inputs"].items()}
+            found = self.runs.look(Look(asked, tuple(fields["axes"]), fields["d"]))
+            return Frame(Coverage(boundaries=found).to_record())
+        if do == "coverage":
+            return Frame(self.runs.coverage().to_record())
+        if do == "indices":
+            return Frame(_seen(self.runs.check_indices(fields["defines"], fields["calls"])))
         call = Call(fields["defines"], question.arrays, tuple(fields["outputs"]))
         if do == "run":
             watch = Watch(tuple(fields["tools"]), fields["max_steps"], kept=fields["kept"])
@@ -118,7 +128,7 @@ class Work:
         choice = Choice(
             (work["shape"],), (work["regime"],), (work["mask"],), (work["dtype"],), (work["encoding"],), (work["seed"],)
         )
-        if work["shape"] not in SHAPES:
+        if not is_shape(work["shape"]):
             raise UsageError(f"no shape is called {work['shape']}")
         supports = self.supports
         if self.candidate.rung is not None:

@@ -20,7 +20,7 @@ from .mutants.attention import SDPA_MUTANTS
 from .mutants.online import ONLINE_MUTANTS
 from .mutants.quantised import QUANTISED_MUTANTS
 from .numpy_attention import RIGHT
-from .sdpa import CERTIFIED_ON, QUICK_REGIMES
+from .sdpa import CERTIFIED_ON, QUICK_REGIMES, QUICK_SHAPES, SDPA
 from .task import Axes, Declared, Judgement, Outputs, Task, Workload
 
 
@@ -67,10 +67,11 @@ FP8_SDPA = Task(
     reference=attention_reference,
     judge=judge,
     workloads=Axes(tuple(SHAPES), encodings=ENCODINGS),
-    quick=Axes(("small", "ragged", "d48", "gqa_4", "gqa_4_ragged", "few_keys"), QUICK_REGIMES, encodings=ENCODINGS),
+    quick=Axes(QUICK_SHAPES, (*QUICK_REGIMES, "uneven_channels"), encodings=ENCODINGS),
     mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS, *QUANTISED_MUTANTS),
     right=RIGHT,
     certified_on=tuple(map(partial(replace, encoding="sim_fp8"), CERTIFIED_ON))
     + tuple(map(partial(replace, encoding="e4m3"), CERTIFIED_ON[:3]))
     + (Workload(SHAPES["ragged"], "f16", "none", "uneven_channels", 0, "e4m3"),),
+    any_size=SDPA.any_size,
 )

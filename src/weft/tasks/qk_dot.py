@@ -52,7 +52,7 @@ QK_DOT = Task(
     judge=judge,
     workloads=Axes(_SMALL, dtypes=("f32",), masks=("none",), encodings=ENCODINGS),
     quick=Axes(
-        ("split_4", "ragged", "gqa_4_ragged", "d80"),
+        ("split_4", "ragged", "gqa_4_ragged", "d80", "gqa_4"),
         ("unit_normal", "v_offset", "outlier_channels"),
         dtypes=("f32",),
         masks=("none",),

@@ -16,7 +16,7 @@ from .attention_problem import OUTPUTS, attention_reference
 from .mutants.recipe import RECIPE_MUTANTS
 from .recipe_problem import RecipeProblem, recipe_of
 from .recipe_runs import RIGHT_RECIPES
-from .sdpa import CERTIFIED_ON, QUICK_REGIMES
+from .sdpa import CERTIFIED_ON, QUICK_REGIMES, QUICK_SHAPES
 from .task import Axes, Declared, Judgement, Outputs, Task, Workload
 
 
@@ -57,10 +57,7 @@ QUANTISED_SDPA = Task(
     reference=attention_reference,
     judge=judge,
     workloads=Axes(tuple(name for name, shape in SHAPES.items() if shape.d <= 128)),
-    quick=Axes(
-        ("small", "ragged", "d48", "gqa_4", "gqa_4_ragged", "few_keys", "split_192"),
-        (*QUICK_REGIMES, "outlier_channels"),
-    ),
+    quick=Axes((*QUICK_SHAPES, "split_192"), (*QUICK_REGIMES, "outlier_channels")),
     mutants=RECIPE_MUTANTS,
     right=RIGHT_RECIPES,
     certified_on=(
@@ -68,4 +65,5 @@ QUANTISED_SDPA = Task(
         Workload(SHAPES["split_192"], "f16", "none", "v_offset", 0),
         Workload(SHAPES["split_192"], "f16", "none", "outlier_channels", 1),
     ),
+    any_size=("B", "heads", "group", "SQ", "SKV", "S"),
 )

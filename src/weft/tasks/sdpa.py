@@ -38,6 +38,19 @@ CERTIFIED_ON = tuple(
 )
 """Those that kill most come first."""
 
+QUICK_SHAPES = (
+    "ragged",
+    "gqa_4_ragged",
+    "few_keys",
+    "small",
+    "gqa_4",
+    "long_keys",
+    "decode_gqa",
+    "d48",
+    "group_3",
+    "d128_ragged",
+    "odd_d",
+)
 QUICK_REGIMES = ("unit_normal", "logits_32", "offsets", "sorted_keys", "large_magnitude")
 
 SDPA = Task(
@@ -50,8 +63,9 @@ SDPA = Task(
     reference=attention_reference,
     judge=judge_attention,
     workloads=Axes(tuple(SHAPES)),
-    quick=Axes(("small", "ragged", "d48", "gqa_4", "gqa_4_ragged", "few_keys"), QUICK_REGIMES),
+    quick=Axes(QUICK_SHAPES, QUICK_REGIMES),
     mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS),
     right=RIGHT,
     certified_on=CERTIFIED_ON,
+    any_size=("B", "heads", "group", "SQ", "SKV", "S", "D"),
 )

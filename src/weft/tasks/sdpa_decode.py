@@ -26,7 +26,7 @@ SDPA_DECODE = replace(
     what="attention of one to a few queries over a long cache of keys, split and merged: O and LSE",
     stages=(*STAGES[:-2], "partial", "merge", *STAGES[-2:]),
     workloads=Axes(_SHAPES, masks=_MASKS),
-    quick=Axes(("decode", "decode_gqa", "decode_draft"), SDPA.quick.regimes, masks=_MASKS),
+    quick=Axes(("decode_draft", "decode", "decode_gqa"), SDPA.quick.regimes, masks=_MASKS),
     mutants=tuple(mutant for mutant in (*SDPA_MUTANTS, *ONLINE_MUTANTS) if mutant.name not in _NOT_FOR_DECODE),
     certified_on=tuple(
         Workload(SHAPES[shape], "f16", mask, regime, seed)
@@ -40,5 +40,6 @@ SDPA_DECODE = replace(
             ("decode_draft", "bottom_right", "large_magnitude", 0),
         )
     ),
+    any_size=("B", "heads", "group", "SKV"),
 )
 __all__ = ["SDPA_DECODE", "Task"]

@@ -13,7 +13,7 @@ from weft.attention.dtypes import Array, numpy_dtype
 from weft.attention.error_report import ErrorReport, compare
 from weft.attention.gates import GateResult
 from weft.attention.regimes import REGIMES
-from weft.attention.shapes import SHAPES, Shape
+from weft.attention.shapes import SHAPES, Shape, is_shape
 from weft.core.errors import UsageError
 from weft.kernels.ladder import ELEMENTS, ENCODINGS, MASKS
 
@@ -115,13 +115,17 @@ class Axes:
         }
         for axis, names in known.items():
             for name in getattr(self, axis):
-                if name not in names:
+                if name not in names and not (axis == "shapes" and is_shape(name)):
                     raise UsageError(f"unknown {axis[:-1]} {name!r}; use one of {', '.join(names)}")
 
     def within(self, other: "Axes") -> "Axes":
-        """What both have, in this one's order."""
+        """What both have, in this one's order. A shape that is named by its sizes is nobody's, and stays."""
         both = {
-            axis.name: tuple(name for name in getattr(self, axis.name) if name in getattr(other, axis.name))
+            axis.name: tuple(
+                name
+                for name in getattr(self, axis.name)
+                if name in getattr(other, axis.name) or (axis.name == "shapes" and name not in SHAPES)
+            )
             for axis in fields(self)
         }
         return replace(self, **both)
@@ -160,13 +164,15 @@ class Task:
     workloads: Axes
     """All of them."""
     quick: Axes
-    """Those of a plain `weft check`: enough that every mutant shows."""
+    """Those of a plain `weft check`: enough that every mutant shows. The first shapes meet every mask."""
     mutants: tuple[Mutant, ...]
     """Wrong implementations that the gates must reject."""
     right: Mapping[str, Callable[..., Outputs]]
     """Right implementations that they must not."""
     certified_on: tuple[Workload, ...]
     """Workloads that tell them apart; their type is replaced by the one that is certified."""
+    any_size: tuple[str, ...] = ()
+    """Sizes that may have any value (`judge/follow.py` names them): a check takes those where the kernel branches."""
 
     def output(self, name: str) -> Output:
         """An output by its name."""

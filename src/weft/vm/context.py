@@ -126,7 +126,8 @@ WARP_SLICE = Field(160, "i64")
 WARP_CLOCK = Field(168, "i64")
 WARP_PARAM_BYTES = Field(176, "i64")
 WARP_COUNTS = Field(184, "ptr")
-"""u64 counters: visits of each run of blocks by warps in step, then visits of each block by divergent warps."""
+"""u64 counters: visits of each run of blocks by warps in step, then visits of each block by divergent warps, then two
+marks for each block: whether its branch was taken, and not taken (`find_hidden_ways`)."""
 WARP_OWNERS = Field(896, "ptr")
 """u32 per 256 bytes of global memory: the number of the allocation there, 0 for none."""
 WARP_ALLOCATIONS = Field(904, "ptr")

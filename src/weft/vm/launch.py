@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from weft.core.chips import Chip, chip_of
 from weft.core.errors import LaunchError, ResourceError
-from weft.core.records import Dim3
+from weft.core.records import Dim3, Visits
 
 from . import context as c
 from .findings import REPORT, findings_of
@@ -24,7 +24,7 @@ from .launch_spec import DeviceRun, LaunchSpec
 from .layout import GRID_WORKSPACE, shared_arrays
 from .memory import LOCAL_START, GlobalMemory, aligned_bytes
 from .places import Places
-from .program import Program
+from .program import Program, runs_of_blocks
 from .regions import Regions, area
 from .residency import resident_ctas
 from .runtime.copies import COPY_BYTES
@@ -243,7 +243,7 @@ class _Run:
             _buffer(c.WORKER_BYTES),
             _buffer(c.WARP_BYTES * self.warps),
             aligned_bytes(c.REPORT_BYTES * REPORT_CAPACITY),
-            np.zeros(2 * len(plan.block_sizes), np.uint64),
+            np.zeros(4 * len(plan.block_sizes), np.uint64),
             _buffer(max(self.watch.probe_bytes(shared_limit, self.warps), 64)),
         )
         self.watch.prepare(worker.probe, shared_limit, self.warps)
@@ -317,8 +317,9 @@ class _Run:
         return Places(self.memory, layout, self.launch.shared_bytes, self.param_bytes, tuple(regions))
 
     def _outcome(self, workers: list[_Worker]) -> DeviceRun:
-        counts: list[int] = np.add.reduce([worker.counts for worker in workers]).tolist()
         sizes = (*self.plan.chain_sizes, *self.plan.block_sizes)
+        totals: list[int] = np.add.reduce([worker.counts for worker in workers]).tolist()
+        counts, ways = totals[: len(sizes)], totals[len(sizes) :]
         instructions = sum(visits * size for visits, size in zip(counts, sizes, strict=True))
         reports = []
         for worker in workers:
@@ -351,7 +352,13 @@ class _Run:
             for name, value in self.watch.counters(worker.probe).items():
                 counters[name] = counters.get(name, 0) + value
         counters.update(self.watch.conclude(self.program.source, counts, self.boards))
-        return DeviceRun(findings, self.calls.printed(), instructions, counters)
+        visits = Visits(
+            self.plan.ptx_digest,
+            self.plan.entry,
+            runs_of_blocks(self.plan.chain_sizes, counts),
+            frozenset(divmod(number, 2) for number, marked in enumerate(ways) if marked),
+        )
+        return DeviceRun(findings, self.calls.printed(), instructions, counters, visits)
 
 
 def _check(launch: LaunchSpec, threads: int, needed: int, param_bytes: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from weft.core.records import Dim3, Finding
+from weft.core.records import Dim3, Finding, Visits
 
 
 @dataclass(frozen=True)
@@ -32,3 +32,5 @@ class DeviceRun:
     instructions: int = 0
     """Warp instructions executed."""
     counters: Mapping[str, int] = field(default_factory=dict)
+    visits: Visits | None = None
+    """None: the reference interpreter does not count."""

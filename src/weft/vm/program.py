@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from weft.core.errors import UsageError
@@ -49,6 +49,15 @@ class Plan:
     """Whether the kernel declares a WEFT_REGION."""
     max_threads: int
     ptx_digest: str
+
+
+def runs_of_blocks(chain_sizes: Sequence[int], visits: Sequence[int]) -> tuple[int, ...]:
+    """How often warps ran each block: in step, where a run of blocks counts at its first, and divergent."""
+    runs, in_step = [], 0
+    for block, size in enumerate(chain_sizes):
+        in_step = visits[block] if size else in_step
+        runs.append(in_step + visits[len(chain_sizes) + block])
+    return tuple(runs)
 
 
 class Program:
@@ -167,6 +176,7 @@ class ProgramSource:
             passes.uniformity,
             passes.regions,
             chains,
+            passes.hidden_ways,
             _reads_clock(passes.inlined),
             passes.hidden_nans,
             layout,

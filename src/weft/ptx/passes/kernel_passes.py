@@ -11,6 +11,7 @@ from functools import cached_property
 from ..module import CARRY, Function, Module
 from .build_cfg import Cfg, build_cfg
 from .find_hidden_nans import find_hidden_nans
+from .find_hidden_ways import find_hidden_ways
 from .find_liveness import Liveness, find_liveness
 from .find_regions import MaskedRegion, find_regions
 from .find_uniform import Uniformity, find_uniform
@@ -53,6 +54,10 @@ class KernelPasses:
     @cached_property
     def regions(self) -> Mapping[int, MaskedRegion]:
         return find_regions(self.cfg, self.uniformity)
+
+    @cached_property
+    def hidden_ways(self) -> frozenset[tuple[int, int]]:
+        return find_hidden_ways(self.cfg)
 
     @cached_property
     def hidden_nans(self) -> frozenset[str]:

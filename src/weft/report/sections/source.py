@@ -56,6 +56,10 @@ def source_section(source: SourceView) -> Markup:
     items += [_cost_item(each) for each in dearest if each.line <= len(code)]
     lead = "Findings and the costliest lines; choose one to see it"
     lead += ". j and k go through them." if items else "."
+    if source.runs:
+        missed = sum(not runs for runs in source.runs.values())
+        lead += f" {missed} of {len(source.runs)} lines with code were never executed" if missed else " Every line ran"
+        lead += ": red at their numbers." if missed else "."
     if source.costs:
         lead += " The bar is the line's share of the dearest line, with the unit it keeps busy."
     columns = tag("ul", items, class_="findings") if items else None
@@ -113,12 +117,24 @@ def _table(source: SourceView, code: list[Markup]) -> Markup:
     for number, text in enumerate(code, 1):
         here = sorted(said.get(number, []), key=lambda each: ORDER.index(each.level))
         kind = f"lit {here[0].level}" if here else None
-        cells = [tag("td", number, class_="n")]
+        cells = [_number_cell(number, source.runs.get(number))]
         if most:
             cells.append(_cost_cell(costs.get(number), most))
         lines.append(tag("tr", cells, tag("td", tag("code", text), class_="t"), id=f"L{number}", class_=kind))
         lines += [_note(each, len(cells)) for each in here]
     return tag("table", tag("tbody", lines))
+
+
+def _number_cell(number: int, runs: int | None) -> Markup:
+    """Green where the line ran, red where it has code that no workload executed."""
+    if runs is None:
+        return tag("td", number, class_="n")
+    return tag(
+        "td",
+        number,
+        class_="n ran" if runs else "n never",
+        title=f"executed {runs:,} times" if runs else "never executed",
+    )
 
 
 def _cost_cell(cost: LineCost | None, most: float) -> Markup:

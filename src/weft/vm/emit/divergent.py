@@ -8,6 +8,7 @@ be entered, and the registers that copy holds once per warp agree, the warp goes
 from weft.core.errors import Unsupported
 from weft.ptx.module import Guard, Imm, Instruction, Operand
 from weft.ptx.passes.build_cfg import Block, is_barrier
+from weft.ptx.passes.find_hidden_ways import NOT_TAKEN, TAKEN
 
 from ..context import (
     BLOCKED,
@@ -314,6 +315,9 @@ class Divergent(KernelEmitter):
             self.move(self.mask, follow)
         elif end.form.name in ("bra", "ret", "exit"):
             lanes = self.active()
+            if end.guard is not None:
+                self.mark_way(block.id, TAKEN, lanes)
+                self.mark_way(block.id, NOT_TAKEN, b.op("and", self.mask, b.op("xor", lanes, const("i32", -1))))
             self.flush()
             self.move(self.mask, follow)
             self.move(lanes, block.targets[0] if end.form.name == "bra" else count)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from weft.core.errors import Unsupported
 from weft.ptx.module import Guard, Imm, Instruction, Reg
 from weft.ptx.passes.build_cfg import Block, Cfg, is_barrier
+from weft.ptx.passes.find_hidden_ways import NOT_TAKEN, TAKEN, is_branch
 from weft.ptx.passes.find_regions import MaskedRegion
 from weft.ptx.passes.find_uniform import Uniformity
 from weft.ptx.passes.group_mma import group_mma
@@ -306,10 +307,7 @@ class InStep(KernelEmitter):
             self.flush(block)
             other = b.label("edge")
             b.cbr(condition, taken, other)
-            b.place(taken)
-            self.go(block, target)
-            b.place(other)
-            self.jump(block, block.next)
+            self.place_ways(block, taken, target, other)
             return
         lanes = self.guard_bits(guard)
         self.flush(block)
@@ -320,13 +318,22 @@ class InStep(KernelEmitter):
         b.cbr(b.icmp("eq", lanes, const("i32", 0)), other, some)
         b.place(some)
         b.cbr(b.icmp("eq", lanes, const("i32", -1)), taken, mixed)
-        b.place(taken)
-        self.go(block, target)
-        b.place(other)
-        self.jump(block, block.next)
+        self.place_ways(block, taken, target, other)
         b.place(mixed)
+        self.mark_way(block.id, TAKEN)
+        self.mark_way(block.id, NOT_TAKEN)
         pcs = b.select(self.mask_vector(lanes), const(vec("i32"), target), const(vec("i32"), block.next))
         self.diverge(pcs, {*block.targets, block.next})
+
+    def place_ways(self, block: Block, taken: str, target: int, other: str) -> None:
+        """The two ways out of a branch that all lanes go together."""
+        assert block.next is not None
+        self.b.place(taken)
+        self.mark_way(block.id, TAKEN)
+        self.go(block, target)
+        self.b.place(other)
+        self.mark_way(block.id, NOT_TAKEN)
+        self.jump(block, block.next)
 
     def run_masked(self, block: Block, target: int, lanes: Value) -> None:
         """The region behind a varying branch, block after block, each for the lanes that come to it."""
@@ -336,14 +343,16 @@ class InStep(KernelEmitter):
             b.store(const("i32", 0), slot, align=4)
         self.forget_unset(block)
 
-        def arrive(number: int, coming: Value) -> None:
+        def arrive(source: Block, way: int, number: int, coming: Value) -> None:
+            if is_branch(source):
+                self.mark_way(source.id, way, coming)
             if number in masks:
                 slot = masks[number]
                 b.store(b.op("or", b.load("i32", slot, align=4), coming), slot, align=4)
 
         assert block.next is not None
-        arrive(target, lanes)
-        arrive(block.next, b.op("xor", lanes, const("i32", -1)))
+        arrive(block, TAKEN, target, lanes)
+        arrive(block, NOT_TAKEN, block.next, b.op("xor", lanes, const("i32", -1)))
         for number in region.blocks:
             here = self.cfg.blocks[number]
             self.begin()
@@ -361,9 +370,9 @@ class InStep(KernelEmitter):
             taken = self.active() if here.end is not None else const("i32", 0)
             self.flush(here)
             if here.end is not None:
-                arrive(here.targets[0], taken)
+                arrive(here, TAKEN, here.targets[0], taken)
             if here.next is not None:
-                arrive(here.next, b.op("and", on, b.op("xor", taken, const("i32", -1))))
+                arrive(here, NOT_TAKEN, here.next, b.op("and", on, b.op("xor", taken, const("i32", -1))))
             self.lanes_on, self.ins = None, None
             b.place(skip)
         self.jump(block, region.join)

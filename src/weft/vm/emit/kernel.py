@@ -70,6 +70,8 @@ class Kernel:
     regions: Mapping[int, MaskedRegion]
     chains: Mapping[int, int]
     """First block of a run of blocks that follow each other unconditionally → instructions of the whole run."""
+    hidden_ways: frozenset[tuple[int, int]]
+    """Ways out of branches that are marked when they are taken: how often blocks ran does not show them."""
     reads_clock: bool
     hidden_nans: frozenset[str]
     layout: Layout
@@ -279,6 +281,17 @@ class KernelEmitter(KernelContract):
             return
         clock = b.offset(self.warp, WARP_CLOCK.at)
         b.store(b.op("add", b.load("i64", clock, align=8), const("i64", size)), clock, align=8)
+
+    def mark_way(self, block: int, way: int, lanes: Value | None = None) -> None:
+        """Note that a way out of a branch was taken, by some of `lanes` (an i32 mask; None: by all that are here)."""
+        if (block, way) not in self.kernel.hidden_ways:
+            return
+        b = self.b
+        slot = b.offset(get(b, self.warp, WARP_COUNTS), 8 * (2 * (len(self.cfg.blocks) + block) + way))
+        if lanes is None:
+            b.store(const("i64", 1), slot, align=8)
+        else:
+            b.store(b.op("or", b.load("i64", slot, align=8), b.cast("zext", lanes, "i64")), slot, align=8)
 
     def address(self, ins: Instruction, name: str, space: str) -> Value:
         """A memory operand: i64 for global and generic, i32 for shared and local; lifted to the current lanes."""

@@ -1,0 +1,223 @@
+"""The correctness gate tried with kernels of our own: is every wrong one rejected, and does every right one pass?
+
+    python benchmarks/gate.py [--quick] [--before] [--only NAME ...] [--jobs 2]
+
+Each kernel of `gate_corpus.py` is judged in a process of its own as plain `weft check` judges it, for at most ten
+minutes: a wrong one until the first workload that rejects it, a right one on everything. A wrong kernel that is not
+rejected within its time is a false pass, a right one that is not passed a false reject: nothing is left undecided.
+`--before` judges on the former fixed selection (six shapes, the first type, all masks, five regimes, three seeds) and
+`--quick` on a handful of workloads, which shows that the benchmark runs and nothing else. Seconds are CPU seconds, as
+other work on the machine does not stretch them; compare runs that found the compiler's cache in the same state.
+The last line is one JSON object.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.gate_corpus import right_kernels, wrong_kernels
+from weft.core.errors import WeftError
+from weft.core.status import Status
+from weft.judge.judge import Policy, judge_all
+from weft.judge.local_runs import LocalRuns
+from weft.judge.select import Choice, Supports, find_candidate, plan
+from weft.judge.verdict import Verdict, conclude
+from weft.kernels.ladder import MASKS
+
+SECONDS = 600
+"""Wall-clock limit of one kernel."""
+SHOWN = 100
+"""Characters of a message in the table."""
+FORMER = Choice(
+    shapes=("small", "ragged", "d48", "gqa_4", "gqa_4_ragged", "few_keys"),
+    regimes=("unit_normal", "logits_32", "offsets", "sorted_keys", "large_magnitude"),
+    masks=MASKS,
+    seeds=(0, 1, 2),
+)
+"""What `weft check` ran before the selection followed the kernel, on the kernel's first type."""
+REJECTIONS = frozenset(
+    (
+        Status.RESOURCE_ERROR,
+        Status.UNSAFE,
+        Status.INCORRECT_SHAPE,
+        Status.INCORRECT_DTYPE,
+        Status.INCORRECT_NUMERICAL,
+        Status.NONDETERMINISTIC,
+        Status.TIMEOUT,
+    )
+)
+"""A wrong kernel that does not compile or that dies with its judge was not caught by the gate."""
+QUICK = Choice(shapes=("small", "few_keys"), regimes=("unit_normal",), seeds=(0,))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kernel to be judged."""
+
+    name: str
+    path: str
+    right: bool
+    defines: Mapping[str, str] = field(default_factory=dict)
+    """The macros that switch on the bug of a wrong one."""
+    selection: str = "plain"
+    """Or `before`, or `quick`."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the gate said of one kernel."""
+
+    name: str
+    right: bool
+    status: str
+    message: str
+    workloads: int = 0
+    """Judged, the one that rejects it included."""
+    planned: int = 0
+    seconds: float = 0.0
+    """CPU seconds until the kernel was rejected or passed."""
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the gate found something wrong in what the kernel did."""
+        return bool(self.workloads) and self.status in REJECTIONS
+
+    @property
+    def expected(self) -> bool:
+        """Whether a wrong kernel was rejected, or a right one passed."""
+        return self.status == Status.PASSED if self.right else self.rejected
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Judge the corpus, print a row per kernel and the totals. Returns 1 if a verdict is false."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a handful of workloads per kernel")
+    parser.add_argument("--before", action="store_true", help="the former selection")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="kernels by name, such as right/two_pass")
+    parser.add_argument("--jobs", type=int, default=2, help="kernels judged at once")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.one is not None:
+        print(json.dumps(asdict(judge_one(Job(**json.loads(options.one))))))
+        return 0
+    selection = "quick" if options.quick else "before" if options.before else "plain"
+    chosen = list(jobs(selection))
+    unknown = sorted(set(options.only) - {job.name for job in chosen})
+    if unknown:
+        parser.error(f"no kernel is named {', '.join(unknown)}")
+    os.environ.setdefault("WEFT_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    rows = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for row in pool.map(in_a_process, (job for job in chosen if job.name in options.only or not options.only)):
+            rows.append(row)
+            print(table_line(row), flush=True)
+    print(json.dumps(report(rows)))
+    return 0 if all(row.expected for row in rows) else 1
+
+
+def jobs(selection: str) -> Iterator[Job]:
+    """Every kernel of the corpus: the wrong ones first, for they end sooner."""
+    for wrong in wrong_kernels():
+        name = f"{wrong.design.parent.name}/{wrong.design.stem}.{wrong.name}"
+        yield Job(name, str(wrong.design), False, {"WRONG": str(wrong.number)}, selection)
+    for path in right_kernels():
+        yield Job(f"{path.parent.name}/{path.stem}", str(path), True, selection=selection)
+
+
+def in_a_process(job: Job) -> Row:
+    """Judge a kernel in a process of its own, which is ended after the time limit."""
+    command = [sys.executable, __file__, "--one", json.dumps(asdict(job))]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+    except subprocess.TimeoutExpired:
+        return Row(job.name, job.right, str(Status.TIMEOUT), f"not judged within {SECONDS} s")
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
+        return Row(job.name, job.right, str(Status.CRASHED), f"the judge's process died: {last[0]}")
+    return Row(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def judge_one(job: Job) -> Row:
+    """Judge a kernel in this process: a wrong one until it is rejected, a right one on everything."""
+    try:
+        candidate, supports = find_candidate(job.path, task=None)
+    except WeftError as error:
+        return Row(job.name, job.right, str(Status.REJECTED), str(error))
+    candidate = replace(candidate, defines=dict(job.defines))
+    todo = plan(supports, choice_of(job.selection, supports))
+    verdicts: list[Verdict] = []
+    for judged in judge_all(LocalRuns(candidate), supports.task, todo, Policy(stop=not job.right)):
+        verdicts.append(judged.verdict)
+    concluded = conclude(verdicts, len(todo))
+    return Row(
+        job.name,
+        job.right,
+        str(concluded.status),
+        concluded.message if concluded.failure is None else f"{concluded.failure.label}: {concluded.message}",
+        concluded.judged,
+        concluded.planned,
+        round(_cpu_seconds(), 2),
+    )
+
+
+def choice_of(selection: str, supports: Supports) -> Choice:
+    """Return what is asked for; plain `weft check` asks for nothing in particular."""
+    if selection == "before":
+        return replace(FORMER, dtypes=supports.dtypes[:1])
+    return QUICK if selection == "quick" else Choice()
+
+
+def report(rows: Sequence[Row]) -> dict[str, object]:
+    """The totals."""
+    wrong, right = ([row for row in rows if row.right is kind] for kind in (False, True))
+    return {
+        "wrong": len(wrong),
+        "false_passes": [row.name for row in wrong if not row.expected],
+        "right": len(right),
+        "false_rejects": [
+            {"name": row.name, "status": row.status, "message": row.message} for row in right if not row.expected
+        ],
+        "first_red_seconds_median": _median([row.seconds for row in wrong if row.expected]),
+        "first_red_workloads_median": _median([row.workloads for row in wrong if row.expected]),
+        "right_seconds_median": _median([row.seconds for row in right if row.expected]),
+        "coverage_cost": coverage_cost(),
+    }
+
+
+def coverage_cost() -> float | None:
+    """The share of run time that coverage adds, from interleaved runs with and without it; None: not measured."""
+    return None
+
+
+def table_line(row: Row) -> str:
+    """One kernel, with the message where the verdict is not the expected one."""
+    kind, mark = "right" if row.right else "wrong", "" if row.expected else "  FALSE "
+    judged = f"{row.workloads} of {row.planned} workloads"
+    return f"{row.name:42} {kind}  {row.status:20} {judged:22} {row.seconds:6.1f} s{mark}" + (
+        "" if row.expected else row.message[:SHOWN]
+    )
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return round(statistics.median(values), 2) if values else None
+
+
+def _cpu_seconds() -> float:
+    """Of this process and the compilers it started."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+// mma.sync m16n8k16 with fp32 accumulators and no shared memory: one warp owns 16 queries, fragments are loaded from
+// global memory with clamped rows, and P goes from accumulator to operand within the lane.
+//
+// weft: sizes     B=1 HQ=4 HKV=2 SQ=65 SKV=77 D=64
+// weft: define    CAUSAL = 0
+// weft: require   D % 16 == 0 : whole fragments
+// weft: require   D <= 128
+// weft: in        q    : f16[B, HQ, SQ, D] = normal
+// weft: in        k, v : f16[B, HKV, SKV, D] = normal
+// weft: out       o    : f16[B, HQ, SQ, D]
+// weft: out       lse  : f32[B, HQ, SQ]
+// weft: scalar    scale : f32 = 1 / sqrt(D)
+// weft: launch    mma_registers<{D}>(q, k, v, o, lse, HKV, SQ, SKV, scale) grid(cdiv(SQ, 16), HQ, B) block(32)
+#include <cuda_fp16.h>
+#include <math_constants.h>
+
+using T = half;
+
+// The keys that a query sees are always a prefix: 0 <= key < visible_keys(query).
+__device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
+    if (CAUSAL == 0) return SKV;
+    return max(0, min(SKV, (CAUSAL == 1 ? query : query + SKV - SQ) + 1));
+}
+
+__device__ __forceinline__ unsigned pack(float low, float high) {
+    const half2 pair = __floats2half2_rn(low, high);
+    return *reinterpret_cast<const unsigned*>(&pair);
+}
+
+__device__ __forceinline__ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
+        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+template <int D>
+__global__ void __launch_bounds__(32)
+mma_registers(const T* q, const T* k, const T* v, T* o, float* lse, int HKV, int SQ, int SKV, float scale) {
+    const int g = threadIdx.x / 4, t = threadIdx.x % 4, first_query = blockIdx.x * 16;
+    const int h = blockIdx.y, b = blockIdx.z, HQ = gridDim.y;
+    const size_t q_head = size_t(b) * HQ + h, kv_head = size_t(b) * HKV + h / (HQ / HKV);
+    const T* const keys = k + kv_head * SKV * D;
+    const unsigned short* const values = reinterpret_cast<const unsigned short*>(v + kv_head * SKV * D);
+    unsigned a[D / 16][4];
+    for (int d = 0; d < D / 16; ++d)
+        for (int i = 0; i < 4; ++i) {  // rows g, g + 8; columns 2t, 2t + 8
+            const size_t row = q_head * SQ + min(first_query + g + i % 2 * 8, SQ - 1);
+            a[d][i] = *reinterpret_cast<const unsigned*>(q + row * D + d * 16 + 2 * t + i / 2 * 8);
+        }
+    float u[D / 8][4] = {}, m[2] = {-CUDART_INF_F, -CUDART_INF_F}, l[2] = {};
+    const int end = visible_keys(min(first_query + 16, SQ) - 1, SQ, SKV);
+    for (int first = 0; first < end; first += 16) {
+        float s[2][4] = {};
+        for (int n = 0; n < 2; ++n) {
+            const T* const key = keys + size_t(min(first + n * 8 + g, SKV - 1)) * D;
+            for (int d = 0; d < D / 16; ++d)
+                mma(s[n], a[d], *reinterpret_cast<const unsigned*>(key + d * 16 + 2 * t),
+                    *reinterpret_cast<const unsigned*>(key + d * 16 + 2 * t + 8));
+        }
+        for (int r = 0; r < 2; ++r) {  // rows g and g + 8 of the fragments; four lanes share a row
+            const int visible = visible_keys(min(first_query + g + 8 * r, SQ - 1), SQ, SKV);
+            float top = -CUDART_INF_F, sum = 0.0f;
+            for (int n = 0; n < 4; ++n) {
+                float& x = s[n / 2][2 * r + n % 2];
+                x = first + n / 2 * 8 + 2 * t + n % 2 < visible ? x * scale : -CUDART_INF_F;
+                top = fmaxf(top, x);
+            }
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+            top = fmaxf(m[r], fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2)));
+            const float shift = top == -CUDART_INF_F ? 0.0f : top, rescale = expf(m[r] - shift);
+            for (int n = 0; n < 4; ++n) sum += s[n / 2][2 * r + n % 2] = expf(s[n / 2][2 * r + n % 2] - shift);
+            l[r] = l[r] * rescale + sum;  // of this lane's keys; the lanes meet at the end
+            m[r] = top;
+            for (int d = 0; d < D / 8; ++d) u[d][2 * r] *= rescale, u[d][2 * r + 1] *= rescale;
+        }
+        const unsigned p[4] = {pack(s[0][0], s[0][1]), pack(s[0][2], s[0][3]),
+                               pack(s[1][0], s[1][1]), pack(s[1][2], s[1][3])};
+        for (int d = 0; d < D / 8; ++d) {
+            unsigned b_v[2];
+            for (int i = 0; i < 2; ++i) {  // keys 2t and 2t + 1, and the same plus 8; a clamped key has weight 0
+                const size_t low = min(first + 2 * t + 8 * i, SKV - 1), high = min(first + 2 * t + 1 + 8 * i, SKV - 1);
+                b_v[i] = values[low * D + d * 8 + g] | unsigned(values[high * D + d * 8 + g]) << 16;
+            }
+            mma(u[d], p, b_v[0], b_v[1]);
+        }
+    }
+    for (int r = 0; r < 2; ++r) {
+        l[r] += __shfl_xor_sync(0xffffffffu, l[r], 1);
+        l[r] += __shfl_xor_sync(0xffffffffu, l[r], 2);
+        const int query = first_query + g + 8 * r;
+        if (query >= SQ) continue;
+        const float inverse = l[r] > 0.0f ? 1.0f / l[r] : 0.0f;
+        unsigned* const out = reinterpret_cast<unsigned*>(o + (q_head * SQ + query) * D);
+        for (int d = 0; d < D / 8; ++d) out[d * 4 + t] = pack(u[d][2 * r] * inverse, u[d][2 * r + 1] * inverse);
+        if (t == 0) lse[q_head * SQ + query] = l[r] > 0.0f ? m[r] + logf(l[r]) : -CUDART_INF_F;
+    }
+}

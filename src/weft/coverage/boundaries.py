@@ -1,0 +1,219 @@
+"""The sizes at which a kernel takes another way, one size varied at a time.
+
+Two things show them: comparisons in the compiled kernel whose outcome changes (`size_values.py`), and launch lines that
+choose another kernel, other macros or other launches.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.core.errors import WeftError
+from weft.core.records import Binary, Place
+from weft.engines.arguments import Array, pack_parameters
+from weft.engines.kernel_file import KernelFile, PlannedLaunch
+from weft.engines.spell_findings import user_place
+from weft.ptx.module import Imm
+from weft.vm.program import Program
+
+from .records import Boundary
+from .size_values import Launches, Values, compare_sizes
+
+Outcomes = npt.NDArray[np.bool_]
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Input → its shape."""
+
+MOST_CHANGES = 6
+"""A comparison that changes more often than this along a size is about the edges of tiles."""
+PIECES = 24
+"""Points that divide a gap in which something changes."""
+THREADS = ("first", "last CTA", "last")
+"""Threads whose comparisons are looked at: the first one, the first of the last CTA, the last one."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One size of a call, the others fixed."""
+
+    name: str
+    shapes: Callable[[int], Shapes]
+    """Value → the inputs of a call."""
+    largest: int
+
+
+@dataclass(frozen=True)
+class Code:
+    """A compiled kernel of a file."""
+
+    program: Program
+    binary: Binary
+    entry: str
+    """As the launch line names it."""
+
+
+def find_boundaries(kernel: KernelFile, codes: Sequence[Code], axis: Axis) -> tuple[Boundary, ...]:
+    """Boundaries along one size, in its order; `kernel` has the macros that `codes` were compiled with."""
+    planned = _Planned(kernel, axis)
+    values = [value for value in _ladder(axis.largest, _constants(codes)) if planned.at(value)]
+    found = {(value, planned.place(value)) for value in _changes(values, planned)}
+    for code in codes:
+        found |= {(value, user_place(place)) for value, place in _of_code(code, planned, values)}
+    lines = sorted({(value, place.file if place else "", place.line if place else 0) for value, place in found})
+    return tuple(Boundary(axis.name, *each) for each in lines)
+
+
+class _Planned:
+    """What is launched at each value of an axis, worked out once."""
+
+    def __init__(self, kernel: KernelFile, axis: Axis) -> None:
+        self.kernel, self.axis = kernel, axis
+        self.arrays = {line.name: np.empty(0) for line in kernel.lines.arrays}
+        self._known: dict[int, tuple[PlannedLaunch, ...]] = {}
+
+    def at(self, value: int) -> tuple[PlannedLaunch, ...]:
+        """Empty where the lines refuse the sizes."""
+        if value not in self._known:
+            try:
+                self._known[value] = self.kernel.launches_at(self.axis.shapes(value))
+            except WeftError:
+                self._known[value] = ()
+        return self._known[value]
+
+    def key(self, value: int) -> Hashable:
+        """Which code runs."""
+        launches = self.at(value)
+        macros = tuple(launches[0].bound.defines.items()) if launches and not self.kernel.source.is_triton else ()
+        return tuple((launch.line.line, launch.entry) for launch in launches), macros
+
+    def place(self, value: int) -> Place | None:
+        launches = self.at(value)
+        return Place(self.kernel.lines_path, launches[0].line.line) if launches else None
+
+
+def _ladder(largest: int, constants: Iterable[int]) -> list[int]:
+    """Powers of two, what lies between them, and the constants of the code with their neighbours."""
+    steps = {1, 2, 3, 5, 7}
+    power = 4
+    while power <= largest:
+        steps |= {power, power + 1, power + power // 2}
+        power *= 2
+    steps |= {near for constant in constants for near in (constant - 1, constant, constant + 1)}
+    return sorted(step for step in steps if 1 <= step <= largest)
+
+
+def _constants(codes: Sequence[Code]) -> set[int]:
+    """Literals that comparisons have: what is equal to one of them changes nothing on its two sides."""
+    return {
+        operand.value
+        for code in codes
+        for block in code.program.source.passes.cfg.blocks
+        for ins in block.body
+        if ins.form.name == "setp"
+        for operand in ins.operands
+        if isinstance(operand, Imm) and operand.value > 1
+    }
+
+
+def _changes(values: Sequence[int], planned: _Planned) -> Iterator[int]:
+    """Where launch lines choose other code; none if they do so all the time."""
+    what = planned.key
+    gaps = [(low, high) for low, high in pairwise(values) if what(low) != what(high)]
+    if len(gaps) > MOST_CHANGES:
+        return
+    for low, end in gaps:
+        while what(low) != what(end):
+            high = end
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if what(middle) == what(low) else (low, middle)
+            yield high
+            low = high
+
+
+def _of_code(code: Code, planned: _Planned, values: Sequence[int]) -> Iterator[tuple[int, Place | None]]:
+    """Boundaries of a compiled kernel: gaps between values in which a comparison changes, narrowed until they close."""
+    gaps: dict[tuple[int, int, int], Place | None] = {}
+    for compared in _compared(code, planned, values):
+        gaps |= dict.fromkeys(compared.gaps(MOST_CHANGES), compared.place)
+    while gaps:
+        for line, _, high in [gap for gap in gaps if gap[2] - gap[1] == 1]:
+            yield high, gaps[line, high - 1, high]
+        wide = [gap for gap in gaps if gap[2] - gap[1] > 1]
+        points = sorted({point for _, low, high in wide for point in _divided(low, high)})
+        gaps = {}
+        for compared in _compared(code, planned, points) if points else ():
+            for line, low, high in compared.gaps(len(points)):
+                if any(line == gap[0] and gap[1] <= low and high <= gap[2] for gap in wide):
+                    gaps[line, low, high] = compared.place
+
+
+def _divided(low: int, high: int) -> set[int]:
+    return {low, high, *(low + (high - low) * piece // PIECES for piece in range(1, PIECES))}
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A comparison in a row of calls."""
+
+    line: int
+    place: Place | None
+    values: Sequence[int]
+    outcomes: tuple[Outcomes, ...]
+    """One for each of THREADS."""
+    literal: bool
+
+    def gaps(self, most: int) -> Iterator[tuple[int, int, int]]:
+        """Line and the two values between which it changes.
+
+        A comparison with the same outcome in all threads is about sizes. Where threads differ, it is about one of them
+        (`row < SQ`), and what it says is of interest only if it holds an index against a literal.
+        """
+        if all(np.array_equal(self.outcomes[0], other) for other in self.outcomes[1:]):
+            yield from self._changes(self.outcomes[0], most)
+        elif self.literal:
+            for outcome in self.outcomes:
+                yield from self._changes(outcome, 1)
+
+    def _changes(self, outcome: Outcomes, most: int) -> Iterator[tuple[int, int, int]]:
+        changed = np.flatnonzero(outcome[1:] != outcome[:-1])
+        if len(changed) <= most:
+            for number in changed:
+                yield self.line, self.values[int(number)], self.values[int(number) + 1]
+
+
+def _compared(code: Code, planned: _Planned, values: Sequence[int]) -> Iterator[_Compared]:
+    """Every comparison, once per pass through a loop."""
+    launched = [(value, launch) for value in values for launch in planned.at(value) if launch.entry == code.entry]
+    if len(launched) < 2:
+        return
+    launches = _launches(code, [launch for _, launch in launched], planned.arrays)
+    offsets = {name: offset for name, offset, _ in code.program.plan.params}
+    at = [value for value, _ in launched]
+    for compared in compare_sizes(code.program.source.passes.cfg, offsets, launches):
+        parts = tuple(np.split(compared.outcomes, len(THREADS)))
+        yield _Compared(compared.line, compared.place, at, parts, compared.literal)
+
+
+def _launches(code: Code, launched: Sequence[PlannedLaunch], arrays: Mapping[str, Array]) -> Launches:
+    """All of them once for each of THREADS."""
+    blocks = []
+    for launch in launched:
+        arguments = launch.arguments(code.binary, arrays)
+        blocks.append(np.frombuffer(pack_parameters(code.program.plan.params, arguments, lambda *_: 1 << 32), np.uint8))
+    grids = np.array([launch.grid for launch in launched], np.int64)
+    sizes = np.array([launch.block for launch in launched], np.int64)
+    specials: dict[str, list[Values]] = {}
+    for thread in THREADS:
+        ctas = grids - 1 if thread != "first" else 0 * grids
+        threads = sizes - 1 if thread == "last" else 0 * sizes
+        for name, numbers in (("ctaid", ctas), ("nctaid", grids), ("tid", threads), ("ntid", sizes)):
+            for axis, letter in enumerate("xyz"):
+                specials.setdefault(f"%{name}.{letter}", []).append(numbers[:, axis])
+    return Launches(
+        np.concatenate([np.stack(blocks)] * len(THREADS)),
+        {name: np.concatenate(parts) for name, parts in specials.items()},
+    )

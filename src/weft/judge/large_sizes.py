@@ -1,0 +1,59 @@
+"""The largest real sizes of attention: index arithmetic is looked at there, and nothing runs.
+
+Each group of calls goes from the largest down. The one that counts is the first whose arrays, workspaces included, fit
+the memory of a GPU and which the kernel's `require` lines and arguments accept. So a kernel that takes all sizes meets
+tensors of more elements than 32 bits count, and one that states a limit is held to that limit.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from weft.attention.shapes import SHAPES, Shape
+from weft.engines.check_indices import Shapes
+from weft.tasks.task import Task, Workload
+
+from .input_axes import input_axes, shapes_of
+
+PROMPT = Shape("prompt", 256, 40, 40, 16384, 16384, 64)
+CONTEXT = Shape("context", 256, 40, 40, 131071, 131071, 64)
+DECODE = Shape("decode", 256, 64, 8, 1, 131071, 64)
+"""Heads and lengths of models in use, with more sequences than fit; D is that of the workload. The number of heads is
+no multiple of 16, as in the small shapes, so that Triton makes no other kernel of it. One length is whole tiles, the
+other is not."""
+SHORTER = 4
+"""For kernels that limit the length: a fourth of it, with four times as many sequences, and again."""
+FEW_QUERIES = 32
+"""A task whose shapes all have fewer queries is decoding: no prompts."""
+
+
+def one_per_build(todo: Sequence[Workload]) -> tuple[Workload, ...]:
+    """A workload for each type, mask and encoding: what macros choose. D is 64 if it can be, else the largest."""
+    builds: dict[tuple[str, ...], Workload] = {}
+    for workload in todo:
+        build = (workload.dtype, workload.mask, workload.encoding)
+        builds[build] = max(builds.get(build, workload), workload, key=lambda each: (each.shape.d == 64, each.shape.d))
+    return tuple(builds.values())
+
+
+def large_calls(task: Task, workload: Workload) -> tuple[tuple[Shapes, ...], ...]:
+    """The shapes of the inputs of large calls, in groups, the largest of a group first."""
+    axes = input_axes(task, workload)
+    if not axes:
+        return ()
+    prompts = any(SHAPES[name].sq >= FEW_QUERIES for name in task.workloads.shapes)
+    groups = [_prompts(), _fewer_sequences(CONTEXT)] if prompts else []
+    groups.append(_fewer_sequences(DECODE))
+    return tuple(tuple(shapes_of(axes, replace(shape, d=workload.shape.d)) for shape in group) for group in groups)
+
+
+def _prompts() -> Iterator[Shape]:
+    shape = PROMPT
+    for _ in range(3):
+        yield from _fewer_sequences(shape)
+        length = shape.sq // SHORTER
+        shape = replace(shape, b=shape.b * SHORTER, sq=length, skv=length)
+
+
+def _fewer_sequences(shape: Shape) -> Iterator[Shape]:
+    for halvings in range(shape.b.bit_length()):
+        yield replace(shape, b=shape.b >> halvings)

@@ -1,0 +1,105 @@
+"""The sizes of attention at which a compiled kernel takes another way.
+
+This is asked where the kernel is compiled, in this process or in a child; `follow.py` makes workloads of the answer.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.attention.shapes import Shape, sized
+from weft.core.errors import WeftError
+from weft.coverage.boundaries import Axis, Code, find_boundaries
+from weft.coverage.records import Boundary
+from weft.engines.check_indices import Shapes
+from weft.engines.kernel_file import KernelFile
+from weft.tasks.task import Task, Workload
+
+from .input_axes import InputAxes, input_axes, shapes_of
+
+
+@dataclass(frozen=True)
+class Vary:
+    """A size, or sizes that go together."""
+
+    shape: Callable[[int, int], Shape]
+    """Value, head dimension → the shape with it."""
+    largest: int
+
+
+AXES: Mapping[str, Vary] = {
+    "B": Vary(lambda n, d: sized(n, 2, 1, 5, 40, d), 64),
+    "heads": Vary(lambda n, d: sized(1, n, n, 5, 40, d), 64),
+    "group": Vary(lambda n, d: sized(1, 2 * n, 2, 5, 40, d), 32),
+    "SQ": Vary(lambda n, d: sized(1, 2, 1, n, 40, d), 4096),
+    "SKV": Vary(lambda n, d: sized(1, 2, 1, 5, n, d), 32768),
+    "S": Vary(lambda n, d: sized(1, 2, 2, n, n, d), 2048),
+    "D": Vary(lambda n, d: sized(1, 2, 1, 5, 40, n), 512),
+}
+"""By the name that a Boundary has. The largest that is looked for, and that a CPU runs in a moment."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is asked about a kernel."""
+
+    inputs: InputAxes
+    axes: tuple[str, ...]
+    """Names in AXES."""
+    d: int
+    """The head dimension, where it is not varied."""
+
+
+def look_for(task: Task, workload: Workload) -> Look:
+    """Return what to ask about a kernel that runs workloads like this one."""
+    return Look(input_axes(task, workload), task.any_size, workload.shape.d)
+
+
+def boundaries_of(kernel: KernelFile, codes: Sequence[Code], look: Look) -> tuple[Boundary, ...]:
+    """Return where the kernel takes another way, along each size. `codes` are compiled for head dimension look.d."""
+    found: dict[Boundary, None] = {}
+    for name in look.axes:
+        vary = AXES[name]
+
+        def shapes(value: int, vary: Vary = vary) -> Shapes:
+            return shapes_of(look.inputs, vary.shape(value, look.d))
+
+        if name == "S" and _takes(kernel, shapes_of(look.inputs, AXES["SQ"].shape(7, look.d))):
+            continue  # the lengths were varied one by one
+        axis = Axis(name, shapes, vary.largest)
+        found |= dict.fromkeys(find_boundaries(kernel, codes, axis))
+        if name == "D":
+            found |= dict.fromkeys(_compiled_in(kernel, axis, look.d))
+    return tuple(found)
+
+
+def _takes(kernel: KernelFile, shapes: Shapes) -> bool:
+    try:
+        return bool(kernel.launches_at(shapes))
+    except WeftError:
+        return False
+
+
+_TEMPLATE = re.compile(r"template\s*<([^<>]*)>")
+_INTEGER = re.compile(r"\b(?:int|unsigned|size_t)\s+(\w+)")
+LEAST_D, MOST_D = 8, 256
+
+
+def _compiled_in(kernel: KernelFile, axis: Axis, d: int) -> Iterator[Boundary]:
+    """Head dimensions that the source compares a template parameter with, where each has a kernel of its own.
+
+    What a template argument rules out is in no compiled kernel of another: only the text shows it.
+    """
+    try:
+        one, other = (kernel.launches_at(axis.shapes(value))[0].entry for value in (d, d + 1))
+    except WeftError:
+        return
+    names = {name for params in _TEMPLATE.findall(kernel.source.text) for name in _INTEGER.findall(params)}
+    if one == other or not names:
+        return
+    any_name = "|".join(map(re.escape, sorted(names)))
+    compared = re.compile(rf"\b(?:{any_name})\s*(?:<=|>=|==|!=|<|>)\s*(\d+)\b")
+    for number, line in enumerate(kernel.source.text.splitlines(), 1):
+        for literal in compared.findall(line.partition("//")[0]):
+            if LEAST_D <= int(literal) < MOST_D:
+                yield Boundary("D", int(literal) + 1, kernel.path, number)
