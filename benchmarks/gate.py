@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import resource
+import secrets
 import statistics
 import subprocess
 import sys
@@ -28,9 +29,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.gate_corpus import right_kernels, wrong_kernels
 from weft.core.errors import WeftError
 from weft.core.status import Status
-from weft.judge.judge import Policy, judge_all
+from weft.judge.judge import Judging, Policy
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import Choice, Supports, find_candidate, plan
+from weft.judge.select import Choice, Supports, find_candidate, followed, hide_seeds, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.kernels.ladder import MASKS
 
@@ -155,11 +156,14 @@ def judge_one(job: Job) -> Row:
     except WeftError as error:
         return Row(job.name, job.right, str(Status.REJECTED), str(error))
     candidate = replace(candidate, defines=dict(job.defines))
-    todo = plan(supports, choice_of(job.selection, supports))
-    verdicts: list[Verdict] = []
-    for judged in judge_all(LocalRuns(candidate), supports.task, todo, Policy(stop=not job.right)):
-        verdicts.append(judged.verdict)
-    concluded = conclude(verdicts, len(todo))
+    choice = choice_of(job.selection, supports)
+    todo = plan(supports, choice)
+    if job.selection == "plain":
+        todo = hide_seeds(todo, secrets.randbelow(1 << 31))
+    follow, policy = followed(supports, choice), Policy(stop=not job.right)
+    judging = Judging(LocalRuns(candidate), supports.task, todo, policy, follow=follow)
+    verdicts: list[Verdict] = [judged.verdict for judged in judging]
+    concluded = conclude(verdicts, len(judging.todo))
     return Row(
         job.name,
         job.right,

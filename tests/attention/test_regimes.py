@@ -119,6 +119,37 @@ def test_denormals_are_mostly_below_the_smallest_normal(dtype: str) -> None:
 
 
 @EACH_DTYPE
+def test_zero_rows(dtype: str) -> None:
+    q, k, v = make("zero_rows", SHAPES["ragged"], dtype, 0)
+    for x, share in ((q, 26 / 77), (k, 16 / 77)):
+        assert (x == 0).all(axis=3).mean() == pytest.approx(share)
+        zeros = x[(x == 0).all(axis=3)].astype(np.float64)
+        assert np.signbit(zeros).any() and not np.signbit(zeros).all(), "both zeros"
+    empty = (v == 0).all(axis=(2, 3))
+    assert empty[-1, -1] and empty.sum() == 1
+    assert make("zero_rows", SHAPES["small"], dtype, 0)[2].all(), "the only head has a V"
+
+
+@EACH_DTYPE
+def test_small_values_leave_a_small_output_that_is_mostly_normal(dtype: str) -> None:
+    o = np.abs(attention(*make("small_values", SHAPES["ragged"], dtype, 0)).o)
+    assert 1e-4 < (o < 1e-6).mean() < 0.1 and (o > smallest_normal("f16")).mean() > 0.7
+
+
+@EACH_DTYPE
+@pytest.mark.parametrize("name", ["ragged", "gqa_4_ragged", "split_512"])
+def test_the_long_tail_is_all_of_the_output(dtype: str, name: str) -> None:
+    """Its weights are below 2e-4 of the largest, on both sides of e^-12, and large enough for a P in f16."""
+    found = logits("long_tail", dtype, name)
+    below = found[:, :1] - found[:, 1:]
+    assert 5e-5 < np.exp(-below).max() < 1e-3 and (np.exp(-below) < 2e-4).mean() > 0.9
+    assert (below > 12).mean() > 0.5
+    assert np.median(below) < 17, "2^-25, half of f16's smallest step"
+    _, _, v = make("long_tail", SHAPES[name], dtype, 0)
+    assert not v[:, :, 0].any() and v[:, :, 1:].astype(np.float64).mean() == pytest.approx(8, abs=0.1)
+
+
+@EACH_DTYPE
 @pytest.mark.parametrize("name", ["mission", "gqa_4"])
 def test_the_running_maximum_always_or_never_rises(dtype: str, name: str) -> None:
     up, down = logits("sorted_keys", dtype, name), logits("reversed_keys", dtype, name)

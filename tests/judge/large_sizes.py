@@ -88,20 +88,24 @@ def with_scores(index: str) -> str:
 
 
 PERSISTENT = """\
-// weft: launch  attend(q, k, v, o, lse, HQ, HKV, SQ, SKV, D, scale, B * HQ * SQ)
+// weft: launch  attend(q, k, v, o, lse, HQ, HKV, SQ, SKV, D, scale, B * HQ * cdiv(SQ, 128) * 128)
 // weft:         grid(64) block(128)
 """
 
 
 def persistent(index: str) -> str:
-    """Few CTAs that take rows in turn; `row` counts through queries, heads and sequences."""
+    """Few CTAs that take queries in turn, some of them past the end of a sequence."""
     text = kernel(launch=PERSISTENT, Q=f"q[{index}]")
-    text = text.replace("float scale) {", "float scale, int rows) {")
+    text = text.replace("float scale) {", "float scale, int items) {")
     head = "    const int i = blockIdx.x * blockDim.x + threadIdx.x, h = blockIdx.y, b = blockIdx.z;\n"
     head += "    if (i >= SQ) return;\n"
     assert head in text
-    loop = "    for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += gridDim.x * blockDim.x) {\n"
-    loop += "    const int i = row % SQ, h = row / SQ % HQ, b = row / SQ / HQ;\n"
+    loop = "    const int padded = (SQ + 127) / 128 * 128;\n"
+    loop += (
+        "    for (int item = blockIdx.x * blockDim.x + threadIdx.x; item < items; item += gridDim.x * blockDim.x) {\n"
+    )
+    loop += "    const int i = item % padded, h = item / padded % HQ, b = item / padded / HQ;\n"
+    loop += "    if (i >= SQ) continue;\n"
     return text.replace(head, loop).rstrip().removesuffix("}") + "}\n}\n"
 
 
@@ -122,7 +126,7 @@ WRONG = {
         "const half* head",
     ),
     "scores": (with_scores("((b * HQ + h) * SQ + i) * SKV + j"), "s_all["),
-    "persistent": (persistent("row * D + d"), "q["),
+    "persistent": (persistent(Q32), "q["),
     "compared": (kernel(BEFORE=f"if ({ROW} >= gridDim.z * HQ * SQ * (size_t)D) return;"), "gridDim.z * HQ"),
 }
 """Name → text, and what stands on the line to be named."""
@@ -140,7 +144,7 @@ RIGHT_TWINS = {
     "int n": linear("int"),
     "size_t n": linear("size_t"),
     "scores in 64 bits": with_scores("((size_t(b) * HQ + h) * SQ + i) * SKV + j"),
-    "persistent in 64 bits": persistent("size_t(row) * D + d"),
+    "persistent in 64 bits": persistent(Q64),
     "a wrap that is taken back": kernel(
         BEFORE="const unsigned far = h * 0x40000000u + i;",
         Q="q[((size_t(b) * HQ + h) * SQ + (far - h * 0x40000000u)) * D + d]",

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weft.attention.dtypes import numpy_dtype
+from weft.attention.dtypes import numpy_dtype, ulp
 from weft.cli.main import main
 from weft.core.errors import UsageError
 from weft.judge.certify import certify
@@ -58,7 +58,7 @@ def test_the_workloads_cover_what_mutants_need() -> None:
 def test_what_weft_check_runs_by_default_kills_them_too() -> None:
     """A kernel that passes `weft check` is none of the mutants, whatever its first type is."""
     supports = Supports(SDPA, ("f16",), SDPA.workloads.masks)
-    assert not certify(SDPA, "f16", plan(supports, Choice())).survivors
+    assert not certify(replace(SDPA, right={}), "f16", plan(supports, Choice())).survivors
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -84,12 +84,36 @@ def test_a_mutant_has_the_form_of_a_kernels_result(task: Task, mutant: Mutant) -
     assert task.outputs[0].numpy_dtype(workload) == numpy_dtype(workload.dtype)
 
 
-def test_an_exclusion_is_true() -> None:
-    """Without an LSE, a bias of K cannot be seen: the same O in exact arithmetic."""
-    excluded = [mutant for _, mutant in EVERY_MUTANT if mutant.excluded]
-    assert [mutant.name for mutant in excluded] == ["half_lsb_k_no_lse"]
+def test_the_exclusions() -> None:
+    excluded = {(mutant.name, dtype) for _, mutant in EVERY_MUTANT for dtype in mutant.excluded}
+    no_lse = {("half_lsb_k_no_lse", dtype) for dtype in ("f16", "bf16", "f32")}
+    assert excluded == {("truncated_output", "f32"), ("floored_output", "f32"), ("p_in_bf16", "bf16")} | no_lse
+
+
+def mutant_of(task: Task, name: str) -> Mutant:
+    return next(mutant for mutant in task.mutants if mutant.name == name)
+
+
+def test_without_an_lse_a_bias_of_k_cannot_be_seen() -> None:
+    """The same O in exact arithmetic."""
     problem = FP8.draw(replace(FP8.certified_on[0], dtype="f32"))
-    np.testing.assert_allclose(excluded[0].run(problem)["o"], FP8.reference(problem)["o"], atol=1e-6)
+    biased = mutant_of(FP8, "half_lsb_k_no_lse").run(problem)
+    np.testing.assert_allclose(biased["o"], FP8.reference(problem)["o"], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["truncated_output", "floored_output"])
+def test_a_cut_float32_is_nearer_than_sums_in_another_order(name: str) -> None:
+    problem = SDPA.draw(replace(SDPA.certified_on[0], dtype="f32"))
+    exact = SDPA.reference(problem)["o"]
+    step = ulp(exact, "f32")
+    assert (np.abs(mutant_of(SDPA, name).run(problem)["o"] - exact) < step).all()
+    assert (np.abs(SDPA.right["online_32"](problem)["o"] - exact) > step).any()
+
+
+def test_p_in_bf16_is_right_for_bf16() -> None:
+    problem = SDPA.draw(replace(SDPA.certified_on[0], dtype="bf16"))
+    ours = SDPA.right["short_p_32"](problem)["o"]
+    assert np.array_equal(mutant_of(SDPA, "p_in_bf16").run(problem)["o"], ours)
 
 
 def test_the_loose_gate_lets_mean_v_through() -> None:
@@ -109,7 +133,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert head.split("\t") == ["mutant", "what is wrong", "killed by", "workload"]
     count = len(rows)
     assert count == len(SDPA.mutants)
-    assert summary == f"{count} of {count} mutants killed, 7 of 7 correct implementations passed"
+    assert summary == f"{count} of {count} mutants killed, 9 of 9 correct implementations passed"
 
 
 def test_the_command_lists_survivors(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +142,7 @@ def test_the_command_lists_survivors(capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr().out.splitlines()
     survivors = next(line for line in shown if line.startswith("survivors: "))
     assert {"mean_v", "half_lsb"} <= set(survivors.removeprefix("survivors: ").split(", "))
-    assert shown[-1].endswith("7 of 7 correct implementations passed")
+    assert shown[-1].endswith("9 of 9 correct implementations passed")
 
 
 def test_the_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:

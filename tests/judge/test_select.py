@@ -1,11 +1,15 @@
 """Which workloads a kernel is judged on."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 
 from weft.attention.shapes import SHAPES, shape
-from weft.judge.select import Choice, Supports, find_candidate, first_pass, hide_seeds, plan, workloads
+from weft.cli.main import main
+from weft.core.status import Status
+from weft.judge.runs import Refused
+from weft.judge.select import Choice, Supports, find_candidate, first_pass, hide_seeds, plan, refused_shapes, workloads
 from weft.kernels.ladder import RUNGS
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Task, Workload
@@ -25,16 +29,6 @@ def test_a_rung_gets_every_type_and_regime_that_it_declares() -> None:
     assert kinds("fp8_scalar") == kinds("scalar") == everything
     assert RUNGS["fp8_wmma"].f16_range
     assert kinds("fp8_wmma") == everything - {("bf16", "large_magnitude"), ("f32", "large_magnitude")}
-
-
-def test_every_tenth_workload_has_a_hidden_seed() -> None:
-    todo = [Workload(SHAPES["small"], "f16", "none", "unit_normal", seed) for seed in range(25)]
-    found = hide_seeds(todo, 1 << 30)
-    assert [at for at, workload in enumerate(found) if workload.seed == 1 << 30] == [9, 19]
-    assert [workload.seed for at, workload in enumerate(found) if at not in (9, 19)] == [
-        at for at in range(25) if at not in (9, 19)
-    ]
-    assert hide_seeds(todo[:9], 1 << 30) == tuple(todo[:9])
 
 
 def whole(task: Task) -> Supports:
@@ -87,3 +81,65 @@ def test_a_shape_is_asked_for_by_its_sizes() -> None:
 def test_what_is_asked_for_is_run_in_every_combination() -> None:
     todo = plan(whole(TASKS["sdpa"]), Choice(("small", "ragged"), ("unit_normal", "logits_32"), seeds=(0, 1)))
     assert len(todo) == 2 * 2 * 3 * 2
+
+
+SCALAR = RUNGS["scalar"].path.read_text()
+LAUNCH = "// weft: launch "
+OTHER_D = [name for name, shape in SHAPES.items() if shape.d != 64]
+BOTH = Choice(shapes=("small", "d80"), regimes=("unit_normal",), masks=("none", "top_left"), seeds=(0,))
+
+
+def with_line(folder: Path, line: str) -> Supports:
+    path = folder / "k.cu"
+    path.write_text(SCALAR.replace(LAUNCH, f"// weft: {line}\n{LAUNCH}"))
+    return find_candidate(str(path), task=None)[1]
+
+
+def test_a_require_line_leaves_out_what_the_kernel_does_not_take(tmp_path: Path) -> None:
+    supports = with_line(tmp_path, "require D == 64 : compiled for it")
+    assert {workload.shape.name for workload in workloads(supports, BOTH)} == {"small"}
+    assert refused_shapes(supports, BOTH) == {"d80": "require D == 64"}
+    whole = workloads(supports, Choice(seeds=(0,)))
+    assert {workload.shape.name for workload in whole} == set(supports.task.quick.shapes) - set(OTHER_D)
+
+
+def test_a_require_line_sees_masks_and_types(tmp_path: Path) -> None:
+    supports = with_line(tmp_path, "require D == 64 when CAUSAL == 1")
+    asked = {(workload.shape.name, workload.mask) for workload in workloads(supports, BOTH)}
+    assert asked == {("small", "none"), ("small", "top_left"), ("d80", "none")}
+    assert refused_shapes(supports, BOTH) == {}
+
+
+def test_an_array_of_a_fixed_size_is_of_that_size(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(SCALAR.replace("SKV, D] = normal", "SKV, 64] = normal"))
+    supports = find_candidate(str(path), task=None)[1]
+    assert refused_shapes(supports, BOTH) == {"d80": "k : f16[B, HKV, SKV, 64]"}
+
+
+def test_a_candidate_cannot_choose_what_it_is_judged_on(tmp_path: Path) -> None:
+    supports = with_line(tmp_path, "require D == 64")
+    for choice in (BOTH, Choice()):
+        with pytest.raises(Refused, match="require D == 64") as refused:
+            plan(supports, choice, strict=True)
+        assert refused.value.status is Status.REJECTED
+    assert plan(supports, Choice(shapes=("small",), seeds=(0,)), strict=True)
+
+
+def test_check_says_which_line_leaves_a_shape_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_line(tmp_path, "require D == 64")
+    check = ["check", str(tmp_path / "k.cu"), "--regimes", "unit_normal", "--seeds", "1", "--tool", "racecheck"]
+    assert main([*check, "--shapes", "d80"]) == 5
+    assert "unsupported: require D == 64" in capsys.readouterr().out
+    assert main([*check, "--shapes", "d80,one_token", "--masks", "none"]) == 0
+    assert "unsupported: require D == 64" in capsys.readouterr().out
+
+
+def test_every_tenth_workload_has_a_hidden_seed() -> None:
+    todo = [Workload(SHAPES["small"], "f16", "none", "unit_normal", seed) for seed in range(25)]
+    found = hide_seeds(todo, 1 << 30)
+    assert [at for at, workload in enumerate(found) if workload.seed == 1 << 30] == [9, 19]
+    assert [workload.seed for at, workload in enumerate(found) if at not in (9, 19)] == [
+        at for at in range(25) if at not in (9, 19)
+    ]
+    assert hide_seeds(todo[:9], 1 << 30) == tuple(todo[:9])

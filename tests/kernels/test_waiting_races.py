@@ -46,6 +46,18 @@ def test_a_barrier_left_out_is_a_race() -> None:
     assert "R103" in {finding.code for finding in run.findings}
 
 
+@pytest.mark.parametrize("left_out, code", [(0, "R102"), (1, "R103")])
+def test_a_grid_sync_left_out_is_a_race(left_out: int, code: str) -> None:
+    sync = "    grid.sync();\n"
+    first, second, rest = (CUDA_FOLDER / "co_resident.cu").read_text().split(sync)
+    text = first + sync + second + rest if left_out else first + second + sync + rest
+    binary = weft.compile_cuda(text, name="co_resident.cu", entries=["total_by_grid_sync"])
+    x, parts, y = np.ones((5, 64), np.int32), np.zeros(5, np.int32), np.zeros((5, 64), np.int32)
+    watch = watch_for(["racecheck"])
+    run = weft.VirtualGPU().launch(binary, "total_by_grid_sync", 5, 64, [x, parts, y], watch=watch)
+    assert code in {finding.code for finding in run.findings if finding.level == "error"}
+
+
 @pytest.mark.parametrize("tool", ["racecheck", "initcheck"])
 @pytest.mark.parametrize(
     "case", [case for case in WAITING_CASES if case.source.file == "co_resident.cu"], ids=lambda case: case.name

@@ -49,6 +49,11 @@ def overflows(body: str, *, n: int, size_bytes: int = 1 << 40) -> tuple[Overflow
         ("mul.lo.s32 %r3, %r2, %r1; sub.s32 %r4, %r3, %r3; cvt.s64.s32 %rd2, %r4;", False),
         ("mul.lo.s32 %r3, %r2, %r1; div.u32 %r4, %r3, 64; mul.wide.u32 %rd2, %r4, 4;", False),
         ("mul.lo.s32 %r3, %r2, %r1; shl.b32 %r3, %r3, 1; div.u32 %r4, %r3, 64; mul.wide.u32 %rd2, %r4, 4;", True),
+        ("mul.lo.s32 %r3, %r2, 0x100000; bfi.b32 %r4, %r3, %r2, 6, 26; mul.wide.s32 %rd2, %r4, 4;", True),
+        ("bfi.b32 %r4, %r2, %r1, 6, 26; mul.wide.s32 %rd2, %r4, 4;", False),
+        ("bfi.b32 %r4, -1, %r2, 6, 2; mul.wide.s32 %rd2, %r4, 4;", False),
+        ("mul.lo.s32 %r3, %r2, %r1; lop3.b32 %r4, %r3, %r2, 0, 0xFC; mul.wide.s32 %rd2, %r4, 4;", True),  # a | b
+        ("mul.lo.s32 %r3, %r2, %r1; lop3.b32 %r4, %r3, 15, %r2, 0xC0; mul.wide.s32 %rd2, %r4, 4;", False),  # a & b
         ("shl.b32 %r3, %r2, 27; shr.s32 %r4, %r3, 31; and.b32 %r4, %r4, 64; cvt.s64.s32 %rd2, %r4;", False),
         ("add.s32 %r3, %r2, -63; sub.s32 %r4, %r3, 1; and.b32 %r4, %r4, 15; cvt.u64.u32 %rd2, %r4;", False),
     ],

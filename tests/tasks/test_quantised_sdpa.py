@@ -43,7 +43,7 @@ def test_the_parts_add_up() -> None:
     problem = draw(WORKLOAD)
     followed = problem.followed(Recipe())
     judged = judge(problem, {"o": followed.o}, Declared())
-    assert [gate.gate for gate in judged.gates] == ["tight", "quantised"]
+    assert [gate.gate for gate in judged.gates] == ["tight", "bias", "quantised"]
     assert judged.parts["err_kernel"].max == 0
     assert judged.error.bias == pytest.approx(sum(part.bias for part in judged.parts.values()), abs=1e-12)
     assert 0 < judged.parts["err_algorithm"].rmse < judged.parts["err_quant"].rmse < 0.05
@@ -51,7 +51,8 @@ def test_the_parts_add_up() -> None:
 
 def test_a_part_of_the_quick_selection_kills_every_mutant() -> None:
     quick = QUANTISED_SDPA.quick
-    shapes, regimes = ("ragged", "gqa_4", "gqa_4_ragged", "few_keys"), ("unit_normal", "logits_32")
+    shapes = ("ragged", "gqa_4", "gqa_4_ragged", "few_keys")
+    regimes = ("unit_normal", "logits_32", "zero_rows", "small_values")
     assert set(shapes) <= set(quick.shapes) and set(regimes) <= set(quick.regimes)
     todo = [
         Workload(SHAPES[shape], "f16", mask, regime, 0)

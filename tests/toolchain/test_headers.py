@@ -2,7 +2,9 @@
 
 import pytest
 
+from weft.core.errors import CompileError
 from weft.toolchain import compile_cuda
+from weft.toolchain.cuda_headers import before_the_file
 
 C_LIBRARY = r"""
 #include <stdint.h>
@@ -97,3 +99,35 @@ def test_std_and_cooperative_groups() -> None:
 @pytest.mark.parametrize("header", ["cuda.h", "cstring", "cstddef", "climits", "initializer_list"])
 def test_light_headers_alone(header: str) -> None:
     compile_cuda(f"#include <{header}>\n__global__ void k() {{}}", name="h.cu")
+
+
+WITHOUT_INCLUDES = """
+__global__ void k(float* p, uint n) {
+    float best = -INFINITY;
+    for (int32_t i = 0; i < n && i < INT_MAX; ++i) best = fmaxf(best, std::sqrt(p[i]) * float(M_LOG2E));
+    static_assert(std::is_same<float, std::remove_pointer_t<decltype(p)>>::value && CHAR_BIT == 8, "");
+    p[n] = isinf(best) ? NAN : HUGE_VALF + best;
+}
+"""
+"""nvcc takes it as it stands: cuda_runtime.h, which it reads before the file, includes <math.h> and the others."""
+
+
+def test_what_nvcc_includes_before_the_file() -> None:
+    assert compile_cuda(WITHOUT_INCLUDES, name="k.cu").diagnostics == ()
+
+
+def test_a_files_own_spelling_of_such_a_name_stands() -> None:
+    own = "#ifndef M_PI\n#define M_PI 3\n#endif\ntypedef unsigned int uint;\n"
+    source = (
+        own + "#include <limits.h>\n#include <stdint.h>\n__global__ void k(uint* p) { p[0] = M_PI > 3 ? INT_MAX : 0; }"
+    )
+    assert "2147483647" in compile_cuda(source, name="k.cu").ptx
+
+
+def test_what_nvcc_does_not_include_is_still_missing() -> None:
+    with pytest.raises(CompileError, match="FLT_MAX"):
+        compile_cuda("__global__ void k(float* p) { p[0] = FLT_MAX; }", name="k.cu")
+
+
+def test_a_plain_file_pays_for_no_library() -> None:
+    assert before_the_file("__global__ void k(float* p) { p[0] = expf(p[1]); }") == ("math.h",)

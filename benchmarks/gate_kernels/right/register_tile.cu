@@ -1,10 +1,10 @@
 // A register tile of 4 x 4 scores per thread: 64 threads own 32 queries x 32 keys, stream the head dimension in
-// slices of 8 through shared memory, and keep 4 rows x D/8 columns of U each.
+// slices of 8 through shared memory, and accumulate slices of 4 x 1 columns of U.
 //
 // weft: sizes     B=1 HQ=4 HKV=2 SQ=65 SKV=77 D=64
 // weft: define    ELEMENT = "half"
 // weft: define    CAUSAL = 0
-// weft: require   D <= 128
+// weft: require   D <= 256
 // weft: in        q    : ELEMENT[B, HQ, SQ, D] = normal
 // weft: in        k, v : ELEMENT[B, HKV, SKV, D] = normal
 // weft: out       o    : ELEMENT[B, HQ, SQ, D]
@@ -38,12 +38,15 @@ template <int D>
 __global__ void __launch_bounds__(THREADS)
 register_tile(const T* q, const T* k, const T* v, T* o, float* lse, int HKV, int SQ, int SKV, float scale) {
     constexpr int SLICES = (D + SLICE - 1) / SLICE;
-    __shared__ float sA[TILE][SLICE + 1], sB[TILE][SLICE + 1], sP[TILE][TILE + 1];
+    __shared__ float sA[TILE][SLICE + 1], sB[TILE][SLICE + 1], sP[TILE][TILE + 1], sU[TILE][SLICES * SLICE];
     const int x = threadIdx.x % 8, y = threadIdx.x / 8, first_query = blockIdx.x * TILE;  // rows 4y + i, keys 4x + j
     const int h = blockIdx.y, b = blockIdx.z, HQ = gridDim.y;
     const size_t q_head = size_t(b) * HQ + h, kv_head = size_t(b) * HKV + h / (HQ / HKV);
-    float u[R][SLICES] = {}, m[R], l[R] = {};
-    for (int i = 0; i < R; ++i) m[i] = -CUDART_INF_F;
+    float m[R], l[R] = {}, rescale[R];
+    for (int i = 0; i < R; ++i) {
+        m[i] = -CUDART_INF_F;
+        for (int c = x; c < SLICES * SLICE; c += SLICE) sU[R * y + i][c] = 0.0f;  // no other thread touches these
+    }
     const int end = visible_keys(min(first_query + TILE, SQ) - 1, SQ, SKV);
     for (int first = 0; first < end; first += TILE) {
         float s[R][R] = {};
@@ -66,29 +69,31 @@ register_tile(const T* q, const T* k, const T* v, T* o, float* lse, int HKV, int
             }
             for (int w = 4; w > 0; w /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, w));
             top = fmaxf(top, m[i]);
-            const float shift = top == -CUDART_INF_F ? 0.0f : top, rescale = expf(m[i] - shift);
+            const float shift = top == -CUDART_INF_F ? 0.0f : top;
+            rescale[i] = expf(m[i] - shift);
             for (int j = 0; j < R; ++j) sum += sP[R * y + i][R * x + j] = expf(s[i][j] - shift);
             for (int w = 4; w > 0; w /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, w);
-            l[i] = l[i] * rescale + sum;
+            l[i] = l[i] * rescale[i] + sum;
             m[i] = top;
-            for (int c = 0; c < SLICES; ++c) u[i][c] *= rescale;
         }
-#pragma unroll
+#pragma unroll 1
         for (int slice = 0; slice < SLICES; ++slice) {
             __syncthreads();  // sP is written, the slice before was read
             load<D>(sB, v + kv_head * SKV * D, first, SKV, slice * SLICE);
             __syncthreads();
+            float u[R];
+            for (int i = 0; i < R; ++i) u[i] = sU[R * y + i][slice * SLICE + x] * rescale[i];
 #pragma unroll 4
             for (int key = 0; key < TILE; ++key)
-                for (int i = 0; i < R; ++i) u[i][slice] += sP[R * y + i][key] * sB[key][x];
+                for (int i = 0; i < R; ++i) u[i] += sP[R * y + i][key] * sB[key][x];
+            for (int i = 0; i < R; ++i) sU[R * y + i][slice * SLICE + x] = u[i];
         }
     }
     for (int i = 0; i < R; ++i) {
         const int query = first_query + R * y + i;
         if (query >= SQ) break;
         const size_t row = q_head * SQ + query;
-        for (int c = 0; c < SLICES; ++c)
-            if (c * SLICE + x < D) o[row * D + c * SLICE + x] = T(l[i] > 0.0f ? u[i][c] / l[i] : 0.0f);
+        for (int c = x; c < D; c += SLICE) o[row * D + c] = T(l[i] > 0.0f ? sU[R * y + i][c] / l[i] : 0.0f);
         if (x == 0) lse[row] = l[i] > 0.0f ? m[i] + logf(l[i]) : -CUDART_INF_F;
     }
 }

@@ -4,6 +4,7 @@
 # wrong 2 decode_rest: SQ = 1 drops a last tile (seen at B=1 HQ=1 HKV=1 SQ=1 SKV=130 D=32 f16 none unit_normal)
 # wrong 3 long_keys: keys beyond 608 are cut (seen at B=1 HQ=1 HKV=1 SQ=2 SKV=700 D=16 f16 none unit_normal)
 # wrong 4 few_rows: SQ < 16 as if B = 1 (seen at B=2 HQ=1 HKV=1 SQ=5 SKV=20 D=32 f16 none unit_normal)
+# wrong 5 tf32: f32 is multiplied as TF32 (seen at B=1 HQ=1 HKV=1 SQ=4 SKV=20 D=32 f32 none unit_normal)
 #
 # weft: sizes   B=1 HQ=4 HKV=2 SQ=33 SKV=77 D=64
 # weft: define  ELEMENT = "half"
@@ -69,11 +70,12 @@ def triton_blocks(
         end = tl.maximum(SKV // KEYS * KEYS, tl.minimum(SKV, KEYS))
     if WRONG == 3:
         end = tl.minimum(SKV, 608)
+    precision: tl.constexpr = "ieee" if WRONG != 5 else "tf32"
     for first in range(0, end, KEYS):
         keys = first + tl.arange(0, KEYS)
         at = kv_head * SKV * D + keys[:, None] * D + columns[None, :]
         k_tile = tl.load(k + at, mask=(keys < SKV)[:, None] & (columns < D)[None, :], other=0.0)
-        s = tl.dot(q_tile, k_tile.T) * scale
+        s = tl.dot(q_tile, k_tile.T, input_precision=precision) * scale
         s = tl.where(keys[None, :] < visible[:, None], s, -float("inf"))
         m_new = tl.maximum(m, tl.max(s, axis=1))
         base = tl.where(m_new == -float("inf"), 0.0, m_new)
@@ -82,7 +84,7 @@ def triton_blocks(
         l = l * rescale + tl.sum(p, axis=1)
         wide: tl.constexpr = D if WRONG != 1 else min(D, 96)
         v_tile = tl.load(v + at, mask=(keys < SKV)[:, None] & (columns < wide)[None, :], other=0.0)
-        u = tl.dot(p.to(v_tile.dtype), v_tile, u * rescale[:, None])
+        u = tl.dot(p.to(v_tile.dtype), v_tile, u * rescale[:, None], input_precision=precision)
         m = m_new
     empty = l == 0.0
     o_tile = u / tl.where(empty, 1.0, l)[:, None]

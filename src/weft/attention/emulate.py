@@ -71,6 +71,8 @@ class Emulated:
 
     o: Array
     """(b, hq, sq, d) in the algorithm's output type."""
+    unrounded: Array
+    """The same before it is rounded to that type."""
     lse: Array
     """(b, hq, sq), float32, natural logarithm."""
     allowance: Array
@@ -122,7 +124,7 @@ def emulate(
         o = merged.o.astype(numpy_dtype(algorithm.out_dtype))
     m = np.max([partial.m for partial in partials], axis=0)
     allowance = call.allowance(k32, m, merged.lse) + call.open_operands(k32, v32, *open_steps)
-    return Emulated(o, merged.lse, allowance, q32, tuple(kept), tuple(partials))
+    return Emulated(o, merged.o, merged.lse, allowance, q32, tuple(kept), tuple(partials))
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ class Followed:
 
     o: Array
     """(b, hq, sq, d) in the output type."""
+    unrounded: Array
+    """The same before it is rounded to that type."""
     lse: Array
     """(b, hq, sq), float32, of the unsmoothed scores."""
     allowance: Array
@@ -204,10 +206,11 @@ class RecipeRun:
         """All of it."""
         for tile in self.passes():
             last = tile
+        wide = self.normalised(last.u, last.l)
         with np.errstate(over="ignore"):
-            o = self.normalised(last.u, last.l).astype(numpy_dtype(self.recipe.out_dtype))
+            o = wide.astype(numpy_dtype(self.recipe.out_dtype))
         allowance = last.loose / np.where(last.l == 0, 1, last.l * P_SCALE)
-        return Followed(o, self.log_sum(last.m, last.l), allowance, self.dequantised())
+        return Followed(o, wide, self.log_sum(last.m, last.l), allowance, self.dequantised())
 
 
 def _open_steps(p: Array, s: Array, shift: Array) -> Array:

@@ -127,6 +127,41 @@ def reversed_keys(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
     return q, k[:, :, ::-1], v
 
 
+def zero_rows(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """One query in three and one key in five are all ±0, and so is all of V in the last of several heads.
+
+    A kernel that divides by a norm or by a scale it found leaves NaN there.
+    """
+    q, k, v = unit_normal(rng, shape, dtype)
+    q[:, :, ::3] *= 0.0
+    k[:, :, 1::5] *= 0.0
+    if shape.b * shape.hkv > 1:
+        v[-1, -1] *= 0.0
+    return q, k, v
+
+
+def small_values(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """Channels of V from 2^-4 down to twice the smallest normal f16: O is small, and most of it is still normal."""
+    q, k, v = unit_normal(rng, shape, dtype)
+    return q, k, v * np.exp2(-4 - 9 * rng.permutation(shape.d) / max(1, shape.d - 1))
+
+
+def long_tail(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
+    """The first key outweighs all others together, which weigh e^-9 … e^-18 of it, but its V is zero: O is their sum.
+
+    Weights that are skipped for being small show, and so do those that an exponent clamped from below makes too large.
+    """
+    q, k, v = unit_normal(rng, shape, dtype)
+    direction = rng.choice((-1.0, 1.0), (shape.b, shape.hkv, 1, shape.d))
+    along = np.repeat(direction, shape.group, axis=1)
+    across = q - (q * along).mean(axis=-1, keepdims=True) * along
+    below = rng.uniform(9, 18, (shape.b, shape.hkv, shape.skv, 1))
+    below[:, :, 0] = 0.0
+    v = v + 8
+    v[:, :, 0] = 0.0
+    return across + 4 / np.sqrt(shape.d) * along, k / 8 - below / 4 * direction, v
+
+
 REGIMES: Mapping[str, Regime] = {
     "unit_normal": unit_normal,
     "logits_8": _logits(8),
@@ -143,6 +178,9 @@ REGIMES: Mapping[str, Regime] = {
     "denormals": denormals,
     "sorted_keys": sorted_keys,
     "reversed_keys": reversed_keys,
+    "zero_rows": zero_rows,
+    "small_values": small_values,
+    "long_tail": long_tail,
 }
 """By name."""
 

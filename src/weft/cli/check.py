@@ -3,7 +3,7 @@
 import json
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -20,11 +20,21 @@ from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import Judging, Policy
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import HIDDEN_EVERY, Choice, Supports, find_candidate, followed, hide_seeds, plan
+from weft.judge.select import (
+    HIDDEN_EVERY,
+    Choice,
+    Supports,
+    find_candidate,
+    followed,
+    hide_seeds,
+    plan,
+    refused_shapes,
+)
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
 from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
+from weft.tasks.task import Task, Workload
 
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
 from .check_folder import FolderOptions, Shown, check_folder
@@ -141,14 +151,17 @@ def check(
             seeds=(*(range(seeds or SEEDS) if seed is None else (seed,)), *(() if sparse else secret)),
         )
 
+    todo = {target: plan(supports, choice(supports)) for target, (_, supports) in found.items()}
+    if sparse:
+        todo = {target: hide_seeds(rows, *secret) for target, rows in todo.items()}
     checked = {
         target: _judge(
             target,
             replace(candidate, max_steps=max_steps),
-            supports,
-            choice(supports),
+            supports.task,
+            todo[target],
             Policy(tools),
-            hidden=secret[0] if sparse else None,
+            follow=followed(supports, choice(supports)),
         )
         for target, (candidate, supports) in found.items()
     }
@@ -166,7 +179,8 @@ def check(
             for line in annotations(verdicts, limit=max_findings):
                 print(line)
         else:
-            _show(verdicts, max_findings, secret)
+            left_out = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
+            _show(verdicts, left_out, max_findings, secret)
             for target, (candidate, _) in found.items():
                 _show_coverage(target, candidate, checked[target], whole=coverage)
             if "all" not in tools:
@@ -199,14 +213,16 @@ class Checked:
 
 
 def _judge(
-    target: str, candidate: Candidate, supports: Supports, choice: Choice, policy: Policy, *, hidden: int | None
+    target: str,
+    candidate: Candidate,
+    task: Task,
+    todo: Sequence[Workload],
+    policy: Policy,
+    *,
+    follow: Supports | None,
 ) -> Checked:
-    """`hidden`: the seed that every tenth workload has in place of its own."""
     verdicts: list[Verdict] = []
-    todo = plan(supports, choice)
-    if hidden is not None:
-        todo = hide_seeds(todo, hidden)
-    judging = Judging(LocalRuns(candidate), supports.task, todo, policy, follow=followed(supports, choice))
+    judging = Judging(LocalRuns(candidate), task, todo, policy, follow=follow)
     with bar(target) as tell:
         for judged in judging:
             verdicts.append(judged.verdict)
@@ -225,15 +241,23 @@ def _show_coverage(target: str, candidate: Candidate, checked: Checked, *, whole
             print(f"{target}: {line}")
 
 
-def _show(verdicts: dict[str, list[Verdict]], max_findings: int, secret: tuple[int, ...]) -> None:
+def _show(
+    verdicts: dict[str, list[Verdict]],
+    left_out: Mapping[str, Mapping[str, str]],
+    max_findings: int,
+    secret: tuple[int, ...],
+) -> None:
+    """`left_out` says which launch line of a kernel does not take a shape; `secret` are hidden seeds."""
     rows = []
     names = dict.fromkeys(_row(verdict) for results in verdicts.values() for verdict in results)
+    names |= dict.fromkeys(name for shapes in left_out.values() for name in shapes)
     for name in sorted(names, key=lambda name: name == OWN_SIZES):
         cells = []
-        for results in verdicts.values():
+        for target, results in verdicts.items():
             here = [v for v in results if _row(v) == name and not v.extra]
             passed = sum(verdict.passed for verdict in here)
-            cells.append(f"{passed} of {len(here)}" if here else "unsupported")
+            line = left_out[target].get(name)
+            cells.append(f"{passed} of {len(here)}" if here else f"unsupported: {line}" if line else "unsupported")
         rows.append([name, *cells])
     print_table(["shape", *verdicts], rows)
     for target, results in verdicts.items():

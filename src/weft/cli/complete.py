@@ -20,6 +20,7 @@ SPELLED_OUT = {
     "regimes": (
         "unit_normal", "logits_8", "logits_16", "logits_32", "one_hot", "v_offset", "offsets", "zeros", "all_equal",
         "outlier_channels", "uneven_channels", "large_magnitude", "denormals", "sorted_keys", "reversed_keys",
+        "zero_rows", "small_values", "long_tail",
     ),
     "masks": ("none", "top_left", "bottom_right"),
     "dtypes": ("f16", "bf16", "f32"),

@@ -20,8 +20,8 @@ class FindingCode:
     code: str
     name: str
     tool: str
-    """Who finds it: memcheck, initcheck, racecheck, synccheck, kernel (in every run), or, in the compiled code alone,
-    indexcheck and check."""
+    """Who finds it: memcheck, initcheck, racecheck, synccheck, kernel (in every run), or in compiled code, without a
+    run: indexcheck, check."""
     cure: str
     """One sentence, shown where the finding itself has no better one."""
     severity: Severity = Severity.ERROR
@@ -56,6 +56,12 @@ _ROWS = (
     ),
     FindingCode("R105", "source of a copy overwritten", "racecheck", "wait for the copy before writing to its source"),
     FindingCode(
+        "R106",
+        "read-only load of written memory",
+        "racecheck",
+        "load it without __ldg or const __restrict__, or write it in another launch",
+    ),
+    FindingCode(
         "S301", "deadlock", "synccheck", "make every thread reach it, or name only those that do", ends_launch=True
     ),
     FindingCode(
@@ -88,6 +94,13 @@ _ROWS = (
     FindingCode("X402", "assertion failed", "kernel", "make the asserted expression hold", ends_launch=True),
     FindingCode(
         "X403", "branch beyond its table", "kernel", "keep the index of brx.idx inside its table", ends_launch=True
+    ),
+    FindingCode(
+        "X404",
+        "compiler asked for",
+        "kernel",
+        "keep only host code behind the macro, and let device code be the same for every compiler",
+        Severity.INFO,
     ),
     FindingCode("K501", "input changed", "kernel", "declare the array inout, or do not write it"),
     FindingCode("K502", "allow line without effect", "kernel", "remove the line", Severity.INFO),

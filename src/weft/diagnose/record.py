@@ -78,7 +78,9 @@ class RecordingGPU(VirtualGPU):
     def _follow(self, launch: Launch) -> DeviceRun:
         """Record the chosen CTAs of a launch."""
         most = max(MOST_INSTRUCTIONS - self.recorded_instructions, 1)
-        spec = LaunchSpec(launch.symbol, launch.grid, launch.block, b"", launch.shared_bytes, self.mode, most)
+        spec = LaunchSpec(
+            launch.symbol, launch.grid, launch.block, b"", launch.shared_bytes, self.mode, most, sms=self.chip.sms
+        )
         outcome = self._record(launch.binary, spec, launch.args, launch.names)
         self.recorded_instructions += outcome.instructions
         self.cut_short |= any(finding.code == "S302" for finding in outcome.findings)

@@ -29,6 +29,14 @@ _INTEGER_LITERAL = re.compile(r"(-?(?:0[xX][0-9a-fA-F]+|\d+))[uUlL]*")
 _FLOAT_LITERAL = re.compile(r"(-?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?)[fF]?")
 
 
+class NotTaken(LaunchError):
+    """The launch lines leave these sizes or macros out; `why` quotes the line."""
+
+    def __init__(self, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.why = why
+
+
 @dataclass(frozen=True)
 class Bound:
     """One run's numbers."""
@@ -65,7 +73,7 @@ def bind_numbers(lines: LaunchLines, file: str, *, sizes: Mapping[str, int], def
         names[scalar.name] = float(typed_value) if is_float(scalar.element) else typed_value.item()
     for require in lines.requires:
         if broken := require.broken(names):
-            raise LaunchError(f"{file}:{require.line}: {broken}")
+            raise NotTaken(f"{file}:{require.line}: {broken}", require.text)
     return Bound({**lines.sizes, **sizes}, names, {**macros, **defines}, scalars)
 
 

@@ -66,7 +66,7 @@ class BoundKernel:
         before = {line.name: self.arrays[line.name].tobytes() for line in self._with_role("in")}
         empty = tuple(self.arrays[name] for name in self.uninitialised)
         run = gpu.run(self.launches, RunOptions(watch, ctas, max_steps, empty, self._goes_on))
-        found = [*map(self.spelled, run.findings), *self._changed_inputs(before)]
+        found = [*map(self.spelled, run.findings), *self._changed_inputs(before), *self.source.questions]
         return FileRun(self._sifted(replace(run, findings=folded(found)), watch), self.arrays)
 
     def _goes_on(self, run: Run) -> bool:

@@ -24,7 +24,7 @@ from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 
 from .arguments import Array
-from .bind import Bound, bind_arrays, bind_numbers, infer_sizes, outline_arrays, take_arrays
+from .bind import Bound, NotTaken, bind_arrays, bind_numbers, infer_sizes, outline_arrays, take_arrays
 from .bound_kernel import BoundKernel, FileRun
 from .compile_file import Build, compile_launches
 from .element_types import ELEMENT_TYPES
@@ -253,6 +253,25 @@ class KernelFile:
         """The macros and scalars of a call, as text."""
         bound = self._numbers(take_arrays(self.lines, arrays), sizes)
         return {**{name: str(value) for name, value in bound.scalars.items()}, **bound.defines}
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether its lines can leave a call out by its sizes or macros."""
+        return bool(self.lines.requires) or any(not size.names for line in self.arrays for size in line.shape)
+
+    def refusal(self, arrays: Mapping[str, Any]) -> str:
+        """Return the launch line that leaves a call on these arrays out: a `require`, or an array of a fixed size."""
+        taken = take_arrays(self.lines, arrays)
+        for line in (each for each in self.lines.arrays if each.name in taken):
+            fixed = [None if size.names else size.integer({}, line.name) for size in line.shape]
+            shape = taken[line.name].shape
+            if len(fixed) == len(shape) and any(f not in (None, n) for f, n in zip(fixed, shape, strict=True)):
+                return f"{line.name} : {line.element}[{', '.join(size.text for size in line.shape)}]"
+        try:
+            self._numbers(taken, {})
+        except NotTaken as error:
+            return error.why
+        return ""
 
     def _sequence(self, bound: Bound) -> tuple[LaunchLine, ...]:
         found = []

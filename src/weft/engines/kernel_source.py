@@ -8,11 +8,14 @@ lines as comments, or `kernel.ptx` is joined by `kernel.launch`, or by the file 
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from weft.core.errors import UsageError
+from weft.core.records import Finding
 from weft.toolchain.ptx_file import is_ptx
 
+from .compiler_questions import compiler_questions
 from .launch_lines import read_lines
 from .launch_records import LaunchLines
 from .suppress import Allow, parse_allows
@@ -37,6 +40,11 @@ class KernelSource:
     def compiled(self) -> bool:
         """Whether the file is PTX: its macros are settled."""
         return is_ptx(self.path)
+
+    @cached_property
+    def questions(self) -> tuple[Finding, ...]:
+        """Where CUDA code asks which compiler reads it."""
+        return () if self.compiled or self.is_triton else tuple(compiler_questions(self.text, self.path))
 
     @property
     def is_triton(self) -> bool:

@@ -70,6 +70,11 @@ class RequireLine:
     reason: str
     line: int
 
+    @property
+    def text(self) -> str:
+        """The line without its reason."""
+        return f"require {self.formula.text}" + (f" when {self.when.text}" if self.when else "")
+
     def broken(self, names: Mapping[str, Number | str]) -> str:
         """What is wrong with these numbers, in words; empty if nothing is."""
         if self.when is not None and not self.when.value(names):

@@ -11,6 +11,7 @@ from weft.core import knobs
 from weft.core.chips import Chip, chip_of, choose_gpu
 from weft.core.errors import ResourceError, UsageError
 from weft.core.records import Binary, Run, merge_runs
+from weft.core.register_file import require_registers
 from weft.vm.launch import run
 from weft.vm.launch_spec import LaunchSpec
 from weft.vm.layout import place_variables
@@ -92,7 +93,15 @@ class VirtualGPU(Engine):
         binary, program = launch.binary, self.program(launch.binary, launch.entry)
         numbers = options.ctas.cta_numbers(launch.grid) if options.ctas is not None else None
         spec = LaunchSpec(
-            program.plan.entry, launch.grid, launch.block, params, launch.shared_bytes, self.mode, options.max_steps
+            program.plan.entry,
+            launch.grid,
+            launch.block,
+            params,
+            launch.shared_bytes,
+            self.mode,
+            options.max_steps,
+            registers=_registers(launch),
+            sms=self.chip.sms,
         )
         outcome = run(
             program,
@@ -128,6 +137,8 @@ class VirtualGPU(Engine):
             raise ResourceError(
                 f"block {launch.block} is larger than {launch.entry}'s launch bound of {plan.max_threads} threads"
             )
+        if registers := _registers(launch):
+            require_registers(self.chip.architecture, math.prod(launch.block), registers)
         if options.ctas is None:
             return
         if plan.ordered:
@@ -200,6 +211,12 @@ class VirtualGPU(Engine):
             self.memory.rewind()
             self._globals[binary.ptx_digest] = place_variables(program.plan.globals, self.memory)
         return self._globals[binary.ptx_digest]
+
+
+def _registers(launch: Launch) -> int:
+    """Registers per thread; 0 where they are not known. A -G build's are not those of the kernel as it will run."""
+    resources = launch.binary.resources.get(launch.symbol)
+    return resources.registers if resources is not None and "-G" not in launch.binary.flags else 0
 
 
 class Buffers(HostArrays):

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from weft.core.chips import DEFAULT_GPU, target_of
+from weft.core.errors import UsageError
 from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
 from weft.tasks.task import Declared, Problem
 
@@ -49,6 +50,13 @@ class Candidate:
     def load(self, problem: Problem) -> KernelFile:
         """Return the file with the macros that select the problem's type and mask, as far as it has them."""
         return self.load_with(problem.defines())
+
+    def refusal(self, problem: Problem) -> str:
+        """Return the launch line by which the file does not take a problem; empty if it does."""
+        try:
+            return self.load(problem).refusal(problem.arrays)
+        except UsageError:  # it does not fit in another way, which its verdict will say
+            return ""
 
     def load_with(self, selected: Mapping[str, str]) -> KernelFile:
         """Return the file with these macros, as far as it has them; what it compiles is shared by equal macros."""

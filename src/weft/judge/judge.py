@@ -89,8 +89,8 @@ class Judging:
     large sizes, and initialisation in the -G build.
 
     With `follow`, workloads at the sizes where the kernel takes another way are judged too, once each shape, type and
-    mask of the selection has run. On the smallest workload of the selection the kernel is called a second time, with
-    other inputs: see `judge_second_call`. Iterate over it, then ask for its `coverage`.
+    mask of the selection has run. On the smallest workload the kernel is called a second time with other inputs: see
+    `judge_second_call`. Iterate over it, then ask for its `coverage`.
     """
 
     def __init__(
@@ -112,9 +112,8 @@ class Judging:
         green, done = bool(self.todo), 0
         called_twice = smallest(self.todo) if self.todo else None
         while done < len(self.todo):
-            workload = self.todo[done]
-            policy = replace(self.policy, second_call=workload == called_twice)
-            judged = judge(self.runs, self.task, workload, policy)
+            policy = replace(self.policy, second_call=self.todo[done] == called_twice)
+            judged = judge(self.runs, self.task, self.todo[done], policy)
             green = green and judged.verdict.passed
             done += 1
             if done == first and green and self.follow is not None:

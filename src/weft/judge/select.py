@@ -1,7 +1,7 @@
 """Which workloads a kernel is judged on: what it declares support for, of what its task has and the caller chose."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from weft.attention.regimes import fits_f16
@@ -37,6 +37,9 @@ class Supports:
     """The head dimension it was compiled for, if it knows no other."""
     f16_range: bool = False
     """It takes inputs within ±65504 only."""
+    candidate: Candidate | None = field(default=None, compare=False)
+    """Whose launch lines decide as well: `require D == 64`, or an array whose last size is 64."""
+    _refusals: dict[Workload, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def takes(self, shape: Shape) -> bool:
         fits = (self.largest_d is None or shape.d <= self.largest_d) and self.only_d in (None, shape.d)
@@ -45,7 +48,16 @@ class Supports:
     def takes_workload(self, workload: Workload) -> bool:
         """Return whether a workload is within everything it supports."""
         within = workload.dtype in self.dtypes and workload.mask in self.masks and workload.encoding in self.encodings
-        return within and self.takes(workload.shape)
+        return within and self.takes(workload.shape) and not self.refusal(workload)
+
+    def refusal(self, workload: Workload) -> str:
+        """Return the launch line by which the kernel does not take a workload; values and seeds do not matter."""
+        if self.candidate is None or not self.candidate.kernel.may_refuse:
+            return ""
+        key = replace(workload, regime=self.task.quick.regimes[0], seed=0)
+        if key not in self._refusals:
+            self._refusals[key] = self.candidate.refusal(self.task.draw(key))
+        return self._refusals[key]
 
     def takes_values(self, regime: str, dtype: str) -> bool:
         return not self.f16_range or fits_f16(regime, dtype)
@@ -87,7 +99,7 @@ def find_candidate(
         if not path.is_file():
             raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
         candidate = Candidate(path, gpu=chosen, launch=launch, include_dirs=include_dirs, compiler=compiler)
-        supports = _of_file(candidate.kernel, find_task(task or "sdpa"))
+        supports = replace(_of_file(candidate.kernel, find_task(task or "sdpa")), candidate=candidate)
     _require_arrays(candidate.kernel, supports.task)
     return candidate, supports
 
@@ -151,6 +163,20 @@ def _of_ptx(kernel: KernelFile, task: Task) -> Supports:
 
 def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
     """In a fixed order: of shapes that are asked for, every combination; else a selection (see `_select`)."""
+    asked = _asked(supports, choice, leave_out=refused_shapes(supports, choice))
+    return (workload for workload in asked if not supports.refusal(workload))
+
+
+def refused_shapes(supports: Supports, choice: Choice) -> dict[str, str]:
+    """Return the shapes of a choice that a launch line of the kernel leaves out whole, and the line."""
+    lines: dict[str, list[str]] = {}
+    for workload in _asked(supports, choice):
+        lines.setdefault(workload.shape.name, []).append(supports.refusal(workload))
+    return {name: found[0] for name, found in lines.items() if all(found)}
+
+
+def _asked(supports: Supports, choice: Choice, *, leave_out: Collection[str] = ()) -> Iterator[Workload]:
+    """What the choice asks for and the kernel's types, masks and encodings allow."""
     task = supports.task
     supported = replace(task.workloads, dtypes=supports.dtypes, masks=supports.masks, encodings=supports.encodings)
     supported = supported.within(task.workloads)
@@ -159,7 +185,8 @@ def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
         asked, **{axis.name: getattr(choice, axis.name) or getattr(asked, axis.name) for axis in fields(Axes)}
     )
     axes = asked.within(supported)
-    shapes = [shape for shape in map(shape_of, axes.shapes) if supports.takes(shape)]
+    named = [name for name in axes.shapes if name not in leave_out]
+    shapes = [shape for shape in map(shape_of, named) if supports.takes(shape)]
     if not choice.shapes:
         yield from dict.fromkeys(_select(supports, shapes, axes, choice.seeds))
         return
@@ -249,6 +276,10 @@ def plan(supports: Supports, choice: Choice, *, strict: bool = False) -> tuple[W
         missing = [name for name in getattr(choice, axis) if name not in getattr(supports, axis)]
         if missing:
             raise Refused(Status.REJECTED, f"it does not support the {axis} {', '.join(missing)}")
+    for workload in _asked(supports, choice):
+        if line := supports.refusal(workload):
+            asked = f"the shape {workload.shape.name} ({workload.dtype}, {workload.mask})"
+            raise Refused(Status.REJECTED, f"it does not take {asked}: its launch lines say `{line}`")
     lacking = [name for name in choice.shapes if name not in {workload.shape.name for workload in todo}]
     if lacking:
         raise Refused(Status.REJECTED, f"it does not take the shapes {', '.join(lacking)}")

@@ -44,9 +44,9 @@ class Verdict:
     """CTAs that did not run because the workload was sampled."""
     debug_build: bool = False
     """Whether this is about the kernel's -G build, which is judged for uninitialised reads alone."""
+    seconds: float = 0.0
     large_sizes: bool = False
     """Whether this is about index arithmetic at large sizes, for the build of this workload; nothing ran."""
-    seconds: float = 0.0
 
     @property
     def label(self) -> str:

@@ -7,8 +7,9 @@ from types import MappingProxyType
 
 from weft.core.chips import Chip
 from weft.core.errors import UsageError
+from weft.core.register_file import LANES
 
-from .occupancy import LANES, LaunchShape, occupancy
+from .occupancy import LaunchShape, occupancy
 from .work import Work
 
 SECTOR_BYTES = 32

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from weft.core.chips import Architecture, Chip
 from weft.core.errors import ResourceError, UsageError
+from weft.core.register_file import LANES, blocks_by_registers, require_registers
 
-LANES = 32
 MAX_THREADS = 1024
 MAX_REGISTERS = 255
 
@@ -99,12 +99,8 @@ def occupancy(launch: LaunchShape, chip: Chip) -> Occupancy:
             f"a block asks for {launch.shared_bytes} bytes of shared memory, {chip.title} has at most "
             f"{arch.shared_bytes_per_block} per block: use smaller tiles or fewer stages"
         )
-    by_registers = _by_registers(launch, arch)
-    if by_registers == 0:
-        raise ResourceError(
-            f"{launch.threads} threads of {launch.registers} registers do not fit the {arch.registers} of an SM: "
-            "use fewer threads or __launch_bounds__"
-        )
+    require_registers(arch, launch.threads, launch.registers)
+    by_registers = blocks_by_registers(arch, launch.threads, launch.registers)
     by_shared = arch.shared_bytes // counted
     by_warps = arch.max_warps // launch.warps
     held = min(by_registers, by_shared, by_warps, arch.max_blocks)
@@ -122,10 +118,3 @@ def occupancy(launch: LaunchShape, chip: Chip) -> Occupancy:
 def shared_per_block(shared_bytes: int, arch: Architecture) -> int:
     """Bytes that a block really takes: in whole units, and the driver's own."""
     return -(-shared_bytes // arch.shared_unit) * arch.shared_unit + arch.reserved_shared_bytes
-
-
-def _by_registers(launch: LaunchShape, arch: Architecture) -> int:
-    """A warp's registers lie in one sub-partition, so the remainders of the four do not add up to a warp."""
-    per_warp = -(-launch.registers * LANES // arch.register_unit) * arch.register_unit
-    per_sub_partition = arch.registers // arch.sub_partitions // per_warp
-    return per_sub_partition * arch.sub_partitions // launch.warps

@@ -19,9 +19,10 @@ import numpy.typing as npt
 from weft.core.records import inlining_chain
 from weft.vm.memory import GLOBAL_BASE
 
-from .clocks import Order, Semantics, lanes_in, touches
+from .clocks import Order, lanes_in, touches
 from .conflict import Actor, Conflict
 from .record import What
+from .semantics import Semantics
 
 _Log = npt.NDArray[np.void]
 _Line = tuple[tuple[str, int], ...] | int
@@ -84,7 +85,8 @@ def _lines_known(read: Actor, address: int, log: _Log, order: Order, semantics: 
         epochs = order.snapshots[order.snapshot_of[record]].epochs
         for writer in lanes_in(int(row["lanes"])).tolist():
             if _covers(row, writer, address):
-                end = order.arrival.get((record, writer), (record, int(epochs[writer])))[1]
+                copy = order.copies.issued.get(record)
+                end = int(epochs[writer] if copy is None else copy.epoch[writer])
                 column = order.column_of[first_thread + int(row["warp"]) * len(epochs) + writer]
                 if known[column] >= end:
                     found.add(_line(semantics, int(row["site"])))

@@ -9,7 +9,8 @@ b exactly if row(b)[thread(a)] >= epoch(a), or both are one thread's.
     bar.arrive               hands on, learns nothing
     fence                    what the thread's later strong writes publish is what it knows now
     strong write             publishes at its address; a read-modify-write adds to what is there
-    mbarrier                 who arrives publishes there, who finds the phase over learns it
+    mbarrier                 who arrives publishes there, who finds the phase over learns it; where copies arrive, that
+                             these are over, and no more (`copy_clock.py`)
     strong read              learns what is published there: an acquire or an atomic at once, others at the next fence;
                              an atomic whose result nobody uses learns nothing, it may as well have come first;
                              of places that are asked about it also knows, at once, the writes that it observed
@@ -22,64 +23,21 @@ Shuffles, votes, mma and ldmatrix order nothing. A barrier that all threads pass
 """
 
 import functools
-from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.ptx.module import Instruction
 from weft.vm.ir import LANES
 from weft.vm.mbarrier_word import PHASE_MASK, PHASE_SHIFT
 from weft.vm.memory import GLOBAL_BASE
 
+from .copy_clock import CopyClock
 from .observation import Ints, Observation, Spot, StrongAccess
+from .ready import Ready
 from .record import What
-from .taint_slice import Slicer
-
-if TYPE_CHECKING:
-    from weft.vm.program import ProgramSource
-
-FLAG, COUNTS = 2, 3
-"""Kinds of strong accesses."""
-
-
-@dataclass(frozen=True)
-class Semantics:
-    """What the instructions of a kernel mean."""
-
-    at: Callable[[int], Instruction | None]
-    """Site → the instruction there."""
-    used: Container[str]
-    """Names of the registers whose values matter to an instruction."""
-    kinds: dict[int, int] = field(default_factory=dict)
-    """Site → what `kind` said of it."""
-
-    def kind(self, site: int) -> int:
-        """0 if nobody synchronises there, 1 if so, FLAG if perhaps (volatile), COUNTS for mbarriers."""
-        if site not in self.kinds:
-            ins = self.at(site)
-            strong = COUNTS if _is_mbarrier(ins) else 1
-            self.kinds[site] = FLAG if is_volatile(ins) else strong if is_strong(ins) else 0
-        return self.kinds[site]
-
-    def looks(self, ins: Instruction) -> bool:
-        """Whether the kernel does anything with what an access finds."""
-        return any(reg.name in self.used for reg in ins.written())
-
-
-_semantics: "WeakKeyDictionary[ProgramSource, Semantics]" = WeakKeyDictionary()
-
-
-def semantics_of(source: "ProgramSource") -> Semantics:
-    """Of the kernel that a launch ran."""
-    known = _semantics.get(source)
-    if known is None:
-        users = Slicer(item for item in source.inlined.body if isinstance(item, Instruction)).users
-        known = _semantics[source] = Semantics(source.instruction_at.get, users)
-    return known
+from .semantics import COUNTS, FLAG, Semantics, is_mbarrier, is_volatile, is_wide, ordering
 
 
 @dataclass(frozen=True)
@@ -95,7 +53,8 @@ class Order:
     """The order of a CTA's events."""
 
     rows: Ints
-    """[row, column]: the last epoch of a thread that is over for who knows the row; then columns of `observation`."""
+    """[row, column]: the last epoch of a thread that is over for who knows the row; then the columns of `copies` and
+    of `observation`."""
     column_of: Ints
     """Thread → its column, -1 if it touches nothing."""
     ctas: Ints
@@ -105,8 +64,8 @@ class Order:
     """Record → index of its warp's snapshot then."""
     phase_of: Ints
     """Record → number of barriers of everybody before it: what lies in different phases is ordered."""
-    arrival: dict[tuple[int, int], tuple[int, int]]
-    """(record of a copy, lane) → record at which its bytes arrived, and the lane's epoch then."""
+    copies: CopyClock
+    """When asynchronous copies were over."""
     flags: frozenset[tuple[int, int]]
     """Addresses (as `spot` gives them) through which threads synchronise by volatile accesses."""
     observation: Observation
@@ -121,8 +80,6 @@ class _Warp:
     epochs: Ints
     current: int = -1
     """Index of the snapshot, -1 once something changed."""
-    copies: list[tuple[int, int]] = field(default_factory=list)
-    """Copies on their way: record, lanes that have not arrived."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -138,38 +95,20 @@ def spot(cta: int, address: int) -> Spot:
     return (-1 if address >= GLOBAL_BASE else cta, address)
 
 
+def phase_spot(row: np.void, lane: int, cta: int) -> Spot:
+    """A phase of an mbarrier: what others did for a later one is not known to who finds this one over."""
+    phase = int(row["value"].view(np.uint64)[lane]) >> PHASE_SHIFT & PHASE_MASK
+    at = spot(cta, int(row["address"][lane]))
+    return (at[0], at[1] + (phase + 1 << PHASE_SHIFT))
+
+
+_OF_COPIES = (What.COPY, What.GROUP, What.WAIT, What.ATTACH)
 _TOUCHES = np.isin(list(What), (What.LOAD, What.STORE, What.ATOMIC, What.EXCHANGE, What.COPY, What.TILE))
 
 
 def touches(log: npt.NDArray[np.void]) -> npt.NDArray[np.intp]:
     """Records that touch memory."""
     return np.flatnonzero(_TOUCHES[log["what"]])
-
-
-def is_wide(ins: Instruction | None) -> bool:
-    """Whether a fence or a strong access holds between CTAs."""
-    return ins is not None and ins.mods.get("scope", ins.mods.get("level", "gpu")) not in ("cta", "cluster")
-
-
-def is_volatile(ins: Instruction | None) -> bool:
-    return ins is not None and ins.form.name in ("ld", "st") and ins.has("volatile")
-
-
-def is_strong(ins: Instruction | None) -> bool:
-    """An access that the memory model orders with others of its kind: atomics, ld/st with an order, mbarriers."""
-    return ins is not None and (ins.form.name in ("atom", "red") or ordering(ins) != "")
-
-
-def ordering(ins: Instruction) -> str:
-    """acquire, release or both. Arriving at an mbarrier releases, a test that finds its phase over acquires.
-
-    `inval` orders nothing, but it may meet other uses: libcu++ lets one lane do it for its warp, after a match.sync.
-    """
-    if ins.form.chapter == "mbarrier":
-        if ins.has("init"):
-            return ""
-        return "relaxed" if ins.has("inval") else "acquire" if ins.has("test_wait") else "release"
-    return ins.mods.get("order", "")
 
 
 class _Pass:
@@ -180,26 +119,28 @@ class _Pass:
         count = self.per_cta * len(self.ctas)
         self.cta_of = cta.astype(np.int32)
         self.warp_of = self.cta_of * self.per_cta + log["warp"].astype(np.int32)
-        here = touches(log)
-        on = (log["lanes"][here][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1
-        index, lane = np.nonzero(on)
-        actors = np.unique(self.warp_of[here][index] * LANES + lane)
+        actors = self.threads_of(touches(log))
         self.column_of = np.full(count * LANES, -1, np.int32)
         self.column_of[actors] = np.arange(len(actors), dtype=np.int32)
-        self.observation = Observation(observed, len(actors))
-        self.rows: list[Ints] = [np.full(len(actors) + len(self.observation.columns), -1, np.int32)]
+        self.copies = CopyClock(self.threads_of(np.flatnonzero(log["what"] == What.ATTACH)).tolist(), len(actors))
+        self.sources: frozenset[int] = frozenset()
+        """In a log that has only the loads of copies: the sites of these."""
+        if self.copies.columns and not (log["what"] == What.COPY).any():
+            self.sources = frozenset(site for site in np.unique(log["site"]).tolist() if semantics.copies(site))
+        first = len(actors) + len(self.copies.columns)
+        self.observation = Observation(observed, first)
+        self.rows: list[Ints] = [np.full(first + len(self.observation.columns), -1, np.int32)]
         self.warps = [_Warp(np.zeros(LANES, np.int32), np.zeros(LANES, np.int32)) for _ in range(count)]
         self.snapshots: list[Snapshot] = []
         self.snapshot_of = np.zeros(len(log), np.int32)
         self.phase_of = np.zeros(len(log), np.int32)
         self.phase = 0
-        self.arrival: dict[tuple[int, int], tuple[int, int]] = {}
         self.at_barrier: dict[tuple[int, int], list[tuple[int, npt.NDArray[np.intp], Ints, Ints, bool]]] = {}
-        self.carried: dict[tuple[int, int], list[Ints | None]] = {}
+        self.carried: dict[tuple[int, int], tuple[Ready | None, Ints | None]] = {}
         """CTA and barrier → what those who came had ready for all, and had seen of all."""
         self.published: dict[tuple[int, int], dict[int, Ints]] = {}
         """Spot → what is published there to a CTA, and (at -1) to all."""
-        self.ready: dict[bool, dict[int, Ints]] = {False: {}, True: {}}
+        self.ready: dict[bool, dict[int, Ready]] = {False: {}, True: {}}
         """Whether to all CTAs → thread → what its strong writes publish: its knowledge at its last fence."""
         self.seen: dict[bool, dict[int, Ints]] = {False: {}, True: {}}
         """Whether from all CTAs → thread → what it read by strong reads and learns at its next fence."""
@@ -207,8 +148,15 @@ class _Pass:
         self.flags: set[tuple[int, int]] = set()
         self.chains = True
 
+    def threads_of(self, records: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+        """The threads that take part in some records."""
+        on = (self.log["lanes"][records][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1
+        index, lane = np.nonzero(on)
+        return np.unique(self.warp_of[records][index] * LANES + lane)
+
     def run(self) -> Order:
         what, warp, lanes = self.log["what"].tolist(), self.warp_of.tolist(), self.log["lanes"].tolist()
+        site = self.log["site"].tolist()
         sites, index = np.unique(self.log["site"], return_inverse=True)
         strong = np.array([self.semantics.kind(site) for site in sites.tolist()])[index].tolist()
         for record, kind in enumerate(what):
@@ -223,10 +171,10 @@ class _Pass:
             self.snapshot_of[record] = state.current
             if kind in (What.ARRIVE, What.WARP_SYNC, What.FENCE):
                 self.synchronise(record, kind, warp[record], lanes_in(lanes[record]))
-            elif kind == What.COPY:
-                state.copies.append((record, lanes[record]))
-            elif kind == What.LAND:
-                self.land(record, state, lanes[record])
+            elif kind in _OF_COPIES:
+                self.follow_copy(record, kind, warp[record], lanes[record])
+            elif kind == What.LOAD and site[record] in self.sources:
+                self.copies.issue(record, warp[record], lanes_in(lanes[record]))
             elif strong[record] and kind != What.TILE:
                 self.strong(record, kind, warp[record])
         return Order(
@@ -236,7 +184,7 @@ class _Pass:
             self.snapshots,
             self.snapshot_of,
             self.phase_of,
-            self.arrival,
+            self.copies,
             frozenset(self.flags),
             self.observation,
             self.chains,
@@ -257,10 +205,10 @@ class _Pass:
             arrived = (number, lanes, state.rows[lanes], state.epochs[lanes], waits)
             place = (number // self.per_cta, int(self.log["number"][record]))
             self.at_barrier.setdefault(place, []).append(arrived)
-            self.carried[place] = self.gather(number, lanes, self.carried.get(place, [None, None]))
+            self.carried[place] = self.gather(number, lanes, self.carried.get(place, (None, None)))
         elif kind == What.WARP_SYNC:
             state.rows[lanes] = self.joined([(number, lanes, state.rows[lanes], state.epochs[lanes])])
-            self.spread(number, lanes, self.gather(number, lanes, [None, None]))
+            self.spread(number, lanes, self.gather(number, lanes, (None, None)))
         else:
             self.make_ready(number, lanes.tolist(), wide=wide)
         state.epochs[lanes] += 1
@@ -275,17 +223,24 @@ class _Pass:
         self.rows.append(row)
         return len(self.rows) - 1
 
-    def gather(self, number: int, lanes: npt.NDArray[np.intp], known: list[Ints | None]) -> list[Ints | None]:
+    def gather(
+        self, number: int, lanes: npt.NDArray[np.intp], known: tuple[Ready | None, Ints | None]
+    ) -> tuple[Ready | None, Ints | None]:
         """`known` with what these lanes have ready for other CTAs, and have seen of them."""
         threads = (number * LANES + lanes).tolist()
-        tables = (self.ready[True], self.seen[True])
-        return [_join(map(table.get, threads if table else ()), row) for table, row in zip(tables, known, strict=True)]
+        ready, seen = self.ready[True], self.seen[True]
+        return (
+            Ready.joined((known[0], *map(ready.get, threads if ready else ()))),
+            _join(map(seen.get, threads if seen else ()), known[1]),
+        )
 
-    def spread(self, number: int, lanes: npt.NDArray[np.intp], known: list[Ints | None]) -> None:
+    def spread(self, number: int, lanes: npt.NDArray[np.intp], known: tuple[Ready | None, Ints | None]) -> None:
         """The lanes go on with what those who met have gathered."""
-        for table, row in zip((self.ready[True], self.seen[True]), known, strict=True):
-            if row is not None:
-                table.update(dict.fromkeys((number * LANES + lanes).tolist(), row))
+        threads = (number * LANES + lanes).tolist()
+        if known[0] is not None:
+            self.ready[True].update(dict.fromkeys(threads, known[0]))
+        if known[1] is not None:
+            self.seen[True].update(dict.fromkeys(threads, known[1]))
 
     def mark(self, row: Ints, warp: int, lanes: npt.NDArray[np.intp], epochs: Ints) -> None:
         """These epochs are over for who knows the row."""
@@ -296,7 +251,7 @@ class _Pass:
         number, everyone = int(self.log["number"][record]), bool(self.log["bytes"][record])
         cta = int(self.cta_of[record])
         came = self.at_barrier.pop((cta, number), [])
-        carried = self.carried.pop((cta, number), [None, None])
+        carried = self.carried.pop((cta, number), (None, None))
         if not came:
             return
         row = self.joined([(warp, lanes, rows, epochs) for warp, lanes, rows, epochs, _ in came])
@@ -309,7 +264,9 @@ class _Pass:
                 self.mark(self.rows[row], warp, gone, self.warps[warp].epochs[gone])
                 own = np.unique(self.warps[warp].rows[gone[self.column_of[warp * LANES + gone] >= 0]])
                 self.chains &= all(bool((self.rows[known] <= self.rows[row]).all()) for known in own.tolist())
-            self.phase += len(self.ctas) == 1  # phases of several CTAs are not comparable
+            if len(self.ctas) == 1:  # phases of several CTAs are not comparable
+                self.phase += 1
+                self.copies.meet(record, self.rows[row])
         for warp, lanes, _, _, waits in came:
             if waits:
                 self.spread(warp, lanes, carried)
@@ -318,24 +275,28 @@ class _Pass:
 
     # -- copies --------------------------------------------------------------------------------------------------
 
-    def land(self, record: int, state: _Warp, lanes: int) -> None:
-        """Find the copies whose bytes arrive: the oldest of this instruction to these places."""
-        row = self.log[record]
-        for index, (issue, pending) in enumerate(state.copies):
-            here = lanes & pending
-            start = self.log[issue]
-            if not here or start["site"] != row["site"]:
-                continue
-            which = lanes_in(here)
-            which = which[start["address"][which] == row["address"][which]]
-            if len(which) == 0:
-                continue
-            for lane in which.tolist():
-                self.arrival[issue, lane] = (record, int(state.epochs[lane]))
-                pending &= ~(1 << lane)
-                lanes &= ~(1 << lane)
-            state.copies[index] = (issue, pending)
-        state.copies = [copy for copy in state.copies if copy[1]]
+    def follow_copy(self, record: int, kind: int, number: int, lanes: int) -> None:
+        if kind == What.COPY:
+            self.copies.issue(record, number, lanes_in(lanes))
+        elif kind == What.GROUP:
+            self.copies.group(number, lanes_in(lanes))
+        elif kind == What.WAIT:
+            pending, epochs = int(self.log["number"][record]), self.warps[number].epochs
+            self.copies.wait(record, number, lanes_in(lanes), pending, epochs)
+        else:
+            self.copies.attach(number, lanes_in(lanes), self.log["address"][record])
+
+    def arrive_by_copies(self, record: int, number: int) -> None:
+        """An mbarrier counts the arrivals of a cp.async.mbarrier.arrive: publish that the copies before it are over."""
+        row, cta = self.log[record], number // self.per_cta
+        for lane in lanes_in(int(row["lanes"])).tolist():
+            mark = self.copies.arrive(number * LANES + lane, int(row["address"][lane]))
+            if mark is not None:
+                column, arrival = mark
+                published = self.published.setdefault(phase_spot(row, lane, cta), {})
+                news = published.get(cta, self.rows[0]).copy()
+                news[column] = max(int(news[column]), arrival)
+                published[cta] = news
 
     # -- fences and strong accesses ------------------------------------------------------------------------------
 
@@ -360,7 +321,10 @@ class _Pass:
         volatile = is_volatile(ins)
         order, wide, cta = ordering(ins), is_wide(ins), number // self.per_cta
         modifies = kind in (What.ATOMIC, What.EXCHANGE)
-        counts = _is_mbarrier(ins)
+        counts = is_mbarrier(ins)
+        if counts and ins.form.name == "cp":
+            self.arrive_by_copies(record, number)
+            return
         lanes = lanes_in(int(row["lanes"])).tolist()
         if order in ("release", "acq_rel"):
             self.make_ready(number, lanes, wide=wide)
@@ -370,9 +334,8 @@ class _Pass:
         levels = ((cta, False), (-1, True)) if wide else ((cta, False),)
         for lane in lanes:
             thread, at = number * LANES + lane, spot(cta, int(row["address"][lane]))
-            if counts:  # what others did for a later phase is not known to who finds this one over
-                phase = int(row["value"].view(np.uint64)[lane]) >> PHASE_SHIFT & PHASE_MASK
-                at = (at[0], at[1] + (phase + 1 << PHASE_SHIFT))
+            if counts:
+                at = phase_spot(row, lane, cta)
             elif self.observation.columns:
                 counted = not volatile and (wide or at[0] >= 0)
                 seen = StrongAccess(at, record, lane, learns and counted, kind != What.LOAD, modifies, counted)
@@ -389,8 +352,9 @@ class _Pass:
             if kind != What.LOAD and not (counts and order == "acquire"):
                 published = dict(there) if modifies else {}
                 for level, to_all in levels:
-                    mine = self.ready[to_all].get(thread)
-                    if mine is not None:
+                    ready = self.ready[to_all].get(thread)
+                    if ready is not None:
+                        mine = ready.row()
                         published[level] = np.maximum(mine, published.get(level, mine))
                 self.published[at] = published
                 if volatile and published:
@@ -410,11 +374,14 @@ class _Pass:
     def make_ready(self, number: int, lanes: list[int], *, wide: bool) -> None:
         """What strong writes publish from now on is what these threads know and did up to now."""
         state = self.warps[number]
+        rows, epochs = state.rows.tolist(), state.epochs.tolist()
+        columns = self.column_of[number * LANES : (number + 1) * LANES].tolist()
+        known = {index: {id(self.rows[index]): self.rows[index]} for index in set(rows)}
         for lane in lanes:
-            known = self.rows[state.rows[lane]].copy()
-            self.mark(known, number, np.array([lane]), state.epochs[lane : lane + 1])
+            thread = number * LANES + lane
+            ready = Ready(known[rows[lane]], ((columns[lane], epochs[lane]),) if columns[lane] >= 0 else ())
             for to_all in (False, True) if wide else (False,):
-                self.ready[to_all][number * LANES + lane] = known
+                self.ready[to_all][thread] = ready
 
 
 def _join(parts: Iterable[Ints | None], known: Ints | None) -> Ints | None:
@@ -475,8 +442,7 @@ def decides(log: npt.NDArray[np.void], semantics: Semantics) -> tuple[bytes, ...
     """All that `_Pass` looks at: who does what, where strong accesses and copies meet, phases of mbarriers."""
     sites, index = np.unique(log["site"], return_inverse=True)
     kinds = np.array([semantics.kind(site) for site in sites.tolist()])[index]
-    what = log["what"]
-    placed = log[(kinds > 0) | (what == What.COPY) | (what == What.LAND)]
+    placed = log[kinds > 0]
     on = (placed["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1
     places = placed["address"] * on
     if kinds.max(initial=0) < FLAG:  # only which of them are the same matters, and which are the CTA's own
@@ -484,7 +450,3 @@ def decides(log: npt.NDArray[np.void], semantics: Semantics) -> tuple[bytes, ...
         places = 2 * number + (known >= GLOBAL_BASE)[number]
     events = (log[name].tobytes() for name in ("what", "site", "warp", "lanes", "bytes", "number"))
     return (*events, places.tobytes(), log["value"][kinds == COUNTS].tobytes())
-
-
-def _is_mbarrier(ins: Instruction | None) -> bool:
-    return ins is not None and ins.form.chapter == "mbarrier"

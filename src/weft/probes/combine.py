@@ -102,6 +102,18 @@ class Probes(Instrumentation):
         for probe in self.probes:
             probe.copy(b, event)
 
+    def copy_group(self, b: Builder, lanes: Value) -> None:
+        for probe in self.probes:
+            probe.copy_group(b, lanes)
+
+    def copy_wait(self, b: Builder, pending: Value, lanes: Value) -> None:
+        for probe in self.probes:
+            probe.copy_wait(b, pending, lanes)
+
+    def copy_arrival(self, b: Builder, offsets: Value, lanes: Value) -> None:
+        for probe in self.probes:
+            probe.copy_arrival(b, offsets, lanes)
+
     def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
         for probe in self.probes:
             probe.tile_rows(b, offsets, lanes, rows)

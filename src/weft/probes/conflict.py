@@ -31,6 +31,8 @@ class Conflict:
     """Pairs of warps."""
     behind: Actor
     """Which of the two the other should wait for: a barrier belongs behind it."""
+    replicas: bool = False
+    """Threads store one element of a Triton tensor that several of them hold (`replicas.py`)."""
 
     @property
     def across(self) -> bool:

@@ -5,7 +5,7 @@ volatile, acquiring and releasing ones); barriers and fences as any log. A warp 
 over: after the second time it is written down only when something else stands there, as the answers say nothing new.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -18,9 +18,9 @@ from weft.vm.memory import GlobalMemory
 from weft.vm.runtime.shape import Variable, each_lane, get, when
 from weft.vm.runtime.watch import Access
 
-from .clocks import is_strong, is_volatile
 from .global_race import GlobalTouch, in_global
 from .record import Recorder
+from .semantics import is_strong, is_volatile
 from .shadow import any_of
 from .shared_probe import source_digest
 
@@ -93,7 +93,13 @@ class GlobalRecorder(Recorder):
         super().fence(b, lanes)
 
     def copy(self, b: Builder, event: Access) -> None:
-        """What happens in shared memory is not asked here."""
+        """What happens in shared memory is not asked here; the load of its source is."""
+
+    def copy_group(self, b: Builder, lanes: Value) -> None:
+        """Likewise."""
+
+    def copy_wait(self, b: Builder, pending: Value, lanes: Value) -> None:
+        """Likewise."""
 
     def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
         """Likewise."""
@@ -151,9 +157,10 @@ def _unless_asked(b: Builder, event: Access, lanes: Value, strong: Value) -> Val
     return answer.get()
 
 
-def strong_sites(instruction_at: Mapping[int, Instruction]) -> npt.NDArray[np.bool_]:
-    """Flag per site: whether threads may synchronise by the instruction there."""
-    flags = np.zeros(max(instruction_at, default=0) + 1, bool)
-    for site, ins in instruction_at.items():
-        flags[site] = is_strong(ins) or is_volatile(ins)
+def strong_sites(instructions: Iterable[Instruction]) -> npt.NDArray[np.bool_]:
+    """Flag per site: whether threads may synchronise by an instruction there."""
+    known = list(instructions)
+    flags = np.zeros(max((ins.line for ins in known), default=0) + 1, bool)
+    for ins in known:
+        flags[ins.line] |= is_strong(ins) or is_volatile(ins)
     return flags

@@ -12,19 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.core.finding_codes import Severity
+from weft.ptx.module import Instruction
 from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
 
-from .clocks import semantics_of
 from .conflict import Conflict
 from .global_race import MOST_THREADS, suspects
 from .global_race_log import GlobalRecorder, strong_sites
 from .global_race_shadow import GlobalShadow
 from .happens_before import find_conflicts_in_global
+from .semantics import semantics_of
 
 MOST_BYTES, MOST_ROUNDS = 1 << 14, 8
-"""Bytes judged with one log, and logs of a launch."""
+"""Bytes judged with one log, and logs of a launch, where one log for the bytes of all rounds is too long."""
 FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 17
 """Records of the log: room at the first attempt, and at most."""
 
@@ -58,11 +59,23 @@ def judge_global(scene: Scene) -> Judgement:
     offsets, marks = shadow.met(memory)
     if not len(offsets):
         return Judgement()
+    # One log for all is cheapest; where it would be too long, several that are shorter.
+    at_once = _judge_bytes(scene, offsets, marks, MOST_BYTES * MOST_ROUNDS, 1)
+    if at_once.severity is Severity.INFO:
+        return at_once
+    return _judge_bytes(scene, offsets, marks, MOST_BYTES, MOST_ROUNDS)
+
+
+def _judge_bytes(
+    scene: Scene, offsets: npt.NDArray[np.int64], marks: npt.NDArray[np.uint32], most: int, rounds: int
+) -> Judgement:
+    """Judge the bytes at `offsets` by at most `rounds` logs of `most` bytes each."""
+    block, ctas = math.prod(scene.launch.block), math.prod(scene.launch.grid)
     conflicts: list[Conflict] = []
     left = np.arange(len(offsets))
-    for _ in range(MOST_ROUNDS):
-        which = _sample(marks[left])
-        chosen = np.zeros(memory.used + 64, bool)
+    for _ in range(rounds):
+        which = _sample(marks[left], most)
+        chosen = np.zeros(scene.memory.used + 64, bool)
         chosen[offsets[left[which]]] = True
         log = _log(scene, chosen, ctas)
         if log is None:
@@ -74,12 +87,12 @@ def judge_global(scene: Scene) -> Judgement:
     return Judgement(tuple(conflicts), len(left), Severity.INFO, int(offsets[left[0]]) + GLOBAL_BASE)
 
 
-def _sample(marks: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
-    """Positions of MOST_BYTES bytes or a few more, evenly from each kind of marks; all if there are no more."""
-    if len(marks) <= MOST_BYTES:
+def _sample(marks: npt.NDArray[np.uint32], most: int) -> npt.NDArray[np.intp]:
+    """Positions of `most` bytes or a few more, evenly from each kind of marks; all if there are no more."""
+    if len(marks) <= most:
         return np.arange(len(marks))
     kinds, kind = np.unique(marks, return_inverse=True)
-    share = -(-MOST_BYTES // len(kinds))
+    share = -(-most // len(kinds))
     parts = []
     for number in range(len(kinds)):
         here = np.flatnonzero(kind == number)
@@ -89,7 +102,8 @@ def _sample(marks: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
 
 def _log(scene: Scene, chosen: npt.NDArray[np.bool_], ctas: int) -> npt.NDArray[np.void] | None:
     """The log, if need be of those CTAs alone that have a part in it; None if it is too long."""
-    strong, warps = strong_sites(scene.source.instruction_at), -(-math.prod(scene.launch.block) // LANES)
+    body = (item for item in scene.source.inlined.body if isinstance(item, Instruction))
+    strong, warps = strong_sites(body), -(-math.prod(scene.launch.block) // LANES)
     recorder = GlobalRecorder(np.ones(ctas, bool), FIRST_LOG, warps, chosen=chosen, strong=strong)
     scene.again(recorder, None)
     log, count = recorder.read()

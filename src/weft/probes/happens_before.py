@@ -2,8 +2,9 @@
 
 Two accesses to one byte conflict if at least one writes, they are not both atomic, they belong to different threads,
 and neither is ordered before the other (`clocks.py`). An asynchronous copy lasts from its instruction to the wait of
-the thread that issued it: what is not ordered before the one or after the other meets it. The rows of ldmatrix are
-read by other lanes than those that name them, so they conflict with accesses of any lane of the warp.
+the thread that issued it, or to the phase of an mbarrier at which it arrives: what is not ordered before the one or
+after the other meets it. The rows of ldmatrix are read by other lanes than those that name them, so they conflict with
+accesses of any lane of the warp.
 
 Only accesses of the same phase (between two barriers of everybody) can conflict; within one, accesses are grouped by
 byte, and within a group alike ones (same thread, epoch, instruction, value) count once.
@@ -20,17 +21,21 @@ from weft.vm.ir import LANES
 from weft.vm.memory import GLOBAL_BASE
 
 from .barrier_place import barrier_behind
-from .clocks import Order, Orders, Semantics, decides, order_of, spot, thinned, touches
+from .clocks import Order, Orders, decides, order_of, spot, thinned, touches
 from .conflict import Actor, Conflict
 from .observation import Spot
 from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, unknown_values, values_of
 from .record import What
+from .replicas import are_replicas
+from .semantics import Semantics
 
+_BLOCK = np.uint64(16)
+"""Bytes of the widest access of a lane."""
 _NO_LIMIT = np.iinfo(np.int64).max
 _PAIRS_AT_ONCE = 1 << 21
 _MOST_OBSERVED = 256
 """Places of which is known who observed what. Rows have a column for each; beyond, only fences and barriers order."""
-_ALIKE = ("key", "thread", "epoch", "row", "site", "value", "write", "number")
+_ALIKE = ("key", "thread", "epoch", "end_epoch", "late_number", "row", "site", "value", "write", "number")
 """Rows that agree in these cannot differ in what they conflict with."""
 
 CODES = ("R101", "R102", "R103", "R104", "R105")
@@ -63,8 +68,8 @@ def find_conflicts_in_cta(
     """All pairs of instructions that race in this log of one CTA, in shared memory or with a copy."""
     if len(log) == 0:
         return []
-    # Without copies nothing in global memory is asked about here.
-    addresses = range(_NO_LIMIT if (log["what"] == What.COPY).any() else GLOBAL_BASE)
+    # Of global memory only this is asked here; CTAs that differ only in what they read there are judged together.
+    addresses = range(_NO_LIMIT if _writes_a_source(log) else GLOBAL_BASE)
     touching = log[touches(log)]
     places = np.where(touching["address"] < addresses.stop, touching["address"], 0)
     decisive = decides(log, semantics)
@@ -75,7 +80,30 @@ def find_conflicts_in_cta(
     found = _conflicts(shape, touching, np.unique(log["cta"]))
     kept = [each for each in found if each.address < GLOBAL_BASE or each.code in ("R104", "R105")]
     order = replace(shape.order, ctas=np.unique(log["cta"]).astype(np.int32))
+    kept = [
+        replace(each, severity=Severity.INFO, replicas=True) if are_replicas(each, log, order, semantics) else each
+        for each in kept
+    ]
     return [replace(each, behind=barrier_behind(each, log, order, semantics)) for each in kept]
+
+
+def _writes_a_source(log: npt.NDArray[np.void]) -> bool:
+    """Whether anything in the log may write to what a copy reads: both use one block of memory."""
+    what, site = log["what"], log["site"]
+    copied = what == What.COPY
+    if not copied.any():
+        return False
+    sources = (what == What.LOAD) & np.isin(site, np.unique(site[copied]))
+    writes = np.isin(what, (What.STORE, What.ATOMIC, What.EXCHANGE))
+    return bool(np.isin(_global_blocks(log[writes]), _global_blocks(log[sources])).any())
+
+
+def _global_blocks(log: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
+    on = ((log["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1).astype(bool)
+    on &= log["address"] >= GLOBAL_BASE
+    first = log["address"][on]
+    last = first + (np.broadcast_to(log["bytes"][:, None], on.shape)[on] - 1)
+    return np.unique(np.concatenate([first // _BLOCK, last // _BLOCK]))
 
 
 def find_conflicts_in_global(log: npt.NDArray[np.void], threads: int, semantics: Semantics) -> list[Conflict]:
@@ -252,6 +280,9 @@ def _alike(rows: Rows, a: _Indices, b: _Indices) -> npt.NDArray[np.bool_]:
 
 def _before(rows: Rows, a: _Indices, b: _Indices, order: Order) -> npt.NDArray[np.bool_]:
     known: npt.NDArray[np.bool_] = order.rows[rows["row"][b], rows["column"][a]] >= rows["end_epoch"][a]
+    if len(order.copies.columns):
+        late = rows["late"][a]
+        known |= (late >= 0) & (order.rows[rows["row"][b], late] >= rows["late_number"][a])
     own = (rows["thread"][a] == rows["thread"][b]) & (rows["collective"][a] + rows["collective"][b] == 0)
     known |= own & (rows["end"][a] < rows["record"][b])
     if order.observation.starts:

@@ -33,7 +33,7 @@ from .initcheck_reports import (
     interleaved,
     report_function,
 )
-from .initcheck_review import review, unset_variables
+from .initcheck_review import review, review_debug_build
 from .shadow import Piece, any_of, either, gather, read_rows, read_shadow, scatter
 from .shared_probe import SharedProbe, Touch, shadow_bytes, shadow_size, touch_of, verb_of
 
@@ -146,7 +146,7 @@ class DebugInitCheck(InitCheck):
     reviews_always = True
 
     def review(self, findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
-        return review(findings, scene) + unset_variables(scene)
+        return review_debug_build(findings, scene)
 
 
 def _unwritten(b: Builder, pieces: Sequence[Piece]) -> Value:

@@ -2,13 +2,13 @@
 
 First by the registers alone (`taint_slice.py`), which holds for all CTAs; then by following the values in the CTAs that
 read (`taint.py`). A read is dropped only if nothing came of it in every CTA that did it; where that is too much work
-it stays, and says so.
+it stays, and says so. In a -G build, where structures of CUDA's own headers are copied with members that nobody has
+set, the launch is then tried with other contents (`refill.py`), and a read that decides nothing is information.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -22,26 +22,19 @@ from weft.vm.memory import LOCAL_BASE
 from weft.vm.runtime.watch import Scene
 
 from .initcheck_reports import CODES, CTAS_REPORTED
+from .local_variables import variable_at
+from .refill import decides_nothing
 from .taint import follow
 from .taint_slice import Slicer
 from .taint_state import Sink
 
-MOST_CTAS = 8
-"""CTAs in which values are followed."""
+MOST_CTAS, MOST_DEBUG_CTAS = 8, 2
+"""CTAs in which values are followed; in a -G build, which takes many more instructions, the others are tried."""
 MOST_STEPS = 120_000
 """Warp instructions spent on that, in all of them together."""
 _NO_LINE = frozenset({-1})
+_REACHES = "its value reaches"
 _SPACES = {"I201": "shared", "I202": "global", "I203": "local"}
-_PLACE = re.compile(r"^\.b64 (__local_depot\w+)\n((?:\.b8 [\d,]+\n)+)", re.MULTILINE)
-_PLUS_UCONST = 35
-
-
-@dataclass(frozen=True)
-class LocalVariable:
-    """A variable and where it begins in its function's local memory."""
-
-    name: str
-    offset: int
 
 
 @dataclass
@@ -61,11 +54,38 @@ class _Read:
 
 def review(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
     """The findings without harmless reads, with the name of what was read and what its value reached."""
+    return _review(findings, scene, MOST_CTAS)
+
+
+def review_debug_build(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
+    """The same for a -G build, with its unset variables; what decides nothing there is no more than information."""
+    kept = _review(findings, scene, MOST_DEBUG_CTAS) + unset_variables(scene)
+    open_reads = {id(finding) for finding in kept if finding.code in ("I201", "I203") and not _settled(finding)}
+    if not open_reads:
+        return kept
+    if decides_nothing(scene):
+        level, why = Severity.INFO, "; with other contents the launch leaves the same and takes the same branches"
+    elif len(open_reads) < len(kept):  # what decides is found: these may have no part in it
+        level, why = Severity.WARNING, ""
+    else:
+        level, why = Severity.ERROR, "; with other contents the launch does something else"
+    return tuple(
+        replace(finding, severity=level.value, message=finding.message + why) if id(finding) in open_reads else finding
+        for finding in kept
+    )
+
+
+def _settled(finding: Finding) -> bool:
+    """Whether it was seen what the value reaches."""
+    return _REACHES in finding.message
+
+
+def _review(findings: tuple[Finding, ...], scene: Scene, most_ctas: int) -> tuple[Finding, ...]:
     rows = scene.reports[np.isin(scene.reports["code"], list(CODES))]
     if not rows.size:
         return findings
     reads = _reads(rows, Slicer(item for item in scene.source.inlined.body if isinstance(item, Instruction)))
-    _follow_all(reads, scene)
+    _follow_all(reads, scene, most_ctas)
     all_known = scene.reports.size < REPORT_CAPACITY  # beyond it reports are lost, and with them CTAs and bytes
     kept = []
     for finding in findings:
@@ -97,20 +117,28 @@ def _reads(rows: npt.NDArray[np.void], slicer: Slicer) -> dict[int, _Read]:
     return reads
 
 
-def _follow_all(reads: Mapping[int, _Read], scene: Scene) -> None:
+def _follow_all(reads: Mapping[int, _Read], scene: Scene, most_ctas: int) -> None:
     """Follow in the CTAs that read, the first ones first, while there is something to learn."""
     left = MOST_STEPS
-    for cta in sorted(frozenset().union(*(read.ctas for read in reads.values())))[:MOST_CTAS]:
-        open_here = frozenset(read.line for read in reads.values() if cta in read.ctas and read.sink is None)
+    wanted = sorted(frozenset().union(*(read.ctas for read in reads.values())))[:most_ctas]
+    for ctas in _runnable(scene, wanted):
+        open_here = frozenset(line for line, read in reads.items() if read.sink is None and read.ctas & set(ctas))
         if not open_here or left <= 0:
             continue
-        followed = follow(scene, cta, open_here, left)
+        followed = follow(scene, ctas, open_here, left)
         left -= followed.steps
         for line in open_here:
             if line in followed.sinks:
                 reads[line].sink = followed.sinks[line]
             elif line in followed.harmless:
-                reads[line].harmless_in.add(cta)
+                reads[line].harmless_in |= reads[line].ctas & set(ctas)
+
+
+def _runnable(scene: Scene, wanted: Sequence[int]) -> tuple[Sequence[int], ...]:
+    """Return the CTAs to run again, as they can run: one by one, or all together where one may wait for another."""
+    if not scene.source.passes.waits:
+        return tuple((cta,) for cta in wanted)
+    return (range(prod(scene.launch.grid)),) if scene.instructions <= MOST_STEPS else ()
 
 
 def _described(finding: Finding, read: _Read, scene: Scene) -> Finding:
@@ -121,7 +149,7 @@ def _described(finding: Finding, read: _Read, scene: Scene) -> Finding:
     if read.sink is not None:
         return replace(
             finding,
-            message=f"{message}, its value reaches {read.sink.what}",
+            message=f"{message}, {_REACHES} {read.sink.what}",
             name=name,
             other=read.sink.instruction.place,
         )
@@ -165,57 +193,20 @@ def unset_variables(scene: Scene) -> tuple[Finding, ...]:
     registers = frozenset(liveness.at(0))
     if not registers:
         return ()
-    nx, ny, nz = scene.launch.grid
-    total = nx * ny * nz
+    total = prod(scene.launch.grid)
     found: dict[object, Finding] = {}
     left = MOST_STEPS
-    for cta in sorted({0, total // 2, total - 1}):
+    for ctas in _runnable(scene, sorted({0, total // 2, total - 1})):
         if left <= 0:
             break
-        followed = follow(scene, cta, _NO_LINE, left, registers=registers)
+        followed = follow(scene, ctas, _NO_LINE, left, registers=registers)
         left -= followed.steps
         for line, read in followed.unset.items():
             sink = followed.sinks.get(line)
             if sink is None:
                 continue
             place = sink.instruction.place
-            index = (cta % nx, cta // nx % ny, cta // (nx * ny))
-            message = f"uninitialised variable (register {read.register}), its value reaches {sink.what}"
-            finding = Finding("I203", message, line, place, index, read.warp, read.lanes, name=read.register)
+            message = f"uninitialised variable (register {read.register}), {_REACHES} {sink.what}"
+            finding = Finding("I203", message, line, place, read.cta, read.warp, read.lanes, name=read.register)
             found.setdefault(place or line, finding)
     return tuple(found.values())
-
-
-@lru_cache(maxsize=16)
-def local_variables(ptx: str) -> Mapping[str, tuple[LocalVariable, ...]]:
-    """Variables of each depot, in the order of their offsets; none where there is no debug information (-G).
-
-    A variable in local memory has the location `addr <depot>, plus_uconst <offset>` (DWARF 4, 2.5.1), and NVVM writes
-    its entry in this order: location, name, file, line. Only that is read; what looks otherwise has no name.
-    """
-    found: dict[str, list[LocalVariable]] = {}
-    for depot, items in _PLACE.findall(ptx):
-        data = bytes(int(number) for number in re.findall(r"\d+", items.replace(".b8", "")))
-        if data[0] != _PLUS_UCONST:
-            continue
-        offset, at = _uleb(data, 1)
-        name = data[at : data.find(0, at)].decode(errors="replace")
-        if name:
-            found.setdefault(depot, []).append(LocalVariable(name, offset))
-    return {depot: tuple(sorted(variables, key=lambda v: v.offset)) for depot, variables in found.items()}
-
-
-def variable_at(ptx: str, depot: str, offset: int) -> LocalVariable | None:
-    """The variable at an offset of a depot; copies of an inlined function share the names of the original."""
-    variables = local_variables(ptx).get(depot.partition("#")[0], ())
-    return next((variable for variable in reversed(variables) if variable.offset <= offset), None)
-
-
-def _uleb(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned LEB128 number and where it ends."""
-    value, shift = 0, 0
-    while True:
-        value |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if not data[at - 1] & 0x80:
-            return value, at

@@ -19,14 +19,18 @@ import numpy.typing as npt
 from weft.core.finding_codes import Severity
 from weft.core.records import Dim3, Finding, Place
 from weft.ptx.module import Instruction
+from weft.vm.ir import LANES
 from weft.vm.launch import REPORT_CAPACITY
+from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
 
-from .clocks import semantics_of
 from .conflict import Conflict
+from .global_race import MOST_THREADS, suspects
 from .global_race_review import judge_global
 from .happens_before import Known, find_conflicts_in_cta
+from .read_only_loads import ReadOnlyLoads, WrittenRead, read_only_sites
 from .record import Recorder
+from .semantics import semantics_of
 
 RECORDS_AT_MOST = 200_000
 """Records of all judged CTAs together, beyond which only new sets of suspicious instructions are judged."""
@@ -93,6 +97,42 @@ def judge_buffers(scene: Scene, known: Iterable[Finding]) -> tuple[Finding, ...]
         rest = Finding("R102", message, severity=judgement.severity, cure="launch a smaller grid", name=name)
         kept.append(rest)
     return tuple(kept)
+
+
+def judge_read_only(scene: Scene) -> tuple[Finding, ...]:
+    """The loads through the read-only cache that meet a store of the same launch."""
+    sites = read_only_sites(item for item in scene.source.inlined.body if isinstance(item, Instruction))
+    buffers = suspects(scene.boards, scene.memory) if sites else ()
+    threads = math.prod(scene.launch.grid) * -(-math.prod(scene.launch.block) // LANES) * LANES
+    if not buffers or threads > MOST_THREADS:  # `judge_buffers` says what is not judged
+        return ()
+    look = ReadOnlyLoads(buffers, sites)
+    scene.again(look, None)
+    found: dict[tuple[object, ...], Finding] = {}
+    for met in look.read():
+        finding = _read_only(scene, met)
+        found.setdefault((finding.place or met.load, finding.other or met.store), finding)  # unrolled loops
+    return tuple(found.values())
+
+
+def _read_only(scene: Scene, met: WrittenRead) -> Finding:
+    load, store = (scene.source.instruction_at.get(site) for site in (met.load, met.store))
+    address = met.offset + GLOBAL_BASE
+    where = _where(scene, address)
+    per_cta = -(-math.prod(scene.launch.block) // LANES) * LANES
+    thread = met.thread - 1
+    return Finding(
+        "R106",
+        f"read-only load (ld.global.nc) of memory that this launch writes, at {where}",
+        ptx_line=met.load,
+        place=load.place if load else None,
+        cta=_position(thread // per_cta, scene.launch.grid),
+        warp=thread % per_cta // LANES,
+        lanes=1 << thread % LANES,
+        address=address,
+        name=where.rpartition("+")[0],
+        other=store.place if store else None,
+    )
 
 
 def _add(found: dict[tuple[object, ...], Finding], scene: Scene, conflicts: Iterable[Conflict]) -> None:
@@ -163,6 +203,8 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
         if conflict.severity is Severity.WARNING:
             words = f"may race: {words}"
     same = ", the same value" if conflict.severity is Severity.INFO else ""
+    if conflict.replicas:
+        same += " but for rounding: a tensor element that Triton keeps in several threads"
     return Finding(
         conflict.code,
         f"{words}, {extent}{same}",
@@ -204,6 +246,8 @@ def _frames(ins: Instruction | None) -> list[tuple[str, int]]:
 
 def _cure(conflict: Conflict, line: int) -> str:
     """Return what puts the two in order: a barrier after `line`, where both are in one CTA."""
+    if conflict.replicas:
+        return "none needed: each of the values is right"
     if conflict.code in ("R104", "R105") or not line:
         return ""
     after = f"after line {line}"

@@ -2,7 +2,8 @@
 
 A granule is the largest piece that every access touches wholly or not at all. Columns are int64 arrays by name; a group
 is a granule in a phase (between two barriers of everybody), and `key` is its number. A strong write that others may
-observe has a `number`, and `place` is its column (`observation.py`); others have -1.
+observe has a `number`, and `place` is its column (`observation.py`); others have -1. So have copies that arrive at an
+mbarrier a `late_number`, and `late` is the column (`copy_clock.py`).
 """
 
 import numpy as np
@@ -11,11 +12,12 @@ import numpy.typing as npt
 from weft.vm.ir import LANES
 from weft.vm.memory import LOCAL_BASE, PARAM_BASE, WINDOW_BYTES
 
-from .clocks import Order, Semantics, is_strong, is_volatile, touches
+from .clocks import Order, touches
+from .copy_clock import NEVER
 from .record import What
+from .semantics import Semantics, is_strong, is_volatile
 
 PLAIN, VOLATILE, STRONG = range(3)
-NEVER = np.iinfo(np.int32).max
 _ATOMIC = np.iinfo(np.int64).min
 """Stands for the values of atomics, and of reads."""
 
@@ -45,9 +47,19 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     kinds = _kinds(part["site"], semantics)
     copies = _copied(log, touching, what)
     end, end_epoch = record.copy(), epochs[snapshots, lane].astype(np.int64)
-    for position in np.flatnonzero(copies[index] >= 0):
-        issue = int(copies[index[position]])
-        end[position], end_epoch[position] = order.arrival.get((issue, int(lane[position])), (NEVER, NEVER))
+    late, late_number = np.full((2, len(record)), -1, np.int64)
+    issue = np.where(copies[index] >= 0, copies[index], record)  # a load may be all that the log has of a copy
+    known = np.isin(issue, list(order.copies.issued))
+    if known.any():
+        which, number = np.unique(issue[known], return_inverse=True)
+        issued = [order.copies.issued[each] for each in which.tolist()]
+        who = lane[known]
+        late[known] = np.stack([copy.late for copy in issued])[number, who]
+        late_number[known] = np.stack([copy.late_number for copy in issued])[number, who]
+        lasting = known & (copies[index] >= 0)
+        ends = np.stack([np.minimum(copy.waited, copy.ended) for copy in issued])[number, who]
+        epochs_then = np.stack([copy.epoch for copy in issued])[number, who]
+        end[lasting], end_epoch[lasting] = ends[lasting[known]], epochs_then[lasting[known]]
     cta = np.searchsorted(order.ctas, part["cta"][index]).astype(np.int64)
     per_cta = len(order.column_of) // len(order.ctas)
     thread = cta * per_cta + part["warp"][index].astype(np.int64) * LANES + lane
@@ -60,6 +72,8 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
         "row": rows_known[snapshots, lane].astype(np.int64),
         "epoch": epochs[snapshots, lane].astype(np.int64),
         "end_epoch": end_epoch,
+        "late": late,
+        "late_number": late_number,
         "site": part["site"][index].astype(np.int64),
         "write": (~np.isin(what[record], (What.LOAD, What.TILE))).astype(np.int64),
         "strength": kinds[index],

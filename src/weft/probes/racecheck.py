@@ -59,7 +59,7 @@ from . import global_race
 from .global_race import note
 from .lane_shadow import EPOCH_SHIFT, LAST_EPOCH, SEVERAL, Entries, lanes_with, read_entries
 from .race_alike import TAG_BYTES, forget_tags, leave_tags, only_alike
-from .race_review import judge_buffers, judge_suspects
+from .race_review import judge_buffers, judge_read_only, judge_suspects
 from .race_step import IN_FLIGHT, READERS, STORED, Step
 from .shadow import any_of, either, read_rows, read_shadow
 from .shared_probe import SharedProbe, Touch, shadow_bytes, shadow_size
@@ -74,7 +74,7 @@ _REPORTS_PER_CTA = 16
 
 
 class RaceCheck(SharedProbe):
-    """Finds R101 to R105."""
+    """Finds R101 to R106."""
 
     name = "race"
     codes = {SUSPECT: ("R102", "may race")}  # noqa: RUF012
@@ -85,7 +85,7 @@ class RaceCheck(SharedProbe):
         mine = {code for code, _ in self.codes.values()}
         in_ctas = judge_suspects(scene, self.codes, still_suspicious)
         others = (found for found in findings if found.code not in mine)
-        return (*others, *in_ctas, *judge_buffers(scene, in_ctas))
+        return (*others, *in_ctas, *judge_buffers(scene, in_ctas), *judge_read_only(scene))
 
     # -- memory: the warps' epochs, how often this CTA was suspected, and the two shadows --------------------------
 
@@ -159,6 +159,9 @@ class RaceCheck(SharedProbe):
     def access(self, b: Builder, event: Access) -> None:
         super().access(b, event)
         self.note_global(b, event)
+        if b.name == f"{PREFIX}mbarrier.land":
+            # Copies have landed because some warp asked; that their own thread may not touch them yet shows nowhere.
+            b.call(symbol(_SUSPECT), "void", [b.param("warp"), b.param("site"), event.lanes])
         if event.space != "global" or event.atomic:
             return
         if b.name.startswith(f"{PREFIX}cp."):

@@ -1,8 +1,8 @@
 """The recorder: every memory access and every synchronisation of some CTAs, in the order they happen, as a log.
 
 The log is one record per event. It is made by running CTAs again, so it may be slow, but it has everything: addresses
-and stored values of all lanes, who comes to which barrier, which lanes a bar.warp.sync joins, copies from issue to
-arrival. What it means is worked out by `clocks.py` and `happens_before.py`.
+and stored values of all lanes, who comes to which barrier, which lanes a bar.warp.sync joins, copies, their groups, who
+waits for them and which mbarrier they arrive at. What it means is worked out by `clocks.py` and `happens_before.py`.
 """
 
 from enum import IntEnum
@@ -36,7 +36,7 @@ NULL = Value("ptr", "null")
 class What(IntEnum):
     """Kinds of events."""
 
-    LOAD, STORE, ATOMIC, EXCHANGE, COPY, LAND, TILE, ARRIVE, COMPLETE, WARP_SYNC, FENCE = range(11)
+    LOAD, STORE, ATOMIC, EXCHANGE, COPY, TILE, ARRIVE, COMPLETE, WARP_SYNC, FENCE, GROUP, WAIT, ATTACH = range(13)
 
 
 class Recorder(Instrumentation):
@@ -63,13 +63,11 @@ class Recorder(Instrumentation):
     # -- events --------------------------------------------------------------------------------------------------
 
     def access(self, b: Builder, event: Access) -> None:
-        if event.space == "local":
+        if event.space == "local" or event.copied:  # that a copy is over is known by its waits and arrivals
             return
         what = What.STORE if event.store else What.LOAD
         if event.atomic:
             what = What.EXCHANGE if event.store else What.ATOMIC
-        if event.copied:
-            what = What.LAND
         value, element = NULL, 0
         if what is What.STORE and b.name.startswith(f"{PREFIX}st."):
             value, element = b.param("data"), parse_name(b.name.removeprefix(PREFIX)).bits // 8
@@ -85,6 +83,16 @@ class Recorder(Instrumentation):
     def copy(self, b: Builder, event: Access) -> None:
         with when(b, b.icmp("ne", event.lanes, const("i32", 0))):
             _add(b, What.COPY, _generic(b, event), event.lanes, size=event.bytes)
+
+    def copy_group(self, b: Builder, lanes: Value) -> None:
+        _add(b, What.GROUP, None, lanes, site=const("i32", 0))
+
+    def copy_wait(self, b: Builder, pending: Value, lanes: Value) -> None:
+        _add(b, What.WAIT, None, lanes, number=pending)
+
+    def copy_arrival(self, b: Builder, offsets: Value, lanes: Value) -> None:
+        event = Access(False, "shared", 8, offsets, lanes, contiguous=False)
+        _add(b, What.ATTACH, _generic(b, event), lanes)
 
     def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
         event = Access(False, "shared", 16, offsets, lanes, contiguous=False)
@@ -125,12 +133,13 @@ def _add(
     *,
     size: int | Value = 0,
     number: Value | None = None,
+    site: Value | None = None,
     value: Value = NULL,
     element: int = 0,
 ) -> None:
     warp = b.param("warp")
     size = const("i32", size) if isinstance(size, int) else size
-    args = [warp, get(b, warp, WARP_WORKER), const("i32", what), b.param("site"), lanes, size]
+    args = [warp, get(b, warp, WARP_WORKER), const("i32", what), site or b.param("site"), lanes, size]
     args += [number or const("i32", 0), const("i32", element), addresses or const(vec("i64"), 0), value]
     b.call(symbol(_ADD), "void", args)
 

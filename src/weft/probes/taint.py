@@ -1,6 +1,6 @@
-"""Follow uninitialised values through one CTA: which reads reach a branch, an address or an output.
+"""Follow uninitialised values through CTAs: which reads reach a branch, an address or an output.
 
-The reference interpreter executes the CTA; beside every register and every byte of shared and local memory stands a
+The reference interpreter executes them; beside every register and every byte of shared and local memory stands a
 word of labels, one bit for each instruction that read an uninitialised byte the value depends on. Where labels reach
 a guard of a branch or store, an address, or a store to global memory, these reads count. Copying, computing, shuffles
 and mma pass labels on (a product with zero as well); what `selp`, a guard or an `and` with zero bytes leaves out does
@@ -8,7 +8,7 @@ not count.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,12 +26,12 @@ from .taint_state import Enough, Sink, Taint, UnsetRead
 
 @dataclass(frozen=True)
 class Followed:
-    """What became of the values of uninitialised reads in one CTA."""
+    """What became of the values of uninitialised reads in some CTAs."""
 
     sinks: Mapping[int, Sink]
     """PTX line of a read → the first thing its value reached."""
     harmless: frozenset[int]
-    """PTX lines of reads that happened again and reached nothing until the CTA's end."""
+    """PTX lines of reads that happened again and reached nothing until the CTAs' end."""
     steps: int
     """Warp instructions it took."""
     unset: Mapping[int, UnsetRead]
@@ -39,9 +39,9 @@ class Followed:
 
 
 def follow(
-    scene: Scene, cta: int, lines: frozenset[int], max_steps: int, *, registers: frozenset[str] = frozenset()
+    scene: Scene, ctas: Sequence[int], lines: frozenset[int], max_steps: int, *, registers: frozenset[str] = frozenset()
 ) -> Followed:
-    """Run CTA number `cta` again, from the memory its launch started from, and follow what the reads at `lines` get.
+    """Run CTAs again, from the memory their launch started from, and follow what the reads at `lines` get.
 
     `registers` count as uninitialised until they are set.
     """
@@ -61,7 +61,7 @@ def follow(
             layout=scene.layout,
             globals_at=scene.globals_at,
             arch=scene.source.arch,
-            ctas=[cta],
+            ctas=ctas,
             observer=observer,
         )
         complete = not any(finding.code[0] in "SX" for finding in outcome.findings)

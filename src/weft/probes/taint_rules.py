@@ -1,4 +1,4 @@
-"""How single instructions pass labels on, byte by byte where bytes only move; everything else smears."""
+"""How single instructions pass labels on, bit by bit where bits only move; everything else smears."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,7 +12,8 @@ from weft.vm.reference.machine import RunningWarp
 from weft.vm.reference.memory import source_bytes
 from weft.vm.reference.sync import shuffle_sources
 
-from .taint_state import Labels, Taint
+from .taint_bits import bits_of, extended, field, keep_bits, moved, whole
+from .taint_state import Taint
 from .taint_tiles import ldmatrix, mma, movmatrix, wmma
 
 Rule = Callable[[Taint, RunningWarp, Instruction], None]
@@ -27,7 +28,7 @@ def smear(t: Taint, w: RunningWarp, ins: Instruction) -> None:
             if not spec.written:
                 halves |= t.read(w, operand, 4)
         both = np.bitwise_or.reduce(halves.reshape(32, 2, 2), axis=2)
-        t.write(w, ins.operand("d"), np.repeat(both, 2, axis=1))
+        t.write(w, ins.operand("d"), np.repeat(whole(both), 2, axis=1))
         return
     registers = t.of(w).registers
     total = np.zeros(32, np.uint64)
@@ -35,7 +36,7 @@ def smear(t: Taint, w: RunningWarp, ins: Instruction) -> None:
         if name in registers:
             total |= np.bitwise_or.reduce(registers[name], axis=1)
     for name in targets:
-        t.write(w, Reg(name), np.repeat(total[:, None], 8, axis=1))
+        t.write(w, Reg(name), np.repeat(whole(total)[:, None], 8, axis=1))
 
 
 def _members(operand: Operand) -> tuple[Operand, ...]:
@@ -65,12 +66,7 @@ def _ld(t: Taint, w: RunningWarp, ins: Instruction) -> None:
     labels = t.load(w, ins, t.places(w, ins, "a", total), total)
     for number, target in enumerate(targets):
         own = labels[:, number * size : (number + 1) * size]
-        t.write(w, target, _extended(own) if ins.type[0] == "s" else own)
-
-
-def _extended(labels: Labels) -> Labels:
-    """With the bytes that a sign is extended to."""
-    return np.concatenate([labels, np.repeat(labels[:, -1:], 8 - labels.shape[1], axis=1)], axis=1)
+        t.write(w, target, extended(own) if ins.type[0] == "s" else own)
 
 
 def _st(t: Taint, w: RunningWarp, ins: Instruction) -> None:
@@ -87,23 +83,20 @@ def _selp(t: Taint, w: RunningWarp, ins: Instruction) -> None:
     t.write(w, ins.operand("d"), chosen | t.any_of(w, ins.operand("c"))[:, None])
 
 
-def _and(t: Taint, w: RunningWarp, ins: Instruction) -> None:
-    """A byte that is zero, whatever the other is, lets nothing through."""
+def _and_or(t: Taint, w: RunningWarp, ins: Instruction) -> None:
+    """A bit of one operand counts where the other lets it through: not where that is known to be 0 (and) or 1 (or)."""
     if ins.type == "pred":
         smear(t, w, ins)
         return
     size = _size(ins.type)
-    operands = [ins.operand(name) for name in "ab"]
-    labels = [t.read(w, operand, size) for operand in operands]
+    labels = [t.read(w, ins.operand(name), size) for name in "ab"]
     values = [np.ascontiguousarray(w.src(ins, name)).view(np.uint8).reshape(32, size) for name in "ab"]
-    opens = [(value != 0) | (label != 0) for value, label in zip(values, labels, strict=True)]
-    labels[0][~opens[1]] = 0
-    labels[1][~opens[0]] = 0
-    t.write(w, ins.operand("d"), labels[0] | labels[1])
+    opens = [(v if ins.form.name == "and" else ~v) | bits_of(label) for v, label in zip(values, labels, strict=True)]
+    t.write(w, ins.operand("d"), keep_bits(labels[0], opens[1]) | keep_bits(labels[1], opens[0]))
 
 
 def _bytewise(t: Taint, w: RunningWarp, ins: Instruction) -> None:
-    """or, xor, not: bit by bit."""
+    """xor, not: bit by bit."""
     if ins.type == "pred":
         smear(t, w, ins)
         return
@@ -122,23 +115,7 @@ def _shift(t: Taint, w: RunningWarp, ins: Instruction) -> None:
     if ins.form.name == "shl":
         amounts = -amounts
     labels = t.read(w, ins.operand("a"), size)
-    t.write(w, ins.operand("d"), _moved(labels, amounts, signed=ins.type[0] == "s"))
-
-
-def _moved(labels: Labels, right: np.ndarray[tuple[int, ...], np.dtype[np.int64]], *, signed: bool = False) -> Labels:
-    """Labels of values shifted right by so many bits (left if negative)."""
-    size = labels.shape[1]
-    result = np.zeros_like(labels)
-    for lane in np.flatnonzero(labels.any(axis=1)):
-        shift = int(right[lane])
-        for at in range(size):
-            low, high = 8 * at + shift, 8 * at + 7 + shift
-            for source in {low // 8, high // 8}:
-                if 0 <= source < size:
-                    result[lane, at] |= labels[lane, source]
-                elif source >= size and signed:
-                    result[lane, at] |= labels[lane, -1]
-    return result
+    t.write(w, ins.operand("d"), moved(labels, amounts, signed=ins.type[0] == "s"))
 
 
 def _bfe(t: Taint, w: RunningWarp, ins: Instruction) -> None:
@@ -147,9 +124,21 @@ def _bfe(t: Taint, w: RunningWarp, ins: Instruction) -> None:
         smear(t, w, ins)
         return
     position, length = (w.src(ins, name).astype(np.int64) & 0xFF for name in "bc")
-    labels = _moved(t.read(w, ins.operand("a"), _size(ins.type)), position)
-    kept = 8 * np.arange(labels.shape[1])[None, :] < length[:, None]
-    t.write(w, ins.operand("d"), np.where(kept, labels, np.uint64(0)))
+    labels = moved(t.read(w, ins.operand("a"), _size(ins.type)), position)
+    kept = field(np.zeros_like(length), length, labels.shape[1])
+    t.write(w, ins.operand("d"), keep_bits(labels, kept))
+
+
+def _bfi(t: Taint, w: RunningWarp, ins: Instruction) -> None:
+    """The lowest bits of a in place of a field of b."""
+    if t.any_of(w, ins.operand("c")).any() or t.any_of(w, ins.operand("e")).any():
+        smear(t, w, ins)
+        return
+    size = _size(ins.type)
+    position, length = (w.src(ins, name).astype(np.int64) & 0xFF for name in "ce")
+    inserted = field(position, length, size)
+    a = moved(t.read(w, ins.operand("a"), size), -position)
+    t.write(w, ins.operand("d"), keep_bits(a, inserted) | keep_bits(t.read(w, ins.operand("b"), size), ~inserted))
 
 
 def _prmt(t: Taint, w: RunningWarp, ins: Instruction) -> None:
@@ -159,7 +148,9 @@ def _prmt(t: Taint, w: RunningWarp, ins: Instruction) -> None:
     both = np.concatenate([t.read(w, ins.operand(name), 4) for name in "ab"], axis=1)
     selector = w.src(ins, "c").astype(np.int64)
     index = np.stack([selector >> 4 * at & 7 for at in range(4)], axis=1)
-    t.write(w, ins.operand("d"), np.take_along_axis(both, index, axis=1))
+    taken = np.take_along_axis(both, index, axis=1)
+    signs = np.stack([selector >> 4 * at & 8 for at in range(4)], axis=1) != 0  # a byte of copies of its sign
+    t.write(w, ins.operand("d"), np.where(signs, whole(taken), taken))
 
 
 def _cvt(t: Taint, w: RunningWarp, ins: Instruction) -> None:
@@ -170,12 +161,12 @@ def _cvt(t: Taint, w: RunningWarp, ins: Instruction) -> None:
             parts = np.bitwise_or.reduce(t.read(w, ins.operand("a"), _size(source)).reshape(32, 2, -1), axis=2)
         else:  # the first source is the upper half
             parts = np.stack([t.any_of(w, ins.operand(name)) for name in "ba"], axis=1)
-        t.write(w, ins.operand("d"), np.repeat(parts, half, axis=1))
+        t.write(w, ins.operand("d"), np.repeat(whole(parts), half, axis=1))
     elif to[:1] in ("u", "s") and source[0] in "us" and not ins.has("sat"):
         labels = t.read(w, ins.operand("a"), _size(source))
-        wide = _extended(labels) if source[0] == "s" else labels
+        wide = extended(labels) if source[0] == "s" else labels
         narrow = wide[:, : _size(to)]
-        t.write(w, ins.operand("d"), _extended(narrow) if to[0] == "s" and narrow.shape[1] == _size(to) else narrow)
+        t.write(w, ins.operand("d"), extended(narrow) if to[0] == "s" and narrow.shape[1] == _size(to) else narrow)
     else:
         smear(t, w, ins)
 
@@ -224,7 +215,7 @@ def _atomic(t: Taint, w: RunningWarp, ins: Instruction) -> None:
         exchange = ins.has("exch")
         found = t.load(w, ins, here, size, fresh_counts=not exchange)
         old[lane] = found[lane]
-        spread = np.bitwise_or.reduce(found | given, axis=1)[:, None]
+        spread = whole(np.bitwise_or.reduce(found | given, axis=1))[:, None]
         t.store(w, ins, here, given if exchange else np.repeat(spread, size, axis=1))
     if ins.find("d") is not None:
         t.write(w, ins.operand("d"), old)
@@ -329,13 +320,14 @@ RULES: Mapping[str, Rule] = {
     "ld": _ld,
     "st": _st,
     "selp": _selp,
-    "and": _and,
-    "or": _bytewise,
+    "and": _and_or,
+    "or": _and_or,
     "xor": _bytewise,
     "not": _bytewise,
     "shl": _shift,
     "shr": _shift,
     "bfe": _bfe,
+    "bfi": _bfi,
     "prmt": _prmt,
     "cvt": _cvt,
     "shfl": _shfl,

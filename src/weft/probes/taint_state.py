@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from weft.core.records import Dim3
 from weft.ptx.module import CARRY, WIDTH, Instruction, Mem, Not, Operand, Pair, Reg, Vec
 from weft.vm.reference.access import address_of
 from weft.vm.reference.machine import RunningWarp
 from weft.vm.reference.spaces import in_window, to_offset
 from weft.vm.reference.warp import Lanes
 
-Labels = npt.NDArray[np.uint64]
-"""Per lane and byte: the set of reads the byte depends on."""
-MOST_SITES = 64
+from .taint_bits import ALL_BITS, MOST_SITES, Labels, whole
+
 _GENERIC = ("global", "shared", "local")
 
 
@@ -65,12 +65,13 @@ class UnsetRead:
     """The first time that an instruction read a register nobody had set."""
 
     register: str
+    cta: Dim3
     warp: int
     lanes: int
 
 
 class Taint:
-    """Labels of one CTA. `wanted` are the PTX lines of the reads in question; `unset` names registers to watch."""
+    """Labels of CTAs. `wanted` are the PTX lines of the reads in question; `unset` names registers to watch."""
 
     def __init__(
         self, fresh_global: npt.NDArray[np.bool_], wanted: frozenset[int], unset: frozenset[str] = frozenset()
@@ -82,17 +83,20 @@ class Taint:
         """PTX lines of the instructions that did read uninitialised bytes."""
         self.sinks: dict[int, Sink] = {}
         """PTX line of a read → the first thing its value reached."""
-        self.warps: dict[int, WarpTaint] = {}
-        self.shared: Shadow | None = None
+        self.warps: dict[tuple[Dim3, int], WarpTaint] = {}
+        """By CTA and number."""
+        self.shared: dict[Dim3, Shadow] = {}
+        """By CTA."""
         self.flows: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     # -- labels of registers -------------------------------------------------------------------------------------
 
     def of(self, w: RunningWarp) -> WarpTaint:
         """The warp's labels."""
-        if w.number not in self.warps:
-            self.warps[w.number] = WarpTaint({name: np.ones(32, bool) for name in self.unset})
-        return self.warps[w.number]
+        key = (w.cta.index, w.number)
+        if key not in self.warps:
+            self.warps[key] = WarpTaint({name: np.ones(32, bool) for name in self.unset})
+        return self.warps[key]
 
     def read_unset(self, w: RunningWarp, ins: Instruction, names: tuple[str, ...], lanes: Lanes) -> None:
         """`ins` reads registers: where nobody has set them, their values depend on this read."""
@@ -101,7 +105,7 @@ class Taint:
             bad = own.unset[name] & lanes if name in own.unset else lanes[:0]
             if bad.any():
                 mask = sum(1 << int(lane) for lane in np.flatnonzero(bad))
-                self.unset_reads.setdefault(ins.line, UnsetRead(name, w.number, mask))
+                self.unset_reads.setdefault(ins.line, UnsetRead(name, w.cta.index, w.number, mask))
                 self.write(w, Reg(name), np.full((32, 8), self.label(ins), np.uint64), bad)
 
     def set_registers(self, w: RunningWarp, names: tuple[str, ...]) -> None:
@@ -136,13 +140,13 @@ class Taint:
         return labels
 
     def any_of(self, w: RunningWarp, operand: Operand) -> npt.NDArray[np.uint64]:
-        """Labels of a whole operand per lane, members of a vector and bases of addresses included."""
+        """Labels of what depends on an operand, per lane; members of a vector and bases of addresses included."""
         total = np.zeros(32, np.uint64)
         for name in register_names(operand):
             found = self.of(w).registers.get(name)
             if found is not None:
                 total |= np.bitwise_or.reduce(found, axis=1)
-        return total
+        return whole(total)
 
     def write(self, w: RunningWarp, operand: Operand, labels: Labels, lanes: Lanes | None = None) -> None:
         """Give a destination its labels in the lanes that are on; bytes beyond those given have none."""
@@ -171,9 +175,9 @@ class Taint:
         if space in ("global", "const"):
             return Shadow(None, self.fresh_global)
         if space == "shared":
-            if self.shared is None:
-                self.shared = _all_fresh(len(w.cta.shared.data))
-            return self.shared
+            if w.cta.index not in self.shared:
+                self.shared[w.cta.index] = _all_fresh(len(w.cta.shared.data))
+            return self.shared[w.cta.index]
         if space == "local":
             own = self.of(w)
             if own.local is None:
@@ -240,8 +244,9 @@ class Taint:
                 shadow.labels[index] = labels[place.lanes]
 
     def label(self, ins: Instruction) -> np.uint64:
-        """The bit of a read; beyond 64 reads they share the last."""
-        return np.uint64(1) << np.uint64(self.bits.setdefault(ins.line, min(len(self.bits), MOST_SITES - 1)))
+        """The label of a read; beyond MOST_SITES reads they share the last."""
+        site = self.bits.setdefault(ins.line, min(len(self.bits), MOST_SITES - 1))
+        return ALL_BITS | np.uint64(1) << np.uint64(site)
 
     # -- where values count --------------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from weft.vm.reference.fragments import Fragment, mma_fragment, wmma_fragment
 from weft.vm.reference.machine import RunningWarp
 from weft.vm.reference.matrix import element_offsets, shape_of
 
-from .taint_state import Labels, Taint
+from .taint_bits import Labels, whole
+from .taint_state import Taint
 
 
 def _registers(operand: Operand) -> tuple[Operand, ...]:
@@ -22,7 +23,7 @@ def _matrix(t: Taint, w: RunningWarp, ins: Instruction, name: str, fragment: Fra
     matrix = np.zeros(fragment.shape, np.uint64)
     for number, register in enumerate(_registers(ins.operand(name))):
         parts = t.read(w, register, max(size, 4)).reshape(32, -1, size)
-        matrix[fragment.rows[number], fragment.columns[number]] |= np.bitwise_or.reduce(parts, axis=2)
+        matrix[fragment.rows[number], fragment.columns[number]] |= whole(np.bitwise_or.reduce(parts, axis=2))
     return matrix
 
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.core.chips import Chip, TensorKind
+from weft.core.register_file import LANES
 from weft.kernels.ladder import MASKS, RUNGS
 from weft.model.bounds import SECTOR_BYTES, dram_cycles
-from weft.model.occupancy import LANES
 from weft.model.roofline import Mask, attention_work
 
 from .kernel_profile import KernelProfile, LaunchProfile

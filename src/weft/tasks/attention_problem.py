@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from weft.attention.bias import bias_gate
 from weft.attention.dtypes import Array, numpy_dtype
 from weft.attention.emulate import Algorithm, Emulated, emulate
 from weft.attention.error_report import ErrorReport, compare
@@ -145,10 +146,12 @@ def judge_attention(problem: AttentionProblem, outputs: Outputs, declared: Decla
 
 
 def _against(emulated: Emulated, problem: AttentionProblem, o: Array, lse: Array | None) -> list[GateResult]:
-    gates = [tight_gate(o, emulated.o, problem.v, problem.workload.dtype, allowance=emulated.allowance)]
+    dtype = problem.workload.dtype
+    gates = [tight_gate(o, emulated.o, problem.v, dtype, allowance=emulated.allowance)]
     if lse is not None:
         gates.append(lse_gate(lse, emulated.lse, allowance=emulated.allowance))
-    return gates
+    bias = bias_gate(o, (problem.gold.o, emulated.unrounded), dtype, keys=problem.mask.sum(axis=1))
+    return gates if bias is None else [*gates, bias]
 
 
 def _parts(problem: AttentionProblem, emulated: Emulated, o: Array) -> Mapping[str, ErrorReport]:

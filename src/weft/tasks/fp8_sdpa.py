@@ -16,8 +16,6 @@ from weft.kernels.ladder import ENCODINGS
 
 from .attention_problem import OUTPUTS, AttentionProblem, attention_reference, judge_attention
 from .declared import algorithms_of
-from .mutants.attention import SDPA_MUTANTS
-from .mutants.online import ONLINE_MUTANTS
 from .mutants.quantised import QUANTISED_MUTANTS
 from .numpy_attention import RIGHT
 from .sdpa import CERTIFIED_ON, QUICK_REGIMES, QUICK_SHAPES, SDPA
@@ -68,10 +66,13 @@ FP8_SDPA = Task(
     judge=judge,
     workloads=Axes(tuple(SHAPES), encodings=ENCODINGS),
     quick=Axes(QUICK_SHAPES, (*QUICK_REGIMES, "uneven_channels"), encodings=ENCODINGS),
-    mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS, *QUANTISED_MUTANTS),
+    mutants=(*SDPA.mutants, *QUANTISED_MUTANTS),
     right=RIGHT,
     certified_on=tuple(map(partial(replace, encoding="sim_fp8"), CERTIFIED_ON))
     + tuple(map(partial(replace, encoding="e4m3"), CERTIFIED_ON[:3]))
-    + (Workload(SHAPES["ragged"], "f16", "none", "uneven_channels", 0, "e4m3"),),
+    + (
+        Workload(SHAPES["ragged"], "f16", "none", "uneven_channels", 0, "e4m3"),
+        Workload(SHAPES["split_512"], "f16", "none", "offsets", 0, "sim_fp8"),
+    ),
     any_size=SDPA.any_size,
 )

@@ -108,13 +108,18 @@ def _short_operands(problem: AttentionProblem) -> Attended:
     return plain(replace(problem, q=q, k=k, v=v))
 
 
-def _tensor_core(problem: AttentionProblem, tile: int) -> Attended:
-    """P rounded to the output's type before P·V, l of P as it was."""
+def _tensor_core(problem: AttentionProblem, tile: int, *, lag: float = 0.0, l_of_short_p: bool = False) -> Attended:
+    """P rounded to the output's type before P·V; the maximum is renewed when scores exceed it by more than `lag`."""
+    dtype = problem.workload.dtype
 
     def step(state: Partial, s: Array, v: Array) -> Partial:
-        new = right_step(state, s, v)
-        p = np.exp(s - finite(new.m)[..., None])
-        return new._replace(o=new.o + (rounded(p, problem.workload.dtype) - p) @ v)
+        top = s.max(axis=-1)
+        m = np.where(top > state.m + np.float32(lag), top, state.m)
+        shift = finite(m)
+        p, rescale = np.exp(s - shift[..., None]), np.exp(state.m - shift)
+        short = rounded(p, dtype)
+        l = state.l * rescale + (short if l_of_short_p else p).sum(axis=-1)
+        return Partial(state.o * rescale[..., None] + short @ v, m, l)
 
     return online(problem, tile=tile, step=step)
 
@@ -126,6 +131,8 @@ RIGHT: Mapping[str, Callable[[AttentionProblem], Outputs]] = {
     "split_4": lambda problem: online(problem, splits=4)._asdict(),
     "short_p_32": lambda problem: _tensor_core(problem, 32)._asdict(),
     "short_p_64": lambda problem: _tensor_core(problem, 64)._asdict(),
+    "short_l": lambda problem: _tensor_core(problem, 16, l_of_short_p=True)._asdict(),
+    "lazy_maximum": lambda problem: _tensor_core(problem, 32, lag=5.5)._asdict(),
     "short_operands": lambda problem: _short_operands(problem)._asdict(),
 }
 """Right implementations: a gate that rejects one of them is wrong."""

@@ -4,6 +4,7 @@ A kernel says by macros which blocks it takes (BLOCK_M, BLOCK_N), whether it flu
 (SMOOTH); what it does not say is 64, 64, yes and yes.
 """
 
+from weft.attention.bias import bias_gate
 from weft.attention.error_report import compare
 from weft.attention.gates import lse_gate, size_gate, tight_gate
 from weft.attention.quantisation_noise import DRAWS, MANY_DRAWS
@@ -34,6 +35,9 @@ def judge(problem: RecipeProblem, outputs: Outputs, declared: Declared) -> Judge
     gates = [tight_gate(o, followed.o, problem.v, dtype, allowance=followed.allowance)]
     if lse is not None:
         gates.append(lse_gate(lse, followed.lse))
+    bias = bias_gate(o, (followed.unrounded,), dtype, keys=problem.mask.sum(axis=1))
+    if bias is not None:
+        gates.append(bias)
     whole = size_gate("quantised", o, exact, problem.size(recipe, DRAWS), dtype)
     if not whole.passed and all(gate.passed for gate in gates):  # all else is right: was it only a rare rounding?
         whole = size_gate("quantised", o, exact, problem.size(recipe, MANY_DRAWS), dtype)

@@ -7,6 +7,7 @@ from weft.attention.stages import STAGES
 from .attention_problem import OUTPUTS, AttentionProblem, attention_reference, judge_attention
 from .mutants.attention import SDPA_MUTANTS
 from .mutants.online import ONLINE_MUTANTS
+from .mutants.small import SMALL_MUTANTS
 from .numpy_attention import RIGHT
 from .task import Axes, Task, Workload
 
@@ -34,6 +35,10 @@ CERTIFIED_ON = tuple(
         ("split_128", "none", "v_offset", 0),
         ("split_128", "top_left", "one_hot", 1),
         ("ragged", "none", "large_magnitude", 1),
+        ("ragged", "none", "offsets", 1),
+        ("ragged", "none", "zero_rows", 1),
+        ("ragged", "none", "small_values", 1),
+        ("ragged", "none", "long_tail", 1),
     )
 )
 """Those that kill most come first."""
@@ -51,7 +56,16 @@ QUICK_SHAPES = (
     "d128_ragged",
     "odd_d",
 )
-QUICK_REGIMES = ("unit_normal", "logits_32", "offsets", "sorted_keys", "large_magnitude")
+QUICK_REGIMES = (
+    "unit_normal",
+    "logits_32",
+    "offsets",
+    "sorted_keys",
+    "large_magnitude",
+    "zero_rows",
+    "small_values",
+    "long_tail",
+)
 
 SDPA = Task(
     name="sdpa",
@@ -64,7 +78,7 @@ SDPA = Task(
     judge=judge_attention,
     workloads=Axes(tuple(SHAPES)),
     quick=Axes(QUICK_SHAPES, QUICK_REGIMES),
-    mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS),
+    mutants=(*SDPA_MUTANTS, *ONLINE_MUTANTS, *SMALL_MUTANTS),
     right=RIGHT,
     certified_on=CERTIFIED_ON,
     any_size=("B", "heads", "group", "SQ", "SKV", "S", "D"),

@@ -5,8 +5,6 @@ from dataclasses import replace
 from weft.attention.shapes import SHAPES
 from weft.attention.stages import STAGES
 
-from .mutants.attention import SDPA_MUTANTS
-from .mutants.online import ONLINE_MUTANTS
 from .sdpa import SDPA
 from .task import Axes, Task, Workload
 
@@ -27,7 +25,7 @@ SDPA_DECODE = replace(
     stages=(*STAGES[:-2], "partial", "merge", *STAGES[-2:]),
     workloads=Axes(_SHAPES, masks=_MASKS),
     quick=Axes(("decode_draft", "decode", "decode_gqa"), SDPA.quick.regimes, masks=_MASKS),
-    mutants=tuple(mutant for mutant in (*SDPA_MUTANTS, *ONLINE_MUTANTS) if mutant.name not in _NOT_FOR_DECODE),
+    mutants=tuple(mutant for mutant in SDPA.mutants if mutant.name not in _NOT_FOR_DECODE),
     certified_on=tuple(
         Workload(SHAPES[shape], "f16", mask, regime, seed)
         for shape, mask, regime, seed in (
@@ -38,6 +36,10 @@ SDPA_DECODE = replace(
             ("decode", "none", "logits_32", 1),
             ("few_queries", "bottom_right", "unit_normal", 1),
             ("decode_draft", "bottom_right", "large_magnitude", 0),
+            ("decode_draft", "none", "uneven_channels", 1),
+            ("decode_draft", "none", "zero_rows", 1),
+            ("decode_draft", "none", "small_values", 1),
+            ("decode_draft", "none", "long_tail", 1),
         )
     ),
     any_size=("B", "heads", "group", "SKV"),

@@ -95,7 +95,7 @@ class _FrontEnd:
     fingerprint: str
     compile_program: _CompileProgram
     search: tuple[str, ...]
-    """Its own options to find headers."""
+    """Its own options to find headers, and those it reads before the file."""
     headers: tuple[Path, ...]
     """Folders whose warnings are not the user's."""
 
@@ -136,8 +136,8 @@ def compile_cuda(
         raise UsageError(f"arch {arch!r} is not of the form sm_89")
     if compiler not in COMPILERS:
         raise UsageError(f"compiler {compiler!r}: use {' or '.join(COMPILERS)}")
-    front_end = _front_end(compiler, options)
     unit = _read(source, name)
+    front_end = _front_end(compiler, options, unit.text)
     folders = [Path(os.path.abspath(directory)) for directory in include_dirs]
     flags = _flags(arch, defines, options, debug=debug, fmad=fmad)
     includes = find_includes(unit.text, directory=Path(unit.path).parent, include_dirs=folders, defines=defines)
@@ -204,13 +204,14 @@ def _flags(
     )
 
 
-def _front_end(compiler: str, options: Sequence[str]) -> _FrontEnd:
+def _front_end(compiler: str, options: Sequence[str], text: str) -> _FrontEnd:
     if compiler == "nvcc":
         return _FrontEnd(nvcc.version(), nvcc.fingerprint(), nvcc.compile_program, (), nvcc.include_dirs())
     headers = cuda_headers.include_dirs(host_code=not _READS_HOST_CODE.isdisjoint(options))
-    search = tuple(f"-I{directory}" for directory in headers)
+    before = cuda_headers.before_the_file(text)
     if cuda_headers.HOST_SHIM_DIR in headers:
-        search = (f"--pre-include={cuda_headers.HOST_SHIM_DIR / 'weft_host.h'}", *search)
+        before = (str(cuda_headers.HOST_SHIM_DIR / "weft_host.h"), *before)
+    search = (*(f"--pre-include={header}" for header in before), *(f"-I{directory}" for directory in headers))
     return _FrontEnd(nvrtc.version(), cuda_headers.fingerprint(), nvrtc.compile_program, search, headers)
 
 

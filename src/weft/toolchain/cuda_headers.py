@@ -19,6 +19,23 @@ _MARKERS = {
 }
 """Package → a header of it, as it is included: the folder it is found in is the include directory."""
 
+_BEFORE_THE_FILE = {
+    "math.h": r"",
+    "limits.h": r"\b(?:S?CHAR|U?(?:CHAR|SHRT|INT|LONG|LLONG))_(?:MIN|MAX|BIT)\b",
+    "stdint.h": r"\bint(?:8|16|32|64)_t\b",
+    "weft_sys_types.h": r"\b(?:uint|ushort|ulong|u_int(?:8|16|32|64)_t)\b",
+    "cmath": r"(?<![\w:])std::(?:abs|fma|fmin|fmax|sqrt|cbrt|exp2?|expm1|log(?:2|10|1p)?|pow|floor|ceil|trunc|fmod"
+    r"|(?:ll?)?r(?:ound|int)|nearbyint|a?(?:sin|cos|tan)h?|atan2|erfc?|is(?:nan|inf|finite)|signbit|copysign|ldexp)f?\b",
+    "type_traits": r"(?<![\w:])std::(?:is_\w+|enable_if\w*|conditional\w*|integral_constant|(?:true|false)_type"
+    r"|remove_\w+|decay\w*)\b",
+    "utility": r"(?<![\w:])std::(?:pair|move|forward|swap|declval|(?:make_)?(?:index|integer)_sequence\w*)\b",
+    "cstddef": r"(?<![\w:])std::(?:size_t|ptrdiff_t)\b",
+}
+"""Header → what a file must mention to get it: nvcc reads cuda_runtime.h, and by it all of these, before the file.
+
+Only <math.h> costs nothing; the library's headers take NVRTC seconds.
+"""
+
 
 def package_file(package: str, suffix: str) -> Path:
     """The installed file of a pip package whose path ends with `suffix`; ToolMissing names the package."""
@@ -45,6 +62,11 @@ def include_dirs(*, host_code: bool = False) -> tuple[Path, ...]:
     return tuple(found)
 
 
+def before_the_file(text: str) -> tuple[str, ...]:
+    """Return the headers that a file relies on without including them: under nvcc it may."""
+    return tuple(header for header, mention in _BEFORE_THE_FILE.items() if re.search(mention, text))
+
+
 def tests_macro(macro: str) -> bool:
     """Whether a header asks `#if … macro`, as <assert.h> does for NDEBUG."""
     asked = re.compile(rb"^[ \t]*#[ \t]*(?:el)?if[^\n]*\b" + macro.encode() + rb"\b", re.MULTILINE)
@@ -58,8 +80,8 @@ def tests_macro(macro: str) -> bool:
 
 @functools.cache
 def fingerprint() -> str:
-    """Versions of the header packages and the content of the shims: part of every cache key."""
-    digest = hashlib.sha256()
+    """Versions of the header packages, the content of the shims and who gets them: part of every cache key."""
+    digest = hashlib.sha256(repr(_BEFORE_THE_FILE).encode())
     for package in _MARKERS:
         digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())
     for folder in (SHIM_DIR, HOST_SHIM_DIR):

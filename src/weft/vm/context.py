@@ -152,6 +152,9 @@ WARP_WAITING = Field(704, "i32")
 """Per barrier: the lanes that wait at it."""
 WARP_GROUP = Field(768, "i32")
 """Per lane: cp.async groups committed so far."""
+WARP_SMID = Field(948, "i32")
+"""The SM that its CTA is on."""
+WARP_NSMID = Field(952, "i32")
 WARP_SITES = Field(960, "i32")
 """Per barrier: the instruction at which lanes of this warp last began to wait at it."""
 WARP_BYTES = 1024

@@ -2,11 +2,13 @@
 
 import ctypes
 import functools
+import hashlib
 import math
 import random
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -115,6 +117,8 @@ class _Run:
         self.stopped: list[int] = []
         """CTAs that ended the launch."""
         self.boards: list[npt.NDArray[np.uint8]] = []
+        self.visits: list[int] = []
+        """How often each block ran, once it is over."""
 
     def _table(self, imports: tuple[str, ...]) -> npt.NDArray[np.uint64]:
         return np.array([self.library.address(name) for name in imports] or [0], np.uint64)
@@ -148,17 +152,36 @@ class _Run:
 
     def _again(self, watch: Instrumentation, ctas: Sequence[int] | None) -> npt.NDArray[np.uint8]:
         """Run CTAs from the memory before, in the same order, with another watcher; returns its memory."""
+        with self._from_before():
+            other = _Run(self.program, self.launch, self.memory, self.globals_at, watch, self.chip)
+            # Where CTAs depend on each other's results, one alone would run differently.
+            other.execute(1, self.schedule, self.chosen if self.plan.ordered or ctas is None else ctas)
+        return other.probe
+
+    def _trace(self, watch: Instrumentation) -> bytes:
+        """Run all of it from the memory before with another watcher; returns a digest of all that it did.
+
+        A loop that goes astray ends soon: it is another trace already.
+        """
+        launch = replace(self.launch, max_steps=min(self.launch.max_steps, 4 * sum(self.visits) + SLICE))
+        with self._from_before():
+            other = _Run(self.program, launch, self.memory, self.globals_at, watch, self.chip)
+            outcome = other.execute(1, self.schedule, self.chosen)
+            digest = hashlib.sha256(self.memory.arena[: self.memory.used].tobytes())
+        digest.update(repr((other.visits, outcome.findings, outcome.printed)).encode())
+        return digest.digest()
+
+    @contextmanager
+    def _from_before(self) -> Iterator[None]:
+        """Inside, memory is as the launch found it; then as it was."""
         memory = self.memory
         assert self.before is not None
         now = memory.arena[: memory.used].copy()
         memory.arena[: memory.used] = self.before
         try:
-            other = _Run(self.program, self.launch, memory, self.globals_at, watch, self.chip)
-            # Where CTAs depend on each other's results, one alone would run differently.
-            other.execute(1, self.schedule, self.chosen if self.plan.ordered or ctas is None else ctas)
+            yield
         finally:
             memory.arena[: memory.used] = now
-        return other.probe
 
     def _orders(
         self, schedule: int, chosen: Sequence[int] | None
@@ -295,6 +318,7 @@ class _Run:
             c.WARP_WORKER: worker.record.ctypes.data,
             c.WARP_COPY_CAPACITY: copies,
             c.WARP_COUNT: self.warps,
+            c.WARP_NSMID: self.launch.sms,
             c.WARP_COUNTS: worker.counts.ctypes.data,
         }
         number = np.arange(self.warps, dtype=np.uint64)
@@ -320,6 +344,7 @@ class _Run:
         sizes = (*self.plan.chain_sizes, *self.plan.block_sizes)
         totals: list[int] = np.add.reduce([worker.counts for worker in workers]).tolist()
         counts, ways = totals[: len(sizes)], totals[len(sizes) :]
+        self.visits = counts
         instructions = sum(visits * size for visits, size in zip(counts, sizes, strict=True))
         reports = []
         for worker in workers:
@@ -341,9 +366,11 @@ class _Run:
                 self.written_before,
                 self.globals_at,
                 gathered.view(REPORT),
+                instructions,
                 self._places(),
                 tuple(self.boards),
                 self._again,
+                self._trace,
             )
             findings = self.watch.review(findings, scene)
         findings += tuple(self.calls.findings())

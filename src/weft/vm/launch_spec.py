@@ -20,6 +20,10 @@ class LaunchSpec:
     """Tensor-core arithmetic: `hardware` or `ieee`."""
     max_steps: int = 1 << 32
     """Budget against endless loops: backward branches of all warps that one host thread runs."""
+    registers: int = 0
+    """Per thread, as the compiler allocated them; 0: not known."""
+    sms: int = 1
+    """Of the GPU."""
 
 
 @dataclass(frozen=True)

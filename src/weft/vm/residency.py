@@ -4,6 +4,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from weft.core.chips import Chip
+from weft.core.register_file import blocks_by_registers
 
 from .ir import LANES
 from .launch_spec import LaunchSpec
@@ -16,11 +17,14 @@ MOST_HOST_BYTES = 2 << 30
 
 
 def resident_ctas(plan: "Plan", launch: LaunchSpec, chip: Chip) -> int:
-    """CTAs that run at once, by threads and shared memory; registers are not counted, a spill would change them."""
+    """CTAs that run at once, by threads, shared memory and, where they are known, registers."""
     sm = chip.architecture
-    warps = -(-prod(launch.block) // LANES)
+    threads = prod(launch.block)
+    warps = -(-threads // LANES)
     shared = plan.layout.static_shared_bytes + launch.shared_bytes + sm.reserved_shared_bytes
-    held = chip.sms * min(sm.max_blocks, sm.max_warps // warps, sm.shared_bytes // shared)
+    held = min(sm.max_blocks, sm.max_warps // warps, sm.shared_bytes // shared)
+    if launch.registers:
+        held = min(held, blocks_by_registers(sm, threads, launch.registers))
     lane_bytes = plan.layout.local_bytes + plan.frame_bytes // LANES + 64
     host_bytes = warps * LANES * lane_bytes + shared + (1 << 14)
-    return max(1, min(held, MOST_HOST_BYTES // host_bytes))
+    return max(1, min(chip.sms * held, MOST_HOST_BYTES // host_bytes))

@@ -16,8 +16,8 @@ from .steps import Parameter, Steps, holds
 
 MOST_STEPS = 20_000
 """Steps that a thread may take."""
-MOST_FLIPS = 4
-"""A choice that changes more often than this in one loop belongs to a ring of buffers and no longer ends a skip."""
+MOST_SKIPS = 4
+"""A choice that ended so many skips of one loop no longer does: it belongs to a ring of buffers, or to a remainder."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class _Loop:
     """Registers at its first block; the last three."""
     marks: list[int] = field(default_factory=list)
     """How many decisions there were then."""
-    flips: dict[int, int] = field(default_factory=dict)
+    skips: dict[int, int] = field(default_factory=dict)
+    """Site → how often rounds were skipped up to where it should come out otherwise."""
 
 
 _Start = tuple[int, dict[str, Value]]
@@ -134,24 +135,23 @@ class FollowedThread:
         loop.marks = [*loop.marks[-2:], len(self._decisions)]
         if len(loop.states) < 3:
             return
-        rounds = self._rounds_like_the_last(loop)
+        rounds, site = self._rounds_like_the_last(loop)
         if rounds > 1:
+            loop.skips[site] = loop.skips.get(site, 0) + 1
             self.registers = _moved(loop.states, rounds - 1)
             loop.states, loop.marks = [dict(self.registers)], [len(self._decisions)]
 
-    def _rounds_like_the_last(self, loop: _Loop) -> int:
-        """In how many rounds a comparison first comes out otherwise; 0: none ever will."""
+    def _rounds_like_the_last(self, loop: _Loop) -> tuple[int, int]:
+        """In how many rounds a comparison first comes out otherwise, and where; 0: none ever will."""
         before, last = (self._once(*loop.marks[at : at + 2]) for at in (0, 1))
-        nearest = 0
+        nearest = (0, 0)
         for site, differences in last.items():
-            if len(before.get(site, ())) != len(differences) or loop.flips.get(site, 0) > MOST_FLIPS:
+            if len(before.get(site, ())) != len(differences) or loop.skips.get(site, 0) == MOST_SKIPS:
                 continue
             for now, then in zip(differences, before[site], strict=True):
-                flip = now.steps_to_flip(then)
-                if now.holds(now.value) != then.holds(then.value):
-                    loop.flips[site] = loop.flips.get(site, 0) + 1
-                if flip is not None and (not nearest or flip < nearest):
-                    nearest = flip
+                rounds = now.steps_to_flip(then)
+                if rounds is not None and (not nearest[0] or rounds < nearest[0]):
+                    nearest = (rounds, site)
         return nearest
 
     def _once(self, start: int, end: int) -> dict[int, tuple[Difference, ...]]:

@@ -119,7 +119,9 @@ def operation(ins: Instruction) -> Operation | None:
         return lambda a, b: a >> min(b, width)
     if name == "bfe":
         return _extract_signed if ins.type[0] == "s" else lambda a, b, c: a >> b & (1 << c) - 1
-    return _PLAIN.get(name)
+    if name == "bfi":
+        return lambda a, b, c, e: _insert(a, b, c, e if c + e < width else 0)
+    return _PLAIN.get(name) if "bool" not in ins.mods else None
 
 
 def _divide(a: int, b: int) -> int:
@@ -129,6 +131,20 @@ def _divide(a: int, b: int) -> int:
 def _extract_signed(a: int, at: int, count: int) -> int:
     field = a >> at & (1 << count) - 1
     return field - (1 << count) if count and field >> count - 1 else field
+
+
+def _insert(field: int, into: int, at: int, count: int) -> int:
+    """A field in the middle, or (`count` 0) at the top: a shift whose upper bits get lost, as in row * 64 + lane."""
+    if not count:
+        return field << at | into & (1 << at) - 1
+    mask = (1 << count) - 1
+    return into & ~(mask << at) | (field & mask) << at
+
+
+def _look_up(a: int, b: int, c: int, table: int) -> int:
+    """lop3: bit i of the table is the result where a, b and c are the bits 2, 1 and 0 of i."""
+    rows = [i for i in range(8) if table >> i & 1]
+    return sum((a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c) for i in rows)
 
 
 _PLAIN: dict[str, Operation] = {
@@ -146,6 +162,7 @@ _PLAIN: dict[str, Operation] = {
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
     "not": lambda a: ~a,
+    "lop3": _look_up,
 }
 
 

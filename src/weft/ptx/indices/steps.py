@@ -308,8 +308,11 @@ def _compute(ins: Instruction) -> Step | None:
     if compute is None or not isinstance(target, Reg):
         return None
     specs = ins.form.operands
-    sources = [(each, ins.operand_type(spec.name)) for each, spec in zip(ins.operands[1:], specs[1:], strict=False)]
-    kinds = [kind for _, kind in sources]
+    kinds = [ins.operand_type(spec.name) for _, spec in zip(ins.operands[1:], specs[1:], strict=False)]
+    sources = [
+        known(each.value, kind) if isinstance(each, Imm) else each
+        for each, kind in zip(ins.operands[1:], kinds, strict=True)
+    ]
     name, result = target.name, ins.operand_type(specs[0].name)
     is_choice = ins.form.name in ("min", "max")
     takes_bits = ins.form.name == "xor"  # a hash or a swizzle, no index
@@ -317,8 +320,8 @@ def _compute(ins: Instruction) -> Step | None:
 
     def step(thread: Thread) -> None:
         numbers: list[Number] = []
-        for source, kind in sources:
-            value = _value(thread, source, kind)
+        for source in sources:
+            value = source if isinstance(source, Number) else _value(thread, source, "b64")
             if not isinstance(value, Number):
                 thread.registers[name] = None
                 return

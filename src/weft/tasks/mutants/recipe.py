@@ -1,7 +1,7 @@
 """Wrong ways of following the FP8 recipe: the recipe with one piece changed."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import ml_dtypes
 import numpy as np
@@ -11,9 +11,12 @@ from weft.attention.e4m3 import E4M3PerBlock, E4M3PerChannel, SmoothedKeys, e4m3
 from weft.attention.fp8_recipe import P_SCALE, RecipeRun
 from weft.attention.quantise import Quantised
 from weft.attention.reference import Attended, Causal, visible
-from weft.tasks.recipe_problem import RecipeProblem
+from weft.tasks.numpy_attention import finish
+from weft.tasks.recipe_problem import RecipeProblem, recipe_of
 from weft.tasks.recipe_runs import follow
 from weft.tasks.task import Mutant, Outputs
+
+from .small import CLAMPED_AT, NOT_CONVERTED, SKIPPED_BELOW, cut, floored, flushed
 
 TAIL = 16
 """Rows of a tensor-core fragment: what lies beyond the last whole one is the tail."""
@@ -244,12 +247,52 @@ def _mean_of_coded_q(run: RecipeRun, right: Array, _m: Array, _l: Array) -> Arra
     return right + lse_shift(q.astype(np.float64) - run.q, run.k_coded.mean, run.scale)
 
 
-def _row(name: str, what: str, run: Callable[[RecipeProblem], Attended], *, breaks: str = "o") -> Mutant:
+# Wrong by little, or only for values that most inputs lack.
+
+
+def _unrounded(change: Callable[[Array, str], Array]) -> Callable[[RecipeProblem], Attended]:
+    """The right result of which O passes through `change(o, type)` before it is rounded to its type."""
+
+    def run(problem: RecipeProblem) -> Attended:
+        dtype = problem.workload.dtype
+        followed = problem.followed(recipe_of({}, dtype))
+        return finish(problem, change(followed.unrounded.astype(np.float64), dtype), followed.lse)
+
+    return run
+
+
+def _small_skipped(run: RecipeRun, right: Array, p: Array) -> Array:
+    return np.where(p < SKIPPED_BELOW, np.float32(0), right)
+
+
+def _clamped(run: RecipeRun, right: Array, p: Array) -> Array:
+    least = np.float32(math.exp(CLAMPED_AT))
+    return np.where(p > 0, rounded(np.maximum(p, least) * P_SCALE, "e4m3"), right)
+
+
+def _zero_query_nan(problem: RecipeProblem) -> Attended:
+    zero = (problem.q == 0).all(axis=3, keepdims=True)
+    return _o(problem, lambda o: np.where(zero, np.nan, o))
+
+
+def _zero_v_nan(problem: RecipeProblem) -> Attended:
+    zero = (problem.v == 0).all(axis=(2, 3), keepdims=True).repeat(problem.workload.shape.group, axis=1)
+    return _o(problem, lambda o: np.where(zero, np.nan, o))
+
+
+def _row(
+    name: str,
+    what: str,
+    run: Callable[[RecipeProblem], Attended],
+    *,
+    breaks: str = "o",
+    excluded: Mapping[str, str] | None = None,
+) -> Mutant:
     def outputs(problem: RecipeProblem) -> Outputs:
         o, lse = run(problem)
         return {"o": o, "lse": lse.astype(np.float32)}
 
-    return Mutant(name, what, outputs, breaks)
+    return Mutant(name, what, outputs, breaks, excluded or {})
 
 
 RECIPE_MUTANTS = (
@@ -307,6 +350,14 @@ RECIPE_MUTANTS = (
     _row("output_smaller", "O × 0.99", lambda problem: _o(problem, lambda o: 0.99 * o)),
     _row("tail_rows_zero", "rows beyond the last whole 16 are zero", lambda problem: _o(problem, _tail_rows)),
     _row("last_column_zero", "the last column is zero", lambda problem: _o(problem, _last_column)),
+    _row("truncated_output", "O is cut toward zero instead of rounded", _unrounded(cut), excluded=NOT_CONVERTED),
+    _row("floored_output", "O is cut toward -inf instead of rounded", _unrounded(floored), excluded=NOT_CONVERTED),
+    _row("output_larger", "O × (1 + 2^-11)", _unrounded(lambda o, _dtype: o * (1 + 2.0**-11))),
+    _row("flushed_output", "outputs below 1e-6 become zero", _unrounded(lambda o, _dtype: flushed(o))),
+    _row("small_weights_skipped", "weights below 2e-4 of the largest are skipped", _with("p_values", _small_skipped)),
+    _row("exponent_clamped", "exp(max(x, -12))", _with("p_values", _clamped)),
+    _row("zero_query_nan", "NaN for a query of zeros", _zero_query_nan),
+    _row("zero_v_nan", "NaN where all of V is zero", _zero_v_nan),
     _row("lse_of_smoothed", "LSE lacks q·mean", _with("log_sum", _lse_of_smoothed), breaks="lse"),
     _row("lse_mean_of_coded_q", "LSE has q·mean of Q's codes", _with("log_sum", _mean_of_coded_q), breaks="lse"),
     _row("lse_mean_unscaled", "LSE has q·mean without the scale", _with("log_sum", _mean_unscaled), breaks="lse"),

@@ -4,12 +4,11 @@
 #include <cuda_runtime.h>
 
 #include "weft_std.h"
+#include "weft_sys_types.h"
 
 #undef __host__
 #define __host__
 #define thread_local
-typedef unsigned short ushort;
-typedef unsigned int uint;
 
 struct cudaDeviceProp;
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int);

@@ -25,9 +25,11 @@ from ..context import (
     WARP_CTAID,
     WARP_ID,
     WARP_NCTAID,
+    WARP_NSMID,
     WARP_NTID,
     WARP_PARAMS,
     WARP_SHARED_DYNAMIC,
+    WARP_SMID,
     WARP_TABLE,
     WARP_TID,
     WARP_WORKER,
@@ -217,10 +219,12 @@ class KernelEmitter(KernelContract):
                 return get(b, warp, WARP_ID)
             case "nwarpid":
                 return get(b, warp, WARP_COUNT)
-            case "smid" | "gridid":
-                return const("i64" if base == "gridid" else "i32", 0)
+            case "gridid":
+                return const("i64", 0)
+            case "smid":
+                return get(b, warp, WARP_SMID)
             case "nsmid":
-                return const("i32", 1)
+                return get(b, warp, WARP_NSMID)
             case "clock64" | "globaltimer":
                 return get(b, warp, WARP_CLOCK)
             case "clock" | "globaltimer_lo":

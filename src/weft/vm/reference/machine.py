@@ -252,8 +252,8 @@ class RunningWarp(Warp):
             "envreg2": workspace & 0xFFFFFFFF,
             "warpid": self.number,
             "nwarpid": -(-int(np.prod(launch.block)) // 32),
-            "smid": 0,
-            "nsmid": 1,
+            "smid": self._linear() % launch.sms,
+            "nsmid": launch.sms,
             "gridid": 0,
             "clock": self.steps,
             "clock64": self.steps,
@@ -267,6 +267,11 @@ class RunningWarp(Warp):
         if base.startswith("reserved_smem_offset_"):
             return np.full(32, SHARED_START if base.endswith(("end", "cap")) else 0, np.uint64)
         return lane if base == "laneid" else np.full(32, counts[base], np.uint64)
+
+    def _linear(self) -> int:
+        """The number of its CTA in the grid."""
+        (x, y, z), (nx, ny, _) = self.cta.index, self.grid.launch.grid
+        return x + nx * (y + ny * z)
 
     # -- findings --------------------------------------------------------------------------------------------
 

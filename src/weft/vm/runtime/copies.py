@@ -16,8 +16,9 @@ cp.async.arrive queues an entry of size 0: an arrival at an mbarrier once the la
 comes with the wait that covers it, or when somebody tests that mbarrier: cp.settle then carries out those copies, of
 whichever warp of the CTA.
 
-Watchers see the load from global memory and the copy at the instruction, and the store to shared memory at the
-wait, there with the site of the instruction that asked for it.
+Watchers see the load from global memory and the copy at the instruction, and the store to shared memory when it is
+carried out, there with the site of the instruction that asked for it. Who knows by then that the copy is over, they
+learn from the groups, the waits and the arrivals.
 
 The warp's queue is an array of entries of COPY_BYTES, WARP_COPY_COUNT of them in use:
     ENTRY_DST      32 x i32  shared addresses
@@ -75,9 +76,9 @@ def build_copies(name: str, watch: Instrumentation) -> list[Builder]:
     """The function called `name`."""
     match name:
         case "cp.commit":
-            return [_commit(name)]
+            return [_commit(name, watch)]
         case "cp.wait":
-            return [_wait(name)]
+            return [_wait(name, watch)]
         case "cp.perform":
             return [_perform(watch)]
         case "cp.forget":
@@ -85,7 +86,7 @@ def build_copies(name: str, watch: Instrumentation) -> list[Builder]:
         case "cp.settle":
             return [_settle(name)]
         case "cp.async.arrive":
-            return [_announce(name)]
+            return [_announce(name, watch)]
     if name in {f"cp.async.{size}" for size in _SIZES}:
         return [_issue(name, int(name.split(".")[2]), watch)]
     raise Unsupported(f"runtime function {name}")
@@ -148,16 +149,17 @@ def _lanes(b: Builder, record: Value, field: Field) -> Value:
     return b.load(vec(field.ty), b.offset(record, field.at), align=4)
 
 
-def _commit(name: str) -> Builder:
+def _commit(name: str, watch: Instrumentation) -> Builder:
     b = function(name, "void", [("ptr", "warp"), ("i32", "mask")])
     groups = _lanes(b, b.param("warp"), WARP_GROUP)
     more = b.cast("zext", unbits(b, b.param("mask")), vec("i32"))
     b.store(b.op("add", groups, more), b.offset(b.param("warp"), WARP_GROUP.at), align=4)
+    watch.copy_group(b, b.param("mask"))
     b.ret()
     return b
 
 
-def _wait(name: str) -> Builder:
+def _wait(name: str, watch: Instrumentation) -> Builder:
     b = function(name, "void", [("ptr", "warp"), ("i32", "pending"), ("i32", "mask"), ("i32", "site")])
     warp, pending = b.param("warp"), b.param("pending")
     count = get(b, warp, WARP_COPY_COUNT)
@@ -174,6 +176,7 @@ def _wait(name: str) -> Builder:
             b.call(symbol(_PERFORM), "void", [warp, entry, lanes, get(b, entry, ENTRY_SITE)])
             put(b, entry, ENTRY_LANES, rest)
     b.call(symbol(_FORGET), "void", [warp])
+    watch.copy_wait(b, pending, b.param("mask"))
     b.ret()
     return b
 
@@ -201,12 +204,13 @@ def _forget(name: str) -> Builder:
     return b
 
 
-def _announce(name: str) -> Builder:
+def _announce(name: str, watch: Instrumentation) -> Builder:
     """Queue an arrival."""
     b = function(name, "void", [("ptr", "warp"), (vec("i32"), "mbarrier"), ("i32", "mask"), ("i32", "site")])
     warp, mask = b.param("warp"), b.param("mask")
     to = b.op("sub", b.param("mbarrier"), const(vec("i32"), SHARED_START))
     good = b.op("and", b.op("and", mask, owned(b, "shared", to, mask, 8)), straight(b, to, 8))
+    watch.copy_arrival(b, to, good)
     count = get(b, warp, WARP_COPY_COUNT)
     fits = b.icmp("ult", count, get(b, warp, WARP_COPY_CAPACITY))
     with when(b, b.op("and", fits, b.icmp("ne", good, const("i32", 0))), likely=True):

@@ -46,12 +46,14 @@ from ..context import (
     WARP_DIVERGENT,
     WARP_GROUP,
     WARP_LIVE,
+    WARP_NSMID,
     WARP_PC,
     WARP_POLLED,
     WARP_RELEASED,
     WARP_RESUME,
     WARP_SITES,
     WARP_SLICE,
+    WARP_SMID,
     WARP_SPENT,
     WARP_WAITING,
     WARP_WORKER,
@@ -162,8 +164,10 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         put(b, warp, WARP_DIVERGENT, b.select(full, const("i32", 0), const("i32", 1)))
         for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT, WARP_RELEASED):
             put(b, warp, field, const("i32", 0))
-        # Another order is another time: a result that hangs on the clock must show as one that changes.
+        # Another order is another time and another SM: a result that depends on either must show as one that changes.
         shuffled = b.icmp("ne", order, Value("ptr", "null"))
+        sm = b.op("add", number, b.cast("zext", shuffled, "i32"))
+        put(b, warp, WARP_SMID, b.op("urem", sm, get(b, warp, WARP_NSMID)))
         put(b, warp, WARP_CLOCK, b.select(shuffled, const("i64", SHUFFLED_CLOCK), const("i64", 0)))
         for field in (WARP_PC, WARP_GROUP):
             b.store(const(vec("i32"), 0), b.offset(warp, field.at), align=64)

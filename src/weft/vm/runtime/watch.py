@@ -75,12 +75,16 @@ class Scene:
     globals_at: Mapping[str, int]
     reports: npt.NDArray[np.void]
     """All of them, as `vm/findings.py` reads them."""
+    instructions: int
+    """Warp instructions that it took."""
     places: Places
     """Names of what lies at an address."""
     boards: tuple[npt.NDArray[np.uint8], ...]
     """The watcher's memory for the whole launch, one per host thread."""
     again: "Callable[[Instrumentation, Sequence[int] | None], npt.NDArray[np.uint8]]"
     """Run some CTAs (None: all) once more from the memory before, which stays as it is now; the watcher's memory."""
+    trace: "Callable[[Instrumentation], bytes]"
+    """Run it once more from the memory before; a digest of all it left and of how often each of its blocks ran."""
 
 
 class Instrumentation:
@@ -148,6 +152,15 @@ class Instrumentation:
 
     def copy(self, b: Builder, event: Access) -> None:
         """An asynchronous copy to shared memory is issued: its bytes arrive at any time until the wait."""
+
+    def copy_group(self, b: Builder, lanes: Value) -> None:
+        """`lanes` close a group of asynchronous copies (cp.async.commit_group). There is no `site`."""
+
+    def copy_wait(self, b: Builder, pending: Value, lanes: Value) -> None:
+        """`lanes` have waited for all but their last `pending` (i32) groups; -1: for all copies, in a group or not."""
+
+    def copy_arrival(self, b: Builder, offsets: Value, lanes: Value) -> None:
+        """cp.async.mbarrier.arrive: the lanes' copies so far, once there, will arrive at the mbarriers at `offsets`."""
 
     def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
         """ldmatrix of `rows` rows of 16 bytes: every active lane below that names the shared offset of one."""

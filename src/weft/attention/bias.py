@@ -1,0 +1,70 @@
+"""The bias gate: rounding errors of a right output cancel over its elements, those of one that is cut do not.
+
+An output cut toward zero is within one ulp of every element, so no limit per element sees it; its mean error is half an
+ulp. Errors are taken in ulps of the element, once away from zero and once with their plain sign (cut toward -inf).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .dtypes import Array, rounded, smallest_normal, ulp
+from .error_report import BLOCK_ROWS, Block, block_mean, difference
+from .gates import GateResult
+
+FEWEST_ELEMENTS, FEWEST_ROWS = 512, 32
+"""With fewer, the spread of the mean is not known well enough to be held against."""
+SIGMAS = 7.0
+"""Standard errors that the mean may be off by: Student's t of 31 rows is beyond it once in 10^7 outputs."""
+LAST_ROUNDINGS = 4 * 2.0**-24
+"""Scale, exponential, division and product round in float32, and may always round to the same side."""
+SHARED_ROUNDING = 2.0**-25
+"""Per key: sums of equal terms round to the same side, by half of 2^-24 since partial sums are half of the whole."""
+EXACT_WITHIN = 2.0**-10
+"""In ulps: an element so near a value of the type is not rounded, and says nothing about rounding."""
+
+
+def bias_gate(out: Array, expected: Sequence[Array], dtype: str, *, keys: Array) -> GateResult | None:
+    """Gate 4: the signed mean error over all elements, in ulps. None where too few elements are rounded.
+
+    `expected` are values (b, h, s, d) that a right kernel may have before it rounds to the output type, the first of
+    them wide; `keys` (s,) is how many keys each row sees. The mean must lie within 7 standard errors of that of some
+    expected value, rounded or not: a kernel without noise rounds as they do, and one with more noise than an ulp leaves
+    no trace of where they lie between two values of the type. The standard error is taken from the errors themselves,
+    with rows and columns as clusters: a weight that is rounded in P moves a whole row, a rounded element of V a column.
+    """
+    wide = expected[0].astype(np.float64)
+    step = ulp(wide, dtype)
+    near = [rounded(each.astype(np.float64), dtype) for each in expected]
+    judged = (np.abs(wide - near[0]) > EXACT_WITHIN * step) & (np.abs(wide) >= smallest_normal(dtype))
+    if judged.sum() < FEWEST_ELEMENTS or judged.any(axis=3).sum() < FEWEST_ROWS:
+        return None
+    step = np.where(judged, step, 1.0)
+    shared = (LAST_ROUNDINGS + SHARED_ROUNDING * keys[:, None]) * np.abs(wide) / step
+    # Where O is small next to V, its ulp is small next to the noise: clipped, such elements do not decide the mean.
+    most = 2 + 2 * shared
+    errors = [np.where(judged, np.clip(difference(out, each) / step, -most, most), 0.0) for each in (*expected, *near)]
+    allowed = float(shared[judged].mean())
+    found = [_held(errors, judged, sign, allowed) for sign in (np.sign(wide), np.ones_like(wide))]
+    return max(found, key=lambda result: (not result.passed, result.ratio))
+
+
+def _held(errors: Sequence[Array], judged: Array, sign: Array, allowed: float) -> GateResult:
+    signed = [error * sign for error in errors]
+    means, spreads = zip(*(_mean(each, judged) for each in signed), strict=True)
+    mean = max(0.0, min(means), -max(means))
+    limit = SIGMAS * max(spreads) + allowed
+    blocks = np.abs(block_mean(signed[0]))
+    batch, head, block = (int(i) for i in np.unravel_index(int(blocks.argmax()), blocks.shape))
+    return GateResult("bias", bool(mean <= limit), Block(batch, head, block * BLOCK_ROWS), mean, limit)
+
+
+def _mean(error: Array, judged: Array) -> tuple[float, float]:
+    """The mean of the judged elements, and its standard error with rows and columns as clusters."""
+    count = int(judged.sum())
+    mean = float(error.sum() / count)
+    apart = np.where(judged, error - mean, 0.0)
+    alone = float((apart**2).sum())
+    rows, columns = (float((apart.sum(axis=axes) ** 2).sum()) for axes in (3, (1, 2)))
+    uniform = count / 12  # the least that rounding to the type leaves
+    return mean, float(np.sqrt(max(rows + columns - alone, alone, uniform))) / count

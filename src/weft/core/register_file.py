@@ -1,0 +1,26 @@
+"""Whether an SM has the registers for a block, and for how many: one rule for judge, virtual GPU and model."""
+
+from .chips import Architecture
+from .errors import ResourceError
+
+LANES = 32
+
+
+def blocks_by_registers(architecture: Architecture, threads: int, registers: int) -> int:
+    """Return how many blocks of so many threads and registers per thread an SM holds.
+
+    A warp's registers lie in one sub-partition, so the remainders of the four do not add up to a warp.
+    """
+    unit = architecture.register_unit
+    per_warp = -(-registers * LANES // unit) * unit
+    per_sub_partition = architecture.registers // architecture.sub_partitions // per_warp
+    return per_sub_partition * architecture.sub_partitions // -(-threads // LANES)
+
+
+def require_registers(architecture: Architecture, threads: int, registers: int) -> None:
+    """Raise ResourceError where not even one block fits."""
+    if blocks_by_registers(architecture, threads, registers) == 0:
+        raise ResourceError(
+            f"{threads} threads of {registers} registers do not fit the {architecture.registers} of an SM: use fewer "
+            f"threads, or __launch_bounds__({threads}), with which the compiler allocates as many as fit"
+        )

@@ -1,0 +1,104 @@
+"""What the instructions of a kernel mean for the order of accesses: which synchronise, and how."""
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from weft.ptx.module import Instruction
+
+from .taint_slice import Slicer
+
+if TYPE_CHECKING:
+    from weft.vm.program import ProgramSource
+
+_ACCESSES = frozenset({"ld", "ldu", "st", "atom", "red", "mbarrier", "cp", "ldmatrix", "wmma"})
+_ORDERS = frozenset({"fence", "membar", "bar", "barrier"})
+FLAG, COUNTS = 2, 3
+"""Kinds of strong accesses."""
+
+
+@dataclass(frozen=True)
+class Semantics:
+    """What the instructions of a kernel mean."""
+
+    at: Callable[[int], Instruction | None]
+    """Site → the instruction there that touches memory or orders accesses, if there is one."""
+    used: Container[str]
+    """Names of the registers whose values matter to an instruction."""
+    kinds: dict[int, int] = field(default_factory=dict)
+    """Site → what `kind` said of it."""
+
+    def kind(self, site: int) -> int:
+        """0 if nobody synchronises there, 1 if so, FLAG if perhaps (volatile), COUNTS for mbarriers."""
+        if site not in self.kinds:
+            ins = self.at(site)
+            strong = COUNTS if is_mbarrier(ins) else 1
+            self.kinds[site] = FLAG if is_volatile(ins) else strong if is_strong(ins) else 0
+        return self.kinds[site]
+
+    def copies(self, site: int) -> bool:
+        """Whether the instruction there is a cp.async of bytes."""
+        ins = self.at(site)
+        return ins is not None and ins.form.name == "cp" and not is_mbarrier(ins)
+
+    def looks(self, ins: Instruction) -> bool:
+        """Whether the kernel does anything with what an access finds."""
+        return any(reg.name in self.used for reg in ins.written())
+
+
+_semantics: "WeakKeyDictionary[ProgramSource, Semantics]" = WeakKeyDictionary()
+
+
+def semantics_of(source: "ProgramSource") -> Semantics:
+    """Of the kernel that a launch ran."""
+    known = _semantics.get(source)
+    if known is None:
+        slicer = Slicer(item for item in source.inlined.body if isinstance(item, Instruction))
+        by_site = {
+            site: replace(_decisive(found), place=source.instruction_at[site].place)
+            for site, found in slicer.at.items()
+        }
+        known = _semantics[source] = Semantics(by_site.get, slicer.users)
+    return known
+
+
+def _decisive(line: Sequence[Instruction]) -> Instruction:
+    """Return the instruction that a PTX line stands for.
+
+    Inline assembly puts several on a line: `{ mbarrier.test_wait …; selp …; }`. Of several accesses it is the weakest,
+    so that none is thought to order more than it does.
+    """
+    accesses = [ins for ins in line if ins.form.name in _ACCESSES]
+    others = [ins for ins in line if ins.form.name in _ORDERS]
+    return min(accesses, key=lambda ins: is_volatile(ins) + 2 * is_strong(ins)) if accesses else (others or line)[0]
+
+
+def is_wide(ins: Instruction | None) -> bool:
+    """Whether a fence or a strong access holds between CTAs."""
+    return ins is not None and ins.mods.get("scope", ins.mods.get("level", "gpu")) not in ("cta", "cluster")
+
+
+def is_volatile(ins: Instruction | None) -> bool:
+    return ins is not None and ins.form.name in ("ld", "st") and ins.has("volatile")
+
+
+def is_strong(ins: Instruction | None) -> bool:
+    """An access that the memory model orders with others of its kind: atomics, ld/st with an order, mbarriers."""
+    return ins is not None and (ins.form.name in ("atom", "red") or ordering(ins) != "")
+
+
+def ordering(ins: Instruction) -> str:
+    """acquire, release or both. Arriving at an mbarrier releases, a test that finds its phase over acquires.
+
+    `inval` orders nothing, but it may meet other uses: libcu++ lets one lane do it for its warp, after a match.sync.
+    """
+    if ins.form.chapter == "mbarrier":
+        if ins.has("init"):
+            return ""
+        return "relaxed" if ins.has("inval") else "acquire" if ins.has("test_wait") else "release"
+    return ins.mods.get("order", "")
+
+
+def is_mbarrier(ins: Instruction | None) -> bool:
+    return ins is not None and ins.form.chapter == "mbarrier"
