@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import weft
 from weft.core.errors import CompileError, LaunchError, ToolMissing, Unsupported, UsageError
 from weft.core.records import Binary, Diagnostic, Place
 from weft.toolchain import binary_file
@@ -47,7 +46,7 @@ class TritonChild:
     def __init__(self, path: str) -> None:
         self.path = path
         self._asking = threading.Lock()
-        folders = [str(Path(weft.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        folders = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         # -P: a file of the working directory is nobody's library before the question says so.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "weft.engines.triton_import"],
