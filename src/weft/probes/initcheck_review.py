@@ -33,8 +33,8 @@ from .taint_state import Sink
 
 MOST_CTAS, FIRST_CTAS = 8, 2
 """CTAs in which values are followed; as many at first, then the launch is tried with other contents."""
-MOST_STEPS = 120_000
-"""Warp instructions spent on that, in all of them together."""
+MOST_STEPS, MOST_STEPS_TO_NAME = 120_000, 30_000
+"""Warp instructions spent on that, in all of them together; and where it is known that a value matters."""
 _NO_LINE = frozenset({-1})
 _REACHES = "its value reaches"
 _SAME = "; with other contents the launch leaves the same and takes the same branches"
@@ -63,19 +63,18 @@ _FOLLOWED: WeakKeyDictionary[ProgramSource, set[int]] = WeakKeyDictionary()
 def review(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
     """The findings without harmless reads, with the name of what was read and what its value reached."""
     reads = _open_reads(scene)
-    known = _FOLLOWED.setdefault(scene.source, set())
-    quiet = False
-    if _global_lines(scene).isdisjoint(reads):
-        # Nothing of this is global memory, which other contents do not reach.
-        _follow_all({line: read for line, read in reads.items() if line not in known}, scene, FIRST_CTAS)
-        known |= {line for line, read in reads.items() if read.sink is None and read.harmless_in}
-        quiet = all(read.sink is None for read in reads.values()) and bool(reads) and decides_nothing(scene)
-    if quiet and known.issuperset(reads):
-        return tuple(finding for finding in findings if finding.code not in _SPACES)
-    if not quiet:
+    if not reads or not _global_lines(scene).isdisjoint(reads):  # other contents do not reach global memory
         _follow_all(reads, scene, MOST_CTAS)
-    kept = _described_all(findings, reads, scene)
-    return tuple(_as_information(finding) for finding in kept) if quiet else kept
+        return _described_all(findings, reads, scene)
+    if not decides_nothing(scene):  # it matters: what is left to find is where
+        _follow_all(reads, scene, MOST_CTAS, MOST_STEPS_TO_NAME)
+        return _described_all(findings, reads, scene)
+    known = _FOLLOWED.setdefault(scene.source, set())
+    _follow_all({line: read for line, read in reads.items() if line not in known}, scene, FIRST_CTAS)
+    known |= {line for line, read in reads.items() if read.sink is None and read.harmless_in}
+    if known.issuperset(reads):
+        return tuple(finding for finding in findings if finding.code not in _SPACES)
+    return tuple(_as_information(finding) for finding in _described_all(findings, reads, scene))
 
 
 def _as_information(finding: Finding) -> Finding:
@@ -152,9 +151,9 @@ def _open_reads(scene: Scene) -> dict[int, _Read]:
     return reads
 
 
-def _follow_all(reads: Mapping[int, _Read], scene: Scene, most_ctas: int) -> None:
+def _follow_all(reads: Mapping[int, _Read], scene: Scene, most_ctas: int, most_steps: int = MOST_STEPS) -> None:
     """Follow in the CTAs that read, the first ones first, while there is something to learn."""
-    left = MOST_STEPS
+    left = most_steps
     wanted = sorted(frozenset().union(*(read.ctas for read in reads.values())))[:most_ctas]
     for ctas in _runnable(scene, wanted):
         open_here = frozenset(line for line, read in reads.items() if read.sink is None and read.ctas & set(ctas))
