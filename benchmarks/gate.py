@@ -19,21 +19,29 @@ import secrets
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.gate_corpus import right_kernels, wrong_kernels
 from weft.core.errors import WeftError
 from weft.core.status import Status
-from weft.judge.judge import Judging, Policy
+from weft.engines.kernel_file import MAX_STEPS
+from weft.judge.candidate import Candidate
+from weft.judge.judge import Judging, Policy, call_of
 from weft.judge.local_runs import LocalRuns
+from weft.judge.runs import Watch
 from weft.judge.select import Choice, Supports, find_candidate, followed, hide_seeds, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.kernels.ladder import MASKS
+from weft.tasks.task import Task, Workload
 
 SECONDS = 600
 """Wall-clock limit of one kernel."""
@@ -160,7 +168,7 @@ def judge_one(job: Job) -> Row:
     todo = plan(supports, choice)
     if job.selection == "plain":
         todo = hide_seeds(todo, secrets.randbelow(1 << 31))
-    follow, policy = followed(supports, choice), Policy(stop=not job.right)
+    follow, policy = followed(supports, choice), Policy(stop=not job.right, limits=job.selection == "plain")
     judging = Judging(LocalRuns(candidate), supports.task, todo, policy, follow=follow)
     verdicts: list[Verdict] = [judged.verdict for judged in judging]
     concluded = conclude(verdicts, len(judging.todo))
@@ -195,13 +203,51 @@ def report(rows: Sequence[Row]) -> dict[str, object]:
         "first_red_seconds_median": _median([row.seconds for row in wrong if row.expected]),
         "first_red_workloads_median": _median([row.workloads for row in wrong if row.expected]),
         "right_seconds_median": _median([row.seconds for row in right if row.expected]),
-        "coverage_cost": coverage_cost(),
+        "coverage_cost": coverage_cost() if len(rows) > 1 else None,
     }
 
 
-def coverage_cost() -> float | None:
-    """The share of run time that coverage adds, from interleaved runs with and without it; None: not measured."""
-    return None
+def coverage_cost(rounds: int = 9) -> float:
+    """The share of CPU time that coverage adds to a check, in the median of interleaved rounds over three rungs.
+
+    A round runs a launch with the marks of branches compiled in, and without; the parse of the kernel and the lines of
+    its source, made once per check, are added in full to a check of the length that the launches stand for.
+    """
+    ratios = []
+    with tempfile.TemporaryDirectory() as cache:
+        for name in ("scalar", "wmma", "pipelined"):
+            candidate, supports = find_candidate(name, task=None)
+            todo = plan(supports, Choice(dtypes=supports.dtypes[:1], seeds=(0,)))
+            without = _prepared(candidate, supports.task, todo[0], cache)
+            runs, call = LocalRuns(candidate), call_of(supports.task, supports.task.draw(todo[0]))
+            marked = partial(runs.run, call, WATCH)
+            marked()
+            times = [(_seconds(marked), _seconds(without)) for _ in range(rounds)]
+            marks = statistics.median(with_marks / plain for with_marks, plain in times)
+            once = _seconds(runs.coverage)
+            check = statistics.median(plain for _, plain in times) * 3 * len(todo)  # a run is repeated twice
+            ratios.append(marks - 1 + once / check)
+    return round(max(ratios), 4)
+
+
+WATCH = Watch(("all",), MAX_STEPS)
+
+
+def _prepared(candidate: Candidate, task: Task, workload: Workload, cache: str) -> Callable[[], object]:
+    """A run of the kernel compiled without marks of branches: from a cache of its own, for the key does not know."""
+    runs, call = LocalRuns(candidate), call_of(task, task.draw(workload))
+    with (
+        mock.patch.dict(os.environ, {"WEFT_CACHE": cache}),
+        mock.patch("weft.ptx.passes.kernel_passes.find_hidden_ways", lambda cfg: frozenset()),
+    ):
+        runs.run(call, WATCH)
+    return partial(runs.run, call, WATCH)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
 def table_line(row: Row) -> str:

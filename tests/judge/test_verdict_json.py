@@ -14,8 +14,8 @@ from weft.attention.shapes import Shape
 from weft.core.finding_json import finding_of, finding_record
 from weft.core.records import Finding, Place, Suppressed
 from weft.core.status import Status
-from weft.judge.verdict import Sample, Verdict, conclude
 from weft.coverage.records import Coverage
+from weft.judge.verdict import Sample, Verdict, conclude
 from weft.judge.verdict_json import check_record, verdict_of, verdict_record
 from weft.tasks.task import Workload
 

@@ -160,7 +160,7 @@ def check(
             replace(candidate, max_steps=max_steps),
             supports.task,
             todo[target],
-            Policy(tools),
+            Policy(tools, limits=not shapes),
             follow=followed(supports, choice(supports)),
         )
         for target, (candidate, supports) in found.items()

@@ -6,7 +6,7 @@ Every route to a verdict (`weft check`, reports, agents, workers, searches, fold
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,6 +56,8 @@ class Policy:
     """Look at the index arithmetic of a kernel that passed everything at the largest real sizes."""
     stop: bool = False
     """End at the first workload that fails."""
+    limits: bool = False
+    """A head dimension that the kernel refuses, where the same build runs with another, is a limit and no failure."""
     second_call: bool = False
     """Judge a call with other inputs on the device that this workload's runs left; `judge_all` asks for it once."""
 
@@ -111,12 +113,20 @@ class Judging:
         first = first_pass(self.todo)
         green, done = bool(self.todo), 0
         called_twice = smallest(self.todo) if self.todo else None
+        built: set[tuple[str, ...]] = set()
+        followed = False
         while done < len(self.todo):
             policy = replace(self.policy, second_call=self.todo[done] == called_twice)
             judged = judge(self.runs, self.task, self.todo[done], policy)
-            green = green and judged.verdict.passed
             done += 1
-            if done == first and green and self.follow is not None:
+            if judged.verdict.passed:
+                built.add(_build(judged.verdict.workload))
+            elif self._is_limit(judged.verdict, built):
+                judged = self._limited(judged)
+                done -= 1
+            green = green and (judged.verdict.passed or judged.verdict.limit)
+            if done >= first and green and self.follow is not None and not followed:
+                followed = True
                 self._follow(self.follow, done)
             yield judged
             if self.policy.stop and not green:
@@ -130,6 +140,23 @@ class Judging:
             in_debug_build = judge_debug_build(self.runs, self.task, smallest(self.todo))
             if in_debug_build is not None:
                 yield in_debug_build
+
+    def _is_limit(self, verdict: Verdict, built: Set[tuple[str, ...]]) -> bool:
+        """Whether the kernel says by itself that it does not take a head dimension: `static_assert(D % 16 == 0)`.
+
+        It must have run with the same macros, so that a build that is broken is no limit. Wrong numbers never are.
+        """
+        refused = verdict.status in (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR)
+        other_d = verdict.workload.shape.d != self.todo[0].shape.d
+        return self.policy.limits and refused and other_d and _build(verdict.workload) in built
+
+    def _limited(self, judged: Judged) -> Judged:
+        """The verdict as a note; the build has no more workloads of that head dimension."""
+        refused = judged.verdict.workload
+        d, build = refused.shape.d, _build(refused)
+        self.todo = [work for work in self.todo if work.shape.d != d or _build(work) != build]
+        message = f"D = {d} is refused ({judged.verdict.status}: {judged.verdict.message})"
+        return replace(judged, verdict=replace(judged.verdict, limit=True, message=message))
 
     def _follow(self, supports: Supports, done: int) -> None:
         """Put workloads at the kernel's own boundaries next."""
@@ -145,6 +172,11 @@ class Judging:
     def coverage(self) -> Coverage:
         """Which code the runs executed, and where the kernel takes another way."""
         return replace(self.runs.coverage(), boundaries=self.boundaries)
+
+
+def _build(workload: Workload) -> tuple[str, ...]:
+    """What macros choose."""
+    return workload.dtype, workload.mask, workload.encoding
 
 
 def judge_all(

@@ -45,6 +45,8 @@ class Verdict:
     debug_build: bool = False
     """Whether this is about the kernel's -G build, which is judged for uninitialised reads alone."""
     seconds: float = 0.0
+    limit: bool = False
+    """Whether the kernel itself refuses these sizes: a note, where the judge has chosen them."""
     large_sizes: bool = False
     """Whether this is about index arithmetic at large sizes, for the build of this workload; nothing ran."""
 
@@ -55,8 +57,8 @@ class Verdict:
 
     @property
     def extra(self) -> bool:
-        """Whether it is judged once, after the workloads, and counts as none of them."""
-        return self.debug_build or self.large_sizes
+        """Whether it counts as none of the workloads: it is judged once, after them, or the kernel refuses it."""
+        return self.debug_build or self.large_sizes or self.limit
 
     @property
     def passed(self) -> bool:
@@ -64,8 +66,8 @@ class Verdict:
 
     @property
     def aside(self) -> bool:
-        """Whether it is a -G build that cannot be judged: a note, which says nothing about the kernel as it runs."""
-        return self.debug_build and self.status is Status.UNSUPPORTED
+        """Whether it is a note next to a pass: a -G build that cannot be judged, or sizes that the kernel refuses."""
+        return self.limit or (self.debug_build and self.status is Status.UNSUPPORTED)
 
 
 @dataclass(frozen=True)

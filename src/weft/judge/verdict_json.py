@@ -60,6 +60,7 @@ def verdict_record(verdict: Verdict, *, timed: bool = True, findings: int | None
         "workload": workload_record(verdict.workload),
         "debug_build": verdict.debug_build,
         "large_sizes": verdict.large_sizes,
+        "limit": verdict.limit,
         "findings": [finding_record(finding) for finding in shown],
         "findings_in_all": len(verdict.findings),
         "suppressed": [suppressed_record(item) for item in verdict.suppressed],
@@ -97,6 +98,7 @@ def verdict_of(record: Mapping[str, Any]) -> Verdict:
         ctas_left_out=int(record["ctas_left_out"]),
         debug_build=bool(record["debug_build"]),
         large_sizes=bool(record.get("large_sizes", False)),  # records of before have none
+        limit=bool(record.get("limit", False)),
         seconds=float(record.get("seconds", 0.0)),
     )
 

@@ -1,0 +1,54 @@
+"""A head dimension that a kernel refuses by itself is its limit; everything else it cannot do is a failure."""
+
+from pathlib import Path
+
+import pytest
+
+from weft.core.status import Status
+from weft.judge.judge import Judging, Policy
+from weft.judge.local_runs import LocalRuns
+from weft.judge.select import Choice, find_candidate, plan
+from weft.judge.verdict import Verdict, conclude
+from weft.judge.verdict_json import verdict_of, verdict_record
+from weft.kernels.ladder import RUNGS
+
+SCALAR = RUNGS["scalar"].path.read_text()
+BODY = "    constexpr int PER_LANE"
+
+
+def judged(folder: Path, check: str, *, limits: bool = True, masks: tuple[str, ...] = ("none",)) -> list[Verdict]:
+    path = folder / "kernel.cu"
+    assert BODY in SCALAR
+    path.write_text(SCALAR.replace(BODY, f"    {check}\n{BODY}", 1))
+    candidate, supports = find_candidate(str(path), task=None)
+    choice = Choice(("small", "odd_d", "d48"), ("unit_normal", "offsets"), masks, ("f16",), seeds=(0,))
+    policy = Policy(("racecheck",), limits=limits, large_sizes=False)
+    return [each.verdict for each in Judging(LocalRuns(candidate), supports.task, plan(supports, choice), policy)]
+
+
+def test_a_static_assertion_about_d_is_a_limit(tmp_path: Path) -> None:
+    verdicts = judged(tmp_path, 'static_assert(D % 16 == 0, "vectors of 16");')
+    (limit,) = [verdict for verdict in verdicts if not verdict.passed]
+    assert limit.limit and limit.aside and limit.status is Status.COMPILE_ERROR
+    assert limit.message.startswith("D = 57 is refused (COMPILE_ERROR: ") and "vectors of 16" in limit.message
+    assert {verdict.workload.shape.name for verdict in verdicts if verdict.passed} == {"small", "d48"}
+    found = conclude(verdicts, 4)
+    assert found.status is Status.PASSED and found.judged == 4 and "D = 57 is refused" in found.message
+    assert verdict_of(verdict_record(limit)) == limit
+
+
+def test_where_the_caller_chose_it_is_a_failure(tmp_path: Path) -> None:
+    verdicts = judged(tmp_path, "static_assert(D % 16 == 0);", limits=False)
+    assert conclude(verdicts, 6).status is Status.COMPILE_ERROR
+
+
+@pytest.mark.parametrize("check", ["static_assert(D > 64);", "static_assert(CAUSAL == 0);"])
+def test_a_build_that_never_runs_is_broken(tmp_path: Path, check: str) -> None:
+    """The first shape does not compile, or one of the masks never does: neither is about a head dimension."""
+    verdicts = judged(tmp_path, check, masks=("none", "top_left"))
+    assert conclude(verdicts, 12).status is Status.COMPILE_ERROR
+
+
+def test_wrong_numbers_are_no_limit(tmp_path: Path) -> None:
+    verdicts = judged(tmp_path, "if (D == 57) scale *= 1.01f;")
+    assert conclude(verdicts, 6).status is Status.INCORRECT_NUMERICAL
