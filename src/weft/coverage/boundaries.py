@@ -146,7 +146,7 @@ def _of_code(code: Code, planned: _Planned, values: Sequence[int]) -> Iterator[t
         points = sorted({point for _, low, high in wide for point in _divided(low, high)})
         gaps = {}
         for compared in _compared(code, planned, points) if points else ():
-            for line, low, high in compared.gaps(len(points)):
+            for line, low, high in compared.gaps(MOST_CHANGES):
                 if any(line == gap[0] and gap[1] <= low and high <= gap[2] for gap in wide):
                     gaps[line, low, high] = compared.place
 
@@ -194,6 +194,8 @@ def _compared(code: Code, planned: _Planned, values: Sequence[int]) -> Iterator[
     offsets = {name: offset for name, offset, _ in code.program.plan.params}
     at = [value for value, _ in launched]
     for compared in compare_sizes(code.program.source.passes.cfg, offsets, launches):
+        if compared.place is not None and not compared.place.line:
+            continue  # the compiler's own: what is left over of an unrolled loop
         parts = tuple(np.split(compared.outcomes, len(THREADS)))
         yield _Compared(compared.line, compared.place, at, parts, compared.literal)
 

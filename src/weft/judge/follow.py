@@ -13,8 +13,12 @@ from .select import Supports
 
 MOST_PRODUCTS = 1 << 26
 """Of all workloads at boundaries together: about the work of the selection itself."""
-MOST_WORKLOADS = 30
+MOST_WORKLOADS = 40
 OF_A_LINE = 2
+KEYS_IN_16_BITS, MORE_KEYS = 65_536, 65_601
+RISING = "sorted_keys"
+"""The regime in which the last keys weigh most."""
+REFUSED = "the kernel does not take it"
 
 
 @dataclass(frozen=True)
@@ -31,40 +35,50 @@ def workloads_at(
 ) -> Followed:
     """Return workloads at each boundary and just below it, as far as the kernel and the budget take them.
 
-    Boundaries of branches that went one way so far come first, then those that cost least. `like` are workloads of the
-    selection: types, masks, regimes and seeds come from them in turn.
+    Boundaries of branches that went one way so far come first, then one of each line, the cheapest first. `like` are
+    workloads of the selection: types, masks, regimes and seeds come from them in turn. One call has more keys than 16
+    bits count, the largest of them last: no comparison shows that a number is kept in too few bits.
     """
     open_lines = {(os.path.abspath(branch.file), branch.line) for branch in coverage.one_way}
     chosen: dict[Workload, None] = {}
     said: list[Boundary] = []
     left = MOST_PRODUCTS
 
-    def order(boundary: Boundary) -> tuple[bool, int]:
-        return (boundary.file, boundary.line) not in open_lines, AXES[boundary.axis].shape(boundary.value, 64).products
+    def order(turn_and_boundary: tuple[int, Boundary]) -> tuple[bool, int, int]:
+        turn, boundary = turn_and_boundary
+        known = (boundary.file, boundary.line) not in open_lines
+        return known, turn, AXES[boundary.axis].shape(boundary.value, 64).products
 
-    for boundary in sorted(_first_of_each_line(boundaries), key=order):
+    for _, boundary in sorted(_first_of_each_line(boundaries), key=order):
         shapes = _around(boundary, supports, like[0].shape.d)
         near = [replace(like[turn % len(like)], shape=shape) for turn, shape in enumerate(shapes, len(chosen))]
         known = {workload.shape for workload in chosen}
         work = [workload for workload in near if supports.takes_workload(workload)]
         more = [workload for workload in work if workload.shape not in known]
         cost = sum(workload.shape.products for workload in more)
-        why_not = "" if work else "the kernel does not take it"
+        why_not = "" if work else REFUSED
         if more and (cost > left or len(chosen) + len(more) > MOST_WORKLOADS):
             why_not = "it would take too long"
         if not why_not:
             chosen |= dict.fromkeys(more)
             left -= cost
         said.append(replace(boundary, why_not=why_not))
+    if "SKV" in supports.task.any_size:
+        shape, last = sized(1, 1, 1, 1, MORE_KEYS, like[0].shape.d), RISING
+        regime = last if last in {workload.regime for workload in like} else like[0].regime
+        many = replace(like[0], shape=shape, regime=regime)
+        why_not = "" if supports.takes_workload(many) else REFUSED
+        said.append(Boundary("SKV", KEYS_IN_16_BITS, why_not=why_not))
+        chosen |= {} if why_not else {many: None}
     return Followed(tuple(said), tuple(chosen))
 
 
-def _first_of_each_line(boundaries: Sequence[Boundary]) -> list[Boundary]:
-    """Where a loop would go round once more again and again, two of these are enough."""
+def _first_of_each_line(boundaries: Sequence[Boundary]) -> list[tuple[int, Boundary]]:
+    """With its number among those of the line: of a loop that goes round again and again, two rounds are enough."""
     found: dict[tuple[str, str, int], list[Boundary]] = {}
     for boundary in boundaries:
         found.setdefault((boundary.axis, boundary.file, boundary.line), []).append(boundary)
-    return [boundary for group in found.values() for boundary in (group[:OF_A_LINE] if group[0].line else group)]
+    return [each for group in found.values() for each in enumerate(group[:OF_A_LINE] if group[0].line else group)]
 
 
 def _around(boundary: Boundary, supports: Supports, d: int) -> Iterator[Shape]:
