@@ -85,8 +85,9 @@ _ROWS = (
     Shape("few_keys", 1, 2, 2, 100, 20, 64),
     # What a kernel asks of its sizes beyond tiles: groups of no power of two, keys for many rounds of a loop and one
     # more, a head dimension that no vector load divides.
-    Shape("group_3", 3, 6, 2, 34, 51, 64),
+    Shape("group_3", 3, 9, 3, 34, 51, 64),
     Shape("long_keys", 1, 2, 1, 3, 1089, 64),
+    Shape("decode_group", 2, 10, 2, 1, 140, 64),
     Shape("odd_d", 1, 2, 2, 21, 37, 57),
     Shape("d128_ragged", 1, 2, 1, 19, 70, 128),
 )

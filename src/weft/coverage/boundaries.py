@@ -4,7 +4,8 @@ Two things show them: comparisons in the compiled kernel whose outcome changes (
 choose another kernel, other macros or other launches.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -55,13 +56,18 @@ class Code:
     """As the launch line names it."""
 
 
-def find_boundaries(kernel: KernelFile, codes: Sequence[Code], axis: Axis) -> tuple[Boundary, ...]:
-    """Boundaries along one size, in its order; `kernel` has the macros that `codes` were compiled with."""
+def find_boundaries(
+    kernel: KernelFile, codes: Sequence[Code], axis: Axis, one_way: Collection[tuple[str, int]] = ()
+) -> tuple[Boundary, ...]:
+    """Boundaries along one size, in its order; `kernel` has the macros that `codes` were compiled with.
+
+    `one_way` are lines, as absolute path and number, whose branches went one way so far: there every thread counts.
+    """
     planned = _Planned(kernel, axis)
     values = [value for value in _ladder(axis.largest, _constants(codes)) if planned.at(value)]
     found = {(value, planned.place(value)) for value in _changes(values, planned)}
     for code in codes:
-        found |= {(value, user_place(place)) for value, place in _of_code(code, planned, values)}
+        found |= {(value, user_place(place)) for value, place in _of_code(code, planned, values, one_way)}
     lines = sorted({(value, place.file if place else "", place.line if place else 0) for value, place in found})
     return tuple(Boundary(axis.name, *each) for each in lines)
 
@@ -134,10 +140,12 @@ def _changes(values: Sequence[int], planned: _Planned) -> Iterator[int]:
             low = high
 
 
-def _of_code(code: Code, planned: _Planned, values: Sequence[int]) -> Iterator[tuple[int, Place | None]]:
+def _of_code(
+    code: Code, planned: _Planned, values: Sequence[int], one_way: Collection[tuple[str, int]]
+) -> Iterator[tuple[int, Place | None]]:
     """Boundaries of a compiled kernel: gaps between values in which a comparison changes, narrowed until they close."""
     gaps: dict[tuple[int, int, int], Place | None] = {}
-    for compared in _compared(code, planned, values):
+    for compared in _compared(code, planned, values, one_way):
         gaps |= dict.fromkeys(compared.gaps(MOST_CHANGES), compared.place)
     while gaps:
         for line, _, high in [gap for gap in gaps if gap[2] - gap[1] == 1]:
@@ -145,7 +153,7 @@ def _of_code(code: Code, planned: _Planned, values: Sequence[int]) -> Iterator[t
         wide = [gap for gap in gaps if gap[2] - gap[1] > 1]
         points = sorted({point for _, low, high in wide for point in _divided(low, high)})
         gaps = {}
-        for compared in _compared(code, planned, points) if points else ():
+        for compared in _compared(code, planned, points, one_way) if points else ():
             for line, low, high in compared.gaps(MOST_CHANGES):
                 if any(line == gap[0] and gap[1] <= low and high <= gap[2] for gap in wide):
                     gaps[line, low, high] = compared.place
@@ -164,17 +172,18 @@ class _Compared:
     values: Sequence[int]
     outcomes: tuple[Outcomes, ...]
     """One for each of THREADS."""
-    literal: bool
+    any_thread: bool
+    """Whether what one thread says counts: it holds an index against a literal, or its branch went one way so far."""
 
     def gaps(self, most: int) -> Iterator[tuple[int, int, int]]:
         """Line and the two values between which it changes.
 
         A comparison with the same outcome in all threads is about sizes. Where threads differ, it is about one of them
-        (`row < SQ`), and what it says is of interest only if it holds an index against a literal.
+        (`row < SQ`).
         """
         if all(np.array_equal(self.outcomes[0], other) for other in self.outcomes[1:]):
             yield from self._changes(self.outcomes[0], most)
-        elif self.literal:
+        elif self.any_thread:
             for outcome in self.outcomes:
                 yield from self._changes(outcome, 1)
 
@@ -185,7 +194,9 @@ class _Compared:
                 yield self.line, self.values[int(number)], self.values[int(number) + 1]
 
 
-def _compared(code: Code, planned: _Planned, values: Sequence[int]) -> Iterator[_Compared]:
+def _compared(
+    code: Code, planned: _Planned, values: Sequence[int], one_way: Collection[tuple[str, int]]
+) -> Iterator[_Compared]:
     """Every comparison, once per pass through a loop."""
     launched = [(value, launch) for value in values for launch in planned.at(value) if launch.entry == code.entry]
     if len(launched) < 2:
@@ -197,7 +208,9 @@ def _compared(code: Code, planned: _Planned, values: Sequence[int]) -> Iterator[
         if compared.place is not None and not compared.place.line:
             continue  # the compiler's own: what is left over of an unrolled loop
         parts = tuple(np.split(compared.outcomes, len(THREADS)))
-        yield _Compared(compared.line, compared.place, at, parts, compared.literal)
+        place = user_place(compared.place)
+        still_open = place is not None and (os.path.abspath(place.file), place.line) in one_way
+        yield _Compared(compared.line, compared.place, at, parts, compared.literal or still_open)
 
 
 def _launches(code: Code, launched: Sequence[PlannedLaunch], arrays: Mapping[str, Array]) -> Launches:

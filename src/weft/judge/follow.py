@@ -13,8 +13,9 @@ from .select import Supports
 
 MOST_PRODUCTS = 1 << 26
 """Of all workloads at boundaries together: about the work of the selection itself."""
-MOST_WORKLOADS = 40
+MOST_WORKLOADS = 60
 OF_A_LINE = 2
+MOST_OF_A_CORNER = 1 << 25
 KEYS_IN_16_BITS, MORE_KEYS = 65_536, 65_601
 RISING = "sorted_keys"
 """The regime in which the last keys weigh most."""
@@ -33,7 +34,7 @@ class Followed:
 def workloads_at(
     boundaries: Sequence[Boundary], supports: Supports, like: Sequence[Workload], coverage: Coverage
 ) -> Followed:
-    """Return workloads at each boundary and just below it, as far as the kernel and the budget take them.
+    """Return workloads at each boundary and on both sides of it, as far as the kernel and the budget take them.
 
     Boundaries of branches that went one way so far come first, then one of each line, the cheapest first. `like` are
     workloads of the selection: types, masks, regimes and seeds come from them in turn. One call has more keys than 16
@@ -47,7 +48,7 @@ def workloads_at(
     def order(turn_and_boundary: tuple[int, Boundary]) -> tuple[bool, int, int]:
         turn, boundary = turn_and_boundary
         known = (boundary.file, boundary.line) not in open_lines
-        return known, turn, AXES[boundary.axis].shape(boundary.value, 64).products
+        return known, turn, AXES[boundary.axis].shape(boundary.value, 64, 5).products
 
     for _, boundary in sorted(_first_of_each_line(boundaries), key=order):
         shapes = _around(boundary, supports, like[0].shape.d)
@@ -63,6 +64,9 @@ def workloads_at(
             chosen |= dict.fromkeys(more)
             left -= cost
         said.append(replace(boundary, why_not=why_not))
+    for shape in _corner(boundaries, like[0].shape.d):
+        both = replace(like[0], shape=shape)
+        chosen |= {both: None} if supports.takes_workload(both) else {}
     if "SKV" in supports.task.any_size:
         shape, last = sized(1, 1, 1, 1, MORE_KEYS, like[0].shape.d), RISING
         regime = last if last in {workload.regime for workload in like} else like[0].regime
@@ -82,8 +86,21 @@ def _first_of_each_line(boundaries: Sequence[Boundary]) -> list[tuple[int, Bound
 
 
 def _around(boundary: Boundary, supports: Supports, d: int) -> Iterator[Shape]:
-    for value in (boundary.value, boundary.value - 1):
+    """At the boundary, below and above it; and at it with a single query, where that is another size."""
+    vary = AXES[boundary.axis]
+    few, *single = vary.queries
+    near = [(boundary.value + step, few) for step in (0, -1, 1)] + [(boundary.value, queries) for queries in single]
+    for value, queries in near:
         if value >= 1:
-            shape = AXES[boundary.axis].shape(value, d)
+            shape = vary.shape(value, d, queries)
             alone = sized(shape.b, shape.hkv, shape.hkv, shape.sq, shape.skv, shape.d)  # a group of one
             yield shape if supports.takes(shape) else alone
+
+
+def _corner(boundaries: Sequence[Boundary], d: int) -> Iterator[Shape]:
+    """Beyond several boundaries at once: the largest numbers of queries and keys that are run together in a moment."""
+    lengths = {axis: sorted({each.value for each in boundaries if each.axis == axis}) for axis in ("SQ", "SKV")}
+    pairs = [(sq, skv) for sq in lengths["SQ"] for skv in lengths["SKV"] if sq * skv * d <= MOST_OF_A_CORNER]
+    if pairs:
+        sq, skv = max(pairs, key=lambda pair: pair[0] * pair[1])
+        yield sized(1, 1, 1, sq, skv, d)

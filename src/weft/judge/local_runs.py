@@ -115,8 +115,9 @@ class LocalRuns(EngineRuns):
 
     def look(self, look: Look) -> tuple[Boundary, ...]:
         found: dict[Boundary, None] = {}
+        coverage = self.coverage()
         for kernel, codes in self._ran.values():
-            found |= dict.fromkeys(boundaries_of(kernel, tuple(codes.values()), look))
+            found |= dict.fromkeys(boundaries_of(kernel, tuple(codes.values()), look, coverage))
         return tuple(found)
 
     def coverage(self) -> Coverage:

@@ -3,6 +3,7 @@
 This is asked where the kernel is compiled, in this process or in a child; `follow.py` makes workloads of the answer.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from weft.attention.shapes import Shape, sized
 from weft.core.errors import WeftError
 from weft.coverage.boundaries import Axis, Code, find_boundaries
-from weft.coverage.records import Boundary
+from weft.coverage.records import Boundary, Coverage
 from weft.engines.check_indices import Shapes
 from weft.engines.kernel_file import KernelFile
 from weft.tasks.task import Task, Workload
@@ -22,19 +23,21 @@ from .input_axes import InputAxes, input_axes, shapes_of
 class Vary:
     """A size, or sizes that go together."""
 
-    shape: Callable[[int, int], Shape]
-    """Value, head dimension → the shape with it."""
+    shape: Callable[[int, int, int], Shape]
+    """Value, head dimension, number of queries → the shape with it."""
     largest: int
+    queries: tuple[int, ...] = (5, 1)
+    """Kernels often have a path of their own for a single query."""
 
 
 AXES: Mapping[str, Vary] = {
-    "B": Vary(lambda n, d: sized(n, 2, 1, 5, 40, d), 64),
-    "heads": Vary(lambda n, d: sized(1, n, n, 5, 40, d), 64),
-    "group": Vary(lambda n, d: sized(1, 2 * n, 2, 5, 40, d), 32),
-    "SQ": Vary(lambda n, d: sized(1, 2, 1, n, 40, d), 4096),
-    "SKV": Vary(lambda n, d: sized(1, 2, 1, 5, n, d), 32768),
-    "S": Vary(lambda n, d: sized(1, 2, 2, n, n, d), 2048),
-    "D": Vary(lambda n, d: sized(1, 2, 1, 5, 40, n), 512),
+    "B": Vary(lambda n, d, sq: sized(n, 2, 1, sq, 40, d), 64),
+    "heads": Vary(lambda n, d, sq: sized(1, n, n, sq, 40, d), 64),
+    "group": Vary(lambda n, d, sq: sized(1, 2 * n, 2, sq, 40, d), 32),
+    "SQ": Vary(lambda n, d, sq: sized(1, 2, 1, n, 40, d), 4096, (5,)),
+    "SKV": Vary(lambda n, d, sq: sized(1, 2, 1, sq, n, d), 32768),
+    "S": Vary(lambda n, d, sq: sized(1, 2, 2, n, n, d), 2048, (5,)),
+    "D": Vary(lambda n, d, sq: sized(1, 2, 1, sq, 40, n), 512),
 }
 """By the name that a Boundary has. The largest that is looked for, and that a CPU runs in a moment."""
 
@@ -55,22 +58,37 @@ def look_for(task: Task, workload: Workload) -> Look:
     return Look(input_axes(task, workload), task.any_size, workload.shape.d)
 
 
-def boundaries_of(kernel: KernelFile, codes: Sequence[Code], look: Look) -> tuple[Boundary, ...]:
+def boundaries_of(kernel: KernelFile, codes: Sequence[Code], look: Look, coverage: Coverage) -> tuple[Boundary, ...]:
     """Return where the kernel takes another way, along each size. `codes` are compiled for head dimension look.d."""
+    one_way = {(os.path.abspath(branch.file), branch.line) for branch in coverage.one_way}
     found: dict[Boundary, None] = {}
     for name in look.axes:
-        vary = AXES[name]
-
-        def shapes(value: int, vary: Vary = vary) -> Shapes:
-            return shapes_of(look.inputs, vary.shape(value, look.d))
-
-        if name == "S" and _takes(kernel, shapes_of(look.inputs, AXES["SQ"].shape(7, look.d))):
+        if name == "S" and _takes(kernel, shapes_of(look.inputs, AXES["SQ"].shape(7, look.d, 7))):
             continue  # the lengths were varied one by one
-        axis = Axis(name, shapes, vary.largest)
-        found |= dict.fromkeys(find_boundaries(kernel, codes, axis))
-        if name == "D":
-            found |= dict.fromkeys(_compiled_in(kernel, axis, look.d))
+        vary = AXES[name]
+        launched: set[object] = set()
+        for queries in vary.queries:
+
+            def shapes(value: int, vary: Vary = vary, queries: int = queries) -> Shapes:
+                return shapes_of(look.inputs, vary.shape(value, look.d, queries))
+
+            launches = _launched(kernel, shapes(look.d if name == "D" else 2))
+            if launches in launched:
+                continue  # the same code: the number of queries is one of the values that it compares
+            launched.add(launches)
+            axis = Axis(name, shapes, vary.largest)
+            found |= dict.fromkeys(find_boundaries(kernel, codes, axis, one_way))
+            if name == "D":
+                found |= dict.fromkeys(_compiled_in(kernel, axis, look.d))
     return tuple(found)
+
+
+def _launched(kernel: KernelFile, shapes: Shapes) -> object:
+    """Which kernels a call launches; None: none."""
+    try:
+        return tuple(launch.entry for launch in kernel.launches_at(shapes))
+    except WeftError:
+        return None
 
 
 def _takes(kernel: KernelFile, shapes: Shapes) -> bool:

@@ -200,7 +200,8 @@ def _asked(supports: Supports, choice: Choice, *, leave_out: Collection[str] = (
 
 
 ALL_MASKS = 2
-"""As many of the first shapes meet every mask, and all with more queries than keys: there rows see no key."""
+"""As many of the first shapes meet every mask; so do those with more queries than keys, where rows see no key, and
+those of a single query and D = 64, for which kernels have a path of their own."""
 
 
 def _select(supports: Supports, shapes: Sequence[Shape], axes: Axes, seeds: Sequence[int]) -> Iterator[Workload]:
@@ -213,7 +214,8 @@ def _select(supports: Supports, shapes: Sequence[Shape], axes: Axes, seeds: Sequ
     if not (shapes and axes.dtypes and axes.masks and axes.encodings):
         return
     first, *others = axes.dtypes
-    masks, every = axes.masks, [shape for at, shape in enumerate(shapes) if at < ALL_MASKS or shape.sq > shape.skv]
+    masks = axes.masks
+    every = [shape for at, shape in enumerate(shapes) if at < ALL_MASKS or _meets_all_masks(shape)]
 
     def row(shape: Shape, dtype: str, mask: int, regime: int, encoding: int) -> Iterator[Workload]:
         regimes = [each for each in axes.regimes if supports.takes_values(each, dtype)]
@@ -237,6 +239,10 @@ def _select(supports: Supports, shapes: Sequence[Shape], axes: Axes, seeds: Sequ
             # Shapes that meet every mask have another one each in the same regime.
             mask = every.index(shape) + regime + at if shape in every else at
             yield from row(shape, first, mask, regime + at, mask)
+
+
+def _meets_all_masks(shape: Shape) -> bool:
+    return shape.sq > shape.skv or (shape.sq == 1 and shape.d == 64)
 
 
 def followed(supports: Supports, choice: Choice) -> Supports | None:

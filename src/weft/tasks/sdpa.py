@@ -55,6 +55,7 @@ QUICK_SHAPES = (
     "group_3",
     "d128_ragged",
     "odd_d",
+    "decode_group",
 )
 QUICK_REGIMES = (
     "unit_normal",

@@ -86,7 +86,7 @@ from ..ir import LANES, Builder, Value, const, vec
 from .shape import Variable, bits, count_range, function, get, loop, put, report, symbol, when
 from .watch import Instrumentation
 
-SHUFFLED_CLOCK = 1_000_003
+SHUFFLED_CLOCK = 3_600_000_000_000_003
 """Where the clock starts in another order of CTAs; odd, so that its lowest bit changes too."""
 POLL_COST = 64
 """Loop iterations that a turn given up in waiting counts for."""
