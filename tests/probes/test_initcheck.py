@@ -217,15 +217,20 @@ def test_a_read_that_matters_in_one_cta_only() -> None:
     assert found and all(f.code == "I201" and f.level == "error" and "reaches an output" in f.message for f in found)
 
 
-def test_more_ctas_than_are_followed_leave_a_warning() -> None:
-    found = padded(initcheck_review.MOST_CTAS + 1, -1)
-    assert found and {f.level for f in found} == {"warning"}
+def test_more_ctas_than_are_followed_are_tried_with_other_contents() -> None:
+    ctas = initcheck_review.MOST_CTAS + 1
+    assert padded(ctas, -1) == ()
+    found = padded(ctas, ctas - 1)
+    assert found and all(f.code == "I201" and f.level != "info" for f in found), "it matters in a CTA nobody followed"
 
 
-def test_what_is_not_followed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_followed_is_an_error_if_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(initcheck_review, "MOST_STEPS", 20)
-    found = padded(1, -1)
+    monkeypatch.setattr(initcheck_review, "MOST_STEPS_TO_NAME", 20)
+    found = padded(1, 0)
     assert found and all(f.level == "error" and "not followed" in f.message for f in found)
+    found = padded(1, -1)
+    assert found and all(f.level == "info" and "leaves the same" in f.message for f in found)
 
 
 WIDENED = """

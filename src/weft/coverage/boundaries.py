@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.core.errors import WeftError
 from weft.core.records import Binary, Place
@@ -21,9 +20,7 @@ from weft.ptx.module import Imm
 from weft.vm.program import Program
 
 from .records import Boundary
-from .size_values import Launches, Values, compare_sizes
-
-Outcomes = npt.NDArray[np.bool_]
+from .size_values import Launches, Outcomes, Values, compare_sizes
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Input → its shape."""

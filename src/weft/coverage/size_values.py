@@ -18,6 +18,7 @@ from weft.ptx.passes.build_cfg import Block, Cfg
 
 Values = npt.NDArray[np.int64]
 """One value per launch."""
+Outcomes = npt.NDArray[np.bool_]
 
 ROUNDS = 3
 """Passes through a loop: enough to see whether a second and a third one would come."""
@@ -40,12 +41,12 @@ class Launches:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison, and how it comes out in each launch."""
+    """A comparison, or the wrap of a number, and how it comes out in each launch."""
 
     line: int
     """Of the PTX."""
     place: Place | None
-    outcomes: npt.NDArray[np.bool_]
+    outcomes: Outcomes
     literal: bool
     """Whether one side is a literal."""
 
@@ -85,10 +86,10 @@ class _Machine:
             if len(operands) == len(names):
                 value = _OPERATIONS[name](ins, *operands)
                 value = _as(value, "pred" if name == "setp" else ins.operand_type("d"))
-                if name in ("setp", "min", "max"):
-                    smaller = value.astype(bool) if name == "setp" else np.less(*operands[:2])
-                    literal = any(isinstance(ins.operand(each), Imm) for each in "ab")
-                    yield Comparison(ins.line, ins.place, smaller, literal)
+                literal = any(isinstance(ins.find(each), Imm) for each in "ab")
+                outcomes = _outcomes(ins, operands, value, literal=literal)
+                if outcomes is not None:
+                    yield Comparison(ins.line, ins.place, outcomes, literal)
         self._write(ins, value)
 
     def _write(self, ins: Instruction, value: Values | None) -> None:
@@ -135,6 +136,24 @@ class _Machine:
             case Special(name=name):
                 return self.launches.specials.get(name)
         return None
+
+
+def _outcomes(ins: Instruction, operands: list[Values], value: Values, *, literal: bool) -> Outcomes | None:
+    """What an instruction asks of its operands: a comparison, or whether a number goes beyond a literal and wraps."""
+    name = ins.form.name
+    if name == "setp":
+        return value.astype(bool)
+    if name in ("min", "max"):
+        return np.asarray(operands[0] < operands[1])
+    if name == "rem" and literal:
+        return np.asarray(value != operands[0])
+    mask = ins.find("b")
+    if name == "and" and isinstance(mask, Imm):
+        if mask.value > 0 and not mask.value & (mask.value + 1):  # x & 7
+            return np.asarray(value != operands[0])
+        if mask.value < 0 and not -mask.value & (-mask.value - 1):  # x - x % 8
+            return np.asarray(value != 0)
+    return None
 
 
 def _is_float(ins: Instruction) -> bool:

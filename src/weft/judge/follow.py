@@ -15,11 +15,13 @@ MOST_PRODUCTS = 1 << 26
 """Of all workloads at boundaries together: about the work of the selection itself."""
 MOST_WORKLOADS = 60
 OF_A_LINE = 2
+MOST_DIMENSIONS = 3
+"""Head dimensions at which it is run: each may have to be compiled."""
 MOST_OF_A_CORNER = 1 << 25
 KEYS_IN_16_BITS, MORE_KEYS = 65_536, 65_601
 RISING = "sorted_keys"
 """The regime in which the last keys weigh most."""
-REFUSED = "the kernel does not take it"
+REFUSED, TOO_LONG = "the kernel does not take it", "it would take too long"
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,12 @@ def workloads_at(
         known = (boundary.file, boundary.line) not in open_lines
         return known, turn, AXES[boundary.axis].shape(boundary.value, 64, 5).products
 
+    dimensions: set[int] = set()
     for _, boundary in sorted(_first_of_each_line(boundaries), key=order):
+        if boundary.axis == "D" and len(dimensions | {boundary.value}) > MOST_DIMENSIONS:
+            said.append(replace(boundary, why_not=TOO_LONG))
+            continue
+        dimensions |= {boundary.value} if boundary.axis == "D" and supports.takes(_at(boundary, like)) else set()
         shapes = _around(boundary, supports, like[0].shape.d)
         near = [replace(like[turn % len(like)], shape=shape) for turn, shape in enumerate(shapes, len(chosen))]
         known = {workload.shape for workload in chosen}
@@ -59,7 +66,7 @@ def workloads_at(
         cost = sum(workload.shape.products for workload in more)
         why_not = "" if work else REFUSED
         if more and (cost > left or len(chosen) + len(more) > MOST_WORKLOADS):
-            why_not = "it would take too long"
+            why_not = TOO_LONG
         if not why_not:
             chosen |= dict.fromkeys(more)
             left -= cost
@@ -85,11 +92,16 @@ def _first_of_each_line(boundaries: Sequence[Boundary]) -> list[tuple[int, Bound
     return [each for group in found.values() for each in enumerate(group[:OF_A_LINE] if group[0].line else group)]
 
 
+def _at(boundary: Boundary, like: Sequence[Workload]) -> Shape:
+    return AXES[boundary.axis].shape(boundary.value, like[0].shape.d, 1)
+
+
 def _around(boundary: Boundary, supports: Supports, d: int) -> Iterator[Shape]:
     """At the boundary, below and above it; and at it with a single query, where that is another size."""
     vary = AXES[boundary.axis]
     few, *single = vary.queries
-    near = [(boundary.value + step, few) for step in (0, -1, 1)] + [(boundary.value, queries) for queries in single]
+    steps = (0, -1) if boundary.axis == "D" else (0, -1, 1)  # a head dimension is often a kernel of its own
+    near = [(boundary.value + step, few) for step in steps] + [(boundary.value, queries) for queries in single]
     for value, queries in near:
         if value >= 1:
             shape = vary.shape(value, d, queries)

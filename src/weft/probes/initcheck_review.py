@@ -64,13 +64,13 @@ def review(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
     """The findings without harmless reads, with the name of what was read and what its value reached."""
     reads = _open_reads(scene)
     if not reads or not _global_lines(scene).isdisjoint(reads):  # other contents do not reach global memory
-        _follow_all(reads, scene, MOST_CTAS)
+        _follow_all(reads, scene, MOST_CTAS, MOST_STEPS)
         return _described_all(findings, reads, scene)
     if not decides_nothing(scene):  # it matters: what is left to find is where
         _follow_all(reads, scene, MOST_CTAS, MOST_STEPS_TO_NAME)
         return _described_all(findings, reads, scene)
     known = _FOLLOWED.setdefault(scene.source, set())
-    _follow_all({line: read for line, read in reads.items() if line not in known}, scene, FIRST_CTAS)
+    _follow_all({line: read for line, read in reads.items() if line not in known}, scene, FIRST_CTAS, MOST_STEPS)
     known |= {line for line, read in reads.items() if read.sink is None and read.harmless_in}
     if known.issuperset(reads):
         return tuple(finding for finding in findings if finding.code not in _SPACES)
@@ -87,7 +87,7 @@ def _as_information(finding: Finding) -> Finding:
 def review_debug_build(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
     """The same for a -G build, with its unset variables; what decides nothing there is no more than information."""
     reads = _open_reads(scene)
-    _follow_all(reads, scene, FIRST_CTAS)
+    _follow_all(reads, scene, FIRST_CTAS, MOST_STEPS)
     kept = _described_all(findings, reads, scene) + unset_variables(scene)
     open_reads = {id(finding) for finding in kept if _open(finding)}
     if not open_reads:
@@ -151,7 +151,7 @@ def _open_reads(scene: Scene) -> dict[int, _Read]:
     return reads
 
 
-def _follow_all(reads: Mapping[int, _Read], scene: Scene, most_ctas: int, most_steps: int = MOST_STEPS) -> None:
+def _follow_all(reads: Mapping[int, _Read], scene: Scene, most_ctas: int, most_steps: int) -> None:
     """Follow in the CTAs that read, the first ones first, while there is something to learn."""
     left = most_steps
     wanted = sorted(frozenset().union(*(read.ctas for read in reads.values())))[:most_ctas]
