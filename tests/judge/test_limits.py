@@ -30,7 +30,7 @@ def test_a_static_assertion_about_d_is_a_limit(tmp_path: Path) -> None:
     verdicts = judged(tmp_path, 'static_assert(D % 16 == 0, "vectors of 16");')
     (limit,) = [verdict for verdict in verdicts if not verdict.passed]
     assert limit.limit and limit.aside and limit.status is Status.COMPILE_ERROR
-    assert limit.message.startswith("D = 57 is refused (COMPILE_ERROR: ") and "vectors of 16" in limit.message
+    assert limit.message.startswith("D = 57 is refused at odd_d (COMPILE_ERROR: ") and "vectors of 16" in limit.message
     assert {verdict.workload.shape.name for verdict in verdicts if verdict.passed} == {"small", "d48"}
     found = conclude(verdicts, 4)
     assert found.status is Status.PASSED and found.judged == 4 and "D = 57 is refused" in found.message

@@ -57,7 +57,7 @@ class Policy:
     stop: bool = False
     """End at the first workload that fails."""
     limits: bool = False
-    """A head dimension that the kernel refuses, where the same build runs with another, is a limit and no failure."""
+    """A shape of another head dimension that the kernel refuses, where the same build runs, is a limit, no failure."""
     second_call: bool = False
     """Judge a call with other inputs on the device that this workload's runs left; `judge_all` asks for it once."""
 
@@ -151,11 +151,11 @@ class Judging:
         return self.policy.limits and refused and other_d and _build(verdict.workload) in built
 
     def _limited(self, judged: Judged) -> Judged:
-        """The verdict as a note; the build has no more workloads of that head dimension."""
+        """The verdict as a note; the build has no more workloads of that shape."""
         refused = judged.verdict.workload
-        d, build = refused.shape.d, _build(refused)
-        self.todo = [work for work in self.todo if work.shape.d != d or _build(work) != build]
-        message = f"D = {d} is refused ({judged.verdict.status}: {judged.verdict.message})"
+        self.todo = [work for work in self.todo if work.shape != refused.shape or _build(work) != _build(refused)]
+        said = f"{judged.verdict.status}: {judged.verdict.message}"
+        message = f"D = {refused.shape.d} is refused at {refused.shape.name} ({said})"
         return replace(judged, verdict=replace(judged.verdict, limit=True, message=message))
 
     def _follow(self, supports: Supports, done: int) -> None:
