@@ -93,12 +93,19 @@ def test_both_sides_of_a_boundary_are_run() -> None:
     assert found.boundaries == (Boundary("SKV", 513), Boundary("SKV", 65_536))
 
 
+def test_two_boundaries_are_run_at_once() -> None:
+    found = workloads_at([Boundary("SKV", 700), Boundary("SQ", 161)], WHOLE, LIKE, Coverage())
+    shapes = {(work.shape.sq, work.shape.skv): work.mask for work in found.workloads}
+    assert shapes[161, 700] == "none"
+    assert shapes[709, 700] == "bottom_right", "rows that see no key, with many keys"
+
+
 def test_what_costs_too_much_is_said() -> None:
     far = [Boundary("SKV", 30_000, "k.cu", 5), Boundary("SQ", 4_000, "k.cu", 9), Boundary("SKV", 65, "k.cu", 3)]
     found = workloads_at(
         [*far, *(Boundary("SQ", 10 * n, "k.cu", 100 + n) for n in range(1, 40))], WHOLE, LIKE, Coverage()
     )
-    assert len(found.workloads) <= MOST_WORKLOADS + 1
+    assert len(found.workloads) <= MOST_WORKLOADS + 3
     assert any(each.why_not == "it would take too long" for each in found.boundaries)
 
 
@@ -112,4 +119,4 @@ def test_a_size_that_the_kernel_does_not_take_is_said() -> None:
 def test_every_size_of_the_task_can_be_varied(axis: str) -> None:
     found = workloads_at([Boundary(axis, 9)], WHOLE, LIKE, Coverage())
     assert 1 in {work.shape.sq for work in found.workloads}
-    assert len(found.workloads) == (4 if axis in ("SQ", "S", "D") else 5)
+    assert len(found.workloads) == {"SQ": 4, "S": 4, "D": 4, "SKV": 6}.get(axis, 5)

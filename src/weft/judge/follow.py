@@ -18,6 +18,7 @@ OF_A_LINE = 2
 MOST_DIMENSIONS = 3
 """Head dimensions at which it is run: each may have to be compiled."""
 MOST_OF_A_CORNER = 1 << 25
+BLIND_ROWS = 9
 KEYS_IN_16_BITS, MORE_KEYS = 65_536, 65_601
 RISING = "sorted_keys"
 """The regime in which the last keys weigh most."""
@@ -71,9 +72,9 @@ def workloads_at(
             chosen |= dict.fromkeys(more)
             left -= cost
         said.append(replace(boundary, why_not=why_not))
-    for shape in _corner(boundaries, like[0].shape.d):
-        both = replace(like[0], shape=shape)
-        chosen |= {both: None} if supports.takes_workload(both) else {}
+    for shape, mask in _corners(boundaries, like[0].shape.d):
+        corner = replace(like[0], shape=shape, mask=mask)
+        chosen |= {corner: None} if supports.takes_workload(corner) else {}
     if "SKV" in supports.task.any_size:
         shape, last = sized(1, 1, 1, 1, MORE_KEYS, like[0].shape.d), RISING
         regime = last if last in {workload.regime for workload in like} else like[0].regime
@@ -109,10 +110,16 @@ def _around(boundary: Boundary, supports: Supports, d: int) -> Iterator[Shape]:
             yield shape if supports.takes(shape) else alone
 
 
-def _corner(boundaries: Sequence[Boundary], d: int) -> Iterator[Shape]:
-    """Beyond several boundaries at once: the largest numbers of queries and keys that are run together in a moment."""
-    lengths = {axis: sorted({each.value for each in boundaries if each.axis == axis}) for axis in ("SQ", "SKV")}
-    pairs = [(sq, skv) for sq in lengths["SQ"] for skv in lengths["SKV"] if sq * skv * d <= MOST_OF_A_CORNER]
-    if pairs:
-        sq, skv = max(pairs, key=lambda pair: pair[0] * pair[1])
-        yield sized(1, 1, 1, sq, skv, d)
+def _corners(boundaries: Sequence[Boundary], d: int) -> Iterator[tuple[Shape, str]]:
+    """Shapes beyond boundaries of queries and of keys at once, and beyond one of keys with rows that see none of them.
+
+    Of each kind, the largest that runs in a moment.
+    """
+    lengths = {axis: {each.value for each in boundaries if each.axis == axis} for axis in ("SQ", "SKV")}
+    both = {(sq, skv) for sq in lengths["SQ"] for skv in lengths["SKV"]}
+    blind = {(skv + BLIND_ROWS, skv) for skv in lengths["SKV"]}
+    for pairs, mask in ((both, "none"), (blind, "bottom_right")):
+        small = [(sq, skv) for sq, skv in pairs if sq * skv * d <= MOST_OF_A_CORNER]
+        if small:
+            sq, skv = max(small, key=lambda pair: (pair[0] * pair[1], pair))
+            yield sized(1, 1, 1, sq, skv, d), mask
