@@ -270,7 +270,7 @@ def test_a_call_that_is_cancelled_ends_and_the_next_is_served(client: Client) ->
     assert client.left_after(3.0, "check", path="right.cu")
     start = time.monotonic()
     assert client.answer("explain", code="R101")["code"] == "R101"
-    assert time.monotonic() - start < 20, "calls are served one at a time, and 270 workloads take longer than that"
+    assert time.monotonic() - start < 20, "calls are served one at a time, and 118 workloads take longer than that"
 
 
 def test_the_loop_of_the_page(client: Client, folder: Path) -> None:
