@@ -234,12 +234,10 @@ def kernels() -> list[Kernel]:
             "shared memory",
         ),
         Kernel(
-            "a size it does not take",
+            "a grid of nothing",
             Status.LAUNCH_ERROR,
-            edited(
-                ("// weft: scalar  scale", "// weft: require SKV >= 1000 : long keys only\n// weft: scalar  scale"),
-            ),
-            "long keys only",
+            edited(("grid(cdiv(SQ, WARPS), HQ, B)", "grid(SQ // 1000, HQ, B)")),
+            "must be at least 1 in every direction",
         ),
         Kernel(
             "reads what nothing wrote",

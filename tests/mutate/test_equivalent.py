@@ -81,4 +81,4 @@ def test_larger_workloads_are_not_the_judges(original: Original) -> None:
     assert not judged & {(each.shape, each.seed) for each in found}
     assert {each.mask for each in found} == set(supports.masks)
     assert {each.dtype for each in found} == set(supports.dtypes)
-    assert max(each.shape.skv for each in found) > max(shape.skv for shape, _ in judged)
+    assert max(each.shape.products for each in found) > max(shape.products for shape, _ in judged)

@@ -146,6 +146,10 @@ def test_a_candidate_cannot_choose_what_it_is_judged_on(supervisor: Supervisor, 
     bold = supervisor.evaluate(request_of(("WARPS = 4", "WARPS = 4\n// weft: define  BLOCK_N = 1000000")))
     assert bold.status is Status.REJECTED
     assert "BLOCK_N" in bold.message
+    limit = ("// weft: scalar  scale", "// weft: require SKV >= 1000\n// weft: scalar  scale")
+    limited = supervisor.evaluate(request_of(limit))
+    assert limited.status is Status.REJECTED
+    assert "require SKV >= 1000" in limited.message
     with pytest.raises(UsageError, match="no rung"):
         supervisor.evaluate(request_of(rung="scalpel"))
 

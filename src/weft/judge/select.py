@@ -1,6 +1,6 @@
 """Which workloads a kernel is judged on: what it declares support for, of what its task has and the caller chose."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from weft.core.status import Status
 from weft.engines.kernel_file import KernelFile
 from weft.kernels.ladder import ANY_FLOAT, ELEMENTS, ENCODINGS, MASKS, RUNGS, Rung
 from weft.tasks.registry import find_task
-from weft.tasks.task import PLAIN, Axes, Task, Workload
+from weft.tasks.task import PLAIN, Axes, Problem, Task, Workload
 
 from .candidate import Candidate
 from .runs import Refused
@@ -37,8 +37,8 @@ class Supports:
     """The head dimension it was compiled for, if it knows no other."""
     f16_range: bool = False
     """It takes inputs within ±65504 only."""
-    candidate: Candidate | None = field(default=None, compare=False)
-    """Whose launch lines decide as well: `require D == 64`, or an array whose last size is 64."""
+    refuses: Callable[[Problem], str] | None = field(default=None, compare=False)
+    """The launch line by which the kernel does not take a problem (`require D == 64`), or empty; None: it has none."""
     _refusals: dict[Workload, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def takes(self, shape: Shape) -> bool:
@@ -52,11 +52,11 @@ class Supports:
 
     def refusal(self, workload: Workload) -> str:
         """Return the launch line by which the kernel does not take a workload; values and seeds do not matter."""
-        if self.candidate is None or not self.candidate.kernel.may_refuse:
+        if self.refuses is None:
             return ""
         key = replace(workload, regime=self.task.quick.regimes[0], seed=0)
         if key not in self._refusals:
-            self._refusals[key] = self.candidate.refusal(self.task.draw(key))
+            self._refusals[key] = self.refuses(self.task.draw(key))
         return self._refusals[key]
 
     def takes_values(self, regime: str, dtype: str) -> bool:
@@ -99,7 +99,8 @@ def find_candidate(
         if not path.is_file():
             raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
         candidate = Candidate(path, gpu=chosen, launch=launch, include_dirs=include_dirs, compiler=compiler)
-        supports = replace(_of_file(candidate.kernel, find_task(task or "sdpa")), candidate=candidate)
+        refuses = candidate.refusal if candidate.kernel.may_refuse else None
+        supports = replace(_of_file(candidate.kernel, find_task(task or "sdpa")), refuses=refuses)
     _require_arrays(candidate.kernel, supports.task)
     return candidate, supports
 

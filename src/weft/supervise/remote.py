@@ -16,7 +16,7 @@ from weft.judge.look import Look
 from weft.judge.runs import OTHER_SCHEDULES, Call, Ran, Refused, Watch
 from weft.judge.select import Supports
 from weft.tasks.registry import TASKS
-from weft.tasks.task import Declared, Outputs, Task, Workload
+from weft.tasks.task import Declared, Outputs, Problem, Task, Workload
 
 from .children import Child, ChildEnded, Ended
 from .counted import CountedLaunch
@@ -72,6 +72,7 @@ class Remote:
                 _names(said["masks"]),
                 _names(said["encodings"]),
                 only_d=None if only_d is None else int(only_d),
+                refuses=self._refusal if said["may_refuse"] else None,
             )
 
     def run(self, call: Call, watch: Watch) -> Ran:
@@ -140,6 +141,11 @@ class Remote:
         reply = self._ask({"do": "diagnose", "workload": named, "task": self.request.task})
         with _sense():
             return str(reply.fields["text"])
+
+    def _refusal(self, problem: Problem) -> str:
+        reply = self._ask_call("refusal", call_of(self.task, problem))
+        with _sense():
+            return str(reply.fields["line"])
 
     def _call(self, workload: Workload) -> Call:
         return call_of(self.task, self.task.draw(workload))

@@ -65,6 +65,8 @@ class Work:
         if do == "run":
             watch = Watch(tuple(fields["tools"]), fields["max_steps"], kept=fields["kept"])
             return _answer(self.runs.run(call, watch))
+        if do == "refusal":
+            return Frame({"line": self.candidate.load_with(call.defines).refusal(call.inputs)})
         return {"debug": self._debug, "profile": self._profile, "canonical": self._canonical}[do](call)
 
     def _open(self, fields: Mapping[str, Any]) -> Frame:
@@ -94,6 +96,7 @@ class Work:
                     "masks": supports.masks,
                     "encodings": supports.encodings,
                     "only_d": supports.only_d,
+                    "may_refuse": supports.refuses is not None,
                 },
             }
         )
