@@ -16,12 +16,20 @@ SCALAR = RUNGS["scalar"].path.read_text()
 BODY = "    constexpr int PER_LANE"
 
 
-def judged(folder: Path, check: str, *, limits: bool = True, masks: tuple[str, ...] = ("none",)) -> list[Verdict]:
+def judged(
+    folder: Path,
+    check: str,
+    *,
+    limits: bool = True,
+    masks: tuple[str, ...] = ("none",),
+    dtypes: tuple[str, ...] = ("f16",),
+) -> list[Verdict]:
     path = folder / "kernel.cu"
     assert BODY in SCALAR
     path.write_text(SCALAR.replace(BODY, f"    {check}\n{BODY}", 1))
     candidate, supports = find_candidate(str(path), task=None)
-    choice = Choice(("small", "odd_d", "d48"), ("unit_normal", "offsets"), masks, ("f16",), seeds=(0,))
+    shapes = ("small",) if len(dtypes) > 1 else ("small", "odd_d", "d48")
+    choice = Choice(shapes, ("unit_normal", "offsets"), masks, dtypes, seeds=(0,))
     policy = Policy(("racecheck",), limits=limits, large_sizes=False)
     return [each.verdict for each in Judging(LocalRuns(candidate), supports.task, plan(supports, choice), policy)]
 
@@ -35,6 +43,12 @@ def test_a_static_assertion_about_d_is_a_limit(tmp_path: Path) -> None:
     found = conclude(verdicts, 4)
     assert found.status is Status.PASSED and found.judged == 4 and "D = 57 is refused" in found.message
     assert verdict_of(verdict_record(limit)) == limit
+
+
+def test_a_type_that_does_not_compile_is_a_limit(tmp_path: Path) -> None:
+    check = "static_assert(sizeof(ELEMENT) == 2);"
+    (limit,) = [verdict for verdict in judged(tmp_path, check, dtypes=("f16", "f32")) if not verdict.passed]
+    assert limit.limit and limit.message.startswith("f32 is refused at small (COMPILE_ERROR: ")
 
 
 def test_where_the_caller_chose_it_is_a_failure(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def check(
             left_out = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
             _show(verdicts, left_out, max_findings, secret)
             for target, (candidate, _) in found.items():
-                _show_coverage(target, candidate, checked[target], whole=coverage)
+                _show_coverage(target, candidate, checked[target], whole=coverage, selected=not shapes)
             if "all" not in tools:
                 print(f"Optional checkers: {tool} (memcheck and synccheck are always on)")
         print_line(last_line(verdicts))
@@ -230,13 +230,16 @@ def _judge(
     return Checked(verdicts, len(judging.todo), judging.coverage)
 
 
-def _show_coverage(target: str, candidate: Candidate, checked: Checked, *, whole: bool) -> None:
-    """What a pass does not speak of: code that no workload ran. All of the source where `whole` asks for it."""
+def _show_coverage(target: str, candidate: Candidate, checked: Checked, *, whole: bool, selected: bool) -> None:
+    """What a pass does not speak of: code that no workload ran, if the workloads were `selected` to run all of it.
+
+    `whole` asks for the source with counts, whatever ran.
+    """
     if whole:
         kernel = candidate.kernel
         for line in listing(checked.coverage, kernel.path, kernel.source.text):
             print(line)
-    if whole or conclude(checked.verdicts, checked.planned).passed:
+    if whole or (selected and conclude(checked.verdicts, checked.planned).passed):
         for line in summary(checked.coverage):
             print(f"{target}: {line}")
 

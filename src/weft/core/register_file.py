@@ -19,7 +19,8 @@ def blocks_by_registers(architecture: Architecture, threads: int, registers: int
 
 def require_registers(architecture: Architecture, threads: int, registers: int) -> None:
     """Raise ResourceError where not even one block fits."""
-    if blocks_by_registers(architecture, threads, registers) == 0:
+    # A block without threads is refused as such.
+    if threads > 0 and blocks_by_registers(architecture, threads, registers) == 0:
         raise ResourceError(
             f"{threads} threads of {registers} registers do not fit the {architecture.registers} of an SM: use fewer "
             f"threads, or __launch_bounds__({threads}), with which the compiler allocates as many as fit"

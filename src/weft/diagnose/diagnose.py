@@ -155,13 +155,16 @@ def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, pro
     if not chosen:
         raise UsageError(f"{candidate.path} supports none of these shapes, types and masks: nothing to diagnose")
     progress(f"judging {chosen[0]}")
-    policy = Policy(stop=True, debug_build=False)
-    judging = Judging(LocalRuns(candidate), supports.task, chosen, policy, follow=followed(supports, choice))
-    for judged, each in enumerate(judging, 1):
-        verdict = each.verdict
-        if verdict.passed and judged < len(judging.todo):
-            progress(f"judging {judging.todo[judged]}")
-    return verdict, judged
+    follow = followed(supports, choice)
+    policy = Policy(stop=True, debug_build=False, large_sizes=False, limits=follow is not None)
+    judging = Judging(LocalRuns(candidate), supports.task, chosen, policy, follow=follow)
+    verdicts: list[Verdict] = []
+    for each in judging:
+        if not each.verdict.limit:
+            verdicts.append(each.verdict)
+        if len(verdicts) < len(judging.todo):
+            progress(f"judging {judging.todo[len(verdicts)]}")
+    return verdicts[-1], len(verdicts)
 
 
 def _shrunk(candidate: Candidate, supports: Supports, failed: Verdict) -> Verdict:

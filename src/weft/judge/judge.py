@@ -57,7 +57,8 @@ class Policy:
     stop: bool = False
     """End at the first workload that fails."""
     limits: bool = False
-    """A shape of another head dimension that the kernel refuses, where the same build runs, is a limit, no failure."""
+    """A type or a head dimension that the kernel refuses, where the same build runs with another, is no failure: where
+    the judge has chosen them, it is a limit of the kernel."""
     second_call: bool = False
     """Judge a call with other inputs on the device that this workload's runs left; `judge_all` asks for it once."""
 
@@ -142,20 +143,24 @@ class Judging:
                 yield in_debug_build
 
     def _is_limit(self, verdict: Verdict, built: Set[tuple[str, ...]]) -> bool:
-        """Whether the kernel says by itself that it does not take a head dimension: `static_assert(D % 16 == 0)`.
+        """Whether the kernel itself refuses a head dimension or a type: `static_assert(D % 16 == 0)`.
 
-        It must have run with the same macros, so that a build that is broken is no limit. Wrong numbers never are.
+        It must have run with the same macros but for the type, so that a build that is broken is no limit. Wrong
+        numbers never are.
         """
+        work, first = verdict.workload, self.todo[0]
         refused = verdict.status in (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR)
-        other_d = verdict.workload.shape.d != self.todo[0].shape.d
-        return self.policy.limits and refused and other_d and _build(verdict.workload) in built
+        other_d = work.shape.d != first.shape.d and _build(work) in built
+        other_type = work.dtype != first.dtype and _build(replace(work, dtype=first.dtype)) in built
+        return self.policy.limits and refused and (other_d or other_type)
 
     def _limited(self, judged: Judged) -> Judged:
         """The verdict as a note; the build has no more workloads of that shape."""
         refused = judged.verdict.workload
         self.todo = [work for work in self.todo if work.shape != refused.shape or _build(work) != _build(refused)]
         said = f"{judged.verdict.status}: {judged.verdict.message}"
-        message = f"D = {refused.shape.d} is refused at {refused.shape.name} ({said})"
+        kind = f"D = {refused.shape.d}" if refused.dtype == self.todo[0].dtype else refused.dtype
+        message = f"{kind} is refused at {refused.shape.name} ({said})"
         return replace(judged, verdict=replace(judged.verdict, limit=True, message=message))
 
     def _follow(self, supports: Supports, done: int) -> None:

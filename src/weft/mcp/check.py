@@ -89,7 +89,7 @@ def _judged(candidate: Candidate, supports: Supports, choice: Choice, detail: bo
     try:
         todo = plan(supports, choice, strict=True)
         runs, follow = LocalRuns(candidate), followed(supports, choice)
-        judging = Judging(runs, supports.task, todo, Policy(stop=True), follow=follow)
+        judging = Judging(runs, supports.task, todo, Policy(stop=True, limits=follow is not None), follow=follow)
         for judged in judging:
             verdicts.append(judged.verdict)
             todo = tuple(judging.todo)

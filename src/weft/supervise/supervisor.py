@@ -127,8 +127,9 @@ class Supervisor:
                 supports = _supports(request, remote)
                 todo = _plan(request, supports)
                 once = request.debug_build  # a search leaves what is judged once to its finalists
-                policy = Policy(debug_build=once, large_sizes=once, stop=True)
-                judging = Judging(remote, task, todo, policy, follow=followed(supports, request.choice))
+                follow = followed(supports, request.choice)
+                policy = Policy(debug_build=once, large_sizes=once, stop=True, limits=follow is not None)
+                judging = Judging(remote, task, todo, policy, follow=follow)
                 for judged in judging:
                     verdicts.append(judged.verdict)
                     todo = tuple(judging.todo)
