@@ -134,7 +134,7 @@ def test_16_bit_reference_agrees_with_torchs_arithmetic(dtype: str, regime: str)
     apart = np.abs(ours.astype(np.float64) - theirs)
     assert (apart <= ulp(theirs, dtype)).mean() > 0.98
     gold = attention(*arrays).o
-    assert apart.max() <= np.abs(theirs - gold).max()
+    assert (apart <= np.maximum(np.abs(theirs - gold).max(), ulp(theirs, dtype))).all()
     mine, yours = (np.abs(x - gold).mean() for x in (ours.astype(np.float64), theirs))
     assert mine == pytest.approx(yours, rel=0.02)
 

@@ -53,7 +53,7 @@ def test_each_kind_of_wrong(tmp_path: Path, old: str, new: str, status: Status) 
     ("rung", "old", "new", "by"),
     [
         ("fa1", "m[r] = -CUDART_INF_F;", "m[r] = 0.0f;", "small f16 none offsets"),
-        ("scalar", "q_lane[i] = d < D ?", "q_lane[i] = d <= D ?", "d48 f16 none unit_normal"),
+        ("scalar", "q_lane[i] = d < D ?", "q_lane[i] = d <= D ?", "d48 f16 top_left unit_normal"),
     ],
 )
 def test_the_quick_selection_reaches_what_one_size_and_plain_values_hide(

@@ -64,16 +64,18 @@ def test_checkers_find_nothing_and_order_changes_no_bit(case: Case) -> None:
             assert arrays[name].tobytes() == array.tobytes(), f"{name} differs with {what}"
 
 
-def test_lanes_that_round_differently_and_write_one_word_are_a_warning() -> None:
-    """With contraction, lane i adds fma(a_i, b_i, a_j · b_j) and lane j the reverse; all lanes store their sum."""
+def test_lanes_that_round_differently_and_write_one_word_are_information() -> None:
+    """With contraction, lane i adds fma(a_i, b_i, a_j · b_j) and lane j the reverse; all lanes store their sum.
+
+    They are replicas that Triton's own lowering makes: whichever wins is a sum that the program allows.
+    """
     case = layer_norm_gradient(7, 144, 3, num_warps=8)
     assert isinstance(case.source, Triton)
     contracted, separate = (
         _run(case, build(replace(case.source, fmad=fmad)), threads=1, schedule=0, checked=True)[1]
         for fmad in (True, False)
     )
-    assert {(finding.code, finding.severity) for finding in contracted} == {("R101", "warning")}
-    assert all("cure: let one lane write" in str(finding) for finding in contracted)
+    assert {(finding.code, finding.severity) for finding in contracted} == {("R101", "info")}
     assert not separate
 
 
