@@ -35,7 +35,7 @@ from weft.core.errors import WeftError
 from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
-from weft.judge.judge import Judging, Policy, call_of
+from weft.judge.judge import LIMITS, Judging, Policy, call_of
 from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Watch
 from weft.judge.select import Choice, Supports, find_candidate, followed, hide_seeds, plan
@@ -175,7 +175,10 @@ def judge_one(job: Job) -> Row:
     todo = plan(supports, choice)
     if job.selection == "plain":
         todo = hide_seeds(todo, secrets.randbelow(1 << 31))
-    follow, policy = followed(supports, choice), Policy(stop=not job.right, limits=job.selection == "plain")
+    follow, policy = (
+        followed(supports, choice),
+        Policy(stop=not job.right, limits=LIMITS if job.selection == "plain" else ()),
+    )
     judging = Judging(LocalRuns(candidate), supports.task, todo, policy, follow=follow)
     verdicts: list[Verdict] = [judged.verdict for judged in judging]
     concluded = conclude(verdicts, len(judging.todo))

@@ -80,6 +80,12 @@ def test_the_other_size_does_not_move_it(tmp_path: Path) -> None:
     assert boundaries(tmp_path, BODY.format(grid="1", text=text), size="M") == set()
 
 
+def test_sizes_whose_arguments_do_not_fit_are_left_out(tmp_path: Path) -> None:
+    text = "__global__ void f(const float* x, float* y, short n, int m) { if (n > 300) y[0] = x[0]; else y[1] = x[1]; }"
+    # A short is negative from 32,768 on; from 65,536 on the argument is refused.
+    assert boundaries(tmp_path, BODY.format(grid="1", text=text), largest=100_000) == {301, 32_768}
+
+
 def test_launch_lines_choose_other_code(tmp_path: Path) -> None:
     text = HEAD + (
         "// weft: define PARTS = min(4, cdiv(N, 500))\n"

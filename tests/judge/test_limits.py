@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.status import Status
-from weft.judge.judge import Judging, Policy
+from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, find_candidate, plan
 from weft.judge.verdict import Verdict, conclude
@@ -30,7 +30,7 @@ def judged(
     candidate, supports = find_candidate(str(path), task=None)
     shapes = ("small",) if len(dtypes) > 1 else ("small", "odd_d", "d48")
     choice = Choice(shapes, ("unit_normal", "offsets"), masks, dtypes, seeds=(0,))
-    policy = Policy(("racecheck",), limits=limits, large_sizes=False)
+    policy = Policy(("racecheck",), limits=LIMITS if limits else (), large_sizes=False)
     return [each.verdict for each in Judging(LocalRuns(candidate), supports.task, plan(supports, choice), policy)]
 
 

@@ -18,7 +18,7 @@ from weft.coverage.records import Coverage
 from weft.coverage.text import lcov, listing, merge, summary
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
-from weft.judge.judge import Judging, Policy
+from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import (
     HIDDEN_EVERY,
@@ -160,7 +160,7 @@ def check(
             replace(candidate, max_steps=max_steps),
             supports.task,
             todo[target],
-            Policy(tools, limits=not shapes),
+            Policy(tools, limits=() if shapes else LIMITS),
             follow=followed(supports, choice(supports)),
         )
         for target, (candidate, supports) in found.items()

@@ -5,7 +5,7 @@ choose another kernel, other macros or other launches.
 """
 
 import os
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from weft.core.errors import WeftError
 from weft.core.records import Binary, Place
-from weft.engines.arguments import Array, pack_parameters
+from weft.engines.arguments import pack_parameters
+from weft.engines.check_indices import Shapes
 from weft.engines.kernel_file import KernelFile, PlannedLaunch
 from weft.engines.spell_findings import user_place
 from weft.ptx.module import Imm
@@ -21,9 +22,6 @@ from weft.vm.program import Program
 
 from .records import Boundary
 from .size_values import Launches, Outcomes, Values, compare_sizes
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""Input → its shape."""
 
 MOST_CHANGES = 6
 """A comparison that changes more often than this along a size is about the edges of tiles."""
@@ -143,7 +141,7 @@ def _of_code(
     """Boundaries of a compiled kernel: gaps between values in which a comparison changes, narrowed until they close."""
     gaps: dict[tuple[int, int, int], Place | None] = {}
     for compared in _compared(code, planned, values, one_way):
-        gaps |= dict.fromkeys(compared.gaps(MOST_CHANGES), compared.place)
+        gaps |= dict.fromkeys(compared.gaps(), compared.place)
     while gaps:
         for line, _, high in [gap for gap in gaps if gap[2] - gap[1] == 1]:
             yield high, gaps[line, high - 1, high]
@@ -151,7 +149,7 @@ def _of_code(
         points = sorted({point for _, low, high in wide for point in _divided(low, high)})
         gaps = {}
         for compared in _compared(code, planned, points, one_way) if points else ():
-            for line, low, high in compared.gaps(MOST_CHANGES):
+            for line, low, high in compared.gaps():
                 if any(line == gap[0] and gap[1] <= low and high <= gap[2] for gap in wide):
                     gaps[line, low, high] = compared.place
 
@@ -172,14 +170,14 @@ class _Compared:
     any_thread: bool
     """Whether what one thread says counts: it holds an index against a literal, or its branch went one way so far."""
 
-    def gaps(self, most: int) -> Iterator[tuple[int, int, int]]:
+    def gaps(self) -> Iterator[tuple[int, int, int]]:
         """Line and the two values between which it changes.
 
         A comparison with the same outcome in all threads is about sizes. Where threads differ, it is about one of them
         (`row < SQ`).
         """
         if all(np.array_equal(self.outcomes[0], other) for other in self.outcomes[1:]):
-            yield from self._changes(self.outcomes[0], most)
+            yield from self._changes(self.outcomes[0], MOST_CHANGES)
         elif self.any_thread:
             for outcome in self.outcomes:
                 yield from self._changes(outcome, 1)
@@ -196,11 +194,12 @@ def _compared(
 ) -> Iterator[_Compared]:
     """Every comparison, once per pass through a loop."""
     launched = [(value, launch) for value in values for launch in planned.at(value) if launch.entry == code.entry]
-    if len(launched) < 2:
+    passed = [(value, launch, params) for value, launch in launched if (params := _params(code, launch, planned))]
+    if len(passed) < 2:
         return
-    launches = _launches(code, [launch for _, launch in launched], planned.arrays)
+    launches = _launches([launch for _, launch, _ in passed], [params for _, _, params in passed])
     offsets = {name: offset for name, offset, _ in code.program.plan.params}
-    at = [value for value, _ in launched]
+    at = [value for value, _, _ in passed]
     for compared in compare_sizes(code.program.source.passes.cfg, offsets, launches):
         if compared.place is not None and not compared.place.line:
             continue  # the compiler's own: what is left over of an unrolled loop
@@ -210,12 +209,18 @@ def _compared(
         yield _Compared(compared.line, compared.place, at, parts, compared.literal or still_open)
 
 
-def _launches(code: Code, launched: Sequence[PlannedLaunch], arrays: Mapping[str, Array]) -> Launches:
+def _params(code: Code, launch: PlannedLaunch, planned: _Planned) -> bytes:
+    """The parameter block of a launch; empty where an argument does not fit: nothing would be launched."""
+    try:
+        arguments = launch.arguments(code.binary, planned.arrays)
+        return pack_parameters(code.program.plan.params, arguments, lambda *_: 1 << 32)
+    except WeftError:
+        return b""
+
+
+def _launches(launched: Sequence[PlannedLaunch], params: Sequence[bytes]) -> Launches:
     """All of them once for each of THREADS."""
-    blocks = []
-    for launch in launched:
-        arguments = launch.arguments(code.binary, arrays)
-        blocks.append(np.frombuffer(pack_parameters(code.program.plan.params, arguments, lambda *_: 1 << 32), np.uint8))
+    blocks = [np.frombuffer(block, np.uint8) for block in params]
     grids = np.array([launch.grid for launch in launched], np.int64)
     sizes = np.array([launch.block for launch in launched], np.int64)
     specials: dict[str, list[Values]] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os.path import abspath
 from typing import Any
 
 
@@ -67,6 +68,11 @@ class Coverage:
         return tuple(
             branch for branch in self.branches if not branch.both_ways and (branch.file, branch.line) not in missed
         )
+
+    @property
+    def open_lines(self) -> frozenset[tuple[str, int]]:
+        """Absolute path and line of the branches that always went the same way."""
+        return frozenset((abspath(branch.file), branch.line) for branch in self.one_way)
 
     def to_record(self) -> dict[str, Any]:
         """As plain data."""

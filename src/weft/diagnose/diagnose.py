@@ -20,7 +20,7 @@ from weft.core.status import Status
 from weft.engines.kernel_file import KernelFile
 from weft.engines.virtual import VirtualGPU
 from weft.judge.candidate import Candidate
-from weft.judge.judge import Judging, Policy, check
+from weft.judge.judge import LIMITS, Judging, Policy, check
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, workloads
 from weft.judge.verdict import Verdict
@@ -156,7 +156,7 @@ def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, pro
         raise UsageError(f"{candidate.path} supports none of these shapes, types and masks: nothing to diagnose")
     progress(f"judging {chosen[0]}")
     follow = followed(supports, choice)
-    policy = Policy(stop=True, debug_build=False, large_sizes=False, limits=follow is not None)
+    policy = Policy(stop=True, debug_build=False, large_sizes=False, limits=LIMITS if follow is not None else ())
     judging = Judging(LocalRuns(candidate), supports.task, chosen, policy, follow=follow)
     verdicts: list[Verdict] = []
     for each in judging:

@@ -1,6 +1,5 @@
 """Workloads at the sizes where a kernel takes another way: the judge looks at the kernel, not only at its own list."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -43,7 +42,7 @@ def workloads_at(
     workloads of the selection: types, masks, regimes and seeds come from them in turn. One call has more keys than 16
     bits count, the largest of them last: no comparison shows that a number is kept in too few bits.
     """
-    open_lines = {(os.path.abspath(branch.file), branch.line) for branch in coverage.one_way}
+    open_lines = coverage.open_lines
     chosen: dict[Workload, None] = {}
     said: list[Boundary] = []
     left = MOST_PRODUCTS

@@ -38,6 +38,8 @@ LEAST_STEPS, STEPS_PER_PRODUCT = 1 << 22, 16
 NO_DEBUG_BUILD = (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR, Status.UNSUPPORTED)
 """Statuses that say that there is no -G build to be judged."""
 KEEPS_STATE = "the kernel keeps state between launches"
+LIMITS = ("types", "dimensions")
+"""Of `Policy.limits`. Who judges strictly allows the first: macros do not say which types a kernel has."""
 MOST_TILE = 4096
 """Of BLOCK_M, BLOCK_N and SPLITS: the emulation follows what a candidate declares, within reason."""
 
@@ -56,9 +58,9 @@ class Policy:
     """Look at the index arithmetic of a kernel that passed everything at the largest real sizes."""
     stop: bool = False
     """End at the first workload that fails."""
-    limits: bool = False
-    """A type or a head dimension that the kernel refuses, where the same build runs with another, is no failure: where
-    the judge has chosen them, it is a limit of the kernel."""
+    limits: tuple[str, ...] = ()
+    """What the kernel may refuse where the same build runs with another, `types` or `dimensions` (of a head): where the
+    judge has chosen it, that is a limit of the kernel and no failure."""
     second_call: bool = False
     """Judge a call with other inputs on the device that this workload's runs left; `judge_all` asks for it once."""
 
@@ -152,7 +154,8 @@ class Judging:
         refused = verdict.status in (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR)
         other_d = work.shape.d != first.shape.d and _build(work) in built
         other_type = work.dtype != first.dtype and _build(replace(work, dtype=first.dtype)) in built
-        return self.policy.limits and refused and (other_d or other_type)
+        allowed = self.policy.limits
+        return refused and (("dimensions" in allowed and other_d) or ("types" in allowed and other_type))
 
     def _limited(self, judged: Judged) -> Judged:
         """The verdict as a note; the build has no more workloads of that shape."""

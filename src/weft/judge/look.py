@@ -3,7 +3,6 @@
 This is asked where the kernel is compiled, in this process or in a child; `follow.py` makes workloads of the answer.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,10 +59,9 @@ def look_for(task: Task, workload: Workload) -> Look:
 
 def boundaries_of(kernel: KernelFile, codes: Sequence[Code], look: Look, coverage: Coverage) -> tuple[Boundary, ...]:
     """Return where the kernel takes another way, along each size. `codes` are compiled for head dimension look.d."""
-    one_way = {(os.path.abspath(branch.file), branch.line) for branch in coverage.one_way}
     found: dict[Boundary, None] = {}
     for name in look.axes:
-        if name == "S" and _takes(kernel, shapes_of(look.inputs, AXES["SQ"].shape(7, look.d, 7))):
+        if name == "S" and _launched(kernel, shapes_of(look.inputs, AXES["SQ"].shape(7, look.d, 7))):
             continue  # the lengths were varied one by one
         vary = AXES[name]
         launched: set[object] = set()
@@ -77,25 +75,18 @@ def boundaries_of(kernel: KernelFile, codes: Sequence[Code], look: Look, coverag
                 continue  # the same code: the number of queries is one of the values that it compares
             launched.add(launches)
             axis = Axis(name, shapes, vary.largest)
-            found |= dict.fromkeys(find_boundaries(kernel, codes, axis, one_way))
+            found |= dict.fromkeys(find_boundaries(kernel, codes, axis, coverage.open_lines))
             if name == "D":
                 found |= dict.fromkeys(_compiled_in(kernel, axis, look.d))
     return tuple(found)
 
 
-def _launched(kernel: KernelFile, shapes: Shapes) -> object:
-    """Which kernels a call launches; None: none."""
+def _launched(kernel: KernelFile, shapes: Shapes) -> tuple[str, ...]:
+    """Which kernels a call launches; none where the lines refuse it."""
     try:
         return tuple(launch.entry for launch in kernel.launches_at(shapes))
     except WeftError:
-        return None
-
-
-def _takes(kernel: KernelFile, shapes: Shapes) -> bool:
-    try:
-        return bool(kernel.launches_at(shapes))
-    except WeftError:
-        return False
+        return ()
 
 
 _TEMPLATE = re.compile(r"template\s*<([^<>]*)>")

@@ -13,7 +13,7 @@ from weft.core.finding_codes import Severity
 from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
-from weft.judge.judge import Judging, Policy
+from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Refused
 from weft.judge.select import Choice, Supports, find_candidate, followed, plan
@@ -89,7 +89,9 @@ def _judged(candidate: Candidate, supports: Supports, choice: Choice, detail: bo
     try:
         todo = plan(supports, choice, strict=True)
         runs, follow = LocalRuns(candidate), followed(supports, choice)
-        judging = Judging(runs, supports.task, todo, Policy(stop=True, limits=follow is not None), follow=follow)
+        judging = Judging(
+            runs, supports.task, todo, Policy(stop=True, limits=LIMITS[:1] if follow is not None else ()), follow=follow
+        )
         for judged in judging:
             verdicts.append(judged.verdict)
             todo = tuple(judging.todo)

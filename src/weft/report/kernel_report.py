@@ -16,7 +16,7 @@ from weft.diagnose.records import Diagnosis
 from weft.diagnose.shown import verify_command
 from weft.engines.kernel_file import load
 from weft.judge.candidate import Candidate
-from weft.judge.judge import Judging, Policy
+from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, plan
 from weft.judge.verdict import Verdict, conclude
@@ -97,7 +97,9 @@ def _judge(asked: ReportOptions, progress: Progress) -> tuple[tuple[Verdict, ...
         raise NothingSelected(f"nothing selected: {asked.target} supports none of these shapes, types and masks")
     found: list[Verdict] = []
     runs, follow = LocalRuns(asked.candidate), followed(asked.supports, asked.choice)
-    judging = Judging(runs, asked.supports.task, todo, Policy(limits=follow is not None), follow=follow)
+    judging = Judging(
+        runs, asked.supports.task, todo, Policy(limits=LIMITS if follow is not None else ()), follow=follow
+    )
     for judged in judging:
         found.append(judged.verdict)
         progress(f"judged {len(found)} of {len(judging.todo)}: {judged.verdict.label}")

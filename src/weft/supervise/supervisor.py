@@ -14,7 +14,7 @@ from weft.attention.shapes import SHAPES
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.core.status import Status
-from weft.judge.judge import Judging, Policy, smallest
+from weft.judge.judge import LIMITS, Judging, Policy, smallest
 from weft.judge.runs import Refused, same_bits
 from weft.judge.select import Supports, find_candidate, followed, plan
 from weft.judge.verdict import Verdict, conclude
@@ -128,7 +128,9 @@ class Supervisor:
                 todo = _plan(request, supports)
                 once = request.debug_build  # a search leaves what is judged once to its finalists
                 follow = followed(supports, request.choice)
-                policy = Policy(debug_build=once, large_sizes=once, stop=True, limits=follow is not None)
+                policy = Policy(
+                    debug_build=once, large_sizes=once, stop=True, limits=LIMITS[:1] if follow is not None else ()
+                )
                 judging = Judging(remote, task, todo, policy, follow=follow)
                 for judged in judging:
                     verdicts.append(judged.verdict)
