@@ -57,7 +57,8 @@ def _machine(level: int) -> Any:
 
 @functools.cache
 def _jit() -> Any:
-    return llvm.create_lljit_compiler(_machine(2))
+    # JITLink: RuntimeDyld aborts when the code of a kernel and its data land more than 2 GB apart.
+    return llvm.create_lljit_compiler(_machine(2), use_jit_link=True)
 
 
 def object_key(*parts: str) -> str:
