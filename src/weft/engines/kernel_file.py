@@ -415,6 +415,10 @@ def load(
     folders = tuple(os.fspath(directory) for directory in include_dirs)
     if source.compiled and compiler != "nvrtc":
         raise UsageError(f"--compiler {compiler}: {source.path} is compiled already")
+    if not source.compiled and not source.is_triton:
+        from weft.interop.torch_extension.open_file import HowCompiled, open_host_code
+
+        source = open_host_code(source, HowCompiled(target_of(chosen), folders))
     if not source.lines.launches:
         raise _no_launch_lines(source, target_of(chosen), macros, folders, compiler)
     if source.compiled:
@@ -435,7 +439,7 @@ def _no_launch_lines(
     if source.compiled:
         return NoLaunchLines(path, propose_ptx_lines(source.text))
     binary = compile_cuda(
-        source.text,
+        source.code,
         name=path,
         arch=arch,
         defines=macros,
@@ -443,7 +447,7 @@ def _no_launch_lines(
         options=source.lines.options,
         compiler=compiler,
     )
-    return NoLaunchLines(path, propose_lines(source.text, binary))
+    return NoLaunchLines(path, propose_lines(source.code, binary))
 
 
 def _require_settled(source: KernelSource, macros: Mapping[str, str]) -> dict[str, str]:

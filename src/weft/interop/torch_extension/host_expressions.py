@@ -331,6 +331,8 @@ class Host(ABC):
         self.launches: list[HostLaunch] = []
         self.tensors: dict[str, Tensor] = {}
         self.used_defines: dict[str, int] = {}
+        self.program_sizes: dict[str, int] | None = None
+        """Of a `main()`: its constants that are named like sizes of attention. None: the function is given its sizes."""
         self.dispatched = False
         self.reached: set[int] = set()
         """The `<<<` that were followed."""

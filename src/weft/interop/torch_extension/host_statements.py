@@ -30,9 +30,11 @@ from .host_values import (
     choose,
     compare,
     literal,
+    named,
     safe_name,
 )
 from .merge_launches import merge_launches
+from .size_roles import size_role
 
 _CHECKS = frozenset(["TORCH_CHECK", "AT_ASSERTM", "AT_ASSERT", "TORCH_INTERNAL_ASSERT", "assert"])
 _WRAPPERS = frozenset(
@@ -133,9 +135,23 @@ def _declare(run: HostRun, at: int, stop: int, scope: Scope) -> bool:
         while source.tokens[start].text in ("*", "&"):
             start += 1
         name = source.tokens[start].text
-        value = _initial(run, kind, start + 1, end, scope)
+        value = _program_size(run, kind, name, _initial(run, kind, start + 1, end, scope), (start + 2, end))
         scope.names[name] = _named(run, name, value)
     return True
+
+
+def _program_size(run: HostRun, kind: str, name: str, value: Value, initial: tuple[int, int]) -> Value:
+    """`const int N = 1024;` of `main()` is a size by its name, with a default: as if the function were given it."""
+    if run.program_sizes is None or not size_role(name) or not re.search(r"\b(int|size_t|long|unsigned|auto)", kind):
+        return value
+    default = value.constant if isinstance(value, Number) else None
+    if default is None:  # from the command line, if it says one
+        told = re.search(r"\barg[cv]\b.*: ?(\d+)$", run.source.spelled(*initial))
+        default = int(told[1]) if told else None
+    if not isinstance(default, int):
+        return value
+    run.program_sizes[safe_name(name)] = default
+    return named(safe_name(name))
 
 
 def _initial(run: HostRun, kind: str, start: int, end: int, scope: Scope) -> Value:
@@ -396,8 +412,7 @@ def _cuda_call(run: HostRun, at: int, scope: Scope) -> None:
         pointer = source.spelled(*ranges[0]).split("&")[-1].strip()
         tensor = Tensor(pointer, "empty", line)
         if isinstance(values[1], Number):
-            tensor.shape = (values[1],)
-            tensor.element = "u8"
+            tensor.shape, tensor.in_bytes = (values[1],), True
         run.tensors[pointer] = tensor
         scope.assign(pointer, Pointer(tensor))
     elif name.startswith("cudaMemcpy"):

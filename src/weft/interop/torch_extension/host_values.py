@@ -49,6 +49,8 @@ class Tensor:
     base: "Tensor | None" = None
     """Whose memory a view is."""
     returned: bool = False
+    in_bytes: bool = False
+    """Its shape counts bytes: an allocation that does not say of what."""
 
     @property
     def memory(self) -> "Tensor":
@@ -234,6 +236,29 @@ def _cdiv(a: Number, b: Number) -> Number | None:
         case ast.BinOp(left=n, op=ast.Add(), right=ast.Constant(value=int() as less)) if b.constant == less + 1:
             return call("cdiv", Number(n), b)
     return None
+
+
+def elements(size: Number, item_bytes: int) -> Number:
+    """How many items are in `size` bytes: B * N * 4 → B * N."""
+    factors, constant = [], 1
+    todo = [size.tree]
+    while todo:
+        match todo.pop():
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                todo += [right, left]
+            case ast.Constant(value=int() as value):
+                constant *= value
+            case other:
+                factors.append(other)
+    if constant % item_bytes:
+        return binary(ast.FloorDiv, size, literal(item_bytes))
+    found = [Number(each) for each in factors]
+    if constant != item_bytes or not found:
+        found.append(literal(constant // item_bytes))
+    product = found[0]
+    for each in found[1:]:
+        product = binary(ast.Mult, product, each)
+    return product
 
 
 def compare(operation: type[ast.cmpop], a: Number, b: Number) -> Number:

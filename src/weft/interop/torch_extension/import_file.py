@@ -11,6 +11,7 @@ from weft.engines.bind import bind_numbers
 from weft.engines.launch_lines import parse_lines
 from weft.toolchain.cuda import compile_cuda
 
+from .attention_lines import as_task, complete
 from .cpp_items import Item
 from .cpp_tokens import CppSource, refuse
 from .device_part import DevicePart, separate
@@ -41,22 +42,26 @@ class Imported:
     """What the host function takes, in order: arrays and scalars by their names in the launch lines."""
     returned: tuple[str, ...] = ()
     """The arrays it returns, in order; empty names stand for what is no array of the lines."""
+    device: str = ""
+    """The device code alone, its pieces at their line numbers of the file."""
+    origins: tuple[int, ...] = ()
+    """Of each of `lines`: the line of the file it was read from."""
 
 
 def import_torch(
     path: str,
     *,
+    text: str | None = None,
     function: str | None = None,
     shapes: Mapping[str, Sequence[str]] = {},
     values: Mapping[str, str] = {},
     arch: str = "sm_89",
     include_dirs: Sequence[str] = (),
 ) -> Imported:
-    """Separate `path`. Raises Unsupported, with the line and what to do, where that is not possible."""
-    try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
+    """Separate `path`, or its `text` where it is read already. Raises Unsupported, with the line and what to do, where
+    that is not possible."""
+    if text is None:
+        text = _read(path)
     own = parse_lines(text, path)
     if own.launches:
         without = frozenset(line.name for line in own.defines)
@@ -78,15 +83,22 @@ def import_torch(
     settings = ImportSettings(shapes, {**_bound_defaults(part.source, functions, chosen.name), **values})
     settings = replace(settings, aliases=_aliases(part), constants=_constant_shapes(part))
     draft, returned = _follow(part, functions, chosen, settings)
+    unsaid = complete(draft.shapes(), draft.given(), draft.settings.values)
+    if unsaid.shapes or unsaid.values:
+        settings = replace(
+            settings, shapes={**unsaid.shapes, **settings.shapes}, values={**settings.values, **unsaid.values}
+        )
+        draft, returned = _follow(part, functions, chosen, settings)
     if draft.defines:  # a launch line's define takes their place
         part = separate(text, path, without=frozenset(draft.defines))
     entries = [entry for entry in (draft.entry(launch) for launch in draft.run.launches) if entry is not None]
     defines = {name: str(value) for name, value in draft.defines.items()}
     binary = _compile(part, defines, entries, arch, include_dirs)
-    rows = draft.lines(binary)
+    rows, renamed = as_task(draft.lines(binary))
     head = [f"// weft: {row}".rstrip() for row in rows]
     problems = tuple(sorted(draft.problems, key=lambda problem: problem.line))
-    notes = tuple(Problem(line, note) for note, line in draft.run.facts.notes.items())
+    taken = {note: chosen.line for note in (*unsaid.notes, *renamed)}
+    notes = tuple(Problem(line, note) for note, line in {**taken, **draft.run.facts.notes}.items())
     remarks = [f"// {path}:{each.line}: {each.text}" for each in (*problems, *notes)]
     return Imported(
         _file(path, [*head, *remarks], part.text, chosen.name),
@@ -96,7 +108,27 @@ def import_torch(
         notes,
         tuple(safe_name(parameter.name) for parameter in chosen.parameters),
         returned,
+        part.text,
+        _origins(rows, chosen, draft),
     )
+
+
+def _origins(rows: Sequence[str], chosen: Function, draft: Draft) -> tuple[int, ...]:
+    """Lines of a launch belong to its `<<<`, the others to the host function."""
+    found, launches = [], iter(draft.run.launches)
+    line = chosen.line
+    for row in rows:
+        if row.startswith("launch "):
+            line = next(launches).line
+        found.append(line)
+    return tuple(found)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
 
 
 def _settled(lines: Sequence[str], macros: Mapping[str, str]) -> list[str]:
@@ -195,6 +227,7 @@ def _follow(
             ranks=ranks,
         )
         scope, scalars = _parameters(run, chosen)
+        run.program_sizes = {} if chosen.name == "main" else None
         outcome = run.execute(chosen.start, chosen.end, scope)
         if outcome is not None and outcome.value is not None:
             _mark_returned(outcome.value)
@@ -212,6 +245,9 @@ def _follow(
                 line = part.source.tokens[at].line
                 raise refuse(part.source.path, line, "this launch is not reached: write the launch lines by hand")
     _note_ranks(run, settings)
+    given = run.program_sizes or {}
+    scalars |= {name: Parameter(name, "int") for name in given}
+    settings = replace(settings, values={**{name: str(value) for name, value in given.items()}, **settings.values})
     return Draft(run, scalars, settings), returned
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from weft.core.errors import UsageError
 from weft.core.records import Binary
-from weft.engines.element_types import is_float
+from weft.engines.element_types import ELEMENT_TYPES, is_float
 from weft.engines.expressions import Expression
 from weft.engines.propose_lines import parameter_uses
 from weft.ptx.parse import parse
@@ -14,7 +14,7 @@ from weft.ptx.parse import parse
 from .device_part import TYPES
 from .host_expressions import type_element
 from .host_statements import HostRun
-from .host_values import Dim3, Hole, HostLaunch, Number, Pointer, Tensor, Value
+from .host_values import Dim3, Hole, HostLaunch, Number, Pointer, Tensor, Value, elements
 from .signatures import KernelSignature, Parameter
 from .size_names import choose_names, default_sizes, join_equal, rename
 
@@ -73,6 +73,7 @@ class Draft:
                 memory = value.tensor.memory
                 self.passed.setdefault(memory.name, memory)
                 element = self.element(parameter.type, types) or self.element(value.type, {}) or memory.element
+                element = element or ("u8" if memory.in_bytes else "")
                 if element and not self.elements.get(memory.name):
                     self.elements[memory.name] = element
             elif isinstance(value, Number) and value.name in self.scalars:
@@ -113,6 +114,9 @@ class Draft:
         if tensor.name in self.settings.shapes:
             return list(self.settings.shapes[tensor.name])
         shape = self.run.facts.shape(tensor)
+        if shape is not None and tensor.in_bytes:
+            element = self.elements.get(tensor.name) or "u8"
+            shape = tuple(elements(size, ELEMENT_TYPES.get(element, ELEMENT_TYPES["f32"]).itemsize) for size in shape)
         return None if shape is None else [size.text for size in shape]
 
     def _defaults(self, names: Sequence[str]) -> dict[str, int]:
@@ -141,6 +145,18 @@ class Draft:
         """Macros that the lines read, and their values."""
         read = {name for formula in self._formulas() for name in Expression.parse(formula).names}
         return {name: value for name, value in self.run.used_defines.items() if name in read}
+
+    def shapes(self) -> dict[str, list[str] | None]:
+        """The shape of each array in the lines' names; None where nothing says it."""
+        found = {name: self._shape(tensor) for name, tensor in self.passed.items()}
+        return {
+            name: None if shape is None else [rename(size, self.names) for size in shape]
+            for name, shape in found.items()
+        }
+
+    def given(self) -> dict[str, bool]:
+        """The numbers that the host function is given, and whether each is floating."""
+        return {name: bool(re.search(r"\b(float|double)\b", each.type)) for name, each in self.scalars.items()}
 
     # The lines.
     def lines(self, binary: Binary | None) -> list[str]:

@@ -1,0 +1,186 @@
+"""What host code of attention leaves unsaid, by the names that people use; and its lines as the tasks know them.
+
+A host function reads the shape of q and takes those of k and v for granted; `main()` allocates bytes. Whatever is
+taken for granted here is a note next to the lines. Files that do not name q, k and v are left alone.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .size_roles import CAUSAL, SCALES, array_role, size_role
+
+_SHAPES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "q": (("B", "H", "S", "D"), ("B", "H", "SQ", "D"), ("BH", "S", "D"), ("BH", "SQ", "D"), ("S", "D"), ("SQ", "D")),
+    "k": (
+        ("B", "HKV", "S", "D"),
+        ("B", "HKV", "SKV", "D"),
+        ("B", "H", "SKV", "D"),
+        ("B", "H", "S", "D"),
+        ("BH", "SKV", "D"),
+        ("BH", "S", "D"),
+        ("SKV", "D"),
+        ("S", "D"),
+    ),
+}
+"""Shapes of q (and o), and of k (and v), by the sizes that the host names: the first of which all are named."""
+_ARRAY = re.compile(r"(?P<role>in|out|inout|workspace)\s+(?P<name>\w+) : (?P<element>\w+)\[(?P<shape>[^\]]*)\](?P<rest>.*)")
+
+
+@dataclass
+class Unsaid:
+    """What was completed: shapes and values as `weft import --shape` and `--value` would give them, and notes."""
+
+    shapes: dict[str, list[str]] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def complete(
+    arrays: Mapping[str, Sequence[str] | None], numbers: Mapping[str, bool], values: Mapping[str, str]
+) -> Unsaid:
+    """Return what follows from names. `arrays` have shapes in the lines' names, None where nothing says one;
+    `numbers` are what the host function is given: name → whether it is floating."""
+    found = Unsaid()
+    by_role = {role: name for name in arrays if (role := array_role(name))}
+    if not {"q", "k", "v"} <= set(by_role):
+        return found
+    sizes = {size_role(name): name for name in numbers if not numbers[name] and size_role(name)}
+    shapes = {role: list(shape) for role, name in by_role.items() if (shape := arrays[name]) is not None}
+    for role in ("q", "k", "v", "o"):
+        name = by_role.get(role, "")
+        if not name or role in shapes:
+            continue
+        like = next((other for other in {"q": "okv", "k": "vqo", "v": "kqo", "o": "qkv"}[role] if other in shapes), "")
+        named = next((row for row in _SHAPES["q" if role in "qo" else "k"] if all(each in sizes for each in row)), None)
+        if like:
+            shapes[role] = shapes[like]
+            found.notes.append(f"{name} is taken to have the shape of {by_role[like]}: the host does not read it")
+        elif named is not None:
+            shapes[role] = [sizes[each] for each in named]
+            found.notes.append(f"{name} is taken to have the shape [{', '.join(shapes[role])}], by their names")
+        else:
+            continue
+        found.shapes[name] = shapes[role]
+    last = shapes["q"][-1] if "q" in shapes else ""
+    for name, floating in numbers.items():
+        if floating and SCALES.fullmatch(name) and last and not _known(values.get(name, "")):
+            found.values[name] = f"1 / sqrt({last})"
+            found.notes.append(f"{name} is taken as 1 / sqrt({last}), the scale of attention")
+        elif not floating and CAUSAL.fullmatch(name) and name not in values:
+            found.values[name] = "0"
+        elif not floating and size_role(name) and name not in values:
+            found.values[name] = _DEFAULTS[size_role(name)]
+    return found
+
+
+_DEFAULTS = {"B": "2", "BH": "4", "H": "2", "HKV": "2", "S": "33", "SQ": "33", "SKV": "33", "D": "64"}
+
+
+def _known(value: str) -> bool:
+    """Whether a default says a scale: None, 0 and negative numbers stand for `not given`."""
+    return re.fullmatch(r"\d*\.?\d+(e-?\d+)?f?", value) is not None and float(value.rstrip("f")) > 0
+
+
+def as_task(rows: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return lines whose arrays are those of the tasks, q, k, v and o of [batch, heads, rows, D], and notes."""
+    arrays = {match["name"]: match for row in rows if (match := _ARRAY.match(row))}
+    names = {role: name for name in arrays if (role := array_role(name)) and role not in "o"}
+    if not {"q", "k", "v"} <= set(names):
+        return list(rows), []
+    outputs = [name for name in arrays if array_role(name) == "o"]
+    given = [name for name, match in arrays.items() if match["role"] in ("out", "inout")]
+    program = all(arrays[name]["role"] == "workspace" for name in names.values())
+    if not outputs:
+        outputs = given if len(given) == 1 else []
+    if outputs:
+        names["o"] = outputs[0]
+    if any("?" in arrays[name]["shape"] for name in names.values()):
+        return list(rows), []
+    text = "\n".join(rows)
+    notes = []
+    renamed = {name: role for role, name in names.items() if name != role}
+    if renamed and not any(re.search(rf"\b{role}\b", text) for role in renamed.values()):
+        text = _words(text, renamed)
+        notes.append("the arrays are " + ", ".join(f"{name} ({role})" for name, role in renamed.items()))
+    text = _lever(_ranked(text), notes)
+    done = text.split("\n")
+    if program:  # cudaMalloc says nothing about what is copied into it
+        done = [re.sub(r"^workspace ([qkv] : .*)", r"in        \1 = normal", row) for row in done]
+        done = [re.sub(r"^workspace (o : .*)", r"out       \1", row) for row in done]
+    return done, notes
+
+
+def _words(text: str, names: Mapping[str, str]) -> str:
+    return re.sub(r"\b(" + "|".join(map(re.escape, names)) + r")\b", lambda match: names[match[0]], text)
+
+
+def _ranked(text: str) -> str:
+    """Arrays of [B * H, rows, D] and of one head are the same memory as [B, H, rows, D]."""
+    shapes = {
+        match["name"]: [size.strip() for size in match["shape"].split(",")]
+        for row in text.split("\n")
+        if (match := _ARRAY.match(row)) and match["name"] in ("q", "k", "v", "o")
+    }
+    shapes = {name: shape[0].split(" * ") if len(shape) == 1 else shape for name, shape in shapes.items()}
+    ranks = {len(shape) for shape in shapes.values()}
+    if len(ranks) != 1 or any(not re.fullmatch(r"\w+", size) for shape in shapes.values() for size in shape):
+        return text
+    rank, heads = ranks.pop(), {shape[0] for shape in shapes.values()}
+    taken = set(re.findall(r"\w+", text))
+    if rank == 3 and len(heads) == 1 and not heads.copy().pop().isdigit():
+        both = heads.pop()
+        batch, head = ("BATCH" if "B" in taken - {both} else "B"), ("HEADS" if "H" in taken - {both} else "H")
+        count = re.search(rf"(?<=\b{both}=)\d+", text)
+        rest = _shaped(text, {name: [batch, head, *shape[1:]] for name, shape in shapes.items()})
+        body = [
+            row if row.startswith("sizes") else re.sub(rf"\b{both}\b", f"({batch} * {head})", row)
+            if not (_ARRAY.match(row) and re.match(r"\w+\s+[qkvo] :", row))
+            else row
+            for row in rest.split("\n")
+        ]
+        value = int(count[0]) if count else 4
+        sizes = f"{batch}=1 {head}={value}"
+        return re.sub(rf"\b{both}=\d+", sizes, "\n".join(body), count=1)
+    if rank == 2:
+        batch, head = ("BATCH" if "B" in taken else "B"), ("HEADS" if "H" in taken else "H")
+        text = _shaped(text, {name: [batch, head, *shape] for name, shape in shapes.items()})
+        text = re.sub(r"^sizes +", f"sizes     {batch}=1 {head}=1 ", text, count=1, flags=re.MULTILINE)
+        reason = "the kernel has one head"
+        return _before_launch(text, [f"require   {batch} == 1 : {reason}", f"require   {head} == 1 : {reason}"])
+    return _shaped(text, shapes) if rank == 4 else text
+
+
+def _shaped(text: str, shapes: Mapping[str, Sequence[str]]) -> str:
+    for name, shape in shapes.items():
+        text = re.sub(rf"^(\w+ +{name} : \w+)\[[^\]]*\]", rf"\1[{', '.join(shape)}]", text, flags=re.MULTILINE)
+    return text
+
+
+def _lever(text: str, notes: list[str]) -> str:
+    """A host function that is told whether to mask gets the macro that the tasks set."""
+    sizes = re.search(r"^sizes .*$", text, re.MULTILINE)
+    found = [name for name in re.findall(r"(\w+)=", sizes[0] if sizes else "") if CAUSAL.fullmatch(name)]
+    if len(found) != 1 or (found[0] != "CAUSAL" and re.search(r"\bCAUSAL\b", text)):
+        return text
+    text = re.sub(rf" {found[0]}=\d+", "", text, count=1)
+    text = re.sub(r"^sizes *\n", "", text, flags=re.MULTILINE)
+    text = _words(text, {found[0]: "CAUSAL"})
+    added = ["lever     CAUSAL = 0 in 0, 1"]
+    q, k = (re.search(rf"^\w+ +{name} : \w+\[[^\]]*?(\w+), \w+\]", text, re.MULTILINE) for name in "qk")
+    if q and k and q[1] != k[1]:
+        added.append(f"require   {q[1]} == {k[1]} when CAUSAL : which corner the mask starts from is not known")
+        notes.append(f"{found[0]} is judged where {q[1]} is {k[1]}: host code does not say where the mask starts")
+    return _before_arrays(text, added)
+
+
+def _before_arrays(text: str, added: Sequence[str]) -> str:
+    rows = text.split("\n")
+    at = next(number for number, row in enumerate(rows) if not row.startswith(("sizes", "define")))
+    return "\n".join([*rows[:at], *added, *rows[at:]])
+
+
+def _before_launch(text: str, added: Sequence[str]) -> str:
+    rows = text.split("\n")
+    at = next(number for number, row in enumerate(rows) if row.startswith("launch"))
+    return "\n".join([*rows[:at], *added, *rows[at:]])
