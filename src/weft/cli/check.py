@@ -39,7 +39,7 @@ from weft.tasks.task import Task, Workload
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
 from .check_folder import FolderOptions, Shown, check_folder
 from .findings_output import Format, text_lines
-from .launch_draft import draft_shown
+from .launch_draft import draft_shown, say_host_code
 from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler
 from .tables import print_table
 from .terminal import bar, paint, print_line
@@ -135,6 +135,7 @@ def check(
                 include_dirs=tuple(include or ()),
                 compiler=compiler.value,
             )
+        say_host_code(found[target][0].kernel)
     if seed is not None and seeds is not None:
         raise UsageError("give --seed (this one) or --seeds (how many), not both")
     sparse = hidden is None and seed is None  # what repeats one seed is judged on nothing else

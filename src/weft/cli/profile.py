@@ -20,7 +20,7 @@ from weft.profile.ncu_metric_list import check_list, read_list
 from weft.profile.ncu_report_file import read_report
 
 from .findings_output import text_lines
-from .launch_draft import draft_shown
+from .launch_draft import draft_shown, say_host_code
 from .options import COMPILER_HELP, Compiler, macros, sizes
 from .profile_ncu import answers_record, comparison_record, show_answers, show_comparison
 from .profile_ncu import status as ncu_status
@@ -76,6 +76,7 @@ def profile(
     for target in targets:
         with draft_shown(target):
             kernel = _load(target, chip, macros(define), include or [], compiler)
+        say_host_code(kernel)
         chosen = {**_shape_sizes(target, kernel, shape), **sizes(size)}
         with waiting(f"profiling {target}"):
             try:

@@ -21,7 +21,7 @@ from weft.report.records import KernelReport
 from weft.tasks.registry import TASKS
 
 from .check_findings import exit_code
-from .launch_draft import draft_shown
+from .launch_draft import draft_shown, say_host_code
 from .options import macros
 from .terminal import paint, say_error, waiting
 
@@ -60,6 +60,7 @@ def report(
         raise UsageError(f"--profile-shape {profile_shape}: `weft list` has {', '.join(SHAPES)}")
     with draft_shown(run):
         candidate, supports = find_candidate(run, task=task, gpu=chip.name)
+    say_host_code(candidate.kernel)
     every = supports.task.workloads
     choice = Choice(
         shapes=_names(shapes, every.shapes),

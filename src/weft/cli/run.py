@@ -23,7 +23,7 @@ from weft.engines.virtual import VirtualGPU
 from weft.probes.tools import watch_for
 
 from .findings_output import Format, text_lines
-from .launch_draft import draft_shown
+from .launch_draft import draft_shown, say_host_code
 from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, files, macros, sizes
 from .tables import print_table
 from .terminal import print_line, waiting
@@ -118,6 +118,7 @@ def run(
             launch=launch,
             compiler=compiler,
         )
+    say_host_code(kernel)
     _check_targets(kernel, targets)
     arrays = {name: _read(file) for name, file in inputs.items()}
     device = VirtualGPU(kernel.gpu, mode=mode.value, threads=threads, schedule=schedule)

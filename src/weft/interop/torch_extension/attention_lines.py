@@ -5,7 +5,7 @@ taken for granted here is a note next to the lines. Files that do not name q, k 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .size_roles import CAUSAL, SCALES, array_role, size_role
@@ -36,29 +36,60 @@ class Unsaid:
     notes: list[str] = field(default_factory=list)
 
 
-def complete(
-    arrays: Mapping[str, Sequence[str] | None], numbers: Mapping[str, bool], values: Mapping[str, str]
-) -> Unsaid:
-    """Return what follows from names. `arrays` have shapes in the lines' names, None where nothing says one;
-    `numbers` are what the host function is given: name → whether it is floating."""
-    found = Unsaid()
-    by_role = {role: name for name in arrays if (role := array_role(name))}
+def _by_role(arrays: Iterable[str]) -> dict[str, str]:
+    """Role → array: `q` itself before `dq`, which may be a device's q or a gradient."""
+    found: dict[str, str] = {}
+    for name in arrays:
+        role = array_role(name)
+        if role and (role not in found or len(name) < len(found[role])):
+            found[role] = name
+    return found
+
+
+@dataclass(frozen=True)
+class Said:
+    """What host code says, in the lines' names."""
+
+    arrays: Mapping[str, Sequence[str] | None]
+    """Shapes; None where nothing says one."""
+    numbers: Mapping[str, bool]
+    """What the host function is given, and whether it is floating."""
+    values: Mapping[str, str]
+    """Of those numbers, where a default says one."""
+    constants: Mapping[str, str]
+    """Of the file: how the lines spell each."""
+    read: frozenset[str]
+    """Sizes that something other than a shape reads."""
+
+
+def complete(said: Said) -> Unsaid:
+    """Return what follows from names."""
+    found, arrays, numbers, values = Unsaid(), said.arrays, said.numbers, said.values
+    by_role = _by_role(arrays)
     if not {"q", "k", "v"} <= set(by_role):
         return found
-    sizes = {size_role(name): name for name in numbers if not numbers[name] and size_role(name)}
+    sizes = {size_role(name): spelled for name, spelled in said.constants.items() if size_role(name)}
+    sizes |= {size_role(name): name for name in numbers if not numbers[name] and size_role(name)}
     shapes = {role: list(shape) for role, name in by_role.items() if (shape := arrays[name]) is not None}
+    for role, first in (("k", "q"), ("v", "k"), ("o", "q")):
+        if role in shapes and first in shapes and len(shapes[role]) <= len(shapes[first]) > 1:
+            tied = _tied(shapes[role], shapes[first], said.read)
+            if tied != shapes[role]:
+                shapes[role] = found.shapes[by_role[role]] = tied
+                spelled = ", ".join(tied)
+                found.notes.append(f"{by_role[role]} is taken to have the shape [{spelled}]: the host reads a part of it")
     for role in ("q", "k", "v", "o"):
         name = by_role.get(role, "")
         if not name or role in shapes:
             continue
         like = next((other for other in {"q": "okv", "k": "vqo", "v": "kqo", "o": "qkv"}[role] if other in shapes), "")
         named = next((row for row in _SHAPES["q" if role in "qo" else "k"] if all(each in sizes for each in row)), None)
-        if like:
-            shapes[role] = shapes[like]
-            found.notes.append(f"{name} is taken to have the shape of {by_role[like]}: the host does not read it")
-        elif named is not None:
+        if named is not None:
             shapes[role] = [sizes[each] for each in named]
             found.notes.append(f"{name} is taken to have the shape [{', '.join(shapes[role])}], by their names")
+        elif like:
+            shapes[role] = shapes[like]
+            found.notes.append(f"{name} is taken to have the shape of {by_role[like]}: the host does not read it")
         else:
             continue
         found.shapes[name] = shapes[role]
@@ -74,6 +105,12 @@ def complete(
     return found
 
 
+def _tied(shape: Sequence[str], first: Sequence[str], read: frozenset[str]) -> list[str]:
+    """A size that nothing reads is that of the other array, from which the kernel has it."""
+    padded = [*shape, *[""] * (len(first) - len(shape))]
+    return [size if size in read or not re.fullmatch(r"\w*", size) else other for size, other in zip(padded, first, strict=True)]
+
+
 _DEFAULTS = {"B": "2", "BH": "4", "H": "2", "HKV": "2", "S": "33", "SQ": "33", "SKV": "33", "D": "64"}
 
 
@@ -85,10 +122,10 @@ def _known(value: str) -> bool:
 def as_task(rows: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return lines whose arrays are those of the tasks, q, k, v and o of [batch, heads, rows, D], and notes."""
     arrays = {match["name"]: match for row in rows if (match := _ARRAY.match(row))}
-    names = {role: name for name in arrays if (role := array_role(name)) and role not in "o"}
+    names = _by_role(arrays)
     if not {"q", "k", "v"} <= set(names):
         return list(rows), []
-    outputs = [name for name in arrays if array_role(name) == "o"]
+    outputs = [names.pop("o")] if "o" in names else []
     given = [name for name, match in arrays.items() if match["role"] in ("out", "inout")]
     program = all(arrays[name]["role"] == "workspace" for name in names.values())
     if not outputs:
@@ -112,7 +149,10 @@ def as_task(rows: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _words(text: str, names: Mapping[str, str]) -> str:
-    return re.sub(r"\b(" + "|".join(map(re.escape, names)) + r")\b", lambda match: names[match[0]], text)
+    """The names in all rows, their keywords excepted: an array may be called `out`."""
+    word = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
+    rows = (row.partition(" ") for row in text.split("\n"))
+    return "\n".join(key + space + word.sub(lambda match: names[match[0]], rest) for key, space, rest in rows)
 
 
 def _ranked(text: str) -> str:
@@ -128,7 +168,7 @@ def _ranked(text: str) -> str:
         return text
     rank, heads = ranks.pop(), {shape[0] for shape in shapes.values()}
     taken = set(re.findall(r"\w+", text))
-    if rank == 3 and len(heads) == 1 and not heads.copy().pop().isdigit():
+    if rank == 3 and len(heads) == 1 and size_role(shapes["q"][1]) != "H" and not heads.copy().pop().isdigit():
         both = heads.pop()
         batch, head = ("BATCH" if "B" in taken - {both} else "B"), ("HEADS" if "H" in taken - {both} else "H")
         count = re.search(rf"(?<=\b{both}=)\d+", text)
@@ -147,7 +187,8 @@ def _ranked(text: str) -> str:
         text = _shaped(text, {name: [batch, head, *shape] for name, shape in shapes.items()})
         text = re.sub(r"^sizes +", f"sizes     {batch}=1 {head}=1 ", text, count=1, flags=re.MULTILINE)
         reason = "the kernel has one head"
-        return _before_launch(text, [f"require   {batch} == 1 : {reason}", f"require   {head} == 1 : {reason}"])
+        added = [f"require   {batch} == 1 : {reason}", f"require   {head} == 1 : {reason}"]
+        return "\n".join(before_launch(text.split("\n"), added))
     return _shaped(text, shapes) if rank == 4 else text
 
 
@@ -180,7 +221,7 @@ def _before_arrays(text: str, added: Sequence[str]) -> str:
     return "\n".join([*rows[:at], *added, *rows[at:]])
 
 
-def _before_launch(text: str, added: Sequence[str]) -> str:
-    rows = text.split("\n")
-    at = next(number for number, row in enumerate(rows) if row.startswith("launch"))
-    return "\n".join([*rows[:at], *added, *rows[at:]])
+def before_launch(rows: Sequence[str], added: Sequence[str]) -> list[str]:
+    """Return the rows with these before the first launch."""
+    at = next((number for number, row in enumerate(rows) if row.startswith("launch")), len(rows))
+    return [*rows[:at], *added, *rows[at:]]

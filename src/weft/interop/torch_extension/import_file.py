@@ -11,7 +11,7 @@ from weft.engines.bind import bind_numbers
 from weft.engines.launch_lines import parse_lines
 from weft.toolchain.cuda import compile_cuda
 
-from .attention_lines import as_task, complete
+from .attention_lines import Unsaid, as_task, before_launch, complete
 from .cpp_items import Item
 from .cpp_tokens import CppSource, refuse
 from .device_part import DevicePart, separate
@@ -57,9 +57,13 @@ def import_torch(
     values: Mapping[str, str] = {},
     arch: str = "sm_89",
     include_dirs: Sequence[str] = (),
+    attention: bool = False,
 ) -> Imported:
     """Separate `path`, or its `text` where it is read already. Raises Unsupported, with the line and what to do, where
-    that is not possible."""
+    that is not possible.
+
+    `attention` completes what names of attention say, and gives arrays of attention the names and ranks of the tasks.
+    """
     if text is None:
         text = _read(path)
     own = parse_lines(text, path)
@@ -83,7 +87,7 @@ def import_torch(
     settings = ImportSettings(shapes, {**_bound_defaults(part.source, functions, chosen.name), **values})
     settings = replace(settings, aliases=_aliases(part), constants=_constant_shapes(part))
     draft, returned = _follow(part, functions, chosen, settings)
-    unsaid = complete(draft.shapes(), draft.given(), draft.settings.values)
+    unsaid = complete(draft.said(_numbers(part))) if attention else Unsaid()
     if unsaid.shapes or unsaid.values:
         settings = replace(
             settings, shapes={**unsaid.shapes, **settings.shapes}, values={**settings.values, **unsaid.values}
@@ -94,7 +98,9 @@ def import_torch(
     entries = [entry for entry in (draft.entry(launch) for launch in draft.run.launches) if entry is not None]
     defines = {name: str(value) for name, value in draft.defines.items()}
     binary = _compile(part, defines, entries, arch, include_dirs)
-    rows, renamed = as_task(draft.lines(binary))
+    rows, renamed = draft.lines(binary), list[str]()
+    if attention:
+        rows, renamed = as_task(before_launch(rows, draft.requires()))
     head = [f"// weft: {row}".rstrip() for row in rows]
     problems = tuple(sorted(draft.problems, key=lambda problem: problem.line))
     taken = {note: chosen.line for note in (*unsaid.notes, *renamed)}
@@ -336,6 +342,12 @@ def _constants(part: DevicePart) -> dict[str, tuple[int, int]]:
                 if equals is not None and part.source.tokens[equals - 1].kind == "word":
                     found[part.source.tokens[equals - 1].text] = (equals + 1, end)
     return found
+
+
+def _numbers(part: DevicePart) -> dict[str, str]:
+    """Constants of the file that are whole numbers: #define and constexpr."""
+    spelled = {name: part.source.spelled(*tokens) for name, tokens in _constants(part).items()}
+    return {name: value for name, value in {**spelled, **part.defines}.items() if value.isdigit()}
 
 
 def _aliases(part: DevicePart) -> dict[str, str]:

@@ -11,6 +11,7 @@ from weft.engines.expressions import Expression
 from weft.engines.propose_lines import parameter_uses
 from weft.ptx.parse import parse
 
+from .attention_lines import Said
 from .device_part import TYPES
 from .host_expressions import type_element
 from .host_statements import HostRun
@@ -20,6 +21,12 @@ from .size_names import choose_names, default_sizes, join_equal, rename
 
 HOLE = "???"
 ELEMENT = "ELEMENT"
+_VECTORS = {
+    **dict.fromkeys(("float2", "float3", "float4"), "float"),
+    **dict.fromkeys(("half2", "__half2"), "half"),
+    **dict.fromkeys(("__nv_bfloat162", "nv_bfloat162"), "__nv_bfloat16"),
+}
+"""Types of a vectorised load, which are several elements of an array."""
 _FORMULA = re.compile(r"\{(.*?)\}")
 
 
@@ -93,6 +100,7 @@ class Draft:
     def element(self, text: str, types: Mapping[str, str]) -> str:
         base = re.sub(r"\bconst\b|\bvolatile\b|__restrict__|\*|&", "", text).strip()
         base = types.get(base, base)
+        base = _VECTORS.get(base, base)
         if base in (ELEMENT, f"{{{ELEMENT}}}") and self.run.element == ELEMENT:
             return ELEMENT
         return type_element(base) or type_element(self.settings.aliases.get(base, ""))
@@ -146,17 +154,18 @@ class Draft:
         read = {name for formula in self._formulas() for name in Expression.parse(formula).names}
         return {name: value for name, value in self.run.used_defines.items() if name in read}
 
-    def shapes(self) -> dict[str, list[str] | None]:
-        """The shape of each array in the lines' names; None where nothing says it."""
+    def said(self, constants: Mapping[str, str]) -> Said:
+        """What the host function says, for names of attention to complete; `constants` are the file's numbers."""
         found = {name: self._shape(tensor) for name, tensor in self.passed.items()}
-        return {
+        shapes = {
             name: None if shape is None else [rename(size, self.names) for size in shape]
             for name, shape in found.items()
         }
-
-    def given(self) -> dict[str, bool]:
-        """The numbers that the host function is given, and whether each is floating."""
-        return {name: bool(re.search(r"\b(float|double)\b", each.type)) for name, each in self.scalars.items()}
+        floating = {name: bool(re.search(r"\b(float|double)\b", each.type)) for name, each in self.scalars.items()}
+        read = {name for formula in self._passed_formulas() for name in Expression.parse(formula).names}
+        spelled = {name: name if name in self.defines else value for name, value in constants.items()}
+        read = {rename(name, self.names) for name in read}
+        return Said(shapes, floating, self.settings.values, spelled, frozenset(read))
 
     # The lines.
     def lines(self, binary: Binary | None) -> list[str]:
@@ -175,6 +184,23 @@ class Draft:
         rows += [self._scalar(name) for name in self.scalars if self._used(name) and not self._is_count(name)]
         return [*rows, *launches]
 
+    def requires(self) -> list[str]:
+        """What the host function checks before it launches, as `require` lines."""
+        known = {*self.sizes, *self.defines, *(name for name in self.scalars if self._used(name))}
+        found = dict[str, None]()
+        for each in self.run.facts.required:
+            text = rename(each.text, self.names)
+            for name, value in self.run.used_defines.items():
+                if name not in self.defines:
+                    text = re.sub(rf"\b{name}\b", str(value), text)
+            try:
+                names = Expression.parse(text).names
+            except UsageError:
+                continue
+            if names and names <= known and not re.fullmatch(r"(\w+) == \1", text):
+                found[f"require   {text} : the host function asks for it"] = None
+        return list(found)
+
     def _constant(self, spelled: str, line: int, binary: Binary | None) -> str:
         """A constant by its name in the PTX, where namespaces mangle it."""
         name = spelled.rpartition("::")[2]
@@ -190,6 +216,11 @@ class Draft:
         return any(name in Expression.parse(formula).names for formula in self._formulas())
 
     def _formulas(self) -> Iterator[str]:
+        yield from self._passed_formulas()
+        for tensor in self.passed.values():
+            yield from self._shape(tensor) or []
+
+    def _passed_formulas(self) -> Iterator[str]:
         for launch in self.run.launches:
             for value in (launch.grid, launch.block, launch.shared, *launch.arguments):
                 for number in value.sizes if isinstance(value, Dim3) else (value,):
@@ -197,8 +228,6 @@ class Draft:
                         yield number.text
             for argument in launch.template:
                 yield from re.findall(r"\{(.*?)\}", argument)
-        for tensor in self.passed.values():
-            yield from self._shape(tensor) or []
 
     def _is_count(self, name: str) -> bool:
         """An integer of the host is set like a size."""

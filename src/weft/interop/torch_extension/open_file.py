@@ -17,7 +17,13 @@ from .device_part import separate
 from .import_file import Imported, import_torch
 
 _LAUNCHES = re.compile(r"<<<|\bcudaLaunch(Cooperative)?Kernel")
-_HOST_HEADERS = re.compile(r"^\s*#\s*include\s*<(torch|ATen|c10|pybind11)/", re.MULTILINE)
+_HOST_CODE = re.compile(r"^\s*#\s*include\s*<(torch|ATen|c10|pybind11)/|<<<|\bint\s+main\s*\(", re.MULTILINE)
+_PARTED = re.compile(r"__CUDACC_RTC__|-default-device")
+"""A file that keeps its host code away from NVRTC by itself."""
+
+
+_OBVIOUS = re.compile(r"^[qkvo]\w* is taken to have \d dimensions|^the arrays are |^cudaMemcpy is not", re.IGNORECASE)
+"""Notes for the lines that are written out, not for each run."""
 
 
 class IncompleteImport(UsageError):
@@ -49,18 +55,18 @@ def open_host_code(source: KernelSource, build: HowCompiled) -> KernelSource:
     the file cannot be separated.
     """
     if source.lines.launches or not _LAUNCHES.search(source.text):
-        if _HOST_HEADERS.search(source.text) is None:
+        if _HOST_CODE.search(source.text) is None or _PARTED.search(source.text):
             return source
         settled = frozenset(line.name for line in source.lines.defines)
         return replace(source, host=HostCode(separate(source.text, source.path, without=settled).text))
-    found = import_torch(source.path, text=source.text, arch=build.arch, include_dirs=build.include_dirs)
+    found = import_torch(source.path, text=source.text, arch=build.arch, include_dirs=build.include_dirs, attention=True)
     if found.problems:
         raise IncompleteImport(source.path, found)
     defined = set(re.findall(r"^\s*#\s*define\s+(\w+)", source.text, re.MULTILINE))
     lines = _at_origin(read_lines("\n".join(found.lines), source.path), found)
     read = f"{source.path}: host function {found.function} read: launch lines from it; write them out with "
     read += f"weft import {source.path} -o {_beside(source.path)}"
-    notes = tuple(f"{source.path}:{note.line}: {note.text}" for note in found.notes)
+    notes = tuple(f"{source.path}:{note.line}: {note.text}" for note in found.notes if not _OBVIOUS.search(note.text))
     macros = frozenset(line.name for line in lines.defines if line.name not in defined)
     return replace(source, lines=lines, host=HostCode(found.device, found.function, (read, *notes), macros))
 
