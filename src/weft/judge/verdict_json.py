@@ -16,6 +16,7 @@ from weft.core.status import Status
 from weft.coverage.records import Coverage
 from weft.tasks.task import Workload
 
+from .scope import Scope
 from .verdict import Sample, Verdict, conclude
 
 VERSION = 1
@@ -27,9 +28,12 @@ def check_record(
     covered: Mapping[str, Coverage],
     *,
     hidden_seeds: Sequence[int] = (),
+    scopes: Mapping[str, Scope],
 ) -> dict[str, Any]:
     """Return what `weft check --json` prints: the verdicts on each target and what they say together."""
-    targets = {name: _target(rows, planned[name], covered[name]) for name, rows in verdicts.items()}
+    targets = {
+        name: {**_target(rows, planned[name], covered[name]), **scopes[name].record()} for name, rows in verdicts.items()
+    }
     return {"version": VERSION, "hidden_seeds": list(hidden_seeds), "targets": targets}
 
 
