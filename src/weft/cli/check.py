@@ -20,6 +20,7 @@ from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
+from weft.judge.scope import Scope, mask_hint, scope_of
 from weft.judge.select import (
     HIDDEN_EVERY,
     Choice,
@@ -31,7 +32,6 @@ from weft.judge.select import (
     refused_shapes,
     settled,
 )
-from weft.judge.scope import Scope, causal_hint, scope_of
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
 from weft.probes.tools import watch_for
@@ -171,11 +171,9 @@ def check(
     covered = {target: each.coverage for target, each in checked.items()}
     if lcov_file is not None:
         lcov_file.write_text(lcov(merge(covered.values())))
-    scopes = {
-        target: scope_of(supports, choice(supports), verdicts[target]) for target, (_, supports) in found.items()
-    }
+    scopes = {target: scope_of(supports, choice(supports), verdicts[target]) for target, (_, supports) in found.items()}
     for target, (candidate, supports) in found.items():
-        hint = causal_hint(LocalRuns(candidate), settled(supports, choice(supports)), verdicts[target])
+        hint = mask_hint(LocalRuns(candidate), settled(supports, choice(supports)), verdicts[target])
         scopes[target] = replace(scopes[target], hint=hint)
     if form is Format.JSON:
         planned = {target: each.planned for target, each in checked.items()}
@@ -188,7 +186,7 @@ def check(
                 print(line)
         else:
             named = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
-            _show(verdicts, named if shapes or targets[1:] else dict.fromkeys(found, {}), max_findings, secret)
+            _show(verdicts, named if shapes or targets[1:] else {target: {} for target in found}, max_findings, secret)
             for target, scope in scopes.items():
                 for line in scope.lines():
                     print(f"{target}: {line}")

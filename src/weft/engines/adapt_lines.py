@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from weft.core.errors import UsageError
 
 from .expressions import Expression
-from .launch_records import Argument, ArrayLine, LaunchLine, LaunchLines, Struct
+from .launch_records import Argument, ArrayLine, DefineLine, LaunchLine, LaunchLines, ScalarLine, Struct
 
 ONE = Expression.parse("1")
 
@@ -32,10 +32,11 @@ class Wanted:
 def adapt_lines(lines: LaunchLines, wanted: tuple[Wanted, ...], file: str) -> LaunchLines:
     """Return the lines with the caller's names and ranks. Raises where a name is taken already."""
     names = {each.own: each.name for each in wanted if each.own != each.name}
-    declared = {*lines.sizes, *(item.name for item in (*lines.arrays, *lines.scalars, *lines.defines))}
+    items: tuple[ArrayLine | ScalarLine | DefineLine, ...] = (*lines.arrays, *lines.scalars, *lines.defines)
+    declared = {*lines.sizes, *(item.name for item in items)}
     for own, name in names.items():
         if name in declared and name not in names:
-            raise UsageError(f"{file}: {own} would be the task's {name}, but {name} is declared too: rename one of them")
+            raise UsageError(f"{file}: {own} is the task's {name}, and {name} is declared too: rename one of them")
     ranks = {each.own: each.rank for each in wanted if each.rank is not None}
     arrays = tuple(
         replace(line, name=names.get(line.name, line.name), shape=_ranked(line, ranks.get(line.name)))

@@ -46,7 +46,7 @@ class Limit:
 
 
 def limits_of(kernel: KernelFile, axes: InputAxes) -> tuple[Limit, ...]:
-    """Return what the launch lines of a file rule out. `axes` are those of the task's inputs; none: nothing is known."""
+    """Return what the launch lines of a file rule out; `axes` are those of the task's inputs, if they are known."""
     found: dict[tuple[str, str | int], Limit] = {}
     stands_for: dict[str, list[str]] = {}
     for array, axis, size in _dimensions(kernel, axes):

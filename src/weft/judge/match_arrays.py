@@ -1,4 +1,4 @@
-"""Which array of a file is which of its task: by name, by another word for it (`Q`, `query`, `d_q`, `Out`), or refused."""
+"""Which array of a file is which of its task: by name, or by another word for it (`Q`, `query`, `d_q`, `Out`)."""
 
 from collections.abc import Sequence
 
@@ -59,7 +59,7 @@ def _named(kernel: KernelFile, declared: Sequence[str], wanted: Sequence[str]) -
         if not meant or own.get(meant) == name or own.get(meant) == meant:
             continue
         if meant in own:
-            raise UsageError(f"{kernel.path}: {own[meant]} and {name} could both be `{meant}`: call one of them {meant}")
+            raise UsageError(f"{kernel.path}: {own[meant]} and {name} could both be `{meant}`: call one so")
         own[meant] = name
     return own
 

@@ -36,6 +36,10 @@ class Scope:
         found += [f"judged for: {', '.join(self.judged_for)}"] if self.judged_for else []
         return [*found, *([self.hint] if self.hint else [])]
 
+    def noted(self, message: str) -> str:
+        """Return a conclusion's message with what was left out, if anything was."""
+        return "; ".join(filter(None, (message, *(self.lines() if self.skipped else ()))))
+
     def record(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return {
@@ -61,19 +65,21 @@ def scope_of(supports: Supports, choice: Choice, verdicts: Sequence[Verdict]) ->
     found += [f"D = {supports.only_d}"] if supports.only_d is not None else []
     found += [f"D up to {supports.largest_d}"] if supports.largest_d is not None else []
     left_out = skipped(supports, choice)
-    found += [why for why in left_out if why.startswith("require ") and all(why != each.why for each in supports.limits)]
+    known = {limit.why for limit in supports.limits}
+    found += [why for why in left_out if why.startswith("require ") and why not in known]
     return Scope(tuple(dict.fromkeys(found)), left_out)
 
 
-def causal_hint(runs: Runs, supports: Supports, verdicts: Sequence[Verdict]) -> str:
-    """Return what to say about a kernel that fails without a mask and is right with one; empty for any other.
+def mask_hint(runs: Runs, supports: Supports, verdicts: Sequence[Verdict]) -> str:
+    """Return which mask a wrong kernel seems to compute instead of the one it was held against; empty for any other.
 
-    It is asked only where nothing says which mask the kernel computes, and it decides nothing: a kernel that was not
-    said to be causal stays wrong.
+    It decides nothing: a kernel that was not said to be causal stays wrong.
     """
     judged = [verdict for verdict in verdicts if not verdict.extra and verdict.workload.shape.sq > 1]
+    if not supports.any_mask:
+        return _one_alignment(supports, judged)
     wrong = [verdict.workload for verdict in judged if verdict.status is Status.INCORRECT_NUMERICAL]
-    if not supports.any_mask or not wrong or any(verdict.passed for verdict in judged):
+    if not wrong or any(verdict.passed for verdict in judged):
         return ""
     work = smallest(wrong)
     masks = supports.task.workloads.masks
@@ -82,3 +88,16 @@ def causal_hint(runs: Runs, supports: Supports, verdicts: Sequence[Verdict]) -> 
         if verdict.passed:
             return HINT.format(index=masks.index(mask), mask=mask)
     return ""
+
+
+def _one_alignment(supports: Supports, judged: Sequence[Verdict]) -> str:
+    """A kernel that has both causal alignments by its macro, and is right in one of them only."""
+    masks = supports.task.workloads.masks
+    passed = {mask: [each.passed for each in judged if each.workload.mask == mask] for mask in masks}
+    wrong = [mask for mask, found in passed.items() if mask != "none" and found and not all(found)]
+    right = [mask for mask, found in passed.items() if found and all(found)]
+    if len(wrong) != 1 or not any(mask != "none" for mask in right):
+        return ""
+    numbers = [str(masks.index(mask)) for mask in right]
+    line = f"`// weft: lever CAUSAL = {numbers[0]} in {', '.join(numbers)}`"
+    return f"only {wrong[0]} (CAUSAL = {masks.index(wrong[0])}) is wrong: a kernel without that alignment says {line}"

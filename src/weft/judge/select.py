@@ -8,10 +8,12 @@ from pathlib import Path
 from weft.attention.regimes import fits_f16
 from weft.attention.shapes import Shape
 from weft.attention.shapes import shape as shape_of
+from weft.attention.words import MASK_WORDS
 from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
 from weft.core.names import did_you_mean
 from weft.core.status import Status
+from weft.engines.element_types import TYPE_WORDS
 from weft.engines.kernel_file import KernelFile
 from weft.kernels.ladder import ANY_FLOAT, ELEMENTS, ENCODINGS, MASKS, RUNGS, Rung
 from weft.tasks.registry import find_task
@@ -96,6 +98,12 @@ class Choice:
     encodings: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2)
 
+    def __post_init__(self) -> None:
+        """Other words for types and masks become their names: `half` is f16, `causal` is top_left and bottom_right."""
+        masks = dict.fromkeys(name for word in self.masks for name in MASK_WORDS.get(word.lower(), (word,)))
+        object.__setattr__(self, "masks", tuple(masks))
+        object.__setattr__(self, "dtypes", tuple(dict.fromkeys(TYPE_WORDS.get(word, word) for word in self.dtypes)))
+
 
 def find_candidate(
     target: str,
@@ -160,7 +168,8 @@ def _of_file(kernel: KernelFile, task: Task) -> Supports:
     fixed = {line.name: line.element for line in kernel.outputs}.get(first.name, first.dtype or ANY_FLOAT[0])
     if "ELEMENT" not in macros and fixed not in ELEMENTS:
         raise UsageError(f"{kernel.path}: {first.name} is {fixed}; {task.name} knows {', '.join(ELEMENTS)}")
-    dtypes = _offered(kernel, "ELEMENT", {ELEMENTS[name]: name for name in ANY_FLOAT}) if "ELEMENT" in macros else (fixed,)
+    floats = _offered(kernel, "ELEMENT", {ELEMENTS[name]: name for name in ANY_FLOAT})
+    dtypes = floats if "ELEMENT" in macros else (fixed,)
     encodings = task.workloads.encodings
     if encodings != (PLAIN,):
         known = _offered(kernel, "ENCODING", dict(zip("01", ENCODINGS, strict=True)))
@@ -220,7 +229,7 @@ def settled(supports: Supports, choice: Choice) -> Supports:
     tied = any((limit.axis, limit.equals) == ("sq", "skv") for limit in supports.limits)
     if len(choice.masks) > (2 if tied and causal == list(choice.masks) else 1):
         raise UsageError(
-            f"masks {', '.join(choice.masks)}: the file has no macro CAUSAL, so it computes one mask. Name that one, or "
+            f"masks {', '.join(choice.masks)}: the file has no macro CAUSAL, so it computes one mask. Name it, or "
             "let the file say it: `// weft: lever CAUSAL = 1 in 1` (0 none, 1 top_left, 2 bottom_right)"
         )
     return replace(supports, masks=choice.masks, any_mask=False)
