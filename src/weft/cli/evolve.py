@@ -15,6 +15,7 @@ from rich.table import Table
 from weft.attention.shapes import SHAPES
 from weft.core.chips import chips
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.engines.kernel_file import load
 from weft.evolve.elites import elites
 from weft.evolve.history import History
@@ -99,7 +100,7 @@ def search(
             )
         else:
             if shape not in SHAPES:
-                raise UsageError(f"--shape {shape}: `weft list` names them")
+                raise UsageError(f"--shape {shape}{did_you_mean(shape, SHAPES)}: `weft list` names them")
             _say_start(start, gpu)
             settings = Settings(
                 task=task,
@@ -218,7 +219,8 @@ def _proposer(store: Store, settings: Settings, base_url: str, record: Path | No
     if settings.proposer == "levers":
         return _levers(settings)
     if settings.proposer not in PROPOSERS:
-        raise UsageError(f"--proposer {settings.proposer}: use one of {', '.join(PROPOSERS)}")
+        hint = did_you_mean(settings.proposer, PROPOSERS)
+        raise UsageError(f"--proposer {settings.proposer}{hint}: use one of {', '.join(PROPOSERS)}")
     from weft.evolve.llm import make_files_proposer, make_llm_proposer
 
     if settings.proposer == "files":

@@ -1,4 +1,4 @@
-"""What host code of attention leaves unsaid, by the names that people use; and its lines as the tasks know them.
+"""What host code of attention leaves unsaid, by the names that people use.
 
 A host function reads the shape of q and takes those of k and v for granted; `main()` allocates bytes. Whatever is
 taken for granted here is a note next to the lines. Files that do not name q, k and v are left alone.
@@ -8,7 +8,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .size_roles import CAUSAL, SCALES, array_role, size_role
+from weft.attention.words import array_named
+
+from .size_roles import CAUSAL, SCALES, size_role
+
+_ARRAYS = ("q", "k", "v", "o")
 
 _SHAPES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "q": (("B", "H", "S", "D"), ("B", "H", "SQ", "D"), ("BH", "S", "D"), ("BH", "SQ", "D"), ("S", "D"), ("SQ", "D")),
@@ -40,7 +44,7 @@ def _by_role(arrays: Iterable[str]) -> dict[str, str]:
     """Role → array: `q` itself before `dq`, which may be a device's q or a gradient."""
     found: dict[str, str] = {}
     for name in arrays:
-        role = array_role(name)
+        role = array_named(name, _ARRAYS)
         if role and (role not in found or len(name) < len(found[role])):
             found[role] = name
     return found
@@ -120,31 +124,18 @@ def _known(value: str) -> bool:
 
 
 def as_task(rows: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return lines whose arrays are those of the tasks, q, k, v and o of [batch, heads, rows, D], and notes."""
+    """Return the lines with the roles and the mask of the tasks, and notes."""
     arrays = {match["name"]: match for row in rows if (match := _ARRAY.match(row))}
     names = _by_role(arrays)
     if not {"q", "k", "v"} <= set(names):
         return list(rows), []
-    outputs = [names.pop("o")] if "o" in names else []
-    given = [name for name, match in arrays.items() if match["role"] in ("out", "inout")]
-    program = all(arrays[name]["role"] == "workspace" for name in names.values())
-    if not outputs:
-        outputs = given if len(given) == 1 else []
-    if outputs:
-        names["o"] = outputs[0]
-    if any("?" in arrays[name]["shape"] for name in names.values()):
-        return list(rows), []
-    text = "\n".join(rows)
-    notes = []
-    renamed = {name: role for role, name in names.items() if name != role}
-    if renamed and not any(re.search(rf"\b{role}\b", text) for role in renamed.values()):
-        text = _words(text, renamed)
-        notes.append("the arrays are " + ", ".join(f"{name} ({role})" for name, role in renamed.items()))
-    text = _lever(_ranked(text), notes)
-    done = text.split("\n")
-    if program:  # cudaMalloc says nothing about what is copied into it
-        done = [re.sub(r"^workspace ([qkv] : .*)", r"in        \1 = normal", row) for row in done]
-        done = [re.sub(r"^workspace (o : .*)", r"out       \1", row) for row in done]
+    notes: list[str] = []
+    done = _lever("\n".join(rows), names, notes).split("\n")
+    if all(arrays[name]["role"] == "workspace" for name in names.values()):
+        # cudaMalloc of a program: what is copied into it, and what out of it, goes by its name
+        for role, name in names.items():
+            kind, start = ("out      ", "") if role == "o" else ("in       ", " = normal")
+            done = [re.sub(rf"^workspace ({name} : .*)", rf"{kind} \1{start}", row) for row in done]
     return done, notes
 
 
@@ -155,50 +146,7 @@ def _words(text: str, names: Mapping[str, str]) -> str:
     return "\n".join(key + space + word.sub(lambda match: names[match[0]], rest) for key, space, rest in rows)
 
 
-def _ranked(text: str) -> str:
-    """Arrays of [B * H, rows, D] and of one head are the same memory as [B, H, rows, D]."""
-    shapes = {
-        match["name"]: [size.strip() for size in match["shape"].split(",")]
-        for row in text.split("\n")
-        if (match := _ARRAY.match(row)) and match["name"] in ("q", "k", "v", "o")
-    }
-    shapes = {name: shape[0].split(" * ") if len(shape) == 1 else shape for name, shape in shapes.items()}
-    ranks = {len(shape) for shape in shapes.values()}
-    if len(ranks) != 1 or any(not re.fullmatch(r"\w+", size) for shape in shapes.values() for size in shape):
-        return text
-    rank, heads = ranks.pop(), {shape[0] for shape in shapes.values()}
-    taken = set(re.findall(r"\w+", text))
-    if rank == 3 and len(heads) == 1 and size_role(shapes["q"][1]) != "H" and not heads.copy().pop().isdigit():
-        both = heads.pop()
-        batch, head = ("BATCH" if "B" in taken - {both} else "B"), ("HEADS" if "H" in taken - {both} else "H")
-        count = re.search(rf"(?<=\b{both}=)\d+", text)
-        rest = _shaped(text, {name: [batch, head, *shape[1:]] for name, shape in shapes.items()})
-        body = [
-            row if row.startswith("sizes") else re.sub(rf"\b{both}\b", f"({batch} * {head})", row)
-            if not (_ARRAY.match(row) and re.match(r"\w+\s+[qkvo] :", row))
-            else row
-            for row in rest.split("\n")
-        ]
-        value = int(count[0]) if count else 4
-        sizes = f"{batch}=1 {head}={value}"
-        return re.sub(rf"\b{both}=\d+", sizes, "\n".join(body), count=1)
-    if rank == 2:
-        batch, head = ("BATCH" if "B" in taken else "B"), ("HEADS" if "H" in taken else "H")
-        text = _shaped(text, {name: [batch, head, *shape] for name, shape in shapes.items()})
-        text = re.sub(r"^sizes +", f"sizes     {batch}=1 {head}=1 ", text, count=1, flags=re.MULTILINE)
-        reason = "the kernel has one head"
-        added = [f"require   {batch} == 1 : {reason}", f"require   {head} == 1 : {reason}"]
-        return "\n".join(before_launch(text.split("\n"), added))
-    return _shaped(text, shapes) if rank == 4 else text
-
-
-def _shaped(text: str, shapes: Mapping[str, Sequence[str]]) -> str:
-    for name, shape in shapes.items():
-        text = re.sub(rf"^(\w+ +{name} : \w+)\[[^\]]*\]", rf"\1[{', '.join(shape)}]", text, flags=re.MULTILINE)
-    return text
-
-
-def _lever(text: str, notes: list[str]) -> str:
+def _lever(text: str, names: Mapping[str, str], notes: list[str]) -> str:
     """A host function that is told whether to mask gets the macro that the tasks set."""
     sizes = re.search(r"^sizes .*$", text, re.MULTILINE)
     found = [name for name in re.findall(r"(\w+)=", sizes[0] if sizes else "") if CAUSAL.fullmatch(name)]
@@ -208,7 +156,8 @@ def _lever(text: str, notes: list[str]) -> str:
     text = re.sub(r"^sizes *\n", "", text, flags=re.MULTILINE)
     text = _words(text, {found[0]: "CAUSAL"})
     added = ["lever     CAUSAL = 0 in 0, 1"]
-    q, k = (re.search(rf"^\w+ +{name} : \w+\[[^\]]*?(\w+), \w+\]", text, re.MULTILINE) for name in "qk")
+    shape = r" : \w+\[[^\]]*?(\w+), \w+\]"
+    q, k = (re.search(rf"^\w+ +{names[role]}{shape}", text, re.MULTILINE) for role in "qk")
     if q and k and q[1] != k[1]:
         added.append(f"require   {q[1]} == {k[1]} when CAUSAL : which corner the mask starts from is not known")
         notes.append(f"{found[0]} is judged where {q[1]} is {k[1]}: host code does not say where the mask starts")

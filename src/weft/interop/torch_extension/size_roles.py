@@ -1,14 +1,7 @@
-"""Names that people give to the arrays and sizes of attention."""
+"""Names that people give to the sizes of attention."""
 
 import re
 
-_MARK = re.compile(r"^(?:d|dev|device|gpu|g|ptr|t)_?(?=[A-Za-z])|_?(?:d|dev|device|gpu|ptr|tensor)$", re.IGNORECASE)
-_ARRAYS = {
-    "q": ("q", "query", "queries"),
-    "k": ("k", "key", "keys"),
-    "v": ("v", "value", "values", "val"),
-    "o": ("o", "out", "output", "outputs", "result", "attn_out", "attn_output"),
-}
 _SIZES = {
     "B": "b|bs|bsz|nb|batch|batches|batch_?size|num_?batch(es)?|n_?batch",
     "BH": "bh|b_?h|batch_?heads?|num_?bh|heads_total|total_?heads",
@@ -23,15 +16,6 @@ _ORDER = ("B", "BH", "H", "D", "S", "SQ", "HKV", "SKV")
 """A name is tried as what it most often is: `num_heads` is H before it is a spelling of HKV."""
 SCALES = re.compile(r"(softmax_?|sm_?|attn_?|qk_?)?scale|scaling|scale_factor|inv_sqrt_d|softmax_temp", re.IGNORECASE)
 CAUSAL = re.compile(r"(is_?|use_?)?causal(_?mask)?(_?flag)?", re.IGNORECASE)
-
-
-def array_role(name: str) -> str:
-    """`d_Q` → q, `Out` → o; empty: no name of attention."""
-    for spelled in (name, _MARK.sub("", name)):
-        for role, names in _ARRAYS.items():
-            if spelled.lower() in names:
-                return role
-    return ""
 
 
 def size_role(name: str) -> str:
