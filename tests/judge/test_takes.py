@@ -145,7 +145,8 @@ def test_arrays_of_fewer_dimensions_are_those_of_the_task(tmp_path: Path, shape_
 
 
 @pytest.mark.parametrize(
-    "names", ["Q K V O", "query key value output", "Query Key Value Out", "d_q d_k d_v d_out", "Q_ptr K_ptr V_ptr O_ptr"]
+    "names",
+    ["Q K V O", "query key value output", "Query Key Value Out", "d_q d_k d_v d_out", "Q_ptr K_ptr V_ptr O_ptr"],
 )
 def test_names_that_people_use(tmp_path: Path, names: str) -> None:
     q, k, v, o = names.split()
@@ -262,7 +263,7 @@ def test_a_shape_gives_sizes_through_the_arrays(tmp_path: Path) -> None:
     assert shape_sizes(kernel, "mission") == {"B": 1, "H": 8, "N": 512, "D": 64}
     assert shape_sizes(kernel, "b2-hq3-hkv3-sq7-skv7-d32") == {"B": 2, "H": 3, "N": 7, "D": 32}
     assert shape_sizes(kernel, "") == {}
-    with pytest.raises(UsageError, match="shape gqa_4 is not for .*own.cu: the kernel has one head count"):
+    with pytest.raises(UsageError, match="--shape gqa_4 is not for .*own.cu: the kernel has one head count"):
         shape_sizes(kernel, "gqa_4")
     with pytest.raises(UsageError, match="did you mean mission"):
         shape_sizes(kernel, "misson")
