@@ -286,9 +286,9 @@ def _show(
         # What passed may still carry notes: something was not judged in detail, or an allow line is not needed.
         for line in text_lines(distinct({target: [v for v in results if v.passed]}), limit=max_findings):
             print(f"{target}: {line}")
-    for target, scope in scopes.items():
+    for target, covers in scopes.items():
         for line in (
-            scope.lines() if target not in RUNGS else scope.skip_lines
+            covers.lines() if target not in RUNGS else covers.skip_lines
         ):  # the ladder's table says what rungs take
             print(f"{target}: {line}")
     all_verdicts = [verdict for results in verdicts.values() for verdict in results]
