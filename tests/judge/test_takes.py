@@ -121,6 +121,26 @@ def test_a_size_that_nothing_tells_the_kernel_is_compiled_in(tmp_path: Path) -> 
         assert "D = 64" not in limits(of(tmp_path, *told)[1]), told
 
 
+def test_a_length_of_keys_that_is_not_told_is_that_of_the_queries(tmp_path: Path) -> None:
+    own_names = ("in q : f16[B, H, N, D] = normal", "in k, v : f16[B2, HKV, M, D2] = normal")
+    lines = ("sizes B=1 H=2 N=64 D=64 B2=1 HKV=2 M=64 D2=64", *own_names, *LINES[2:])
+    assert limits(of(tmp_path, *lines)[1]) == {"HQ = HKV", "SQ = SKV"}
+    told = tuple(line.replace("H, N, D, scale", "H, N, M, D, HKV, scale") for line in lines)
+    assert limits(of(tmp_path, *told)[1]) == set()
+
+
+def test_an_output_may_start_as_zeros(tmp_path: Path) -> None:
+    candidate, _ = of(
+        tmp_path,
+        *swapped("out o : f16[B, H, N, D]", "inout O : f16[B, H, N, D] = zeros")[:4],
+        "inout l, m : f32[B, H, N] = zeros",
+        "launch attn(q, k, v, O, l, m, H, N, D, scale) grid(N, H, B) block(32)",
+    )
+    assert [line.name for line in candidate.kernel.outputs] == ["o", "l", "m"]
+    with pytest.raises(UsageError, match="takes q, k, v, bias"):
+        of(tmp_path, *LINES, "in bias : f32[N] = normal")
+
+
 @pytest.mark.parametrize(
     ("shape_text", "expected"),
     [

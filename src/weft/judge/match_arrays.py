@@ -8,6 +8,7 @@ from weft.core.errors import UsageError
 from weft.engines.adapt_lines import Wanted
 from weft.engines.element_types import ELEMENT_TYPES
 from weft.engines.kernel_file import KernelFile
+from weft.engines.launch_records import ArrayLine
 from weft.tasks.task import Task, Workload
 
 from .input_axes import InputAxes
@@ -27,7 +28,7 @@ def match_arrays(kernel: KernelFile, task: Task, axes: InputAxes) -> tuple[Wante
 
     Raises UsageError where an array is missing, two could be meant, or a layout is not the task's.
     """
-    inputs = [line.name for line in kernel.arrays if line.role != "out"]
+    inputs = [line.name for line in kernel.arrays if line.role != "out" and not _starts_by_itself(line, task)]
     own = _named(kernel, inputs, task.inputs)
     if len(own) != len(inputs) or len(own) != len(task.inputs):
         given = ", ".join(task.inputs)
@@ -49,6 +50,12 @@ def match_arrays(kernel: KernelFile, task: Task, axes: InputAxes) -> tuple[Wante
     lines = {line.name: line for line in kernel.arrays}
     changed = (each.name != each.own or each.rank not in (None, len(lines[each.own].shape)) for each in found)
     return found if any(changed) else ()
+
+
+def _starts_by_itself(line: ArrayLine, task: Task) -> bool:
+    """Whether an array that the kernel updates is none of the task's inputs: `inout O : f16[…] = zeros`."""
+    filled = line.role == "inout" and line.initialiser is not None
+    return filled and not array_named(line.name, task.inputs)
 
 
 def _named(kernel: KernelFile, declared: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
