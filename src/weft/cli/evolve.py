@@ -79,7 +79,7 @@ def search(
     resume: Annotated[
         int | None, typer.Option(metavar="N", help="Go on with run N; --budget may raise its own.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", help="Write the winner's source here.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the winner's source here.")] = None,
     store: StoreAt = None,
     as_json: AsJson = False,
 ) -> int | None:

@@ -42,7 +42,9 @@ def profile(
     clock: Annotated[float | None, typer.Option(help="GHz of the estimate (default: the boost clock).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the generated inputs.")] = 0,
     lines: Annotated[int, typer.Option(min=0, help="Source lines to print.")] = 5,
-    png: Annotated[Path | None, typer.Option(help="Draw one kernel: roofline, bounds, lines (.svg, .pdf too).")] = None,
+    png: Annotated[
+        Path | None, typer.Option("-o", "--png", help="Draw one kernel: roofline, bounds, lines (.svg, .pdf).")
+    ] = None,
     ncu: Annotated[Path | None, typer.Option(help="Compare with a report of ncu: CSV, or .ncu-rep.")] = None,
     metrics: Annotated[str, typer.Option(help="Answer these metrics of ncu: a list with commas, or a file.")] = "",
     baseline: Annotated[Path | None, typer.Option(help="A file of integers to hold the kernels to.")] = None,

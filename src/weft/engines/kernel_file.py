@@ -372,6 +372,7 @@ class KernelFile:
                 args,
                 shared_bytes=shared_bytes,
                 names=[*names, *["scratch"] * (len(params) - given)],
+                arrays=placed,
                 opt_in_shared=line.opt_in_shared or triton,  # Triton's own launcher opts in
                 place=Place(self.lines_path, line.line),
             )
