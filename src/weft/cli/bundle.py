@@ -15,7 +15,8 @@ from weft.bundle.gather import CANDIDATE, UNKNOWN, BundleOptions, from_kernel, f
 from weft.bundle.records import Bundle
 from weft.core.errors import UsageError
 from weft.core.status import Status
-from weft.engines.kernel_file import MAX_STEPS, load
+from weft.engines.kernel_file import MAX_STEPS
+from weft.interop.open_kernel import load
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.store.store import open_store

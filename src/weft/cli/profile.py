@@ -10,7 +10,8 @@ import typer
 from weft.core.chips import Chip, chips
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
-from weft.engines.kernel_file import KernelFile, load
+from weft.engines.kernel_file import KernelFile
+from weft.interop.open_kernel import load
 from weft.judge.select import not_a_kernel
 from weft.judge.shape_sizes import shape_sizes
 from weft.kernels.ladder import RUNGS

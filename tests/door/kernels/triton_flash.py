@@ -31,4 +31,6 @@ def flash_kernel(q_ptr, k_ptr, v_ptr, o_ptr, N, scale, D: tl.constexpr, BLOCK: t
         l = l * alpha + tl.sum(p, 1)
         acc = acc * alpha[:, None] + tl.dot(p.to(tl.float16), v)
         m = m_new
-    tl.store(o_ptr + head + rows[:, None] * D + cols[None, :], (acc / l[:, None]).to(tl.float16), mask=rows[:, None] < N)
+    tl.store(
+        o_ptr + head + rows[:, None] * D + cols[None, :], (acc / l[:, None]).to(tl.float16), mask=rows[:, None] < N
+    )
