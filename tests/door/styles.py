@@ -62,7 +62,6 @@ STYLES = (
     ),
     Style(
         "one_head.cu",
-        Mistake("sqrtf((float)HEAD_DIM)", "(float)HEAD_DIM", "scale_twice"),
         Mistake("l = l * correction + p;", "l = l + p;", "l_not_rescaled"),
     ),
     Style(
@@ -129,7 +128,9 @@ STYLES = (
     Style(
         "triton_flash.py",
         Mistake("acc * alpha[:, None] + tl.dot", "acc + tl.dot", "missing_rescale", shape="split_64"),
-        Mistake('s = tl.where(keys[None, :] < N, s, float("-inf"))\n', "\n", "masked_with_zero", at="acc *", shape=RAGGED),
+        Mistake(
+            's = tl.where(keys[None, :] < N, s, float("-inf"))\n', "\n", "masked_with_zero", at="acc *", shape=RAGGED
+        ),
     ),
     Style(
         "triton_row.py",

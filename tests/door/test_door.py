@@ -11,7 +11,10 @@ from .styles import LATER, STYLES, Mistake, Style
 
 KERNELS = Path(__file__).parent / "kernels"
 READ = [style for style in STYLES if style.file not in LATER]
-QUICK = ("torch_online_f32.cu", "main_check.cu", "three_kernels.cu", "c_launcher.cu", "triton_row.py", "one_head.cu")
+OFTEN = ("torch_online_f32.cu", "main_check.cu", "one_head.cu", "c_launcher.cu", "bare_lines.cu", "triton_row.py",
+         "three_kernels.cu", "half2_loads.cu", "split_keys.cu")  # fmt: skip
+"""Right files that are checked in every run; the rest by `scripts/test -m sweep`."""
+QUICK = ("torch_online_f32.cu", "main_check.cu", "three_kernels.cu", "triton_row.py")
 """Whose first mistake is diagnosed in every run; the rest by `scripts/test -m sweep`."""
 
 
@@ -38,7 +41,10 @@ def _narrow(shape: str, *, verb: str, style: Style) -> list[str]:
     return ["--shape", shape, "--regime", "unit_normal", *(each.replace("--masks", "--mask") for each in style.options)]
 
 
-@pytest.mark.parametrize("style", READ, ids=lambda style: style.file)
+@pytest.mark.parametrize(
+    "style",
+    [pytest.param(each, id=each.file, marks=() if each.file in OFTEN else pytest.mark.sweep) for each in READ],
+)
 def test_a_right_file_passes_as_it_is(style: Style, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / style.file).write_text((KERNELS / style.file).read_text())
     code = main(["check", style.file, *_narrow("small", verb="check", style=style)])
@@ -50,9 +56,7 @@ def test_a_right_file_passes_as_it_is(style: Style, folder: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(("style", "mistake"), _wrong())
-def test_a_mistake_is_named(
-    style: Style, mistake: Mistake, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_named(style: Style, mistake: Mistake, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     right = (KERNELS / style.file).read_text()
     assert right.count(mistake.right) == 1
     wrong = right.replace(mistake.right, mistake.wrong)
@@ -63,9 +67,9 @@ def test_a_mistake_is_named(
     said = capsys.readouterr().out
     assert re.search(mistake.named, said), said
     place = re.match(rf"{re.escape(style.file)}:(\d+): ", said)
-    planted = wrong[: wrong.index(mistake.at)].count("\n") if mistake.at else right[: right.index(mistake.right)].count("\n")
+    text, part = (wrong, mistake.at) if mistake.at else (right, mistake.right)
     if place is not None:
-        assert abs(int(place[1]) - (planted + 1)) <= 3, said
+        assert abs(int(place[1]) - (text[: text.index(part)].count("\n") + 1)) <= 3, said
 
 
 @pytest.mark.parametrize("file", LATER)

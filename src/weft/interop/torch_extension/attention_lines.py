@@ -28,9 +28,7 @@ _SHAPES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 """Shapes of q (and o), and of k (and v), by the sizes that the host names: the first of which all are named."""
-_ARRAY = re.compile(
-    r"(?P<role>in|out|inout|workspace)\s+(?P<name>\w+) : (?P<element>\w+)\[(?P<shape>[^\]]*)\](?P<rest>.*)"
-)
+_ARRAY = re.compile(r"(?P<role>in|out|inout|workspace)\s+(?P<name>\w+) : ")
 
 
 @dataclass

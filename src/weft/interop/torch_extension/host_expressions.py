@@ -332,7 +332,7 @@ class Host(ABC):
         self.tensors: dict[str, Tensor] = {}
         self.used_defines: dict[str, int] = {}
         self.program_sizes: dict[str, int] | None = None
-        """Of a `main()`: its constants that are named like sizes of attention. None: the function is given its sizes."""
+        """Of a `main()`: its constants that are named like sizes. None: the function is given its sizes."""
         self.dispatched = False
         self.reached: set[int] = set()
         """The `<<<` that were followed."""

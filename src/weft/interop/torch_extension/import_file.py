@@ -103,8 +103,8 @@ def import_torch(
         rows, renamed = as_task(before_launch(rows, draft.requires()))
     head = [f"// weft: {row}".rstrip() for row in rows]
     problems = tuple(sorted(draft.problems, key=lambda problem: problem.line))
-    taken = {note: chosen.line for note in (*unsaid.notes, *renamed)}
-    notes = tuple(Problem(line, note) for note, line in {**taken, **draft.run.facts.notes}.items())
+    granted = {note: chosen.line for note in (*unsaid.notes, *renamed)}
+    notes = tuple(Problem(line, note) for note, line in {**granted, **draft.run.facts.notes}.items())
     remarks = [f"// {path}:{each.line}: {each.text}" for each in (*problems, *notes)]
     return Imported(
         _file(path, [*head, *remarks], part.text, chosen.name),
