@@ -169,7 +169,7 @@ def test_a_file_without_lines_shows_a_draft(source: Path, capsys: pytest.Capture
     *draft, last = capsys.readouterr().err.splitlines()
     assert all(line.startswith("// weft: ") for line in draft)
     assert any("launch    twice(x, y, n)" in line for line in draft)
-    assert last == "weft: k.cu has no `// weft: launch` line; the lines above are a draft to put at its head"
+    assert last == "weft: k.cu has no `// weft: launch` line; the lines above are a draft to put at its head (docs/tutorials/own_kernel.md)"
 
 
 def test_a_pipe_gets_plain_text_whatever_the_colours(source: Path) -> None:

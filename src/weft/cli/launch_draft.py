@@ -24,8 +24,8 @@ def draft_shown(source: str | Path) -> Iterator[None]:
         print(error.draft, file=sys.stderr)
         where = f"for {Path(source).with_suffix('.launch')}" if is_ptx(source) else "to put at its head"
         raise UsageError(
-            f"{source} has no `// weft: launch` line, and no host code that launches a kernel; the lines above are a "
-            f"draft {where} (docs/tutorials/own_kernel.md shows the ways)"
+            f"{source} has no `// weft: launch` line; the lines above are a draft {where} "
+            "(docs/tutorials/own_kernel.md)"
         ) from error
 
 
