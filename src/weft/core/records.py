@@ -124,6 +124,8 @@ class Finding:
     other_warp: int = -1
     """-1: not known."""
     other_lanes: int = 0
+    cure_place: Place | None = None
+    """The line behind which the barrier of a race's cure belongs."""
 
     @property
     def level(self) -> Severity:

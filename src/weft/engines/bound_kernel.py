@@ -106,11 +106,12 @@ class BoundKernel:
 def in_users_words(finding: Finding, source: KernelSource) -> Finding:
     """The finding with line, names, and the file as it was given; the compiler was told its absolute path."""
     path = source.path
-    place, other = (_respelled(user_place(at), os.path.abspath(path), path) for at in (finding.place, finding.other))
+    places = (user_place(finding.place), user_place(finding.other), finding.cure_place)
+    place, other, cure_place = (_respelled(at, os.path.abspath(path), path) for at in places)
     if place is None and source.compiled and finding.ptx_line:
         place = Place(path, finding.ptx_line)
     message, name = plain_names(finding.message), plain_names(finding.name)
-    return replace(finding, message=message, name=name, place=place, other=other)
+    return replace(finding, message=message, name=name, place=place, other=other, cure_place=cure_place)
 
 
 def _respelled(place: Place | None, absolute: str, spelled: str) -> Place | None:
