@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from weft.attention.shapes import SHAPES
 from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
 from weft.core.finding_text import sarif
@@ -30,12 +29,14 @@ from weft.judge.select import (
     plan,
     refused_shapes,
 )
+from weft.judge.shape_errors import OWN_SIZES, row_of
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
 from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Task, Workload
 
+from .check_errors import show_errors
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
 from .check_folder import FolderOptions, Shown, check_folder
 from .findings_output import Format, text_lines
@@ -47,8 +48,6 @@ from .terminal import bar, paint, print_line
 SHOWN = 3
 """Failing workloads that are printed in full."""
 SEEDS = 3
-OWN_SIZES = "the kernel's own sizes"
-"""The table's row of workloads at sizes where the kernel takes another way."""
 
 
 def check(
@@ -252,17 +251,18 @@ def _show(
 ) -> None:
     """`left_out` says which launch line of a kernel does not take a shape; `secret` are hidden seeds."""
     rows = []
-    names = dict.fromkeys(_row(verdict) for results in verdicts.values() for verdict in results)
+    names = dict.fromkeys(row_of(verdict) for results in verdicts.values() for verdict in results)
     names |= dict.fromkeys(name for shapes in left_out.values() for name in shapes)
     for name in sorted(names, key=lambda name: name == OWN_SIZES):
         cells = []
         for target, results in verdicts.items():
-            here = [v for v in results if _row(v) == name and not v.extra]
+            here = [v for v in results if row_of(v) == name and not v.extra]
             passed = sum(verdict.passed for verdict in here)
             line = left_out[target].get(name)
             cells.append(f"{passed} of {len(here)}" if here else f"unsupported: {line}" if line else "unsupported")
         rows.append([name, *cells])
     print_table(["shape", *verdicts], rows)
+    show_errors(verdicts)
     for target, results in verdicts.items():
         _show_quantisation(target, results)
     for target, results in verdicts.items():
@@ -289,12 +289,6 @@ def _show(
             scope += f" · hidden seed {seed} in {count} of them (again: --seed {seed})"
     summary = f"{passed} of {len(everything)} workloads passed in {seconds:.1f} s"
     print(f"{paint(summary, 'good' if passed == len(everything) else 'bad')} · {scope}")
-
-
-def _row(verdict: Verdict) -> str:
-    """The row of a verdict in the table: its shape's, or one for all shapes that the kernel itself suggested."""
-    name = verdict.workload.shape.name
-    return name if name in SHAPES else OWN_SIZES
 
 
 def _show_quantisation(target: str, results: list[Verdict]) -> None:

@@ -16,6 +16,7 @@ from weft.core.status import Status
 from weft.coverage.records import Coverage
 from weft.tasks.task import Workload
 
+from .shape_errors import shape_errors
 from .verdict import Sample, Verdict, conclude
 
 VERSION = 1
@@ -41,6 +42,7 @@ def _target(verdicts: Iterable[Verdict], planned: int, coverage: Coverage) -> di
         "message": found.message,
         "judged": found.judged,
         "planned": found.planned,
+        "errors": [errors.to_record() for errors in shape_errors(rows)],
         "verdicts": [verdict_record(row) for row in rows],
         "coverage": coverage.to_record(),
     }
