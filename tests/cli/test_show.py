@@ -78,6 +78,7 @@ def test_llvm_of_a_template_needs_an_instance(source: str, capsys: pytest.Captur
     assert "a template needs --entry" in capsys.readouterr().err
     assert main(["show", source, "--as", "llvm", "--entry", "k<2>", "--mode", "ieee"]) == 0
 
+
 LAUNCHED = """\
 // weft: sizes   M=2
 // weft: define  N = 8
