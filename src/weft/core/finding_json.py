@@ -41,7 +41,8 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
     code, severity = str(record["code"]), Severity(record["severity"])
     if code not in FINDING_CODES:
         raise ValueError(f"no finding has the code {code!r}")
-    row, other, at = FINDING_CODES[code], record["other"], record["cure_at"]
+    row, other = FINDING_CODES[code], record["other"]
+    at = record.get("cure_at")  # records of before have none
     x, y, z = record["cta"]
     return Finding(
         code,
