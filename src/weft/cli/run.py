@@ -24,7 +24,7 @@ from weft.probes.tools import watch_for
 
 from .findings_output import Format, text_lines
 from .launch_draft import draft_shown
-from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, files, macros, sizes
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, STRICT_HELP, Compiler, files, macros, sizes
 from .tables import print_table
 from .terminal import print_line, waiting
 
@@ -99,12 +99,13 @@ def run(
     ] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
     max_findings: Annotated[int, typer.Option(min=0, help="Findings to print; all are counted.")] = 100,
+    strict: Annotated[bool, typer.Option("--strict", help=STRICT_HELP)] = False,
     form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
 ) -> int:
     """Run a CUDA, Triton or PTX file on the virtual GPU, as its launch lines say.
 
-    Exit codes: 0 clean, 1 findings, 2 usage or compile error, 3 unsupported.
+    Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 usage or compile error, 3 unsupported.
     """
     inputs, chosen, targets = files("--input", given), sizes(size), files("--save", save)
     watch = watch_for(name for names in tool or [] for name in names.split(","))
@@ -140,7 +141,7 @@ def run(
         print(summary(outcome.findings, outcome.suppressed))
     else:
         _show(kernel, outcome, summaries, mode, max_findings)
-    return 0 if outcome.clean else 1
+    return 0 if outcome.passes(strict=strict) else 1
 
 
 def _check_targets(kernel: KernelFile, targets: Mapping[str, Path]) -> None:
@@ -181,7 +182,7 @@ def _show(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mod
     counted = {name: value for name, value in run.counters.items() if name != "inst_executed"}
     if counted:
         print(" · ".join(f"{name} {value}" for name, value in counted.items()))
-    verdict = "clean" if run.clean else f"{len(run.findings)} finding{'s'[: len(run.findings) > 1]}"
+    verdict = "clean" if run.passes(strict=True) else f"{len(run.findings)} finding{'s'[: len(run.findings) > 1]}"
     launches = f"{len(run.entries)} of {len(kernel.launches)} launches" if len(kernel.launches) > 1 else "1 launch"
     ran = f"{launches}, {run.instructions} warp instructions, {kernel.arch} {mode.value}"
     print(f"{kernel.path}: {verdict} · {ran}")
