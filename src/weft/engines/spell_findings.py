@@ -43,8 +43,8 @@ def folded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """
     first: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
-        key = (finding.code, finding.message, finding.place, finding.other, finding.severity)
-        key += (finding.warp == finding.other_warp,)
+        near = finding.warp == finding.other_warp
+        key = (finding.code, finding.message, finding.place, finding.other, finding.severity, near)
         known = first.get(key)
         first[key] = finding if known is None else replace(known, count=known.count + finding.count)
     return tuple(first.values())
