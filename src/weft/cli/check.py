@@ -3,7 +3,7 @@
 import json
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -41,7 +41,7 @@ from .check_findings import annotations, distinct, distinct_suppressed, exit_cod
 from .check_folder import FolderOptions, Shown, check_folder
 from .findings_output import Format, text_lines
 from .launch_draft import draft_shown
-from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, STRICT_HELP, Compiler
 from .tables import print_table
 from .terminal import bar, paint, print_line
 
@@ -79,6 +79,7 @@ def check(
     max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
     tool: Annotated[str, typer.Option(metavar="T,T", help="Checkers: initcheck, racecheck, or all.")] = "all",
     max_findings: Annotated[int, typer.Option(min=0, help="Findings to print per workload; all are counted.")] = 20,
+    strict: Annotated[bool, typer.Option("--strict", help=STRICT_HELP)] = False,
     form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
     coverage: Annotated[
@@ -117,6 +118,7 @@ def check(
                 compiler=compiler.value,
                 max_steps=max_steps,
                 tools=tools,
+                strict=strict,
             ),
             Shown(form, max_findings),
         )
@@ -159,7 +161,7 @@ def check(
             replace(candidate, max_steps=max_steps),
             supports.task,
             todo[target],
-            Policy(tools, limits=() if shapes else LIMITS),
+            Policy(tools, limits=() if shapes else LIMITS, strict=strict),
             follow=followed(supports, choice(supports)),
         )
         for target, (candidate, supports) in found.items()
@@ -309,16 +311,25 @@ def _show_quantisation(target: str, results: list[Verdict]) -> None:
 
 
 def _explain(target: str, verdict: Verdict, max_findings: int) -> None:
+    """The cause first: findings before the numbers that they explain, warnings after numbers that they do not."""
     print_line(f"{target} · {verdict.label} · {verdict.status}: {verdict.message}")
-    for line in text_lines(verdict.findings[1:], limit=max_findings):
-        print(f"  {line}")
+    found = [f"  {line}" for line in text_lines(verdict.further_findings, limit=max_findings)]
+    numbers = list(_numbers(verdict))
+    for line in (*found, *numbers) if verdict.by_findings else (*numbers, *found):
+        print(line)
+
+
+def _numbers(verdict: Verdict) -> Iterator[str]:
     error = verdict.error
-    if error is None or verdict.passed:
+    if error is None:
         return
+    wrong = next((gate for gate in verdict.gates if not gate.passed), None)
+    if verdict.by_findings:
+        yield f"  its numbers are wrong too: {wrong}" if wrong is not None else "  its numbers are right in this run"
     figures = f"max {error.max:.3g}, mean {error.mean:.3g}, bias {error.bias:.3g}"
-    print(f"  against float64: {figures}, {100 * error.bad_share:.2g} % bad, {error.sign_flips} sign flips")
+    yield f"  against float64: {figures}, {100 * error.bad_share:.2g} % bad, {error.sign_flips} sign flips"
     for sample in verdict.samples:
-        print(f"  [{', '.join(map(str, sample.index))}] = {sample.out:.6g}, should be {sample.expected:.6g}")
+        yield f"  [{', '.join(map(str, sample.index))}] = {sample.out:.6g}, should be {sample.expected:.6g}"
 
 
 def _exit_code(verdicts: dict[str, list[Verdict]]) -> int:

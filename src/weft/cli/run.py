@@ -19,7 +19,7 @@ from weft.probes.tools import checkers_of, watch_for
 
 from .findings_output import Format
 from .launch_draft import draft_shown
-from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, files, macros, sizes
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, STRICT_HELP, Compiler, files, macros, sizes
 from .run_output import FILLED, ShownRun, filled_from, record, show, summarise
 from .terminal import waiting
 
@@ -59,12 +59,13 @@ def run(
     ] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
     max_findings: Annotated[int, typer.Option(min=0, help="Findings to print; all are counted.")] = 100,
+    strict: Annotated[bool, typer.Option("--strict", help=STRICT_HELP)] = False,
     form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
 ) -> int:
     """Run a CUDA, Triton or PTX file on the virtual GPU, as its launch lines say.
 
-    Exit codes: 0 clean, 1 findings, 2 usage or compile error, 3 unsupported.
+    Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 usage or compile error, 3 unsupported.
     """
     inputs, chosen, targets = files("--input", given), sizes(size), files("--save", save)
     tools = [name for names in tool or [] for name in names.split(",")]
@@ -108,7 +109,7 @@ def run(
         print(summary(outcome.findings, outcome.suppressed))
     else:
         show(shown, max_findings)
-    return 0 if outcome.clean else 1
+    return 0 if outcome.passes(strict=strict) else 1
 
 
 def _check_targets(kernel: KernelFile, targets: Mapping[str, Path]) -> None:

@@ -66,11 +66,13 @@ class BoundKernel:
         before = {line.name: self.arrays[line.name].tobytes() for line in self._with_role("in")}
         empty = tuple(self.arrays[name] for name in self.uninitialised)
         run = gpu.run(self.launches, RunOptions(watch, ctas, max_steps, empty, self._goes_on))
+        if left_out := len(self.launches) - len(run.entries):
+            run = replace(run, counters={**run.counters, "launches_left_out": left_out})
         found = [*map(self.spelled, run.findings), *self._changed_inputs(before), *self.source.questions]
         return FileRun(self._sifted(replace(run, findings=folded(found)), watch), self.arrays)
 
     def _goes_on(self, run: Run) -> bool:
-        """A launch with findings is the last one, unless the source allows them."""
+        """A launch with errors is the last one, unless the source allows them."""
         return replace(run, findings=sift(map(self.spelled, run.findings), self.allows).kept).clean
 
     def _sifted(self, run: Run, watch: Instrumentation) -> Run:

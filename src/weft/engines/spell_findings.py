@@ -28,10 +28,14 @@ def _local_name(mangled: str) -> str:
 
 
 def folded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings that read the same at the same line become one, at the first thread, with the sum of the counts."""
+    """Findings that read the same at the same line become one, at the first thread, with the sum of the counts.
+
+    A race within a warp stays apart from one between warps: `__syncwarp()` cures only the first.
+    """
     first: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
-        key = (finding.code, finding.message, finding.place, finding.other, finding.severity)
+        near = finding.warp == finding.other_warp
+        key = (finding.code, finding.message, finding.place, finding.other, finding.severity, near)
         known = first.get(key)
         first[key] = finding if known is None else replace(known, count=known.count + finding.count)
     return tuple(first.values())

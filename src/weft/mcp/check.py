@@ -140,7 +140,7 @@ def _cure(found: Conclusion) -> str:
     if found.passed:
         return ""
     findings = found.failure.findings if found.failure is not None else ()
-    if findings and findings[0].level is not Severity.INFO:
+    if findings and findings[0].level is Severity.ERROR:
         return findings[0].remedy
     return "`diagnose` finds it" if found.status in RAN else _CURES.get(found.status, "do what the message says")
 

@@ -142,7 +142,8 @@ def _add(found: dict[tuple[object, ...], Finding], scene: Scene, conflicts: Iter
         finding = _finding(scene, conflict)
         # Unrolled loops are many instructions of one line.
         places = (finding.place or conflict.later.site, finding.other or conflict.earlier.site)
-        key = (finding.code, finding.level, *places, conflict.later.cta == conflict.earlier.cta)
+        near = conflict.across, conflict.later.warp == conflict.earlier.warp  # each has its own cure
+        key = (finding.code, finding.level, *places, *near)
         known = found.get(key)
         found[key] = finding if known is None else replace(known, count=known.count + finding.count)
 

@@ -23,7 +23,7 @@ FEW = 8
 
 
 def _errors(case: Case, *codes: str) -> list[Finding]:
-    return [f for f in case.findings if f.code in codes and f.level is not Severity.INFO]
+    return [f for f in case.findings if f.code in codes and f.level is Severity.ERROR]
 
 
 def missing_barrier(case: Case) -> Signature | None:
@@ -33,9 +33,9 @@ def missing_barrier(case: Case) -> Signature | None:
     found = _without_strays(case, races)
     if not found:
         return None
-    # Errors before warnings, what reads too early before what writes too early, and of those the last that is written:
-    # a barrier behind it covers those before.
-    first = min(found, key=lambda f: (f.level is not Severity.ERROR, f.code != "R102", f.code, -_written(f), -f.count))
+    # What reads too early before what writes too early, and of those the last that is written: a barrier behind it
+    # covers those before.
+    first = min(found, key=lambda f: (f.code != "R102", f.code, -_written(f), -f.count))
     times = sum(f.count for f in found)
     message = f"{first.code}: {first.message}; {times} {'access' if times == 1 else 'accesses'} with no order"
     cure, mend = first.remedy, first.cure_place
