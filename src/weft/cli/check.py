@@ -19,6 +19,7 @@ from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
+from weft.judge.scope import Scope, mask_hint, scope_of
 from weft.judge.select import (
     HIDDEN_EVERY,
     Choice,
@@ -28,10 +29,12 @@ from weft.judge.select import (
     hide_seeds,
     plan,
     refused_shapes,
+    settled,
 )
 from weft.judge.shape_errors import OWN_SIZES, row_of
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
+from weft.kernels.ladder import RUNGS
 from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Task, Workload
@@ -60,8 +63,10 @@ def check(
     launch: Annotated[Path | None, typer.Option(help="The launch lines of a PTX file (default: beside it).")] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
     regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
-    masks: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
-    dtypes: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
+    masks: Annotated[
+        str, typer.Option(help="none, top_left, bottom_right; causal is both (default: the kernel's).")
+    ] = "",
+    dtypes: Annotated[str, typer.Option(help="f16 or half, bf16, f32 (default: the kernel's first).")] = "",
     encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
     seeds: Annotated[
         int | None, typer.Option(min=1, help=f"Seeds per workload (default {SEEDS}), or a folder's trials (default 1).")
@@ -170,9 +175,13 @@ def check(
     covered = {target: each.coverage for target, each in checked.items()}
     if lcov_file is not None:
         lcov_file.write_text(lcov(merge(covered.values())))
+    scopes = {target: scope_of(supports, choice(supports), verdicts[target]) for target, (_, supports) in found.items()}
+    for target, (candidate, supports) in found.items():
+        hint = mask_hint(LocalRuns(candidate), settled(supports, choice(supports)), verdicts[target])
+        scopes[target] = replace(scopes[target], hint=hint)
     if form is Format.JSON:
         planned = {target: each.planned for target, each in checked.items()}
-        print(json.dumps(check_record(verdicts, planned, covered, hidden_seeds=secret), indent=2))
+        print(json.dumps(check_record(verdicts, planned, covered, hidden_seeds=secret, scopes=scopes), indent=2))
     elif form is Format.SARIF:
         print(json.dumps(sarif(distinct(verdicts), distinct_suppressed(verdicts)), indent=2))
     else:
@@ -180,14 +189,15 @@ def check(
             for line in annotations(verdicts, limit=max_findings):
                 print(line)
         else:
-            left_out = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
-            _show(verdicts, left_out, max_findings, secret)
+            named = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
+            left_out = named if shapes or targets[1:] else {target: {} for target in found}
+            _show(verdicts, left_out, scopes, max_findings, secret)
             for target, (candidate, _) in found.items():
                 _show_coverage(target, candidate, checked[target], whole=coverage, selected=not shapes)
             if "all" not in tools:
                 print(f"Optional checkers: {tool} (memcheck and synccheck are always on)")
         print_line(last_line(verdicts))
-    return _exit_code(verdicts)
+    return _exit_code(verdicts, scopes)
 
 
 def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -248,10 +258,11 @@ def _show_coverage(target: str, candidate: Candidate, checked: Checked, *, whole
 def _show(
     verdicts: dict[str, list[Verdict]],
     left_out: Mapping[str, Mapping[str, str]],
+    scopes: Mapping[str, Scope],
     max_findings: int,
     secret: tuple[int, ...],
 ) -> None:
-    """`left_out` says which launch line of a kernel does not take a shape; `secret` are hidden seeds."""
+    """`left_out` says why a kernel does not take a shape, of those that were named; `secret` are hidden seeds."""
     rows = []
     names = dict.fromkeys(row_of(verdict) for results in verdicts.values() for verdict in results)
     names |= dict.fromkeys(name for shapes in left_out.values() for name in shapes)
@@ -276,6 +287,11 @@ def _show(
     for target, results in verdicts.items():
         # What passed may still carry notes: something was not judged in detail, or an allow line is not needed.
         for line in text_lines(distinct({target: [v for v in results if v.passed]}), limit=max_findings):
+            print(f"{target}: {line}")
+    for target, covers in scopes.items():
+        for line in (
+            covers.lines() if target not in RUNGS else covers.skip_lines
+        ):  # the ladder's table says what rungs take
             print(f"{target}: {line}")
     all_verdicts = [verdict for results in verdicts.values() for verdict in results]
     everything = [verdict for verdict in all_verdicts if not verdict.extra]
@@ -332,10 +348,10 @@ def _numbers(verdict: Verdict) -> Iterator[str]:
         yield f"  [{', '.join(map(str, sample.index))}] = {sample.out:.6g}, should be {sample.expected:.6g}"
 
 
-def _exit_code(verdicts: dict[str, list[Verdict]]) -> int:
+def _exit_code(verdicts: dict[str, list[Verdict]], scopes: Mapping[str, Scope]) -> int:
     """A kernel that was asked for and never run is not green, whatever the others are."""
     idle = [target for target, results in verdicts.items() if not results]
     for target in idle:
-        print(f"weft: nothing selected: {target} supports none of these shapes, types and masks", file=sys.stderr)
+        print(f"weft: nothing selected: {target}: {scopes[target].nothing}", file=sys.stderr)
     statuses = [conclude(results, len(results)).status for results in verdicts.values() if results]
     return exit_code(statuses) or (5 if idle else 0)

@@ -15,6 +15,7 @@ from rich.table import Table
 from weft.attention.shapes import SHAPES
 from weft.core.chips import chips
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.evolve.elites import elites
 from weft.evolve.history import History
 from weft.evolve.proposer import Proposer
@@ -76,7 +77,7 @@ def search(
     resume: Annotated[
         int | None, typer.Option(metavar="N", help="Go on with run N; --budget may raise its own.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", help="Write the winner's source here.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the winner's source here.")] = None,
     store: StoreAt = None,
     as_json: AsJson = False,
 ) -> int | None:
@@ -97,7 +98,7 @@ def search(
             )
         else:
             if shape not in SHAPES:
-                raise UsageError(f"--shape {shape}: `weft list` names them")
+                raise UsageError(f"--shape {shape}{did_you_mean(shape, SHAPES)}: `weft list` names them")
             settings = Settings(
                 task=task,
                 start=start,
@@ -208,7 +209,8 @@ def _proposer(store: Store, settings: Settings, base_url: str, record: Path | No
     if settings.proposer == "levers":
         return _levers(settings)
     if settings.proposer not in PROPOSERS:
-        raise UsageError(f"--proposer {settings.proposer}: use one of {', '.join(PROPOSERS)}")
+        hint = did_you_mean(settings.proposer, PROPOSERS)
+        raise UsageError(f"--proposer {settings.proposer}{hint}: use one of {', '.join(PROPOSERS)}")
     from weft.evolve.llm import make_files_proposer, make_llm_proposer
 
     if settings.proposer == "files":

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from weft.attention.shapes import SHAPES
+from weft.attention.shapes import SHAPES, is_shape
 from weft.core.chips import chip as find_chip
 from weft.core.chips import chips
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.core.status import Status
 from weft.judge.select import Choice, find_candidate
 from weft.report.check_json import check_report
@@ -34,8 +35,10 @@ def report(
     ] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
     regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
-    masks: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
-    dtypes: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
+    masks: Annotated[
+        str, typer.Option(help="none, top_left, bottom_right; causal is both (default: the kernel's).")
+    ] = "",
+    dtypes: Annotated[str, typer.Option(help="f16 or half, bf16, f32 (default: the kernel's first).")] = "",
     encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 1,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
@@ -56,8 +59,9 @@ def report(
     if run.endswith(".json"):
         return _written(check_report(Path(run)), output, as_json=as_json)
     chip = find_chip(gpu)
-    if profile_shape not in SHAPES:
-        raise UsageError(f"--profile-shape {profile_shape}: `weft list` has {', '.join(SHAPES)}")
+    if not is_shape(profile_shape):
+        hint = did_you_mean(profile_shape, SHAPES)
+        raise UsageError(f"--profile-shape {profile_shape}{hint}: `weft list` has {', '.join(SHAPES)}")
     with draft_shown(run):
         candidate, supports = find_candidate(run, task=task, gpu=chip.name)
     every = supports.task.workloads

@@ -15,6 +15,7 @@ from weft.core.finding_text import github_lines, sarif, summary
 from weft.engines.arguments import Array
 from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
 from weft.engines.virtual import VirtualGPU
+from weft.judge.shape_sizes import shape_sizes
 from weft.probes.tools import checkers_of, watch_for
 
 from .findings_output import Format
@@ -33,6 +34,7 @@ class Mode(StrEnum):
 
 def run(
     source: Annotated[Path, typer.Argument(help="A CUDA C++ or PTX file with launch lines.", dir_okay=False)],
+    shape: Annotated[str, typer.Option(help="A named shape of `weft list`, for a file with arrays q, k, v.")] = "",
     size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
@@ -80,6 +82,7 @@ def run(
             launch=launch,
             compiler=compiler,
         )
+    chosen = {**shape_sizes(kernel, shape), **chosen}
     _check_targets(kernel, targets)
     arrays = {name: _read(file) for name, file in inputs.items()}
     device = VirtualGPU(kernel.gpu, mode=mode.value, threads=threads, schedule=schedule)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.attention.shapes import SHAPES
 from weft.core.chips import Chip
 from weft.core.errors import UsageError, WeftError
 from weft.core.status import Status
@@ -18,7 +17,8 @@ from weft.engines.kernel_file import load
 from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import Choice, Supports, followed, plan
+from weft.judge.select import Choice, Supports, followed, nothing_selected, plan
+from weft.judge.shape_sizes import shape_sizes
 from weft.judge.verdict import Verdict, conclude
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.task import PLAIN, Workload
@@ -94,7 +94,7 @@ def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelR
 def _judge(asked: ReportOptions, progress: Progress) -> tuple[tuple[Verdict, ...], Coverage]:
     todo = plan(asked.supports, asked.choice)
     if not todo:
-        raise NothingSelected(f"nothing selected: {asked.target} supports none of these shapes, types and masks")
+        raise NothingSelected(f"nothing selected: {asked.target}: {nothing_selected(asked.supports, asked.choice)}")
     found: list[Verdict] = []
     runs, follow = LocalRuns(asked.candidate), followed(asked.supports, asked.choice)
     judging = Judging(
@@ -143,9 +143,7 @@ def _profile(asked: ReportOptions) -> tuple[KernelProfile | None, str]:
             include_dirs=candidate.include_dirs,
             compiler=candidate.compiler,
         )
-        row = SHAPES[asked.profile_shape or PROFILE_SHAPE]
-        known = {"B": row.b, "HQ": row.hq, "HKV": row.hkv, "SQ": row.sq, "SKV": row.skv, "D": row.d}
-        sizes = {name: value for name, value in known.items() if name in kernel.sizes}
+        sizes = shape_sizes(kernel, asked.profile_shape or PROFILE_SHAPE)
         return profile_kernel(kernel, asked.chip, target=asked.target, sizes=sizes), ""
     except WeftError as error:
         return None, str(error)
