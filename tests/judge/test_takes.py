@@ -1,6 +1,7 @@
 """A kernel is asked only for what its launch lines can take; what is left out is counted, and never a pass."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from weft.engines.kernel_file import load
 from weft.judge.candidate import Candidate
 from weft.judge.follow import workloads_at
 from weft.judge.limits import Limit, fit, free, of_records, records, stand_ins
+from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Refused
-from weft.judge.scope import scope_of
+from weft.judge.scope import hint_for, scope_of
 from weft.judge.select import Choice, Supports, find_candidate, nothing_selected, plan, skipped
 from weft.judge.shape_sizes import shape_sizes
 from weft.judge.verdict import Verdict
@@ -331,6 +333,24 @@ def test_a_causal_kernel_that_says_nothing_fails_with_a_hint(
     assert main(["check", file, *QUICK, "--shapes", "small", "--mask", "causal"]) == 0
     assert main(["check", str(written(tmp_path, *LINES, keys="N - 1")), *QUICK, "--shapes", "small"]) == 1
     assert "looks like" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda work: work.shape.d != 64, "`// weft: require D == 64`"),
+        (lambda work: work.mask == "bottom_right", "`// weft: lever CAUSAL = 0 in 0, 1`"),
+        (lambda work: work.shape.sq % 16 != 0, ""),
+        (lambda work: True, ""),
+        (lambda work: False, ""),
+    ],
+)
+def test_a_hint_names_the_line_that_is_missing(tmp_path: Path, wrong: Callable[[Workload], bool], says: str) -> None:
+    candidate, supports = of(tmp_path, "define CAUSAL = 0", *LINES)
+    todo = plan(supports, Choice())
+    verdicts = [Verdict(work, Status.INCORRECT_NUMERICAL if wrong(work) else Status.PASSED) for work in todo]
+    hint = hint_for(LocalRuns(candidate), supports, verdicts)
+    assert hint.endswith(says) if says else not hint
 
 
 def test_an_agent_is_told_the_same(tmp_path: Path) -> None:

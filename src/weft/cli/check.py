@@ -19,7 +19,7 @@ from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
-from weft.judge.scope import Scope, mask_hint, scope_of
+from weft.judge.scope import Scope, hint_for, scope_of
 from weft.judge.select import (
     HIDDEN_EVERY,
     Choice,
@@ -177,7 +177,7 @@ def check(
         lcov_file.write_text(lcov(merge(covered.values())))
     scopes = {target: scope_of(supports, choice(supports), verdicts[target]) for target, (_, supports) in found.items()}
     for target, (candidate, supports) in found.items():
-        hint = mask_hint(LocalRuns(candidate), settled(supports, choice(supports)), verdicts[target])
+        hint = hint_for(LocalRuns(candidate), settled(supports, choice(supports)), verdicts[target])
         scopes[target] = replace(scopes[target], hint=hint)
     if form is Format.JSON:
         planned = {target: each.planned for target, each in checked.items()}
