@@ -137,9 +137,7 @@ def kernels() -> list[Kernel]:
             edited(("if (d < D) o[q_row * D + d]", "if (d <= D) o[q_row * D + d]")),
         ),
         Kernel("right with a warning", Status.PASSED, WARNED, "R103 warning"),
-        Kernel(
-            "U not rescaled, and a warning", Status.INCORRECT_NUMERICAL, WARNED_AND_WRONG, "tight", codes=("R103",)
-        ),
+        Kernel("U not rescaled, and a warning", Status.INCORRECT_NUMERICAL, WARNED_AND_WRONG, "tight", codes=("R103",)),
         Kernel("U not rescaled, and a race", Status.UNSAFE, RACED_AND_WRONG, "R102", codes=("R102",)),
         Kernel("U not rescaled", Status.INCORRECT_NUMERICAL, edited(NOT_RESCALED), "tight"),
         Kernel(

@@ -101,9 +101,7 @@ def test_the_same_value_from_one_instruction(name: str, size: int, monkeypatch: 
         judged.clear()
         run = launched(gpus[trial % 3], name, verbs, offsets, meetings)
         expected = conflicts(verbs, offsets, meetings, size)
-        assert {f.level for f in run.findings} == {
-            Severity.WARNING if mild else Severity.ERROR for mild in expected
-        }
+        assert {f.level for f in run.findings} == {Severity.WARNING if mild else Severity.ERROR for mild in expected}
         if not (verbs % SAME).any() and not verbs[1::2].any():
             assert not judged
         answers.add((bool(expected), bool(judged)))
