@@ -3,7 +3,7 @@
 A value that is never stored to global memory and decides no branch leaves the same bits, and every block runs as often,
 whatever it was. One that decides a branch about elements that are never stored, such as padded rows of a tile, leaves
 the same bits by other ways. This sees all CTAs at once and costs a few plain runs; it cannot say which read it was that
-mattered, nor see a comparison with a value that none of the fillings has. `taint.py` can, where there is time to follow.
+mattered, nor see a comparison with a value that none of the fillings has. `taint.py` can, if there is time to follow.
 """
 
 from enum import Enum
@@ -90,9 +90,9 @@ class Effect(Enum):
 def effect_of_contents(scene: Scene) -> Effect:
     """Return what the launch's memory, findings and ways depend on, as far as the fillings show it."""
     found = Effect.NOTHING
-    first, *others = (*map(Refill, FILLINGS), *map(Mix, MULTIPLIERS))
-    left, ways = scene.trace(first)
-    for other in others:
+    contents: tuple[Refill, ...] = (*map(Refill, FILLINGS), *map(Mix, MULTIPLIERS))
+    left, ways = scene.trace(contents[0])
+    for other in contents[1:]:
         other_left, other_ways = scene.trace(other)
         if other_left != left:
             return Effect.RESULT
