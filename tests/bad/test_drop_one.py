@@ -54,6 +54,10 @@ REDUNDANT = {
     ("row_softmax.cu", "__syncthreads();  // the previous reduction has been read"): (
         "max and sum are two instantiations of block_reduce, each with an array of its own that is used once"
     ),
+    **{
+        (file, "__syncwarp();  // every lane has read sM[row]"): "a shuffle of all lanes needs what they have read"
+        for file in ("wmma.cu", "fp8_wmma.cu", "wmma_attention.cu")
+    },
 }
 """Lines that can go without harm in these kernels, and why."""
 

@@ -20,7 +20,19 @@ def test_two_kernels_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "scalar", "fa1", *FAST]) == 0
     head, *rows, summary, last = capsys.readouterr().out.splitlines()
     assert head.split("\t") == ["shape", "scalar", "fa1"]
-    assert [row.split("\t") for row in rows] == [["split_4", "1 of 1", "1 of 1"], ["ragged", "1 of 1", "1 of 1"]]
+    assert [row.split("\t") for row in rows[:2]] == [["split_4", "1 of 1", "1 of 1"], ["ragged", "1 of 1", "1 of 1"]]
+    for at, target in ((2, "scalar"), (6, "fa1")):
+        said, columns, *errors = rows[at : at + 4]
+        assert said.startswith(f"{target}: what passed") and columns.split("\t")[:3] == [
+            "shape",
+            "largest error",
+            "mean error",
+        ]
+        for line in errors:
+            shape, largest, mean, bad, _, error, limit, workload = line.split("\t")
+            assert shape in ("split_4", "ragged") and workload == "f16 none unit_normal seed 0"
+            assert 0 < float(mean) < float(largest) < 0.01 and bad == "0 %" and float(error) <= float(limit)
+    assert len(rows) == 10
     assert summary.startswith("4 of 4 workloads passed in ") and last == "ERROR SUMMARY: 0 errors, 0 warnings"
 
 
@@ -106,6 +118,12 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "wmma", *FAST, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["version"] == 1 and found["targets"]["wmma"]["status"] == "PASSED"
+    errors = found["targets"]["wmma"]["errors"]
+    assert [(each["shape"], each["passed"], each["bad_share"]) for each in errors] == [
+        ("split_4", 1, 0),
+        ("ragged", 1, 0),
+    ]
+    assert all(each["gate_error"] <= each["gate_limit"] for each in errors)
     verdicts = found["targets"]["wmma"]["verdicts"]
     assert {verdict["status"] for verdict in verdicts} == {"PASSED"}
     gates = [gate for verdict in verdicts for gate in verdict["gates"] if gate["gate"] == "tight"]

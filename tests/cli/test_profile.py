@@ -88,6 +88,7 @@ def test_text_ends_with_one_summary_that_says_modelled(source: Path, capsys: pyt
     assert out[0].startswith("transpose.cu · A100 80GB SXM · N=32 · nvrtc ")
     assert any(line.startswith("EST_warm") and "calibrated on A100" in line for line in out)
     assert "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum\t32" in out
+    assert "tensor     no tensor-core instruction" in out
     assert "modelled, not measured" in out[-1]
 
 
@@ -98,6 +99,7 @@ def test_two_kernels_side_by_side(source: Path, capsys: pytest.CaptureFixture[st
     out = capsys.readouterr().out.splitlines()
     assert out[0].split("\t") == ["", "transpose.cu", "conflicts.cu"]
     assert f"{EXCESSIVE}\t0\t{31 * WARPS}" in out
+    assert "tensor cores busy\t0.0%\t0.0%" in out
     assert out[-2].startswith("conflicts.cu against transpose.cu: LB_warm ×")
     assert "modelled, not measured" in out[-1]
 
@@ -186,6 +188,11 @@ def test_a_rung_has_the_mission_shape(capsys: pytest.CaptureFixture[str]) -> Non
     (launch,) = profile["launches"]
     assert launch["integers"]["mma"] == 2 * 8 * 512 * 512 * 64 // (16 * 8 * 16)
     assert launch["lines"][0]["place"].startswith("wmma.cu:")
+    # An L4 has 58 SMs, each of which does 512 such multiply-adds per clock.
+    busy = 2 * 8 * 512 * 512 * 64 / 512 / 58
+    found = launch["tensor_utilisation"]
+    assert found["at_most"] == pytest.approx(busy / launch["bounds"]["lb__warm_cycles"])
+    assert sorted(found["estimate"]) == pytest.approx([busy / end for end in reversed(profile["est_warm_cycles"])])
 
 
 def test_launches_follow_each_other(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,13 +36,17 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_clean_run(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "k.cu"]) == 0
     shown = capsys.readouterr()
-    printed, head, row, digests, defines, ran, last = shown.out.splitlines()
+    printed, head, row, inputs, digests, defines, ran, last = shown.out.splitlines()
     assert printed == "8 elements"
     assert head.split("\t") == ["output", "type", "shape", "min", "max", "mean", "NaN"]
     assert row.split("\t") == ["y", "f32", "8", "0", "14", "7", "0"]
     assert digests.startswith("source ") and " · PTX " in digests
+    assert inputs == "inputs x: arange"
     assert defines == "defines STEP=2"
-    assert ran.startswith("k.cu: clean · 1 launch, ") and ran.endswith(" warp instructions, sm_89 hardware")
+    not_looked = "uninitialised reads and races not checked: --tool all"
+    assert ran.startswith(f"k.cu: no errors; {not_looked} · 1 launch, ") and ran.endswith(
+        " warp instructions, sm_89 hardware"
+    )
     assert last == "ERROR SUMMARY: 0 errors, 0 warnings"
     assert shown.err == ""
 
@@ -66,6 +70,51 @@ def test_json(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
         {"name": "y", "type": "f32", "shape": [8], "min": 0, "max": 14, "mean": 7, "nan_count": 0}
     ]
     assert len(record["source_digest"]) == len(record["ptx_digest"]) == 64 and record["instructions"] > 0
+
+
+@pytest.mark.parametrize(
+    ("tool", "verdict"),
+    [
+        ("all", "clean"),
+        ("initcheck,racecheck", "clean"),
+        ("racecheck", "no errors; uninitialised reads not checked: --tool initcheck"),
+        ("initcheck", "no errors; races not checked: --tool racecheck"),
+        ("memcheck", "no errors; uninitialised reads and races not checked: --tool all"),
+    ],
+)
+def test_clean_is_said_after_every_checker(
+    source: Path, capsys: pytest.CaptureFixture[str], tool: str, verdict: str
+) -> None:
+    assert main(["run", "k.cu", "--tool", tool]) == 0
+    assert capsys.readouterr().out.splitlines()[-2].startswith(f"k.cu: {verdict} · ")
+
+
+def test_where_inputs_come_from_is_said(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (
+        "// weft: in a, b : f32[N] = normal\n// weft: in c : i32[N] = uniform(0, N)\n// weft: in d : f32[N] = ones\n"
+    )
+    source.write_text(lines + SOURCE)
+    np.save("x.npy", np.arange(8, dtype=np.float32))
+    assert main(["run", "k.cu", "--seed", "3", "--input", "x=x.npy"]) == 0
+    (said,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("inputs "))
+    assert said == "inputs a, b: random (normal, seed 3) · c: random (uniform(0, N), seed 3) · d: ones · x: x.npy"
+    assert main(["run", "k.cu", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["inputs"][0] == {"name": "a", "from": "random (normal, seed 0)"}
+    assert (record["checkers"], record["not_checked"]) == (["memcheck", "synccheck"], ["initcheck", "racecheck"])
+
+
+def test_an_array_of_another_type_than_its_parameter_is_refused(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source.write_text(
+        "#include <cuda_fp16.h>\n" + SOURCE.replace("const float* x", "const half* x").replace("x[i]", "float(x[i])")
+    )
+    assert main(["run", "k.cu"]) == 2
+    message = (
+        "k.cu:6: x is declared f32; parameter 1 of twice is `const __half*`: declare x as f16, or change the kernel"
+    )
+    assert message in capsys.readouterr().err
 
 
 def test_json_of_nan_and_infinity_is_json(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +218,8 @@ def test_a_file_without_lines_shows_a_draft(source: Path, capsys: pytest.Capture
     *draft, last = capsys.readouterr().err.splitlines()
     assert all(line.startswith("// weft: ") for line in draft)
     assert any("launch    twice(x, y, n)" in line for line in draft)
-    assert last == "weft: k.cu has no `// weft: launch` line; the lines above are a draft to put at its head (docs/tutorials/own_kernel.md)"
+    assert last.startswith("weft: k.cu has no `// weft: launch` line; the lines above are a draft to put at its head")
+    assert last.endswith("(docs/tutorials/own_kernel.md)")
 
 
 def test_a_pipe_gets_plain_text_whatever_the_colours(source: Path) -> None:
@@ -178,7 +228,7 @@ def test_a_pipe_gets_plain_text_whatever_the_colours(source: Path) -> None:
         [sys.executable, "-m", "weft", "run", "k.cu"], capture_output=True, text=True, check=True, env=environment
     )
     assert "\x1b" not in done.stdout + done.stderr and "compiling" not in done.stdout + done.stderr
-    assert done.stdout.splitlines()[-2].startswith("k.cu: clean")
+    assert done.stdout.splitlines()[-2].startswith("k.cu: no errors")
 
 
 RACE = """\

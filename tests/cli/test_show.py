@@ -77,3 +77,28 @@ def test_llvm_of_a_template_needs_an_instance(source: str, capsys: pytest.Captur
     assert main(["show", source, "--as", "llvm"]) == 2
     assert "a template needs --entry" in capsys.readouterr().err
     assert main(["show", source, "--as", "llvm", "--entry", "k<2>", "--mode", "ieee"]) == 0
+
+
+LAUNCHED = """\
+// weft: sizes   M=2
+// weft: define  N = 8
+// weft: inout   a : f32[4] = zeros
+// weft: launch  k<{M}>(a) grid(1) block(32)
+"""
+
+
+def test_launch_lines_choose_macros_and_template_arguments(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(source).write_text(LAUNCHED + SOURCE)
+    for options, entry, bytes_shared in ([], "k<2>", 64), (["--size", "M=3", "-D", "N=16"], "k<3>", 192):
+        assert main(["show", source, "--as", "resources", "--json", *options]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["resources"]
+        assert (row["entry"], row["static_shared_bytes"]) == (entry, bytes_shared), "N * M floats"
+    assert main(["show", source, "--entry", "k<5>", "--as", "shared"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split("\t")[::3] == ["k<5>", "80"], "4 * 5 floats: a named kernel"
+
+
+def test_a_rung_and_what_is_neither(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "scalar"]) == 0
+    assert "scalar_attentionILi64E" in capsys.readouterr().out
+    assert main(["show", "gone.cu"]) == 2
+    assert "gone.cu is neither a file nor a rung of the ladder (qk_dot, scalar" in capsys.readouterr().err

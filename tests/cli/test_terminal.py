@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.pseudo_terminal import on_terminal, weft
+from weft.cli import terminal
 from weft.cli.main import NEXT, VERBS
 from weft.cli.terminal import STYLES, meaning
 
@@ -92,6 +94,22 @@ def test_long_work_has_a_bar(tmp_path: Path) -> None:
     bars = re.findall(r"the gate of qk_dot.*?(\d+)/(\d+)", CONTROL.sub("", shown))
     assert bars and {whole for _, whole in bars} == {"18"}  # 15 wrong implementations and 3 right ones
     assert CONTROL.sub("", shown).rstrip().endswith("15 of 15 mutants killed, 3 of 3 correct implementations passed")
+
+
+def test_a_pipe_is_told_of_long_work_in_plain_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "FIRST_LINE_SECONDS", 0.01)
+    with terminal.bar("k.cu") as tell:
+        tell(3, 9)
+        time.sleep(0.2)
+    with terminal.waiting("diagnosing k.cu", long=True) as say:
+        say("judging small")
+        time.sleep(0.2)
+    with terminal.waiting("compiling k.cu"):
+        time.sleep(0.2)
+    shown = capsys.readouterr()
+    assert shown.err.splitlines() == ["weft: k.cu: 3 of 9 (0 s)", "weft: judging small (0 s)"] and shown.out == ""
 
 
 @pytest.mark.parametrize(

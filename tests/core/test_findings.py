@@ -62,10 +62,11 @@ def test_a_chain_of_inlined_calls_is_shown() -> None:
     assert "tile.h:3 (inlined at k.cu:20)" in str(Finding("M101", "out of bounds", place=place, lanes=1))
 
 
-@pytest.mark.parametrize(("severity", "clean"), [("error", False), ("warning", False), ("info", True), ("", False)])
-def test_errors_and_warnings_fail_a_run(severity: str, clean: bool) -> None:
-    finding = replace(RACE, severity=severity)
-    assert Run(("k",), (finding,), "", 1, "", "").clean is clean
+@pytest.mark.parametrize(("severity", "clean"), [("error", False), ("warning", True), ("info", True), ("", False)])
+def test_errors_fail_a_run_and_warnings_only_a_strict_one(severity: str, clean: bool) -> None:
+    run = Run(("k",), (replace(RACE, severity=severity),), "", 1, "", "")
+    assert run.clean is run.passes(strict=False) is clean
+    assert run.passes(strict=True) is (severity == "info")
 
 
 def test_a_code_without_a_row_has_no_severity() -> None:

@@ -114,7 +114,7 @@ def test_the_config_has_the_six_lists_and_our_shapes() -> None:
 
 
 def test_the_init_methods_are_regimes_of_ours() -> None:
-    assert tuple(METHODS) == INIT_METHODS["fp8_sdpa"] == tuple(FUNC.INIT_METHODS)
+    assert tuple(METHODS) == INIT_METHODS == tuple(FUNC.INIT_METHODS)
     assert set(METHODS) <= set(REGIMES)
     with pytest.raises(ValueError, match="use one of unit_normal"):
         FUNC.Model(init_method="random", **SMALL[0])
@@ -337,7 +337,8 @@ def test_other_levers_and_types(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "rung, options, message",
     [
-        ("wmma", {}, "wmma computes sdpa; robust-kbench tasks are made from fp8_scalar, fp8_wmma"),
+        ("qk_dot", {}, "qk_dot computes qk_dot; robust-kbench tasks are made from scalar, fa1"),
+        ("fa_triton", {}, "fa_triton is a Triton kernel; robust-kbench tasks are made from"),
         ("fp8", {}, "there is no rung 'fp8'"),
         ("fp8_wmma", {"shapes": ("huge",)}, "unknown shape 'huge'; `weft list` has the names"),
         ("fp8_wmma", {"shapes": ()}, "at least one shape"),

@@ -93,6 +93,30 @@ ANSWERS_AGAIN = keeping(
 """Returns the outputs of its first launch ever after."""
 
 
+NOT_RESCALED = ("u[i] * rescale + p", "u[i] + p")
+
+
+def in_shared(declared: str, code: str, *pairs: tuple[str, str]) -> str:
+    """The scalar kernel with its scale in shared memory."""
+    before = f"    __shared__ float kept[WARPS]{declared};\n    const int warp = threadIdx.x / 32;\n    {code}\n"
+    used = ("(products) * scale", "(products) * own_scale")
+    return edited(("    float m = -CUDART", f"{before}    float m = -CUDART"), used, *pairs)
+
+
+def overwritten(*pairs: tuple[str, str]) -> str:
+    """Lane 0 overwrites what the lanes of its warp have read: R103, a warning."""
+    code = "if (lane == 0) kept[warp] = scale;\n    __syncwarp();\n    const float own_scale = kept[warp];\n"
+    code += "    if (lane == 0) kept[warp] = own_scale + 1.0f;"
+    return in_shared("", code, at_the_end("__syncwarp();\n    if (kept[warp] < 0.0f) l = 1.0f;"), *pairs)
+
+
+WARNED, WARNED_AND_WRONG = overwritten(), overwritten(NOT_RESCALED)
+RACED_AND_WRONG = in_shared(
+    "[32]", "kept[warp][lane] = scale;\n    const float own_scale = kept[warp][lane ^ 1];", NOT_RESCALED
+)
+"""A lane reads what another of its warp writes, with no __syncwarp() in between: R102, an error."""
+
+
 @cache
 def ptx() -> tuple[str, str]:
     """The scalar kernel compiled for D = 64, and launch lines for it."""
@@ -112,7 +136,10 @@ def kernels() -> list[Kernel]:
             Status.PASSED,
             edited(("if (d < D) o[q_row * D + d]", "if (d <= D) o[q_row * D + d]")),
         ),
-        Kernel("U not rescaled", Status.INCORRECT_NUMERICAL, edited(("u[i] * rescale + p", "u[i] + p")), "tight"),
+        Kernel("right with a warning", Status.PASSED, WARNED, "R103 warning"),
+        Kernel("U not rescaled, and a warning", Status.INCORRECT_NUMERICAL, WARNED_AND_WRONG, "tight", codes=("R103",)),
+        Kernel("U not rescaled, and a race", Status.UNSAFE, RACED_AND_WRONG, "R102", codes=("R102",)),
+        Kernel("U not rescaled", Status.INCORRECT_NUMERICAL, edited(NOT_RESCALED), "tight"),
         Kernel(
             "scaled twice", Status.INCORRECT_NUMERICAL, edited(("(products) * scale", "(products) * scale * scale"))
         ),

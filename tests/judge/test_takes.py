@@ -1,6 +1,7 @@
 """A kernel is asked only for what its launch lines can take; what is left out is counted, and never a pass."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from weft.diagnose.shrink import shrink
 from weft.engines.kernel_file import load
 from weft.judge.candidate import Candidate
 from weft.judge.follow import workloads_at
-from weft.judge.limits import Limit, fit, free, of_records, records, stand_in
+from weft.judge.limits import Limit, fit, free, of_records, records, stand_ins
+from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Refused
-from weft.judge.scope import scope_of
+from weft.judge.scope import hint_for, scope_of
 from weft.judge.select import Choice, Supports, find_candidate, nothing_selected, plan, skipped
 from weft.judge.shape_sizes import shape_sizes
 from weft.judge.verdict import Verdict
@@ -96,6 +98,13 @@ def test_a_fixed_size_is_kept_by_stand_ins(tmp_path: Path) -> None:
     _, supports = of(tmp_path, *LINES, "require D == 64 : compiled for it")
     assert "D = 64" in limits(supports)
     assert {work.shape.d for work in plan(supports, Choice())} == {64}
+
+
+def test_a_kernel_of_whole_tiles_gets_several_of_them(tmp_path: Path) -> None:
+    _, supports = of(tmp_path, *LINES, "require D == 64", "require N % 64 == 0 : whole tiles")
+    lengths = {work.shape.sq for work in plan(supports, Choice())}
+    assert not any(length % 64 for length in lengths) and len(lengths) > 3 and max(lengths) >= 256
+    assert "require N % 64 == 0" in skipped(supports, Choice())
 
 
 @pytest.mark.parametrize("line", ["require HQ == HKV", "require HKV == HQ : no groups"])
@@ -269,9 +278,10 @@ def test_a_shape_is_fitted_to_limits() -> None:
     assert fit(SHAPES["small"], TIED) is SHAPES["small"]
     assert fit(SHAPES["gqa_4_ragged"], TIED) == shape("b2-hq4-hkv4-sq70-skv70-d64")
     assert fit(Shape("x", 1, 2, 2, 9, 40, 64), TIED, keep="sq").skv == 9
-    long = stand_in(SHAPES["long_keys"], TIED)
-    assert long is not None and long.sq == long.skv and 128 < long.sq < 1089
-    assert stand_in(SHAPES["small"], (Limit("d", 64, ""), Limit("d", 32, ""))) is None
+    ragged, *whole = stand_ins(SHAPES["long_keys"], TIED)
+    assert ragged.sq == ragged.skv and 128 < ragged.sq < 1089 and ragged.sq % 16
+    assert whole == [replace(each, sq=256, skv=256) for each in whole]
+    assert list(stand_ins(SHAPES["small"], (Limit("d", 64, ""), Limit("d", 32, "")))) == []
     assert free(("B", "heads", "group", "SQ", "SKV", "S", "D"), TIED) == ("B", "heads", "S")
     assert of_records(json.loads(json.dumps(records(TIED)))) == TIED
     with pytest.raises(ValueError, match="no limit"):
@@ -323,6 +333,24 @@ def test_a_causal_kernel_that_says_nothing_fails_with_a_hint(
     assert main(["check", file, *QUICK, "--shapes", "small", "--mask", "causal"]) == 0
     assert main(["check", str(written(tmp_path, *LINES, keys="N - 1")), *QUICK, "--shapes", "small"]) == 1
     assert "looks like" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda work: work.shape.d != 64, "`// weft: require D == 64`"),
+        (lambda work: work.mask == "bottom_right", "`// weft: lever CAUSAL = 0 in 0, 1`"),
+        (lambda work: work.shape.sq % 16 != 0, ""),
+        (lambda work: True, ""),
+        (lambda work: False, ""),
+    ],
+)
+def test_a_hint_names_the_line_that_is_missing(tmp_path: Path, wrong: Callable[[Workload], bool], says: str) -> None:
+    candidate, supports = of(tmp_path, "define CAUSAL = 0", *LINES)
+    todo = plan(supports, Choice())
+    verdicts = [Verdict(work, Status.INCORRECT_NUMERICAL if wrong(work) else Status.PASSED) for work in todo]
+    hint = hint_for(LocalRuns(candidate), supports, verdicts)
+    assert hint.endswith(says) if says else not hint
 
 
 def test_an_agent_is_told_the_same(tmp_path: Path) -> None:

@@ -92,12 +92,15 @@ def test_the_page_names_every_field_and_every_status() -> None:
 
 
 def test_many_verdicts_say_one_thing() -> None:
-    passed = dataclasses.replace(VERDICT, status=Status.PASSED, message="", debug_build=False)
+    warned = dataclasses.replace(VERDICT, status=Status.PASSED, message="", debug_build=False)
+    passed = dataclasses.replace(warned, findings=())
     aside = dataclasses.replace(VERDICT, status=Status.UNSUPPORTED, message="its -G build is odd")
     unknown = dataclasses.replace(passed, status=Status.UNSUPPORTED, message="unknown")
     wrong = dataclasses.replace(passed, status=Status.UNSAFE, message="M101")
     found = conclude([passed, aside], 1)
     assert (found.status, found.message, found.judged) == (Status.PASSED, "its -G build is odd", 1)
+    found = conclude([warned, aside, warned], 2)
+    assert (found.status, found.message) == (Status.PASSED, f"its -G build is odd; {VERDICT.findings[0]}")
     assert conclude([passed, unknown], 3).status is Status.UNSUPPORTED
     assert conclude([unknown, passed, wrong], 3).failure == wrong
     assert conclude([passed, dataclasses.replace(wrong, debug_build=True)], 1).status is Status.UNSAFE

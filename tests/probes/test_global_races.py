@@ -74,7 +74,9 @@ def kind(finding: Finding) -> str:
     if "with CTA" in finding.message:
         assert finding.level is Severity.ERROR
         return "grid"
-    return "warp" if finding.level is Severity.WARNING else "cta"
+    inside = finding.warp == finding.other_warp
+    assert (finding.level is Severity.WARNING) == (inside and finding.code == "R103")
+    return "warp" if inside else "cta"
 
 
 @pytest.mark.parametrize("waits", (0, 1))

@@ -70,7 +70,7 @@ def test_what_cannot_be_judged_stays_a_warning(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(race_review, "FIRST_LOG", 4)
     monkeypatch.setattr(race_review, "LOG_AT_MOST", 4)
     run = three_locks()
-    assert [(f.level, f.count) for f in run.findings] == [(Severity.WARNING, 3)] and not run.clean
+    assert [(f.level, f.count) for f in run.findings] == [(Severity.WARNING, 3)] and not run.passes(strict=True)
 
 
 # -- every barrier of a rung, left out one at a time ------------------------------------------------------------------
@@ -79,6 +79,7 @@ RUNG = RUNGS["wmma"].path
 BARRIERS = [match.start() for match in re.finditer(r"__sync(threads|warp)\(\)", RUNG.read_text())]
 NOT_NEEDED = {
     "needed by a CTA that saw no tile": "the barrier that ends the loop has ordered everything if there was a tile",
+    "every lane has read sM[row]": "so it has: a shuffle of all lanes that needs what they read stands in between",
 }
 """A barrier whose line says this may be left out where every CTA sees a key, as here."""
 SIZES = {"B": 1, "HQ": 1, "HKV": 1, "SQ": 40, "SKV": 70, "D": 48}

@@ -221,7 +221,50 @@ def test_more_ctas_than_are_followed_are_tried_with_other_contents() -> None:
     ctas = initcheck_review.MOST_CTAS + 1
     assert padded(ctas, -1) == ()
     found = padded(ctas, ctas - 1)
-    assert found and all(f.code == "I201" and f.level != "info" for f in found), "it matters in a CTA nobody followed"
+    assert found and all(f.code == "I201" and f.level == "error" for f in found), "it matters in a CTA nobody followed"
+    assert all("does something else" in f.message for f in found)
+
+
+def test_a_read_is_followed_once_in_all_launches_of_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each of the two: launches that depend on their contents, and launches that do not."""
+    followed = []
+    follow = initcheck_review.follow
+    monkeypatch.setattr(initcheck_review, "follow", lambda *args: followed.append(args[1]) or follow(*args))
+    binary = weft.compile_cuda(PADDED.replace("padded", "padded_again"), name="padded_again.cu")
+    gpu, x = VirtualGPU(threads=1), np.ones(32, np.float32)
+    for use in (-1, 0, -1, 0):
+        args = [x, np.zeros(64, np.float32), use]
+        found = gpu.launch(binary, "padded_again", 2, 32, args, watch=InitCheck()).findings
+        assert [f.level for f in found] == ([] if use < 0 else ["error"] * len(found)) and bool(found) == (use == 0)
+        assert all("reaches an output" in f.message for f in found)
+    assert [list(ctas) for ctas in followed] == [[0], [1], [0]]
+
+
+PADDED_ROWS = """
+extern "C" __global__ void padded_rows(const float* x, float* o, int rows, int stored) {
+    __shared__ float tile[32][9];
+    const int t = threadIdx.x;
+    for (int c = 0; c < 8 && t < rows; ++c) tile[t][c] = x[8 * t + c];
+    __syncthreads();
+    float best = tile[t][0], sum = 0.0f;
+    for (int c = 1; c < 8; ++c) best = fmaxf(best, tile[t][c]);
+    if (best > 1.0f) {
+#pragma unroll 1
+        for (int c = 0; c < 8; ++c) sum += tanhf(tile[t][c] - best) / (1.0f + sum * sum);
+    }
+    if (t < stored) o[t] = sum;
+}
+"""
+"""A tile with rows beyond those that are filled; what a branch decides there is stored for the first rows only."""
+
+
+@pytest.mark.parametrize("stored", [20, 21])
+def test_rows_that_nobody_stores_may_decide_a_branch(stored: int) -> None:
+    binary = weft.compile_cuda(PADDED_ROWS, name="padded_rows.cu")
+    x, o = np.ones((32, 8), np.float32), np.zeros(32, np.float32)
+    found = VirtualGPU().launch(binary, "padded_rows", 1, 32, [x, o, 20, stored], watch=InitCheck()).findings
+    assert found and all(f.code == "I201" and "reaches a branch" in f.message for f in found[:1])
+    assert {f.level for f in found} == ({"warning"} if stored == 20 else {"error"}), [str(f) for f in found]
 
 
 def test_what_is_not_followed_is_an_error_if_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:

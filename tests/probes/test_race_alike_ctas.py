@@ -37,7 +37,7 @@ def test_values_decide_in_each_cta(room: int, tmp_path: Path, monkeypatch: pytes
         run = weft.VirtualGPU().launch(binary, "kernel", len(kinds), 64, arguments, watch=RaceCheck())
         found = {(f.level, f.place.line): f for f in run.findings if f.place is not None}
         expected = {}
-        for bit, level, line, pairs in ((1, Severity.WARNING, IN_WARP, 2), (2, Severity.ERROR, BETWEEN_WARPS, 1)):
+        for bit, level, line, pairs in ((1, Severity.ERROR, IN_WARP, 2), (2, Severity.ERROR, BETWEEN_WARPS, 1)):
             wrong = np.flatnonzero(kinds & bit)
             if len(wrong):  # two warps, each with itself; or one pair of warps
                 expected[level, line] = (int(wrong[0]), pairs * len(wrong))

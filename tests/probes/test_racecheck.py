@@ -34,7 +34,10 @@ def meet(clocks: np.ndarray, come: np.ndarray, leave: np.ndarray) -> None:
 
 
 def conflicts(verbs: np.ndarray, offsets: np.ndarray, meetings: np.ndarray, size: int) -> set[bool]:
-    """The kinds of races of a script: inside a warp (True) or between two (False). Plain vector clocks."""
+    """The kinds of races of a script: mild, a lane overwrites what another of its warp has read (True), or not (False).
+
+    Plain vector clocks.
+    """
     threads = verbs.shape[1]
     everybody = np.arange(threads)
     clocks = np.zeros((threads, threads), int)
@@ -50,7 +53,9 @@ def conflicts(verbs: np.ndarray, offsets: np.ndarray, meetings: np.ndarray, size
                     pair = {verb, other_verb}
                     peaceful = pair in ({LOAD}, {ATOMIC}) or (pair == {SAME} and (step - other_step) % 2 == 0)
                     if other != thread and not peaceful and clocks[thread, other] < epoch:
-                        found.add(other // 32 == thread // 32)
+                        # Of lanes that part in one step, those that load go first.
+                        read_first = other_verb == LOAD or (step == other_step and verb == LOAD)
+                        found.add(other // 32 == thread // 32 and read_first)
                 before.append((thread, verb, step, int(clocks[thread, thread])))
         if meeting == CTA:
             meet(clocks, everybody, everybody)
@@ -96,9 +101,7 @@ def test_the_same_value_from_one_instruction(name: str, size: int, monkeypatch: 
         judged.clear()
         run = launched(gpus[trial % 3], name, verbs, offsets, meetings)
         expected = conflicts(verbs, offsets, meetings, size)
-        assert {f.level for f in run.findings} == {
-            Severity.WARNING if inside else Severity.ERROR for inside in expected
-        }
+        assert {f.level for f in run.findings} == {Severity.WARNING if mild else Severity.ERROR for mild in expected}
         if not (verbs % SAME).any() and not verbs[1::2].any():
             assert not judged
         answers.add((bool(expected), bool(judged)))
@@ -130,8 +133,10 @@ def test_random_scripts(name: str, size: int) -> None:
         run = launched(gpus[int(rng.integers(0, 3))], name, verbs, offsets, meetings)
         expected = conflicts(verbs, offsets, meetings, size)
         found = {f.level for f in run.findings}
-        assert found == {Severity.WARNING if inside else Severity.ERROR for inside in expected}, meetings
+        assert found == {Severity.WARNING if mild else Severity.ERROR for mild in expected}, meetings
         assert {f.code for f in run.findings} <= {"R101", "R102", "R103"}
-        assert all((f.warp == f.other_warp) == (f.level is Severity.WARNING) for f in run.findings)
+        for finding in run.findings:
+            mild = finding.code == "R103" and finding.warp == finding.other_warp
+            assert mild == (finding.level is Severity.WARNING)
         answers.append(tuple(sorted(expected)))
-    assert {(), (True,), (False,)} <= set(answers)  # all answers are tried
+    assert {(), (False,)} <= set(answers) and any(True in answer for answer in answers)  # all answers are tried

@@ -88,7 +88,7 @@ def test_replicas_of_a_triton_tensor_are_a_note() -> None:
 
 def test_in_cuda_threads_choose_what_they_store() -> None:
     found, _ = launched("sum.cu", 1)
-    assert {each.level for each in found} == {Severity.WARNING, Severity.ERROR}
+    assert {each.level for each in found} == {Severity.ERROR}
 
 
 @pytest.mark.parametrize("file", ["sum.py", "sum.cu"])

@@ -56,6 +56,9 @@ def overflows(body: str, *, n: int, size_bytes: int = 1 << 40) -> tuple[Overflow
         ("mul.lo.s32 %r3, %r2, %r1; lop3.b32 %r4, %r3, 15, %r2, 0xC0; mul.wide.s32 %rd2, %r4, 4;", False),  # a & b
         ("shl.b32 %r3, %r2, 27; shr.s32 %r4, %r3, 31; and.b32 %r4, %r4, 64; cvt.s64.s32 %rd2, %r4;", False),
         ("add.s32 %r3, %r2, -63; sub.s32 %r4, %r3, 1; and.b32 %r4, %r4, 15; cvt.u64.u32 %rd2, %r4;", False),
+        ("sub.s32 %r3, %r2, %r1; max.u32 %r4, %r3, -128; neg.s32 %r5, %r4; cvt.s64.s32 %rd2, %r5;", False),  # 128
+        ("mul.lo.s32 %r3, %r2, %r1; max.s32 %r4, %r3, 5; mul.wide.s32 %rd2, %r4, 4;", True),
+        ("mul.lo.s32 %r3, %r2, %r1; min.u32 %r4, %r3, 5; mul.wide.u32 %rd2, %r4, 4;", False),
     ],
 )
 def test_a_wrap_counts_only_where_it_reaches_the_address(arithmetic: str, is_found: bool) -> None:

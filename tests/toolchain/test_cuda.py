@@ -4,7 +4,7 @@ import pytest
 
 from weft.core.errors import CompileError, UsageError
 from weft.toolchain import compile_cuda, nvrtc
-from weft.toolchain.demangle import demangle
+from weft.toolchain.demangle import demangle, parameter_types
 from weft.toolchain.nvrtc import Compilation, compile_program
 
 HELLO = 'extern "C" __global__ void hello(float* a) { a[threadIdx.x] = 1.0f; }\n'
@@ -86,13 +86,34 @@ def test_kernels_are_listed_under_readable_names() -> None:
         ("_ZL6hiddenPi", "hidden"),
         ("_ZN1a1bILj3EE1kILb0EfEEvPT0_", "a::b<3u>::k<false,float>"),
         ("_Z1kI3RowLi2EEvT_", "k<Row,2>"),
-        ("_Z1kIN1a1bEEvT_", "_Z1kIN1a1bEEvT_"),
+        ("_Z1kIN1a1bEEvT_", "k<a::b>"),
+        ("_Z1kIDhEvT_", "_Z1kIDhEvT_"),
         ("_Z9k", "_Z9k"),
         ("_Z1kILi", "_Z1kILi"),
     ],
 )
 def test_demangling_never_guesses(symbol: str, name: str) -> None:
     assert demangle(symbol) == name
+
+
+@pytest.mark.parametrize(
+    ("symbol", "types"),
+    [
+        ("plain", ()),
+        ("_Z4nonev", ()),
+        ("_Z2fdILi64EEvPK6__halfPS0_f", ("const __half*", "__half*", "float")),
+        ("_Z3twoI6__halffEvPKT_PKT0_PS4_PS1_", ("const __half*", "const float*", "float*", "__half*")),
+        (
+            "_ZN1n5plainEPK6__halfPKNS_1PEPS4_PVKfPv",
+            ("const __half*", "const n::P*", "n::P*", "const volatile float*", "void*"),
+        ),
+        ("_ZN1n4attnIfLi32EEEvPKT_NS_1m3BoxIS1_XT0_EEE", ("const float*", "n::m::Box<float,32>")),
+        ("_ZN9_GLOBAL__3hidEPK6__halfPx", ("const __half*", "long long*")),
+        ("_Z1kPFvvE", ()),
+    ],
+)  # what __cxa_demangle says of them
+def test_the_types_of_parameters(symbol: str, types: tuple[str, ...]) -> None:
+    assert parameter_types(symbol) == types
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90"])

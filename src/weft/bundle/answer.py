@@ -73,7 +73,7 @@ def _answer(bundle: Bundle, task: str, terms: ReplayTerms, progress: Progress) -
         raise UsageError(f"the judgement was interrupted: {found.message or code.message}; try again")
     return Answer(
         status=found.status,
-        message=found.message,
+        message=found.scope.noted(found.message),
         judged=found.judged,
         planned=found.planned,
         failure=found.failure,

@@ -3,14 +3,13 @@
 import json
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from weft.attention.shapes import SHAPES
 from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
 from weft.core.finding_text import sarif
@@ -20,7 +19,7 @@ from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
-from weft.judge.scope import Scope, mask_hint, scope_of
+from weft.judge.scope import Scope, hint_for, scope_of
 from weft.judge.select import (
     HIDDEN_EVERY,
     Choice,
@@ -32,6 +31,7 @@ from weft.judge.select import (
     refused_shapes,
     settled,
 )
+from weft.judge.shape_errors import OWN_SIZES, row_of
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
 from weft.kernels.ladder import RUNGS
@@ -39,19 +39,18 @@ from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Task, Workload
 
+from .check_errors import show_errors
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
 from .check_folder import FolderOptions, Shown, check_folder
 from .findings_output import Format, text_lines
 from .launch_draft import draft_shown, say_host_code
-from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, STRICT_HELP, Compiler
 from .tables import print_table
 from .terminal import bar, paint, print_line
 
 SHOWN = 3
 """Failing workloads that are printed in full."""
 SEEDS = 3
-OWN_SIZES = "the kernel's own sizes"
-"""The table's row of workloads at sizes where the kernel takes another way."""
 
 
 def check(
@@ -85,6 +84,7 @@ def check(
     max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
     tool: Annotated[str, typer.Option(metavar="T,T", help="Checkers: initcheck, racecheck, or all.")] = "all",
     max_findings: Annotated[int, typer.Option(min=0, help="Findings to print per workload; all are counted.")] = 20,
+    strict: Annotated[bool, typer.Option("--strict", help=STRICT_HELP)] = False,
     form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
     coverage: Annotated[
@@ -123,6 +123,7 @@ def check(
                 compiler=compiler.value,
                 max_steps=max_steps,
                 tools=tools,
+                strict=strict,
             ),
             Shown(form, max_findings),
         )
@@ -166,7 +167,7 @@ def check(
             replace(candidate, max_steps=max_steps),
             supports.task,
             todo[target],
-            Policy(tools, limits=() if shapes else LIMITS),
+            Policy(tools, limits=() if shapes else LIMITS, strict=strict),
             follow=followed(supports, choice(supports)),
         )
         for target, (candidate, supports) in found.items()
@@ -177,7 +178,7 @@ def check(
         lcov_file.write_text(lcov(merge(covered.values())))
     scopes = {target: scope_of(supports, choice(supports), verdicts[target]) for target, (_, supports) in found.items()}
     for target, (candidate, supports) in found.items():
-        hint = mask_hint(LocalRuns(candidate), settled(supports, choice(supports)), verdicts[target])
+        hint = hint_for(LocalRuns(candidate), settled(supports, choice(supports)), verdicts[target])
         scopes[target] = replace(scopes[target], hint=hint)
     if form is Format.JSON:
         planned = {target: each.planned for target, each in checked.items()}
@@ -264,17 +265,18 @@ def _show(
 ) -> None:
     """`left_out` says why a kernel does not take a shape, of those that were named; `secret` are hidden seeds."""
     rows = []
-    names = dict.fromkeys(_row(verdict) for results in verdicts.values() for verdict in results)
+    names = dict.fromkeys(row_of(verdict) for results in verdicts.values() for verdict in results)
     names |= dict.fromkeys(name for shapes in left_out.values() for name in shapes)
     for name in sorted(names, key=lambda name: name == OWN_SIZES):
         cells = []
         for target, results in verdicts.items():
-            here = [v for v in results if _row(v) == name and not v.extra]
+            here = [v for v in results if row_of(v) == name and not v.extra]
             passed = sum(verdict.passed for verdict in here)
             line = left_out[target].get(name)
             cells.append(f"{passed} of {len(here)}" if here else f"unsupported: {line}" if line else "unsupported")
         rows.append([name, *cells])
     print_table(["shape", *verdicts], rows)
+    show_errors(verdicts)
     for target, results in verdicts.items():
         _show_quantisation(target, results)
     for target, results in verdicts.items():
@@ -308,12 +310,6 @@ def _show(
     print(f"{paint(summary, 'good' if passed == len(everything) else 'bad')} · {scope}")
 
 
-def _row(verdict: Verdict) -> str:
-    """The row of a verdict in the table: its shape's, or one for all shapes that the kernel itself suggested."""
-    name = verdict.workload.shape.name
-    return name if name in SHAPES else OWN_SIZES
-
-
 def _show_quantisation(target: str, results: list[Verdict]) -> None:
     """Per regime, what the 8-bit inputs cost and what the kernel adds: the largest error, and its mean with sign."""
     rows = []
@@ -332,16 +328,25 @@ def _show_quantisation(target: str, results: list[Verdict]) -> None:
 
 
 def _explain(target: str, verdict: Verdict, max_findings: int) -> None:
+    """The cause first: findings before the numbers that they explain, warnings after numbers that they do not."""
     print_line(f"{target} · {verdict.label} · {verdict.status}: {verdict.message}")
-    for line in text_lines(verdict.findings[1:], limit=max_findings):
-        print(f"  {line}")
+    found = [f"  {line}" for line in text_lines(verdict.further_findings, limit=max_findings)]
+    numbers = list(_numbers(verdict))
+    for line in (*found, *numbers) if verdict.by_findings else (*numbers, *found):
+        print(line)
+
+
+def _numbers(verdict: Verdict) -> Iterator[str]:
     error = verdict.error
-    if error is None or verdict.passed:
+    if error is None:
         return
+    wrong = next((gate for gate in verdict.gates if not gate.passed), None)
+    if verdict.by_findings:
+        yield f"  its numbers are wrong too: {wrong}" if wrong is not None else "  its numbers are right in this run"
     figures = f"max {error.max:.3g}, mean {error.mean:.3g}, bias {error.bias:.3g}"
-    print(f"  against float64: {figures}, {100 * error.bad_share:.2g} % bad, {error.sign_flips} sign flips")
+    yield f"  against float64: {figures}, {100 * error.bad_share:.2g} % bad, {error.sign_flips} sign flips"
     for sample in verdict.samples:
-        print(f"  [{', '.join(map(str, sample.index))}] = {sample.out:.6g}, should be {sample.expected:.6g}")
+        yield f"  [{', '.join(map(str, sample.index))}] = {sample.out:.6g}, should be {sample.expected:.6g}"
 
 
 def _exit_code(verdicts: dict[str, list[Verdict]], scopes: Mapping[str, Scope]) -> int:

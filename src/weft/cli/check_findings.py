@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from weft.core.finding_text import annotation, github_lines, summary
-from weft.core.records import Finding, Suppressed
+from weft.core.records import Finding, Suppressed, first_of_each
 from weft.core.status import Status
 from weft.judge.verdict import Verdict
 
@@ -12,21 +12,22 @@ Verdicts = Mapping[str, Sequence[Verdict]]
 
 
 def distinct(verdicts: Verdicts) -> tuple[Finding, ...]:
-    """The first finding of each code at each line: shapes and seeds repeat one bug with other numbers."""
-    first: dict[tuple[object, ...], Finding] = {}
-    for target, results in verdicts.items():
-        for finding in (finding for verdict in results for finding in verdict.findings):
-            first.setdefault((target, *_key(finding)), finding)
-    return tuple(first.values())
+    """The findings of each target, each bug once."""
+    return tuple(
+        finding
+        for results in verdicts.values()
+        for finding in first_of_each(finding for verdict in results for finding in verdict.findings)
+    )
 
 
 def distinct_suppressed(verdicts: Verdicts) -> tuple[Suppressed, ...]:
     """The same for what the source allows."""
-    first: dict[tuple[object, ...], Suppressed] = {}
-    for target, results in verdicts.items():
-        for item in (item for verdict in results for item in verdict.suppressed):
-            first.setdefault((target, *_key(item.finding)), item)
-    return tuple(first.values())
+    found = []
+    for results in verdicts.values():
+        items = [item for verdict in results for item in verdict.suppressed]
+        shown = {id(finding) for finding in first_of_each(item.finding for item in items)}
+        found += [item for item in items if id(item.finding) in shown]
+    return tuple(found)
 
 
 def last_line(verdicts: Verdicts) -> str:
@@ -42,10 +43,6 @@ def annotations(verdicts: Verdicts, *, limit: int) -> Iterator[str]:
         if at < limit:
             message = f"{target} · {verdict.label} · {verdict.message}"
             yield annotation("error", {"title": str(verdict.status)}, message)
-
-
-def _key(finding: Finding) -> tuple[object, ...]:
-    return finding.code, finding.place or finding.ptx_line, finding.severity
 
 
 def _wrong(verdicts: Verdicts) -> Iterator[tuple[str, Verdict]]:

@@ -22,7 +22,7 @@ from weft.interop.host_kernel import HostKernel
 from weft.judge.candidate import Candidate
 from weft.judge.judge import Policy, judge_all
 from weft.judge.local_runs import LocalRuns
-from weft.judge.verdict import Verdict, conclude
+from weft.judge.verdict import Verdict, conclude, warnings_of
 from weft.judge.verdict_json import VERSION, verdict_record
 
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
@@ -70,6 +70,8 @@ class FolderOptions:
     compiler: str = "nvrtc"
     max_steps: int = MAX_STEPS
     tools: tuple[str, ...] = ("all",)
+    strict: bool = False
+    """Whether warnings fail a case."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _judged(kernel: str, case: Case, file: Path, tolerance: Tolerance, options: 
         include_dirs=options.include_dirs,
         compiler=options.compiler,
     )
-    judged = judge_all(LocalRuns(candidate), task, [workload], Policy(options.tools))
+    judged = judge_all(LocalRuns(candidate), task, [workload], Policy(options.tools, strict=options.strict))
     verdicts = [each.verdict for each in judged]
     found = conclude(verdicts, len(verdicts))
     return FolderRow(kernel, case.name, found.failure or verdicts[0], found.message)
@@ -199,10 +201,13 @@ def _show(folder: Path, rows: Sequence[FolderRow], max_findings: int, hidden: st
     wrong = [row for row in rows if row.status != Status.PASSED]
     for row in wrong[:SHOWN]:
         print(f"{row.kernel} · {row.case} · {row.status}: {row.message}".replace(hidden, ""))
-        for line in text_lines(row.verdict.findings[1:] if row.verdict else (), limit=max_findings):
+        for line in text_lines(row.verdict.further_findings if row.verdict else (), limit=max_findings):
             print(f"  {line}".replace(hidden, ""))
     if wrong[SHOWN:]:
         print(f"{len(wrong) - SHOWN} more cases did not pass")
+    passing = [row.verdict for row in rows if row.verdict is not None and row.verdict.passed]
+    for warning in warnings_of(passing):
+        print(str(warning).replace(hidden, ""))
     passed = len(rows) - len(wrong)
     print(f"{folder}: {passed} of {len(rows)} cases passed · its own tolerance, Weft's checkers · not run on hardware")
 

@@ -70,7 +70,7 @@ def diagnose(
         seeds=(seed,),
     )
     own = {name: _read(file) for name, file in files("--input", given).items()}
-    with waiting(f"diagnosing {kernel}") as tell:
+    with waiting(f"diagnosing {kernel}", long=True) as tell:
         if own:
             supports, workload = given_task(
                 supports, own, mask="".join(choice.masks[:1]), dtype="".join(choice.dtypes[:1]), encoding=encoding

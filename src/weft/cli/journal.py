@@ -32,6 +32,7 @@ from .journal_output import (
     print_plan,
     print_table,
 )
+from .journal_versions import versions
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Plan = Annotated[str | None, typer.Option("--plan", metavar="TIME/MONEY", help="30m/25.30, or one of the two.")]
@@ -82,6 +83,7 @@ journal.command("run", context_settings={"allow_interspersed_args": False})(run_
 journal.command()(add)
 journal.command()(amend)
 journal.command()(block)
+journal.command()(versions)
 journal.add_typer(machine, name="machine")
 
 

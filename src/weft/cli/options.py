@@ -15,6 +15,7 @@ class Compiler(StrEnum):
     NVCC = "nvcc"
 
 
+STRICT_HELP = "Let warnings fail as errors do."
 GPU_HELP = f"The GPU: {', '.join(chips())} (default: {DEFAULT_GPU})."
 ARCH_HELP = (
     "An architecture instead of a GPU; it chooses its smallest GPU: "

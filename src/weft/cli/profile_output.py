@@ -50,6 +50,7 @@ def headline(launch: LaunchProfile, sms: int) -> Iterator[str]:
         ends = list(dict.fromkeys(f"{guess.microseconds(end):.1f}" for end in (guess.low, guess.high)))
         cycles_text = " to ".join(dict.fromkeys(f"{end:.0f}" for end in (guess.low, guess.high)))
         yield f"{name}   {cycles_text} cycles, {' to '.join(ends)} µs at {guess.clock_ghz:g} GHz, {guess.label}"
+    yield f"tensor     {tensor_cores(launch)}"
     yield (
         f"occupancy  {held.warps} of {held.max_warps} warps per SM (blocks: {held.blocks}), limited by "
         f"{' and '.join(held.limiters)}; {blocks} blocks are {held.waves:.2f} waves"
@@ -61,6 +62,18 @@ def headline(launch: LaunchProfile, sms: int) -> Iterator[str]:
     yield f"matched    {launch.counts.matched:.1%} of executed accesses to SASS"
     for advice in launch_advice(launch, sms):
         yield f"advice     {advice}"
+
+
+def tensor_cores(launch: LaunchProfile) -> str:
+    """How busy the tensor cores are by the estimate, and the most that the bound leaves room for."""
+    if not launch.warm.tensor_cycles:
+        return "no tensor-core instruction"
+    ends = " to ".join(dict.fromkeys(f"{share:.1%}" for share in launch.warm.tensor_utilisation))
+    return f"busy {ends} of EST_warm; at most {_most_busy(launch):.1%}, at LB_warm"
+
+
+def _most_busy(launch: LaunchProfile) -> float:
+    return launch.warm.tensor_cycles / launch.bounds.warm
 
 
 def show_beside(profiles: Sequence[KernelProfile]) -> None:
@@ -75,6 +88,7 @@ def show_beside(profiles: Sequence[KernelProfile]) -> None:
     put("LB_warm cycles", [each.warm for each in profiles])
     put("LB_cold cycles", [each.cold for each in profiles])
     put("EST_warm cycles", [" to ".join(f"{end:.0f}" for end in dict.fromkeys(each.estimate)) for each in profiles])
+    put("tensor cores busy", [_busy(each) for each in profiles])
     put("warps per SM", [f"{each.longest.occupancy.warps} of {each.longest.occupancy.max_warps}" for each in profiles])
     put("limited by", [" ".join(each.longest.occupancy.limiters) for each in profiles])
     totals = [_totals(each) for each in profiles]
@@ -92,6 +106,13 @@ def show_beside(profiles: Sequence[KernelProfile]) -> None:
     for other in profiles[1:]:
         print(f"{other.target} against {first.target}: LB_warm ×{other.warm / first.warm:.2f}")
     print(f"{first.chip.title} · {MODELLED}")
+
+
+def _busy(profile: KernelProfile) -> str:
+    """Share of EST_warm over all launches, both ends."""
+    cycles = sum(launch.warm.tensor_cycles for launch in profile.launches)
+    low, high = profile.estimate
+    return " to ".join(dict.fromkeys(f"{cycles / end:.1%}" for end in (high, low)))
 
 
 def summary(profile: KernelProfile) -> str:
@@ -140,6 +161,7 @@ def _launch_record(launch: LaunchProfile, lines: int, sms: int) -> dict[str, Any
             name: {"clock_ghz": guess.clock_ghz, "label": guess.label, "limiter": guess.limiter, **guess.named}
             for name, guess in (("warm", launch.warm), ("cold", launch.cold))
         },
+        "tensor_utilisation": {"estimate": launch.warm.tensor_utilisation, "at_most": _most_busy(launch)},
         "occupancy": {
             "blocks": launch.occupancy.blocks,
             "warps": launch.occupancy.warps,

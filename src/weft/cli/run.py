@@ -1,69 +1,29 @@
 """`weft run`: a CUDA or PTX file with launch lines, on the virtual GPU."""
 
 import json
-import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from weft.core.errors import UsageError
-from weft.core.finding_json import finding_record, suppressed_record
 from weft.core.finding_text import github_lines, sarif, summary
-from weft.core.records import Run
 from weft.engines.arguments import Array
-from weft.engines.element_types import ELEMENT_TYPES
 from weft.engines.kernel_file import MAX_STEPS, KernelFile
 from weft.engines.virtual import VirtualGPU
 from weft.interop.open_kernel import load
 from weft.judge.shape_sizes import shape_sizes
-from weft.probes.tools import watch_for
+from weft.probes.tools import checkers_of, watch_for
 
-from .findings_output import Format, text_lines
+from .findings_output import Format
 from .launch_draft import draft_shown, say_host_code
-from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, files, macros, sizes
-from .tables import print_table
-from .terminal import print_line, waiting
-
-_NAMES = {dtype: name for name, dtype in ELEMENT_TYPES.items()}
-
-
-@dataclass(frozen=True)
-class ArraySummary:
-    """An array in one line: figures over its elements that are not NaN (None if there are none), and a count of NaN."""
-
-    COLUMNS: ClassVar[tuple[str, ...]] = ("output", "type", "shape", "min", "max", "mean", "NaN")
-
-    name: str
-    element: str
-    shape: tuple[int, ...]
-    least: float | int | None
-    most: float | int | None
-    mean: float | None
-    nan_count: int
-
-    def row(self) -> tuple[str, ...]:
-        """For a table."""
-        shape = "×".join(map(str, self.shape))
-        figures = (_figure(value) for value in (self.least, self.most, self.mean))
-        return (self.name, self.element, shape, *figures, str(self.nan_count))
-
-    def record(self) -> dict[str, object]:
-        """For JSON, which has no infinity: it is written as text."""
-        return {
-            "name": self.name,
-            "type": self.element,
-            "shape": self.shape,
-            "min": _json(self.least),
-            "max": _json(self.most),
-            "mean": _json(self.mean),
-            "nan_count": self.nan_count,
-        }
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, STRICT_HELP, Compiler, files, macros, sizes
+from .run_output import FILLED, ShownRun, filled_from, record, show, summarise
+from .terminal import waiting
 
 
 class Mode(StrEnum):
@@ -102,15 +62,17 @@ def run(
     ] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
     max_findings: Annotated[int, typer.Option(min=0, help="Findings to print; all are counted.")] = 100,
+    strict: Annotated[bool, typer.Option("--strict", help=STRICT_HELP)] = False,
     form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
 ) -> int:
     """Run a CUDA, Triton or PTX file on the virtual GPU, as its launch lines say.
 
-    Exit codes: 0 clean, 1 findings, 2 usage or compile error, 3 unsupported.
+    Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 usage or compile error, 3 unsupported.
     """
     inputs, chosen, targets = files("--input", given), sizes(size), files("--save", save)
-    watch = watch_for(name for names in tool or [] for name in names.split(","))
+    tools = [name for names in tool or [] for name in names.split(",")]
+    watch = watch_for(tools)
     with draft_shown(source):
         kernel = load(
             source,
@@ -134,9 +96,16 @@ def run(
         outcome, results = kernel.run(device, arrays, sizes=chosen, seed=seed, watch=watch, max_steps=max_steps)
     for name, file in targets.items():
         _write(file, results[name])
-    summaries = [summarise(line.name, results[line.name]) for line in kernel.outputs]
+    shown = ShownRun(
+        kernel,
+        outcome,
+        tuple(summarise(line.name, results[line.name]) for line in kernel.outputs),
+        tuple(filled_from(line, inputs, seed) for line in kernel.lines.arrays if line.role in FILLED),
+        checkers_of(tools),
+        mode.value,
+    )
     if as_json or form is Format.JSON:
-        print(json.dumps(_record(kernel, outcome, summaries, mode), indent=2))
+        print(json.dumps(record(shown), indent=2))
     elif form is Format.SARIF:
         print(json.dumps(sarif(outcome.findings, outcome.suppressed), indent=2))
     elif form is Format.GITHUB:
@@ -144,8 +113,8 @@ def run(
             print(line)
         print(summary(outcome.findings, outcome.suppressed))
     else:
-        _show(kernel, outcome, summaries, mode, max_findings)
-    return 0 if outcome.clean else 1
+        show(shown, max_findings)
+    return 0 if outcome.passes(strict=strict) else 1
 
 
 def _check_targets(kernel: KernelFile, targets: Mapping[str, Path]) -> None:
@@ -171,74 +140,3 @@ def _write(file: Path, array: Array) -> None:
             np.save(stream, array)
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error}") from error
-
-
-def _show(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mode, limit: int) -> None:
-    if run.printed:
-        print(run.printed, end="" if run.printed.endswith("\n") else "\n")
-    if summaries:
-        print_table(ArraySummary.COLUMNS, [array.row() for array in summaries])
-    for line in text_lines(run.findings, limit=limit):
-        print(line)
-    print(f"source {run.source_digest[:16]} · PTX {run.ptx_digest[:16]}")
-    if run.defines:
-        print("defines " + " ".join(f"{name}={value}" for name, value in run.defines.items()))
-    counted = {name: value for name, value in run.counters.items() if name != "inst_executed"}
-    if counted:
-        print(" · ".join(f"{name} {value}" for name, value in counted.items()))
-    verdict = "clean" if run.clean else f"{len(run.findings)} finding{'s'[: len(run.findings) > 1]}"
-    launches = f"{len(run.entries)} of {len(kernel.launches)} launches" if len(kernel.launches) > 1 else "1 launch"
-    ran = f"{launches}, {run.instructions} warp instructions, {kernel.arch} {mode.value}"
-    print(f"{kernel.path}: {verdict} · {ran}")
-    print_line(summary(run.findings, run.suppressed))
-
-
-def _record(kernel: KernelFile, run: Run, summaries: list[ArraySummary], mode: Mode) -> dict[str, object]:
-    return {
-        "source": kernel.path,
-        "clean": run.clean,
-        "arch": kernel.arch,
-        "mode": mode.value,
-        "entries": run.entries,
-        "printed": run.printed,
-        "outputs": [array.record() for array in summaries],
-        "findings": [finding_record(finding) for finding in run.findings],
-        "suppressed": [suppressed_record(item) for item in run.suppressed],
-        "instructions": run.instructions,
-        "counters": dict(run.counters),
-        "source_digest": run.source_digest,
-        "ptx_digest": run.ptx_digest,
-        "defines": dict(run.defines),
-    }
-
-
-def summarise(name: str, array: Array) -> ArraySummary:
-    """Figures of one array, in double precision; integers keep theirs."""
-    element = _NAMES[array.dtype]
-    if array.dtype.kind in "iub":
-        wide, nan_count = array.reshape(-1), 0
-    else:
-        floats = array.astype(np.float64).reshape(-1)
-        wide = floats[~np.isnan(floats)]
-        nan_count = floats.size - wide.size
-    if not wide.size:
-        return ArraySummary(name, element, array.shape, None, None, None, nan_count)
-    least, most = wide.min().item(), wide.max().item()
-    with np.errstate(invalid="ignore"):  # +inf and -inf have no mean
-        mean = float(wide.mean(dtype=np.float64))
-    return ArraySummary(name, element, array.shape, int_or_float(least), int_or_float(most), mean, nan_count)
-
-
-def int_or_float(value: float | int | bool) -> float | int:
-    """A bool counts as 0 or 1."""
-    return int(value) if isinstance(value, bool) else value
-
-
-def _figure(value: float | int | None) -> str:
-    if value is None:
-        return "-"
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
-
-
-def _json(value: float | int | None) -> float | int | str | None:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

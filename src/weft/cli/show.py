@@ -1,4 +1,4 @@
-"""`weft show`: what a CUDA file compiles to."""
+"""`weft show`: what a kernel compiles to, as its launch lines ask for it."""
 
 import dataclasses
 import json
@@ -10,15 +10,23 @@ from typing import Annotated
 
 import typer
 
-from weft.core.chips import choose_gpu, target_of
+from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
 from weft.core.records import Binary
-from weft.engines.launch_lines import options_of
-from weft.toolchain import compile_cuda, disassemble
-from weft.toolchain.ptx_file import is_ptx, read_ptx
+from weft.interop.shown_binaries import shown_binaries
+from weft.kernels.ladder import RUNGS
+from weft.toolchain import disassemble
 
-from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, macros
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, macros, sizes
 from .tables import print_table
+
+Row = dict[str, str | int]
+"""Column → cell."""
+RESOURCES = (
+    "entry", "registers", "spill_store_bytes", "spill_load_bytes", "static_shared_bytes", "local_bytes",
+    "constant_bytes",
+)  # fmt: skip
+SHARED = ("entry", "symbol", "offset", "size_bytes")
 
 
 class Form(StrEnum):
@@ -32,10 +40,14 @@ class Form(StrEnum):
 
 
 def show(
-    source: Annotated[Path, typer.Argument(help="A CUDA C++ file with device code, or PTX.", dir_okay=False)],
+    source: Annotated[str, typer.Argument(help="A CUDA C++, Triton or PTX file, or a rung of the ladder.")],
     form: Annotated[Form, typer.Option("--as", help="What to show.")] = Form.PTX,
     gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
+    size: Annotated[
+        list[str] | None,
+        typer.Option("--size", metavar="S=N", help="Set a size, which may choose a template argument."),
+    ] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
     compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
@@ -45,41 +57,45 @@ def show(
     mode: Annotated[str, typer.Option(help="Tensor-core arithmetic of LLVM IR: hardware or ieee.")] = "hardware",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what a kernel compiles to: PTX, SASS, LLVM IR, resources, shared memory."""
+    """Show what a kernel compiles to: PTX, SASS, LLVM IR, resources, shared memory.
+
+    Of a file with launch lines the kernels that it launches, with the macros and template arguments of its lines.
+    """
+    if source not in RUNGS and not Path(source).is_file():
+        raise UsageError(f"{source} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
     mangled, expressions = _entries(entry or ())
-    target = target_of(choose_gpu(gpu, arch))
-    if is_ptx(source):
-        _refuse_compiling(source, define or include)
-        binary = read_ptx(source, arch=target, entries=expressions)
-    else:
-        binary = compile_cuda(
-            source,
-            arch=target,
-            defines=macros(define),
-            include_dirs=include or (),
+    binaries = [
+        _only(binary, mangled, expressions)
+        for binary in shown_binaries(
+            RUNGS[source].path if source in RUNGS else source,
+            gpu=choose_gpu(gpu, arch),
             entries=expressions,
-            options=options_of(source),
+            defines=macros(define),
+            sizes=sizes(size),
+            include_dirs=include or (),
             compiler=compiler.value,
         )
-    binary = _only(binary, mangled, expressions)
-    if form in (Form.RESOURCES, Form.SHARED):
-        columns, rows = _resource_rows(binary) if form is Form.RESOURCES else _shared_rows(binary)
-        if as_json:
-            _print_json(binary, form, [dict(zip(columns, row, strict=True)) for row in rows])
-        else:
-            print_table(columns, rows)
+    ]
+    contents = [_content(binary, form, mode) for binary in binaries]
+    if as_json:
+        records = [_record(binary, form, shown) for binary, shown in zip(binaries, contents, strict=True)]
+        print(json.dumps(records if records[1:] else records[0], indent=2))
+    elif form in (Form.RESOURCES, Form.SHARED):
+        rows = [row for shown in contents for row in shown if not isinstance(row, str)]
+        columns = RESOURCES if form is Form.RESOURCES else SHARED
+        print_table(columns, [[row[column] for column in columns] for row in rows])
     else:
-        text = _text(binary, form, mode)
-        if as_json:
-            _print_json(binary, form, text)
-        else:
-            print(text, end="" if text.endswith("\n") else "\n")
-    _summarise(binary)
+        for text in contents:
+            print(text, end="" if str(text).endswith("\n") else "\n")
+    for binary in binaries:
+        _summarise(binary)
 
 
-def _refuse_compiling(source: Path, asked: list[str] | None) -> None:
-    if asked:
-        raise UsageError(f"{source} is compiled already: -D and -I have no meaning")
+def _content(binary: Binary, form: Form, mode: str) -> "str | list[Row]":
+    """Text, or rows of a table."""
+    if form is Form.RESOURCES:
+        return _resource_rows(binary)
+    return _shared_rows(binary) if form is Form.SHARED else _text(binary, form, mode)
 
 
 def _entries(names: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -115,30 +131,28 @@ def _text(binary: Binary, form: Form, mode: str) -> str:
     return "\n".join(llvm_text(binary.ptx, mangled, mode=mode) for mangled in binary.entries.values())
 
 
-def _resource_rows(binary: Binary) -> tuple[list[str], list[list[str | int]]]:
-    columns = ["entry", "registers", "spill_store_bytes", "spill_load_bytes", "static_shared_bytes"]
-    columns += ["local_bytes", "constant_bytes"]
-    rows: list[list[str | int]] = []
+def _resource_rows(binary: Binary) -> list[Row]:
+    rows: list[Row] = []
     for name, mangled in binary.entries.items():
         used = binary.resources.get(mangled)
         if used is None:
             raise UsageError(f"ptxas gave no figures for {name} ({binary.compiler})")
-        fields = dataclasses.asdict(used)
-        rows.append([name, *(fields[column] for column in columns[1:])])
-    return columns, rows
+        rows.append({"entry": name, **{column: getattr(used, column) for column in RESOURCES[1:]}})
+    return rows
 
 
-def _shared_rows(binary: Binary) -> tuple[list[str], list[list[str | int]]]:
-    rows: list[list[str | int]] = []
+def _shared_rows(binary: Binary) -> list[Row]:
+    rows: list[Row] = []
     for name, mangled in binary.entries.items():
         if mangled not in binary.shared:
             raise UsageError(f"the layout of {name}'s shared memory could not be read from the cubin")
-        rows += [[name, symbol.name, symbol.offset, symbol.size_bytes] for symbol in binary.shared[mangled]]
-    return ["entry", "symbol", "offset", "size_bytes"], rows
+        symbols = binary.shared[mangled]
+        rows += [dict(zip(SHARED, (name, each.name, each.offset, each.size_bytes), strict=True)) for each in symbols]
+    return rows
 
 
-def _print_json(binary: Binary, form: Form, content: object) -> None:
-    record = {
+def _record(binary: Binary, form: Form, content: object) -> dict[str, object]:
+    return {
         "source": binary.source_name,
         "arch": binary.arch,
         "compiler": binary.compiler,
@@ -149,7 +163,6 @@ def _print_json(binary: Binary, form: Form, content: object) -> None:
         "diagnostics": [str(diagnostic) for diagnostic in binary.diagnostics],
         form.value: content,
     }
-    print(json.dumps(record, indent=2))
 
 
 def _summarise(binary: Binary) -> None:

@@ -1,10 +1,13 @@
-"""What a terminal sees: colours, widths and bars, decided here alone. A pipe gets plain text and no control codes.
+"""What a terminal sees: colours, widths and bars, decided here alone. A pipe gets plain text and no control
+codes.
 
 NO_COLOR takes every style away (https://no-color.org); FORCE_COLOR gives them to a pipe; NO_COLOR wins.
 """
 
 import contextlib
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -27,6 +30,8 @@ STYLES = {
 }
 """Every style by what it means."""
 
+FIRST_LINE_SECONDS, NEXT_LINE_SECONDS = 1.0, 10.0
+"""When a pipe is told what is going on."""
 _BAD = ("INCORRECT", "actual", "first wrong", "made by", "ERROR SUMMARY: ")
 _GOOD = ("right ", "cure", " passed in", "expected")
 
@@ -69,10 +74,36 @@ def print_line(line: str) -> None:
 
 
 @contextlib.contextmanager
-def waiting(text: str) -> Iterator[Callable[[str], None]]:
-    """A line that moves while something of unknown length is done; it is given what is done now. Terminals only."""
+def _said_in_lines(text: str) -> Iterator[Callable[[str], None]]:
+    """What is done now, as a plain line of standard error, once it takes long and now and then after that."""
+    now, ended, start = [text], threading.Event(), time.monotonic()
+
+    def say() -> None:
+        pause = FIRST_LINE_SECONDS
+        while not ended.wait(pause):
+            print(f"weft: {now[0]} ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
+            pause = NEXT_LINE_SECONDS
+
+    def tell(what: str) -> None:
+        now[0] = what
+
+    thread = threading.Thread(target=say, daemon=True)
+    thread.start()
+    try:
+        yield tell
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def waiting(text: str, *, long: bool = False) -> Iterator[Callable[[str], None]]:
+    """A line that moves while something of unknown length is done; it is given what is done now. A pipe gets plain
+    lines if the work is `long`, else nothing.
+    """
     if not sys.stderr.isatty():
-        yield lambda what: None
+        with _said_in_lines(text) if long else contextlib.nullcontext(lambda what: None) as tell:
+            yield tell
         return
     with console(stderr=True).status(text) as status:
         yield status.update
@@ -80,9 +111,10 @@ def waiting(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def bar(text: str) -> Iterator[Tell]:
-    """A bar for what is counted, gone when it is done. Terminals only."""
+    """A bar for what is counted, gone when it is done. A pipe gets plain lines."""
     if not sys.stderr.isatty():
-        yield lambda done, whole: None
+        with _said_in_lines(text) as tell_line:
+            yield lambda done, whole: tell_line(f"{text}: {done} of {whole}")
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is. ERROR and WARNING fail a run, INFO does not."""
+    """How bad a finding is. An ERROR fails a run; a WARNING is shown, and fails one that is judged strictly."""
 
     ERROR = "error"
     WARNING = "warning"

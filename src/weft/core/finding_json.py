@@ -18,6 +18,7 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         "severity": str(finding.level),
         "message": finding.message,
         "cure": finding.remedy,
+        "cure_at": _line_record(finding.cure_place),
         "name": finding.name,
         **_place_record(finding.place),
         "ptx_line": finding.ptx_line,
@@ -41,6 +42,7 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
     if code not in FINDING_CODES:
         raise ValueError(f"no finding has the code {code!r}")
     row, other = FINDING_CODES[code], record["other"]
+    at = record.get("cure_at")  # records of before have none
     x, y, z = record["cta"]
     return Finding(
         code,
@@ -58,6 +60,7 @@ def finding_of(record: Mapping[str, Any]) -> Finding:
         other=None if other is None else _place_of(other),
         other_warp=-1 if other is None or other["warp"] is None else _integer(other["warp"]),
         other_lanes=0 if other is None else _integer(other["lanes"]),
+        cure_place=None if at is None else Place(str(at["file"]), _integer(at["line"])),
     )
 
 
@@ -76,6 +79,10 @@ def _other_record(finding: Finding) -> dict[str, Any] | None:
         return None
     warp = finding.other_warp if finding.other_warp >= 0 else None
     return {**_place_record(finding.other), "warp": warp, "lanes": finding.other_lanes}
+
+
+def _line_record(place: Place | None) -> dict[str, Any] | None:
+    return None if place is None else {"file": place.file, "line": place.line}
 
 
 def _place_record(place: Place | None) -> dict[str, Any]:

@@ -124,6 +124,8 @@ class Finding:
     other_warp: int = -1
     """-1: not known."""
     other_lanes: int = 0
+    cure_place: Place | None = None
+    """The line behind which the barrier of a race's cure belongs."""
 
     @property
     def level(self) -> Severity:
@@ -171,6 +173,14 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.level)))
 
 
+def first_of_each(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The first finding of each code and severity at each line: shapes and seeds repeat one bug with other numbers."""
+    first: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        first.setdefault((finding.code, finding.place or finding.ptx_line, finding.severity), finding)
+    return tuple(first.values())
+
+
 @dataclass(frozen=True)
 class Suppressed:
     """A finding that the source allows, and why."""
@@ -212,8 +222,13 @@ class Run:
 
     @property
     def clean(self) -> bool:
-        """Whether no error and no warning was found."""
-        return all(finding.level is Severity.INFO for finding in self.findings)
+        """Whether no error was found."""
+        return self.passes(strict=False)
+
+    def passes(self, *, strict: bool) -> bool:
+        """Whether nothing was found that fails a run: no error; no warning either if it is judged strictly."""
+        fails = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
+        return not any(finding.level in fails for finding in self.findings)
 
 
 def merge_runs(runs: Sequence[Run]) -> Run:

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.core.records import Place, Visits, inlining_chain
-from weft.engines.spell_findings import is_users
 from weft.ptx.passes.build_cfg import Block, Cfg
 from weft.ptx.passes.find_hidden_ways import NOT_TAKEN, TAKEN, is_branch, target_of
 from weft.ptx.passes.kernel_passes import KernelPasses
+from weft.toolchain.cuda_headers import is_users
 
 from .records import Branch, Coverage, Line
 

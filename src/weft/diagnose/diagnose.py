@@ -22,7 +22,7 @@ from weft.engines.virtual import VirtualGPU
 from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy, check
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import Choice, Supports, followed, workloads
+from weft.judge.select import Choice, Supports, followed, nothing_selected, settled, workloads
 from weft.judge.verdict import Verdict
 from weft.tasks.attention_problem import AttentionProblem
 from weft.tasks.declared import algorithms_of
@@ -72,6 +72,7 @@ def diagnose(
 ) -> Diagnosis:
     """The first failing workload of those chosen, made small and explained; a kernel that passes all is healthy."""
     start = time.monotonic()
+    supports = settled(supports, choice)
     failed, judged = _first_failure(candidate, supports, choice, progress)
     verdict = failed
     if shrink and not failed.passed and failed.status in RAN:
@@ -153,7 +154,7 @@ def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, pro
     masks, regimes = (list(dict.fromkeys(getattr(each, axis) for each in chosen)) for axis in ("mask", "regime"))
     chosen.sort(key=lambda each: (regimes.index(each.regime), masks.index(each.mask), _is_ragged(each)))
     if not chosen:
-        raise UsageError(f"{candidate.path} supports none of these shapes, types and masks: nothing to diagnose")
+        raise UsageError(f"nothing to diagnose: {candidate.path}: {nothing_selected(supports, choice)}")
     progress(f"judging {chosen[0]}")
     follow = followed(supports, choice)
     policy = Policy(stop=True, debug_build=False, large_sizes=False, limits=LIMITS if follow is not None else ())

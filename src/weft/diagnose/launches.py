@@ -8,7 +8,7 @@ import numpy as np
 from weft.attention.dtypes import Array
 from weft.attention.emulate import Algorithm, Emulated
 from weft.core.errors import WeftError
-from weft.core.records import Place
+from weft.core.records import Place, worst_first
 from weft.engines.kernel_file import KernelFile
 from weft.engines.virtual import VirtualGPU
 from weft.tasks.attention_problem import AttentionProblem
@@ -67,7 +67,7 @@ class _Reference:
         except WeftError as error:
             return LaunchJudgement(number, entry, place, None, f"not judged alone: {error}")
         if not run.clean:
-            return LaunchJudgement(number, entry, place, False, str(run.findings[0]))
+            return LaunchJudgement(number, entry, place, False, str(worst_first(run.findings)[0]))
         wrong = {name: self._wrong(name, known.get(name), arrays[name]) for name in left}
         given = f"on the reference's {', '.join(handed)}" if handed else "on the inputs"
         bad = [name for name in left if wrong[name].any()]

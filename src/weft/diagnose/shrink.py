@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from weft.core.finding_codes import Severity
 from weft.core.status import Status
 from weft.judge.verdict import Verdict
 from weft.tasks.task import Workload
@@ -49,12 +50,12 @@ def shrink(
 
 
 def same_failure(verdict: Verdict, other: Verdict) -> bool:
-    """Of the same status and first failing gate; of findings, at least one in common."""
+    """Of the same status and first failing gate; of errors, at least one in common."""
     if verdict.status is not other.status:
         return False
     if verdict.status is not Status.UNSAFE:
         return _failing_gate(verdict) == _failing_gate(other)
-    codes, others = ({finding.code for finding in each.findings} for each in (verdict, other))
+    codes, others = ({f.code for f in each.findings if f.level is Severity.ERROR} for each in (verdict, other))
     return bool(codes & others)
 
 

@@ -19,7 +19,9 @@ KINDS = "MRSIXK"
 def split_findings(
     findings: Sequence[Finding], divergence: Divergence | None, taps: Taps | None
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """(causes, others). A finding is a cause unless it does not count, or is known to come after the divergence.
+    """(causes, others). An error is a cause unless it is known to come after the divergence.
+
+    A warning explains no wrong number: what it speaks of has done no harm in the run that left them.
 
     What strays or races comes first: an uninitialised read is often its consequence.
     """
@@ -28,7 +30,7 @@ def split_findings(
     by_kind = sorted(findings, key=lambda finding: KINDS.index(finding.code[0]))
     for finding in worst_first(by_kind):
         later = divergence is not None and taps is not None and _comes_after(finding, divergence, taps)
-        (others if later or finding.level is Severity.INFO else causes).append(finding)
+        (causes if finding.level is Severity.ERROR and not later else others).append(finding)
     return tuple(causes), tuple(others)
 
 

@@ -66,11 +66,13 @@ class BoundKernel:
         before = {line.name: self.arrays[line.name].tobytes() for line in self._with_role("in")}
         empty = tuple(self.arrays[name] for name in self.uninitialised)
         run = gpu.run(self.launches, RunOptions(watch, ctas, max_steps, empty, self._goes_on))
+        if left_out := len(self.launches) - len(run.entries):
+            run = replace(run, counters={**run.counters, "launches_left_out": left_out})
         found = [*map(self.spelled, run.findings), *self._changed_inputs(before), *self.source.questions]
         return FileRun(self._sifted(replace(run, findings=folded(found)), watch), self.arrays)
 
     def _goes_on(self, run: Run) -> bool:
-        """A launch with findings is the last one, unless the source allows them."""
+        """A launch with errors is the last one, unless the source allows them."""
         return replace(run, findings=sift(map(self.spelled, run.findings), self.allows).kept).clean
 
     def _sifted(self, run: Run, watch: Instrumentation) -> Run:
@@ -106,11 +108,12 @@ class BoundKernel:
 def in_users_words(finding: Finding, source: KernelSource) -> Finding:
     """The finding with line, names, and the file as it was given; the compiler was told its absolute path."""
     path = source.path
-    place, other = (_respelled(user_place(at), os.path.abspath(path), path) for at in (finding.place, finding.other))
+    places = (user_place(finding.place), user_place(finding.other), finding.cure_place)
+    place, other, cure_place = (_respelled(at, os.path.abspath(path), path) for at in places)
     if place is None and source.compiled and finding.ptx_line:
         place = Place(path, finding.ptx_line)
     message, name = plain_names(finding.message), plain_names(finding.name)
-    return replace(finding, message=message, name=name, place=place, other=other)
+    return replace(finding, message=message, name=name, place=place, other=other, cure_place=cure_place)
 
 
 def _respelled(place: Place | None, absolute: str, spelled: str) -> Place | None:

@@ -27,7 +27,7 @@ CPP_TYPES: Mapping[str, str] = {
     "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "__nv_bfloat16": "bf16", "bool": "bool",
     "__nv_fp8_e4m3": "e4m3", "__nv_fp8_e5m2": "e5m2", "int": "i32", "unsigned": "u32", "unsigned int": "u32",
     "char": "i8", "signed char": "i8", "unsigned char": "u8", "short": "i16", "unsigned short": "u16",
-    "long long": "i64", "unsigned long long": "u64", "size_t": "u64",
+    "long": "i64", "unsigned long": "u64", "long long": "i64", "unsigned long long": "u64", "size_t": "u64",
     **{f"int{bits}_t": f"i{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}_t": f"u{bits}" for bits in (8, 16, 32, 64)},
 }  # fmt: skip

@@ -34,6 +34,7 @@ from .kernel_source import KernelSource, read_source
 from .launch import Launch
 from .launch_lines import choose_types
 from .launch_records import ArrayLine, LaunchLine, LaunchLines, ScalarLine
+from .parameter_types import require_types
 from .pass_arguments import Parameter, parameters, pass_arguments
 from .propose_lines import propose_lines, propose_ptx_lines
 from .protocol import Engine
@@ -367,6 +368,8 @@ class KernelFile:
             params = self._params(binary, entry)
             given = len(line.arguments) if triton else len(params)  # Triton adds pointers to scratch memory
             args = [*pass_arguments(line.arguments, params[:given], bound, placed), *[0] * (len(params) - given)]
+            if not triton:  # which compiles for the types of the lines
+                require_types(line.arguments, self.lines.arrays, binary, entry, self.source.text)
             names = [argument.text if isinstance(argument, Expression) else "struct" for argument in line.arguments]
             return Launch(
                 binary,

@@ -14,13 +14,9 @@ from weft.ptx.parse import parse
 from weft.toolchain.demangle import demangle
 
 from .element_types import CPP_TYPES
+from .kernel_declarations import columns_of, declarations
 from .pass_arguments import Parameter, parameters
 
-_KERNEL = re.compile(
-    r"(?P<template>template\s*<[^;{}]*?>\s*)?(?:extern\s+\"C\"\s+)?(?:static\s+)?__global__\s+"
-    r"(?:void\s+)?(?:__launch_bounds__\s*\([^()]*(?:\([^()]*\))?[^()]*\)\s*)?(?:void\s+)?"
-    r"(?P<name>\w+)\s*\((?P<params>[^(){}]*)\)"
-)
 _COUNTS = ("i32", "u32", "i64", "u64")
 """A parameter of these types is most likely a size."""
 
@@ -49,23 +45,22 @@ class ParameterUses:
 
 def propose_lines(source: str, binary: Binary) -> str:
     """Lines to put at the head of the file, to be completed by hand."""
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.DOTALL)
-    declared = {match["name"]: match for match in _KERNEL.finditer(text)}
+    declared = {match["name"]: match for match in declarations(source)}
     sizes: dict[str, None] = {}
     arrays: dict[str, str] = {}
     scalars: dict[str, str] = {}
     launches = []
     for name, compiled in _kernels(binary, declared).items():
         match = declared.get(name)
-        columns = [part.strip() for part in match["params"].split(",") if part.strip()] if match else []
+        columns = list(columns_of(match)) if match else []
         if compiled is not None and len(columns) != len(compiled):
             columns = [_c_type(param, number) for number, param in enumerate(compiled)]
-        declarations = [_declaration(column) for column in columns]
-        passed = [argument for _, argument in declarations]
-        numbers = [a for type_text, a in declarations if "*" not in type_text and _element(type_text) in _COUNTS]
+        typed = [_declaration(column) for column in columns]
+        passed = [argument for _, argument in typed]
+        numbers = [a for type_text, a in typed if "*" not in type_text and _element(type_text) in _COUNTS]
         length = numbers[0] if numbers else "N"
         sizes |= dict.fromkeys(numbers or ["N"])
-        for type_text, argument in declarations:
+        for type_text, argument in typed:
             if "*" in type_text:
                 role = "in" if "const" in type_text.split("*")[0] else "out"
                 start = " = normal" if role == "in" else ""

@@ -34,8 +34,8 @@ class Capabilities:
     """The same inputs give the same bits on every machine."""
 
 
-def no_finding(run: Run) -> bool:
-    """Whether a launch left neither errors nor warnings: on hardware nothing would run after a fault."""
+def no_error(run: Run) -> bool:
+    """Whether a launch left no error: on hardware nothing would run after a fault."""
     return run.clean
 
 
@@ -51,7 +51,7 @@ class RunOptions:
     """Ends endless loops: backward branches that one host thread may run in a launch."""
     uninitialised: tuple[Array, ...] = ()
     """Arrays that count as uninitialised until a kernel writes them, whatever bytes they hold; for initcheck."""
-    goes_on: Callable[[Run], bool] = no_finding
+    goes_on: Callable[[Run], bool] = no_error
     """Whether the next launch is made after one that left this Run."""
 
 

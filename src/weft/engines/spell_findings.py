@@ -1,24 +1,15 @@
 """Findings in the user's words: lines out of CUDA's headers, names unmangled, copies of an unrolled line as one."""
 
-import functools
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from weft.core.records import Finding, Place, inlining_chain
-from weft.toolchain.cuda_headers import include_dirs
-
-
-@functools.cache
-def is_users(file: str) -> bool:
-    """Whether a file is no header of CUDA or of Weft."""
-    return not any(Path(os.path.abspath(file)).is_relative_to(directory) for directory in include_dirs())
+from weft.toolchain.cuda_headers import is_users
 
 
 def user_place(place: Place | None) -> Place | None:
-    """The innermost line that is not in a header of CUDA or of Weft: the one the user can mend."""
+    """The innermost line that is not in a header of CUDA or of Weft: the one the user can change."""
     return next((at for at in inlining_chain(place) if is_users(at.file)), place)
 
 
@@ -37,10 +28,14 @@ def _local_name(mangled: str) -> str:
 
 
 def folded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings that read the same at the same line become one, at the first thread, with the sum of the counts."""
+    """Findings that read the same at the same line become one, at the first thread, with the sum of the counts.
+
+    A race within a warp stays apart from one between warps: `__syncwarp()` cures only the first.
+    """
     first: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
-        key = (finding.code, finding.message, finding.place, finding.other, finding.severity)
+        near = finding.warp == finding.other_warp
+        key = (finding.code, finding.message, finding.place, finding.other, finding.severity, near)
         known = first.get(key)
         first[key] = finding if known is None else replace(known, count=known.count + finding.count)
     return tuple(first.values())

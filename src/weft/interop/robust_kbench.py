@@ -1,14 +1,15 @@
-"""A rung of the ladder → the three files of a robust-kbench task. docs/howto/robust_kbench.md says what is in them."""
+"""A kernel → the three files of a robust-kbench task. docs/howto/robust_kbench.md says what is in them."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from weft.attention.shapes import SHAPES, Shape
+from weft.attention.shapes import Shape
 from weft.core.errors import UsageError
-from weft.engines.kernel_file import KernelFile, load
-from weft.kernels.ladder import RUNGS, Rung
+from weft.engines.kernel_file import KernelFile
+from weft.kernels.ladder import RUNGS
 
+from .exported_kernel import INPUTS, ExportedKernel, exported_rung, named_shapes
 from .torch_binding import torch_unit
 
 FILES = ("func_forward.py", "config_forward.json", "forward.cu")
@@ -46,18 +47,14 @@ DEFAULT_SHAPES = (
 
 DEFAULT_SEEDS = 3
 
-TEMPLATES: Mapping[str, str] = {"fp8_sdpa": "fp8_sdpa_func_forward.py.in"}
+TEMPLATES: Mapping[str, str] = {"sdpa": "sdpa_func_forward.py.in", "fp8_sdpa": "fp8_sdpa_func_forward.py.in"}
 """Task → the PyTorch side."""
 
-INIT_METHODS: Mapping[str, tuple[str, ...]] = {
-    "fp8_sdpa": ("unit_normal", "logits_8", "logits_32", "v_offset", "outlier_channels", "all_equal", "zeros"),
-}
-"""Task → the init methods that its template has."""
+INIT_METHODS = ("unit_normal", "logits_8", "logits_32", "v_offset", "outlier_channels", "all_equal", "zeros")
+"""What the model's cache may hold; templates/init_methods.py.in has them."""
 
-_CHECKS: Mapping[str, str] = {
-    "fp8_sdpa": 'TORCH_CHECK(HQ % HKV == 0, HQ, " heads of Q are no multiple of ", HKV, " heads of K and V");',
-}
-"""Task → what its sizes must fulfil beyond the shapes of the arrays."""
+_GROUPS = 'TORCH_CHECK(HQ % HKV == 0, HQ, " heads of Q are no multiple of ", HKV, " heads of K and V");'
+"""What sizes must fulfil beyond the shapes of the arrays, where a kernel has both."""
 
 _TORCH_NAMES: Mapping[str, str] = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
 
@@ -65,27 +62,40 @@ _TEMPLATE_FOLDER = Path(__file__).parent / "templates"
 
 
 def make_task(
-    rung: str,
+    target: str | ExportedKernel,
     *,
     shapes: Sequence[str] = DEFAULT_SHAPES,
     seeds: int = DEFAULT_SEEDS,
     defines: Mapping[str, str] = {},
     form: str = "current",
 ) -> dict[str, str]:
-    """File name → text. `defines` set the rung's levers; the first shape is the one that is timed."""
+    """File name → text, of a rung with these levers (`defines`) or of a kernel; the first shape is the one timed."""
     if form not in FORMS:
         raise UsageError(f"form {form!r}: use one of {', '.join(FORMS)}")
-    chosen = _rung(rung)
-    found = _shapes(chosen, shapes)
-    sizes = [_sizes(shape) for shape in found]
-    kernel = load(chosen.path, defines=defines)
-    _require_plain(chosen, kernel)
+    if not shapes:
+        raise UsageError("a task needs at least one shape")
+    exported = _rung(target, defines) if isinstance(target, str) else target
+    if exported.task not in TEMPLATES:
+        takes = " or ".join(f"({', '.join(INPUTS[task])})" for task in TEMPLATES)
+        raise UsageError(
+            f"{exported.name}: a robust-kbench task is made of a kernel whose inputs are {takes}, in order"
+        )
+    found = named_shapes(tuple(shapes))
+    sizes = [exported.sizes_at(shape) for shape in found]
+    _require_plain(exported)
     texts = (
-        _func_forward(chosen, kernel) + (_EARLIER_NAMES if form == "earlier" else ""),
-        config(chosen.task, sizes, seeds) if form == "current" else earlier_config(found, seeds, kernel.arch),
-        torch_unit(kernel, sizes, notes=_notes(chosen, shapes), checks=_CHECKS[chosen.task]),
+        _func_forward(exported) + (_EARLIER_NAMES if form == "earlier" else ""),
+        config([_sizes(shape) for shape in found], seeds)
+        if form == "current"
+        else earlier_config(found, seeds, exported.kernel.arch),
+        torch_unit(exported.kernel, sizes, notes=_notes(exported, shapes), checks=group_check(exported.kernel)),
     )
     return dict(zip(FILES, texts, strict=True))
+
+
+def group_check(kernel: KernelFile) -> str:
+    """C++ that refuses heads that do not divide, where the kernel has heads of both kinds."""
+    return _GROUPS if {"HQ", "HKV"} <= set(kernel.sizes) else ""
 
 
 def write_task(files: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
@@ -106,9 +116,9 @@ def write_task(files: Mapping[str, str], folder: Path, *, force: bool = False) -
         raise UsageError(f"cannot write {folder}: {error}") from error
 
 
-def config(task: str, sizes: Sequence[Mapping[str, int]], seeds: int) -> str:
+def config(sizes: Sequence[Mapping[str, int]], seeds: int) -> str:
     """`config_forward.json`: cases are init × input × shared; the `single_` ones are timed."""
-    init = [{"init_method": name} for name in INIT_METHODS[task]]
+    init = [{"init_method": name} for name in INIT_METHODS]
     inputs = [{"seed": seed} for seed in range(seeds)]
     lists: dict[str, Sequence[Mapping[str, object]]] = {
         "single_input_configs": inputs[:1],
@@ -142,53 +152,48 @@ def earlier_config(shapes: Sequence[Shape], seeds: int, arch: str) -> str:
     return json.dumps(body, indent=4) + "\n"
 
 
-def _rung(name: str) -> Rung:
-    exportable = [rung.name for rung in RUNGS.values() if rung.task in TEMPLATES]
+def _rung(name: str, defines: Mapping[str, str]) -> ExportedKernel:
+    exportable = [rung.name for rung in RUNGS.values() if rung.task in TEMPLATES and rung.language == "CUDA"]
     if name not in exportable:
         known = f"{name} computes {RUNGS[name].task}" if name in RUNGS else f"there is no rung {name!r}"
+        if name in RUNGS and RUNGS[name].language != "CUDA":
+            known = f"{name} is a {RUNGS[name].language} kernel"
         raise UsageError(f"{known}; robust-kbench tasks are made from {', '.join(exportable)}")
-    return RUNGS[name]
-
-
-def _shapes(rung: Rung, names: Sequence[str]) -> list[Shape]:
-    if not names:
-        raise UsageError("a task needs at least one shape")
-    unknown = [name for name in names if name not in SHAPES]
-    if unknown:
-        raise UsageError(f"unknown shape {unknown[0]!r}; `weft list` has the names")
-    found = [SHAPES[name] for name in names]
-    for shape in found:
-        if rung.largest_d is not None and shape.d > rung.largest_d:
-            raise UsageError(f"{rung.name} takes D up to {rung.largest_d}; leave out shape {shape.name}")
-    return found
+    return exported_rung(name, defines)
 
 
 def _sizes(shape: Shape) -> dict[str, int]:
     return {"B": shape.b, "HQ": shape.hq, "HKV": shape.hkv, "SQ": shape.sq, "SKV": shape.skv, "D": shape.d}
 
 
-def _require_plain(rung: Rung, kernel: KernelFile) -> None:
+def _require_plain(exported: ExportedKernel) -> None:
     """The PyTorch side has sim-FP8 codes and no mask: with a define that says otherwise no kernel could pass."""
+    kernel = exported.kernel
+    settled = kernel.numbers()
     for name in ("CAUSAL", "ENCODING"):
-        if kernel.defines.get(name, "0") != "0":
-            raise UsageError(f"-D {name}={kernel.defines[name]}: the robust-kbench task has sim-FP8 codes and no mask")
+        if settled.get(name, "0") != "0":
+            raise UsageError(f"-D {name}={settled[name]}: the robust-kbench task has sim-FP8 codes and no mask")
     unknown = [name for name in kernel.defines if name not in {define.name for define in kernel.lines.defines}]
-    if unknown:
-        known = ", ".join(("ELEMENT", *rung.levers))
-        raise UsageError(f"-D {unknown[0]}: {rung.name} has no such define; it has {known}")
+    if unknown and exported.levers:
+        raise UsageError(f"-D {unknown[0]}: {exported.name} has no such define; it has {', '.join(exported.levers)}")
 
 
-def _func_forward(rung: Rung, kernel: KernelFile) -> str:
-    text = (_TEMPLATE_FOLDER / TEMPLATES[rung.task]).read_text()
-    return text.replace("@RUNG@", rung.name).replace("@OUTPUT@", _TORCH_NAMES[kernel.outputs[0].element])
+def _func_forward(exported: ExportedKernel) -> str:
+    text = (_TEMPLATE_FOLDER / TEMPLATES[exported.task]).read_text()
+    filled = text.replace("@INIT_METHODS@\n", (_TEMPLATE_FOLDER / "init_methods.py.in").read_text())
+    elements = {line.name: line.element for line in exported.kernel.lines.arrays}
+    taken = _TORCH_NAMES.get(elements[INPUTS[exported.task][0]], "")
+    filled = filled.replace("@RUNG@", exported.name).replace("@INPUT@", taken)
+    return filled.replace("@OUTPUT@", _TORCH_NAMES[exported.kernel.outputs[0].element])
 
 
-def _notes(rung: Rung, shapes: Sequence[str]) -> list[str]:
+def _notes(exported: ExportedKernel, shapes: Sequence[str]) -> list[str]:
+    command = f"weft export {exported.name} --robust-kbench FOLDER"
     return [
-        f"{rung.name} as a PyTorch extension for robust-kbench:",
-        f"{rung.idea}.",
+        f"{exported.name} as a PyTorch extension for robust-kbench:",
+        f"{exported.about}.",
         "",
-        f"Generated by `weft export {rung.name} --robust-kbench FOLDER` from {rung.file} and its `// weft:` lines:",
+        f"Generated by `{command}` from {exported.file} and its `// weft:` lines:",
         "change those, not this file. Its templates are instantiated for the shapes",
         f"{', '.join(shapes)}.",
         "",

@@ -16,7 +16,21 @@ from weft.store.store import Store
 from .checkpoints import Checkpoint
 from .costs import Account
 from .ledger import Ledger, add_up
-from .records import Block, Book, CommandRun, Entry, GoOn, Kind, MachineRun, Plan, Rate, ShapeResult, Texts, Use
+from .records import (
+    Block,
+    Book,
+    CommandRun,
+    Entry,
+    GoOn,
+    KernelVersion,
+    Kind,
+    MachineRun,
+    Plan,
+    Rate,
+    ShapeResult,
+    Texts,
+    Use,
+)
 
 Row = Mapping[str, Any]
 
@@ -240,11 +254,20 @@ def _entry_of(row: Row, uses: Iterable[Row]) -> Entry:
         texts=Texts(**row["texts"]),
         block=row["block"],
         shapes=tuple(ShapeResult(*each) for each in row["shapes"]),
-        run=None if run is None else CommandRun(**{**run, "words": tuple(run["words"])}),
+        run=None if run is None else _run_of(run),
         spent=row["spent"],
         uses=_uses_of(uses),
         amended=row["amended"],
     )
+
+
+def _run_of(row: Row) -> CommandRun:
+    """Entries of before have no kernels and no commit."""
+    kernels = tuple(
+        KernelVersion(each["path"], each["digest"], tuple(each["estimate"]) if each["estimate"] else None)
+        for each in row.get("kernels", ())
+    )
+    return CommandRun(**{**row, "words": tuple(row["words"]), "kernels": kernels})
 
 
 def _block_of(row: Row, uses: Iterable[Row]) -> Block:

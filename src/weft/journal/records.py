@@ -75,6 +75,18 @@ class ShapeResult:
 
 
 @dataclass(frozen=True)
+class KernelVersion:
+    """A kernel that a command named, as its file was then."""
+
+    path: str
+    """As it was named: a file or a rung."""
+    digest: str
+    """SHA-256 of the file."""
+    estimate: tuple[float, float] | None = None
+    """EST_warm in cycles, both ends, where the command printed it."""
+
+
+@dataclass(frozen=True)
 class CommandRun:
     """The command an entry is about."""
 
@@ -85,6 +97,10 @@ class CommandRun:
     """The last line it printed."""
     tail: str = ""
     """The end of what it printed."""
+    commit: str = ""
+    """Of the repository of its kernels, with `+` if files differ from it; empty where there is none."""
+    kernels: tuple[KernelVersion, ...] = ()
+    """Kernels that it named."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from .checkpoints import next_stop
 from .claims import SUM, agrees, money_against, time_against, wrong_sums
 from .costs import Account, CostLine
 from .ledger import BlockAccount, Iteration, Ledger, MachineAccount
-from .records import Block
+from .records import Block, CommandRun
 from .watch_command import shown_command
 
 
@@ -126,6 +126,7 @@ def entry_fields(iteration: Iteration, currency: str) -> list[tuple[str, str]]:
         ("hypothesis", entry.texts.hypothesis),
         ("change", entry.texts.change),
         ("command", "" if run is None else shown_command(run.words)),
+        ("source", "" if run is None else " · ".join(source_words(run))),
         ("ended", ended),
         ("summary", "" if run is None else run.summary),
         *((f"result, {each.shape}", each.text) for each in entry.shapes),
@@ -137,6 +138,12 @@ def entry_fields(iteration: Iteration, currency: str) -> list[tuple[str, str]]:
         ("at", show_time(entry.at) + (f", amended {show_time(entry.amended)}" if entry.amended else "")),
     ]
     return [(label, text) for label, text in fields if text]
+
+
+def source_words(run: CommandRun) -> list[str]:
+    """Kernels with the digests of their files, and the commit."""
+    kernels = [f"{each.path} {each.digest[:12]}" for each in run.kernels]
+    return [*kernels, f"commit {run.commit[:10]}{'+' * run.commit.endswith('+')}"] if run.commit else kernels
 
 
 def cumulative(ledger: Ledger) -> list[Cumulative]:

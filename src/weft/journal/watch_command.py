@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from weft.core.errors import UsageError
 
+from .kernel_versions import commit_of, kernels_of, with_estimates
 from .records import CommandRun, ShapeResult
 
 _KEPT_CHARACTERS = 4_000_000
@@ -41,10 +42,19 @@ class Watched:
 
 def watch(words: Sequence[str], *, clock: Callable[[], float] = time.monotonic) -> Watched:
     """Output appears as it comes, on a terminal as on a terminal; standard error and input are the command's own."""
-    began = clock()
+    kernels = kernels_of(words)  # as they are before: a command may write
+    commit, began = commit_of(kernels), clock()
     text, status = _run(_resolved(words))
     shown = plain(text)
-    run = CommandRun(tuple(words), status, round(clock() - began, 3), last_line(shown), tail(shown))
+    run = CommandRun(
+        tuple(words),
+        status,
+        round(clock() - began, 3),
+        last_line(shown),
+        tail(shown),
+        commit,
+        with_estimates(kernels, shown),
+    )
     return Watched(run, shape_results(shown))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from weft.attention.dtypes import Array
 from weft.attention.errors import ContractError
+from weft.core.finding_codes import FINDING_CODES
 from weft.core.records import Dim3, Run, worst_first
 from weft.core.status import Status
 from weft.coverage.records import Boundary, Coverage
@@ -61,6 +62,8 @@ class Policy:
     limits: tuple[str, ...] = ()
     """What the kernel may refuse where the same build runs with another, `types` or `dimensions` (of a head): where the
     judge has chosen it, that is a limit of the kernel and no failure."""
+    strict: bool = False
+    """Whether a warning fails a workload as an error does."""
     second_call: bool = False
     """Judge a call with other inputs on the device that this workload's runs left; `judge_all` asks for it once."""
 
@@ -135,12 +138,12 @@ class Judging:
             if self.policy.stop and not green:
                 return
         if green and self.policy.large_sizes:
-            at_large_sizes = judge_large_sizes(self.runs, self.task, self.todo)
+            at_large_sizes = judge_large_sizes(self.runs, self.task, self.todo, strict=self.policy.strict)
             if at_large_sizes is not None:
                 yield at_large_sizes
                 return
         if green and self.policy.debug_build and {"all", "initcheck"} & set(self.policy.tools):
-            in_debug_build = judge_debug_build(self.runs, self.task, smallest(self.todo))
+            in_debug_build = judge_debug_build(self.runs, self.task, smallest(self.todo), strict=self.policy.strict)
             if in_debug_build is not None:
                 yield in_debug_build
 
@@ -211,7 +214,7 @@ def judge(
     return _timed(judged, start)
 
 
-def judge_debug_build(runs: Runs, task: Task, workload: Workload) -> Judged | None:
+def judge_debug_build(runs: Runs, task: Task, workload: Workload, *, strict: bool = False) -> Judged | None:
     """Judge initialisation in the kernel's -G build, where the optimiser has deleted no read.
 
     None: nothing was found. It is many times slower, so give the smallest workload. A build that cannot be judged says
@@ -227,19 +230,19 @@ def judge_debug_build(runs: Runs, task: Task, workload: Workload) -> Judged | No
         message = f"its debug build (-G) cannot be judged: {error}"
         verdict, run = Verdict(workload, Status.UNSUPPORTED, message), None
     else:
-        if run is None or run.clean:
+        if run is None or run.passes(strict=strict):
             return None
         verdict = _unsafe(workload, run)
     return _timed(Judged(replace(verdict, debug_build=True), problem, None, run), start)
 
 
-def judge_large_sizes(runs: Runs, task: Task, todo: Sequence[Workload]) -> Judged | None:
+def judge_large_sizes(runs: Runs, task: Task, todo: Sequence[Workload], *, strict: bool = False) -> Judged | None:
     """Judge index arithmetic at sizes that are too large to run, once for each build. None: nothing was found."""
     start = time.perf_counter()
     for workload in one_per_build(todo):
         problem = task.draw(workload)
         run = runs.check_indices(problem.defines(), large_calls(task, workload))
-        if not run.clean:
+        if not run.passes(strict=strict):
             verdict = replace(_unsafe(workload, run), large_sizes=True)
             return _timed(Judged(verdict, problem, None, run), start)
     return None
@@ -266,7 +269,7 @@ def _decide(runs: Runs, task: Task, workload: Workload, policy: Policy) -> Judge
     problem = task.draw(workload)
     try:
         part, first = _first_run(runs, task, problem, policy)
-        judged = _judge_run(runs, task, problem, part, first)
+        judged = _judge_run(runs, task, problem, part, first, strict=policy.strict)
         if policy.second_call and part is None and judged.verdict.passed:
             return judge_second_call(runs, task, judged)
         return judged
@@ -284,11 +287,14 @@ def _first_run(runs: Runs, task: Task, problem: Problem, policy: Policy) -> tupl
         return None, runs.run(call, watch)
 
 
-def _judge_run(runs: Runs, task: Task, problem: Problem, part: Part | None, first: Ran) -> Judged:
+def _judge_run(
+    runs: Runs, task: Task, problem: Problem, part: Part | None, first: Ran, *, strict: bool = False
+) -> Judged:
     workload, run, left = problem.workload, first.run, first.outputs
     left_out = run.counters.get("ctas_left_out", 0)
-    if not run.clean:
-        return Judged(replace(_unsafe(workload, run), ctas_left_out=left_out), problem, left, run)
+    if not run.passes(strict=strict):
+        unsafe = replace(_unsafe(workload, run), ctas_left_out=left_out)
+        return Judged(_with_numbers(unsafe, runs.declared, task, problem, part, first), problem, left, run)
     _require_outputs(task, left)
     wrong = _wrong_form(left, task, problem)
     if wrong is not None:
@@ -298,7 +304,7 @@ def _judge_run(runs: Runs, task: Task, problem: Problem, part: Part | None, firs
     outputs = part.outputs(left) if part is not None else left
     verdict = replace(
         _judge_numbers(task, problem, part, outputs, declared),
-        findings=run.findings,
+        findings=worst_first(run.findings),
         suppressed=run.suppressed,
         ctas_left_out=left_out,
     )
@@ -444,6 +450,26 @@ def _unsafe(workload: Workload, run: Run) -> Verdict:
     status = Status.TIMEOUT if late else Status.UNSAFE
     findings = worst_first(run.findings)
     return Verdict(workload, status, str(findings[0]), findings=findings, suppressed=run.suppressed)
+
+
+def _with_numbers(
+    unsafe: Verdict, declared: Declared, task: Task, problem: Problem, part: Part | None, ran: Ran
+) -> Verdict:
+    """The verdict with what the gates say of the numbers, where every launch ran to its end."""
+    ended = any(FINDING_CODES[finding.code].ends_launch for finding in ran.run.findings)
+    if ended or ran.run.counters.get("launches_left_out", 0):
+        return unsafe
+    try:
+        _require_outputs(task, ran.outputs)
+        if _wrong_form(ran.outputs, task, problem) is not None:
+            return unsafe
+        outputs = part.outputs(ran.outputs) if part is not None else ran.outputs
+        said = _judge_numbers(task, problem, part, outputs, _believed(declared, ran))
+    except Refused:  # there are no numbers to speak of
+        return unsafe
+    return replace(
+        unsafe, gates=said.gates, error=said.error, parts=said.parts, not_judged=said.not_judged, samples=said.samples
+    )
 
 
 def _samples(out: Array, expected: Array) -> tuple[Sample, ...]:

@@ -20,6 +20,8 @@ from .input_axes import TELLING, InputAxes
 
 MOST_PRODUCTS = 3 << 20
 """Of a shape that stands in for one that a kernel does not take."""
+TILES = (64, 128)
+"""Lengths of such a shape, for a kernel that takes whole tiles only: `require N % 64 == 0`."""
 
 _WHAT = {"b": "batch size", "hq": "head count", "hkv": "head count", "sq": "length", "skv": "length", "d": "D"}
 _SIBLING = {"hq": "hkv", "hkv": "hq", "sq": "skv", "skv": "sq"}
@@ -139,15 +141,18 @@ def fit(shape: Shape, limits: Sequence[Limit], keep: str = "") -> Shape:
     return shape if replace(fitted, name=shape.name) == shape else fitted
 
 
-def stand_in(shape: Shape, limits: Sequence[Limit]) -> Shape | None:
-    """Return a shape of moderate size that a kernel takes in place of one that it does not; None: there is none."""
+def stand_ins(shape: Shape, limits: Sequence[Limit]) -> Iterator[Shape]:
+    """Shapes of moderate size that a kernel may take in place of one that it does not: ragged, then of whole tiles."""
     fitted = fit(shape, limits)
     if fitted.products > MOST_PRODUCTS:
         fitted = fit(replace(fitted, b=1, hq=1, hkv=1), limits)
     if fitted.products > MOST_PRODUCTS:
         length = math.isqrt(MOST_PRODUCTS // (fitted.b * fitted.hq * fitted.d))
         fitted = fit(replace(fitted, sq=min(fitted.sq, length), skv=min(fitted.skv, length)), limits)
-    return fitted if all(limit.holds(fitted) for limit in limits) else None
+    whole = (replace(fitted, sq=-(-fitted.sq // tile) * tile, skv=-(-fitted.skv // tile) * tile) for tile in TILES)
+    for each in (fitted, *(fit(tiled, limits) for tiled in whole)):
+        if all(limit.holds(each) for limit in limits):
+            yield sized(each.b, each.hq, each.hkv, each.sq, each.skv, each.d)
 
 
 def records(limits: Sequence[Limit]) -> list[list[str | int]]:

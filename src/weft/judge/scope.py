@@ -28,7 +28,7 @@ class Scope:
     nothing: str = ""
     """Why no workload is left, if none is."""
     hint: str = ""
-    """What the kernel seems to compute instead of its task."""
+    """What a wrong kernel seems to be made for, and the line that says so."""
 
     def lines(self) -> list[str]:
         """Return it for people."""
@@ -74,12 +74,14 @@ def scope_of(supports: Supports, choice: Choice, verdicts: Sequence[Verdict]) ->
     return Scope(tuple(dict.fromkeys(found)), left_out)
 
 
-def mask_hint(runs: Runs, supports: Supports, verdicts: Sequence[Verdict]) -> str:
-    """Return which mask a wrong kernel seems to compute instead of the one it was held against; empty for any other.
+def hint_for(runs: Runs, supports: Supports, verdicts: Sequence[Verdict]) -> str:
+    """Return what a wrong kernel seems to compute, where a launch line can say so: another mask, one head dimension.
 
     It decides nothing: a kernel that was not said to be causal stays wrong.
     """
     judged = [verdict for verdict in verdicts if not verdict.extra and verdict.workload.shape.sq > 1]
+    if found := _one_dimension(judged):
+        return found
     if not supports.any_mask:
         return _one_alignment(supports, judged)
     wrong = [verdict.workload for verdict in judged if verdict.status is Status.INCORRECT_NUMERICAL]
@@ -92,6 +94,15 @@ def mask_hint(runs: Runs, supports: Supports, verdicts: Sequence[Verdict]) -> st
         if verdict.passed:
             return HINT.format(index=masks.index(mask), mask=mask)
     return ""
+
+
+def _one_dimension(judged: Sequence[Verdict]) -> str:
+    """A kernel that is right for one head dimension and wrong for every other."""
+    right, wrong = ({each.workload.shape.d for each in judged if each.passed is passed} for passed in (True, False))
+    if len(right) != 1 or not wrong or right & wrong:
+        return ""
+    d = min(right)
+    return f"wrong only where D is not {d}: a kernel for one head dimension says `// weft: require D == {d}`"
 
 
 def _one_alignment(supports: Supports, judged: Sequence[Verdict]) -> str:

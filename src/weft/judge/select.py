@@ -21,7 +21,7 @@ from weft.tasks.task import PLAIN, Axes, Problem, Task, Workload
 from .candidate import Candidate
 from .file_axes import file_axes
 from .input_axes import input_axes
-from .limits import Limit, limits_of, stand_in
+from .limits import Limit, limits_of, stand_ins
 from .match_arrays import any_workload, match_arrays, require_layout, require_types
 from .runs import Refused
 from .verdict import NOTHING_SELECTED
@@ -219,11 +219,11 @@ def _asked(supports: Supports, choice: Choice, *, leave_out: Collection[str] = (
         asked, **{axis.name: getattr(choice, axis.name) or getattr(asked, axis.name) for axis in fields(Axes)}
     )
     axes = asked.within(supported)
-    shapes = [shape for shape in map(shape_of, axes.shapes) if supports.takes(shape) and shape.name not in leave_out]
+    every = [shape_of(name) for name in axes.shapes]
+    shapes = [shape for shape in every if supports.takes(shape) and shape.name not in leave_out]
     if not choice.shapes:
-        tied = [shape for shape in map(shape_of, axes.shapes) if any(not each.holds(shape) for each in supports.limits)]
-        others = filter(None, (stand_in(shape, supports.limits) for shape in tied))
-        shapes = list(dict.fromkeys((*shapes, *(each for each in others if supports.takes(each)))))
+        others = (_stand_in(supports, shape, axes) for shape in every if shape not in shapes)
+        shapes = list(dict.fromkeys((*shapes, *filter(None, others))))
         yield from dict.fromkeys(_select(supports, shapes, axes, choice.seeds))
         return
     for shape in shapes:
@@ -233,6 +233,15 @@ def _asked(supports: Supports, choice: Choice, *, leave_out: Collection[str] = (
                     for regime in (each for each in axes.regimes if supports.takes_values(each, dtype)):
                         for seed in choice.seeds:
                             yield Workload(shape, dtype, mask, regime, seed, encoding)
+
+
+def _stand_in(supports: Supports, shape: Shape, axes: Axes) -> Shape | None:
+    """A shape that the kernel takes in place of one that it does not; None: there is none."""
+    for each in stand_ins(shape, supports.limits) if axes.dtypes and axes.masks and axes.encodings else ():
+        work = Workload(each, axes.dtypes[0], axes.masks[0], axes.regimes[0], 0, axes.encodings[0])
+        if not supports.reason(work):
+            return each
+    return None
 
 
 ALL_MASKS = 2

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from weft.attention.error_report import ErrorReport
 from weft.attention.gates import GateResult
-from weft.core.records import Finding, Suppressed
+from weft.core.finding_codes import Severity
+from weft.core.records import Finding, Suppressed, first_of_each
 from weft.core.status import Status
 from weft.tasks.task import Workload
 
@@ -56,6 +57,16 @@ class Verdict:
         return f"{self.workload}{' (-G build)' * self.debug_build}{' (large sizes)' * self.large_sizes}"
 
     @property
+    def by_findings(self) -> bool:
+        """Whether findings decided: the first of them is the message."""
+        return bool(self.findings) and self.status in (Status.UNSAFE, Status.TIMEOUT)
+
+    @property
+    def further_findings(self) -> tuple[Finding, ...]:
+        """Findings that the message does not name."""
+        return self.findings[self.by_findings :]
+
+    @property
     def extra(self) -> bool:
         """Whether it counts as none of the workloads: it is judged once, after them, or the kernel refuses it."""
         return self.debug_build or self.large_sizes or self.limit
@@ -96,5 +107,12 @@ def conclude(verdicts: Sequence[Verdict], planned: int) -> Conclusion:
         return Conclusion(failure.status, failure.message, failure, judged, planned)
     if not judged:
         return Conclusion(Status.REJECTED, NOTHING_SELECTED, None, judged, planned)
-    notes = "; ".join(verdict.message for verdict in verdicts if verdict.aside)
-    return Conclusion(Status.PASSED, notes, None, judged, planned)
+    notes = [verdict.message for verdict in verdicts if verdict.aside]
+    notes += map(str, warnings_of(verdicts))
+    return Conclusion(Status.PASSED, "; ".join(notes), None, judged, planned)
+
+
+def warnings_of(verdicts: Sequence[Verdict]) -> tuple[Finding, ...]:
+    """Return the warnings of workloads that passed, each once."""
+    findings = (finding for verdict in verdicts if verdict.passed for finding in verdict.findings)
+    return first_of_each(finding for finding in findings if finding.level is Severity.WARNING)

@@ -17,6 +17,7 @@ from weft.coverage.records import Coverage
 from weft.tasks.task import Workload
 
 from .scope import Scope
+from .shape_errors import shape_errors
 from .verdict import Sample, Verdict, conclude
 
 VERSION = 1
@@ -43,6 +44,7 @@ def _target(verdicts: Iterable[Verdict], planned: int, coverage: Coverage, scope
         "message": found.message,
         "judged": found.judged,
         "planned": found.planned,
+        "errors": [errors.to_record() for errors in shape_errors(rows)],
         "verdicts": [verdict_record(row) for row in rows],
         "coverage": coverage.to_record(),
         **scope.record(),

@@ -47,7 +47,7 @@ class CheckAnswer:
     skipped: tuple[str, ...] = ()
     """Workloads that it does not take: `12 skipped: the kernel has one head count (H)`."""
     hint: str = ""
-    """Which mask it seems to compute instead."""
+    """What a wrong kernel seems to be made for (another mask, one head dimension), and the line that says so."""
 
 
 @dataclass(frozen=True)

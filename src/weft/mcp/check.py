@@ -16,7 +16,7 @@ from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Refused
-from weft.judge.scope import Scope, mask_hint, scope_of
+from weft.judge.scope import Scope, hint_for, scope_of
 from weft.judge.select import Choice, Supports, find_candidate, followed, plan, settled
 from weft.judge.verdict import Conclusion, Verdict, conclude
 from weft.judge.verdict_json import verdict_record
@@ -101,7 +101,7 @@ def _judged(candidate: Candidate, supports: Supports, choice: Choice, detail: bo
             todo = tuple(judging.todo)
             progress.tell(judged.verdict.label, len(todo))
         found = conclude(verdicts, len(todo))
-        hint = mask_hint(runs, settled(supports, choice), verdicts)
+        hint = hint_for(runs, settled(supports, choice), verdicts)
         scope = replace(scope_of(supports, choice, verdicts), hint=hint)
     except Refused as error:
         found = Conclusion(error.status, error.message, None, 0, len(todo))
@@ -149,7 +149,7 @@ def _cure(found: Conclusion) -> str:
     if found.passed:
         return ""
     findings = found.failure.findings if found.failure is not None else ()
-    if findings and findings[0].level is not Severity.INFO:
+    if findings and findings[0].level is Severity.ERROR:
         return findings[0].remedy
     return "`diagnose` finds it" if found.status in RAN else _CURES.get(found.status, "do what the message says")
 

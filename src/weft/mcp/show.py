@@ -1,6 +1,5 @@
 """The tool `show`: what a kernel compiles to, a page at a time."""
 
-import contextlib
 import dataclasses
 from pathlib import Path as File
 from typing import Annotated, Literal
@@ -8,15 +7,11 @@ from typing import Annotated, Literal
 from mcp.types import CallToolResult
 from pydantic import Field
 
-from weft.core.chips import target_of
 from weft.core.errors import UsageError
 from weft.core.records import Binary
-from weft.engines.kernel_file import NoLaunchLines
-from weft.engines.launch_lines import options_of
-from weft.interop.open_kernel import load
+from weft.interop.shown_binaries import shown_binaries
 from weft.kernels.ladder import RUNGS
-from weft.toolchain import compile_cuda, disassemble
-from weft.toolchain.ptx_file import is_ptx, read_ptx
+from weft.toolchain import disassemble
 
 from .answers import ShowAnswer, reply
 from .apart import apart
@@ -56,7 +51,8 @@ def look_at(
 ) -> ShowAnswer:
     """Compile, and cut the page out."""
     with written(given) as target:
-        binaries = _compiled(RUNGS[target].path if target in RUNGS else File(target), gpu, entries, defines)
+        path = RUNGS[target].path if target in RUNGS else File(target)
+        binaries = shown_binaries(path, gpu=gpu, entries=entries, defines=defines)
         rows = [row for binary in binaries for row in _text(binary, form).splitlines()]
     first, most = page
     if first > max(1, len(rows)):
@@ -72,18 +68,6 @@ def look_at(
         next=f"first_line={end + 1} shows what follows" if end < len(rows) else "",
         warnings=tuple(str(each) for binary in binaries for each in binary.diagnostics)[:WARNINGS],
     )
-
-
-def _compiled(source: File, gpu: str, entries: list[str], defines: dict[str, str]) -> list[Binary]:
-    """With the macros and the kernels of its launch lines, if it has any and none were named."""
-    arch = target_of(gpu)
-    if not entries:
-        with contextlib.suppress(NoLaunchLines):
-            kernel = load(source, gpu=gpu, defines=defines)
-            return list({binary.ptx_digest: binary for binary in kernel.binaries().values()}.values())
-    if is_ptx(source):
-        return [read_ptx(source, arch=arch, entries=entries)]
-    return [compile_cuda(source, arch=arch, defines=defines, entries=entries, options=options_of(source))]
 
 
 def _text(binary: Binary, form: Form) -> str:

@@ -5,7 +5,11 @@ read (`taint.py`). A read is dropped if nothing came of it in every CTA that did
 was followed, in this launch or an earlier one of the same kernel, and the launch does the same with other contents of
 shared and local memory (`refill.py`). Where following is too much work the read stays, and says so; one that decides
 nothing with other contents is then information. So is it in a -G build, where structures of CUDA's own headers are
-copied with members that nobody has set.
+copied with members that nobody has set. Where other contents change branches but not what the launch leaves, the value
+reaches only elements that nobody stores: a warning. Where they change what it leaves, it is an error.
+
+Following takes seconds, and a kernel is judged on many workloads: what it says of an instruction is kept for later
+launches of the same kernel that depend on their contents in the same way (`_Known`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +30,7 @@ from weft.vm.runtime.watch import Scene
 
 from .initcheck_reports import CODES, CTAS_REPORTED, UNWRITTEN_GLOBAL
 from .local_variables import variable_at
-from .refill import decides_nothing
+from .refill import Effect, effect_of_contents
 from .taint import follow
 from .taint_slice import Slicer
 from .taint_state import Sink
@@ -34,10 +38,12 @@ from .taint_state import Sink
 MOST_CTAS, FIRST_CTAS = 8, 2
 """CTAs in which values are followed; as many at first, then the launch is tried with other contents."""
 MOST_STEPS, MOST_STEPS_TO_NAME = 120_000, 30_000
-"""Warp instructions spent on that, in all of them together; and where it is known that a value matters."""
+"""Warp instructions spent on that, in all of them together; and where other contents show whether a value matters."""
 _NO_LINE = frozenset({-1})
 _REACHES = "its value reaches"
 _SAME = "; with other contents the launch leaves the same and takes the same branches"
+_SAME_RESULT = "; with other contents the launch leaves the same"
+_OTHER = "; with other contents the launch does something else"
 _SPACES = {"I201": "shared", "I202": "global", "I203": "local"}
 
 
@@ -56,8 +62,28 @@ class _Read:
         return self.sink is None and self.ctas <= self.harmless_in and len(self.ctas) < CTAS_REPORTED
 
 
-_FOLLOWED: WeakKeyDictionary[ProgramSource, set[int]] = WeakKeyDictionary()
-"""Kernel → lines of reads whose values were followed in some launch and reached nothing."""
+@dataclass
+class _Known:
+    """What following said of a kernel's reads in launches of one `Effect`, by PTX line."""
+
+    sinks: dict[int, Sink] = field(default_factory=dict)
+    harmless: set[int] = field(default_factory=set)
+    tried: set[int] = field(default_factory=set)
+    """Whatever came of it: it is not tried again."""
+
+    def follow(self, reads: Mapping[int, _Read], scene: Scene, most_ctas: int) -> None:
+        """Follow what was not followed before; reads with a known sink get it."""
+        for line, read in reads.items():
+            read.sink = self.sinks.get(line)
+        new = {line: read for line, read in reads.items() if line not in self.tried}
+        _follow_all(new, scene, most_ctas, MOST_STEPS_TO_NAME)
+        self.tried |= new.keys()
+        self.sinks |= {line: read.sink for line, read in new.items() if read.sink is not None}
+        self.harmless |= {line for line, read in new.items() if read.sink is None and read.harmless_in}
+
+
+_KNOWN: WeakKeyDictionary[ProgramSource, dict[Effect, _Known]] = WeakKeyDictionary()
+"""By kernel, which is one build of it."""
 
 
 def review(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
@@ -66,47 +92,54 @@ def review(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
     if not reads or not _global_lines(scene).isdisjoint(reads):  # other contents do not reach global memory
         _follow_all(reads, scene, MOST_CTAS, MOST_STEPS)
         return _described_all(findings, reads, scene)
-    if not decides_nothing(scene):  # it matters: what is left to find is where
-        _follow_all(reads, scene, MOST_CTAS, MOST_STEPS_TO_NAME)
-        return _described_all(findings, reads, scene)
-    known = _FOLLOWED.setdefault(scene.source, set())
-    _follow_all({line: read for line, read in reads.items() if line not in known}, scene, FIRST_CTAS, MOST_STEPS)
-    known |= {line for line, read in reads.items() if read.sink is None and read.harmless_in}
-    if known.issuperset(reads):
+    effect = effect_of_contents(scene)
+    known = _KNOWN.setdefault(scene.source, {}).setdefault(effect, _Known())
+    known.follow(reads, scene, FIRST_CTAS if effect is Effect.NOTHING else MOST_CTAS)
+    if effect is Effect.NOTHING and known.harmless.issuperset(reads):
         return tuple(finding for finding in findings if finding.code not in _SPACES)
-    return tuple(_as_information(finding) for finding in _described_all(findings, reads, scene))
+    return _weighed(_described_all(findings, reads, scene), effect)
 
 
-def _as_information(finding: Finding) -> Finding:
-    """A read that could not be followed, in a launch that does not depend on it."""
-    return (
-        replace(finding, severity=Severity.INFO.value, message=finding.message + _SAME) if _open(finding) else finding
-    )
+def _weighed(findings: tuple[Finding, ...], effect: Effect) -> tuple[Finding, ...]:
+    """The findings with the severity that other contents show."""
+    if effect is Effect.NOTHING:
+        return tuple(_with(finding, Severity.INFO, _SAME) if _open(finding) else finding for finding in findings)
+    if effect is Effect.WAYS:
+        return tuple(
+            _with(finding, Severity.WARNING, _SAME_RESULT) if _open(finding) or _decides_a_branch(finding) else finding
+            for finding in findings
+        )
+    if any(_REACHES in finding.message for finding in findings):
+        return findings
+    return tuple(_with(finding, Severity.ERROR, _OTHER) if _open(finding) else finding for finding in findings)
+
+
+def _with(finding: Finding, severity: Severity, why: str) -> Finding:
+    return replace(finding, severity=severity.value, message=finding.message + why)
 
 
 def review_debug_build(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
     """The same for a -G build, with its unset variables; what decides nothing there is no more than information."""
     reads = _open_reads(scene)
     _follow_all(reads, scene, FIRST_CTAS, MOST_STEPS)
-    kept = _described_all(findings, reads, scene) + unset_variables(scene)
-    open_reads = {id(finding) for finding in kept if _open(finding)}
-    if not open_reads:
-        return kept
-    if decides_nothing(scene):
-        level, why = Severity.INFO, _SAME
-    elif len(open_reads) < len(kept):  # what decides is found: these may have no part in it
-        level, why = Severity.WARNING, ""
-    else:
-        level, why = Severity.ERROR, "; with other contents the launch does something else"
-    return tuple(
-        replace(finding, severity=level.value, message=finding.message + why) if id(finding) in open_reads else finding
-        for finding in kept
-    )
+    kept, unset = _described_all(findings, reads, scene), unset_variables(scene)
+    if not any(_open(finding) or _decides_a_branch(finding) for finding in kept):
+        return kept + unset
+    effect = effect_of_contents(scene)
+    explained = unset or any(_REACHES in finding.message for finding in kept)
+    if effect is Effect.RESULT and explained:  # what decides is found: the others may have no part in it
+        return tuple(_with(finding, Severity.WARNING, "") if _open(finding) else finding for finding in kept) + unset
+    return _weighed(kept, effect) + unset
 
 
 def _open(finding: Finding) -> bool:
     """Whether it is about shared or local memory, and was not seen to reach anything."""
     return finding.code in ("I201", "I203") and _REACHES not in finding.message
+
+
+def _decides_a_branch(finding: Finding) -> bool:
+    """The same for what was seen to reach a branch, and nothing before it."""
+    return finding.code in ("I201", "I203") and f"{_REACHES} a branch" in finding.message
 
 
 def _global_lines(scene: Scene) -> set[int]:

@@ -11,7 +11,6 @@ warning.
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +18,18 @@ import numpy.typing as npt
 from weft.core.finding_codes import Severity
 from weft.core.records import Dim3, Finding, Place
 from weft.ptx.module import Instruction
+from weft.ptx.passes.build_cfg import is_barrier
 from weft.vm.ir import LANES
 from weft.vm.launch import REPORT_CAPACITY
 from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
 
+from .barrier_line import barrier_line
 from .conflict import Conflict
 from .global_race import MOST_THREADS, suspects
 from .global_race_review import judge_global
 from .happens_before import Known, find_conflicts_in_cta
+from .race_cure import cure_of
 from .read_only_loads import ReadOnlyLoads, WrittenRead, read_only_sites
 from .record import Recorder
 from .semantics import semantics_of
@@ -140,7 +142,8 @@ def _add(found: dict[tuple[object, ...], Finding], scene: Scene, conflicts: Iter
         finding = _finding(scene, conflict)
         # Unrolled loops are many instructions of one line.
         places = (finding.place or conflict.later.site, finding.other or conflict.earlier.site)
-        key = (finding.code, finding.level, *places, conflict.later.cta == conflict.earlier.cta)
+        near = conflict.across, conflict.later.warp == conflict.earlier.warp  # each has its own cure
+        key = (finding.code, finding.level, *places, *near)
         known = found.get(key)
         found[key] = finding if known is None else replace(known, count=known.count + finding.count)
 
@@ -205,6 +208,11 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
     same = ", the same value" if conflict.severity is Severity.INFO else ""
     if conflict.replicas:
         same += " but for rounding: a tensor element that Triton keeps in several threads"
+    in_warp = not conflict.across and conflict.earlier.warp == conflict.later.warp
+    after = barrier_line(
+        _place(behind), _place(later if behind is earlier else earlier), _barriers(scene, of_warps=in_warp)
+    )
+    cure, cure_place = cure_of(conflict, after, _place(later))
     return Finding(
         conflict.code,
         f"{words}, {extent}{same}",
@@ -216,52 +224,24 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
         address=conflict.address,
         count=conflict.count,
         severity=conflict.severity,
-        cure=_cure(conflict, _line_to_end(behind, later if behind is earlier else earlier)),
+        cure=cure,
         name=where.rpartition("+")[0],
         other=earlier.place if earlier else None,
         other_warp=conflict.earlier.warp,
         other_lanes=conflict.earlier.lanes,
+        cure_place=cure_place,
     )
 
 
-def _line_to_end(ins: Instruction | None, other: Instruction | None) -> int:
-    """Return the line of `ins` in the function that holds both, 0 if unknown: behind it the two can be put in order.
-
-    `tile[t] = x[t]` in a function that loads a tile is no place for a barrier: the line that calls the function is.
-    """
-    frames, others = _frames(ins), _frames(other)
-    apart = (here for here, there in zip_longest(frames, others) if here is not None and here != there)
-    return next(apart, frames[-1])[1] if frames else 0
+def _place(ins: Instruction | None) -> Place | None:
+    return ins.place if ins else None
 
 
-def _frames(ins: Instruction | None) -> list[tuple[str, int]]:
-    """File and line of an instruction in each function it was inlined into, outermost first."""
-    frames: list[tuple[str, int]] = []
-    place: Place | None = ins.place if ins else None
-    while place is not None:
-        frames.insert(0, (place.file, place.line))
-        place = place.inlined_at
-    return frames
-
-
-def _cure(conflict: Conflict, line: int) -> str:
-    """Return what puts the two in order: a barrier after `line`, where both are in one CTA."""
-    if conflict.replicas:
-        return "none needed: each of the values is right"
-    if conflict.code in ("R104", "R105") or not line:
-        return ""
-    after = f"after line {line}"
-    if conflict.across:
-        if conflict.code == "R101":
-            return "let one CTA write" if conflict.severity is Severity.INFO else "give each CTA elements of its own"
-        return f"a launch of its own, or __threadfence() {after} and then an atomic that the other CTA waits for"
-    if conflict.severity is Severity.INFO:
-        return f"let one thread write, or a barrier {after}"
-    if conflict.earlier.warp == conflict.later.warp:
-        if conflict.earlier.site == conflict.later.site and conflict.earlier.record == conflict.later.record:
-            return "let one lane write"
-        return f"__syncwarp() {after}; lanes need not run in lockstep"
-    return f"a barrier {after}"
+def _barriers(scene: Scene, *, of_warps: bool) -> list[Place]:
+    """Places of the kernel's barriers, with those that order lanes of one warp if they count."""
+    found = [item for item in scene.source.inlined.body if isinstance(item, Instruction)]
+    kept = (ins for ins in found if is_barrier(ins) or (of_warps and ins.form.name == "bar" and ins.has("warp")))
+    return [ins.place for ins in kept if ins.place is not None]
 
 
 def _unjudged(scene: Scene, severity: Severity, left: Mapping[int, set[int]], total: int) -> Finding:

@@ -1,9 +1,12 @@
 """Whether what a launch found in uninitialised shared and local memory decides anything: try it with other contents.
 
 A value that is never stored to global memory and decides no branch leaves the same bits, and every block runs as often,
-whatever it was. This sees all CTAs at once and costs a few plain runs; it cannot say which read it was that mattered,
-nor see a comparison with a value that none of the fillings has. `taint.py` can, where there is time to follow.
+whatever it was. One that decides a branch about elements that are never stored, such as padded rows of a tile, leaves
+the same bits by other ways. This sees all CTAs at once and costs a few plain runs; it cannot say which read it was that
+mattered, nor see a comparison with a value that none of the fillings has. `taint.py` can, if there is time to follow.
 """
+
+from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +20,15 @@ from weft.vm.context import (
     WORKER_WARPS,
 )
 from weft.vm.ir import Builder, Value, const
-from weft.vm.runtime.shape import get
+from weft.vm.runtime.shape import count_range, get
 from weft.vm.runtime.watch import Instrumentation, Scene
 
 FILLINGS = (0xFF, 0x00, 0x01, 0x5A, 0xDA)
 """Bytes: NaN, zero, true, a large number and its negative, in every width of float and integer."""
+
+
+MULTIPLIERS = (0x9E3779B1, 0x85EBCA6B)
+"""Of the number of a word: products look like random words, numbers of all sizes and both signs."""
 
 
 class Refill(Instrumentation):
@@ -48,7 +55,47 @@ class Refill(Instrumentation):
             b.intrinsic("memset", "void", args, overloads=["ptr", "i64"])
 
 
-def decides_nothing(scene: Scene) -> bool:
-    """Return whether the launch does the same whatever uninitialised shared and local memory holds."""
-    first = scene.trace(Refill(FILLINGS[0]))
-    return all(scene.trace(Refill(filling)) == first for filling in FILLINGS[1:])
+class Mix(Refill):
+    """Fills them with words that all differ: equal ones are gone after `score - maximum` or `x - x`."""
+
+    key = "mix"
+
+    def __init__(self, multiplier: int) -> None:
+        self.multiplier = multiplier
+
+    def prepare(self, memory: npt.NDArray[np.uint8], shared_limit: int, warps: int) -> None:
+        memory[:4] = np.array([self.multiplier], np.uint32).view(np.uint8)
+
+    def cta(self, b: Builder, worker: Value) -> None:
+        multiplier = b.load("i32", get(b, worker, WORKER_PROBE))
+        local = get(b, get(b, worker, WORKER_WARPS), WARP_LOCAL)
+        shared = get(b, worker, WORKER_SHARED)
+        for memory, size in ((shared, WORKER_SHARED_BYTES), (local, WORKER_LOCAL_BYTES)):
+            words = b.cast("trunc", b.op("lshr", get(b, worker, size), const("i64", 2)), "i32")
+            with count_range(b, words) as i:
+                mixed = b.op("mul", b.op("add", i, const("i32", 1)), multiplier)
+                at = b.op("shl", b.cast("zext", i, "i64"), const("i64", 2))
+                b.store(mixed, b.offset(memory, at), align=4)
+
+
+class Effect(Enum):
+    """What other contents of uninitialised shared and local memory change in a launch."""
+
+    NOTHING = 0
+    WAYS = 1
+    """Which branches it takes; not what it leaves."""
+    RESULT = 2
+
+
+def effect_of_contents(scene: Scene) -> Effect:
+    """Return what the launch's memory, findings and ways depend on, as far as the fillings show it."""
+    found = Effect.NOTHING
+    contents: tuple[Refill, ...] = (*map(Refill, FILLINGS), *map(Mix, MULTIPLIERS))
+    left, ways = scene.trace(contents[0])
+    for other in contents[1:]:
+        other_left, other_ways = scene.trace(other)
+        if other_left != left:
+            return Effect.RESULT
+        if other_ways != ways:
+            found = Effect.WAYS
+    return found

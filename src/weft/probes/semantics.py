@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from weft.ptx.module import Instruction
 
+from .shuffles import Exchanges
 from .taint_slice import Slicer
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Semantics:
     """Site → the instruction there that touches memory or orders accesses, if there is one."""
     used: Container[str]
     """Names of the registers whose values matter to an instruction."""
+    exchanges: Exchanges
     kinds: dict[int, int] = field(default_factory=dict)
     """Site → what `kind` said of it."""
 
@@ -59,7 +61,7 @@ def semantics_of(source: "ProgramSource") -> Semantics:
             site: replace(_decisive(found), place=source.instruction_at[site].place)
             for site, found in slicer.at.items()
         }
-        known = _semantics[source] = Semantics(by_site.get, slicer.users)
+        known = _semantics[source] = Semantics(by_site.get, slicer.users, Exchanges(source.passes.cfg))
     return known
 
 

@@ -26,6 +26,16 @@ CHECKERS = ("memcheck", "initcheck", "racecheck", "synccheck")
 """What `all` means."""
 
 
+LOOKS_FOR: Mapping[str, str] = {"initcheck": "uninitialised reads", "racecheck": "races"}
+"""Checker that must be asked for → what it finds."""
+
+
+def checkers_of(tools: Iterable[str]) -> tuple[str, ...]:
+    """The checkers that watch a run with these tools."""
+    asked = set(tools)
+    return tuple(name for name in CHECKERS if name in ALWAYS_ON or name in asked or "all" in asked)
+
+
 def watch_for(tools: Iterable[str]) -> Instrumentation:
     """The instrumentation of these tools; `all` stands for every checker, not for the counters."""
     names = [name for tool in tools for name in (CHECKERS if tool == "all" else (tool,))]

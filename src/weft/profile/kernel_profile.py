@@ -9,7 +9,7 @@ from math import prod
 from weft.attention.dtypes import Array
 from weft.core.chips import Chip
 from weft.core.errors import Unsupported
-from weft.core.records import Dim3, Finding, Resources
+from weft.core.records import Dim3, Finding, Resources, worst_first
 from weft.engines.kernel_file import MAX_STEPS, KernelFile
 from weft.engines.virtual import VirtualGPU
 from weft.model.bounds import Bounds, lower_bounds
@@ -27,10 +27,10 @@ _BUILD = re.compile(r"^// Cuda compilation tools, release [\d.]+, (V[\d.]+)", re
 
 
 class NotClean(Unsupported):
-    """The run has findings: what a wrong kernel does says nothing of the right one."""
+    """The run has errors: what a wrong kernel does says nothing of the right one."""
 
     def __init__(self, file: str, findings: tuple[Finding, ...]) -> None:
-        super().__init__(f"{file} was not profiled: its run has findings; `weft run {file}` shows them all")
+        super().__init__(f"{file} was not profiled: its run has errors; `weft run {file}` shows them all")
         self.findings = findings
 
 
@@ -120,7 +120,7 @@ def profile_kernel(
     clock_ghz: float | None = None,
     seed: int = 0,
 ) -> KernelProfile:
-    """Run every launch whole and put its counts on the chip; raises NotClean if the run has findings.
+    """Run every launch whole and put its counts on the chip; raises NotClean if the run has errors.
 
     Given `arrays` decide the sizes of their launch lines and are left as they are; the others are generated from
     `seed`. `clock_ghz` is the clock of the estimates; bounds are at the chip's maximum.
@@ -129,7 +129,7 @@ def profile_kernel(
     copies = {name: array.copy() for name, array in arrays.items()}
     run, _ = kernel.run(profiler, copies, sizes=sizes, seed=seed, max_steps=MAX_STEPS)
     if not run.clean:
-        raise NotClean(kernel.path, run.findings)
+        raise NotClean(kernel.path, worst_first(run.findings))
     made = zip(profiler.launches, profiler.counts, strict=True)
     launches = tuple(_on_chip(launched, counts, chip, clock_ghz, kernel) for launched, (_, counts) in made)
     compilers = dict.fromkeys(_compiler(launched) for launched in profiler.launches)

@@ -17,7 +17,7 @@ from weft.interop.open_kernel import load
 from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
-from weft.judge.select import Choice, Supports, followed, plan
+from weft.judge.select import Choice, Supports, followed, nothing_selected, plan
 from weft.judge.shape_sizes import shape_sizes
 from weft.judge.verdict import Verdict, conclude
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
@@ -94,7 +94,7 @@ def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelR
 def _judge(asked: ReportOptions, progress: Progress) -> tuple[tuple[Verdict, ...], Coverage]:
     todo = plan(asked.supports, asked.choice)
     if not todo:
-        raise NothingSelected(f"nothing selected: {asked.target} supports none of these shapes, types and masks")
+        raise NothingSelected(f"nothing selected: {asked.target}: {nothing_selected(asked.supports, asked.choice)}")
     found: list[Verdict] = []
     runs, follow = LocalRuns(asked.candidate), followed(asked.supports, asked.choice)
     judging = Judging(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.core.finding_json import finding_of
-from weft.core.records import Dim3, Run
+from weft.core.records import Dim3, Run, worst_first
 from weft.core.status import Status
 from weft.coverage.records import Boundary, Coverage
 from weft.engines.check_indices import Shapes
@@ -118,7 +118,7 @@ class Remote:
         reply = self._ask_call("profile", self._call(workload))
         run = self._run(reply)
         if not run.clean:
-            raise Refused(Status.UNSAFE, str(run.findings[0]))
+            raise Refused(Status.UNSAFE, str(worst_first(run.findings)[0]))
         with _sense():
             launches = tuple(CountedLaunch.from_record(record) for record in reply.fields["launches"])
             return Counted(launches, str(reply.fields["why"]), reply.arrays)
@@ -181,7 +181,9 @@ class Remote:
 
     def _run(self, reply: Frame) -> Run:
         with _sense():
-            return Run((), tuple(finding_of(record) for record in reply.fields["findings"]), "", 0, "", "")
+            findings = tuple(finding_of(record) for record in reply.fields["findings"])
+            left_out = {"launches_left_out": int(reply.fields["launches_left_out"])}
+            return Run((), findings, "", 0, "", "", counters=left_out)
 
 
 class _sense:  # noqa: N801  (reads as a word of the language)

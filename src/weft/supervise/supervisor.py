@@ -17,7 +17,7 @@ from weft.core.names import did_you_mean
 from weft.core.status import Status
 from weft.judge.judge import LIMITS, Judging, Policy, smallest
 from weft.judge.runs import Refused, same_bits
-from weft.judge.scope import mask_hint, scope_of
+from weft.judge.scope import hint_for, scope_of
 from weft.judge.select import Supports, find_candidate, followed, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.kernels.ladder import RUNGS
@@ -145,9 +145,9 @@ class Supervisor:
                 evaluation = Evaluation(found.status, found.message, found.judged, found.planned, found.failure)
                 if request.within_limits:
                     scope = replace(
-                        scope_of(supports, request.choice, verdicts), hint=mask_hint(remote, supports, verdicts)
+                        scope_of(supports, request.choice, verdicts), hint=hint_for(remote, supports, verdicts)
                     )
-                    evaluation = replace(evaluation, scope=scope, message=scope.noted(evaluation.message))
+                    evaluation = replace(evaluation, scope=scope)
                 if not evaluation.passed or score is None or outputs is None:
                     return evaluation
                 return _with_profile(evaluation, request, remote, score, outputs)

@@ -116,7 +116,7 @@ class Work:
             run, arrays = kernel.run(profiler, _copied(call), max_steps=self.candidate.max_steps)
             launches, why = counted_launches(profiler, kernel)
         except (Unsupported, ToolMissing) as error:
-            return Frame({"findings": [], "launches": [], "why": str(error)})
+            return Frame({"findings": [], "launches_left_out": 0, "launches": [], "why": str(error)})
         left = {name: arrays[name] for name in call.outputs if name in arrays}
         return Frame({**_seen(run), "launches": launches, "why": why}, _within_limit(left))
 
@@ -168,7 +168,10 @@ def _answer(ran: Ran) -> Frame:
 def _seen(run: Run) -> dict[str, Any]:
     """All findings: whatever file an allow line stands in, it excuses nothing here."""
     found = (*run.findings, *(each.finding for each in run.suppressed))
-    return {"findings": [finding_record(finding) for finding in worst_first(found)[:MOST_FINDINGS]]}
+    return {
+        "findings": [finding_record(finding) for finding in worst_first(found)[:MOST_FINDINGS]],
+        "launches_left_out": run.counters.get("launches_left_out", 0),
+    }
 
 
 def _within_limit(outputs: Outputs) -> Outputs:

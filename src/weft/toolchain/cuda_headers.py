@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import importlib.metadata
+import os
 import re
 from pathlib import Path
 
@@ -60,6 +61,15 @@ def include_dirs(*, host_code: bool = False) -> tuple[Path, ...]:
         if directory not in found:
             found.append(directory)
     return tuple(found)
+
+
+@functools.cache
+def is_users(file: str) -> bool:
+    """Whether a file is no header of CUDA or of Weft, and no part of Triton's language."""
+    path = Path(os.path.abspath(file))
+    if path.suffix == ".py":
+        return path.parts[-3:-1] != ("triton", "language")
+    return not any(path.is_relative_to(directory) for directory in include_dirs())
 
 
 def before_the_file(text: str) -> tuple[str, ...]:

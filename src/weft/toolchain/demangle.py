@@ -1,7 +1,10 @@
-"""Itanium-mangled kernel names → the name as the user writes it, for names NVRTC makes of plain kernels.
+"""Itanium-mangled kernel names → the name as the user writes it, and the types of its parameters.
 
-Covers (nested) names and template arguments that are literals or builtin types. Any other name stays mangled.
+Covers (nested) names and template arguments that are literals or types. Any other name stays mangled. The compiler has
+resolved macros, typedefs and template parameters before it mangles, so the types here are the kernel's own.
 """
+
+import functools
 
 _BUILTIN = {
     "b": "bool",
@@ -19,6 +22,7 @@ _BUILTIN = {
     "f": "float",
     "d": "double",
 }
+_QUALIFIER = {"K": "const", "V": "volatile"}
 _SUFFIX = {"i": "", "j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
 
 
@@ -27,9 +31,15 @@ class _Unknown(Exception):
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, anonymous: bool = False) -> None:
         self.text = text
         self.at = 0
+        self.anonymous = anonymous
+        """Whether the name may lie in an anonymous namespace, which has no spelling."""
+        self.known: list[str] = []
+        """What `S_`, `S0_`, … stand for: every name and compound type so far, in the order of its end."""
+        self.given: list[str] = []
+        """Template arguments of the function, which `T_`, `T0_`, … name."""
 
     def take(self, token: str) -> bool:
         found = self.text.startswith(token, self.at)
@@ -47,31 +57,67 @@ class _Reader:
     def source_name(self) -> str:
         length = int(self.digits())
         name = self.text[self.at : self.at + length]
-        if len(name) != length or name.startswith("_GLOBAL__N"):
+        if len(name) != length or (name.startswith("_GLOBAL__N") and not self.anonymous):
             raise _Unknown
         self.at += length
         return name
 
-    def name(self) -> str:
+    def name(self, *, is_type: bool = False) -> str:
         if self.take("N"):
-            parts: list[str] = []
-            while not self.take("E"):
-                if self.take("I"):
-                    parts[-1] += self.arguments()
-                else:
-                    parts.append(self.source_name())
-            return "::".join(parts)
+            return self.nested_name(is_type=is_type)
         self.take("L")  # internal linkage
         plain = self.source_name()
-        return plain + self.arguments() if self.take("I") else plain
+        if not self.take("I"):
+            return self.keep(plain) if is_type else plain
+        self.keep(plain)
+        whole = plain + self.arguments(of_function=not is_type)
+        return self.keep(whole) if is_type else whole
 
-    def arguments(self) -> str:
+    def nested_name(self, *, is_type: bool) -> str:
+        """Every prefix can be named again; the whole only if it is a type."""
+        whole = ""
+        while True:
+            if self.take("I"):
+                whole += self.arguments(of_function=not is_type)
+            elif self.take("S"):
+                whole = self.substitution()
+                continue
+            else:
+                whole += ("::" if whole else "") + self.source_name()
+            if self.take("E"):
+                return self.keep(whole) if is_type else whole
+            self.keep(whole)
+
+    def keep(self, text: str) -> str:
+        self.known.append(text)
+        return text
+
+    def substitution(self) -> str:
+        return self.known[self.number_behind_letter()]
+
+    def number_behind_letter(self) -> int:
+        """`_` → 0, `0_` → 1, …, in base 36."""
+        end = self.text.find("_", self.at)
+        digits = self.text[self.at : end]
+        if end < 0 or not all(sign.isdigit() or "A" <= sign <= "Z" for sign in digits):
+            raise _Unknown
+        self.at = end + 1
+        return int(digits, 36) + 1 if digits else 0
+
+    def arguments(self, *, of_function: bool = False) -> str:
         items: list[str] = []
         while not self.take("E"):
             items.append(self.argument())
+        if of_function:
+            self.given = items
         return f"<{','.join(items)}>"
 
     def argument(self) -> str:
+        if self.take("XT"):  # a number that is a template parameter of the function
+            value = self.given[self.number_behind_letter()]
+            if not self.take("E"):
+                raise _Unknown
+            return value
         if not self.take("L"):
             return self.type()
         kind = self.text[self.at : self.at + 1]
@@ -89,9 +135,23 @@ class _Reader:
         if letter in _BUILTIN and letter:
             self.at += 1
             return _BUILTIN[letter]
-        if letter.isdigit():
-            return self.name()
+        if letter.isdigit() or letter == "N":
+            return self.name(is_type=True)
+        self.at += 1
+        if letter == "P":
+            return self.keep(f"{self.pointee()}*")
+        if letter == "V" and self.take("K"):
+            return self.keep(f"const volatile {self.pointee()}")
+        if letter in _QUALIFIER:
+            return self.keep(f"{_QUALIFIER[letter]} {self.pointee()}")
+        if letter == "S":
+            return self.substitution()
+        if letter == "T":
+            return self.keep(self.given[self.number_behind_letter()])
         raise _Unknown
+
+    def pointee(self) -> str:
+        return "void" if self.take("v") else self.type()
 
 
 def demangle(symbol: str) -> str:
@@ -102,3 +162,23 @@ def demangle(symbol: str) -> str:
         return _Reader(symbol[2:]).name()
     except (_Unknown, IndexError):
         return symbol
+
+
+@functools.cache
+def parameter_types(symbol: str) -> tuple[str, ...]:
+    """`_Z4attnILi64EEvPK6__halfPf` → `("const __half*", "float*")`; empty for a name that does not say all of them."""
+    if not symbol.startswith("_Z"):
+        return ()
+    reader = _Reader(symbol[2:], anonymous=True)
+    found: list[str] = []
+    try:
+        reader.name()
+        if reader.given and not reader.take("v"):  # the name of a template carries its return type
+            return ()
+        while reader.at < len(reader.text):
+            if reader.text[reader.at :] == "v":  # no parameters
+                return ()
+            found.append(reader.type())
+    except (_Unknown, IndexError):
+        return ()
+    return tuple(found)

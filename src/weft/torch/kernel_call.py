@@ -11,7 +11,7 @@ import torch
 
 from weft.attention.dtypes import numpy_dtype
 from weft.core.errors import WeftError
-from weft.core.records import Run
+from weft.core.records import Run, worst_first
 from weft.engines.cuda_device import CudaDevice
 from weft.engines.cuda_gpu import CudaGPU
 from weft.engines.element_types import ELEMENT_TYPES
@@ -93,7 +93,7 @@ def _on_virtual_gpu(chosen: Chosen, tensors: Mapping[str, torch.Tensor], outputs
 
 def _require_clean(run: Run, chosen: Chosen) -> None:
     if not run.clean:
-        raise KernelWentWrong(f"rung {chosen.rung} went wrong: {'; '.join(map(str, run.findings[:3]))}")
+        raise KernelWentWrong(f"rung {chosen.rung} went wrong: {'; '.join(map(str, worst_first(run.findings)[:3]))}")
 
 
 def _on_cuda_gpu(gpu: CudaGPU, chosen: Chosen, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -71,11 +71,16 @@ def objects() -> Cache:
     return Cache("object")
 
 
+LARGE = 8 << 20
+"""Characters of IR, as only -G builds have them: LLVM's usual choice of instructions takes many minutes, its fast one
+half a minute."""
+
+
 def compile_object(text: str, what: str, *, level: int = 1) -> bytes:
     """LLVM IR → a relocatable object. Only SSA construction and clean-up run: more passes cost more than they give."""
     with _lock:
         start = time.perf_counter()
-        machine = _machine(level)
+        machine = _machine(level if len(text) < LARGE else 0)
         try:
             module = llvm.parse_assembly(text)
         except RuntimeError as error:

@@ -158,8 +158,9 @@ class _Run:
             other.execute(1, self.schedule, self.chosen if self.plan.ordered or ctas is None else ctas)
         return other.probe
 
-    def _trace(self, watch: Instrumentation) -> bytes:
-        """Run all of it from the memory before with another watcher; returns a digest of all that it did.
+    def _trace(self, watch: Instrumentation) -> tuple[bytes, tuple[int, ...]]:
+        """Run all of it from the memory before with another watcher; returns a digest of all that it left, and how
+        often each block ran.
 
         A loop that goes astray ends soon: it is another trace already.
         """
@@ -168,8 +169,8 @@ class _Run:
             other = _Run(self.program, launch, self.memory, self.globals_at, watch, self.chip)
             outcome = other.execute(1, self.schedule, self.chosen)
             digest = hashlib.sha256(self.memory.arena[: self.memory.used].tobytes())
-        digest.update(repr((other.visits, outcome.findings, outcome.printed)).encode())
-        return digest.digest()
+        digest.update(repr((outcome.findings, outcome.printed)).encode())
+        return digest.digest(), tuple(other.visits)
 
     @contextmanager
     def _from_before(self) -> Iterator[None]:

@@ -1,7 +1,6 @@
 """What a checker found is the cause if it lies upstream: races, undefined values, regions that overlap."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +9,6 @@ from weft.core.finding_codes import Severity
 from weft.core.records import Finding, Place
 from weft.diagnose.ranges import ranges
 from weft.diagnose.records import Case, Signature
-from weft.diagnose.statements import Statements
 from weft.diagnose.strays import STRAY
 from weft.diagnose.taps import TAPPED
 from weft.diagnose.upstream import moved_at
@@ -25,7 +23,7 @@ FEW = 8
 
 
 def _errors(case: Case, *codes: str) -> list[Finding]:
-    return [f for f in case.findings if f.code in codes and f.level is not Severity.INFO]
+    return [f for f in case.findings if f.code in codes and f.level is Severity.ERROR]
 
 
 def missing_barrier(case: Case) -> Signature | None:
@@ -35,21 +33,19 @@ def missing_barrier(case: Case) -> Signature | None:
     found = _without_strays(case, races)
     if not found:
         return None
-    # Errors before warnings, what reads too early before what writes too early, and of those the last that is written:
-    # a barrier behind it covers those before.
-    first = min(found, key=lambda f: (f.level is not Severity.ERROR, f.code != "R102", f.code, -_written(f), -f.count))
+    # Between warps before inside one, what reads too early before what writes too early, and of those the last that is
+    # written: a barrier behind it covers those before.
+    first = min(found, key=lambda f: (f.warp == f.other_warp, f.code != "R102", f.code, -_written(f), -f.count))
     times = sum(f.count for f in found)
     message = f"{first.code}: {first.message}; {times} {'access' if times == 1 else 'accesses'} with no order"
-    cure, mend = first.remedy, None
-    if first.place is not None and first.other is not None and first.other.file == first.place.file:
+    cure, mend = first.remedy, first.cure_place
+    if first.place is not None and first.other is not None and mend is not None and mend.file == first.other.file:
         above, below = sorted((_kernel_line(first.other), _kernel_line(first.place)))
-        gap = Statements(first.place.file).gap(above, below)
-        if gap >= below > above:
-            cure = f"a barrier between line {below} and line {above} of the next round"
+        barrier = "tl.debug_barrier()" if mend.file.endswith(".py") else "a barrier"
+        if mend.line >= below > above:
+            cure = f"{barrier} between line {below} and line {above} of the next round: behind line {mend.line}"
         elif above != below:
-            cure = f"a barrier between line {above} and line {below}"
-        if gap:
-            cure, mend = f"{cure}: behind line {gap}", replace(first.place, line=gap, column=0, inlined_at=None)
+            cure = f"{barrier} between line {above} and line {below}: behind line {mend.line}"
     return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=_reader(case, first), mend=mend)
 
 

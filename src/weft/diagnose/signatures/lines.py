@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.core.records import Finding, Place
+from weft.core.statements import statements_of
 from weft.diagnose.acts import Act
 from weft.diagnose.records import Case
 from weft.diagnose.spelling import own_place
-from weft.diagnose.statements import Statements
 from weft.diagnose.tags import Kind
 
 _INPUTS = {"Q": Kind.Q, "K": Kind.K, "V": Kind.V}
@@ -88,7 +88,7 @@ def writer_of(case: Case, finding: Finding) -> Place | None:
 def loop_over_keys(case: Case) -> Place | None:
     """The outermost loop of the kernel that holds the first load of K."""
     load = outermost(first_line(case, "load", Kind.K))
-    loops = Statements(load.file).loops(load.line) if load is not None else ()
+    loops = statements_of(load.file).loops(load.line) if load is not None else ()
     return replace(load, line=loops[0], column=0) if load is not None and loops else None
 
 

@@ -44,6 +44,8 @@ def open_host_code(source: KernelSource, arch: str, include_dirs: Sequence[str])
     A file without host code is returned as it is. Raises IncompleteImport where a line has a hole, Unsupported where
     the file cannot be separated.
     """
+    if "__global__" not in source.text:  # the compiler says what is wrong with it
+        return source
     if source.lines.launches or not _LAUNCHES.search(source.text):
         if _HOST_CODE.search(source.text) is None or _PARTED.search(source.text):
             return source

@@ -330,10 +330,13 @@ def _compute(ins: Instruction) -> Step | None:
         wanted = bits
         if not takes_bits and not (shifts_back and _is_shifted(numbers[0])):
             wanted = [exact(number, kind) for number, kind in zip(numbers, kinds, strict=True)]
-        if is_choice:
-            thread.decides(ins, Difference("lt", bits[0] - bits[1]))
         found = compute(*bits)
-        thread.registers[name] = made(ins, result, found, found if wanted == bits else compute(*wanted), numbers)
+        if is_choice:  # one of the numbers, as it was: a negative one that is read as unsigned stays negative
+            thread.decides(ins, Difference("lt", bits[0] - bits[1]))
+            should = numbers[wanted.index(compute(*wanted))].exact
+        else:
+            should = found if wanted == bits else compute(*wanted)
+        thread.registers[name] = made(ins, result, found, should, numbers)
 
     return step
 

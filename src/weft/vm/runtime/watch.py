@@ -83,8 +83,8 @@ class Scene:
     """The watcher's memory for the whole launch, one per host thread."""
     again: "Callable[[Instrumentation, Sequence[int] | None], npt.NDArray[np.uint8]]"
     """Run some CTAs (None: all) once more from the memory before, which stays as it is now; the watcher's memory."""
-    trace: "Callable[[Instrumentation], bytes]"
-    """Run it once more from the memory before; a digest of all it left and of how often each of its blocks ran."""
+    trace: "Callable[[Instrumentation], tuple[bytes, tuple[int, ...]]]"
+    """Run it once more from the memory before; a digest of all it left, and how often each of its blocks ran."""
 
 
 class Instrumentation:

@@ -9,5 +9,5 @@ extern "C" __global__ void kernel(const float* x, float* o) {
     const int t = threadIdx.x, warp = t / 32, lane = t % 32;
     row[warp][lane] = x[t];  // other
     __syncwarp(BUG ? (lane < 16 ? 0x0000FFFFu : 0xFFFF0000u) : 0xFFFFFFFFu);
-    o[t] = row[warp][lane ^ 16];  // finds R102 warp=0 lanes=0xffffffff level=warning
+    o[t] = row[warp][lane ^ 16];  // finds R102 warp=0 lanes=0xffffffff
 }

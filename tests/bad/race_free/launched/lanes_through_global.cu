@@ -9,5 +9,5 @@ extern "C" __global__ void kernel(const unsigned char* x, unsigned char* row, in
     const int t = threadIdx.x, first = 32 * blockIdx.x;
     row[first + t] = x[first + t] + 1;  // other
     if (!BUG) __syncwarp();
-    o[first + t] = row[first + (t ^ 1)];  // finds R102 warp=0 lanes=0xffffffff level=warning
+    o[first + t] = row[first + (t ^ 1)];  // finds R102 warp=0 lanes=0xffffffff
 }

@@ -10,5 +10,5 @@ extern "C" __global__ void kernel(const float* x, float* o) {
     row[warp][lane] = x[t];  // other
     const float other = __shfl_xor_sync(0xFFFFFFFFu, x[t], 1);
     if (!BUG) __syncwarp();
-    o[t] = other + row[warp][(lane + 1) % 32];  // finds R102 warp=0 lanes=0xffffffff level=warning
+    o[t] = other + row[warp][(lane + 1) % 32];  // finds R102 warp=0 lanes=0xffffffff
 }

@@ -7,7 +7,7 @@
 extern "C" __global__ void kernel(const float* x, float* o) {
     __shared__ float pair[64];
     const int t = threadIdx.x;
-    pair[BUG ? t / 2 : t] = x[t];  // finds R101 warp=0 lanes=0xaaaaaaaa level=warning
+    pair[BUG ? t / 2 : t] = x[t];  // finds R101 warp=0 lanes=0xaaaaaaaa
     __syncthreads();
     o[t] = pair[t / 2];
 }

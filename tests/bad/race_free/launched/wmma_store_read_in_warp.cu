@@ -14,6 +14,6 @@ extern "C" __global__ void kernel(const float* x, float* o) {
     nvcuda::wmma::store_matrix_sync(&scores[0][0], c, 16, nvcuda::wmma::mem_row_major);
     if (!BUG) __syncwarp();
     float sum = 0.0f;
-    for (int i = 0; i < 16; ++i) sum += scores[i][lane % 16];  // finds R102 warp=0 level=warning
+    for (int i = 0; i < 16; ++i) sum += scores[i][lane % 16];  // finds R102 warp=0
     o[lane] = sum;
 }

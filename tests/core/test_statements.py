@@ -1,10 +1,10 @@
-"""Statements of a text: what holds what, and where a barrier is missing."""
+"""Statements of a text: what holds what."""
 
 from pathlib import Path
 
 import pytest
 
-from weft.diagnose.statements import Statements
+from weft.core.statements import Statements
 
 CUDA = """\
 __global__ void f(float* o,
@@ -57,14 +57,10 @@ def test_chains_of_blocks_and_of_heads_without_braces(cuda: Statements) -> None:
     assert cuda.loops(17) == ()
 
 
-def test_a_barrier_goes_behind_the_statement_that_holds_only_the_earlier_line(cuda: Statements) -> None:
-    assert cuda.gap(9, 11) == cuda.gap(11, 9) == 10
-    assert cuda.gap(11, 13) == 11
-    assert cuda.gap(9, 9) == 0
-
-
-def test_where_one_stands_already_the_way_back_has_none(cuda: Statements) -> None:
-    assert cuda.gap(4, 9) == 10  # line 5 orders the way there
+def test_the_statement_that_holds_one_line_and_not_another(cuda: Statements) -> None:
+    assert (cuda.apart(9, 11), cuda.apart(11, 9)) == (7, 11)
+    assert cuda.last(7) == 10, "a loop ends at its bracket"
+    assert cuda.apart(9, 9) == 0
 
 
 def test_triton(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """Which statements of a kernel's text hold which lines: by braces in CUDA, by indentation in Triton."""
 
+import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 _NOISE = re.compile(r'//.*|/\*.*?\*/|"(?:\\.|[^"\\])*"')
-_HEAD = re.compile(r"\s*(?:for|while|if|else|do|switch)\b")
+_HEAD = re.compile(r"\s*(?:for|while|if|else|elif|do|switch)\b")
 _LOOP = re.compile(r"\s*(?:for|while|do)\b")
-_BARRIER = re.compile(r"\b(?:__syncthreads|__syncwarp|\w*wait\w*|sync|debug_barrier)\b|\bbar(?:rier)?[.]")
 
 
 class Statements:
@@ -25,30 +25,32 @@ class Statements:
         """The loops that hold a line, outermost first."""
         return tuple(at for at in self.chain(line) if at != line and _LOOP.match(self.lines[at - 1]))
 
-    def gap(self, one: int, other: int) -> int:
-        """The line behind which a barrier orders two others; 0 if they are in one statement.
+    def is_head(self, line: int) -> bool:
+        """Whether a line begins with a condition or a loop."""
+        return bool(0 < line <= len(self.lines) and _HEAD.match(self.lines[line - 1]))
 
-        It ends the statement of the earlier one. If a barrier stands between them in the text already, it is the way
-        back that has none: from the later one to the earlier one of the next round.
-        """
-        first, second = sorted((one, other))
-        ahead, back = self._apart(second, first), self._apart(first, second)
-        if not ahead or not back:
-            return 0
-        ordered = any(_BARRIER.search(_NOISE.sub("", self.lines[at - 1])) for at in range(first + 1, ahead + 1))
-        return self._last(ahead if ordered and self._share_loop(first, second) else back)
-
-    def _last(self, statement: int) -> int:
+    def last(self, statement: int) -> int:
         """The line on which a statement ends."""
         return max(number for number, chain in enumerate(self._chains, 1) if statement in chain)
 
-    def _apart(self, line: int, other: int) -> int:
+    def apart(self, line: int, other: int) -> int:
         """The statement that holds `line` and not `other`, largest first; 0 if there is none."""
         others = set(self.chain(other))
         return next((at for at in self.chain(line) if at not in others), 0)
 
-    def _share_loop(self, one: int, other: int) -> bool:
-        return bool(set(self.loops(one)) & set(self.loops(other)))
+
+def statements_of(path: str) -> Statements:
+    """The statements of a file as it is now; read once as long as it does not change."""
+    try:
+        changed = Path(path).stat().st_mtime_ns
+    except OSError:
+        changed = 0
+    return _statements(path, changed)
+
+
+@functools.lru_cache(maxsize=16)
+def _statements(path: str, changed: int) -> Statements:
+    return Statements(path)
 
 
 def _read(path: str) -> list[str]:

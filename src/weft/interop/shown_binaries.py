@@ -1,0 +1,55 @@
+"""What a file compiles to, for people to look at: it need not say how it is launched."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from weft.core.chips import target_of
+from weft.core.errors import UsageError
+from weft.core.records import Binary
+from weft.engines.kernel_source import read_source
+from weft.toolchain.cuda import compile_cuda
+from weft.toolchain.ptx_file import is_ptx, read_ptx
+
+from .open_kernel import load
+from .torch_extension.open_file import open_host_code
+
+
+def shown_binaries(
+    path: str | os.PathLike[str],
+    *,
+    gpu: str,
+    entries: Sequence[str] = (),
+    defines: Mapping[str, str] = {},
+    sizes: Mapping[str, int] = {},
+    include_dirs: Sequence[str] = (),
+    compiler: str = "nvrtc",
+) -> list[Binary]:
+    """The kernels that are named in `entries`, else those of the launch lines at `sizes`, else all that the file has.
+
+    A Triton file has one binary for each kernel that it launches.
+    """
+    source = read_source(path)
+    if not source.compiled and not source.is_triton:
+        source = open_host_code(source, target_of(gpu), include_dirs)
+    if source.lines.launches and not entries:
+        kernel = load(path, gpu=gpu, defines=defines, include_dirs=include_dirs, compiler=compiler)
+        return list({binary.ptx_digest: binary for binary in kernel.binaries(sizes=sizes).values()}.values())
+    if sizes:
+        raise UsageError(f"sizes choose among kernels of launch lines; {path} has none, or --entry names the kernels")
+    if source.is_triton:
+        raise UsageError(f"{path} has no `# weft: launch` line; docs/reference/launch_lines.md shows one")
+    if is_ptx(path):
+        if defines or include_dirs:
+            raise UsageError(f"{path} is compiled already: -D and -I have no meaning")
+        return [read_ptx(path, arch=target_of(gpu), entries=entries)]
+    binary = compile_cuda(
+        source.code,
+        name=source.path,
+        arch=target_of(gpu),
+        defines=defines,
+        include_dirs=include_dirs,
+        entries=entries,
+        options=source.lines.options,
+        compiler=compiler,
+    )
+    return [binary]

@@ -1,0 +1,71 @@
+"""What puts two racing accesses in order, in the words of the language that the kernel is written in."""
+
+from pathlib import PurePath
+
+from weft.core.finding_codes import Severity
+from weft.core.records import Place
+
+from .barrier_line import BarrierLine, users_frames
+from .conflict import Conflict
+
+
+def cure_of(conflict: Conflict, barrier: BarrierLine | None, accessed: Place | None) -> tuple[str, Place | None]:
+    """Return the cure of a conflict, empty where the cure of its code says all, and the line of its barrier.
+
+    `accessed` is the place that the finding names: a barrier in another file is named with the file.
+    """
+    if conflict.replicas:
+        return "none needed: each of the values is right", None
+    if conflict.code in ("R104", "R105") or barrier is None:
+        return "", None
+    where = _where(barrier, accessed)
+    text = (
+        _in_triton(conflict, where)
+        if PurePath(barrier.place.file).suffix == ".py"
+        else _in_cuda(conflict, barrier, where)
+    )
+    return text, barrier.place if where in text and not conflict.across else None
+
+
+def _in_cuda(conflict: Conflict, barrier: BarrierLine, where: str) -> str:
+    inseparable = barrier.inside and conflict.code == "R101"
+    if conflict.across:
+        if conflict.code == "R101":
+            return "let one CTA write" if conflict.severity is Severity.INFO else "give each CTA elements of its own"
+        return f"a launch of its own, or __threadfence() {where} and then an atomic that the other CTA waits for"
+    if conflict.severity is Severity.INFO:
+        return "let one thread write" + ("" if inseparable else f", or a barrier {where}")
+    if conflict.earlier.warp == conflict.later.warp:
+        if _one_store(conflict):
+            return "let one lane write"
+        if not inseparable:
+            return f"__syncwarp() {where}; lanes need not run in lockstep"
+    if inseparable:
+        return f"let one thread write each element in line {barrier.place.line}"
+    return f"a barrier {where}"
+
+
+def _in_triton(conflict: Conflict, where: str) -> str:
+    """A program of Triton is a CTA; its tensors have no threads that one could name."""
+    if conflict.across:
+        if conflict.code == "R101":
+            if conflict.severity is Severity.INFO:
+                return "let one program store it"
+            return "give each program elements of its own, or combine them: tl.atomic_add, tl.atomic_max"
+        return f"a launch of its own, or tl.atomic_xchg {where} (sem='release') that the other program waits for"
+    if conflict.code == "R101" and conflict.earlier.site == conflict.later.site:
+        return "give each element of the tensor an address of its own, or combine them: tl.atomic_add, tl.atomic_max"
+    return f"tl.debug_barrier() {where}"
+
+
+def _one_store(conflict: Conflict) -> bool:
+    return conflict.earlier.site == conflict.later.site and conflict.earlier.record == conflict.later.record
+
+
+def _where(barrier: BarrierLine, accessed: Place | None) -> str:
+    frames = users_frames(accessed)
+    file = barrier.place.file
+    name = "" if not frames or frames[-1][0] == file else f" of {PurePath(file).name}"
+    if barrier.inside:
+        return f"between the read and the write of line {barrier.place.line}{name}"
+    return f"after line {barrier.place.line}{name}"
