@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from weft.core.names import did_you_mean
+
 from .dtypes import Array, largest, numpy_dtype, smallest_normal
 from .errors import ContractError
 from .shapes import Shape
@@ -193,7 +195,8 @@ def fits_f16(regime: str, dtype: str) -> bool:
 def make(regime: str, shape: Shape, dtype: str, seed: int) -> Inputs:
     """q, k and v of the regime, rounded to the dtype."""
     if regime not in REGIMES:
-        raise ContractError(f"unknown regime {regime!r}; use one of {', '.join(REGIMES)}")
+        known = ", ".join(REGIMES)
+        raise ContractError(f"unknown regime {regime!r}{did_you_mean(regime, REGIMES)}; use one of {known}")
     if dtype not in INPUT_DTYPES:
         raise ContractError(f"inputs are {', '.join(INPUT_DTYPES)}, not {dtype!r}")
     sizes = (shape.b, shape.hq, shape.hkv, shape.sq, shape.skv, shape.d)

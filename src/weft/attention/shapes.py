@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from weft.core.names import did_you_mean
+
 from .errors import ContractError
 
 
@@ -119,4 +121,5 @@ def shape(name: str) -> Shape:
         return SHAPES[name]
     if match := _SIZED.fullmatch(name):
         return sized(*(int(size) for size in match.groups()))
-    raise ContractError(f"unknown shape {name!r}; use one of {', '.join(SHAPES)}, or sizes: b1-hq2-hkv1-sq5-skv300-d64")
+    known = f"{', '.join(SHAPES)}, or sizes: b1-hq2-hkv1-sq5-skv300-d64"
+    raise ContractError(f"unknown shape {name!r}{did_you_mean(name, SHAPES)}; use one of {known}")

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.engines.kernel_file import MAX_STEPS
 from weft.evolve.crew import request_for
 from weft.evolve.history import FINAL
 from weft.evolve.settings import Settings
-from weft.judge.select import Choice
+from weft.judge.select import Choice, not_a_kernel
 from weft.kernels.ladder import RUNGS
 from weft.store.records import SUPERSEDED
 from weft.store.store import Store
@@ -41,7 +42,7 @@ def from_kernel(target: str, asked: BundleOptions) -> Bundle:
     rung = RUNGS.get(target)
     path = rung.path if rung is not None else Path(target)
     if not path.is_file():
-        raise UsageError(f"{target} is neither a file nor a rung ({', '.join(RUNGS)}), nor RUN:CANDIDATE of a search")
+        raise UsageError(f"{not_a_kernel(target)}; nor RUN:CANDIDATE of a search")
     language = {".cu": "cuda", ".ptx": "ptx"}.get(path.suffix)
     if language is None:
         raise UsageError(
@@ -101,7 +102,8 @@ def _task(name: str) -> tuple[str, str]:
         return name, ""
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
-        raise UsageError(f"task {name!r}: use one of {', '.join(TASKS)}, or a Python file that defines TASK")
+        known = f"{', '.join(TASKS)}, or a Python file that defines TASK"
+        raise UsageError(f"task {name!r}{did_you_mean(name, TASKS)}: use one of {known}")
     return path.name, path.read_text()
 
 

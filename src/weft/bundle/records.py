@@ -78,4 +78,5 @@ class Bundle:
             debug_build=self.debug_build,
             diagnose=False,
             max_steps=self.max_steps,
+            within_limits=self.score is None,
         )

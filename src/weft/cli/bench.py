@@ -12,6 +12,7 @@ from weft.bench.contender import Contender, KernelContender
 from weft.bench.measure import BenchSettings, Cache
 from weft.bench.run import BenchResult, bench, record
 from weft.core.errors import ToolMissing, UsageError
+from weft.core.names import did_you_mean
 from weft.engines.cuda_device import NoGPU, require_gpu
 from weft.engines.cuda_gpu import CudaGPU
 from weft.judge.candidate import Candidate
@@ -53,7 +54,7 @@ def bench_verb(
     if against not in ("sdpa", "first"):
         raise UsageError(f"--against {against}: use sdpa or first")
     if backend not in BACKENDS:
-        raise UsageError(f"--backend {backend}: use one of {', '.join(BACKENDS)}")
+        raise UsageError(f"--backend {backend}{did_you_mean(backend, BACKENDS)}: use one of {', '.join(BACKENDS)}")
     try:
         gpu = CudaGPU(require_gpu(device))
     except NoGPU as error:

@@ -15,13 +15,14 @@ from weft.bundle.gather import CANDIDATE, UNKNOWN, BundleOptions, from_kernel, f
 from weft.bundle.records import Bundle
 from weft.core.errors import UsageError
 from weft.core.status import Status
-from weft.engines.kernel_file import MAX_STEPS
+from weft.engines.kernel_file import MAX_STEPS, load
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.store.store import open_store
 from weft.tasks.registry import TASKS, find_task
 from weft.tasks.task import Axes
 
+from .launch_draft import draft_shown, say_host_code
 from .terminal import bar, print_line
 
 
@@ -60,6 +61,9 @@ def bundle(
         axes = {axis.name: _names(given[axis.name], getattr(known, axis.name)) for axis in fields(Axes)}
         choice = Choice(**axes, seeds=tuple(range(seeds)))
         made = from_kernel(target, BundleOptions(choice, task, gpu, launch, max_steps))
+        if made.source.language == "cuda" and target not in RUNGS:
+            with draft_shown(target):
+                say_host_code(load(target, gpu=gpu))
     with bar(f"judging {made.name}") as tell:
         # What is bundled here is one's own: its task may run.
         found_answer = answer(made, ReplayTerms(seconds, trust_task=True), tell)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.judge.certify import Certificate, GateTrial
 from weft.judge.certify import certify as certify_tight
 from weft.judge.loose import certify_loose
@@ -52,7 +53,7 @@ def certify(
         chosen = Choice(_names(shapes), _names(regimes), _names(masks), seeds=(0,))
         return _certify_source(source_mutants, of_task or None, chosen, count=count, seed=seed, as_json=as_json)
     if policy not in POLICIES:
-        raise UsageError(f"policy {policy!r}: use one of {', '.join(POLICIES)}")
+        raise UsageError(f"policy {policy!r}{did_you_mean(policy, POLICIES)}: use one of {', '.join(POLICIES)}")
     found = find_task(task)
     gate = certify_tight if policy == "tight" else certify_loose
     with bar(f"the gate of {found.name}") as tell:

@@ -20,6 +20,7 @@ from weft.engines.kernel_file import MAX_STEPS
 from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
+from weft.judge.scope import Scope, mask_hint, scope_of
 from weft.judge.select import (
     HIDDEN_EVERY,
     Choice,
@@ -29,6 +30,7 @@ from weft.judge.select import (
     hide_seeds,
     plan,
     refused_shapes,
+    settled,
 )
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
@@ -39,7 +41,7 @@ from weft.tasks.task import Task, Workload
 from .check_findings import annotations, distinct, distinct_suppressed, exit_code, last_line
 from .check_folder import FolderOptions, Shown, check_folder
 from .findings_output import Format, text_lines
-from .launch_draft import draft_shown
+from .launch_draft import draft_shown, say_host_code
 from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler
 from .tables import print_table
 from .terminal import bar, paint, print_line
@@ -135,6 +137,7 @@ def check(
                 include_dirs=tuple(include or ()),
                 compiler=compiler.value,
             )
+        say_host_code(found[target][0].kernel)
     if seed is not None and seeds is not None:
         raise UsageError("give --seed (this one) or --seeds (how many), not both")
     sparse = hidden is None and seed is None  # what repeats one seed is judged on nothing else
@@ -169,9 +172,13 @@ def check(
     covered = {target: each.coverage for target, each in checked.items()}
     if lcov_file is not None:
         lcov_file.write_text(lcov(merge(covered.values())))
+    scopes = {target: scope_of(supports, choice(supports), verdicts[target]) for target, (_, supports) in found.items()}
+    for target, (candidate, supports) in found.items():
+        hint = mask_hint(LocalRuns(candidate), settled(supports, choice(supports)), verdicts[target])
+        scopes[target] = replace(scopes[target], hint=hint)
     if form is Format.JSON:
         planned = {target: each.planned for target, each in checked.items()}
-        print(json.dumps(check_record(verdicts, planned, covered, hidden_seeds=secret), indent=2))
+        print(json.dumps(check_record(verdicts, planned, covered, hidden_seeds=secret, scopes=scopes), indent=2))
     elif form is Format.SARIF:
         print(json.dumps(sarif(distinct(verdicts), distinct_suppressed(verdicts)), indent=2))
     else:
@@ -179,14 +186,17 @@ def check(
             for line in annotations(verdicts, limit=max_findings):
                 print(line)
         else:
-            left_out = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
-            _show(verdicts, left_out, max_findings, secret)
+            named = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
+            _show(verdicts, named if shapes or targets[1:] else {target: {} for target in found}, max_findings, secret)
+            for target, scope in scopes.items():
+                for line in scope.lines():
+                    print(f"{target}: {line}")
             for target, (candidate, _) in found.items():
                 _show_coverage(target, candidate, checked[target], whole=coverage, selected=not shapes)
             if "all" not in tools:
                 print(f"Optional checkers: {tool} (memcheck and synccheck are always on)")
         print_line(last_line(verdicts))
-    return _exit_code(verdicts)
+    return _exit_code(verdicts, scopes)
 
 
 def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -327,10 +337,10 @@ def _explain(target: str, verdict: Verdict, max_findings: int) -> None:
         print(f"  [{', '.join(map(str, sample.index))}] = {sample.out:.6g}, should be {sample.expected:.6g}")
 
 
-def _exit_code(verdicts: dict[str, list[Verdict]]) -> int:
+def _exit_code(verdicts: dict[str, list[Verdict]], scopes: Mapping[str, Scope]) -> int:
     """A kernel that was asked for and never run is not green, whatever the others are."""
     idle = [target for target, results in verdicts.items() if not results]
     for target in idle:
-        print(f"weft: nothing selected: {target} supports none of these shapes, types and masks", file=sys.stderr)
+        print(f"weft: nothing selected for {target}: {scopes[target].nothing}", file=sys.stderr)
     statuses = [conclude(results, len(results)).status for results in verdicts.values() if results]
     return exit_code(statuses) or (5 if idle else 0)

@@ -19,6 +19,7 @@ from weft.judge.select import Choice, find_candidate
 from weft.tasks.registry import TASKS
 
 from .diagnose_output import record, text
+from .launch_draft import draft_shown, say_host_code
 from .options import ARCH_HELP, GPU_HELP, files, macros
 from .terminal import print_line, waiting
 
@@ -52,7 +53,9 @@ def diagnose(
         from weft.diagnose.figure import require_matplotlib
 
         require_matplotlib()
-    candidate, supports = find_candidate(kernel, task=task, gpu=gpu, arch=arch)
+    with draft_shown(kernel):
+        candidate, supports = find_candidate(kernel, task=task, gpu=gpu, arch=arch)
+    say_host_code(candidate.kernel)
     candidate = replace(candidate, defines=macros(define))
     choice = Choice(
         shapes=_one(shape),

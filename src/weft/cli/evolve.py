@@ -15,6 +15,8 @@ from rich.table import Table
 from weft.attention.shapes import SHAPES
 from weft.core.chips import chips
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
+from weft.engines.kernel_file import load
 from weft.evolve.elites import elites
 from weft.evolve.history import History
 from weft.evolve.proposer import Proposer
@@ -28,6 +30,7 @@ from weft.store.store import Store, default_store, open_store
 from weft.supervise.isolation_probe import probe_here
 from weft.supervise.records import ScoreOn
 
+from .launch_draft import draft_shown, say_host_code
 from .runs import AsJson, StoreAt, last_line
 from .terminal import console
 
@@ -97,7 +100,8 @@ def search(
             )
         else:
             if shape not in SHAPES:
-                raise UsageError(f"--shape {shape}: `weft list` names them")
+                raise UsageError(f"--shape {shape}{did_you_mean(shape, SHAPES)}: `weft list` names them")
+            _say_start(start, gpu)
             settings = Settings(
                 task=task,
                 start=start,
@@ -138,6 +142,13 @@ def init(
         print(path)
     print(f"edit them, then: weft evolve --proposer llm --folder {directory} --model NAME --base-url URL")
     return 0
+
+
+def _say_start(start: str, gpu: str) -> None:
+    """A file with host code is taken as it is: what was read from it is said before anything is begun."""
+    if start not in RUNGS and start.endswith(".cu") and Path(start).is_file():
+        with draft_shown(start):
+            say_host_code(load(start, gpu=gpu))
 
 
 def _require(isolation: int) -> None:
@@ -208,7 +219,8 @@ def _proposer(store: Store, settings: Settings, base_url: str, record: Path | No
     if settings.proposer == "levers":
         return _levers(settings)
     if settings.proposer not in PROPOSERS:
-        raise UsageError(f"--proposer {settings.proposer}: use one of {', '.join(PROPOSERS)}")
+        hint = did_you_mean(settings.proposer, PROPOSERS)
+        raise UsageError(f"--proposer {settings.proposer}{hint}: use one of {', '.join(PROPOSERS)}")
     from weft.evolve.llm import make_files_proposer, make_llm_proposer
 
     if settings.proposer == "files":

@@ -9,6 +9,7 @@ import typer
 from weft.core.errors import UsageError
 from weft.core.finding_codes import FINDING_CODES, FindingCode
 from weft.core.finding_pages import page
+from weft.core.names import did_you_mean
 
 from .tables import print_table
 from .terminal import console
@@ -24,7 +25,8 @@ def explain(
         return
     row = FINDING_CODES.get(code.upper())
     if row is None:
-        raise UsageError(f"no finding has the code {code}; there are {', '.join(FINDING_CODES)}")
+        hint, known = did_you_mean(code, FINDING_CODES), ", ".join(FINDING_CODES)
+        raise UsageError(f"no finding has the code {code}{hint}; there are {known}")
     text = page(row.code)
     if as_json:
         print(json.dumps({**_record(row), "page": text}, indent=2))

@@ -72,6 +72,7 @@ def import_file(
         values=_pairs("--value", value),
         arch=target_of(choose_gpu(gpu, arch)),
         include_dirs=include or (),
+        attention=True,
     )
     if output is not None:
         try:

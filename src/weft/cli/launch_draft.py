@@ -1,4 +1,4 @@
-"""A file that does not say how it is launched: its draft of launch lines, on standard error."""
+"""How a file is launched, on standard error: what was read from its host code, or a draft of launch lines."""
 
 import contextlib
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from weft.core.errors import UsageError
-from weft.engines.kernel_file import NoLaunchLines
+from weft.engines.kernel_file import KernelFile, NoLaunchLines
 from weft.toolchain.ptx_file import is_ptx
 
 
@@ -19,3 +19,9 @@ def draft_shown(source: str | Path) -> Iterator[None]:
         print(error.draft, file=sys.stderr)
         where = f"for {Path(source).with_suffix('.launch')}" if is_ptx(source) else "to put at its head"
         raise UsageError(f"{source} has no `// weft: launch` line; the lines above are a draft {where}") from error
+
+
+def say_host_code(kernel: KernelFile) -> None:
+    """Say what was read from host code instead of launch lines, and what was taken for granted."""
+    for note in kernel.source.host.notes if kernel.source.host is not None else ():
+        print(note, file=sys.stderr)

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from weft.attention.shapes import SHAPES
 from weft.core.chips import Chip, chips
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
 from weft.engines.kernel_file import KernelFile, load
+from weft.judge.select import not_a_kernel
+from weft.judge.shape_sizes import shape_sizes
 from weft.kernels.ladder import RUNGS
 from weft.profile.baseline import compare, write_baseline
 from weft.profile.kernel_profile import KernelProfile, NotClean, profile_kernel
@@ -20,15 +21,12 @@ from weft.profile.ncu_metric_list import check_list, read_list
 from weft.profile.ncu_report_file import read_report
 
 from .findings_output import text_lines
-from .launch_draft import draft_shown
+from .launch_draft import draft_shown, say_host_code
 from .options import COMPILER_HELP, Compiler, macros, sizes
 from .profile_ncu import answers_record, comparison_record, show_answers, show_comparison
 from .profile_ncu import status as ncu_status
 from .profile_output import change_lines, record, show, show_beside
 from .terminal import waiting
-
-SHAPE = "mission"
-"""Of a rung, unless another is named: its own sizes are those of a test."""
 
 
 def profile(
@@ -76,7 +74,8 @@ def profile(
     for target in targets:
         with draft_shown(target):
             kernel = _load(target, chip, macros(define), include or [], compiler)
-        chosen = {**_shape_sizes(target, kernel, shape), **sizes(size)}
+        say_host_code(kernel)
+        chosen = {**shape_sizes(kernel, shape, target), **sizes(size)}
         with waiting(f"profiling {target}"):
             try:
                 found.append(profile_kernel(kernel, chip, target=target, sizes=chosen, clock_ghz=clock, seed=seed))
@@ -122,24 +121,9 @@ def _names_only(asked: tuple[str, ...], chip: Chip) -> int:
 
 def _load(target: str, chip: Chip, defines: dict[str, str], include_dirs: list[str], compiler: Compiler) -> KernelFile:
     if target not in RUNGS and not Path(target).is_file():
-        raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
+        raise UsageError(not_a_kernel(target))
     path = RUNGS[target].path if target in RUNGS else Path(target)
     return load(path, gpu=chip.name, defines=defines, include_dirs=include_dirs, compiler=compiler.value)
-
-
-def _shape_sizes(target: str, kernel: KernelFile, shape: str) -> dict[str, int]:
-    """Sizes of a named shape, as far as the file has them."""
-    name = shape or (SHAPE if target in RUNGS else "")
-    if not name:
-        return {}
-    if name not in SHAPES:
-        raise UsageError(f"--shape {name}: `weft list` has {', '.join(SHAPES)}")
-    row = SHAPES[name]
-    known = {"B": row.b, "HQ": row.hq, "HKV": row.hkv, "SQ": row.sq, "SKV": row.skv, "D": row.d}
-    taken = {size: value for size, value in known.items() if size in kernel.sizes}
-    if not taken:
-        raise UsageError(f"--shape {name}: {target} has none of the sizes {', '.join(known)}; use --size")
-    return taken
 
 
 def _baseline(file: Path, profiles: tuple[KernelProfile, ...], *, update: bool, as_json: bool) -> int:

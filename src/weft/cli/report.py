@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from weft.attention.shapes import SHAPES
+from weft.attention.shapes import SHAPES, is_shape
 from weft.core.chips import chip as find_chip
 from weft.core.chips import chips
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.core.status import Status
 from weft.judge.select import Choice, find_candidate
 from weft.report.check_json import check_report
@@ -21,7 +22,7 @@ from weft.report.records import KernelReport
 from weft.tasks.registry import TASKS
 
 from .check_findings import exit_code
-from .launch_draft import draft_shown
+from .launch_draft import draft_shown, say_host_code
 from .options import macros
 from .terminal import paint, say_error, waiting
 
@@ -56,10 +57,12 @@ def report(
     if run.endswith(".json"):
         return _written(check_report(Path(run)), output, as_json=as_json)
     chip = find_chip(gpu)
-    if profile_shape not in SHAPES:
-        raise UsageError(f"--profile-shape {profile_shape}: `weft list` has {', '.join(SHAPES)}")
+    if not is_shape(profile_shape):
+        hint = did_you_mean(profile_shape, SHAPES)
+        raise UsageError(f"--profile-shape {profile_shape}{hint}: `weft list` has {', '.join(SHAPES)}")
     with draft_shown(run):
         candidate, supports = find_candidate(run, task=task, gpu=chip.name)
+    say_host_code(candidate.kernel)
     every = supports.task.workloads
     choice = Choice(
         shapes=_names(shapes, every.shapes),

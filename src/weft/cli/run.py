@@ -20,10 +20,11 @@ from weft.engines.arguments import Array
 from weft.engines.element_types import ELEMENT_TYPES
 from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
 from weft.engines.virtual import VirtualGPU
+from weft.judge.shape_sizes import shape_sizes
 from weft.probes.tools import watch_for
 
 from .findings_output import Format, text_lines
-from .launch_draft import draft_shown
+from .launch_draft import draft_shown, say_host_code
 from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, Compiler, files, macros, sizes
 from .tables import print_table
 from .terminal import print_line, waiting
@@ -73,6 +74,7 @@ class Mode(StrEnum):
 
 def run(
     source: Annotated[Path, typer.Argument(help="A CUDA C++ or PTX file with launch lines.", dir_okay=False)],
+    shape: Annotated[str, typer.Option(help="A named shape of `weft list`, for a file with arrays q, k, v.")] = "",
     size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
@@ -118,6 +120,8 @@ def run(
             launch=launch,
             compiler=compiler,
         )
+    say_host_code(kernel)
+    chosen = {**shape_sizes(kernel, shape), **chosen}
     _check_targets(kernel, targets)
     arrays = {name: _read(file) for name, file in inputs.items()}
     device = VirtualGPU(kernel.gpu, mode=mode.value, threads=threads, schedule=schedule)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .errors import UsageError
+from .names import did_you_mean
 
 DEFAULT_GPU = "l4"
 
@@ -115,7 +116,7 @@ def chip(name: str) -> Chip:
     """The GPU of this short name ("l4"), or UsageError with the names there are."""
     found = chips().get(name.lower())
     if found is None:
-        raise UsageError(f"no GPU {name!r} in the table; it has {', '.join(chips())}")
+        raise UsageError(f"no GPU {name!r} in the table{did_you_mean(name, chips())}; it has {', '.join(chips())}")
     return found
 
 
@@ -143,7 +144,8 @@ def chip_of(gpu: str) -> Chip:
         return chip(gpu)
     found = smallest_chips().get(gpu.rstrip("af"))
     if found is None:
-        raise UsageError(f"no GPU of architecture {gpu!r} in the table; it has {', '.join(smallest_chips())}")
+        hint = did_you_mean(gpu, smallest_chips())
+        raise UsageError(f"no GPU of architecture {gpu!r} in the table{hint}; it has {', '.join(smallest_chips())}")
     return found
 
 

@@ -181,7 +181,7 @@ def _shrunk(candidate: Candidate, supports: Supports, failed: Verdict) -> Verdic
     verdict = shrink_workload(
         start,
         lambda workload: check(candidate, supports.task, workload, tools=tools),
-        takes=supports.takes,
+        takes=supports.takes_workload,
         blocks=_blocks(candidate),
         masks=supports.masks,
     )

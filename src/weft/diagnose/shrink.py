@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from weft.attention.shapes import Shape
 from weft.core.status import Status
 from weft.judge.verdict import Verdict
 from weft.tasks.task import Workload
@@ -23,7 +22,7 @@ def shrink(
     failed: Verdict,
     judge: Judge,
     *,
-    takes: Callable[[Shape], bool] = lambda shape: True,
+    takes: Callable[[Workload], bool] = lambda workload: True,
     blocks: tuple[int, ...] = (),
     masks: tuple[str, ...] = ("none",),
     seconds: float = SECONDS,
@@ -40,7 +39,7 @@ def shrink(
         for smaller in step(failed.workload):
             if time.monotonic() > deadline:
                 return failed
-            if not takes(smaller.shape):
+            if not takes(smaller):
                 continue
             verdict = judge(smaller)
             if same_failure(verdict, failed):

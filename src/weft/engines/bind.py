@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import LaunchError, UsageError, at_line
+from weft.core.names import did_you_mean
 
 from .arguments import Array, as_array
 from .element_types import (
@@ -116,7 +117,8 @@ def infer_sizes(lines: LaunchLines, given: Mapping[str, Array], sizes: Mapping[s
     for name, size in sizes.items():
         if name not in lines.sizes:
             known = ", ".join(lines.sizes) or "none"
-            raise UsageError(f"{name!r} is not a size of this kernel; it has {known}")
+            hint = did_you_mean(name, lines.sizes)
+            raise UsageError(f"{name!r} is not a size of this kernel{hint}; it has {known}")
         if size < 0:
             raise UsageError(f"size {name} is {size}")
     found = {name: (size, "the caller") for name, size in sizes.items()}
@@ -132,7 +134,10 @@ def infer_sizes(lines: LaunchLines, given: Mapping[str, Array], sizes: Mapping[s
                 before = found.setdefault(formula.name, (size, f"array {line.name}"))
                 if before[0] != size:
                     one, other = f"{before[0]} by {before[1]}", f"{size} by array {line.name}"
-                    raise UsageError(f"{formula.name} is {one} and {other}")
+                    message = f"{formula.name} is {one} and {other}"
+                    if formula.name in sizes:
+                        raise UsageError(message)
+                    raise NotTaken(f"{message}: the kernel has one size for both", f"the kernel has one {formula.name}")
     return {name: size for name, (size, _) in found.items()}
 
 
@@ -143,7 +148,7 @@ def take_arrays(lines: LaunchLines, arrays: Mapping[str, Any]) -> dict[str, Arra
     for name, value in arrays.items():
         if name not in declared:
             known = ", ".join(declared) or "none"
-            raise UsageError(f"{name!r} is not an array of this kernel; it has {known}")
+            raise UsageError(f"{name!r} is not an array of this kernel{did_you_mean(name, declared)}; it has {known}")
         array = as_array(value)
         if array is None:
             raise UsageError(f"array {name} is a {type(value).__name__}; give a NumPy array or a CPU tensor")

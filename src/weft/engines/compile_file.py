@@ -49,7 +49,7 @@ def _compile_module(source: KernelSource, build: Build, launches: Mapping[str, L
         return ptx_binary(source.text, source.path, arch=build.arch, entries=entries)
     try:
         return compile_cuda(
-            source.text,
+            source.code,
             name=source.path,
             arch=build.arch,
             defines=_macros(source, bound),
@@ -66,9 +66,12 @@ def _compile_module(source: KernelSource, build: Build, launches: Mapping[str, L
 def _macros(source: KernelSource, bound: Bound) -> dict[str, str]:
     """All but words of levers that nothing asks for: the compiler's wrapper would call them unused."""
     words = {word for lever in source.lines.levers for word in lever.words}
-    if '#include "' in source.text:  # a header of the user may ask
-        return dict(bound.defines)
-    return {name: value for name, value in bound.defines.items() if name not in words or name in source.text}
+    defines = dict(bound.defines)
+    if source.host is not None:
+        defines = {name: value for name, value in defines.items() if name not in source.host.line_macros}
+    if '#include "' in source.code:  # a header of the user may ask
+        return defines
+    return {name: value for name, value in defines.items() if name not in words or name in source.code}
 
 
 def _at_launch_lines(error: CompileError, path: str, launches: Mapping[str, LaunchLine]) -> CompileError:

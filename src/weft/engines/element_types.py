@@ -33,6 +33,15 @@ CPP_TYPES: Mapping[str, str] = {
 }  # fmt: skip
 """Name in C++ → name in a launch line."""
 
+TYPE_WORDS: Mapping[str, str] = {
+    **{name: element for name, element in CPP_TYPES.items() if name.isidentifier()},
+    "fp16": "f16", "float16": "f16", "bfloat16": "bf16", "nv_bfloat16": "bf16", "fp32": "f32", "float32": "f32",
+    "fp64": "f64", "float64": "f64", "fp8_e4m3": "e4m3", "float8_e4m3fn": "e4m3", "fp8_e5m2": "e5m2",
+    "float8_e5m2": "e5m2",
+    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)}, **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+"""Another word for a type, of C++, NumPy or PyTorch → its name in a launch line."""
+
 WITHOUT_TWIN = frozenset(("bf16", "e4m3", "e5m2"))
 """Types that NumPy itself lacks: a tensor or a saved file hands over their bits."""
 

@@ -23,6 +23,7 @@ from weft.toolchain.cuda import compile_cuda
 from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 
+from .adapt_lines import Wanted, adapt_lines
 from .arguments import Array
 from .bind import Bound, NotTaken, bind_arrays, bind_numbers, infer_sizes, outline_arrays, take_arrays
 from .bound_kernel import BoundKernel, FileRun
@@ -156,6 +157,11 @@ class KernelFile:
             )
         return self._with_macros[key]
 
+    def adapted(self, wanted: tuple[Wanted, ...]) -> "KernelFile":
+        """The same file with arrays named and shaped as the caller has them; see `adapt_lines.py`."""
+        source = replace(self.source, lines=adapt_lines(self.source.lines, wanted, self.lines_path))
+        return replace(self, source=source, lines=choose_types(source.lines, self.lines_path, self.defines))
+
     def compile(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> Binary:
         """The file as `run` would compile it: sizes choose template arguments and macros."""
         binaries = self.binaries(arrays, sizes=sizes)
@@ -257,20 +263,21 @@ class KernelFile:
     @property
     def may_refuse(self) -> bool:
         """Whether its lines can leave a call out by its sizes or macros."""
-        return bool(self.lines.requires) or any(not size.names for line in self.arrays for size in line.shape)
+        return bool(self.lines.requires) or any(
+            size.name not in self.sizes for line in self.arrays for size in line.shape
+        )
 
     def refusal(self, arrays: Mapping[str, Any]) -> str:
-        """Return the launch line that leaves a call on these arrays out: a `require`, or an array of a fixed size."""
+        """Return why the lines leave a call on these arrays out: a `require`, an array of another shape, one size for
+        two; empty if they do not."""
         taken = take_arrays(self.lines, arrays)
-        for line in (each for each in self.lines.arrays if each.name in taken):
-            fixed = [None if size.names else size.integer({}, line.name) for size in line.shape]
-            shape = taken[line.name].shape
-            if len(fixed) == len(shape) and any(f not in (None, n) for f, n in zip(fixed, shape, strict=True)):
-                return f"{line.name} : {line.element}[{', '.join(size.text for size in line.shape)}]"
         try:
-            self._numbers(taken, {})
+            names = self._numbers(taken, {}).names
         except NotTaken as error:
             return error.why
+        for line in (each for each in self.lines.arrays if each.name in taken):
+            if tuple(size.integer(names, line.name) for size in line.shape) != taken[line.name].shape:
+                return line.text
         return ""
 
     def _sequence(self, bound: Bound) -> tuple[LaunchLine, ...]:
@@ -415,6 +422,10 @@ def load(
     folders = tuple(os.fspath(directory) for directory in include_dirs)
     if source.compiled and compiler != "nvrtc":
         raise UsageError(f"--compiler {compiler}: {source.path} is compiled already")
+    if not source.compiled and not source.is_triton:
+        from weft.interop.torch_extension.open_file import HowCompiled, open_host_code
+
+        source = open_host_code(source, HowCompiled(target_of(chosen), folders))
     if not source.lines.launches:
         raise _no_launch_lines(source, target_of(chosen), macros, folders, compiler)
     if source.compiled:
@@ -435,7 +446,7 @@ def _no_launch_lines(
     if source.compiled:
         return NoLaunchLines(path, propose_ptx_lines(source.text))
     binary = compile_cuda(
-        source.text,
+        source.code,
         name=path,
         arch=arch,
         defines=macros,
@@ -443,7 +454,7 @@ def _no_launch_lines(
         options=source.lines.options,
         compiler=compiler,
     )
-    return NoLaunchLines(path, propose_lines(source.text, binary))
+    return NoLaunchLines(path, propose_lines(source.code, binary))
 
 
 def _require_settled(source: KernelSource, macros: Mapping[str, str]) -> dict[str, str]:

@@ -25,6 +25,20 @@ _LINE = re.compile(r"\s*//+\s*weft\s*:", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
+class HostCode:
+    """What was read of a file's host code."""
+
+    device: str
+    """The device code alone, for the compiler; its pieces carry the line numbers of the file."""
+    function: str = ""
+    """The host function whose launches became the launch lines; empty: the file has lines."""
+    notes: tuple[str, ...] = ()
+    """What was read, and what was taken for granted, one sentence each."""
+    line_macros: frozenset[str] = frozenset()
+    """Macros of the launch lines alone: the compiler must not see them."""
+
+
+@dataclass(frozen=True)
 class KernelSource:
     """A file's text and its lines, before macros choose types."""
 
@@ -35,6 +49,13 @@ class KernelSource:
     """The file of the launch lines: that of the text, or the one beside it."""
     allows: tuple[Allow, ...]
     """The file's own allow lines."""
+    host: HostCode | None = None
+    """What its host code says, where it has some."""
+
+    @property
+    def code(self) -> str:
+        """What the compiler gets."""
+        return self.text if self.host is None else self.host.device
 
     @property
     def compiled(self) -> bool:

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.core.errors import UsageError, at_line
+from weft.core.names import did_you_mean
 
-from .element_types import CPP_TYPES, ELEMENT_TYPES, FILLS
+from .element_types import CPP_TYPES, ELEMENT_TYPES, FILLS, TYPE_WORDS
 from .expressions import FUNCTIONS, Expression
 from .launch_records import (
     Argument,
@@ -64,9 +65,12 @@ def choose_types(lines: LaunchLines, file: str, defines: Mapping[str, str]) -> L
             return text
         known = " ".join(ELEMENT_TYPES)
         if text not in chosen:
-            raise UsageError(f"{file}:{line}: {text!r} is not a type; there are {known}, and text defines")
+            if text in TYPE_WORDS:
+                return TYPE_WORDS[text]
+            hint = did_you_mean(text, (*ELEMENT_TYPES, *TYPE_WORDS, *chosen))
+            raise UsageError(f"{file}:{line}: {text!r} is not a type{hint}; there are {known}, and text defines")
         spelled = " ".join(chosen[text].split())
-        found = CPP_TYPES.get(spelled, spelled)
+        found = CPP_TYPES.get(spelled) or TYPE_WORDS.get(spelled, spelled)
         if found not in ELEMENT_TYPES:
             raise UsageError(f"{file}:{line}: {text} is {spelled!r}, not a type of C++ that Weft knows, nor {known}")
         return found
@@ -144,7 +148,7 @@ def _add(found: LaunchLines, content: str, line: int) -> LaunchLines:
     if keyword == "allow":  # about findings, not about launches: suppress.py reads it
         return found
     first = content.split()[0] if content else ""
-    raise UsageError(f"{first!r}: a line starts with {', '.join(KEYWORDS)}")
+    raise UsageError(f"{first!r}{did_you_mean(first, KEYWORDS)}: a line starts with {', '.join(KEYWORDS)}")
 
 
 def _sizes(rest: str, known: Mapping[str, int]) -> dict[str, int]:
@@ -185,7 +189,8 @@ def _initialiser(text: str) -> Initialiser:
     match = re.fullmatch(r"(\w+)\s*(?:\((.*)\))?", text)
     if not match or match[1] not in FILLS:
         known = ", ".join(FILLS)
-        raise UsageError(f"{text!r} is not an initialiser; there are {known} and uniform(low, high)")
+        hint = did_you_mean(text, FILLS)
+        raise UsageError(f"{text!r} is not an initialiser{hint}; there are {known} and uniform(low, high)")
     if match[2] is None:
         return Initialiser(match[1])
     bounds = tuple(Expression.parse(bound) for bound in _split(match[2]))
@@ -392,4 +397,5 @@ def _check_known(formula: Expression, numbers: Set[str], file: str, line: int, *
             if name in also:
                 raise UsageError(f"{formula.text!r} computes with the array {name}; pass it as it is")
             known = ", ".join((*sorted(also), *sorted(numbers))) or "nothing"
-            raise UsageError(f"{name!r} is not known here; known: {known}")
+            hint = did_you_mean(name, (*also, *numbers))
+            raise UsageError(f"{name!r} is not known here{hint}; known: {known}")

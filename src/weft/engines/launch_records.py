@@ -25,6 +25,11 @@ class ArrayLine:
     initialiser: Initialiser | None
     line: int
 
+    @property
+    def text(self) -> str:
+        """The line without its initialiser: `q : f16[B, S, D]`."""
+        return f"{self.name} : {self.element}[{', '.join(size.text for size in self.shape)}]"
+
 
 @dataclass(frozen=True)
 class ScalarLine:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from weft.core.chips import DEFAULT_GPU, target_of
 from weft.core.errors import UsageError
+from weft.engines.adapt_lines import Wanted
 from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
 from weft.tasks.task import Declared, Problem
 
@@ -27,6 +28,8 @@ class Candidate:
     """The file of a PTX file's launch lines, if not the one next to it."""
     include_dirs: tuple[str, ...] = ()
     compiler: str = "nvrtc"
+    wanted: tuple[Wanted, ...] = ()
+    """How its task names and shapes the file's arrays, where the file does not."""
     allows: bool = True
     """Whether the source's `allow` lines excuse findings. A stranger's excuse nothing."""
 
@@ -45,6 +48,7 @@ class Candidate:
             include_dirs=self.include_dirs,
             compiler=self.compiler,
         )
+        kernel = kernel.adapted(self.wanted) if self.wanted else kernel
         return kernel if self.allows else replace(kernel, allows=())
 
     def load(self, problem: Problem) -> KernelFile:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
+from weft.engines.element_types import TYPE_WORDS
 from weft.tasks.task import Declared, Mutant, Outputs, Problem, Task, Workload
 
 
@@ -70,9 +72,9 @@ def certify(
 ) -> Certificate:
     """Hold all implementations against the task's own gates, as kernels of which nothing is declared."""
     known = task.workloads.dtypes
-    chosen = dtype or _default_dtype(task)
+    chosen = TYPE_WORDS.get(dtype, dtype) or _default_dtype(task)
     if chosen not in known:
-        raise UsageError(f"type {chosen!r}: use one of {', '.join(known)}")
+        raise UsageError(f"type {chosen!r}{did_you_mean(chosen, known)}: use one of {', '.join(known)}")
     todo = [replace(workload, dtype=chosen) for workload in todo or task.certified_on]
 
     def gate(problem: Problem, outputs: Outputs) -> str:

@@ -7,6 +7,7 @@ from weft.attention.shapes import Shape, sized
 from weft.coverage.records import Boundary, Coverage
 from weft.tasks.task import Workload
 
+from .limits import fit
 from .look import AXES
 from .select import Supports
 
@@ -57,7 +58,8 @@ def workloads_at(
         if boundary.axis == "D" and len(dimensions | {boundary.value}) > MOST_DIMENSIONS:
             said.append(replace(boundary, why_not=TOO_LONG))
             continue
-        dimensions |= {boundary.value} if boundary.axis == "D" and supports.takes(_at(boundary, like)) else set()
+        taken = boundary.axis == "D" and supports.takes(fit(_at(boundary, like), supports.limits, "d"))
+        dimensions |= {boundary.value} if taken else set()
         shapes = _around(boundary, supports, like[0].shape.d)
         near = [replace(like[turn % len(like)], shape=shape) for turn, shape in enumerate(shapes, len(chosen))]
         known = {workload.shape for workload in chosen}
@@ -102,9 +104,10 @@ def _around(boundary: Boundary, supports: Supports, d: int) -> Iterator[Shape]:
     few, *single = vary.queries
     steps = (0, -1) if boundary.axis == "D" else (0, -1, 1)  # a head dimension is often a kernel of its own
     near = [(boundary.value + step, few) for step in steps] + [(boundary.value, queries) for queries in single]
+    keep = boundary.axis.lower() if boundary.axis in ("B", "SQ", "SKV", "D") else ""
     for value, queries in near:
         if value >= 1:
-            shape = vary.shape(value, d, queries)
+            shape = fit(vary.shape(value, d, queries), supports.limits, keep)
             alone = sized(shape.b, shape.hkv, shape.hkv, shape.sq, shape.skv, shape.d)  # a group of one
             yield shape if supports.takes(shape) else alone
 

@@ -10,7 +10,7 @@ from weft.tasks.task import Task, Workload
 InputAxes = Mapping[str, tuple[str, ...]]
 """Input → the size (`b`, `hq`, `hkv`, `sq`, `skv`, `d`) that each of its dimensions is."""
 
-_TELLING = Shape("telling", 2, 15, 5, 7, 11, 13)
+TELLING = Shape("telling", 2, 15, 5, 7, 11, 13)
 """All sizes differ, so that an array's shape says which of its dimensions is which size."""
 
 
@@ -18,8 +18,8 @@ def input_axes(task: Task, workload: Workload) -> InputAxes:
     """Return the axes of a task's inputs; nothing for a task whose arrays are something else."""
     if not task.workloads.shapes:
         return {}
-    sizes = {getattr(_TELLING, axis.name): axis.name for axis in fields(Shape) if axis.name != "name"}
-    drawn = task.draw(replace(workload, shape=_TELLING)).arrays
+    sizes = {getattr(TELLING, axis.name): axis.name for axis in fields(Shape) if axis.name != "name"}
+    drawn = task.draw(replace(workload, shape=TELLING)).arrays
     if any(size not in sizes for array in drawn.values() for size in array.shape):
         return {}
     return {name: tuple(sizes[size] for size in array.shape) for name, array in drawn.items()}

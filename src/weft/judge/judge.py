@@ -170,7 +170,7 @@ class Judging:
         """Put workloads at the kernel's own boundaries next."""
         like = [work for work in self.todo[:done] if work.dtype == self.todo[0].dtype]
         like = [work for work in like if work.shape.d == like[0].shape.d]
-        found = self.runs.look(look_for(self.task, like[0]))
+        found = self.runs.look(look_for(self.task, like[0], supports.limits))
         followed = workloads_at(found, supports, like, self.runs.coverage())
         self.boundaries = followed.boundaries
         known = set(self.todo)

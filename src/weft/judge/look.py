@@ -16,6 +16,7 @@ from weft.engines.kernel_file import KernelFile
 from weft.tasks.task import Task, Workload
 
 from .input_axes import InputAxes, input_axes, shapes_of
+from .limits import Limit, fit, free
 
 
 @dataclass(frozen=True)
@@ -50,25 +51,32 @@ class Look:
     """Names in AXES."""
     d: int
     """The head dimension, where it is not varied."""
+    limits: tuple[Limit, ...] = ()
+    """Of the shapes that the kernel takes."""
+
+    def shape(self, axis: str, value: int, queries: int) -> Shape:
+        """Return a shape with this value of a size that the kernel takes, as far as limits say."""
+        keep = axis.lower() if axis in ("B", "SQ", "SKV", "D") else ""
+        return fit(AXES[axis].shape(value, self.d, queries), self.limits, keep)
 
 
-def look_for(task: Task, workload: Workload) -> Look:
+def look_for(task: Task, workload: Workload, limits: tuple[Limit, ...] = ()) -> Look:
     """Return what to ask about a kernel that runs workloads like this one."""
-    return Look(input_axes(task, workload), task.any_size, workload.shape.d)
+    return Look(input_axes(task, workload), free(task.any_size, limits), workload.shape.d, limits)
 
 
 def boundaries_of(kernel: KernelFile, codes: Sequence[Code], look: Look, coverage: Coverage) -> tuple[Boundary, ...]:
     """Return where the kernel takes another way, along each size. `codes` are compiled for head dimension look.d."""
     found: dict[Boundary, None] = {}
     for name in look.axes:
-        if name == "S" and _launched(kernel, shapes_of(look.inputs, AXES["SQ"].shape(7, look.d, 7))):
+        if name == "S" and "SQ" in look.axes and _launched(kernel, shapes_of(look.inputs, look.shape("SQ", 7, 7))):
             continue  # the lengths were varied one by one
         vary = AXES[name]
         launched: set[object] = set()
         for queries in vary.queries:
 
-            def shapes(value: int, vary: Vary = vary, queries: int = queries) -> Shapes:
-                return shapes_of(look.inputs, vary.shape(value, look.d, queries))
+            def shapes(value: int, name: str = name, queries: int = queries) -> Shapes:
+                return shapes_of(look.inputs, look.shape(name, value, queries))
 
             launches = _launched(kernel, shapes(look.d if name == "D" else 2))
             if launches in launched:

@@ -1,21 +1,28 @@
 """Which workloads a kernel is judged on: what it declares support for, of what its task has and the caller chose."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from weft.attention.regimes import fits_f16
 from weft.attention.shapes import Shape
 from weft.attention.shapes import shape as shape_of
+from weft.attention.words import MASK_WORDS
 from weft.core.chips import choose_gpu
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.core.status import Status
+from weft.engines.element_types import TYPE_WORDS
 from weft.engines.kernel_file import KernelFile
 from weft.kernels.ladder import ANY_FLOAT, ELEMENTS, ENCODINGS, MASKS, RUNGS, Rung
 from weft.tasks.registry import find_task
 from weft.tasks.task import PLAIN, Axes, Problem, Task, Workload
 
 from .candidate import Candidate
+from .input_axes import input_axes
+from .limits import Limit, limits_of, stand_in
+from .match_arrays import any_workload, match_arrays, require_layout, require_types
 from .runs import Refused
 from .verdict import NOTHING_SELECTED
 
@@ -37,18 +44,35 @@ class Supports:
     """The head dimension it was compiled for, if it knows no other."""
     f16_range: bool = False
     """It takes inputs within ±65504 only."""
+    limits: tuple[Limit, ...] = ()
+    """Sizes that its launch lines tie or fix."""
+    any_mask: bool = False
+    """Nothing says which mask it computes: `masks` is a guess, and the caller may name another one."""
     refuses: Callable[[Problem], str] | None = field(default=None, compare=False)
     """The launch line by which the kernel does not take a problem (`require D == 64`), or empty; None: it has none."""
     _refusals: dict[Workload, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def why_not(self, shape: Shape) -> str:
+        """Return why it does not take a shape, whatever the type and mask; empty if it does."""
+        if self.largest_d is not None and shape.d > self.largest_d:
+            return f"the kernel takes D up to {self.largest_d}"
+        if self.only_d not in (None, shape.d):
+            return f"the kernel is compiled for D = {self.only_d}"
+        if not self.gqa and shape.group != 1:
+            return "the kernel has one head count"
+        return next((limit.why for limit in self.limits if not limit.holds(shape)), "")
+
     def takes(self, shape: Shape) -> bool:
-        fits = (self.largest_d is None or shape.d <= self.largest_d) and self.only_d in (None, shape.d)
-        return fits and (self.gqa or shape.group == 1)
+        return not self.why_not(shape)
 
     def takes_workload(self, workload: Workload) -> bool:
         """Return whether a workload is within everything it supports."""
         within = workload.dtype in self.dtypes and workload.mask in self.masks and workload.encoding in self.encodings
-        return within and self.takes(workload.shape) and not self.refusal(workload)
+        return within and not self.reason(workload)
+
+    def reason(self, workload: Workload) -> str:
+        """Return why it does not take the sizes of a workload: a limit, or a launch line; empty if it does."""
+        return self.why_not(workload.shape) or self.refusal(workload)
 
     def refusal(self, workload: Workload) -> str:
         """Return the launch line by which the kernel does not take a workload; values and seeds do not matter."""
@@ -74,6 +98,12 @@ class Choice:
     encodings: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2)
 
+    def __post_init__(self) -> None:
+        """Other words for types and masks become their names: `half` is f16, `causal` is top_left and bottom_right."""
+        masks = dict.fromkeys(name for word in self.masks for name in MASK_WORDS.get(word.lower(), (word,)))
+        object.__setattr__(self, "masks", tuple(masks))
+        object.__setattr__(self, "dtypes", tuple(dict.fromkeys(TYPE_WORDS.get(word, word) for word in self.dtypes)))
+
 
 def find_candidate(
     target: str,
@@ -94,29 +124,32 @@ def find_candidate(
         rung = RUNGS[target]
         candidate = Candidate(rung.path, target, gpu=chosen, include_dirs=include_dirs, compiler=compiler)
         supports = _of_rung(rung, find_task(task or rung.task))
+        match_arrays(candidate.kernel, supports.task, {})  # refuses a task that is not the rung's
     else:
         path = Path(target)
         if not path.is_file():
-            raise UsageError(f"{target} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
+            raise UsageError(not_a_kernel(target))
         candidate = Candidate(path, gpu=chosen, launch=launch, include_dirs=include_dirs, compiler=compiler)
-        refuses = candidate.refusal if candidate.kernel.may_refuse else None
-        supports = replace(_of_file(candidate.kernel, find_task(task or "sdpa")), refuses=refuses)
-    _require_arrays(candidate.kernel, supports.task)
+        candidate, supports = _of_a_file(candidate, find_task(task or "sdpa"))
     return candidate, supports
 
 
-def _require_arrays(kernel: KernelFile, task: Task) -> None:
-    """A kernel of a task names its arrays as the task does."""
-    inputs = [line.name for line in kernel.arrays if line.role != "out"]
-    if set(inputs) != set(task.inputs):
-        raise UsageError(
-            f"{kernel.path} takes {', '.join(inputs) or 'nothing'}; task {task.name} gives {', '.join(task.inputs)}. "
-            "Name its arrays so, or choose another --task"
-        )
-    outputs = [line.name for line in kernel.outputs]
-    for output in task.outputs:
-        if output.name not in outputs and not output.optional:
-            raise UsageError(f"{kernel.path} declares no output `{output.name}`, which task {task.name} asks for")
+def not_a_kernel(target: str) -> str:
+    """Return what to say about a name that is neither a file nor a rung."""
+    return f"{target} is neither a file nor a rung of the ladder{did_you_mean(target, RUNGS)}: {', '.join(RUNGS)}"
+
+
+def _of_a_file(candidate: Candidate, task: Task) -> tuple[Candidate, Supports]:
+    """The candidate with its arrays as the task has them, and what its launch lines let it take."""
+    axes = input_axes(task, any_workload(task))
+    candidate = replace(candidate, wanted=match_arrays(candidate.kernel, task, axes))
+    kernel = candidate.kernel
+    require_layout(kernel, axes)
+    supports = _of_file(kernel, task)
+    if supports.dtypes[1:] == ():
+        require_types(kernel, task, supports.dtypes[0])
+    refuses = candidate.refusal if kernel.may_refuse else None
+    return candidate, replace(supports, refuses=refuses, limits=limits_of(kernel, axes))
 
 
 def _of_rung(rung: Rung, task: Task) -> Supports:
@@ -135,11 +168,29 @@ def _of_file(kernel: KernelFile, task: Task) -> Supports:
     fixed = {line.name: line.element for line in kernel.outputs}.get(first.name, first.dtype or ANY_FLOAT[0])
     if "ELEMENT" not in macros and fixed not in ELEMENTS:
         raise UsageError(f"{kernel.path}: {first.name} is {fixed}; {task.name} knows {', '.join(ELEMENTS)}")
-    dtypes = ANY_FLOAT if "ELEMENT" in macros else (fixed,)
+    floats = _offered(kernel, "ELEMENT", {ELEMENTS[name]: name for name in ANY_FLOAT})
+    dtypes = floats if "ELEMENT" in macros else (fixed,)
     encodings = task.workloads.encodings
-    if encodings != (PLAIN,) and "ENCODING" not in macros:
-        encodings = ENCODINGS[:1]
-    return Supports(task, dtypes, MASKS if "CAUSAL" in macros else ("none",), encodings)
+    if encodings != (PLAIN,):
+        known = _offered(kernel, "ENCODING", dict(zip("01", ENCODINGS, strict=True)))
+        encodings = known if "ENCODING" in macros else ENCODINGS[:1]
+    masks = _offered(kernel, "CAUSAL", dict(zip("012", MASKS, strict=True))) if "CAUSAL" in macros else ("none",)
+    any_mask = "CAUSAL" not in macros and len(task.workloads.masks) > 1
+    return Supports(task, dtypes, masks, encodings, any_mask=any_mask)
+
+
+def _offered(kernel: KernelFile, macro: str, meaning: Mapping[str, str]) -> tuple[str, ...]:
+    """What a macro may choose: all, or the values of its `lever` line."""
+    lever = next((line for line in kernel.lines.levers if line.name == macro), None)
+    if lever is None:
+        return tuple(meaning.values())
+    unknown = [value for value in lever.values if value not in meaning]
+    if unknown:
+        raise UsageError(
+            f"{kernel.lines_path}:{lever.line}: {macro} is {unknown[0]}; "
+            f"the judge knows {', '.join(f'{value} ({name})' for value, name in meaning.items())}"
+        )
+    return tuple(name for value, name in meaning.items() if value in lever.values)
 
 
 def _of_ptx(kernel: KernelFile, task: Task) -> Supports:
@@ -164,16 +215,44 @@ def _of_ptx(kernel: KernelFile, task: Task) -> Supports:
 
 def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
     """In a fixed order: of shapes that are asked for, every combination; else a selection (see `_select`)."""
+    supports = settled(supports, choice)
     asked = _asked(supports, choice, leave_out=refused_shapes(supports, choice))
-    return (workload for workload in asked if not supports.refusal(workload))
+    return (workload for workload in asked if not supports.reason(workload))
+
+
+def settled(supports: Supports, choice: Choice) -> Supports:
+    """Return what a kernel supports when the caller has named its mask, if nothing else does."""
+    every = supports.task.workloads.masks
+    if not supports.any_mask or not choice.masks or choice.masks == every:
+        return supports
+    causal = [mask for mask in choice.masks if mask != "none"]
+    tied = any((limit.axis, limit.equals) == ("sq", "skv") for limit in supports.limits)
+    if len(choice.masks) > (2 if tied and causal == list(choice.masks) else 1):
+        raise UsageError(
+            f"masks {', '.join(choice.masks)}: the file has no macro CAUSAL, so it computes one mask. Name it, or "
+            "let the file say it: `// weft: lever CAUSAL = 1 in 1` (0 none, 1 top_left, 2 bottom_right)"
+        )
+    return replace(supports, masks=choice.masks, any_mask=False)
 
 
 def refused_shapes(supports: Supports, choice: Choice) -> dict[str, str]:
-    """Return the shapes of a choice that a launch line of the kernel leaves out whole, and the line."""
-    lines: dict[str, list[str]] = {}
-    for workload in _asked(supports, choice):
-        lines.setdefault(workload.shape.name, []).append(supports.refusal(workload))
-    return {name: found[0] for name, found in lines.items() if all(found)}
+    """Return the shapes of a choice that the kernel does not take, and why."""
+    reasons: dict[str, list[str]] = {}
+    for workload in _asked(_unlimited(supports), choice):
+        reasons.setdefault(workload.shape.name, []).append(supports.reason(workload))
+    return {name: found[0] for name, found in reasons.items() if all(found)}
+
+
+def skipped(supports: Supports, choice: Choice) -> dict[str, int]:
+    """Return why workloads of a choice are left out, and how many for each reason."""
+    supports = settled(supports, choice)
+    reasons = (supports.reason(workload) for workload in _asked(_unlimited(supports), choice))
+    return dict(Counter(reason for reason in reasons if reason).most_common())
+
+
+def _unlimited(supports: Supports) -> Supports:
+    """As if it took every shape."""
+    return replace(supports, limits=(), refuses=None, largest_d=None, only_d=None, gqa=True)
 
 
 def _asked(supports: Supports, choice: Choice, *, leave_out: Collection[str] = ()) -> Iterator[Workload]:
@@ -186,9 +265,11 @@ def _asked(supports: Supports, choice: Choice, *, leave_out: Collection[str] = (
         asked, **{axis.name: getattr(choice, axis.name) or getattr(asked, axis.name) for axis in fields(Axes)}
     )
     axes = asked.within(supported)
-    named = [name for name in axes.shapes if name not in leave_out]
-    shapes = [shape for shape in map(shape_of, named) if supports.takes(shape)]
+    shapes = [shape for shape in map(shape_of, axes.shapes) if supports.takes(shape) and shape.name not in leave_out]
     if not choice.shapes:
+        tied = [shape for shape in map(shape_of, axes.shapes) if any(not each.holds(shape) for each in supports.limits)]
+        others = filter(None, (stand_in(shape, supports.limits) for shape in tied))
+        shapes = list(dict.fromkeys((*shapes, *(each for each in others if supports.takes(each)))))
         yield from dict.fromkeys(_select(supports, shapes, axes, choice.seeds))
         return
     for shape in shapes:
@@ -248,7 +329,7 @@ def _meets_all_masks(shape: Shape) -> bool:
 
 def followed(supports: Supports, choice: Choice) -> Supports | None:
     """Return whether the kernel's own boundaries are judged as well: yes, if the shapes are left to the judge."""
-    return None if choice.shapes else supports
+    return None if choice.shapes else settled(supports, choice)
 
 
 def first_pass(todo: Sequence[Workload]) -> int:
@@ -270,12 +351,18 @@ def hide_seeds(todo: Sequence[Workload], seed: int) -> tuple[Workload, ...]:
     )
 
 
-def plan(supports: Supports, choice: Choice, *, strict: bool = False) -> tuple[Workload, ...]:
+def plan(
+    supports: Supports, choice: Choice, *, strict: bool = False, within_limits: bool = False
+) -> tuple[Workload, ...]:
     """Return the workloads to be judged.
 
-    `strict`: what the choice names and the candidate lacks is refused, never left out: a candidate of a search cannot
-    choose what it is judged on, and an agent must not take a part for the whole.
+    `strict`: what the choice asks for and the candidate lacks is refused, never left out: a candidate of a search
+    cannot choose what it is judged on. `within_limits`: of the judge's own selection it may leave out what its launch
+    lines do not take, which is counted (`skipped`); what the caller names is refused all the same.
     """
+    if strict and supports.any_mask and len(choice.masks) > 1:
+        supports = replace(supports, any_mask=False)  # one that cannot choose its mask lacks the others
+    supports = settled(supports, choice)
     todo = tuple(workloads(supports, choice))
     if not strict:
         return todo
@@ -283,13 +370,26 @@ def plan(supports: Supports, choice: Choice, *, strict: bool = False) -> tuple[W
         missing = [name for name in getattr(choice, axis) if name not in getattr(supports, axis)]
         if missing:
             raise Refused(Status.REJECTED, f"it does not support the {axis} {', '.join(missing)}")
-    for workload in _asked(supports, choice):
-        if line := supports.refusal(workload):
-            asked = f"the shape {workload.shape.name} ({workload.dtype}, {workload.mask})"
-            raise Refused(Status.REJECTED, f"it does not take {asked}: its launch lines say `{line}`")
+    if choice.shapes or not within_limits:
+        for workload in _asked(replace(supports, limits=()), choice):
+            why = next((each.why for each in supports.limits if not each.holds(workload.shape)), "")
+            if why := why or supports.refusal(workload):
+                asked = f"the shape {workload.shape.name} ({workload.dtype}, {workload.mask})"
+                raise Refused(Status.REJECTED, f"it does not take {asked}: {why}")
     lacking = [name for name in choice.shapes if name not in {workload.shape.name for workload in todo}]
     if lacking:
         raise Refused(Status.REJECTED, f"it does not take the shapes {', '.join(lacking)}")
     if not todo:
-        raise Refused(Status.REJECTED, NOTHING_SELECTED)
+        raise Refused(Status.REJECTED, nothing_selected(supports, choice))
     return todo
+
+
+def nothing_selected(supports: Supports, choice: Choice) -> str:
+    """Return why no workload of a choice is left."""
+    if left_out := skipped(supports, choice):
+        return "; ".join(f"{count} skipped: {why}" for why, count in left_out.items())
+    for axis in ("dtypes", "masks", "encodings"):
+        asked, has = getattr(choice, axis), getattr(supports, axis)
+        if asked and not set(asked) & set(has):
+            return f"it has the {axis} {', '.join(has)}; asked for: {', '.join(asked)}"
+    return NOTHING_SELECTED

@@ -16,6 +16,7 @@ from weft.core.status import Status
 from weft.coverage.records import Coverage
 from weft.tasks.task import Workload
 
+from .scope import Scope
 from .verdict import Sample, Verdict, conclude
 
 VERSION = 1
@@ -26,14 +27,15 @@ def check_record(
     planned: Mapping[str, int],
     covered: Mapping[str, Coverage],
     *,
+    scopes: Mapping[str, Scope],
     hidden_seeds: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return what `weft check --json` prints: the verdicts on each target and what they say together."""
-    targets = {name: _target(rows, planned[name], covered[name]) for name, rows in verdicts.items()}
+    targets = {name: _target(rows, planned[name], covered[name], scopes[name]) for name, rows in verdicts.items()}
     return {"version": VERSION, "hidden_seeds": list(hidden_seeds), "targets": targets}
 
 
-def _target(verdicts: Iterable[Verdict], planned: int, coverage: Coverage) -> dict[str, Any]:
+def _target(verdicts: Iterable[Verdict], planned: int, coverage: Coverage, scope: Scope) -> dict[str, Any]:
     rows = list(verdicts)
     found = conclude(rows, planned)
     return {
@@ -43,6 +45,7 @@ def _target(verdicts: Iterable[Verdict], planned: int, coverage: Coverage) -> di
         "planned": found.planned,
         "verdicts": [verdict_record(row) for row in rows],
         "coverage": coverage.to_record(),
+        **scope.record(),
     }
 
 

@@ -42,6 +42,12 @@ class CheckAnswer:
     isolated: bool = False
     """Whether it ran in a process of its own with limits, as text does."""
     seconds: float = 0.0
+    judged_for: tuple[str, ...] = ()
+    """What the verdict covers where the kernel takes less than its task: `f16`, `HQ = HKV`, `D = 64`."""
+    skipped: tuple[str, ...] = ()
+    """Workloads that it does not take: `12 skipped: the kernel has one head count (H)`."""
+    hint: str = ""
+    """Which mask it seems to compute instead."""
 
 
 @dataclass(frozen=True)

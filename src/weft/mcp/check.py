@@ -16,7 +16,8 @@ from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
 from weft.judge.runs import Refused
-from weft.judge.select import Choice, Supports, find_candidate, followed, plan
+from weft.judge.scope import Scope, mask_hint, scope_of
+from weft.judge.select import Choice, Supports, find_candidate, followed, plan, settled
 from weft.judge.verdict import Conclusion, Verdict, conclude
 from weft.judge.verdict_json import verdict_record
 from weft.supervise.records import CandidateSource, Request
@@ -75,7 +76,9 @@ def check(
         choice = chosen(shapes, regimes, masks, dtypes, encodings, tuple(range(seeds)))
         if given.text:
             source = CandidateSource(given.text, given.language, given.launch)
-            request = Request(source, task or "sdpa", choice=choice, score=None, chip=gpu, max_steps=max_steps)
+            request = Request(
+                source, task or "sdpa", choice=choice, score=None, chip=gpu, max_steps=max_steps, within_limits=True
+            )
             return reply(_supervised(request, detail, progress))
         candidate, supports = find_candidate(given.path, task=task or None, gpu=gpu)
         return reply(_judged(replace(candidate, max_steps=max_steps), supports, choice, detail, progress))
@@ -86,8 +89,9 @@ def _judged(candidate: Candidate, supports: Supports, choice: Choice, detail: bo
     start = time.monotonic()
     verdicts: list[Verdict] = []
     todo: tuple[Workload, ...] = ()
+    scope = Scope()
     try:
-        todo = plan(supports, choice, strict=True)
+        todo = plan(supports, choice, strict=True, within_limits=True)
         runs, follow = LocalRuns(candidate), followed(supports, choice)
         judging = Judging(
             runs, supports.task, todo, Policy(stop=True, limits=LIMITS[:1] if follow is not None else ()), follow=follow
@@ -97,9 +101,11 @@ def _judged(candidate: Candidate, supports: Supports, choice: Choice, detail: bo
             todo = tuple(judging.todo)
             progress.tell(judged.verdict.label, len(todo))
         found = conclude(verdicts, len(todo))
+        hint = mask_hint(runs, settled(supports, choice), verdicts)
+        scope = replace(scope_of(supports, choice, verdicts), hint=hint)
     except Refused as error:
         found = Conclusion(error.status, error.message, None, 0, len(todo))
-    return _answer(found, detail, seconds=time.monotonic() - start, isolated=False)
+    return _answer(found, detail, scope, seconds=time.monotonic() - start, isolated=False)
 
 
 def _supervised(request: Request, detail: bool, progress: Progress) -> CheckAnswer:
@@ -108,10 +114,10 @@ def _supervised(request: Request, detail: bool, progress: Progress) -> CheckAnsw
         request, progress=lambda judged, planned: progress.tell(f"{judged} of {planned} workloads judged", planned)
     )
     concluded = Conclusion(found.status, found.message or found.stderr, found.failure, found.judged, found.planned)
-    return _answer(concluded, detail, seconds=found.seconds, isolated=True)
+    return _answer(concluded, detail, found.scope, seconds=found.seconds, isolated=True)
 
 
-def _answer(found: Conclusion, detail: bool, *, seconds: float, isolated: bool) -> CheckAnswer:
+def _answer(found: Conclusion, detail: bool, scope: Scope, *, seconds: float, isolated: bool) -> CheckAnswer:
     failure = found.failure
     most = ALL_FINDINGS if detail else FINDINGS
     return CheckAnswer(
@@ -125,6 +131,9 @@ def _answer(found: Conclusion, detail: bool, *, seconds: float, isolated: bool) 
         failure=verdict_record(failure, timed=False, findings=most) if failure is not None else None,
         isolated=isolated,
         seconds=round(seconds, 1),
+        judged_for=scope.judged_for,
+        skipped=tuple(f"{count} skipped: {why}" for why, count in scope.skipped.items()),
+        hint=scope.hint,
     )
 
 

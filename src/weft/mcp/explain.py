@@ -8,6 +8,7 @@ from pydantic import Field
 from weft.core.errors import UsageError
 from weft.core.finding_codes import FINDING_CODES
 from weft.core.finding_pages import page
+from weft.core.names import did_you_mean
 
 from .answers import CodeAnswer, ExplainAnswer, reply
 from .calls import carried_out
@@ -24,6 +25,7 @@ def explain(
             return reply(ExplainAnswer(cure="name one of these codes", codes=rows))
         row = FINDING_CODES.get(code.upper())
         if row is None:
-            raise UsageError(f"no finding has the code {code}; there are {', '.join(FINDING_CODES)}")
+            hint, known = did_you_mean(code, FINDING_CODES), ", ".join(FINDING_CODES)
+            raise UsageError(f"no finding has the code {code}{hint}; there are {known}")
         text = page(row.code) if detail else ""
         return reply(ExplainAnswer(row.cure, row.code, row.name, str(row.tool), str(row.severity), text))

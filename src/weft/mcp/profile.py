@@ -6,10 +6,9 @@ from typing import Annotated
 from mcp.types import CallToolResult
 from pydantic import Field
 
-from weft.attention.shapes import SHAPES
 from weft.core.chips import chip as find_chip
-from weft.core.errors import UsageError
-from weft.engines.kernel_file import KernelFile, load
+from weft.engines.kernel_file import load
+from weft.judge.shape_sizes import shape_sizes
 from weft.kernels.ladder import RUNGS
 from weft.profile.advice import launch_advice, line_advice
 from weft.profile.kernel_profile import KernelProfile, LaunchProfile, profile_kernel
@@ -21,8 +20,6 @@ from .options import Detail, Gpu, Language, Launch, Path, Text
 from .sources import Given, written
 
 LINES, MORE_LINES = 3, 15
-SHAPE = "mission"
-"""Of a rung, whose own sizes are those of a test."""
 
 
 def profile(
@@ -61,23 +58,9 @@ def count(
     with written(given) as target:
         path = RUNGS[target].path if target in RUNGS else File(target)
         kernel = load(path, gpu=gpu, defines=defines)
-        named = _sizes(kernel, shape or (SHAPE if target in RUNGS else ""))
+        named = shape_sizes(kernel, shape, target)
         found = profile_kernel(kernel, find_chip(gpu), target=target, sizes={**named, **sizes})
         return _answer(found, detail)
-
-
-def _sizes(kernel: KernelFile, shape: str) -> dict[str, int]:
-    """Of a named shape, as far as the file has them."""
-    if not shape:
-        return {}
-    if shape not in SHAPES:
-        raise UsageError(f"no shape is called {shape!r}; there are {', '.join(SHAPES)}; or give `sizes`")
-    row = SHAPES[shape]
-    known = {"B": row.b, "HQ": row.hq, "HKV": row.hkv, "SQ": row.sq, "SKV": row.skv, "D": row.d}
-    taken = {name: value for name, value in known.items() if name in kernel.sizes}
-    if not taken:
-        raise UsageError(f"{kernel.path} has none of the sizes {', '.join(known)} of a shape: give `sizes` instead")
-    return taken
 
 
 def _answer(found: KernelProfile, detail: bool) -> ProfileAnswer:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.engines.launch_lines import options_of
 from weft.kernels.ladder import RUNGS
 from weft.supervise.screen import screen, screen_options, without_allows
@@ -34,7 +35,7 @@ class Given:
         if self.path and self.path not in RUNGS and not Path(self.path).is_file():
             raise UsageError(
                 f"there is no file {self.path} on this machine (looked from {Path.cwd()}): give an absolute path, the "
-                f"source as `text`, or a rung of the ladder: {', '.join(RUNGS)}"
+                f"source as `text`, or a rung of the ladder{did_you_mean(self.path, RUNGS)}: {', '.join(RUNGS)}"
             )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 
@@ -30,6 +31,7 @@ def watch_for(tools: Iterable[str]) -> Instrumentation:
     names = [name for tool in tools for name in (CHECKERS if tool == "all" else (tool,))]
     for name in names:
         if name not in PROBES and name not in ALWAYS_ON:
-            raise UsageError(f"no tool is called {name!r}; there are {', '.join((*CHECKERS, 'wavefronts', 'all'))}")
+            known = (*CHECKERS, "wavefronts", "all")
+            raise UsageError(f"no tool is called {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}")
     probes = [PROBES[name]() for name in dict.fromkeys(names) if name in PROBES]
     return Probes(*probes) if probes else PLAIN

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.attention.shapes import SHAPES
 from weft.core.chips import Chip
 from weft.core.errors import UsageError, WeftError
 from weft.core.status import Status
@@ -19,6 +18,7 @@ from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns
 from weft.judge.select import Choice, Supports, followed, plan
+from weft.judge.shape_sizes import shape_sizes
 from weft.judge.verdict import Verdict, conclude
 from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.task import PLAIN, Workload
@@ -143,9 +143,7 @@ def _profile(asked: ReportOptions) -> tuple[KernelProfile | None, str]:
             include_dirs=candidate.include_dirs,
             compiler=candidate.compiler,
         )
-        row = SHAPES[asked.profile_shape or PROFILE_SHAPE]
-        known = {"B": row.b, "HQ": row.hq, "HKV": row.hkv, "SQ": row.sq, "SKV": row.skv, "D": row.d}
-        sizes = {name: value for name, value in known.items() if name in kernel.sizes}
+        sizes = shape_sizes(kernel, asked.profile_shape or PROFILE_SHAPE)
         return profile_kernel(kernel, asked.chip, target=asked.target, sizes=sizes), ""
     except WeftError as error:
         return None, str(error)

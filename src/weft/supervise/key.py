@@ -48,6 +48,7 @@ def request_key(request: Request) -> str:
         "diagnose": request.diagnose,
         "max_steps": request.max_steps,
         "isolation": request.isolation,
+        "within_limits": request.within_limits,
     }
     task = request.task
     if task not in TASKS:

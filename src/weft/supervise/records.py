@@ -6,6 +6,7 @@ from typing import Any
 
 from weft.core.status import Status
 from weft.engines.kernel_file import MAX_STEPS
+from weft.judge.scope import Scope
 from weft.judge.select import Choice
 from weft.judge.verdict import Verdict
 from weft.judge.verdict_json import verdict_of, verdict_record
@@ -69,6 +70,9 @@ class Request:
     """Loop iterations that a launch may run."""
     isolation: int = 0
     """The least level under which it may be judged: where there is less, nothing of it runs."""
+    within_limits: bool = False
+    """Whether the judge's own selection leaves out what its launch lines do not take, instead of rejecting it. For a
+    user's file, never for a search: there a candidate would choose what it is judged on."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,8 @@ class Evaluation:
     stderr: str = ""
     """The end of what a child that died had to say."""
     seconds: float = 0.0
+    scope: Scope = field(default_factory=Scope, compare=False)
+    """What the verdict covers, of a request within limits; it is not stored."""
 
     @property
     def passed(self) -> bool:

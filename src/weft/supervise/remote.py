@@ -12,6 +12,7 @@ from weft.coverage.records import Boundary, Coverage
 from weft.engines.check_indices import Shapes
 from weft.engines.sample import CannotSample
 from weft.judge.judge import call_of
+from weft.judge.limits import of_records, records
 from weft.judge.look import Look
 from weft.judge.runs import OTHER_SCHEDULES, Call, Ran, Refused, Watch
 from weft.judge.select import Supports
@@ -72,6 +73,8 @@ class Remote:
                 _names(said["masks"]),
                 _names(said["encodings"]),
                 only_d=None if only_d is None else int(only_d),
+                limits=of_records(said["limits"]),
+                any_mask=bool(said["any_mask"]),
                 refuses=self._refusal if said["may_refuse"] else None,
             )
 
@@ -94,7 +97,8 @@ class Remote:
         return self._run(self._ask_call("debug", call))
 
     def look(self, look: Look) -> tuple[Boundary, ...]:
-        reply = self._ask({"do": "look", "inputs": dict(look.inputs), "axes": look.axes, "d": look.d})
+        limits = records(look.limits)
+        reply = self._ask({"do": "look", "inputs": dict(look.inputs), "axes": look.axes, "d": look.d, "limits": limits})
         with _sense():
             return Coverage.from_record(reply.fields).boundaries
 

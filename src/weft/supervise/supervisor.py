@@ -13,9 +13,11 @@ from typing import Self
 from weft.attention.shapes import SHAPES
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.core.status import Status
 from weft.judge.judge import LIMITS, Judging, Policy, smallest
 from weft.judge.runs import Refused, same_bits
+from weft.judge.scope import mask_hint, scope_of
 from weft.judge.select import Supports, find_candidate, followed, plan
 from weft.judge.verdict import Verdict, conclude
 from weft.kernels.ladder import RUNGS
@@ -141,6 +143,11 @@ class Supervisor:
                         outputs = judged.outputs if judged.verdict.workload == score else outputs
                 found = conclude(verdicts, len(todo))
                 evaluation = Evaluation(found.status, found.message, found.judged, found.planned, found.failure)
+                if request.within_limits:
+                    scope = replace(
+                        scope_of(supports, request.choice, verdicts), hint=mask_hint(remote, supports, verdicts)
+                    )
+                    evaluation = replace(evaluation, scope=scope, message=scope.noted(evaluation.message))
                 if not evaluation.passed or score is None or outputs is None:
                     return evaluation
                 return _with_profile(evaluation, request, remote, score, outputs)
@@ -175,13 +182,14 @@ def _supports(request: Request, remote: Remote) -> Supports:
     if request.rung is None:
         return remote.supports
     if request.rung not in RUNGS:
-        raise UsageError(f"no rung is called {request.rung!r}; there are {', '.join(RUNGS)}")
+        hint = did_you_mean(request.rung, RUNGS)
+        raise UsageError(f"no rung is called {request.rung!r}{hint}; there are {', '.join(RUNGS)}")
     return find_candidate(request.rung, task=request.task, gpu=request.chip)[1]
 
 
 def _plan(request: Request, supports: Supports) -> tuple[Workload, ...]:
     """The workloads in order, the score's last."""
-    todo = plan(supports, request.choice, strict=True)
+    todo = plan(supports, request.choice, strict=True, within_limits=request.within_limits)
     score = _score_workload(request)
     if score is None or score in todo:
         return todo
@@ -195,7 +203,8 @@ def _score_workload(request: Request) -> Workload | None:
     if score is None:
         return None
     if score.shape not in SHAPES:
-        raise UsageError(f"no shape is called {score.shape!r}; there are {', '.join(SHAPES)}")
+        hint = did_you_mean(score.shape, SHAPES)
+        raise UsageError(f"no shape is called {score.shape!r}{hint}; there are {', '.join(SHAPES)}")
     return Workload(SHAPES[score.shape], score.dtype, score.mask, score.regime, score.seed, score.encoding)
 
 

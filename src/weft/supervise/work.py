@@ -17,6 +17,7 @@ from weft.diagnose.diagnose import diagnose
 from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
 from weft.judge.candidate import Candidate
+from weft.judge.limits import of_records, records
 from weft.judge.local_runs import LocalRuns
 from weft.judge.look import Look
 from weft.judge.runs import Call, Ran, Watch
@@ -55,7 +56,7 @@ class Work:
             return self._diagnose(fields)
         if do == "look":
             asked = {name: tuple(sizes) for name, sizes in fields["inputs"].items()}
-            found = self.runs.look(Look(asked, tuple(fields["axes"]), fields["d"]))
+            found = self.runs.look(Look(asked, tuple(fields["axes"]), fields["d"], of_records(fields["limits"])))
             return Frame(Coverage(boundaries=found).to_record())
         if do == "coverage":
             return Frame(self.runs.coverage().to_record())
@@ -96,6 +97,8 @@ class Work:
                     "masks": supports.masks,
                     "encodings": supports.encodings,
                     "only_d": supports.only_d,
+                    "limits": records(supports.limits),
+                    "any_mask": supports.any_mask,
                     "may_refuse": supports.refuses is not None,
                 },
             }

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 
 from .fp8_sdpa import FP8_SDPA
 from .qk_dot import QK_DOT
@@ -26,7 +27,8 @@ def find_task(name: str) -> Task:
         return TASKS[name]
     path = Path(name)
     if path.suffix != ".py":
-        raise UsageError(f"task {name!r}: use one of {', '.join(TASKS)}, or a Python file that defines TASK")
+        known = f"{', '.join(TASKS)}, or a Python file that defines TASK"
+        raise UsageError(f"task {name!r}{did_you_mean(name, TASKS)}: use one of {known}")
     if not path.is_file():
         raise UsageError(f"task {name}: there is no such file")
     found = runpy.run_path(str(path)).get("TASK")

@@ -55,7 +55,8 @@ _BARE = re.compile(r"^(?:nvrtc: |ptxas )?(?P<severity>error|fatal|warning)\s*: (
 _OWN_PRAGMA = "Pragma 'weft."
 """ptxas says so of the marks of weft.h, and leaves them out."""
 _DEVICE_ONLY = (
-    "Weft takes device code only: remove it, or put it between `#ifndef __CUDACC_RTC__` and `#endif`, "
+    "The kernel's file may have host code of its own, which Weft reads and leaves out (docs/tutorials/own_kernel.md); "
+    "this is in what is compiled as device code: remove it, or put it between `#ifndef __CUDACC_RTC__` and `#endif`, "
     "which nvcc still compiles"
 )
 _HOST_HEADERS = frozenset(

@@ -9,6 +9,7 @@ import torch
 
 from weft.attention.quantise import QUANTISERS
 from weft.core.errors import UsageError
+from weft.core.names import did_you_mean
 from weft.kernels.ladder import ENCODINGS, RUNGS, Rung
 
 from .kernel_call import Chosen, kernel_for, run_kernel
@@ -215,7 +216,7 @@ def choose_rung(wanted: Wanted, name: str = "") -> Rung:
     """The named rung if it can, else the highest of the ladder that can; raises with every reason otherwise."""
     if name:
         if name not in RUNGS:
-            raise UsageError(f"rung {name!r}: the ladder has {', '.join(RUNGS)}")
+            raise UsageError(f"rung {name!r}{did_you_mean(name, RUNGS)}: the ladder has {', '.join(RUNGS)}")
         why = why_not(RUNGS[name], wanted)
         if why:
             raise UsageError(f"rung {name} cannot serve this call: {why}")

@@ -31,6 +31,7 @@ from .host_values import (
     Scope,
     Sizes,
     Tensor,
+    Type,
     Value,
     binary,
     both,
@@ -129,6 +130,8 @@ class Reader:
         for side in (left, right):
             if isinstance(side, Hole):
                 return side
+        if isinstance(left, Type) and isinstance(right, Type) and sign in ("==", "!="):
+            return self.same_type(sign, left, right)
         if isinstance(left, Pointer) and isinstance(right, Number) and right.constant == 0 and sign in "+-":
             return left
         if isinstance(left, Pointer) and sign in "+-":
@@ -152,6 +155,19 @@ class Reader:
         if sign in ("<<", ">>"):
             return binary(ast.Mult if sign == "<<" else ast.FloorDiv, left, binary(ast.Pow, literal(2), right))
         raise NotFollowed
+
+    def same_type(self, sign: str, left: Type, right: Type) -> Value:
+        """`x.dtype() == torch::kHalf`: an array whose type nothing says yet is taken to have the first asked for."""
+        one, other = (left, right) if left.of is not None else (right, left)
+        if one.of is None or not other.element or other.of is not None:
+            raise NotFollowed
+        tensor = one.of.memory
+        if not tensor.element:
+            tensor.element = other.element
+            if sign == "==":
+                note = f"{tensor.name} is taken to be {other.element}: the host asks for its type"
+                self.run.facts.notes[note] = self.line(self.at - 1)
+        return literal(int((tensor.element == other.element) == (sign == "==")))
 
     def unary(self) -> Value:
         token = self.take()
@@ -493,6 +509,8 @@ class Host(ABC):
             return literal(float(FOLDED[last](*known)))
         if last in ("make_tuple", "tuple", "make_pair", "vector"):
             return Items(tuple(arguments))
+        if last in ("atoi", "atol", "atof", "stoi", "stol", "stof", "stod", "strtol", "strtof"):
+            return Hole("a number from the command line", line)
         if last in ("malloc", "calloc", "new", "aligned_alloc", "getenv", "fopen"):
             return Other()
         if _LIBRARIES.match(path[0]) and any(isinstance(each, Pointer | Tensor) for each in arguments):

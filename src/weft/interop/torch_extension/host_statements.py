@@ -127,6 +127,8 @@ def _alias(run: HostRun, start: int, end: int, scope: Scope) -> str:
 def _declare(run: HostRun, at: int, stop: int, scope: Scope) -> bool:
     """`const int n = x.size(0), m(3);`: False if this is no declaration."""
     source = run.source
+    if _unpack(run, at, stop, scope):
+        return True
     place, words = at, list[int]()
     while place < stop:
         token = source.tokens[place]
@@ -152,6 +154,24 @@ def _declare(run: HostRun, at: int, stop: int, scope: Scope) -> bool:
         if whole and "constexpr" not in own.split() and len(run.scopes) == 1:
             value = run.symbol(name, value)
         scope.names[name] = _named(run, name, value)
+    return True
+
+
+def _unpack(run: HostRun, at: int, stop: int, scope: Scope) -> bool:
+    """`auto [a, b] = f(x);`"""
+    source = run.source
+    place = at
+    while place < stop and source.tokens[place].text in ("const", "auto", "&", "&&"):
+        place += 1
+    if place == at or place >= stop or source.tokens[place].text != "[":
+        return False
+    close = source.close(place)
+    value = Reader(run, source, close + 2, stop, scope).whole()
+    names = [source.spelled(*each) for each in source.split(place + 1, close)]
+    values = value.values if isinstance(value, Items) and len(value.values) == len(names) else ()
+    for number, name in enumerate(names):
+        given = values[number] if values else Hole(f"{name} of a tuple", source.tokens[at].line)
+        scope.names[name] = _named(run, name, given)
     return True
 
 

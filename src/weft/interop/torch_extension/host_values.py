@@ -324,7 +324,19 @@ def truth(value: Number) -> Number:
     """As C++ takes it for a condition."""
     if value.constant is not None:
         return literal(int(bool(value.constant)))
-    return value if isinstance(value.tree, ast.Compare) else compare(ast.NotEq, value, literal(0))
+    return value if _is_truth(value.tree) else compare(ast.NotEq, value, literal(0))
+
+
+def _is_truth(tree: ast.expr) -> bool:
+    """Whether it is 0 or 1 already."""
+    match tree:
+        case ast.Compare():
+            return True
+        case ast.Call(func=ast.Name(id="max"), args=parts):
+            return all(_is_truth(part) for part in parts)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _is_truth(left) and _is_truth(right)
+    return False
 
 
 def opposite(value: Number) -> Number:

@@ -34,6 +34,12 @@ class HostView:
     """What device code speaks of: a macro among it is no size of the host's alone."""
     text: HostText
 
+    @property
+    def numbers(self) -> dict[str, str]:
+        """Constants of the file that are whole numbers: #define and constexpr."""
+        spelled = {name: self.source.spelled(*tokens) for name, tokens in self.constants.items()}
+        return {name: value for name, value in {**spelled, **self.integers}.items() if value.isdigit()}
+
     def element(self, text: str) -> str:
         """The element type of a C++ type, through the file's own names for it."""
         for _ in range(4):

@@ -11,6 +11,7 @@ from weft.engines.bind import bind_numbers
 from weft.engines.launch_lines import parse_lines
 from weft.toolchain.cuda import compile_cuda
 
+from .attention_lines import Unsaid, as_task, complete
 from .choose_function import Choice, binding_file, bound_defaults, choose_function
 from .cpp_tokens import refuse
 from .device_part import DevicePart, separate
@@ -65,10 +66,12 @@ def import_torch(
     values: Mapping[str, str] = {},
     arch: str = "sm_89",
     include_dirs: Sequence[str] = (),
+    attention: bool = False,
 ) -> Imported:
     """Separate `path`, whose `text` may be read already.
 
-    Raises Unsupported, with the line and what to do, where that is not possible.
+    Raises Unsupported, with the line and what to do, where that is not possible. `attention` completes what names of
+    attention say, and gives arrays of attention the roles of the tasks.
     """
     if text is None:
         try:
@@ -93,29 +96,41 @@ def import_torch(
         notes.append(Problem(1, f"{chosen.name} and how it calls this file are read from {beside}"))
     chosen, others = choice.function, choice.others
     settings = ImportSettings(shapes, {**bound_defaults(view, chosen), **values})
-    draft, returned = _follow(view, choice, settings, None if function in view.functions else function)
+    kernel = None if function in view.functions else function
+    unsaid = Unsaid()
+    if attention:
+        draft, _ = _follow(view, choice, replace(settings, guess=False), kernel)
+        unsaid = complete(draft.said(view.numbers))
+        settings = replace(
+            settings, shapes={**unsaid.shapes, **settings.shapes}, values={**settings.values, **unsaid.values}
+        )
+    draft, returned = _follow(view, choice, settings, kernel)
     without = frozenset((*draft.defines, *(line.name for line in own.defines)))
     part = separate(text, path, without=without, include_dirs=include_dirs, left_out=view.text.left_out)
     entries = [entry for entry in (draft.entry(launch) for launch in draft.launches) if entry is not None]
     defines = {name: str(value) for name, value in draft.defines.items()}
     binary = _compile(part, path, defines, entries, arch, include_dirs)
-    rows = [*((line, row) for line, row in kept), *((line, f"// weft: {row}".rstrip()) for line, row in draft.lines(binary))]
+    origin = {row: line for line, row in draft.lines(binary)}
+    rows, renamed = as_task(list(origin)) if attention else (list(origin), [])
+    head = [(line, row) for line, row in kept]
+    head += [(origin.get(row, chosen.line), f"// weft: {row}".rstrip()) for row in rows]
+    notes += [Problem(chosen.line, note) for note in (*unsaid.notes, *renamed)]
     if others:
         notes.append(Problem(chosen.line, f"also to be imported, by --function: {', '.join(others)}"))
     problems = tuple(sorted(draft.problems, key=lambda problem: problem.line))
     said = (*notes, *(Problem(line, note) for note, line in draft.run.facts.notes.items()))
     remarks = [f"// {path}:{each.line}: {each.text}" for each in (*problems, *said)]
-    head = [row for _, row in rows]
+    lines = tuple(row for _, row in head)
     return Imported(
-        _file(path, [*head, *remarks], part.text, chosen.name),
-        tuple(head),
+        _file(path, [*lines, *remarks], part.text, chosen.name),
+        lines,
         chosen.name,
         problems,
         said,
         tuple(safe_name(parameter.name) for parameter in chosen.parameters),
         returned,
         part.text,
-        tuple(line for line, _ in rows),
+        tuple(line for line, _ in head),
         others,
     )
 

@@ -11,6 +11,7 @@ from weft.engines.expressions import Expression
 from weft.engines.propose_lines import parameter_uses
 from weft.ptx.parse import parse
 
+from .attention_lines import Said
 from .device_part import TYPES
 from .cuda_calls import settle_shape
 from .host_statements import HostRun
@@ -20,6 +21,12 @@ from .size_names import choose_names, default_sizes, join_equal, rename
 
 HOLE = "???"
 ELEMENT = "ELEMENT"
+_VECTORS = {
+    **dict.fromkeys(("float2", "float3", "float4"), "float"),
+    **dict.fromkeys(("half2", "__half2"), "half"),
+    **dict.fromkeys(("__nv_bfloat162", "nv_bfloat162"), "__nv_bfloat16"),
+}
+"""Types of a vectorised load, which are several elements of an array."""
 _PER_COLUMN = re.compile(r"(?i)gamma|beta|weights?|bias|scales?|mask|w|eps|indices|idx|index")
 """Arrays that seldom have the shape of those they go with."""
 _FORMULA = re.compile(r"\{(.*?)\}")
@@ -39,6 +46,8 @@ class ImportSettings:
 
     shapes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)
+    guess: bool = True
+    """Whether an array whose shape nothing says takes that of the arrays it goes with."""
 
 
 class Draft:
@@ -59,7 +68,8 @@ class Draft:
         """Array → those that go to a kernel together with it."""
         for launch in self.launches:
             self._pair(launch)
-        self._guess_shapes()
+        if settings.guess:
+            self._guess_shapes()
         leaders = join_equal(run.facts, run.facts.ranks)
         found = dict.fromkeys(leaders.get(size, size) for size in self._sizes())
         names = choose_names(found, run.facts.spoken, (*self.passed, *scalars, *run.used_defines))
@@ -113,6 +123,7 @@ class Draft:
     def element(self, text: str, types: Mapping[str, str]) -> str:
         base = re.sub(r"\bconst\b|\bvolatile\b|__restrict__|\*|&", "", text).strip()
         base = types.get(base, base)
+        base = _VECTORS.get(base, base)
         if base in (ELEMENT, f"{{{ELEMENT}}}") and self.run.element == ELEMENT:
             return ELEMENT
         return self.run.view.element(base)
@@ -218,23 +229,34 @@ class Draft:
     def _requires(self) -> Iterator[str]:
         """What the host checks, as far as it is about the sizes of the lines."""
         known = {*self.sizes, *self.counts, *self.defines, *(set(self.run.sizes) & self._read())}
-        for condition in dict.fromkeys(each.text for each in self.run.facts.required):
-            text = rename(condition, self.names)
-            names = Expression.parse(text).names
-            if names and names <= known:
-                yield f"require   {text} : the host function asks for it"
+        folded = {name: value for name, value in self.run.used_defines.items() if name not in self.defines}
+        folded |= {name: value for name, value in self.run.sizes.items() if name not in known}
+        found = dict[str, None]()
+        for each in self.run.facts.required:
+            text = rename(each.text, self.names)
+            for name, value in folded.items():
+                text = re.sub(rf"\b{name}\b", str(value), text)
+            try:
+                names = Expression.parse(text).names
+            except UsageError:
+                continue
+            if names and names <= known and not re.fullmatch(r"(\w+) == \1", text):
+                found[f"require   {text} : the host function asks for it"] = None
+        yield from found
 
-    def shapes(self) -> dict[str, list[str] | None]:
-        """The shape of each array in the lines' names; None where nothing says it."""
+    def said(self, constants: Mapping[str, str]) -> Said:
+        """What the host function says, for names of attention to complete; `constants` are the file's numbers."""
         found = {name: self._shape(tensor) for name, tensor in self.passed.items()}
-        return {
+        shapes = {
             name: None if shape is None else [rename(size, self.names) for size in shape]
             for name, shape in found.items()
         }
-
-    def given(self) -> dict[str, bool]:
-        """The numbers that the host function is given, and whether each is floating."""
-        return {name: bool(re.search(r"\b(float|double)\b", each.type)) for name, each in self.scalars.items()}
+        floating = {name: bool(re.search(r"\b(float|double)\b", each.type)) for name, each in self.scalars.items()}
+        formulas = [formula for launch in self.launches for formula in _launch_formulas(launch)]
+        read = {name for formula in formulas for name in Expression.parse(formula).names}
+        spelled = {name: name if name in self.defines else value for name, value in constants.items()}
+        read = {rename(name, self.names) for name in read}
+        return Said(shapes, floating, self.settings.values, spelled, frozenset(read))
 
     def _constant(self, spelled: str, line: int, binary: Binary | None) -> str:
         """A constant by its name in the PTX, where namespaces mangle it."""

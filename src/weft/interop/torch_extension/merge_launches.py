@@ -4,7 +4,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from .host_values import Dim3, Hole, HostLaunch, Items, Number, Pointer, Record, call, opposite, truth
+from .host_values import Dim3, Hole, HostLaunch, Items, Number, Pointer, Record, either, opposite, truth
 
 Way = tuple[Number | None, list[HostLaunch]]
 """A condition, None for `else`, and what is launched then."""
@@ -125,9 +125,9 @@ def _require_one(ways: Sequence[Way], required: list[Number]) -> None:
     """A chain without a last `else` launches nothing for other sizes."""
     conditions = [condition for condition, _ in ways]
     if all(condition is not None for condition in conditions):
-        either = conditions[0]
-        assert either is not None
+        one = conditions[0]
+        assert one is not None
         for condition in conditions[1:]:
             assert condition is not None
-            either = call("max", either, condition)
-        required.append(either)
+            one = either(one, condition)
+        required.append(one)

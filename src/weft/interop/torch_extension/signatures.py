@@ -136,6 +136,10 @@ def _parameters(source: CppSource, item: Item) -> tuple[int, tuple[Parameter, ..
 def _parameter(source: CppSource, start: int, end: int) -> Parameter:
     equals = next((at for at in range(start, end) if source.tokens[at].text == "="), None)
     default = (equals + 1, end) if equals is not None else None
+    opening = next((at for at in range(start + 1, equals or end) if source.tokens[at].text == "("), None)
+    if opening is not None:  # a function: `void (*f)(int)`, `void f(int)`
+        place = opening + 2 if source.tokens[opening + 1].text in ("*", "&") else opening - 1
+        return Parameter(source.tokens[place].text, source.spelled(start, equals or end), default)
     last = (equals if equals is not None else end) - 1
     while last > start and source.tokens[last].text == "]":  # an array is a pointer
         last = source.partner[last] - 1

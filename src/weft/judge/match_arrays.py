@@ -1,0 +1,109 @@
+"""Which array of a file is which of its task: by name, or by another word for it (`Q`, `query`, `d_q`, `Out`)."""
+
+from collections.abc import Sequence
+
+from weft.attention.shapes import shape as shape_of
+from weft.attention.words import ARRAY_WORDS, HEAD_WORDS, LENGTH_WORDS, array_named
+from weft.core.errors import UsageError
+from weft.engines.adapt_lines import Wanted
+from weft.engines.element_types import ELEMENT_TYPES
+from weft.engines.kernel_file import KernelFile
+from weft.engines.launch_records import ArrayLine
+from weft.tasks.task import Task, Workload
+
+from .input_axes import InputAxes
+
+LAYOUT = "[batch, heads, length, D]"
+
+
+def any_workload(task: Task, dtype: str = "") -> Workload:
+    """Return some workload of a task: what its arrays look like depends on nothing but the type."""
+    quick = task.quick
+    shape = shape_of((*quick.shapes, *task.workloads.shapes)[0])
+    return Workload(shape, dtype or quick.dtypes[0], quick.masks[0], quick.regimes[0], 0, quick.encodings[0])
+
+
+def match_arrays(kernel: KernelFile, task: Task, axes: InputAxes) -> tuple[Wanted, ...]:
+    """Return how the task names and shapes the arrays of a file; nothing if the file does so itself.
+
+    Raises UsageError where an array is missing, two could be meant, or a layout is not the task's.
+    """
+    inputs = [line.name for line in kernel.arrays if line.role != "out" and not _filled_output(line, task)]
+    own = _named(kernel, inputs, task.inputs)
+    if len(own) != len(inputs) or len(own) != len(task.inputs):
+        given = ", ".join(task.inputs)
+        raise UsageError(
+            f"{kernel.path} takes {', '.join(inputs) or 'nothing'}; task {task.name} gives {given}. "
+            f"Name its arrays so{_other_words(task.inputs)}, or choose another --task"
+        )
+    outputs = _named(kernel, [line.name for line in kernel.outputs], [output.name for output in task.outputs])
+    for output in task.outputs:
+        if output.name not in outputs and not output.optional:
+            named = _other_words((output.name,))
+            raise UsageError(
+                f"{kernel.path} declares no output `{output.name}`, which task {task.name} asks for: name it so{named}"
+            )
+    ranks = {name: len(each) for name, each in axes.items()}
+    if axes:
+        ranks |= {output.name: len(output.shape(shape_of(task.quick.shapes[0]))) for output in task.outputs}
+    found = tuple(Wanted(name, mine, ranks.get(name)) for name, mine in {**own, **outputs}.items())
+    lines = {line.name: line for line in kernel.arrays}
+    changed = (each.name != each.own or each.rank not in (None, len(lines[each.own].shape)) for each in found)
+    return found if any(changed) else ()
+
+
+def _filled_output(line: ArrayLine, task: Task) -> bool:
+    """Whether it is an output that the host fills before the launch, with zeros for example."""
+    outputs = tuple(output.name for output in task.outputs)
+    return line.role == "inout" and line.initialiser is not None and array_named(line.name, outputs) != ""
+
+
+def _named(kernel: KernelFile, declared: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
+    """The task's name → the file's; the same name first."""
+    own = {name: name for name in wanted if name in declared}
+    for name in declared:
+        meant = array_named(name, tuple(wanted))
+        if not meant or own.get(meant) == name or own.get(meant) == meant:
+            continue
+        if meant in own:
+            raise UsageError(f"{kernel.path}: {own[meant]} and {name} could both be `{meant}`: call one so")
+        own[meant] = name
+    return own
+
+
+def _other_words(names: Sequence[str]) -> str:
+    words = [f"{name}: {', '.join((name.upper(), *ARRAY_WORDS[name][:2]))}" for name in names if name in ARRAY_WORDS]
+    return f" (understood too, in any case: {'; '.join(words)})" if words else ""
+
+
+def require_layout(kernel: KernelFile, axes: InputAxes) -> None:
+    """Refuse arrays whose sizes are named as those of another layout: their numbers would be wrong for no fault."""
+    for line in kernel.arrays:
+        names = axes.get(line.name, ())
+        if names[1:3] not in (("hq", "sq"), ("hkv", "skv")) or len(line.shape) != len(names):
+            continue
+        heads, length = (size.name.lower() for size in line.shape[1:3])
+        if heads in LENGTH_WORDS and length in HEAD_WORDS:
+            raise UsageError(
+                f"{kernel.path}: {line.text} is [batch, length, heads, D]; the task's arrays are {LAYOUT}, and another "
+                f"layout is not judged. Index it so, or give a --task file whose `draw` and `reference` use that layout"
+            )
+        spelled = {size.name for size in line.shape}
+        packed = [name for name in kernel.sizes if name.lower() in HEAD_WORDS and name not in spelled]
+        if packed and names[1] == "hq" and not heads and length in LENGTH_WORDS:
+            raise UsageError(
+                f"{kernel.path}: {line.text} has no dimension {packed[0]}; the task's arrays are {LAYOUT}, and heads "
+                f"packed into D are not judged. Declare it so, or give a --task file that draws packed arrays"
+            )
+
+
+def require_types(kernel: KernelFile, task: Task, dtype: str) -> None:
+    """Refuse inputs of another type than the task gives where the output has this one."""
+    drawn = task.draw(any_workload(task, dtype)).arrays
+    for line in kernel.arrays:
+        if line.name in drawn and ELEMENT_TYPES[line.element].itemsize != drawn[line.name].dtype.itemsize:
+            first = task.outputs[0].name
+            raise UsageError(
+                f"{kernel.path}: {line.name} is {line.element} and {first} is {dtype}; task {task.name} has one type "
+                f"for both. Declare {first} as {line.element}, or give a --task file with these types"
+            )

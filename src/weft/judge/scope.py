@@ -1,0 +1,103 @@
+"""What a verdict speaks for: the types, masks and sizes that a kernel takes, and the workloads that were left out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weft.core.status import Status
+
+from .judge import Policy, judge, smallest
+from .runs import Runs
+from .select import Choice, Supports, nothing_selected, settled, skipped
+from .verdict import Verdict
+
+HINT = (
+    "looks like a kernel that is causal only: say so in the file with `// weft: lever CAUSAL = {index} in {index}`, "
+    "or check it with --masks {mask}"
+)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the verdicts on one kernel cover."""
+
+    judged_for: tuple[str, ...] = ()
+    """`f16`, `HQ = HKV`, `D = 64`: where the kernel takes less than its task has."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Why workloads were left out → how many."""
+    nothing: str = ""
+    """Why no workload is left, if none is."""
+    hint: str = ""
+    """What the kernel seems to compute instead of its task."""
+
+    def lines(self) -> list[str]:
+        """Return it for people."""
+        found = [f"{count} skipped: {why}" for why, count in self.skipped.items()]
+        found += [f"judged for: {', '.join(self.judged_for)}"] if self.judged_for else []
+        return [*found, *([self.hint] if self.hint else [])]
+
+    def noted(self, message: str) -> str:
+        """Return a conclusion's message with what was left out, if anything was."""
+        return "; ".join(filter(None, (message, *(self.lines() if self.skipped else ()))))
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "judged_for": list(self.judged_for),
+            "skipped": [{"reason": why, "count": count} for why, count in self.skipped.items()],
+            "hint": self.hint,
+        }
+
+
+def scope_of(supports: Supports, choice: Choice, verdicts: Sequence[Verdict]) -> Scope:
+    """Return what the verdicts on a kernel cover of what was asked for."""
+    supports = settled(supports, choice)
+    if not verdicts:
+        return Scope(skipped=skipped(supports, choice), nothing=nothing_selected(supports, choice))
+    every = supports.task.workloads
+    judged = [verdict.workload for verdict in verdicts if not verdict.limit]
+    found = []
+    for axis, name in (("dtypes", "dtype"), ("masks", "mask")):
+        has = dict.fromkeys(getattr(workload, name) for workload in judged)
+        if len(has) < len(getattr(every, axis)):
+            found.append(f"{'mask ' * (name == 'mask')}{' and '.join(has)}")
+    found += [str(limit) for limit in supports.limits]
+    found += [f"D = {supports.only_d}"] if supports.only_d is not None else []
+    found += [f"D up to {supports.largest_d}"] if supports.largest_d is not None else []
+    left_out = skipped(supports, choice)
+    known = {limit.why for limit in supports.limits}
+    found += [why for why in left_out if why.startswith("require ") and why not in known]
+    return Scope(tuple(dict.fromkeys(found)), left_out)
+
+
+def mask_hint(runs: Runs, supports: Supports, verdicts: Sequence[Verdict]) -> str:
+    """Return which mask a wrong kernel seems to compute instead of the one it was held against; empty for any other.
+
+    It decides nothing: a kernel that was not said to be causal stays wrong.
+    """
+    judged = [verdict for verdict in verdicts if not verdict.extra and verdict.workload.shape.sq > 1]
+    if not supports.any_mask:
+        return _one_alignment(supports, judged)
+    wrong = [verdict.workload for verdict in judged if verdict.status is Status.INCORRECT_NUMERICAL]
+    if not wrong or any(verdict.passed for verdict in judged):
+        return ""
+    work = smallest(wrong)
+    masks = supports.task.workloads.masks
+    for mask in (each for each in masks if each != "none"):
+        verdict = judge(runs, supports.task, replace(work, mask=mask), Policy(())).verdict
+        if verdict.passed:
+            return HINT.format(index=masks.index(mask), mask=mask)
+    return ""
+
+
+def _one_alignment(supports: Supports, judged: Sequence[Verdict]) -> str:
+    """A kernel that has both causal alignments by its macro, and is right in one of them only."""
+    masks = supports.task.workloads.masks
+    passed = {mask: [each.passed for each in judged if each.workload.mask == mask] for mask in masks}
+    wrong = [mask for mask, found in passed.items() if mask != "none" and found and not all(found)]
+    right = [mask for mask, found in passed.items() if found and all(found)]
+    if len(wrong) != 1 or not any(mask != "none" for mask in right):
+        return ""
+    numbers = [str(masks.index(mask)) for mask in right]
+    line = f"`// weft: lever CAUSAL = {numbers[0]} in {', '.join(numbers)}`"
+    return f"only {wrong[0]} (CAUSAL = {masks.index(wrong[0])}) is wrong: a kernel without that alignment says {line}"
