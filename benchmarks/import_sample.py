@@ -4,7 +4,7 @@
 
 Every .cu file with a `__global__` kernel is imported in a child process with a time limit. Complete means: launch lines
 without ???, whose formulas have values at their default sizes, and device code that NVRTC compiles with every kernel
-that they launch. Nothing runs. The last line is JSON.
+that they launch (the import itself does). Nothing runs. The last line is JSON.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -22,7 +23,7 @@ from weft.core.errors import WeftError
 from weft.engines.kernel_file import load
 from weft.interop.torch_extension.import_file import import_torch
 
-SECONDS = 120
+SECONDS = 300
 """Per file; NVRTC needs tens of seconds for the largest."""
 
 
@@ -92,15 +93,13 @@ def _import(pipe, file: Path, arch: str, save: Path | None) -> None:  # type: ig
 
 
 def bind(text: str, file: Path, arch: str) -> None:
-    """Compile the imported file as a run would, and give every formula its value."""
-    import tempfile
-
+    """Read the imported file as a run would, and give every formula its value. Its import has compiled it."""
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / file.name
         written.write_text(text)
         kernel = load(written, arch=arch)
         kernel.outline({})
-        kernel.compile()
+        kernel.grids()
 
 
 def kind_of(reason: str) -> str:

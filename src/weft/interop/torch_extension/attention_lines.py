@@ -28,7 +28,9 @@ _SHAPES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
 }
 """Shapes of q (and o), and of k (and v), by the sizes that the host names: the first of which all are named."""
-_ARRAY = re.compile(r"(?P<role>in|out|inout|workspace)\s+(?P<name>\w+) : (?P<element>\w+)\[(?P<shape>[^\]]*)\](?P<rest>.*)")
+_ARRAY = re.compile(
+    r"(?P<role>in|out|inout|workspace)\s+(?P<name>\w+) : (?P<element>\w+)\[(?P<shape>[^\]]*)\](?P<rest>.*)"
+)
 
 
 @dataclass
@@ -81,7 +83,9 @@ def complete(said: Said) -> Unsaid:
             if tied != shapes[role]:
                 shapes[role] = found.shapes[by_role[role]] = tied
                 spelled = ", ".join(tied)
-                found.notes.append(f"{by_role[role]} is taken to have the shape [{spelled}]: the host reads a part of it")
+                found.notes.append(
+                    f"{by_role[role]} is taken to have the shape [{spelled}]: the host reads a part of it"
+                )
     for role in ("q", "k", "v", "o"):
         name = by_role.get(role, "")
         if not name or role in shapes:
@@ -112,7 +116,10 @@ def complete(said: Said) -> Unsaid:
 def _tied(shape: Sequence[str], first: Sequence[str], read: frozenset[str]) -> list[str]:
     """A size that nothing reads is that of the other array, from which the kernel has it."""
     padded = [*shape, *[""] * (len(first) - len(shape))]
-    return [size if size in read or not re.fullmatch(r"\w*", size) else other for size, other in zip(padded, first, strict=True)]
+    return [
+        size if size in read or not re.fullmatch(r"\w*", size) else other
+        for size, other in zip(padded, first, strict=True)
+    ]
 
 
 _DEFAULTS = {"B": "2", "BH": "4", "H": "2", "HKV": "2", "S": "33", "SQ": "33", "SKV": "33", "D": "64"}

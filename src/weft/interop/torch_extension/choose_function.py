@@ -43,9 +43,7 @@ def choose_function(view: HostView, wanted: str | None) -> Choice:
     names = (["main"] if "main" in launching else []) or uncalled or launching
     candidates = bound or [Choice(view.functions[name][-1]) for name in names]
     if wanted is not None:
-        candidates = [
-            each for each in candidates if _launches(view, each.function.name, set(), wanted)
-        ] or candidates
+        candidates = [each for each in candidates if _launches(view, each.function.name, set(), wanted)] or candidates
     chosen = next((each for each in candidates if each.function.name == "forward"), candidates[0])
     others = (_label(view, each) for each in candidates if each is not chosen)
     return Choice(chosen.function, chosen.targets, tuple(dict.fromkeys(others)))

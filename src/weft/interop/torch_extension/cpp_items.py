@@ -31,9 +31,7 @@ def read_items(source: CppSource, macros: Collection[str] = ()) -> list[Item]:
     return list(_walk(source, 0, len(source.tokens), (), macros))
 
 
-def _walk(
-    source: CppSource, start: int, end: int, scope: tuple[str, ...], macros: Collection[str]
-) -> Iterator[Item]:
+def _walk(source: CppSource, start: int, end: int, scope: tuple[str, ...], macros: Collection[str]) -> Iterator[Item]:
     at = start
     while at < end:
         token = source.tokens[at]

@@ -116,7 +116,9 @@ def _launch(run: Host, values: list[Value], line: int) -> None:
     """`cudaLaunchKernelEx(&config, kernel, arguments…)`"""
     config, kernel = values[0], values[1]
     if not isinstance(config, Record) or not isinstance(kernel, Kernel):
-        raise refuse(run.source.path, line, "cudaLaunchKernelEx: its configuration cannot be followed; launch with <<<…>>>")
+        raise refuse(
+            run.source.path, line, "cudaLaunchKernelEx: its configuration cannot be followed; launch with <<<…>>>"
+        )
     hole = Hole("the configuration of cudaLaunchKernelEx", line)
     grid, block = config.get("gridDim") or hole, config.get("blockDim") or hole
     shared = config.get("dynamicSmemBytes")

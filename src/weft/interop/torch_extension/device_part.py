@@ -74,7 +74,9 @@ def separate(
     include_dirs: Sequence[str] = (),
     left_out: Sequence[Token] = (),
 ) -> DevicePart:
-    """Part the text of a file, headers next to it written out. Macros named in `without` come from launch lines instead, and their #define is left out.
+    """Part the text of a file, headers next to it written out.
+
+    Macros named in `without` come from launch lines instead, and their #define is left out.
 
     `left_out` are the tokens that no pass sees, for a file whose brackets only pair without them.
     """

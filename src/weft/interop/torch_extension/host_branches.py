@@ -1,7 +1,7 @@
 """Conditions and loops of host code: which way is taken, what is launched then, and what is known afterwards."""
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from .cpp_tokens import CppSource, refuse
 from .host_expressions import ARGC, Host, HostOutcome, Reader, pick
@@ -14,6 +14,7 @@ from .host_values import (
     Scope,
     Value,
     compare,
+    denied,
     either,
     literal,
     opposite,
@@ -54,6 +55,8 @@ class _Branch:
     launches: list[HostLaunch]
     names: list[dict[str, Value]]
     outcome: HostOutcome | None
+    required: list[Number] = field(default_factory=list)
+    """What it asks of the sizes."""
 
 
 def _try(run: Host, start: int, end: int, scope: Scope) -> _Branch:
@@ -64,11 +67,11 @@ def _try(run: Host, start: int, end: int, scope: Scope) -> _Branch:
         chain.append(place)
         place = place.outer
     saved = [dict(each.names) for each in chain]
-    before, guard = run.launches, run.guard
-    run.launches = []
+    before, guard, required = run.launches, run.guard, run.facts.required
+    run.launches, run.facts.required = [], []
     outcome = run.execute(start, end, Scope(outer=scope))
-    found = _Branch(run.launches, [dict(each.names) for each in chain], outcome)
-    run.launches, run.guard = before, guard
+    found = _Branch(run.launches, [dict(each.names) for each in chain], outcome, run.facts.required)
+    run.launches, run.guard, run.facts.required = before, guard, required
     for each, names in zip(chain, saved, strict=True):
         each.names = names
     return found
@@ -120,7 +123,8 @@ def _decide(run: Host, ways: list[tuple[Value | None, _Branch]], line: int, scop
         left = outcome is not None and (outcome.error or (not branch.launches and not outcome.broke))
         if left and not (condition is None and len(ways) == 1):  # the host's own error, or a way out before a launch
             if truth is not None:
-                run.facts.required.append(compare(ast.Eq, truth, literal(0)))
+                for needed in denied(truth):
+                    run.facts.require(needed)
             elif condition is None:
                 known = [each for each, _ in ways[:-1]]
                 if all(isinstance(each, Number) for each in known):
@@ -136,9 +140,8 @@ def _decide(run: Host, ways: list[tuple[Value | None, _Branch]], line: int, scop
     if len(taken) == 1 and taken[0][1].outcome is None:
         return _adopt(run, taken[0][1], scope)
     unknown = any(isinstance(condition, Hole | Other) for condition, _ in ways)
-    if taken[-1][0] is not None and len(taken) < len(ways) and not unknown:
-        # Its `else` is an error: one of the others is taken.
-        taken[-1] = (taken[-1][0], taken[-1][1])
+    if not unknown:
+        _require_each(run, taken)
     launches = merge_launches(
         [(condition, branch.launches) for condition, branch in taken], line, run.facts.required, unknown=unknown
     )
@@ -163,6 +166,15 @@ def _decide(run: Host, ways: list[tuple[Value | None, _Branch]], line: int, scop
                     assert other is not None
                     run.guard = (*run.guard, other)
     return None
+
+
+def _require_each(run: Host, ways: list[tuple[Number | None, _Branch]]) -> None:
+    """What one branch asks of the sizes holds only for those that take it."""
+    before = literal(0)
+    for condition, branch in ways:
+        elsewhere = before if condition is None else either(before, opposite(condition))
+        run.facts.required += [either(elsewhere, each) for each in branch.required]
+        before = before if condition is None else either(before, condition)
 
 
 def _names(scope: Scope) -> list[dict[str, Value]]:
@@ -206,6 +218,7 @@ def _adopt(run: Host, branch: _Branch, scope: Scope) -> HostOutcome | None:
         place.names = dict(names)
         place = place.outer
     run.launches += branch.launches
+    run.facts.required += branch.required
     return branch.outcome
 
 
@@ -295,9 +308,7 @@ def _without_break(outcome: HostOutcome | None) -> HostOutcome | None:
     return None if outcome is not None and outcome.broke else outcome
 
 
-def _rounds(
-    run: Host, parts: list[tuple[int, int]], body: tuple[int, int], inner: Scope
-) -> HostOutcome | None:
+def _rounds(run: Host, parts: list[tuple[int, int]], body: tuple[int, int], inner: Scope) -> HostOutcome | None:
     """`for (int i = 0; i < 4; i++)`, round by round; _NOT_COUNTED if the rounds cannot be counted."""
     source = run.source
     inside = {token.text for token in source.tokens[body[0] : body[1]]}
@@ -342,6 +353,7 @@ def _unknown_rounds(run: Host, start: int, stop: int, inner: Scope, scope: Scope
             if name in place.names and place.names.get(name) is not value and not _same(place.names[name], value):
                 place.names[name] = Hole(f"{name} changes in a loop", line)
         place = place.outer
+    run.facts.required += branch.required
     if not branch.launches:
         return None
     again = _try(run, start, stop, inner)

@@ -609,7 +609,7 @@ class Host(ABC):
             of_type = parameter.type.startswith(("typename", "class")) or parameter.type in ("typename", "class")
             if number < len(callee.targets):
                 text, value = callee.targets[number]
-                if of_type:
+                if of_type or isinstance(value, Hole):  # a device function, say, is for a kernel's template arguments
                     scope.types[parameter.name] = text
                 else:
                     scope.names[parameter.name] = value
@@ -624,12 +624,14 @@ class Host(ABC):
 
     def matters(self, function: Function) -> bool:
         """Whether a call may launch, allocate, check or give a value; the host's own arithmetic is not followed."""
-        if not function.result.split()[-1:] == ["void"]:
+        if function.result.split()[-1:] != ["void"]:
             return function.end - function.start < 4000
         if any(_changes(parameter.type) for parameter in function.parameters):
             return True
         words = {token.text for token in self.source.tokens[function.start : function.end]}
-        telling = any(word.startswith(("cuda", "TORCH_CHECK", "AT_", "<<<", "assert", "exit", "throw")) for word in words)
+        telling = any(
+            word.startswith(("cuda", "TORCH_CHECK", "AT_", "<<<", "assert", "exit", "throw")) for word in words
+        )
         others = words & set(self.functions) - {function.name}
         return telling or any(self.matters(each) for name in others for each in self.functions[name][:1])
 
@@ -745,7 +747,9 @@ def pick(condition: Number, first: Value, second: Value, line: int) -> Value:
         return first if isinstance(first, Number) else second
     if isinstance(first, Dim3) and isinstance(second, Dim3):
         width = max(len(first.sizes), len(second.sizes))
-        pairs = zip(*((*each.sizes, *[literal(1)] * (width - len(each.sizes))) for each in (first, second)), strict=True)
+        pairs = zip(
+            *((*each.sizes, *[literal(1)] * (width - len(each.sizes))) for each in (first, second)), strict=True
+        )
         sizes = [pick(condition, a, b, line) for a, b in pairs]
         return Dim3(tuple(each if isinstance(each, Number) else Hole("a size of dim3", line) for each in sizes))
     if isinstance(first, Kernel) and isinstance(second, Kernel) and first == second:

@@ -180,7 +180,9 @@ def _initial(run: HostRun, kind: str, start: int, end: int, scope: Scope) -> Val
     line = source.tokens[min(start, end) - 1].line
     plain = kind.replace("const", "").replace("struct", "").strip()
     if start >= end:
-        return Dim3((literal(1),)) if kind == "dim3" else run.record(plain, ()) if plain in run.view.structs else Other()
+        return (
+            Dim3((literal(1),)) if kind == "dim3" else run.record(plain, ()) if plain in run.view.structs else Other()
+        )
     if source.tokens[start].text == "=":
         value = Reader(run, source, start + 1, end, scope).whole()
     elif source.tokens[start].text in "({":
@@ -190,7 +192,11 @@ def _initial(run: HostRun, kind: str, start: int, end: int, scope: Scope) -> Val
             length = next((each for each in values if isinstance(each, Number)), None)
             return Record("std::vector", (("size", length),) if length is not None else ())
         value = values[0] if len(values) == 1 and kind.split()[-1] != "dim3" else Items(tuple(values))
-    elif source.tokens[start].text == "[" and source.after(start) < end and source.tokens[source.after(start)].text == "=":
+    elif (
+        source.tokens[start].text == "["
+        and source.after(start) < end
+        and source.tokens[source.after(start)].text == "="
+    ):
         return Reader(run, source, source.after(start) + 1, end, scope).whole()
     else:
         return Other()
@@ -316,7 +322,9 @@ def _assign(run: HostRun, sign: str, place: tuple[int, int], value: Value, scope
             scope.assign(texts[0], Dim3(tuple(sizes)))
         elif isinstance(held, Record | Other | None):
             record = held if isinstance(held, Record) else Record("")
-            scope.assign(texts[0], record.put(texts[2], value if sign == "=" else Hole(f"{texts[2]} {sign}", run.facts.line)))
+            scope.assign(
+                texts[0], record.put(texts[2], value if sign == "=" else Hole(f"{texts[2]} {sign}", run.facts.line))
+            )
 
 
 def _assigned(run: HostRun, name: str, sign: str, value: Value, scope: Scope) -> Value:

@@ -344,6 +344,14 @@ def opposite(value: Number) -> Number:
     return _opposite(truth(value))
 
 
+def denied(value: Number) -> list[Number]:
+    """What must hold for `!value`: of `a || b`, both opposites."""
+    match value.tree:
+        case ast.Call(func=ast.Name(id="max"), args=parts) if _is_truth(value.tree):
+            return [each for part in parts for each in denied(Number(part))]
+    return [opposite(value)]
+
+
 def both(a: Number, b: Number) -> Number:
     """`a && b`"""
     return binary(ast.Mult, truth(a), truth(b))
@@ -355,6 +363,8 @@ def either(a: Number, b: Number) -> Number:
     if a.constant is not None or b.constant is not None:
         known, other = (a, b) if a.constant is not None else (b, a)
         return known if known.constant else other
+    if same(a, b):
+        return a
     return call("max", a, b)
 
 
@@ -439,6 +449,14 @@ class Facts:
     """Sentences for the user → line."""
     line: int = 0
     """Of the statement that is followed."""
+
+    def require(self, condition: Number) -> None:
+        """A condition of the host's; sizes that it compares are one."""
+        self.required.append(condition)
+        match condition.tree:
+            case ast.Compare(left=ast.Name(id=one), ops=[ast.Eq()], comparators=[ast.Name(id=other)]):
+                if "__" in one and "__" in other and one != other:
+                    self.equal.append((one, other))
 
     def size(self, tensor: Tensor, axis: int) -> Value:
         if tensor.shape is not None:

@@ -1,7 +1,7 @@
 """A CUDA file with host code → a kernel file of Weft: device code as it stands, and launch lines from the host code."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -107,13 +107,12 @@ def import_torch(
     draft, returned = _follow(view, choice, settings, kernel)
     without = frozenset((*draft.defines, *(line.name for line in own.defines)))
     part = separate(text, path, without=without, include_dirs=include_dirs, left_out=view.text.left_out)
-    entries = [entry for entry in (draft.entry(launch) for launch in draft.launches) if entry is not None]
     defines = {name: str(value) for name, value in draft.defines.items()}
-    binary = _compile(part, path, defines, entries, arch, include_dirs)
-    origin = {row: line for line, row in draft.lines(binary)}
-    rows, renamed = as_task(list(origin)) if attention else (list(origin), [])
+    binary = _compile(part, path, defines, list(draft.entries().values()), arch, include_dirs)
+    made = draft.lines(binary)
+    rows, renamed = as_task([row for _, row in made]) if attention else ([row for _, row in made], [])
     head = [(line, row) for line, row in kept]
-    head += [(origin.get(row, chosen.line), f"// weft: {row}".rstrip()) for row in rows]
+    head += zip(_origins(made, rows, chosen.line), (f"// weft: {row}".rstrip() for row in rows), strict=True)
     notes += [Problem(chosen.line, note) for note in (*unsaid.notes, *renamed)]
     if others:
         notes.append(Problem(chosen.line, f"also to be imported, by --function: {', '.join(others)}"))
@@ -135,9 +134,15 @@ def import_torch(
     )
 
 
-def _with_own_lines(
-    text: str, path: str, kept: Sequence[str], arch: str, include_dirs: Sequence[str]
-) -> Imported:
+def _origins(made: Sequence[tuple[int, str]], rows: Sequence[str], host: int) -> Iterator[int]:
+    """The line of each row; what was added or changed belongs to the host function. Equal rows keep their order."""
+    waiting = list(made)
+    for row in rows:
+        at = next((number for number, (_, text) in enumerate(waiting) if text == row), None)
+        yield host if at is None else waiting.pop(at)[0]
+
+
+def _with_own_lines(text: str, path: str, kept: Sequence[str], arch: str, include_dirs: Sequence[str]) -> Imported:
     """A file that says itself how it is launched."""
     own = parse_lines("\n".join(kept), path)
     without = frozenset(line.name for line in own.defines)

@@ -12,8 +12,8 @@ from weft.engines.propose_lines import parameter_uses
 from weft.ptx.parse import parse
 
 from .attention_lines import Said
-from .device_part import TYPES
 from .cuda_calls import settle_shape
+from .device_part import TYPES
 from .host_statements import HostRun
 from .host_values import Dim3, Hole, HostLaunch, Number, Other, Pointer, Record, Tensor, Value, both, either
 from .signatures import KernelSignature, Parameter
@@ -64,6 +64,8 @@ class Draft:
         self.elements: dict[str, str] = {}
         self.passed: dict[str, Tensor] = {}
         self.number_types: dict[str, str] = {}
+        self.filled: dict[str, list[str]] = {}
+        """Array → its shape, where the host reads only a part of it."""
         self.beside: dict[str, set[str]] = {}
         """Array → those that go to a kernel together with it."""
         for launch in self.launches:
@@ -130,16 +132,43 @@ class Draft:
 
     def _guess_shapes(self) -> None:
         """An array whose shape the host never reads has that of the arrays it goes with, if these have one: a note."""
+        self._fill_ranks()
         for name, tensor in self.passed.items():
             if self._shape(tensor) is not None or tensor.bytes is not None or _PER_COLUMN.fullmatch(name):
                 continue
             others = [self.passed[other] for other in self.passed if other in self.beside.get(name, ())]
+            given = [other for other in others if other.origin == "argument"]
+            others = given if any(self._shape(other) is not None for other in given) else others
             known = {tuple(shape): other for other in reversed(others) if (shape := self._shape(other)) is not None}
             if len(known) == 1 or (known and tensor.like is None and name.lower() in ("k", "v", "o", "out", "output")):
                 like = next(reversed(known.values()))
+                if name.lower() in ("v", "value", "values"):  # as many rows as there are keys
+                    like = next((each for each in known.values() if each.name.lower() in ("k", "key", "keys")), like)
                 tensor.like = like
                 note = f"the host never reads the shape of {name}: it is taken to have the shape of {like.name}"
                 self.run.facts.notes[f"{note}; give another, as in --shape {name}=N,D"] = tensor.line
+
+    def _fill_ranks(self) -> None:
+        """`k.size(2)` is all that is read of k, and q has four dimensions: k has four, too, and what is unread of q."""
+        facts = self.run.facts
+        sure = facts.checked | facts.counted | set(self.settings.shapes)
+        sure |= {tensor.name for pair in facts.alike for tensor in pair}
+        for name, axes in facts.axes.items():
+            rank = facts.ranks.get(name, 0)
+            fuller = [
+                other
+                for other in self.passed
+                if other in self.beside.get(name, ())
+                and len(self._shape(self.passed[other]) or ()) == rank + 1
+                and self.elements.get(other) == self.elements.get(name)
+            ]
+            if name in sure or name not in self.passed or rank < 2 or min(axes) < 0 or not fuller:
+                continue
+            shape = self._shape(self.passed[fuller[0]]) or []
+            self.filled[name] = [f"{name}__{axis}" if axis in axes else size for axis, size in enumerate(shape)]
+            note = f"the host reads a part of the shape of {name}: the rest is taken to be as in {fuller[0]}"
+            facts.notes[note] = self.passed[name].line
+            facts.notes.pop(f"{name} is taken to have {rank} dimensions: the host reads no more of its shape", None)
 
     def _sizes(self) -> Iterator[str]:
         for tensor in self.passed.values():
@@ -152,6 +181,8 @@ class Draft:
     def _shape(self, tensor: Tensor) -> list[str] | None:
         if tensor.name in self.settings.shapes:
             return list(self.settings.shapes[tensor.name])
+        if tensor.name in self.filled:
+            return self.filled[tensor.name]
         shape = self.run.facts.shape(tensor)
         return None if shape is None else [size.text for size in shape]
 
@@ -412,14 +443,30 @@ class Draft:
             return None
         return None if HOLE in callee else callee
 
+    def entries(self) -> dict[str, str]:
+        """Kernel → the instance to look at: one that the default sizes launch. NVRTC takes seconds for each."""
+        names: dict[str, int | float] = {**self.sizes, **self.counts, **self.run.used_defines, **self.run.sizes}
+        found: dict[str, str] = {}
+        taken: set[str] = set()
+        for launch in self.launches:
+            condition, entry = all_of(launch.when), self.entry(launch)
+            holds = condition is None or _holds(rename(condition.text, self.names), names)
+            if entry is not None and (launch.kernel not in found or (holds and launch.kernel not in taken)):
+                found[launch.kernel] = entry
+            taken |= {launch.kernel} if holds else set()
+        return found
+
     def _roles(self, binary: Binary | None) -> dict[str, str]:
         """By what the compiled kernels do with each pointer."""
         loads, stores = set[str](), set[str]()
         functions = parse(binary.ptx).functions if binary is not None else {}
+        compiled = {
+            kernel: functions.get(binary.entries.get(entry, "")) if binary is not None else None
+            for kernel, entry in self.entries().items()
+        }
         for launch in self.launches:
-            entry = self.entry(launch)
-            compiled = functions.get(binary.entries.get(entry, "")) if binary is not None and entry else None
-            uses = list(parameter_uses(compiled).values()) if compiled is not None else []
+            function = compiled.get(launch.kernel)
+            uses = list(parameter_uses(function).values()) if function is not None else []
             for number, value in enumerate(launch.arguments):
                 if isinstance(value, Record):  # what it does with members cannot be told apart
                     for _, member in value.members:
@@ -445,6 +492,13 @@ def _first_round(run: HostRun, kernel: str | None) -> list[HostLaunch]:
     rounds = [launch.round for launch in run.launches if kernel in (None, launch.kernel)]
     first = min(rounds) if rounds else 0
     return [launch for launch in run.launches if launch.round == first]
+
+
+def _holds(formula: str, names: Mapping[str, int | float]) -> bool:
+    try:
+        return bool(Expression.parse(formula).value(names))
+    except UsageError:
+        return False
 
 
 def all_of(conditions: Sequence[Number]) -> Number | None:

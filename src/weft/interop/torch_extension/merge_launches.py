@@ -61,9 +61,23 @@ def _each_under_its_condition(ways: Sequence[Way]) -> list[HostLaunch]:
 
 def _excludes(condition: Number, others: Sequence[Number | None]) -> bool:
     """Whether no other way can be taken with it anyway: `D == 64` against `D == 128`, and there is no `else`."""
-    mine = _equality(condition)
-    theirs = [_equality(other) for other in others]
-    return mine is not None and all(each is not None and each[0] == mine[0] and each != mine for each in theirs)
+    mine = _values(condition.tree)
+    theirs = [_values(other.tree) if other is not None else None for other in others]
+    return mine is not None and all(
+        each is not None and each[0] == mine[0] and not each[1] & mine[1] for each in theirs
+    )
+
+
+def _values(tree: ast.expr) -> tuple[str, frozenset[object]] | None:
+    """`D == 32 || D == 64` → D and its two values."""
+    match tree:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=value)]):
+            return ast.unparse(left), frozenset([value])
+        case ast.Call(func=ast.Name(id="max"), args=parts):
+            found = [_values(part) for part in parts]
+            if all(each is not None and each[0] == found[0][0] for each in found):  # type: ignore[index]
+                return found[0][0], frozenset(value for each in found for value in each[1])  # type: ignore[index]
+    return None
 
 
 def _doubted(launches: Sequence[HostLaunch], line: int) -> list[HostLaunch]:

@@ -59,7 +59,9 @@ def open_host_code(source: KernelSource, build: HowCompiled) -> KernelSource:
             return source
         settled = frozenset(line.name for line in source.lines.defines)
         return replace(source, host=HostCode(separate(source.text, source.path, without=settled).text))
-    found = import_torch(source.path, text=source.text, arch=build.arch, include_dirs=build.include_dirs, attention=True)
+    found = import_torch(
+        source.path, text=source.text, arch=build.arch, include_dirs=build.include_dirs, attention=True
+    )
     if found.problems:
         raise IncompleteImport(source.path, found)
     defined = set(re.findall(r"^\s*#\s*define\s+(\w+)", source.text, re.MULTILINE))

@@ -297,7 +297,7 @@ class _State:
                 value = given[piece.text]
                 value = value if beside else self.expand(value, everything=everything)
                 if value:
-                    done += [replace(value[0], space=piece.space or value[0].space and not beside), *value[1:]]
+                    done += [replace(value[0], space=piece.space or (value[0].space and not beside)), *value[1:]]
                 elif beside:
                     done.append(_Piece("empty", "", 0, False))
                 at += 1
@@ -358,6 +358,8 @@ def _evaluate(pieces: Sequence[_Piece]) -> bool:
             words.append("1" if piece.text == "true" else "0")
         elif piece.kind == "number":
             words.append(re.sub(r"[uUlL']+", "", piece.text))
+        elif piece.text in ("<", ">") and words[-1:] == [piece.text] and not piece.space:
+            words[-1] += piece.text  # a shift is two tokens
         else:
             words.append({"&&": " and ", "||": " or ", "!": " not ", "/": "//"}.get(piece.text, piece.text))
     try:

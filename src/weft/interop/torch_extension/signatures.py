@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from .cpp_items import Item
 from .cpp_tokens import CppSource
 
-_ATTRIBUTES = ("__launch_bounds__", "C10_LAUNCH_BOUNDS", "__attribute__", "__maxnreg__", "__align__", "__block_size__", "__cluster_dims__")
+_ATTRIBUTES = (
+    "__launch_bounds__",
+    "C10_LAUNCH_BOUNDS",
+    "__attribute__",
+    "__maxnreg__",
+    "__align__",
+    "__block_size__",
+    "__cluster_dims__",
+)
 
 
 @dataclass(frozen=True)
