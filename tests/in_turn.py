@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 
-def every_second(cases: Iterable[Any]) -> list[Any]:
-    """The first, the third and so on always; those between them in the sweep."""
-    return [pytest.param(case, marks=[pytest.mark.sweep] * (number % 2)) for number, case in enumerate(cases)]
+def one_in(count: int, cases: Iterable[Any], *, several: bool = False) -> list[Any]:
+    """The first of each `count` cases always, the others in the sweep. `several`: a case has a value for each name."""
+    return [
+        pytest.param(*(case if several else (case,)), marks=[pytest.mark.sweep] * (number % count > 0))
+        for number, case in enumerate(cases)
+    ]

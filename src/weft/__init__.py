@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weft.core.version import __version__
-    from weft.engines.kernel_file import load
     from weft.engines.launch import Launch
     from weft.engines.protocol import RunOptions
     from weft.engines.virtual import VirtualGPU
+    from weft.interop.open_kernel import load
     from weft.toolchain.cuda import compile_cuda
     from weft.toolchain.triton_aot import compile_triton
 
@@ -26,7 +26,7 @@ _LAZY = {
     "VirtualGPU": "weft.engines.virtual:VirtualGPU",
     "compile_cuda": "weft.toolchain.cuda:compile_cuda",
     "compile_triton": "weft.toolchain.triton_aot:compile_triton",
-    "load": "weft.engines.kernel_file:load",
+    "load": "weft.interop.open_kernel:load",
 }
 
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGE, README = ROOT / "docs" / "reference" / "ladder_profile.md", ROOT / "README.md"
 
 
-@pytest.mark.parametrize("rung", ["wmma", "fp8_mma"])
+@pytest.mark.parametrize("rung", ["wmma", pytest.param("fp8_mma", marks=pytest.mark.sweep)])
 def test_heads_times_one_head_is_the_whole(rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wavefronts, instructions and bounds are exactly those of a run of all four heads."""
     scaled = profile_ladder.row(rung, "validation_128")
@@ -29,7 +29,10 @@ def test_a_grid_that_hangs_on_the_number_of_heads_is_refused() -> None:
         profile_ladder.row("pipelined", "validation_512")
 
 
-@pytest.mark.parametrize(("rung", "triton"), [("pipelined", "fa_triton"), ("fp8_pipelined", "fp8_triton")])
+@pytest.mark.parametrize(
+    ("rung", "triton"),
+    [("pipelined", "fa_triton"), pytest.param("fp8_pipelined", "fp8_triton", marks=pytest.mark.sweep)],
+)
 def test_the_best_cuda_rungs_are_no_slower_than_the_triton_rungs(rung: str, triton: str) -> None:
     """By the estimate, at both weights of an issue slot; and their shared memory is free of conflicts."""
     ours, theirs = profile_ladder.row(rung, "mission"), profile_ladder.row(triton, "mission")

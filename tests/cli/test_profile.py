@@ -150,7 +150,7 @@ def test_what_a_baseline_cannot_judge_is_not_green(source: Path, capsys: pytest.
         (["--gpu", "l5"], 2, "no GPU 'l5' in the table"),
         (["--check"], 2, "--baseline FILE goes with one of --update and --check"),
         (["--baseline", "f", "--check", "--update"], 2, "one of --update and --check"),
-        (["--shape", "mission"], 2, "has none of the sizes"),
+        (["--shape", "mission"], 2, "has no arrays q, k and v"),
         (["--shape", "vast"], 2, "--shape vast"),
         (["--clock", "2040"], 2, "goes up to"),
         (["missing.cu"], 2, "missing.cu is neither a file nor a rung"),

@@ -127,7 +127,10 @@ def test_a_warning_of_the_compiler_is_shown_aside(source: Path, capsys: pytest.C
         (["k.cu", "--save", "z=z.npy"], "weft: --save z: not an array of this kernel; it has x, y"),
         (["k.cu", "--arch", "sm_1"], "weft: no GPU of architecture 'sm_1' in the table"),
         (["k.cu", "--mode", "fast"], "fast"),
-        (["k.cu", "--tool", "init"], "weft: no tool is called 'init'; there are memcheck, initcheck, racecheck"),
+        (
+            ["k.cu", "--tool", "init"],
+            "weft: no tool is called 'init' (did you mean initcheck?); there are memcheck, initcheck, racecheck",
+        ),
     ],
 )
 def test_wrong_usage(source: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str) -> None:

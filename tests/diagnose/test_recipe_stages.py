@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.diagnose.edited import text_of
+from tests.in_turn import one_in
 from weft.attention.emulate import Algorithm
 from weft.attention.shapes import Shape
 from weft.diagnose.compare import compare_stages, first_wrong
@@ -43,7 +44,7 @@ def _explained(file: Path, shape: Shape, mask: str) -> Diagnosis:
     return explain(Case(candidate, supports.task, supports.task.draw(workload), verdict, verdict))
 
 
-@pytest.mark.parametrize("rung", ["fp8_mma", "fp8_pipelined", "fp8_triton"])
+@pytest.mark.parametrize("rung", one_in(3, ["fp8_pipelined", "fp8_mma", "fp8_triton"]))
 def test_every_stage_of_a_right_kernel_is_seen_and_right(rung: str, tmp_path: Path) -> None:
     file = _write(tmp_path, rung, RUNGS[rung].path.read_text())
     candidate, supports = find_candidate(str(file), task="quantised_sdpa")
@@ -67,7 +68,7 @@ def test_every_stage_of_a_right_kernel_is_seen_and_right(rung: str, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("stage", "old", "new", "shape", "mask"),
-    [
+    one_in(2, [
         ("o", " * v_step[kv_head * D + d]);", ");", ONE_TILE, "none"),
         ("scores", "k_step[kv_head * blocks + first_key", "k_step[first_key", TWO_HEADS, "none"),
         ("p", "s[j][c] = p * P_SCALE;", "s[j][c] = p * 128.0f;", ONE_TILE, "none"),
@@ -78,7 +79,7 @@ def test_every_stage_of_a_right_kernel_is_seen_and_right(rung: str, tmp_path: Pa
         ("masked", "key < visible[c / 2]", "true", ONE_TILE, "none"),
         ("l", "l[r] *= rescale[r];", ";", TWO_TILES, "none"),
         ("u", "u[j][c] = __fadd_rn(u[j][c], sum[c]);", "u[j][c] = sum[c];", TWO_TILES, "none"),
-    ],
+    ], several=True),
     ids=["v_step_forgotten", "other_heads_step", "p_scale", "mean_kept", "stride_of_k_codes", "v_codes",
          "mask_off_by_one", "end_not_masked", "l_not_rescaled", "u_overwritten"],
 )  # fmt: skip

@@ -95,4 +95,4 @@ def test_time_is_bounded() -> None:
 def test_the_kernel_takes_it() -> None:
     first = work(SHAPES["d128"])
     decide = judge(lambda each: True)
-    assert shrink(decide(first), decide, takes=lambda shape: shape.d != 32).workload.shape.d == 64
+    assert shrink(decide(first), decide, takes=lambda work: work.shape.d != 32).workload.shape.d == 64

@@ -15,6 +15,7 @@ from weft.core.finding_json import finding_of, finding_record
 from weft.core.records import Finding, Place, Suppressed
 from weft.core.status import Status
 from weft.coverage.records import Coverage
+from weft.judge.scope import Scope
 from weft.judge.verdict import Sample, Verdict, conclude
 from weft.judge.verdict_json import check_record, verdict_of, verdict_record
 from weft.tasks.task import Workload
@@ -80,7 +81,7 @@ def test_another_version_is_refused() -> None:
 def test_the_page_names_every_field_and_every_status() -> None:
     page = PAGE.read_text()
     named = set(re.findall(r"`(\w+)`", page))
-    record = check_record({"k.cu": [VERDICT]}, {"k.cu": 1}, {"k.cu": Coverage()})
+    record = check_record({"k.cu": [VERDICT]}, {"k.cu": 1}, {"k.cu": Coverage()}, scopes={"k.cu": Scope()})
     (target,) = record["targets"].values()
     (verdict,) = target["verdicts"]
     finding = verdict["findings"][0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import weft
-from tests.in_turn import every_second
+from tests.in_turn import one_in
 from tests.kernels.case import (
     CUDA_FOLDER,
     EXACT,
@@ -87,7 +87,7 @@ def _assert_close(name: str, got: Array, expected: Array, tolerance: Tolerance) 
     assert rms <= tolerance.rms, f"{name}: RMS error {rms} above {tolerance.rms}"
 
 
-@pytest.mark.parametrize("case", every_second(CASES), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", one_in(3, CASES), ids=lambda case: case.name)
 def test_kernel(case: Case) -> None:
     pytest.importorskip("torch")
     run_case(case, _compiled(case.name))

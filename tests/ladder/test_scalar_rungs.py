@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import weft
-from tests.in_turn import every_second
+from tests.in_turn import one_in
 from weft.attention.dtypes import Array, ulp
 from weft.attention.quantise import SimFp8
 from weft.attention.reference import Causal, attention
@@ -94,7 +94,7 @@ def assert_attention(after: Mapping[str, Array], q: Array, k: Array, v: Array, d
 # -- scalar and fa1 ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", every_second(CASES), ids=named)
+@pytest.mark.parametrize("case", one_in(3, CASES), ids=named)
 @pytest.mark.parametrize("rung", ["scalar", "fa1"])
 def test_fused_attention(gpu: weft.VirtualGPU, rung: str, case: Case) -> None:
     after = attended(gpu, rung, case)

@@ -15,7 +15,8 @@ from weft.bundle.gather import CANDIDATE, UNKNOWN, BundleOptions, from_kernel, f
 from weft.bundle.records import Bundle
 from weft.core.errors import UsageError
 from weft.core.status import Status
-from weft.engines.kernel_file import MAX_STEPS, load
+from weft.engines.kernel_file import MAX_STEPS
+from weft.interop.open_kernel import load
 from weft.judge.select import Choice
 from weft.kernels.ladder import RUNGS
 from weft.store.store import open_store
@@ -36,8 +37,10 @@ def bundle(
     ] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
     regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
-    masks: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
-    dtypes: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
+    masks: Annotated[
+        str, typer.Option(help="none, top_left, bottom_right; causal is both (default: the kernel's).")
+    ] = "",
+    dtypes: Annotated[str, typer.Option(help="f16 or half, bf16, f32 (default: the kernel's first).")] = "",
     encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 3,
     gpu: Annotated[str, typer.Option(help="For which GPU it is compiled.")] = "l4",

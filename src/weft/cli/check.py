@@ -34,6 +34,7 @@ from weft.judge.select import (
 )
 from weft.judge.verdict import Verdict, conclude
 from weft.judge.verdict_json import check_record
+from weft.kernels.ladder import RUNGS
 from weft.probes.tools import watch_for
 from weft.tasks.registry import TASKS
 from weft.tasks.task import Task, Workload
@@ -63,8 +64,10 @@ def check(
     launch: Annotated[Path | None, typer.Option(help="The launch lines of a PTX file (default: beside it).")] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
     regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
-    masks: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
-    dtypes: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
+    masks: Annotated[
+        str, typer.Option(help="none, top_left, bottom_right; causal is both (default: the kernel's).")
+    ] = "",
+    dtypes: Annotated[str, typer.Option(help="f16 or half, bf16, f32 (default: the kernel's first).")] = "",
     encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
     seeds: Annotated[
         int | None, typer.Option(min=1, help=f"Seeds per workload (default {SEEDS}), or a folder's trials (default 1).")
@@ -187,10 +190,8 @@ def check(
                 print(line)
         else:
             named = {target: refused_shapes(supports, choice(supports)) for target, (_, supports) in found.items()}
-            _show(verdicts, named if shapes or targets[1:] else {target: {} for target in found}, max_findings, secret)
-            for target, scope in scopes.items():
-                for line in scope.lines():
-                    print(f"{target}: {line}")
+            left_out = named if shapes or targets[1:] else {target: {} for target in found}
+            _show(verdicts, left_out, scopes, max_findings, secret)
             for target, (candidate, _) in found.items():
                 _show_coverage(target, candidate, checked[target], whole=coverage, selected=not shapes)
             if "all" not in tools:
@@ -257,10 +258,11 @@ def _show_coverage(target: str, candidate: Candidate, checked: Checked, *, whole
 def _show(
     verdicts: dict[str, list[Verdict]],
     left_out: Mapping[str, Mapping[str, str]],
+    scopes: Mapping[str, Scope],
     max_findings: int,
     secret: tuple[int, ...],
 ) -> None:
-    """`left_out` says which launch line of a kernel does not take a shape; `secret` are hidden seeds."""
+    """`left_out` says why a kernel does not take a shape, of those that were named; `secret` are hidden seeds."""
     rows = []
     names = dict.fromkeys(_row(verdict) for results in verdicts.values() for verdict in results)
     names |= dict.fromkeys(name for shapes in left_out.values() for name in shapes)
@@ -284,6 +286,11 @@ def _show(
     for target, results in verdicts.items():
         # What passed may still carry notes: something was not judged in detail, or an allow line is not needed.
         for line in text_lines(distinct({target: [v for v in results if v.passed]}), limit=max_findings):
+            print(f"{target}: {line}")
+    for target, covers in scopes.items():
+        for line in (
+            covers.lines() if target not in RUNGS else covers.skip_lines
+        ):  # the ladder's table says what rungs take
             print(f"{target}: {line}")
     all_verdicts = [verdict for results in verdicts.values() for verdict in results]
     everything = [verdict for verdict in all_verdicts if not verdict.extra]
@@ -341,6 +348,6 @@ def _exit_code(verdicts: dict[str, list[Verdict]], scopes: Mapping[str, Scope]) 
     """A kernel that was asked for and never run is not green, whatever the others are."""
     idle = [target for target, results in verdicts.items() if not results]
     for target in idle:
-        print(f"weft: nothing selected for {target}: {scopes[target].nothing}", file=sys.stderr)
+        print(f"weft: nothing selected: {target}: {scopes[target].nothing}", file=sys.stderr)
     statuses = [conclude(results, len(results)).status for results in verdicts.values() if results]
     return exit_code(statuses) or (5 if idle else 0)

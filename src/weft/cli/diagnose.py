@@ -29,9 +29,11 @@ def diagnose(
     task: Annotated[
         str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
     ] = None,
-    shape: Annotated[str, typer.Option(help="A named shape (default: a quick choice of shapes).")] = "",
+    shape: Annotated[str, typer.Option(help="Named shapes, with commas (default: a quick choice).")] = "",
     regime: Annotated[str, typer.Option(help="How inputs are drawn (default: a quick choice).")] = "",
-    mask: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
+    mask: Annotated[
+        str, typer.Option(help="none, top_left, bottom_right, or causal for both (default: what the kernel has).")
+    ] = "",
     dtype: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
     encoding: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the inputs.")] = 0,
@@ -42,7 +44,9 @@ def diagnose(
     gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     shrink: Annotated[bool, typer.Option(help="Look for the smallest failing shape first.")] = True,
-    png: Annotated[Path | None, typer.Option(help="Draw the error over O and the first wrong stage.")] = None,
+    png: Annotated[
+        Path | None, typer.Option("-o", "--png", help="Draw the error over O and the first wrong stage.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Find the first thing that is wrong in a kernel: stage, KV tile, rows, columns, line, cause and cure.
@@ -58,17 +62,19 @@ def diagnose(
     say_host_code(candidate.kernel)
     candidate = replace(candidate, defines=macros(define))
     choice = Choice(
-        shapes=_one(shape),
-        regimes=_one(regime),
-        masks=_one(mask),
-        dtypes=_one(dtype),
-        encodings=_one(encoding),
+        shapes=_names(shape),
+        regimes=_names(regime),
+        masks=_names(mask),
+        dtypes=_names(dtype),
+        encodings=_names(encoding),
         seeds=(seed,),
     )
     own = {name: _read(file) for name, file in files("--input", given).items()}
     with waiting(f"diagnosing {kernel}") as tell:
         if own:
-            supports, workload = given_task(supports, own, mask=mask, dtype=dtype, encoding=encoding)
+            supports, workload = given_task(
+                supports, own, mask="".join(choice.masks[:1]), dtype="".join(choice.dtypes[:1]), encoding=encoding
+            )
             found = diagnose_workload(candidate, supports, workload, progress=tell)
         else:
             found = look_inside(candidate, supports, choice, shrink=shrink, progress=tell)
@@ -95,5 +101,5 @@ def _read(file: Path) -> Array:
     return array
 
 
-def _one(name: str) -> tuple[str, ...]:
-    return (name,) if name else ()
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)

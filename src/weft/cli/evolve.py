@@ -16,7 +16,6 @@ from weft.attention.shapes import SHAPES
 from weft.core.chips import chips
 from weft.core.errors import UsageError
 from weft.core.names import did_you_mean
-from weft.engines.kernel_file import load
 from weft.evolve.elites import elites
 from weft.evolve.history import History
 from weft.evolve.proposer import Proposer
@@ -25,6 +24,7 @@ from weft.evolve.search import Ended, Search, settings_of, start_search
 from weft.evolve.settings import Budget, Prices, Settings
 from weft.evolve.stopwatch import Stopwatch
 from weft.fleet.fleets import Fleet, fleet_of
+from weft.interop.open_kernel import load
 from weft.kernels.ladder import RUNGS
 from weft.store.store import Store, default_store, open_store
 from weft.supervise.isolation_probe import probe_here
@@ -79,7 +79,7 @@ def search(
     resume: Annotated[
         int | None, typer.Option(metavar="N", help="Go on with run N; --budget may raise its own.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", help="Write the winner's source here.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the winner's source here.")] = None,
     store: StoreAt = None,
     as_json: AsJson = False,
 ) -> int | None:

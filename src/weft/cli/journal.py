@@ -210,7 +210,7 @@ def show(
 
 @journal.command()
 def report(
-    output: Annotated[Path | None, typer.Option("-o", help="Write to this file; .html makes HTML.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file; .html makes HTML.")] = None,
     form: Annotated[Format | None, typer.Option("--format", help="markdown or html.")] = None,
     as_json: AsJson = False,
 ) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from weft.core.errors import UsageError
 from weft.engines.kernel_file import KernelFile, NoLaunchLines
+from weft.interop.torch_extension.open_file import IncompleteImport
 from weft.toolchain.ptx_file import is_ptx
 
 
@@ -15,10 +16,17 @@ def draft_shown(source: str | Path) -> Iterator[None]:
     """Inside, NoLaunchLines prints its draft as it would stand in a file, and becomes one sentence."""
     try:
         yield
+    except IncompleteImport as error:
+        for missing in error.missing:
+            print(missing, file=sys.stderr)
+        raise UsageError(error.sentence) from error
     except NoLaunchLines as error:
         print(error.draft, file=sys.stderr)
         where = f"for {Path(source).with_suffix('.launch')}" if is_ptx(source) else "to put at its head"
-        raise UsageError(f"{source} has no `// weft: launch` line; the lines above are a draft {where}") from error
+        raise UsageError(
+            f"{source} has no `// weft: launch` line, and no host code that launches a kernel; the lines above are a "
+            f"draft {where} (docs/tutorials/own_kernel.md shows the ways)"
+        ) from error
 
 
 def say_host_code(kernel: KernelFile) -> None:

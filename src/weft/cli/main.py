@@ -29,7 +29,14 @@ from .terminal import paint, say_error
 EXIT_FAILURE = 2
 EXIT_UNSUPPORTED = 3
 
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
+SPELLINGS = {"shape": "shapes", "regime": "regimes", "mask": "masks", "dtype": "dtypes", "encoding": "encodings"}
+"""Options that every verb takes in both spellings; --help shows the one that fits: several names, or one."""
+
+_SETTINGS = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 120,
+    "token_normalize_func": lambda word: SPELLINGS.get(word, word),
+}
 
 WHAT = "Weft runs the real compiled attention kernel on this CPU, checks it and says where it is wrong. No GPU needed."
 NEXT = {

@@ -10,7 +10,8 @@ import typer
 from weft.core.chips import Chip, chips
 from weft.core.chips import chip as find_chip
 from weft.core.errors import UsageError
-from weft.engines.kernel_file import KernelFile, load
+from weft.engines.kernel_file import KernelFile
+from weft.interop.open_kernel import load
 from weft.judge.select import not_a_kernel
 from weft.judge.shape_sizes import shape_sizes
 from weft.kernels.ladder import RUNGS
@@ -42,7 +43,9 @@ def profile(
     clock: Annotated[float | None, typer.Option(help="GHz of the estimate (default: the boost clock).")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the generated inputs.")] = 0,
     lines: Annotated[int, typer.Option(min=0, help="Source lines to print.")] = 5,
-    png: Annotated[Path | None, typer.Option(help="Draw one kernel: roofline, bounds, lines (.svg, .pdf too).")] = None,
+    png: Annotated[
+        Path | None, typer.Option("-o", "--png", help="Draw one kernel: roofline, bounds, lines (.svg, .pdf).")
+    ] = None,
     ncu: Annotated[Path | None, typer.Option(help="Compare with a report of ncu: CSV, or .ncu-rep.")] = None,
     metrics: Annotated[str, typer.Option(help="Answer these metrics of ncu: a list with commas, or a file.")] = "",
     baseline: Annotated[Path | None, typer.Option(help="A file of integers to hold the kernels to.")] = None,

@@ -35,8 +35,10 @@ def report(
     ] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
     regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
-    masks: Annotated[str, typer.Option(help="none, top_left, bottom_right (default: what the kernel has).")] = "",
-    dtypes: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
+    masks: Annotated[
+        str, typer.Option(help="none, top_left, bottom_right; causal is both (default: the kernel's).")
+    ] = "",
+    dtypes: Annotated[str, typer.Option(help="f16 or half, bf16, f32 (default: the kernel's first).")] = "",
     encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 1,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,

@@ -18,8 +18,9 @@ from weft.core.finding_text import github_lines, sarif, summary
 from weft.core.records import Run
 from weft.engines.arguments import Array
 from weft.engines.element_types import ELEMENT_TYPES
-from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
+from weft.engines.kernel_file import MAX_STEPS, KernelFile
 from weft.engines.virtual import VirtualGPU
+from weft.interop.open_kernel import load
 from weft.judge.shape_sizes import shape_sizes
 from weft.probes.tools import watch_for
 

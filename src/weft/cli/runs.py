@@ -55,7 +55,7 @@ def show(
     run: Annotated[int, typer.Argument(help="Its number.")],
     source: Annotated[int | None, typer.Option("--source", metavar="ID", help="Print a candidate's source.")] = None,
     insights: Annotated[bool, typer.Option("--insights", help="Print what was learnt, row by row.")] = False,
-    png: Annotated[Path | None, typer.Option(help="Draw the lineage.")] = None,
+    png: Annotated[Path | None, typer.Option("-o", "--png", help="Draw the lineage.")] = None,
     store: StoreAt = None,
     as_json: AsJson = False,
 ) -> int:

@@ -61,9 +61,9 @@ class Target:
 
 
 def validate_gpu(
-    out: Annotated[Path, typer.Option(help="Where the bundle goes: a folder, or a file that ends in .zip.")] = Path(
-        "weft-gpu"
-    ),
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Where the bundle goes: a folder, or a file that ends in .zip.")
+    ] = Path("weft-gpu"),
     rungs: Annotated[str, typer.Option(help="Rungs, with commas (default: all).")] = "",
     shapes: Annotated[str, typer.Option(help="Shapes that are judged, with commas.")] = SHAPES,
     masks: Annotated[str, typer.Option(help="Masks, with commas (default: what a rung has).")] = "",

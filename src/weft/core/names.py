@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-CLOSE = 0.6
+CLOSE = 0.5
 """How much of two names must agree (difflib's ratio) before one is suggested for the other."""
 
 

@@ -38,7 +38,7 @@ def judge_launches(
 def _arrays_of(kernel: KernelFile, number: int) -> list[str]:
     """Workspaces and outputs that a launch is given."""
     made = {line.name for line in (*kernel.workspaces, *kernel.outputs)}
-    return [argument.text for argument in kernel.launches[number].passed() if argument.text in made]
+    return [argument.name for argument in kernel.launches[number].passed() if argument.name in made]
 
 
 @dataclass(frozen=True)

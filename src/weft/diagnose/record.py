@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -81,13 +80,15 @@ class RecordingGPU(VirtualGPU):
         spec = LaunchSpec(
             launch.symbol, launch.grid, launch.block, b"", launch.shared_bytes, self.mode, most, sms=self.chip.sms
         )
-        outcome = self._record(launch.binary, spec, launch.args, launch.names)
+        outcome = self._record(launch, spec)
         self.recorded_instructions += outcome.instructions
         self.cut_short |= any(finding.code == "S302" for finding in outcome.findings)
         return outcome
 
-    def _record(self, binary: Binary, spec: LaunchSpec, args: Sequence[Any], names: Sequence[str]) -> DeviceRun:
+    def _record(self, launch: Launch, spec: LaunchSpec) -> DeviceRun:
+        binary = launch.binary
         module, layout = self._module(binary), self._layout(binary, spec.entry)
+        called = {array.ctypes.data: name for name, array in launch.arrays.items()}
         memory = GlobalMemory()
         globals_at = self._place_globals(binary, spec.entry, memory)
         arrays: dict[str, Array] = {}
@@ -99,11 +100,11 @@ class RecordingGPU(VirtualGPU):
             if array.ctypes.data not in placed:
                 placed[array.ctypes.data] = memory.allocate(array.nbytes, f"argument {argument}")
                 memory.write(placed[array.ctypes.data], array.reshape(-1).view(np.uint8))
-                arrays[argument] = array
+                arrays[called.get(array.ctypes.data, argument)] = array
             return placed[array.ctypes.data]
 
         params = [layout.symbols[variable.name] for variable in module.functions[spec.entry].params]
-        block = pack_parameters([(p.name, p.address, p.size_bytes) for p in params], args, address, names)
+        block = pack_parameters([(p.name, p.address, p.size_bytes) for p in params], launch.args, address, launch.names)
         self.provenance.arrays = arrays
         outcome = interpreter.run(
             module,

@@ -64,9 +64,8 @@ def _factors(tree: ast.expr) -> Iterator[Expression]:
 
 def _renamed(launch: LaunchLine, names: Mapping[str, str]) -> LaunchLine:
     def formula(argument: Expression) -> Expression:
-        # The text stays, so that findings speak of the array as the file does.
         name = names.get(argument.name)
-        return replace(argument, tree=ast.Name(name, ast.Load())) if name else argument
+        return Expression(name, ast.Name(name, ast.Load())) if name else argument
 
     def renamed(argument: Argument) -> Argument:
         if isinstance(argument, Struct):

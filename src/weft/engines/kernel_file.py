@@ -10,7 +10,7 @@ choose (`KernelFile`), sizes, arrays and compiled launches (`BoundKernel`), and 
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +43,10 @@ from .suppress import Allow
 MAX_STEPS = 1 << 28
 """Backward branches that one host thread may run in a launch: some seconds of an endless loop, and several times what
 attention over 2048 keys needs."""
+
+
+ReadHostCode = Callable[[KernelSource, str, Sequence[str]], KernelSource]
+"""Source, architecture, folders of includes → the source with its device code apart."""
 
 
 class NoLaunchLines(UsageError):
@@ -372,6 +376,7 @@ class KernelFile:
                 args,
                 shared_bytes=shared_bytes,
                 names=[*names, *["scratch"] * (len(params) - given)],
+                arrays=placed,
                 opt_in_shared=line.opt_in_shared or triton,  # Triton's own launcher opts in
                 place=Place(self.lines_path, line.line),
             )
@@ -411,21 +416,21 @@ def load(
     include_dirs: Sequence[str | os.PathLike[str]] = (),
     launch: str | os.PathLike[str] | None = None,
     compiler: str = "nvrtc",
+    host_code: ReadHostCode | None = None,
 ) -> KernelFile:
     """Read the launch lines of a CUDA, PTX or Triton file. Raises NoLaunchLines, with a draft, if there are none.
 
     `gpu` is the GPU it is compiled for (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
     `launch` is the file of a PTX file's lines, where it is not the one beside it. `compiler` is `nvrtc` or `nvcc`.
+    `host_code` sets a file's host code apart, and reads launch lines from it where there are none.
     """
     source, chosen = read_source(path, launch), choose_gpu(gpu, arch)
     macros = {name: str(value) for name, value in defines.items()}
     folders = tuple(os.fspath(directory) for directory in include_dirs)
     if source.compiled and compiler != "nvrtc":
         raise UsageError(f"--compiler {compiler}: {source.path} is compiled already")
-    if not source.compiled and not source.is_triton:
-        from weft.interop.torch_extension.open_file import HowCompiled, open_host_code
-
-        source = open_host_code(source, HowCompiled(target_of(chosen), folders))
+    if host_code is not None and not source.compiled and not source.is_triton:
+        source = host_code(source, target_of(chosen), folders)
     if not source.lines.launches:
         raise _no_launch_lines(source, target_of(chosen), macros, folders, compiler)
     if source.compiled:

@@ -1,8 +1,9 @@
 """One kernel launch as a value: which kernel, how many threads, on which arguments."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from weft.core.errors import LaunchError, at_line
@@ -27,6 +28,8 @@ class Launch:
     """Dynamic shared memory of a CTA."""
     names: tuple[str, ...]
     """What findings call the arguments; without them they are numbered. An array is called as its first launch does."""
+    arrays: Mapping[str, Any]
+    """The arrays of its call by the names of the caller, who may call an argument something else."""
     opt_in_shared: bool
     """Whether a CTA may have more than 48 KB, as after cudaFuncSetAttribute."""
     place: Place | None
@@ -42,6 +45,7 @@ class Launch:
         *,
         shared_bytes: int = 0,
         names: Sequence[str] = (),
+        arrays: Mapping[str, Any] = MappingProxyType({}),
         opt_in_shared: bool = True,
         place: Place | None = None,
     ) -> None:
@@ -53,6 +57,7 @@ class Launch:
             "args": tuple(args),
             "shared_bytes": shared_bytes,
             "names": tuple(names),
+            "arrays": arrays,
             "opt_in_shared": opt_in_shared,
             "place": place,
         }

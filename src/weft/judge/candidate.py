@@ -8,7 +8,8 @@ from pathlib import Path
 from weft.core.chips import DEFAULT_GPU, target_of
 from weft.core.errors import UsageError
 from weft.engines.adapt_lines import Wanted
-from weft.engines.kernel_file import MAX_STEPS, KernelFile, load
+from weft.engines.kernel_file import MAX_STEPS, KernelFile
+from weft.interop.open_kernel import load
 from weft.tasks.task import Declared, Problem
 
 

@@ -22,6 +22,7 @@ MOST_PRODUCTS = 3 << 20
 """Of a shape that stands in for one that a kernel does not take."""
 
 _WHAT = {"b": "batch size", "hq": "head count", "hkv": "head count", "sq": "length", "skv": "length", "d": "D"}
+_SIBLING = {"hq": "hkv", "hkv": "hq", "sq": "skv", "skv": "sq"}
 _MISSING = {"b": "batch dimension", "hq": "head dimension", "hkv": "head dimension"}
 
 
@@ -62,12 +63,7 @@ def limits_of(kernel: KernelFile, axes: InputAxes) -> tuple[Limit, ...]:
         for other in others:
             what = _WHAT[first] if _WHAT[first] == _WHAT[other] else f"size for {first.upper()} and {other.upper()}"
             found.setdefault((first, other), Limit(first, other, f"the kernel has one {what} ({name})"))
-        if not _told(kernel, name):
-            value = kernel.sizes[name]
-            why = f"no argument or macro tells the kernel {name}: it is compiled for {name} = {value}"
-            for axis in (first, *others):
-                found.setdefault((axis, value), Limit(axis, value, why))
-    for limit in _required(kernel, stands_for):
+    for limit in (*_required(kernel, stands_for), *_untold(kernel, stands_for)):
         found.setdefault((limit.axis, limit.equals), limit)
     return tuple(found.values())
 
@@ -92,6 +88,21 @@ def _dimensions(kernel: KernelFile, axes: InputAxes) -> Iterator[tuple[str, str,
         if len(names) == len(line.shape):
             for axis, size in zip(names, line.shape, strict=True):
                 yield line.name, axis, size
+
+
+def _untold(kernel: KernelFile, stands_for: Mapping[str, Sequence[str]]) -> Iterator[Limit]:
+    """Sizes that a kernel cannot know: the length of K is that of Q then, any other is compiled in."""
+    names = {axis: [name for name, axes in stands_for.items() if axis in axes] for axis in _WHAT}
+    told = {axis for axis, spelled in names.items() if any(_told(kernel, name) for name in spelled)}
+    for axis, (name, *_) in ((axis, spelled) for axis, spelled in names.items() if spelled and axis not in told):
+        unknown = f"no argument or macro tells the kernel {name}"
+        other = _SIBLING.get(axis)
+        if other in told:
+            first, last = sorted((axis, other), key=tuple(_WHAT).index)
+            yield Limit(first, last, f"{unknown}: it can only be {names[other][0]}")
+        else:
+            value = kernel.sizes[name]
+            yield Limit(axis, value, f"{unknown}: it is compiled for {name} = {value}")
 
 
 def _told(kernel: KernelFile, size: str) -> bool:

@@ -28,7 +28,7 @@ def match_arrays(kernel: KernelFile, task: Task, axes: InputAxes) -> tuple[Wante
 
     Raises UsageError where an array is missing, two could be meant, or a layout is not the task's.
     """
-    inputs = [line.name for line in kernel.arrays if line.role != "out" and not _filled_output(line, task)]
+    inputs = [line.name for line in kernel.arrays if line.role != "out" and not _starts_by_itself(line, task)]
     own = _named(kernel, inputs, task.inputs)
     if len(own) != len(inputs) or len(own) != len(task.inputs):
         given = ", ".join(task.inputs)
@@ -52,10 +52,10 @@ def match_arrays(kernel: KernelFile, task: Task, axes: InputAxes) -> tuple[Wante
     return found if any(changed) else ()
 
 
-def _filled_output(line: ArrayLine, task: Task) -> bool:
-    """Whether it is an output that the host fills before the launch, with zeros for example."""
-    outputs = tuple(output.name for output in task.outputs)
-    return line.role == "inout" and line.initialiser is not None and array_named(line.name, outputs) != ""
+def _starts_by_itself(line: ArrayLine, task: Task) -> bool:
+    """Whether an array that the kernel updates is none of the task's inputs: `inout O : f16[…] = zeros`."""
+    filled = line.role == "inout" and line.initialiser is not None
+    return filled and not array_named(line.name, task.inputs)
 
 
 def _named(kernel: KernelFile, declared: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:

@@ -32,9 +32,13 @@ class Scope:
 
     def lines(self) -> list[str]:
         """Return it for people."""
-        found = [f"{count} skipped: {why}" for why, count in self.skipped.items()]
-        found += [f"judged for: {', '.join(self.judged_for)}"] if self.judged_for else []
-        return [*found, *([self.hint] if self.hint else [])]
+        judged_for = [f"judged for: {', '.join(self.judged_for)}"] if self.judged_for else []
+        return [*self.skip_lines, *judged_for, *([self.hint] if self.hint else [])]
+
+    @property
+    def skip_lines(self) -> tuple[str, ...]:
+        """How many workloads were left out, and why."""
+        return tuple(f"{count} skipped: {why}" for why, count in self.skipped.items())
 
     def noted(self, message: str) -> str:
         """Return a conclusion's message with what was left out, if anything was."""
@@ -59,7 +63,7 @@ def scope_of(supports: Supports, choice: Choice, verdicts: Sequence[Verdict]) ->
     found = []
     for axis, name in (("dtypes", "dtype"), ("masks", "mask")):
         has = dict.fromkeys(getattr(workload, name) for workload in judged)
-        if len(has) < len(getattr(every, axis)):
+        if len(getattr(supports, axis)) < len(getattr(every, axis)):  # else it is the caller who chose
             found.append(f"{'mask ' * (name == 'mask')}{' and '.join(has)}")
     found += [str(limit) for limit in supports.limits]
     found += [f"D = {supports.only_d}"] if supports.only_d is not None else []

@@ -1,7 +1,7 @@
 """Which workloads a kernel is judged on: what it declares support for, of what its task has and the caller chose."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from weft.core.errors import UsageError
 from weft.core.names import did_you_mean
 from weft.core.status import Status
 from weft.engines.element_types import TYPE_WORDS
-from weft.engines.kernel_file import KernelFile
-from weft.kernels.ladder import ANY_FLOAT, ELEMENTS, ENCODINGS, MASKS, RUNGS, Rung
+from weft.kernels.ladder import RUNGS, Rung
 from weft.tasks.registry import find_task
 from weft.tasks.task import PLAIN, Axes, Problem, Task, Workload
 
 from .candidate import Candidate
+from .file_axes import file_axes
 from .input_axes import input_axes
 from .limits import Limit, limits_of, stand_in
 from .match_arrays import any_workload, match_arrays, require_layout, require_types
@@ -145,11 +145,19 @@ def _of_a_file(candidate: Candidate, task: Task) -> tuple[Candidate, Supports]:
     candidate = replace(candidate, wanted=match_arrays(candidate.kernel, task, axes))
     kernel = candidate.kernel
     require_layout(kernel, axes)
-    supports = _of_file(kernel, task)
-    if supports.dtypes[1:] == ():
-        require_types(kernel, task, supports.dtypes[0])
-    refuses = candidate.refusal if kernel.may_refuse else None
-    return candidate, replace(supports, refuses=refuses, limits=limits_of(kernel, axes))
+    declared = file_axes(kernel, task)
+    if declared.dtypes[1:] == ():
+        require_types(kernel, task, declared.dtypes[0])
+    return candidate, Supports(
+        task,
+        declared.dtypes,
+        declared.masks,
+        declared.encodings,
+        only_d=declared.only_d,
+        limits=limits_of(kernel, axes),
+        any_mask=declared.any_mask,
+        refuses=candidate.refusal if kernel.may_refuse else None,
+    )
 
 
 def _of_rung(rung: Rung, task: Task) -> Supports:
@@ -157,60 +165,6 @@ def _of_rung(rung: Rung, task: Task) -> Supports:
     return Supports(
         task, dtypes, rung.masks, rung.encodings or (PLAIN,), rung.largest_d, rung.gqa, f16_range=rung.f16_range
     )
-
-
-def _of_file(kernel: KernelFile, task: Task) -> Supports:
-    """What a file's launch lines leave open: element type, mask and encoding by macro, or what its arrays say."""
-    macros = {line.name for line in kernel.lines.defines}
-    if kernel.compiled:
-        return _of_ptx(kernel, task)
-    first = task.outputs[0]
-    fixed = {line.name: line.element for line in kernel.outputs}.get(first.name, first.dtype or ANY_FLOAT[0])
-    if "ELEMENT" not in macros and fixed not in ELEMENTS:
-        raise UsageError(f"{kernel.path}: {first.name} is {fixed}; {task.name} knows {', '.join(ELEMENTS)}")
-    floats = _offered(kernel, "ELEMENT", {ELEMENTS[name]: name for name in ANY_FLOAT})
-    dtypes = floats if "ELEMENT" in macros else (fixed,)
-    encodings = task.workloads.encodings
-    if encodings != (PLAIN,):
-        known = _offered(kernel, "ENCODING", dict(zip("01", ENCODINGS, strict=True)))
-        encodings = known if "ENCODING" in macros else ENCODINGS[:1]
-    masks = _offered(kernel, "CAUSAL", dict(zip("012", MASKS, strict=True))) if "CAUSAL" in macros else ("none",)
-    any_mask = "CAUSAL" not in macros and len(task.workloads.masks) > 1
-    return Supports(task, dtypes, masks, encodings, any_mask=any_mask)
-
-
-def _offered(kernel: KernelFile, macro: str, meaning: Mapping[str, str]) -> tuple[str, ...]:
-    """What a macro may choose: all, or the values of its `lever` line."""
-    lever = next((line for line in kernel.lines.levers if line.name == macro), None)
-    if lever is None:
-        return tuple(meaning.values())
-    unknown = [value for value in lever.values if value not in meaning]
-    if unknown:
-        raise UsageError(
-            f"{kernel.lines_path}:{lever.line}: {macro} is {unknown[0]}; "
-            f"the judge knows {', '.join(f'{value} ({name})' for value, name in meaning.items())}"
-        )
-    return tuple(name for value, name in meaning.items() if value in lever.values)
-
-
-def _of_ptx(kernel: KernelFile, task: Task) -> Supports:
-    """Compiled PTX has one type, one mask and one encoding: those its `define` lines say it was made with."""
-    settled = {
-        line.name: line.value if isinstance(line.value, str) else line.value.text for line in kernel.lines.defines
-    }
-    first = task.outputs[0]
-    element = {line.name: line.element for line in kernel.outputs}.get(first.name, first.dtype or ANY_FLOAT[0])
-    if element not in ELEMENTS:
-        raise UsageError(f"{kernel.path}: {first.name} is {element}; {task.name} knows {', '.join(ELEMENTS)}")
-    mask, encoding = settled.get("CAUSAL", "0"), settled.get("ENCODING", "0")
-    if mask not in ("0", "1", "2") or encoding not in ("0", "1"):
-        raise UsageError(f"{kernel.lines_path}: CAUSAL is 0, 1 or 2, ENCODING 0 or 1; it has {mask} and {encoding}")
-    plain = task.workloads.encodings == (PLAIN,)
-    encodings = (PLAIN,) if plain else (ENCODINGS[int(encoding)],)
-    # A kernel that is not passed D has it compiled in: the default of its `sizes` line.
-    told_d = any("D" in formula.names for launch in kernel.launches for formula in launch.passed())
-    only_d = None if told_d else kernel.sizes.get("D")
-    return Supports(task, (element,), (MASKS[int(mask)],), encodings, only_d=only_d)
 
 
 def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:

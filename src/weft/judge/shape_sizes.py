@@ -32,7 +32,7 @@ def shape_sizes(kernel: KernelFile, name: str, target: str = "") -> dict[str, in
     try:
         shape = shape_of(name)
     except ContractError as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(f"--shape {name}: {error}") from error
     for task in TASKS.values():
         axes = input_axes(task, any_workload(task))
         if axes and (found := _sizes(kernel, task, axes, shape)) is not None:
@@ -40,7 +40,7 @@ def shape_sizes(kernel: KernelFile, name: str, target: str = "") -> dict[str, in
     known = _by_name(kernel, shape)
     if not known:
         raise UsageError(
-            f"shape {name}: {kernel.path} has no arrays q, k and v through which a shape gives its sizes; use --size"
+            f"--shape {name}: {kernel.path} has no arrays q, k and v through which a shape gives its sizes; use --size"
         )
     return known
 
@@ -55,11 +55,11 @@ def _sizes(kernel: KernelFile, task: Task, axes: InputAxes, shape: Shape) -> dic
     require_layout(adapted, axes)
     for limit in limits_of(adapted, axes):
         if not limit.holds(shape):
-            raise UsageError(f"shape {shape.name} is not for {kernel.path}: {limit.why}")
+            raise UsageError(f"--shape {shape.name} is not for {kernel.path}: {limit.why}")
     try:
         found = adapted.sizes_of(shapes_of(axes, shape))
     except NotTaken as error:
-        raise UsageError(f"shape {shape.name} is not for {kernel.path}: {error}") from error
+        raise UsageError(f"--shape {shape.name} is not for {kernel.path}: {error}") from error
     return dict(found)
 
 

@@ -132,7 +132,7 @@ def _answer(found: Conclusion, detail: bool, scope: Scope, *, seconds: float, is
         isolated=isolated,
         seconds=round(seconds, 1),
         judged_for=scope.judged_for,
-        skipped=tuple(f"{count} skipped: {why}" for why, count in scope.skipped.items()),
+        skipped=scope.skip_lines,
         hint=scope.hint,
     )
 

@@ -19,7 +19,9 @@ Gpu = Annotated[str, Field(description="A GPU of the model, such as l4 or a100."
 Detail = Annotated[bool, Field(description="Say more: longer lists, numbers, actors. Costs tokens.")]
 Shapes = Annotated[list[str] | None, Field(description="Named shapes, such as small, ragged, mission. None: a choice.")]
 Regimes = Annotated[list[str] | None, Field(description="How inputs are drawn, such as unit_normal. None: a choice.")]
-Masks = Annotated[list[str] | None, Field(description="none, top_left, bottom_right. None: what the kernel has.")]
+Masks = Annotated[
+    list[str] | None, Field(description="none, top_left, bottom_right; causal is both. None: the kernel's.")
+]
 Dtypes = Annotated[list[str] | None, Field(description="f16, bf16, f32. None: the kernel's first.")]
 Encodings = Annotated[list[str] | None, Field(description="sim_fp8, e4m3 for 8-bit inputs. None: what it has.")]
 

@@ -7,7 +7,7 @@ from mcp.types import CallToolResult
 from pydantic import Field
 
 from weft.core.chips import chip as find_chip
-from weft.engines.kernel_file import load
+from weft.interop.open_kernel import load
 from weft.judge.shape_sizes import shape_sizes
 from weft.kernels.ladder import RUNGS
 from weft.profile.advice import launch_advice, line_advice

@@ -11,8 +11,9 @@ from pydantic import Field
 from weft.core.chips import target_of
 from weft.core.errors import UsageError
 from weft.core.records import Binary
-from weft.engines.kernel_file import NoLaunchLines, load
+from weft.engines.kernel_file import NoLaunchLines
 from weft.engines.launch_lines import options_of
+from weft.interop.open_kernel import load
 from weft.kernels.ladder import RUNGS
 from weft.toolchain import compile_cuda, disassemble
 from weft.toolchain.ptx_file import is_ptx, read_ptx

@@ -168,8 +168,8 @@ Loader = Callable[..., KernelUnderTest]
 
 def loader(item: pytest.Item) -> Loader:
     """Loads files for one test: paths are relative to the test's own file, the chip and the checkers are the test's."""
-    from weft.engines.kernel_file import load  # NumPy and LLVM: not for a pytest that only asks for its settings
     from weft.engines.virtual import VirtualGPU
+    from weft.interop.open_kernel import load  # NumPy and LLVM: not for a pytest that only asks for its settings
 
     settings = of_test(item)
     gpu = chip(settings.gpu)

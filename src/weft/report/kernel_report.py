@@ -13,7 +13,7 @@ from weft.diagnose.conclusion import sentence
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.records import Diagnosis
 from weft.diagnose.shown import verify_command
-from weft.engines.kernel_file import load
+from weft.interop.open_kernel import load
 from weft.judge.candidate import Candidate
 from weft.judge.judge import LIMITS, Judging, Policy
 from weft.judge.local_runs import LocalRuns

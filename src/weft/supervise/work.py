@@ -14,8 +14,8 @@ from weft.core.records import Run, worst_first
 from weft.coverage.records import Coverage
 from weft.diagnose.conclusion import cure_of, known_as, place_of, sentence, stage_of
 from weft.diagnose.diagnose import diagnose
-from weft.engines.kernel_file import load
 from weft.engines.virtual import VirtualGPU
+from weft.interop.open_kernel import load
 from weft.judge.candidate import Candidate
 from weft.judge.limits import of_records, records
 from weft.judge.local_runs import LocalRuns

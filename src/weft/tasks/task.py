@@ -14,6 +14,7 @@ from weft.attention.error_report import ErrorReport, compare
 from weft.attention.gates import GateResult
 from weft.attention.regimes import REGIMES
 from weft.attention.shapes import SHAPES, Shape, is_shape
+from weft.attention.words import MASK_WORDS
 from weft.core.errors import UsageError
 from weft.core.names import did_you_mean
 from weft.kernels.ladder import ELEMENTS, ENCODINGS, MASKS
@@ -117,7 +118,9 @@ class Axes:
         for axis, names in known.items():
             for name in getattr(self, axis):
                 if name not in names and not (axis == "shapes" and is_shape(name)):
-                    raise UsageError(f"unknown {axis[:-1]} {name!r}{did_you_mean(name, names)}; use {', '.join(names)}")
+                    words = MASK_WORDS if axis == "masks" else ()
+                    hint = did_you_mean(name, (*names, *words))
+                    raise UsageError(f"unknown {axis[:-1]} {name!r}{hint}; use one of {', '.join(names)}")
 
     def within(self, other: "Axes") -> "Axes":
         """What both have, in this one's order. A shape that is named by its sizes is nobody's, and stays."""

@@ -22,7 +22,7 @@ __global__ void flash_attention(const float* Q, const float* K, const float* V, 
     float* v_tile = shared + TILE * d;
     float* q_row = v_tile + TILE * d + threadIdx.x * d;
     float* o_row = v_tile + 2 * TILE * d + threadIdx.x * d;
-    const int base = blockIdx.y * N * d;
+    const size_t base = (size_t)blockIdx.y * N * d;
     const int row = blockIdx.x * TILE + threadIdx.x;
     for (int x = 0; x < d; x++) {
         q_row[x] = row < N ? Q[base + row * d + x] : 0.f;

@@ -3,7 +3,7 @@
 # weft: out     o : f16[B, H, N, D]
 # weft: launch  flash_kernel<num_warps=4>(q, k, v, o, N, 1 / sqrt(D)) grid(cdiv(N, 32), B * H) block(128)
 # weft: define  BLOCK = 32
-# weft: require D == 16 or D == 32 or D == 64 or D == 128 : tl.arange takes powers of two
+# weft: require (D == 16) + (D == 32) + (D == 64) + (D == 128) : tl.arange takes powers of two
 """A flash-attention kernel as the tutorials have it: tiles of 32 rows and 32 keys."""
 
 import triton
@@ -12,7 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def flash_kernel(q_ptr, k_ptr, v_ptr, o_ptr, N, scale, D: tl.constexpr, BLOCK: tl.constexpr):
-    head = tl.program_id(1) * N * D
+    head = tl.program_id(1).to(tl.int64) * N * D
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     cols = tl.arange(0, D)
     q = tl.load(q_ptr + head + rows[:, None] * D + cols[None, :], mask=rows[:, None] < N, other=0.0)
@@ -31,4 +31,6 @@ def flash_kernel(q_ptr, k_ptr, v_ptr, o_ptr, N, scale, D: tl.constexpr, BLOCK: t
         l = l * alpha + tl.sum(p, 1)
         acc = acc * alpha[:, None] + tl.dot(p.to(tl.float16), v)
         m = m_new
-    tl.store(o_ptr + head + rows[:, None] * D + cols[None, :], (acc / l[:, None]).to(tl.float16), mask=rows[:, None] < N)
+    tl.store(
+        o_ptr + head + rows[:, None] * D + cols[None, :], (acc / l[:, None]).to(tl.float16), mask=rows[:, None] < N
+    )

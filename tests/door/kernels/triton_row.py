@@ -14,7 +14,7 @@ import triton.language as tl
 @triton.jit
 def row_kernel(Q, K, V, Out, N, sm_scale, D: tl.constexpr, PADDED: tl.constexpr, CAUSAL: tl.constexpr):
     row = tl.program_id(0)
-    head = tl.program_id(1) * N * D
+    head = tl.program_id(1).to(tl.int64) * N * D
     cols = tl.arange(0, PADDED)
     inside = cols < D
     q = tl.load(Q + head + row * D + cols, mask=inside, other=0.0)

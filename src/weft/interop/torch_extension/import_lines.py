@@ -145,6 +145,8 @@ class Draft:
                 if name.lower() in ("v", "value", "values"):  # as many rows as there are keys
                     like = next((each for each in known.values() if each.name.lower() in ("k", "key", "keys")), like)
                 tensor.like = like
+                if like.name in self.filled:
+                    self.filled[name] = self.filled[like.name]
                 note = f"the host never reads the shape of {name}: it is taken to have the shape of {like.name}"
                 self.run.facts.notes[f"{note}; give another, as in --shape {name}=N,D"] = tensor.line
 

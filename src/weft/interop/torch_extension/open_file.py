@@ -6,7 +6,7 @@ about launch lines alike.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.core.errors import UsageError
 from weft.engines.kernel_source import HostCode, KernelSource
@@ -30,25 +30,15 @@ class IncompleteImport(UsageError):
     """The host code does not say all of the launch lines: what is missing, and how to complete it."""
 
     def __init__(self, path: str, found: Imported) -> None:
-        missing = "\n".join(f"  {path}:{each.line}: {each.text}" for each in found.problems)
-        count = len(found.problems)
-        self.draft = "\n".join(found.lines)
-        super().__init__(
-            f"{path}: host function {found.function} read, but it does not say all of the launch lines; "
-            f"{count} to complete:\n{missing}\n"
-            f"Write the file out with its lines and complete each ???: weft import {path} -o {_beside(path)}"
+        self.missing = tuple(f"{path}:{each.line}: to complete: {each.text}" for each in found.problems)
+        self.sentence = (
+            f"{path}: host function {found.function} read, but {len(found.problems)} of its launch lines' parts are to "
+            f"complete: write the file out, then replace each ???: weft import {path} -o {_beside(path)}"
         )
+        super().__init__("\n".join((self.sentence, *self.missing)))
 
 
-@dataclass(frozen=True)
-class HowCompiled:
-    """What the device code is compiled with, to learn what the kernels do with their arguments."""
-
-    arch: str
-    include_dirs: Sequence[str] = ()
-
-
-def open_host_code(source: KernelSource, build: HowCompiled) -> KernelSource:
+def open_host_code(source: KernelSource, arch: str, include_dirs: Sequence[str]) -> KernelSource:
     """Return the source with its device code apart, and with launch lines from a host function where it has none.
 
     A file without host code is returned as it is. Raises IncompleteImport where a line has a hole, Unsupported where
@@ -59,9 +49,7 @@ def open_host_code(source: KernelSource, build: HowCompiled) -> KernelSource:
             return source
         settled = frozenset(line.name for line in source.lines.defines)
         return replace(source, host=HostCode(separate(source.text, source.path, without=settled).text))
-    found = import_torch(
-        source.path, text=source.text, arch=build.arch, include_dirs=build.include_dirs, attention=True
-    )
+    found = import_torch(source.path, text=source.text, arch=arch, include_dirs=include_dirs, attention=True)
     if found.problems:
         raise IncompleteImport(source.path, found)
     defined = set(re.findall(r"^\s*#\s*define\s+(\w+)", source.text, re.MULTILINE))

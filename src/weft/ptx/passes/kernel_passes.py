@@ -1,7 +1,8 @@
 """All passes of a kernel, in order: each is a file of this package, and runs when something first asks for its result.
 
-Two run elsewhere. `resolve_calls` works on a whole module: `ptx/parse.py` runs it once per file. `group_mma` depends on
-how the emitter of warps in step cuts the kernel: `vm/emit/in_step.py` runs it.
+Three run elsewhere. `resolve_calls` works on a whole module: `ptx/parse.py` runs it once per file. `group_mma` depends
+on how the emitter of warps in step cuts the kernel: `vm/emit/in_step.py` runs it. `find_recognition` depends on the
+contents of a call's inputs: `judge/recognise.py` runs it.
 """
 
 from collections.abc import Mapping
