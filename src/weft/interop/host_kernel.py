@@ -13,7 +13,7 @@ from .torch_extension.import_file import Imported, import_torch
 
 Argument = Array | int | float | bool
 _Key = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, tuple[str, ...]], ...]]
-_UNREAD = re.compile(r"(?:never reads the shape of |^(?=\w+ is taken to have))(\w+)")
+_UNREAD = re.compile(r"(?:never reads the shape of |reads a part of the shape of |^(?=\w+ is taken to have))(\w+)")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Tokens of a C++ file → its items at namespace level: directives, namespaces, declarations, definitions."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from .cpp_tokens import CppSource, Token
@@ -10,7 +10,8 @@ _RECORDS = frozenset(["struct", "class", "union", "enum"])
 
 @dataclass(frozen=True)
 class Item:
-    """`kind` is directive, open, close (of a namespace or extern "C" block), function or other."""
+    """`kind` is directive, open, close (of a namespace or extern "C" block), macro (one that is written like a call and
+    stands for whole declarations), function or other."""
 
     kind: str
     start: int
@@ -25,12 +26,12 @@ class Item:
     """The named namespaces around it."""
 
 
-def read_items(source: CppSource) -> list[Item]:
-    """All items in order."""
-    return list(_walk(source, 0, len(source.tokens), ()))
+def read_items(source: CppSource, macros: Collection[str] = ()) -> list[Item]:
+    """All items in order. `macros` are names of macros with parameters, where they are not expanded."""
+    return list(_walk(source, 0, len(source.tokens), (), macros))
 
 
-def _walk(source: CppSource, start: int, end: int, scope: tuple[str, ...]) -> Iterator[Item]:
+def _walk(source: CppSource, start: int, end: int, scope: tuple[str, ...], macros: Collection[str]) -> Iterator[Item]:
     at = start
     while at < end:
         token = source.tokens[at]
@@ -42,13 +43,26 @@ def _walk(source: CppSource, start: int, end: int, scope: tuple[str, ...]) -> It
             names = tuple(t.text for t in source.tokens[at:brace] if t.kind == "word" and t.text not in _NOT_NAMES)
             close = source.partner[brace]
             yield Item("open", at, brace + 1, scope=scope)
-            yield from _walk(source, brace + 1, close, (*scope, *names))
+            yield from _walk(source, brace + 1, close, (*scope, *names), macros)
             yield Item("close", close, close + 1, scope=scope)
             at = close + 1
+        elif token.text in macros and (after := _macro_end(source, at, end)):
+            yield Item("macro", at, after, (token.text,), scope=scope)
+            at = after
         else:
             item = _declaration(source, at, end, scope)
             yield item
             at = item.end
+
+
+def _macro_end(source: CppSource, at: int, end: int) -> int:
+    """The index behind `NAME(…)` or `NAME(…);` that is no head of a function; 0: it is one."""
+    if at + 1 >= end or source.tokens[at + 1].text != "(":
+        return 0
+    after = source.after(at + 1)
+    if after < end and source.tokens[after].text == "{":
+        return 0
+    return after + 1 if after < end and source.tokens[after].text == ";" else after
 
 
 _NOT_NAMES = frozenset(["namespace", "inline", "extern"])
@@ -85,7 +99,7 @@ def _declaration(source: CppSource, start: int, end: int, scope: tuple[str, ...]
             return Item(kind, start, at + 1, tuple(head), scope=scope)
         if token.text == "{":
             close = source.partner[at]
-            if calls and not equals and not (_RECORDS & set(head[:-1]) and not _is_function(source.tokens, start, at)):
+            if calls and not equals and not (_RECORDS & set(head[:-1]) and not _is_function(source.tokens, at)):
                 return Item("function", start, close + 1, tuple(head), at, scope)
             at = close + 1
             continue
@@ -97,6 +111,6 @@ def _declaration(source: CppSource, start: int, end: int, scope: tuple[str, ...]
     return Item("other", start, end, tuple(head), scope=scope)
 
 
-def _is_function(tokens: tuple[Token, ...], start: int, brace: int) -> bool:
+def _is_function(tokens: tuple[Token, ...], brace: int) -> bool:
     """`struct P f(int x) {` against `struct alignas(8) P {`: before a function's body stands its `)`."""
-    return tokens[brace - 1].text in (")", "const", "noexcept") or tokens[start].text == "template"
+    return tokens[brace - 1].text in (")", "const", "noexcept")

@@ -1,4 +1,4 @@
-"""C++ text → tokens with their places, and which bracket closes which. No macro is expanded, nothing is guessed.
+"""C++ text → tokens with their places, and which bracket closes which. No macro is expanded here, nothing is guessed.
 
 Comments are no tokens; a preprocessor line is one, with its continuations.
 """
@@ -83,12 +83,17 @@ def refuse(path: str, line: int, what: str) -> Unsupported:
 
 def read_tokens(text: str, path: str) -> CppSource:
     """Raises Unsupported, with the line, for text that is no C++ or whose brackets do not pair."""
-    tokens = tuple(_tokens(text, path))
+    return pair_tokens(tuple(scan_tokens(text, path)), text, path)
+
+
+def pair_tokens(tokens: tuple[Token, ...], text: str, path: str) -> CppSource:
+    """Find the brackets of tokens that stand at their places in the text."""
     partner = _partners(tokens, path)
     return CppSource(path, text, tokens, partner, _angles(tokens, partner))
 
 
-def _tokens(text: str, path: str) -> list[Token]:
+def scan_tokens(text: str, path: str, *, directives: bool = True) -> list[Token]:
+    """The tokens alone. Without `directives`, as in a macro's body, a `#` at the start is an operator."""
     found: list[Token] = []
     at, line, fresh = 0, 1, True  # fresh: nothing but space and comments on this line so far
     while at < len(text):
@@ -98,7 +103,7 @@ def _tokens(text: str, path: str) -> list[Token]:
             if close < 0:
                 raise refuse(path, line, "a raw string does not end")
             end, kind = close + len(raw[1]) + 2, "string"
-        elif text[at] == "#" and fresh:
+        elif text[at] == "#" and fresh and directives:
             end, kind = _directive_end(text, at), "directive"
         else:
             match = _SCAN.match(text, at)

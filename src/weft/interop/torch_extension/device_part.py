@@ -6,14 +6,16 @@ replaced where a CUDA type means the same, else refused with its line.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from weft.toolchain.cuda_headers import include_dirs
+from weft.core.errors import Unsupported
+from weft.toolchain.cuda_headers import include_dirs as toolkit_dirs
 
 from .cpp_items import Item, read_items
-from .cpp_tokens import CppSource, read_tokens, refuse
+from .cpp_tokens import CppSource, Token, read_tokens, refuse
+from .join_headers import HOST_FOLDERS, Joined, join_headers
 
 DEVICE_MARKS = frozenset(
     ["__global__", "__device__", "__constant__", "__shared__", "__managed__", "C10_DEVICE", "C10_HOST_DEVICE"]
@@ -21,7 +23,6 @@ DEVICE_MARKS = frozenset(
 HOST_SPACES = frozenset(["torch", "at", "c10", "pybind11", "py", "aten", "caffe2"])
 _HOST_WORDS = frozenset(["cudaStream_t", "TORCH_CHECK", "AT_ASSERTM", "TORCH_LIBRARY", "PYBIND11_MODULE"])
 _HOST_STD = frozenset(["vector", "string", "optional", "unordered_map", "map", "function", "shared_ptr", "cout"])
-_HOST_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/", "caffe2/", "THC/")
 TYPES: Mapping[str, str] = {
     "Half": "__half",
     "BFloat16": "__nv_bfloat16",
@@ -54,12 +55,8 @@ class DevicePart:
     """What NVRTC gets."""
 
     text: str
-    source: CppSource
-    kept: tuple[Item, ...]
-    host: tuple[Item, ...]
-    defines: Mapping[str, str]
-    """Object-like macros of the file, with what they stand for."""
-    function_macros: Mapping[str, tuple[tuple[str, ...], str]]
+    missing: tuple[str, ...]
+    """Headers that are found nowhere: what needs them does not compile."""
 
 
 @dataclass(frozen=True)
@@ -69,41 +66,80 @@ class _Edit:
     text: str
 
 
-def separate(text: str, path: str, *, without: frozenset[str] = frozenset()) -> DevicePart:
-    """Part the file. Macros named in `without` come from launch lines instead, and their #define is left out."""
-    source = read_tokens(text, path)
-    items = read_items(source)
-    defines, function_macros = _macros(source, items)
-    marks = DEVICE_MARKS | {name for name, body in defines.items() if DEVICE_MARKS & set(body.split())}
+def separate(
+    text: str,
+    path: str,
+    *,
+    without: frozenset[str] = frozenset(),
+    include_dirs: Sequence[str] = (),
+    left_out: Sequence[Token] = (),
+) -> DevicePart:
+    """Part the text of a file, headers next to it written out.
+
+    Macros named in `without` come from launch lines instead, and their #define is left out.
+
+    `left_out` are the tokens that no pass sees, for a file whose brackets only pair without them.
+    """
+    joined = join_headers(text, path, include_dirs)
+    source = _paired(joined.text, path, left_out)
+    bodies = _macro_bodies(source)
+    items = read_items(source, {name for name, (parameters, _) in bodies.items() if parameters})
+    marks = DEVICE_MARKS | {name for name in bodies if DEVICE_MARKS & _closure(name, bodies)}
     kernels = {item.head[-1] for item in items if item.kind == "function" and item.body and "__global__" in item.head}
-    kept, host, edits = [], [], list[_Edit]()
+    kept, edits, missing = [], list[_Edit](), dict[str, None]()
     for item in items:
-        if _stays(source, item, marks, without, kernels):
+        header = _header(source, item)
+        if header and not _found(header, include_dirs):
+            if not header.startswith(HOST_FOLDERS) and ("/" in header or header.endswith((".h", ".hpp", ".cuh"))):
+                missing[header] = None
+        elif header or _stays(source, item, marks, without, kernels):
             kept.append(item)
             edits += _translate(source, item, marks)
-        else:
-            host.append(item)
     kept = _without_empty_namespaces(kept)
-    body = "".join(_segments(source, items, kept, edits))
-    part = DevicePart("", source, tuple(kept), tuple(host), defines, function_macros)
-    return replace(part, text="\n".join([*_prelude(body), body]))
+    body = "".join(_segments(source, joined, items, kept, edits))
+    return DevicePart("\n".join([*_prelude(body), body]), tuple(missing))
 
 
-def _macros(source: CppSource, items: list[Item]) -> tuple[dict[str, str], dict[str, tuple[tuple[str, ...], str]]]:
-    plain: dict[str, str] = {}
-    functions: dict[str, tuple[tuple[str, ...], str]] = {}
-    for item in items:
-        directive = source.tokens[item.start].text
-        match = re.match(r"#\s*define\s+(\w+)(\(([^)]*)\))?[ \t]*(.*)", directive.replace("\\\n", " "), re.DOTALL)
-        if item.kind != "directive" or match is None:
-            continue
-        value = re.sub(r"/\*.*?\*/", " ", match[4], flags=re.DOTALL).strip()
-        if match[2] is None:
-            # By an #if it may be either; then nobody knows it here.
-            plain[match[1]] = value if plain.get(match[1], value) == value else ""
-        else:
-            functions[match[1]] = (tuple(name.strip() for name in match[3].split(",")), value)
-    return {name: value for name, value in plain.items() if value}, functions
+def _paired(text: str, path: str, left_out: Sequence[Token]) -> CppSource:
+    try:
+        return read_tokens(text, path)
+    except Unsupported:
+        if not left_out:
+            raise
+    for token in left_out:  # of the same length, so that every line stays where it is
+        text = text[: token.start] + re.sub(r"[^\n]", " ", token.text) + text[token.end :]
+    return read_tokens(text, path)
+
+
+def _macro_bodies(source: CppSource) -> dict[str, tuple[bool, set[str]]]:
+    """Macro → whether it has parameters, and the words of its body."""
+    found: dict[str, tuple[bool, set[str]]] = {}
+    for token in source.tokens:
+        match = re.match(r"#\s*define\s+(\w+)(\()?(.*)", token.text, re.DOTALL) if token.kind == "directive" else None
+        if match:
+            found[match[1]] = (match[2] is not None, set(re.findall(r"\w+", match[3])))
+    return found
+
+
+def _closure(name: str, bodies: Mapping[str, tuple[bool, set[str]]]) -> set[str]:
+    """The words that a macro becomes, through other macros."""
+    words, waiting = set[str](), [name]
+    while waiting:
+        for word in bodies[waiting.pop()][1] - words:
+            words.add(word)
+            if word in bodies:
+                waiting.append(word)
+    return words
+
+
+def _header(source: CppSource, item: Item) -> str:
+    match = re.match(r"#\s*include\s*[<\"]([^>\"]+)", source.tokens[item.start].text)
+    return match[1] if item.kind == "directive" and match else ""
+
+
+def _found(header: str, include_dirs: Sequence[str]) -> bool:
+    folders = (*toolkit_dirs(), *map(Path, include_dirs))
+    return not header.startswith(HOST_FOLDERS) and any((folder / header).is_file() for folder in folders)
 
 
 def _stays(
@@ -113,6 +149,8 @@ def _stays(
         return _directive_stays(source, item, without)
     if item.kind in ("open", "close"):
         return True
+    if item.kind == "macro":
+        return item.head[0] in marks
     if marks & set(item.head):
         # It would keep NVRTC from making the instance that the launch names.
         return not (item.head[:2] == ("extern", "template") and kernels & set(item.head))
@@ -137,30 +175,8 @@ def _stays(
 
 
 def _directive_stays(source: CppSource, item: Item, without: frozenset[str]) -> bool:
-    token = source.tokens[item.start]
-    match = re.match(r"#\s*include\s*([<\"])([^>\"]+)", token.text)
-    if match is None:
-        define = re.match(r"#\s*(?:define|undef)\s+(\w+)", token.text)
-        return not (define and (define[1] in without or define[1].startswith("__CUDA_NO_")))
-    name = match[2]
-    if name.startswith(_HOST_FOLDERS):
-        return False
-    if match[1] == '"':
-        _require_device_header(source, token.line, name)
-        return True
-    known = any((folder / name).is_file() for folder in include_dirs())
-    return known or "." in name or "/" in name  # what is left is a header of the host's C++ library
-
-
-def _require_device_header(source: CppSource, line: int, name: str) -> None:
-    file = Path(source.path).parent / name
-    if not file.is_file():
-        return
-    found = re.search(
-        r"^\s*#\s*include\s*[<\"](torch|ATen|c10|pybind11)/", file.read_text(errors="replace"), re.MULTILINE
-    )
-    if found:
-        raise refuse(source.path, line, f"{name} includes {found[1]}/: put its device code into a header of its own")
+    define = re.match(r"#\s*(?:define|undef)\s+(\w+)", source.tokens[item.start].text)
+    return not (define and (define[1] in without or define[1].startswith("__CUDA_NO_")))
 
 
 def _of_host(source: CppSource, item: Item) -> bool:
@@ -215,15 +231,19 @@ def _without_empty_namespaces(kept: list[Item]) -> list[Item]:
     return done
 
 
-def _segments(source: CppSource, items: list[Item], kept: list[Item], edits: list[_Edit]) -> Iterator[str]:
+def _segments(
+    source: CppSource, joined: Joined, items: list[Item], kept: list[Item], edits: list[_Edit]
+) -> Iterator[str]:
     """The kept text, each piece at its own line number."""
     chosen = {item.start for item in kept}
     spans: list[list[int]] = []
     before = 0
+    files = [origin.file for origin in joined.origins]
     for item in items:
         end = source.tokens[item.end - 1].end
         if item.start in chosen:
-            if spans and spans[-1][1] == before:
+            here, last = source.tokens[item.start].line - 1, source.tokens[item.start - 1].line - 1
+            if spans and spans[-1][1] == before and files[here] == files[last]:
                 spans[-1][1] = end
             else:
                 spans.append([before, end])
@@ -235,8 +255,8 @@ def _segments(source: CppSource, items: list[Item], kept: list[Item], edits: lis
         for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
             if start <= edit.start and edit.end <= end:
                 text = text[: edit.start - start] + edit.text + text[edit.end - start :]
-        line = source.text.count("\n", 0, start) + 1
-        yield f'#line {line} "{source.path}"\n{_without_lines(text)}\n'
+        origin = joined.origins[source.text.count("\n", 0, start)]
+        yield f'#line {origin.line} "{origin.file}"\n{_without_lines(text)}\n'
 
 
 def _without_lines(text: str) -> str:

@@ -6,10 +6,10 @@ A call of the file's own function follows its statements, which `host_statements
 import ast
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from weft.engines.element_types import CPP_TYPES
+from weft.engines.expressions import FUNCTIONS
 
 from .cpp_tokens import CppSource, Token, read_tokens
 from .device_part import TYPES
@@ -17,6 +17,7 @@ from .host_values import (
     Dim3,
     Facts,
     Hole,
+    HostFunction,
     HostLaunch,
     Items,
     Kernel,
@@ -25,19 +26,25 @@ from .host_values import (
     Number,
     Other,
     Pointer,
+    Rank,
+    Record,
     Scope,
     Sizes,
     Tensor,
+    Type,
     Value,
     binary,
+    both,
     call,
     choose,
     compare,
+    either,
     literal,
     named,
 )
-from .signatures import Function, KernelSignature
-from .torch_calls import MATHEMATICS, element_bytes, factory, method
+from .host_view import HostView, type_element
+from .signatures import Function
+from .torch_calls import FOLDED, MATHEMATICS, element_bytes, factory, method
 
 INTEGER_TYPES = frozenset(
     ["int", "unsigned", "long", "short", "size_t", "int64_t", "int32_t", "uint32_t", "uint64_t", "bool", "char",
@@ -57,6 +64,9 @@ _ARITHMETIC: dict[str, type[ast.operator]] = {
 _TYPE_TOKENS = frozenset(["::", "*", "&", "<", ">", ","])
 _CEILING = frozenset(["cdiv", "ceildiv", "divup", "updiv", "divceil", "atenceildiv", "divroundup", "ceildivide"])
 _DEPTH = 12
+ARGC = "argc"
+_LIBRARIES = re.compile(r"cublas|cudnn|nccl|cusparse|cufft|curand|cub$|thrust$|cutlass$")
+"""Their kernels are no launches of the file, but what they compute matters to it."""
 
 
 class Reader:
@@ -91,11 +101,7 @@ class Reader:
         second = self.conditional()
         if not isinstance(condition, Number):
             raise NotFollowed
-        if condition.constant is not None:
-            return first if condition.constant else second
-        if isinstance(first, Number) and isinstance(second, Number):
-            return choose(condition, first, second)
-        raise NotFollowed
+        return pick(condition, first, second, self.line(self.at - 1))
 
     def binary(self, level: int) -> Value:
         if level == len(_LEVELS):
@@ -120,10 +126,15 @@ class Reader:
         return text
 
     def combine(self, sign: str, left: Value, right: Value) -> Value:
+        left, right = (self.run.counted(side) for side in (left, right))
         for side in (left, right):
             if isinstance(side, Hole):
                 return side
-        if isinstance(left, Pointer):
+        if isinstance(left, Type) and isinstance(right, Type) and sign in ("==", "!="):
+            return self.same_type(sign, left, right)
+        if isinstance(left, Pointer) and isinstance(right, Number) and right.constant == 0 and sign in "+-":
+            return left
+        if isinstance(left, Pointer) and sign in "+-":
             return Hole(f"a pointer into {left.tensor.name}: launch lines pass whole arrays", self.line(self.at - 1))
         if not isinstance(left, Number) or not isinstance(right, Number):
             raise NotFollowed
@@ -134,21 +145,42 @@ class Reader:
         if sign in _ARITHMETIC:
             return binary(_ARITHMETIC[sign], left, right)
         if sign == "&&":
-            return binary(ast.Mult, truth(left), truth(right))
+            return both(left, right)
         if sign == "||":
-            return call("max", truth(left), truth(right))
+            return either(left, right)
+        if sign == "&" and isinstance(right.constant, int) and right.constant < 0:
+            step = literal(-right.constant)  # x & ~63: down to a multiple of 64
+            if right.constant & (right.constant - 1) == right.constant * 2:
+                return binary(ast.Mult, binary(ast.FloorDiv, left, step), step)
         if sign in ("<<", ">>"):
             return binary(ast.Mult if sign == "<<" else ast.FloorDiv, left, binary(ast.Pow, literal(2), right))
         raise NotFollowed
 
+    def same_type(self, sign: str, left: Type, right: Type) -> Value:
+        """`x.dtype() == torch::kHalf`: an array whose type nothing says yet is taken to have the first asked for."""
+        one, other = (left, right) if left.of is not None else (right, left)
+        if one.of is None or not other.element or other.of is not None:
+            raise NotFollowed
+        tensor = one.of.memory
+        if not tensor.element:
+            tensor.element = other.element
+            if sign == "==":
+                note = f"{tensor.name} is taken to be {other.element}: the host asks for its type"
+                self.run.facts.notes[note] = self.line(self.at - 1)
+        return literal(int((tensor.element == other.element) == (sign == "==")))
+
     def unary(self) -> Value:
         token = self.take()
-        if token.text in ("-", "+", "!"):
+        if token.text in ("-", "+", "!", "~"):
             value = self.unary()
             if isinstance(value, Hole):
                 return value
             if not isinstance(value, Number):
                 raise NotFollowed
+            if token.text == "~":
+                if not isinstance(value.constant, int):
+                    raise NotFollowed
+                return literal(~value.constant)
             if token.text == "!":
                 return compare(ast.Eq, value, literal(0))
             if token.text == "+":
@@ -192,11 +224,14 @@ class Reader:
                     value = self.run.method(self, value, name, targets, self.bracket())
                 else:
                     value = self.member(value, name)
+            elif token.text == "(" and isinstance(value, HostFunction):
+                ranges = self.bracket()
+                given = self.arguments(ranges)
+                value = self.run.call_function(value, given, self.line(self.at - 1), self.variables(ranges, given))
             elif token.text == "(":
                 if not isinstance(value, Lambda):
                     raise NotFollowed
-                arguments = [self.sub(*each) for each in self.bracket()]
-                value = self.run.call_lambda(value, arguments)
+                value = self.run.call_lambda(value, self.arguments(self.bracket()))
             elif token.text == "[":
                 value = self.subscript(value, self.one())
             else:
@@ -206,6 +241,9 @@ class Reader:
     def member(self, value: Value, name: str) -> Value:
         if isinstance(value, Dim3) and name in "xyz":
             return value.sizes["xyz".index(name)] if "xyz".index(name) < len(value.sizes) else literal(1)
+        if isinstance(value, Record):
+            found = value.get(name)
+            return found if found is not None else Hole(f"{name} has no value here", self.line(self.at - 1))
         if isinstance(value, Other | Hole):
             return value
         raise NotFollowed
@@ -216,6 +254,10 @@ class Reader:
                 return self.run.facts.size(value.tensor, index.constant)
             if isinstance(value, Items) and 0 <= index.constant < len(value.values):
                 return value.values[index.constant]
+            if isinstance(value, Pointer) and index.constant == 0:
+                return value
+        if isinstance(value, Other):  # memory of the host
+            return value
         raise NotFollowed
 
     def primary(self) -> Value:
@@ -230,7 +272,7 @@ class Reader:
             return value
         if token.text == "{":
             self.at -= 1
-            return Items(tuple(self.sub(*each) for each in self.bracket()))
+            return Items(tuple(self.arguments(self.bracket())))
         if token.text == "[":
             return self.lambda_value()
         if token.kind == "word" or token.text == "::":
@@ -250,6 +292,29 @@ class Reader:
         self.expect("{")
         self.at = self.source.close(start) + 1
         return Lambda(parameters, start + 1, self.at - 1, self.scope)
+
+    def arguments(self, ranges: Sequence[tuple[int, int]]) -> list[Value]:
+        """The values between commas; `args...` is all of a pack."""
+        found: list[Value] = []
+        for start, end in ranges:
+            pack = end - start > 1 and self.source.tokens[end - 1].text == "..."
+            value = self.sub(start, end - pack)
+            if pack and isinstance(value, Items):
+                found += value.values
+            else:
+                found.append(value)
+        return found
+
+    def variables(self, ranges: Sequence[tuple[int, int]], given: Sequence[Value]) -> list[str]:
+        """The names of arguments that are variables, `x` or `&x`: a function may change what they hold."""
+        if len(ranges) != len(given):
+            return []
+        names = []
+        for start, end in ranges:
+            start += self.source.tokens[start].text == "&"
+            word = end == start + 1 and self.source.tokens[start].kind == "word"
+            names.append(self.source.tokens[start].text if word else "")
+        return names
 
     # The cursor.
     def sub(self, start: int, end: int) -> Value:
@@ -307,37 +372,48 @@ class HostOutcome:
 
     value: Value | None = None
     error: bool = False
+    broke: bool = False
+    """By `break`."""
 
 
 class Host(ABC):
     """One host function and what its names, calls and types mean. `ranks` are what an earlier pass found."""
 
     def __init__(
-        self,
-        source: CppSource,
-        functions: Mapping[str, Function],
-        kernels: Mapping[str, KernelSignature],
-        macros: tuple[Mapping[str, str], Mapping[str, tuple[tuple[str, ...], str]]],
-        constants: Mapping[str, tuple[int, int]],
-        *,
-        element: str,
-        ranks: Mapping[str, int],
+        self, view: HostView, *, element: str, ranks: Mapping[str, int], symbols: Collection[str] | None = None
     ) -> None:
-        self.source, self.functions, self.kernels, self.constants = source, functions, kernels, constants
-        self.defines, self.function_macros = macros
+        self.view, self.source, self.functions, self.kernels = view, view.source, view.functions, view.kernels
         self.element = element
         """What a dispatch macro's scalar_t becomes."""
         self.facts = Facts(ranks=dict(ranks))
         self.launches: list[HostLaunch] = []
         self.tensors: dict[str, Tensor] = {}
         self.used_defines: dict[str, int] = {}
-        self.program_sizes: dict[str, int] | None = None
-        """Of a `main()`: its constants that are named like sizes. None: the function is given its sizes."""
+        self.symbols = symbols
+        """Integers of `main` that stay names; None: all."""
+        self.sizes: dict[str, int] = {}
+        """Those that do, with their values."""
         self.dispatched = False
+        self.program = False
+        """Whether it is `main`."""
+        self.only_first = True
+        """Whether of a program only what it launches before it copies results back matters."""
+        self.stopped: int | None = None
+        """The line of the first launch that does not."""
+        self.passed: set[str] = set()
+        """Arrays that a launch got."""
+        self.doubts: list[Hole] = []
+        """What happened between launches that launch lines cannot say."""
+        self.round, self.launched = 0, False
+        """How many times results were copied back after a launch."""
+        self.guard: tuple[Number, ...] = ()
+        """What must hold for the rest of the function: branches that return took the other sizes."""
         self.reached: set[int] = set()
         """The `<<<` that were followed."""
         self.called: set[str] = set()
         """The file's host functions that were."""
+        self.scopes: list[Scope] = []
+        """Of the functions under way, the innermost last."""
         self._depth = 0
 
     # Names and calls.
@@ -368,35 +444,57 @@ class Host(ABC):
             return Kernel(last, tuple(self.template_argument(reader, *each) for each in targets))
         if last in ("true", "false", "nullptr", "NULL"):
             return literal(int(last == "true"))
-        if last in self.defines:
+        if last in self.view.integers:
             return self.macro(last, reader.scope)
-        if last in self.constants:
-            return Reader(self, self.source, *self.constants[last], Scope()).whole()
+        if last in self.view.constants:
+            value = Reader(self, self.source, *self.view.constants[last], Scope()).whole()
+            return self.symbol(last, value) if last not in self.view.device_words else value
+        if last in self.functions:
+            return HostFunction(last, tuple(self.target(reader, *each) for each in targets))
+        if last in self.view.variables:
+            return Other()
         return factory(self.facts, path, None, reader.line(reader.at - 1))
 
     def macro(self, name: str, scope: Scope) -> Value:
-        text = self.defines[name]
-        inner = read_tokens(text, self.source.path)
+        inner = read_tokens(self.view.integers[name], self.source.path)
         value = Reader(self, inner, 0, len(inner.tokens), scope).whole()
-        if isinstance(value, Number) and isinstance(value.constant, int):
-            self.used_defines[name] = value.constant
-            return named(name)
-        return value
+        if not isinstance(value, Number) or not isinstance(value.constant, int):
+            return value
+        if self.program and name not in self.view.device_words:
+            return self.symbol(name, value)
+        self.used_defines[name] = value.constant
+        return named(name)
+
+    def symbol(self, name: str, value: Value) -> Value:
+        """An integer of a program stays a name, so that launch lines can have it as a size."""
+        constant = value.constant if isinstance(value, Number) else None
+        wanted = self.program and (self.symbols is None or name in self.symbols)
+        if not wanted or not isinstance(constant, int) or constant < 1 or name in FUNCTIONS:
+            return value
+        if self.sizes.setdefault(name, constant) != constant:
+            return value
+        return named(name)
 
     def call(self, reader: Reader, path: Sequence[str], targets: list[tuple[int, int]]) -> Value:
         last, line = path[-1], reader.line(reader.at)
-        if last in self.function_macros:
-            return self.expand(reader, last)
         ranges = reader.bracket()
-        if last in ("TORCH_CHECK", "AT_ASSERTM", "TORCH_CHECK_EQ") or last.startswith(("AT_DISPATCH", "cudaFunc")):
+        if last in ("TORCH_CHECK", "AT_ASSERTM", "TORCH_CHECK_EQ") or last.startswith("AT_DISPATCH"):
             raise NotFollowed  # statements
-        arguments = [reader.sub(*each) for each in ranges]
+        if last in self.functions and (len(path) == 1 or path[0] not in ("std", "torch", "at")):
+            function = HostFunction(last, tuple(self.target(reader, *each) for each in targets))
+            arguments = reader.arguments(ranges)
+            return self.call_function(function, arguments, line, reader.variables(ranges, arguments))
+        if last.startswith("cuda") and len(path) == 1:
+            return self.cuda_call(reader, last, ranges, line)
+        arguments = reader.arguments(ranges)
         if last == "dim3":
             return Dim3(tuple(each if isinstance(each, Number) else Hole("a size of dim3", line) for each in arguments))
         if last in INTEGER_TYPES | FLOAT_TYPES and len(arguments) == 1:
             return self.cast(arguments[0], last, reader.scope, line)
-        if last in self.functions and len(path) == 1:
-            return self.call_function(last, arguments, line)
+        if last in self.view.structs:
+            return self.record(last, tuple(arguments))
+        if last in ("move", "forward", "ref", "cref") and len(arguments) == 1:
+            return arguments[0]
         numbers = [each for each in arguments if isinstance(each, Number)]
         hole = next((each for each in arguments if isinstance(each, Hole)), None)
         if "".join(last.lower().split("_")) in _CEILING and len(numbers) == 2:
@@ -406,36 +504,136 @@ class Host(ABC):
                 return hole
             if len(numbers) == len(arguments):
                 return MATHEMATICS[last](*numbers)
+        known = [each.constant for each in numbers if each.constant is not None]
+        if last in FOLDED and arguments and len(known) == len(arguments):
+            return literal(float(FOLDED[last](*known)))
         if last in ("make_tuple", "tuple", "make_pair", "vector"):
             return Items(tuple(arguments))
+        if last in ("atoi", "atol", "atof", "stoi", "stol", "stof", "stod", "strtol", "strtof"):
+            return Hole("a number from the command line", line)
+        if last in ("malloc", "calloc", "new", "aligned_alloc", "getenv", "fopen"):
+            return Other()
+        if _LIBRARIES.match(path[0]) and any(isinstance(each, Pointer | Tensor) for each in arguments):
+            self.doubts.append(Hole(f"{'::'.join(path)} works on the arrays, too", line))
+            return Other()
         return factory(self.facts, path, arguments, reader.line(reader.at - 1))
 
-    def expand(self, reader: Reader, name: str) -> Value:
-        """A macro with parameters, whose arguments are values: enough for arithmetic."""
-        parameters, text = self.function_macros[name]
-        arguments = [reader.sub(*each) for each in reader.bracket()]
-        if len(arguments) != len(parameters):
-            raise NotFollowed
-        inner = read_tokens(text, self.source.path)
-        scope = Scope(dict(zip(parameters, arguments, strict=True)), outer=reader.scope)
-        return Reader(self, inner, 0, len(inner.tokens), scope).whole()
+    def add_launch(self, launch: HostLaunch) -> None:
+        """A launch that host code makes here."""
+        if self.program and self.round and self.only_first:
+            if self.stopped is None:
+                note = "what is launched after the first results are copied back is left out"
+                self.facts.notes[f"{note}, from {launch.kernel} on; --function KERNEL imports another"] = launch.line
+            self.stopped = launch.line
+            return
+        self.launched = True
+        doubt = self.doubts[-1] if self.doubts else None
+        self.launches.append(replace(launch, when=self.guard, round=self.round, doubt=launch.doubt or doubt))
+        for value in launch.arguments:
+            if isinstance(value, Pointer):
+                self.passed.add(value.tensor.memory.name)
 
-    def call_function(self, name: str, arguments: Sequence[Value], line: int) -> Value:
+    def counted(self, value: Value) -> Value:
+        """The number of dimensions, where an earlier pass found it."""
+        rank = self.facts.rank(value.tensor) if isinstance(value, Rank) else None
+        return value if rank is None else literal(rank)
+
+    def launched_with(self, tensor: Tensor) -> bool:
+        return tensor.memory.name in self.passed
+
+    @abstractmethod
+    def cuda_call(self, reader: Reader, name: str, ranges: list[tuple[int, int]], line: int) -> Value:
+        """A call of the CUDA runtime."""
+
+    def record(self, kind: str, values: tuple[Value, ...]) -> Value:
+        """A struct of the file with these members, in order; the others have their defaults."""
+        made = Record(kind)
+        for number, member in enumerate(self.view.structs[kind]):
+            if number < len(values):
+                made = made.put(member.name, values[number])
+            elif member.default is not None:
+                made = made.put(member.name, Reader(self, self.source, *member.default, Scope()).whole())
+        return made
+
+    def target(self, reader: Reader, start: int, end: int) -> tuple[str, Value]:
+        """A template argument of a host function: a type's text, and the value if it is none."""
+        return self.type_text(reader.source.spelled(start, end), reader.scope), reader.sub(start, end)
+
+    def call_function(
+        self, callee: HostFunction, arguments: Sequence[Value], line: int, variables: Sequence[str] = ()
+    ) -> Value:
         """A host function of the file, in place."""
-        function = self.functions[name]
-        self.called.add(name)
-        scope = Scope()
+        function = self._overload(callee.name, arguments)
+        if function is None:
+            return Hole(f"which {callee.name} is called here", line)
+        self.called.add(callee.name)
+        if not self.matters(function):
+            return Other()
+        caller, scope = self.scopes[-1] if self.scopes else Scope(), Scope()
+        self._bind_template(function, callee, arguments, scope)
         for number, parameter in enumerate(function.parameters):
-            if number < len(arguments):
+            if "..." in parameter.type:
+                scope.names[parameter.name] = Items(tuple(arguments[number:]))
+            elif number < len(arguments):
                 scope.names[parameter.name] = arguments[number]
+                scope.kinds[parameter.name] = self.type_text(parameter.type, scope)
             elif parameter.default is not None:
                 scope.names[parameter.name] = Reader(self, self.source, *parameter.default, scope).whole()
         value = self._inside(function.start, function.end, scope)
-        ceiling = "".join(name.lower().split("_")) in _CEILING
+        for number, name in enumerate(variables):
+            if name and number < len(function.parameters) and _changes(function.parameters[number].type):
+                caller.assign(name, scope.names[function.parameters[number].name])
+        ceiling = "".join(callee.name.lower().split("_")) in _CEILING
         numbers = [each for each in arguments if isinstance(each, Number)]
         if isinstance(value, Hole) and ceiling and len(numbers) == 2:
             return call("cdiv", *numbers)
         return value
+
+    def _overload(self, name: str, arguments: Sequence[Value]) -> Function | None:
+        fitting = [each for each in self.functions[name] if each.takes(len(arguments))]
+        if len(fitting) > 1:
+            exact = [each for each in fitting if not each.variadic and _types_fit(each, arguments)]
+            fitting = [each for each in exact if not each.template] or exact or fitting
+        return fitting[0] if len(fitting) == 1 else None
+
+    def bind_targets(self, function: Function, targets: Sequence[tuple[int, int]], scope: Scope) -> None:
+        """Give the template parameters of the followed function what its binding says."""
+        reader = Reader(self, self.source, 0, 0, scope)
+        callee = HostFunction(function.name, tuple(self.target(reader, *each) for each in targets))
+        self._bind_template(function, callee, (), scope)
+
+    def _bind_template(
+        self, function: Function, callee: HostFunction, arguments: Sequence[Value], scope: Scope
+    ) -> None:
+        for number, parameter in enumerate(function.template):
+            of_type = parameter.type.startswith(("typename", "class")) or parameter.type in ("typename", "class")
+            if number < len(callee.targets):
+                text, value = callee.targets[number]
+                if of_type or isinstance(value, Hole):  # a device function, say, is for a kernel's template arguments
+                    scope.types[parameter.name] = text
+                else:
+                    scope.names[parameter.name] = value
+            elif of_type:
+                given = _deduced(parameter.name, function, arguments)
+                if given:
+                    scope.types[parameter.name] = given
+                elif parameter.default is not None:
+                    scope.types[parameter.name] = self.source.spelled(*parameter.default)
+            elif parameter.default is not None:
+                scope.names[parameter.name] = Reader(self, self.source, *parameter.default, scope).whole()
+
+    def matters(self, function: Function) -> bool:
+        """Whether a call may launch, allocate, check or give a value; the host's own arithmetic is not followed."""
+        if function.result.split()[-1:] != ["void"]:
+            return function.end - function.start < 4000
+        if any(_changes(parameter.type) for parameter in function.parameters):
+            return True
+        words = {token.text for token in self.source.tokens[function.start : function.end]}
+        telling = any(
+            word.startswith(("cuda", "TORCH_CHECK", "AT_", "<<<", "assert", "exit", "throw")) for word in words
+        )
+        others = words & set(self.functions) - {function.name}
+        return telling or any(self.matters(each) for name in others for each in self.functions[name][:1])
 
     def call_lambda(self, function: Lambda, arguments: Sequence[Value]) -> Value:
         names = dict(zip(function.parameters, arguments, strict=False))
@@ -449,16 +647,20 @@ class Host(ABC):
         if self._depth > _DEPTH:
             return Hole("host functions that call each other deeply", self.facts.line)
         self._depth += 1
+        guard = self.guard
+        self.scopes.append(scope)
         try:
             outcome = self.execute(start, end, scope)
         finally:
             self._depth -= 1
+            self.guard = guard
+            self.scopes.pop()
         return outcome.value if outcome is not None and outcome.value is not None else Other()
 
     def method(
         self, reader: Reader, value: Value, name: str, targets: list[tuple[int, int]], ranges: list[tuple[int, int]]
     ) -> Value:
-        arguments = [reader.sub(*each) for each in ranges]
+        arguments = reader.arguments(ranges)
         text = self.type_text(reader.source.spelled(*targets[0]), reader.scope) if targets else ""
         return method(self.facts, value, name, text, arguments)
 
@@ -485,10 +687,18 @@ class Host(ABC):
         start, close = reader.at, reader.source.close(reader.at)
         reader.at = close + 1
         text = self.type_text(reader.source.spelled(start + 1, close), reader.scope)
-        width = 8 if "*" in text else element_bytes(type_element(text))
+        word = re.fullmatch(r"\*?\s*(\w+)(\[0\])?", text)
+        if word and reader.scope.kind(word[1]):  # sizeof(x), sizeof(*x), sizeof(x[0])
+            kind, held = reader.scope.kind(word[1]), reader.scope.find(word[1])
+            whole = word[0] == word[1]
+            text = kind if whole else kind.replace("*", "", 1)
+            count = len(held.values) if whole and isinstance(held, Items) else 1
+        else:
+            count = 1
+        width = 8 if "*" in text else element_bytes(self.view.element(text))
         if width is None:
             return Hole(f"sizeof({text})", reader.line(start))
-        return literal(width)
+        return literal(width * count)
 
     def template_argument(self, reader: Reader, start: int, end: int) -> str:
         """As a launch line writes it: a type, a literal, or a formula in braces."""
@@ -525,9 +735,53 @@ def _may_be_negative(value: Number) -> bool:
     return any(isinstance(node, ast.USub) or (isinstance(node, ast.Constant) and node.value < 0) for node in nodes)  # type: ignore[operator]
 
 
-def truth(value: Number) -> Number:
-    """As C++ takes it for a condition."""
-    return value if isinstance(value.tree, ast.Compare) else compare(ast.NotEq, value, literal(0))
+def pick(condition: Number, first: Value, second: Value, line: int) -> Value:
+    """condition ? first : second"""
+    if condition.constant is not None:
+        return first if condition.constant else second
+    if isinstance(first, Number) and isinstance(second, Number):
+        if any(isinstance(node, ast.Name) and node.id == ARGC for node in ast.walk(condition.tree)):
+            return second  # as without arguments on the command line
+        return choose(condition, first, second)
+    if any(isinstance(node, ast.Name) and node.id == ARGC for node in ast.walk(condition.tree)):
+        return first if isinstance(first, Number) else second
+    if isinstance(first, Dim3) and isinstance(second, Dim3):
+        width = max(len(first.sizes), len(second.sizes))
+        pairs = zip(
+            *((*each.sizes, *[literal(1)] * (width - len(each.sizes))) for each in (first, second)), strict=True
+        )
+        sizes = [pick(condition, a, b, line) for a, b in pairs]
+        return Dim3(tuple(each if isinstance(each, Number) else Hole("a size of dim3", line) for each in sizes))
+    if isinstance(first, Kernel) and isinstance(second, Kernel) and first == second:
+        return first
+    raise NotFollowed
+
+
+def _changes(kind: str) -> bool:
+    """Whether a function may change the caller's variable through a parameter of this type."""
+    return "const" not in kind.split() and ("&" in kind or "* *" in kind.replace("**", "* *"))
+
+
+def _types_fit(function: Function, arguments: Sequence[Value]) -> bool:
+    for parameter, value in zip(function.parameters, arguments, strict=False):
+        if isinstance(value, Number) and "*" in parameter.type and value.constant != 0:
+            return False
+        if isinstance(value, Pointer | Tensor) and not ("*" in parameter.type or "Tensor" in parameter.type):
+            return function.template != () or "auto" in parameter.type
+        given = type_element(value.type) if isinstance(value, Pointer) else ""
+        wanted = type_element(parameter.type)
+        if given and wanted and given != wanted:
+            return False
+    return True
+
+
+def _deduced(name: str, function: Function, arguments: Sequence[Value]) -> str:
+    """The type of a template parameter, from a pointer to it."""
+    for parameter, value in zip(function.parameters, arguments, strict=False):
+        base = re.sub(r"\bconst\b|__restrict__|\*|&", "", parameter.type).strip()
+        if base == name and isinstance(value, Pointer) and "*" in parameter.type:
+            return re.sub(r"\bconst\b|__restrict__|\*", "", value.type).strip()
+    return ""
 
 
 def number(text: str) -> Number:
@@ -542,19 +796,3 @@ def number(text: str) -> Number:
     if match is None:
         raise NotFollowed
     return literal(float(match[1]))
-
-
-def type_element(text: str) -> str:
-    """`const at::Half*` → f16; empty where it is no type that launch lines know."""
-    words = [
-        word for word in re.split(r"[\s*&]+", text) if word not in ("const", "volatile", "", "__restrict__", "restrict")
-    ]
-    plain = " ".join(word.rpartition("::")[2] for word in words)
-    return {
-        "Half": "f16",
-        "BFloat16": "bf16",
-        "Float8_e4m3fn": "e4m3",
-        "Float8_e5m2": "e5m2",
-        "long": "i64",
-        "__half": "f16",
-    }.get(plain, CPP_TYPES.get(plain, ""))

@@ -49,8 +49,8 @@ class Tensor:
     base: "Tensor | None" = None
     """Whose memory a view is."""
     returned: bool = False
-    in_bytes: bool = False
-    """Its shape counts bytes: an allocation that does not say of what."""
+    bytes: Number | None = None
+    """As cudaMalloc got it, until a pointer's type says of what."""
 
     @property
     def memory(self) -> "Tensor":
@@ -110,6 +110,28 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class HostFunction:
+    """A function of the file as an expression, with what stands in its angle brackets."""
+
+    name: str
+    targets: tuple[tuple[str, "Value"], ...] = ()
+
+
+@dataclass(frozen=True)
+class Record:
+    """A struct of the file: its members in order, as far as they have values."""
+
+    type: str
+    members: tuple[tuple[str, "Value"], ...] = ()
+
+    def get(self, name: str) -> "Value | None":
+        return dict(self.members).get(name)
+
+    def put(self, name: str, value: "Value") -> "Record":
+        return Record(self.type, tuple({**dict(self.members), name: value}.items()))
+
+
+@dataclass(frozen=True)
 class Lambda:
     """Its parameters, and the tokens between the braces of its body."""
 
@@ -132,7 +154,22 @@ class Other:
     """Something that launch lines need not know: streams, devices, guards, strings."""
 
 
-Value = Number | Tensor | Pointer | Sizes | Rank | Type | Dim3 | Items | Kernel | Lambda | Hole | Other
+Value = (
+    Number
+    | Tensor
+    | Pointer
+    | Sizes
+    | Rank
+    | Type
+    | Dim3
+    | Items
+    | Kernel
+    | HostFunction
+    | Record
+    | Lambda
+    | Hole
+    | Other
+)
 
 
 @dataclass
@@ -142,12 +179,17 @@ class Scope:
     names: dict[str, Value] = field(default_factory=dict)
     types: dict[str, str] = field(default_factory=dict)
     outer: "Scope | None" = None
+    kinds: dict[str, str] = field(default_factory=dict)
+    """Variable → the type it is declared with."""
 
     def find(self, name: str) -> Value | None:
         return self.names[name] if name in self.names else self.outer.find(name) if self.outer else None
 
     def type(self, name: str) -> str | None:
         return self.types[name] if name in self.types else self.outer.type(name) if self.outer else None
+
+    def kind(self, name: str) -> str:
+        return self.kinds[name] if name in self.kinds else self.outer.kind(name) if self.outer else ""
 
     def assign(self, name: str, value: Value) -> None:
         """Where the name was declared."""
@@ -203,6 +245,12 @@ def binary(operation: type[ast.operator], a: Number, b: Number) -> Number:
         return literal(folded)
     if operation is ast.Mult and 1 in (left, right) and not floating:
         return b if left == 1 else a
+    if operation is ast.Mult and 0 in (left, right) and not floating:
+        return literal(0)
+    if operation in (ast.Add, ast.Sub) and right == 0 and not floating:
+        return a
+    if operation is ast.FloorDiv and right == 1 and not floating:
+        return a
     if operation is ast.FloorDiv:
         match a.tree:
             case ast.BinOp(left=rows, op=ast.Mult(), right=columns) if ast.dump(columns) == ast.dump(b.tree):
@@ -238,29 +286,6 @@ def _cdiv(a: Number, b: Number) -> Number | None:
     return None
 
 
-def elements(size: Number, item_bytes: int) -> Number:
-    """How many items are in `size` bytes: B * N * 4 → B * N."""
-    factors, constant = [], 1
-    todo = [size.tree]
-    while todo:
-        match todo.pop():
-            case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                todo += [right, left]
-            case ast.Constant(value=int() as value):
-                constant *= value
-            case other:
-                factors.append(other)
-    if constant % item_bytes:
-        return binary(ast.FloorDiv, size, literal(item_bytes))
-    found = [Number(each) for each in factors]
-    if constant != item_bytes or not found:
-        found.append(literal(constant // item_bytes))
-    product = found[0]
-    for each in found[1:]:
-        product = binary(ast.Mult, product, each)
-    return product
-
-
 def compare(operation: type[ast.cmpop], a: Number, b: Number) -> Number:
     left, right = a.constant, b.constant
     if left is not None and right is not None:
@@ -289,12 +314,86 @@ def choose(condition: Number, a: Number, b: Number) -> Number:
                 return call("max", a, b)
             if (ast.dump(x), ast.dump(y)) == (ast.dump(b.tree), ast.dump(a.tree)):
                 return call("min", a, b)
-    truth = condition if isinstance(condition.tree, ast.Compare) else compare(ast.NotEq, condition, literal(0))
-    return binary(ast.Add, binary(ast.Mult, a, truth), binary(ast.Mult, b, _opposite(truth)))
+    if same(a, b):
+        return a
+    holds = truth(condition)
+    return binary(ast.Add, binary(ast.Mult, a, holds), binary(ast.Mult, b, _opposite(holds)))
+
+
+def truth(value: Number) -> Number:
+    """As C++ takes it for a condition."""
+    if value.constant is not None:
+        return literal(int(bool(value.constant)))
+    return value if _is_truth(value.tree) else compare(ast.NotEq, value, literal(0))
+
+
+def _is_truth(tree: ast.expr) -> bool:
+    """Whether it is 0 or 1 already."""
+    match tree:
+        case ast.Compare():
+            return True
+        case ast.Call(func=ast.Name(id="max"), args=parts):
+            return all(_is_truth(part) for part in parts)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _is_truth(left) and _is_truth(right)
+    return False
+
+
+def opposite(value: Number) -> Number:
+    """`!value`"""
+    return _opposite(truth(value))
+
+
+def denied(value: Number) -> list[Number]:
+    """What must hold for `!value`: of `a || b`, both opposites."""
+    match value.tree:
+        case ast.Call(func=ast.Name(id="max"), args=parts) if _is_truth(value.tree):
+            return [each for part in parts for each in denied(Number(part))]
+    return [opposite(value)]
+
+
+def both(a: Number, b: Number) -> Number:
+    """`a && b`"""
+    return binary(ast.Mult, truth(a), truth(b))
+
+
+def either(a: Number, b: Number) -> Number:
+    """`a || b`"""
+    a, b = truth(a), truth(b)
+    if a.constant is not None or b.constant is not None:
+        known, other = (a, b) if a.constant is not None else (b, a)
+        return known if known.constant else other
+    if same(a, b):
+        return a
+    return call("max", a, b)
+
+
+def factors(value: Number) -> list[Number]:
+    """`a * b * c` → its factors in order."""
+    match value.tree:
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return [*factors(Number(left)), *factors(Number(right))]
+    return [value]
+
+
+def elements_of(size: Number, width: int) -> tuple[Number, ...]:
+    """A number of bytes as the shape of an array whose elements have `width` of them: its factors, in order."""
+    parts = factors(size)
+    at = next((at for at in reversed(range(len(parts))) if parts[at].constant == width), None)
+    if at is not None:
+        del parts[at]
+        return tuple(parts) or (literal(1),)
+    for at, part in enumerate(parts):
+        if isinstance(part.constant, int) and part.constant % width == 0:
+            left = literal(part.constant // width)
+            return tuple(each for each in (*parts[:at], left, *parts[at + 1 :]) if each.constant != 1) or (literal(1),)
+    return (binary(ast.FloorDiv, size, literal(width)),)
 
 
 def _opposite(truth: Number) -> Number:
     match truth.tree:
+        case ast.Constant(value=known):
+            return literal(int(not known))
         case ast.Compare(left=left, ops=[sign], comparators=[right]):
             return Number(ast.Compare(left, [_OPPOSITE[type(sign)]()], [right]))
     return compare(ast.Eq, truth, literal(0))
@@ -317,6 +416,10 @@ class HostLaunch:
     line: int
     doubt: Hole | None = None
     """Why the line may not be meant as it stands: a loop, a condition."""
+    when: tuple[Number, ...] = ()
+    """Conditions on sizes that all must hold for it."""
+    round: int = 0
+    """How many times results were copied back before it."""
 
 
 @dataclass
@@ -347,6 +450,14 @@ class Facts:
     line: int = 0
     """Of the statement that is followed."""
 
+    def require(self, condition: Number) -> None:
+        """A condition of the host's; sizes that it compares are one."""
+        self.required.append(condition)
+        match condition.tree:
+            case ast.Compare(left=ast.Name(id=one), ops=[ast.Eq()], comparators=[ast.Name(id=other)]):
+                if "__" in one and "__" in other and one != other:
+                    self.equal.append((one, other))
+
     def size(self, tensor: Tensor, axis: int) -> Value:
         if tensor.shape is not None:
             return (
@@ -371,6 +482,10 @@ class Facts:
             self.counted.add(tensor.name)
         shape = self.shape(tensor)
         return Hole("a number of elements", tensor.line) if shape is None else product(shape)
+
+    def rank(self, tensor: Tensor) -> int | None:
+        shape = self.shape(tensor)
+        return None if shape is None else len(shape)
 
     def shape(self, tensor: Tensor) -> tuple[Number, ...] | None:
         """Its sizes, as far as an earlier pass could tell how many there are."""

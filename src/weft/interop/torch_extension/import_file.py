@@ -1,31 +1,38 @@
-"""A torch-extension file → a kernel file of Weft: device code as it stands, and launch lines from its host code."""
+"""A CUDA file with host code → a kernel file of Weft: device code as it stands, and launch lines from the host code."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from weft.core.errors import CompileError, UsageError
+from weft.core.errors import CompileError, Unsupported, UsageError
 from weft.core.records import Binary
 from weft.engines.bind import bind_numbers
 from weft.engines.launch_lines import parse_lines
 from weft.toolchain.cuda import compile_cuda
 
-from .attention_lines import Unsaid, as_task, before_launch, complete
-from .cpp_items import Item
-from .cpp_tokens import CppSource, refuse
+from .attention_lines import Unsaid, as_task, complete
+from .choose_function import Choice, binding_file, bound_defaults, choose_function
+from .cpp_tokens import refuse
 from .device_part import DevicePart, separate
-from .host_expressions import type_element
+from .host_branches import without_argc
+from .host_expressions import ARGC
 from .host_statements import HostRun
 from .host_values import Items, Other, Pointer, Scope, Tensor, Value, named, safe_name
+from .host_view import HostView, view_host
 from .import_lines import ELEMENT, Draft, ImportSettings, Problem
-from .signatures import Function, Parameter, host_functions, kernel_signatures
+from .join_headers import join_headers
+from .signatures import Function, Parameter
 from .size_names import infer_ranks
 
 _LINE = re.compile(r"^\s*//+\s*weft\s*:(?!\s*allow\b).*$", re.IGNORECASE)
 _DEFINE = re.compile(r"(?P<head>//+\s*weft\s*:\s*define\s+(?P<name>\w+)\s*=\s*)(?P<value>.*)", re.IGNORECASE)
 _NUMBER = re.compile(r"\b(int|int64_t|int32_t|long|unsigned|size_t|bool|float|double|uint32_t)\b")
-_BINDINGS = ("PYBIND11_MODULE", "TORCH_LIBRARY", "TORCH_LIBRARY_IMPL", "TORCH_LIBRARY_FRAGMENT")
+_STANDARD = frozenset(
+    ["stdio.h", "stdlib.h", "string.h", "time.h", "unistd.h", "omp.h", "cublas_v2.h", "cublasLt.h", "curand.h",
+     "sys/time.h", "mpi.h", "nccl.h", "cuda_profiler_api.h", "errno.h", "ctype.h", "signal.h"]
+)  # fmt: skip
+"""Headers of the host: device code does not miss them."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +50,11 @@ class Imported:
     returned: tuple[str, ...] = ()
     """The arrays it returns, in order; empty names stand for what is no array of the lines."""
     device: str = ""
-    """The device code alone, its pieces at their line numbers of the file."""
+    """The device code alone, as NVRTC gets it."""
     origins: tuple[int, ...] = ()
-    """Of each of `lines`: the line of the file it was read from."""
+    """For each of `lines`, the line of the user's file it comes from."""
+    others: tuple[str, ...] = ()
+    """Functions of the file that could have been chosen instead."""
 
 
 def import_torch(
@@ -59,82 +68,94 @@ def import_torch(
     include_dirs: Sequence[str] = (),
     attention: bool = False,
 ) -> Imported:
-    """Separate `path`, or its `text` where it is read already. Raises Unsupported, with the line and what to do, where
-    that is not possible.
+    """Separate `path`, whose `text` may be read already.
 
-    `attention` completes what names of attention say, and gives arrays of attention the names and ranks of the tasks.
+    Raises Unsupported, with the line and what to do, where that is not possible. `attention` completes what names of
+    attention say, and gives arrays of attention the roles of the tasks.
     """
     if text is None:
-        text = _read(path)
+        try:
+            text = Path(path).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"cannot read {path}: {error}") from error
     own = parse_lines(text, path)
+    kept = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if _LINE.match(line)]
+    joined = join_headers(text, path, include_dirs)
     if own.launches:
-        without = frozenset(line.name for line in own.defines)
-        part = separate(text, path, without=without)
-        lines = _settled([line.strip() for line in text.splitlines() if _LINE.match(line)], part.defines)
-        own = parse_lines("\n".join(lines), path)
-        # What it requires of its sizes is a matter of the call, not of the defaults it is compiled with here.
-        defaults = bind_numbers(replace(own, requires=()), path, sizes={}, defines={})
-        _compile(part, defaults.defines, [], arch, include_dirs)
-        taken = tuple(line.name for line in own.arrays if line.role in ("in", "inout"))
-        given = tuple(line.name for line in own.arrays if line.role == "out")
-        return Imported(_file(path, lines, part.text, ""), tuple(lines), "", parameters=taken, returned=given)
-    part = separate(text, path)
-    kernels = kernel_signatures(part.source, part.kept)
-    if not kernels:
+        return _with_own_lines(text, path, [line for _, line in kept], arch, include_dirs)
+    view = view_host(joined, path)
+    if not view.kernels:
         raise refuse(path, 1, "no __global__ function: there is nothing to run")
-    functions = host_functions(part.source, part.host)
-    chosen = _choose(part, functions, function)
-    settings = ImportSettings(shapes, {**_bound_defaults(part.source, functions, chosen.name), **values})
-    settings = replace(settings, aliases=_aliases(part), constants=_constant_shapes(part))
-    draft, returned = _follow(part, functions, chosen, settings)
-    unsaid = complete(draft.said(_numbers(part))) if attention else Unsaid()
-    if unsaid.shapes or unsaid.values:
+    notes = [Problem(line, note) for line, note in joined.notes]
+    choice = choose_function(view, function)
+    beside = binding_file(path, view, choice.function)
+    if beside is not None:
+        view = view_host(join_headers(f'{text}\n#include "{beside.name}"\n', path, include_dirs), path)
+        choice = choose_function(view, function)
+        chosen = choice.function
+        notes.append(Problem(1, f"{chosen.name} and how it calls this file are read from {beside}"))
+    chosen, others = choice.function, choice.others
+    settings = ImportSettings(shapes, {**bound_defaults(view, chosen), **values})
+    kernel = None if function in view.functions else function
+    unsaid = Unsaid()
+    if attention:
+        draft, _ = _follow(view, choice, replace(settings, guess=False), kernel)
+        unsaid = complete(draft.said(view.numbers))
         settings = replace(
             settings, shapes={**unsaid.shapes, **settings.shapes}, values={**settings.values, **unsaid.values}
         )
-        draft, returned = _follow(part, functions, chosen, settings)
-    if draft.defines:  # a launch line's define takes their place
-        part = separate(text, path, without=frozenset(draft.defines))
-    entries = [entry for entry in (draft.entry(launch) for launch in draft.run.launches) if entry is not None]
+    draft, returned = _follow(view, choice, settings, kernel)
+    without = frozenset((*draft.defines, *(line.name for line in own.defines)))
+    part = separate(text, path, without=without, include_dirs=include_dirs, left_out=view.text.left_out)
     defines = {name: str(value) for name, value in draft.defines.items()}
-    binary = _compile(part, defines, entries, arch, include_dirs)
-    rows, renamed = draft.lines(binary), list[str]()
-    if attention:
-        rows, renamed = as_task(before_launch(rows, draft.requires()))
-    head = [f"// weft: {row}".rstrip() for row in rows]
+    binary = _compile(part, path, defines, list(draft.entries().values()), arch, include_dirs)
+    made = draft.lines(binary)
+    rows, renamed = as_task([row for _, row in made]) if attention else ([row for _, row in made], [])
+    head = [(line, row) for line, row in kept]
+    head += zip(_origins(made, rows, chosen.line), (f"// weft: {row}".rstrip() for row in rows), strict=True)
+    notes += [Problem(chosen.line, note) for note in (*unsaid.notes, *renamed)]
+    if others:
+        notes.append(Problem(chosen.line, f"also to be imported, by --function: {', '.join(others)}"))
     problems = tuple(sorted(draft.problems, key=lambda problem: problem.line))
-    granted = {note: chosen.line for note in (*unsaid.notes, *renamed)}
-    notes = tuple(Problem(line, note) for note, line in {**granted, **draft.run.facts.notes}.items())
-    remarks = [f"// {path}:{each.line}: {each.text}" for each in (*problems, *notes)]
+    said = (*notes, *(Problem(line, note) for note, line in draft.run.facts.notes.items()))
+    remarks = [f"// {path}:{each.line}: {each.text}" for each in (*problems, *said)]
+    lines = tuple(row for _, row in head)
     return Imported(
-        _file(path, [*head, *remarks], part.text, chosen.name),
-        tuple(head),
+        _file(path, [*lines, *remarks], part.text, chosen.name),
+        lines,
         chosen.name,
         problems,
-        notes,
+        said,
         tuple(safe_name(parameter.name) for parameter in chosen.parameters),
         returned,
         part.text,
-        _origins(rows, chosen, draft),
+        tuple(line for line, _ in head),
+        others,
     )
 
 
-def _origins(rows: Sequence[str], chosen: Function, draft: Draft) -> tuple[int, ...]:
-    """Lines of a launch belong to its `<<<`, the others to the host function."""
-    found, launches = [], iter(draft.run.launches)
-    line = chosen.line
+def _origins(made: Sequence[tuple[int, str]], rows: Sequence[str], host: int) -> Iterator[int]:
+    """The line of each row; what was added or changed belongs to the host function. Equal rows keep their order."""
+    waiting = list(made)
     for row in rows:
-        if row.startswith("launch "):
-            line = next(launches).line
-        found.append(line)
-    return tuple(found)
+        at = next((number for number, (_, text) in enumerate(waiting) if text == row), None)
+        yield host if at is None else waiting.pop(at)[0]
 
 
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
+def _with_own_lines(text: str, path: str, kept: Sequence[str], arch: str, include_dirs: Sequence[str]) -> Imported:
+    """A file that says itself how it is launched."""
+    own = parse_lines("\n".join(kept), path)
+    without = frozenset(line.name for line in own.defines)
+    part = separate(text, path, without=without, include_dirs=include_dirs)
+    macros = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\S.*?)[ \t]*$", text, re.MULTILINE))
+    lines = _settled(kept, macros)
+    own = parse_lines("\n".join(lines), path)
+    # What it requires of its sizes is a matter of the call, not of the defaults it is compiled with here.
+    defaults = bind_numbers(replace(own, requires=()), path, sizes={}, defines={})
+    _compile(part, path, defaults.defines, [], arch, include_dirs)
+    taken = tuple(line.name for line in own.arrays if line.role in ("in", "inout"))
+    given = tuple(line.name for line in own.arrays if line.role == "out")
+    return Imported(_file(path, lines, part.text, ""), tuple(lines), "", parameters=taken, returned=given)
 
 
 def _settled(lines: Sequence[str], macros: Mapping[str, str]) -> list[str]:
@@ -154,107 +175,57 @@ def _file(path: str, head: Sequence[str], body: str, function: str) -> str:
     return "\n".join([f"// The device code of {path}, {origin}, by weft import.", *head, "", body.rstrip(), ""])
 
 
-# Which host function.
-def _choose(part: DevicePart, functions: Mapping[str, Function], wanted: str | None) -> Function:
-    source = part.source
-    if wanted is not None:
-        if wanted not in functions:
-            raise UsageError(f"no host function {wanted!r} in {source.path}; it has {', '.join(functions) or 'none'}")
-        return functions[wanted]
-    launching = {name for name in functions if _launches(source, functions, name, set())}
-    if not launching:
-        cure = "write the launch lines by hand; weft run drafts them"
-        raise refuse(source.path, 1, f"no host function launches a kernel: {cure}")
-    bound = [name for name in _bound(source, functions) if name in launching]
-    called = {word for name in launching for word in _words(source, functions[name]) & launching - {name}}
-    candidates = bound or [name for name in launching if name not in called] or list(launching)
-    return functions["forward" if "forward" in candidates else candidates[0]]
-
-
-def _words(source: CppSource, function: Function) -> set[str]:
-    return {token.text for token in source.tokens[function.start : function.end]}
-
-
-def _launches(source: CppSource, functions: Mapping[str, Function], name: str, seen: set[str]) -> bool:
-    if name in seen or name in _BINDINGS:
-        return False
-    words = _words(source, functions[name])
-    if "<<<" in words or words & {"cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cudaLaunchKernelEx"}:
-        return True
-    return any(_launches(source, functions, other, seen | {name}) for other in words & set(functions))
-
-
-def _bound(source: CppSource, functions: Mapping[str, Function]) -> list[str]:
-    """Functions that the bindings name, in their order."""
-    found: dict[str, None] = {}
-    for binding in _BINDINGS:
-        if binding in functions:
-            body = source.tokens[functions[binding].start : functions[binding].end]
-            found |= dict.fromkeys(token.text for token in body if token.text in functions)
-    return list(found)
-
-
-def _bound_defaults(source: CppSource, functions: Mapping[str, Function], name: str) -> dict[str, str]:
-    """`py::arg("eps") = 1e-5` of the binding, and defaults of the function itself."""
-    found: dict[str, str] = {}
-    for parameter in functions[name].parameters:
-        if parameter.default is not None:
-            found[parameter.name] = source.spelled(*parameter.default)
-    for binding in _BINDINGS:
-        if binding not in functions:
-            continue
-        for start, end in source.split(functions[binding].start, functions[binding].end, ";"):
-            text = source.spelled(start, end)
-            if re.search(rf"\b{name}\b", text):
-                found |= dict(re.findall(r'arg\(\s*"(\w+)"\s*\)\s*=\s*([^,)]+)', text))
-    return {safe_name(key): value.strip() for key, value in found.items()}
-
-
 # Following it.
 def _follow(
-    part: DevicePart, functions: Mapping[str, Function], chosen: Function, settings: ImportSettings
+    view: HostView, choice: Choice, settings: ImportSettings, kernel: str | None
 ) -> tuple[Draft, tuple[str, ...]]:
     """The launches that the function makes, and the arrays it returns."""
-    words = [token.text for token in part.source.tokens]
+    chosen = choice.function
+    words = [token.text for token in view.source.tokens]
     concrete = ELEMENT in words or any(
         words[at : at + 3] == ["sizeof", "(", "scalar_t"] for at in range(len(words) - 2)
     )
     ranks: dict[str, int] = {}
+    symbols: set[str] | None = None
     returned: tuple[str, ...] = ()
-    kernels = kernel_signatures(part.source, part.kept)
-    for _ in range(3):
-        run = HostRun(
-            part.source,
-            functions,
-            kernels,
-            (part.defines, part.function_macros),
-            _constants(part),
-            element="float" if concrete else ELEMENT,
-            ranks=ranks,
-        )
+    for _ in range(4):
+        run = HostRun(view, element="float" if concrete else ELEMENT, ranks=ranks, symbols=symbols)
+        run.program, run.only_first = chosen.name == "main", kernel is None
         scope, scalars = _parameters(run, chosen)
-        run.program_sizes = {} if chosen.name == "main" else None
+        run.bind_targets(chosen, choice.targets, scope)
+        run.scopes.append(scope)
         outcome = run.execute(chosen.start, chosen.end, scope)
         if outcome is not None and outcome.value is not None:
             _mark_returned(outcome.value)
             returned = _returned(outcome.value)
+        run.facts.required = without_argc(run.facts.required)
         found = infer_ranks(run.facts, settings.shapes)
-        if found == ranks:
+        kept = _shape_names(run)
+        if found == ranks and (kept == symbols or not run.program):
             break
-        ranks = found
+        ranks, symbols = found, kept if symbols is None else symbols & kept
     if not run.launches:
-        raise refuse(part.source.path, chosen.line, f"{chosen.name} reaches no launch: write the lines by hand")
+        raise refuse(view.source.path, chosen.line, f"{chosen.name} reaches no launch: write the lines by hand")
     run.facts.line = chosen.line
-    for name in {chosen.name, *run.called}:
-        for at in range(functions[name].start, functions[name].end):
-            if part.source.tokens[at].text == "<<<" and at not in run.reached:
-                line = part.source.tokens[at].line
-                raise refuse(part.source.path, line, "this launch is not reached: write the launch lines by hand")
+    _require_all_reached(view, run, chosen)
     _note_ranks(run, settings)
-    given = run.program_sizes or {}
-    scalars |= {name: Parameter(name, "int") for name in given}
-    settings = replace(settings, values={**{name: str(value) for name, value in given.items()}, **settings.values})
-    return Draft(run, scalars, settings), returned
+    return Draft(run, scalars, settings, kernel), returned
+
+
+def _shape_names(run: HostRun) -> set[str]:
+    """Integers of a program that say how large an array is: they are its sizes, the others are its constants."""
+    shapes = [run.facts.shape(run.tensors[name]) or () for name in run.passed if name in run.tensors]
+    words = {word for shape in shapes for size in shape for word in re.findall(r"[A-Za-z_]\w*", size.text)}
+    return words & set(run.sizes)
+
+
+def _require_all_reached(view: HostView, run: HostRun, chosen: Function) -> None:
+    for name in {chosen.name, *run.called} if run.stopped is None else ():
+        for function in view.functions[name]:
+            for at in range(function.start, function.end):
+                if view.source.tokens[at].text == "<<<" and at not in run.reached and len(view.functions[name]) == 1:
+                    line = view.source.tokens[at].line
+                    raise refuse(view.source.path, line, "this launch is not reached: write the launch lines by hand")
 
 
 def _note_ranks(run: HostRun, settings: ImportSettings) -> None:
@@ -278,15 +249,18 @@ def _parameters(run: HostRun, chosen: Function) -> tuple[Scope, dict[str, Parame
             value = Other()
         elif "Tensor" in parameter.type:
             value = run.tensors[name] = Tensor(name, "argument", chosen.line)
+        elif chosen.name == "main":
+            value = named(ARGC) if "*" not in parameter.type else Other()
         elif "*" not in parameter.type and _NUMBER.search(parameter.type):
             number = named(name)
             value = replace(number, floating=bool(re.search(r"\b(float|double)\b", parameter.type)))
             scalars[name] = parameter
         elif "*" in parameter.type:
-            tensor = Tensor(name, "argument", chosen.line, type_element(parameter.type))
+            tensor = Tensor(name, "argument", chosen.line, run.view.element(parameter.type))
             run.tensors[name] = tensor
             value = Pointer(tensor, parameter.type)
         scope.names[parameter.name] = value
+        scope.kinds[parameter.name] = parameter.type
     return scope, scalars
 
 
@@ -308,68 +282,33 @@ def _returned(value: Value) -> tuple[str, ...]:
 
 
 def _compile(
-    part: DevicePart, defines: Mapping[str, str], entries: Sequence[str], arch: str, include_dirs: Sequence[str]
+    part: DevicePart,
+    path: str,
+    defines: Mapping[str, str],
+    entries: Sequence[str],
+    arch: str,
+    include_dirs: Sequence[str],
 ) -> Binary:
     """The device code alone must compile: whatever it still needs of the host shows here, at its line."""
     try:
         return compile_cuda(
             part.text,
-            name=part.source.path,
+            name=path,
             arch=arch,
             defines=defines,
             include_dirs=include_dirs,
             entries=list(dict.fromkeys(entries)),
         )
     except CompileError as error:
-        first = next((each for each in error.diagnostics if each.severity == "error"), None)
-        line = first.place.line if first is not None and first.place is not None else 1
-        message = first.message if first is not None else str(error)
-        raise refuse(part.source.path, line, f"the device code does not compile by itself: {message}") from error
+        raise _explained(part, path, error) from error
 
 
-# What the file's declarations say.
-def _others(part: DevicePart) -> list[Item]:
-    return [item for item in (*part.kept, *part.host) if item.kind == "other"]
-
-
-def _constants(part: DevicePart) -> dict[str, tuple[int, int]]:
-    """`constexpr int BLOCK = 256;` → the tokens of its value."""
-    found: dict[str, tuple[int, int]] = {}
-    for item in _others(part):
-        if {"const", "constexpr"} & set(item.head):
-            for start, end in part.source.split(item.start, item.end - 1):
-                equals = next((at for at in range(start, end) if part.source.tokens[at].text == "="), None)
-                if equals is not None and part.source.tokens[equals - 1].kind == "word":
-                    found[part.source.tokens[equals - 1].text] = (equals + 1, end)
-    return found
-
-
-def _numbers(part: DevicePart) -> dict[str, str]:
-    """Constants of the file that are whole numbers: #define and constexpr."""
-    spelled = {name: part.source.spelled(*tokens) for name, tokens in _constants(part).items()}
-    return {name: value for name, value in {**spelled, **part.defines}.items() if value.isdigit()}
-
-
-def _aliases(part: DevicePart) -> dict[str, str]:
-    """Other names of types: using, typedef and #define."""
-    found = dict(part.defines)
-    for item in _others(part):
-        text = part.source.spelled(item.start, item.end - 1)
-        if match := re.fullmatch(r"using (\w+) = (.+)", text):
-            found[match[1]] = match[2]
-        elif match := re.fullmatch(r"typedef (.+?) (\w+)", text):
-            found[match[2]] = match[1]
-    return found
-
-
-def _constant_shapes(part: DevicePart) -> dict[str, tuple[str, str]]:
-    """`__constant__ float table[256];`"""
-    found: dict[str, tuple[str, str]] = {}
-    for item in part.kept:
-        text = part.source.spelled(item.start, item.end)
-        match = re.match(r"(?:static )?(?:__constant__|__device__) ([\w ]+?) (\w+)((?:\s*\[[^\]]*\])*)\s*;", text)
-        if item.kind == "other" and match:
-            sizes = [size.strip() for size in re.findall(r"\[([^\]]*)\]", match[3])]
-            values = [part.defines.get(size, size) for size in sizes]
-            found[match[2]] = (type_element(match[1]) or "f32", ", ".join(values) or "1")
-    return found
+def _explained(part: DevicePart, path: str, error: CompileError) -> Unsupported:
+    first = next((each for each in error.diagnostics if each.severity == "error"), None)
+    place = first.place if first is not None else None
+    message = first.message if first is not None else str(error)
+    missing = [header for header in part.missing if header not in _STANDARD]
+    if missing:
+        message += f"; header not found: {', '.join(missing)} (give its folder with -I)"
+    file, line = (place.file, place.line) if place is not None else (path, 1)
+    return refuse(file, line, f"the device code does not compile by itself: {message}")

@@ -2,20 +2,20 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from weft.core.errors import UsageError
 from weft.core.records import Binary
-from weft.engines.element_types import ELEMENT_TYPES, is_float
+from weft.engines.element_types import is_float
 from weft.engines.expressions import Expression
 from weft.engines.propose_lines import parameter_uses
 from weft.ptx.parse import parse
 
 from .attention_lines import Said
+from .cuda_calls import settle_shape
 from .device_part import TYPES
-from .host_expressions import type_element
 from .host_statements import HostRun
-from .host_values import Dim3, Hole, HostLaunch, Number, Pointer, Tensor, Value, elements
+from .host_values import Dim3, Hole, HostLaunch, Number, Other, Pointer, Record, Tensor, Value, both, either
 from .signatures import KernelSignature, Parameter
 from .size_names import choose_names, default_sizes, join_equal, rename
 
@@ -27,6 +27,8 @@ _VECTORS = {
     **dict.fromkeys(("__nv_bfloat162", "nv_bfloat162"), "__nv_bfloat16"),
 }
 """Types of a vectorised load, which are several elements of an array."""
+_PER_COLUMN = re.compile(r"(?i)gamma|beta|weights?|bias|scales?|mask|w|eps|indices|idx|index")
+"""Arrays that seldom have the shape of those they go with."""
 _FORMULA = re.compile(r"\{(.*?)\}")
 
 
@@ -44,23 +46,32 @@ class ImportSettings:
 
     shapes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    """Types of the file by another name."""
-    constants: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """`__constant__` variable → element type and shape."""
+    guess: bool = True
+    """Whether an array whose shape nothing says takes that of the arrays it goes with."""
 
 
 class Draft:
     """Launch lines of one followed host function."""
 
-    def __init__(self, run: HostRun, scalars: Mapping[str, Parameter], settings: ImportSettings) -> None:
+    def __init__(
+        self, run: HostRun, scalars: Mapping[str, Parameter], settings: ImportSettings, kernel: str | None = None
+    ) -> None:
         self.run, self.scalars, self.settings = run, scalars, settings
+        self.launches = _first_round(run, kernel)
+        if run.doubts and self.launches and all(launch.doubt is None for launch in self.launches):
+            self.launches[-1] = replace(self.launches[-1], doubt=run.doubts[-1])
         self.problems: dict[Problem, None] = {}
         self.elements: dict[str, str] = {}
         self.passed: dict[str, Tensor] = {}
         self.number_types: dict[str, str] = {}
-        for launch in run.launches:
+        self.filled: dict[str, list[str]] = {}
+        """Array → its shape, where the host reads only a part of it."""
+        self.beside: dict[str, set[str]] = {}
+        """Array → those that go to a kernel together with it."""
+        for launch in self.launches:
             self._pair(launch)
+        if settings.guess:
+            self._guess_shapes()
         leaders = join_equal(run.facts, run.facts.ranks)
         found = dict.fromkeys(leaders.get(size, size) for size in self._sizes())
         names = choose_names(found, run.facts.spoken, (*self.passed, *scalars, *run.used_defines))
@@ -75,16 +86,30 @@ class Draft:
     def _pair(self, launch: HostLaunch) -> None:
         signature = self.run.kernels[launch.kernel]
         types = self.types(launch, signature)
-        for parameter, value in zip(signature.parameters, launch.arguments, strict=False):
+        for parameter, value in self._parameters(launch):
             if isinstance(value, Pointer):
                 memory = value.tensor.memory
                 self.passed.setdefault(memory.name, memory)
                 element = self.element(parameter.type, types) or self.element(value.type, {}) or memory.element
-                element = element or ("u8" if memory.in_bytes else "")
                 if element and not self.elements.get(memory.name):
                     self.elements[memory.name] = element
+                settle_shape(memory, self.elements.get(memory.name, ""))
+                self.beside.setdefault(memory.name, set()).update(
+                    other.tensor.memory.name for _, other in self._parameters(launch) if isinstance(other, Pointer)
+                )
             elif isinstance(value, Number) and value.name in self.scalars:
                 self.number_types.setdefault(value.name, self.element(parameter.type, types))
+
+    def _parameters(self, launch: HostLaunch) -> list[tuple[Parameter, Value]]:
+        """What a kernel is given, members of structs one by one."""
+        found: list[tuple[Parameter, Value]] = []
+        for parameter, value in zip(self.run.kernels[launch.kernel].parameters, launch.arguments, strict=False):
+            if isinstance(value, Record):
+                members = self.run.view.structs.get(value.type, ())
+                found += [(member, value.get(member.name) or Other()) for member in members]
+            else:
+                found.append((parameter, value))
+        return found
 
     def types(self, launch: HostLaunch, signature: KernelSignature) -> dict[str, str]:
         """Template parameter → what the launch gives for it, or what the arguments imply."""
@@ -103,28 +128,64 @@ class Draft:
         base = _VECTORS.get(base, base)
         if base in (ELEMENT, f"{{{ELEMENT}}}") and self.run.element == ELEMENT:
             return ELEMENT
-        return type_element(base) or type_element(self.settings.aliases.get(base, ""))
+        return self.run.view.element(base)
+
+    def _guess_shapes(self) -> None:
+        """An array whose shape the host never reads has that of the arrays it goes with, if these have one: a note."""
+        self._fill_ranks()
+        for name, tensor in self.passed.items():
+            if self._shape(tensor) is not None or tensor.bytes is not None or _PER_COLUMN.fullmatch(name):
+                continue
+            others = [self.passed[other] for other in self.passed if other in self.beside.get(name, ())]
+            given = [other for other in others if other.origin == "argument"]
+            others = given if any(self._shape(other) is not None for other in given) else others
+            known = {tuple(shape): other for other in reversed(others) if (shape := self._shape(other)) is not None}
+            if len(known) == 1 or (known and tensor.like is None and name.lower() in ("k", "v", "o", "out", "output")):
+                like = next(reversed(known.values()))
+                if name.lower() in ("v", "value", "values"):  # as many rows as there are keys
+                    like = next((each for each in known.values() if each.name.lower() in ("k", "key", "keys")), like)
+                tensor.like = like
+                if like.name in self.filled:
+                    self.filled[name] = self.filled[like.name]
+                note = f"the host never reads the shape of {name}: it is taken to have the shape of {like.name}"
+                self.run.facts.notes[f"{note}; give another, as in --shape {name}=N,D"] = tensor.line
+
+    def _fill_ranks(self) -> None:
+        """`k.size(2)` is all that is read of k, and q has four dimensions: k has four, too, and what is unread of q."""
+        facts = self.run.facts
+        sure = facts.checked | facts.counted | set(self.settings.shapes)
+        sure |= {tensor.name for pair in facts.alike for tensor in pair}
+        for name, axes in facts.axes.items():
+            rank = facts.ranks.get(name, 0)
+            fuller = [
+                other
+                for other in self.passed
+                if other in self.beside.get(name, ())
+                and len(self._shape(self.passed[other]) or ()) == rank + 1
+                and self.elements.get(other) == self.elements.get(name)
+            ]
+            if name in sure or name not in self.passed or rank < 2 or min(axes) < 0 or not fuller:
+                continue
+            shape = self._shape(self.passed[fuller[0]]) or []
+            self.filled[name] = [f"{name}__{axis}" if axis in axes else size for axis, size in enumerate(shape)]
+            note = f"the host reads a part of the shape of {name}: the rest is taken to be as in {fuller[0]}"
+            facts.notes[note] = self.passed[name].line
+            facts.notes.pop(f"{name} is taken to have {rank} dimensions: the host reads no more of its shape", None)
 
     def _sizes(self) -> Iterator[str]:
         for tensor in self.passed.values():
             for size in self._shape(tensor) or ():
                 yield from _placeholders(size)
-        for launch in self.run.launches:
-            for value in (launch.grid, launch.block, launch.shared, *launch.arguments):
-                for number in value.sizes if isinstance(value, Dim3) else (value,):
-                    if isinstance(number, Number):
-                        yield from _placeholders(number.text)
-            for argument in launch.template:
-                for formula in re.findall(r"\{(.*?)\}", argument):
-                    yield from _placeholders(formula)
+        for launch in self.launches:
+            for formula in _launch_formulas(launch):
+                yield from _placeholders(formula)
 
     def _shape(self, tensor: Tensor) -> list[str] | None:
         if tensor.name in self.settings.shapes:
             return list(self.settings.shapes[tensor.name])
+        if tensor.name in self.filled:
+            return self.filled[tensor.name]
         shape = self.run.facts.shape(tensor)
-        if shape is not None and tensor.in_bytes:
-            element = self.elements.get(tensor.name) or "u8"
-            shape = tuple(elements(size, ELEMENT_TYPES.get(element, ELEMENT_TYPES["f32"]).itemsize) for size in shape)
         return None if shape is None else [size.text for size in shape]
 
     def _defaults(self, names: Sequence[str]) -> dict[str, int]:
@@ -138,11 +199,29 @@ class Draft:
                     told.add(name)
                     last = axis == len(shape) - 1
                     first[name] = 1000 if len(shape) == 1 else 64 if last else 2 if axis < len(shape) - 2 else 33
-        known: dict[str, int | float] = {**self._numbers(), **self.run.used_defines}
-        found = default_sizes(first, self.run.facts.required, self.names, known)
+        counts = {name for name in self.scalars if self._is_count(name)}
+        known = {name: value for name, value in self._numbers().items() if name not in counts}
+        given = {name: int(value) for name, value in self._numbers().items() if name in counts}
+        self.counts = {name: given.get(name, 1) for name in counts}
+        fixed = {**known, **self.run.used_defines, **self.run.sizes, **given}
+        tried = {**first, **{name: 1 for name in counts if name not in given}}
+        found = default_sizes(tried, [*self.run.facts.required, *self._some_launch()], self.names, fixed)
+        if found is not None:
+            self.counts |= {name: found.pop(name) for name in counts if name in found}
         if found is None:
             self.ask(1, "no sizes found that all checks of the host accept; set them in the line `sizes`")
         return found or first
+
+    def _some_launch(self) -> Iterator[Number]:
+        """Sizes for which nothing is launched are no good default."""
+        conditions = [all_of(launch.when) for launch in self.launches]
+        if all(condition is not None for condition in conditions):
+            chosen = conditions[0]
+            for condition in conditions[1:]:
+                assert chosen is not None and condition is not None
+                chosen = either(chosen, condition)
+            assert chosen is not None
+            yield chosen
 
     def _numbers(self) -> dict[str, float]:
         """Host parameters whose value is known."""
@@ -154,6 +233,50 @@ class Draft:
         read = {name for formula in self._formulas() for name in Expression.parse(formula).names}
         return {name: value for name, value in self.run.used_defines.items() if name in read}
 
+    # The lines.
+    def lines(self, binary: Binary | None) -> list[tuple[int, str]]:
+        """All lines, without their `// weft:`, each with the line of the user's file it comes from."""
+        roles = self._roles(binary)
+        host = self.run.facts.line
+        arrays = [(tensor.line, self._array(tensor, roles)) for tensor in self.passed.values()]
+        launches = [(launch.line, row) for launch in self.launches for row in self._launch(launch)]
+        counts = [self._count(name) for name in self.scalars if self._is_count(name)]
+        read = self._read()
+        program = [f"{name}={value}" for name, value in self.run.sizes.items() if name in read]
+        head = " ".join([*(f"{name}={value}" for name, value in self.sizes.items()), *program, *counts])
+        rows = [(host, f"sizes     {head}")] if head else []
+        if self.run.dispatched and any(ELEMENT in row for _, row in (*arrays, *launches)):
+            rows.append((host, f'define    {ELEMENT} = "float"'))
+        rows += [(host, f"define    {name} = {value}") for name, value in self.defines.items()]
+        rows += arrays
+        rows += [(line, self._constant(name, line, binary)) for name, line in self.run.facts.copied.items()]
+        scalars = [name for name in self.scalars if self._used(name) and not self._is_count(name)]
+        rows += [(host, self._scalar(name)) for name in scalars]
+        return [*rows, *((host, row) for row in self._requires()), *launches]
+
+    def _read(self) -> set[str]:
+        """Every name that the lines read."""
+        formulas = [rename(formula, self.names) for formula in self._formulas()]
+        return {name for formula in formulas for name in Expression.parse(formula).names}
+
+    def _requires(self) -> Iterator[str]:
+        """What the host checks, as far as it is about the sizes of the lines."""
+        known = {*self.sizes, *self.counts, *self.defines, *(set(self.run.sizes) & self._read())}
+        folded = {name: value for name, value in self.run.used_defines.items() if name not in self.defines}
+        folded |= {name: value for name, value in self.run.sizes.items() if name not in known}
+        found = dict[str, None]()
+        for each in self.run.facts.required:
+            text = rename(each.text, self.names)
+            for name, value in folded.items():
+                text = re.sub(rf"\b{name}\b", str(value), text)
+            try:
+                names = Expression.parse(text).names
+            except UsageError:
+                continue
+            if names and names <= known and not re.fullmatch(r"(\w+) == \1", text):
+                found[f"require   {text} : the host function asks for it"] = None
+        yield from found
+
     def said(self, constants: Mapping[str, str]) -> Said:
         """What the host function says, for names of attention to complete; `constants` are the file's numbers."""
         found = {name: self._shape(tensor) for name, tensor in self.passed.items()}
@@ -162,49 +285,16 @@ class Draft:
             for name, shape in found.items()
         }
         floating = {name: bool(re.search(r"\b(float|double)\b", each.type)) for name, each in self.scalars.items()}
-        read = {name for formula in self._passed_formulas() for name in Expression.parse(formula).names}
+        formulas = [formula for launch in self.launches for formula in _launch_formulas(launch)]
+        read = {name for formula in formulas for name in Expression.parse(formula).names}
         spelled = {name: name if name in self.defines else value for name, value in constants.items()}
         read = {rename(name, self.names) for name in read}
         return Said(shapes, floating, self.settings.values, spelled, frozenset(read))
 
-    # The lines.
-    def lines(self, binary: Binary | None) -> list[str]:
-        """All lines, without their `// weft:`."""
-        roles = self._roles(binary)
-        arrays = [self._array(tensor, roles) for tensor in self.passed.values()]
-        launches = [line for launch in self.run.launches for line in self._launch(launch)]
-        counts = [self._count(name) for name in self.scalars if self._is_count(name)]
-        head = " ".join([*(f"{name}={value}" for name, value in self.sizes.items()), *counts])
-        rows = [f"sizes     {head}"] if head else []
-        if self.run.dispatched and any(ELEMENT in row for row in (*arrays, *launches)):
-            rows.append(f'define    {ELEMENT} = "float"')
-        rows += [f"define    {name} = {value}" for name, value in self.defines.items()]
-        rows += arrays
-        rows += [self._constant(name, line, binary) for name, line in self.run.facts.copied.items()]
-        rows += [self._scalar(name) for name in self.scalars if self._used(name) and not self._is_count(name)]
-        return [*rows, *launches]
-
-    def requires(self) -> list[str]:
-        """What the host function checks before it launches, as `require` lines."""
-        known = {*self.sizes, *self.defines, *(name for name in self.scalars if self._used(name))}
-        found = dict[str, None]()
-        for each in self.run.facts.required:
-            text = rename(each.text, self.names)
-            for name, value in self.run.used_defines.items():
-                if name not in self.defines:
-                    text = re.sub(rf"\b{name}\b", str(value), text)
-            try:
-                names = Expression.parse(text).names
-            except UsageError:
-                continue
-            if names and names <= known and not re.fullmatch(r"(\w+) == \1", text):
-                found[f"require   {text} : the host function asks for it"] = None
-        return list(found)
-
     def _constant(self, spelled: str, line: int, binary: Binary | None) -> str:
         """A constant by its name in the PTX, where namespaces mangle it."""
         name = spelled.rpartition("::")[2]
-        element, shape = self.settings.constants.get(name, ("f32", ""))
+        element, shape = self.run.view.constant_arrays.get(name, ("f32", ""))
         if not shape:
             shape = self.ask(line, f"the shape of the constant {name}")
         variables = [variable.name for variable in parse(binary.ptx).variables] if binary is not None else []
@@ -216,18 +306,10 @@ class Draft:
         return any(name in Expression.parse(formula).names for formula in self._formulas())
 
     def _formulas(self) -> Iterator[str]:
-        yield from self._passed_formulas()
+        for launch in self.launches:
+            yield from _launch_formulas(launch)
         for tensor in self.passed.values():
             yield from self._shape(tensor) or []
-
-    def _passed_formulas(self) -> Iterator[str]:
-        for launch in self.run.launches:
-            for value in (launch.grid, launch.block, launch.shared, *launch.arguments):
-                for number in value.sizes if isinstance(value, Dim3) else (value,):
-                    if isinstance(number, Number):
-                        yield number.text
-            for argument in launch.template:
-                yield from re.findall(r"\{(.*?)\}", argument)
 
     def _is_count(self, name: str) -> bool:
         """An integer of the host is set like a size."""
@@ -237,14 +319,17 @@ class Draft:
         value = self.settings.values.get(name, "")
         value = {"true": "1", "false": "0"}.get(value, value)
         if not value.isdigit():
-            cure = f"give it, as in --value {name}=4"
-            value = self.ask(self.run.facts.line, f"{name} is a parameter of the host function: {cure}")
+            value = str(self.counts.get(name, 1))
+            note = f"{name} is a parameter of the host function, {value} unless another is given: --size {name}=4"
+            self.run.facts.notes[note] = self.run.facts.line
         return f"{name}={value}"
 
     def _scalar(self, name: str) -> str:
-        value = self.settings.values.get(name) or self.ask(
-            self.run.facts.line, f"{name} is a parameter of the host function: give it, as in --value {name}=0.5"
-        )
+        value = self.settings.values.get(name)
+        if value is None:
+            value = "1e-05" if re.fullmatch(r"(?i)eps(ilon)?", name) else "1.0"
+            note = f"{name} is a parameter of the host function, {value} unless another is given: --value {name}=0.5"
+            self.run.facts.notes[note] = self.run.facts.line
         return f"scalar    {name} : {self.number_types.get(name) or 'f32'} = {value.rstrip('fF')}"
 
     def _array(self, tensor: Tensor, roles: Mapping[str, str]) -> str:
@@ -259,6 +344,9 @@ class Draft:
         if role in ("out", "workspace"):
             return f"{role:<9} {name} : {element}[{sizes}]"
         start = tensor.origin if tensor.origin in ("zeros", "ones") else _start(element)
+        if tensor.origin == "full":
+            note = f"{name} is filled with one value by the host: here it is random unless --input {name}=FILE.npy"
+            self.run.facts.notes[note] = tensor.line
         if tensor.origin == "computed":
             note = f"{name} is computed by PyTorch: here it is an input, random unless --input {name}=FILE.npy"
             self.run.facts.notes[note] = tensor.line
@@ -276,7 +364,9 @@ class Draft:
             shared = f" shared({self._number(launch.shared, launch.line, 'the bytes of shared memory')})"
         opted = " opt_in_shared" if launch.kernel in self.run.facts.opted_in and shared else ""
         grid, block = self._dim3(launch.grid, launch.line, "grid"), self._dim3(launch.block, launch.line, "block")
-        yield f"          grid({grid}) block({block}){shared}{opted}"
+        condition = all_of(launch.when)
+        when = f" when({rename(condition.text, self.names)})" if condition is not None else ""
+        yield f"          grid({grid}) block({block}){shared}{opted}{when}"
 
     def _doubt(self, launch: HostLaunch) -> str:
         if launch.doubt is None:
@@ -301,6 +391,11 @@ class Draft:
     def _argument(self, value: Value, line: int) -> str:
         if isinstance(value, Pointer):
             return value.tensor.memory.name
+        if isinstance(value, Record):
+            members = self.run.view.structs.get(value.type)
+            if not members:
+                return self.ask(line, f"the members of {value.type or 'a struct'} that is passed here")
+            return f"{{{', '.join(self._argument(value.get(each.name) or Other(), line) for each in members)}}}"
         return self._number(value, line, "an argument")
 
     def _number(self, value: Value | None, line: int, what: str) -> str:
@@ -320,12 +415,23 @@ class Draft:
         return self._number(value, line, f"the {what}")
 
     # Roles.
+    def _stored_members(self, launch: HostLaunch, record: Record) -> set[str]:
+        """Arrays of a struct whose members are not pointers to const."""
+        found = set()
+        for member in self.run.view.structs.get(record.type, ()):
+            value = record.get(member.name)
+            if isinstance(value, Pointer) and "const" not in member.type.split():
+                found.add(value.tensor.memory.name)
+        return found
+
     def entry(self, launch: HostLaunch) -> str | None:
         """The kernel with numbers for its formulas, as it is compiled for the default sizes."""
         names: dict[str, int | float | str] = {
             **self.sizes,
+            **self.counts,
             **self._numbers(),
             **self.run.used_defines,
+            **self.run.sizes,
             ELEMENT: "float",
         }
 
@@ -339,15 +445,36 @@ class Draft:
             return None
         return None if HOLE in callee else callee
 
+    def entries(self) -> dict[str, str]:
+        """Kernel → the instance to look at: one that the default sizes launch. NVRTC takes seconds for each."""
+        names: dict[str, int | float] = {**self.sizes, **self.counts, **self.run.used_defines, **self.run.sizes}
+        found: dict[str, str] = {}
+        taken: set[str] = set()
+        for launch in self.launches:
+            condition, entry = all_of(launch.when), self.entry(launch)
+            holds = condition is None or _holds(rename(condition.text, self.names), names)
+            if entry is not None and (launch.kernel not in found or (holds and launch.kernel not in taken)):
+                found[launch.kernel] = entry
+            taken |= {launch.kernel} if holds else set()
+        return found
+
     def _roles(self, binary: Binary | None) -> dict[str, str]:
         """By what the compiled kernels do with each pointer."""
         loads, stores = set[str](), set[str]()
         functions = parse(binary.ptx).functions if binary is not None else {}
-        for launch in self.run.launches:
-            entry = self.entry(launch)
-            compiled = functions.get(binary.entries.get(entry, "")) if binary is not None and entry else None
-            uses = list(parameter_uses(compiled).values()) if compiled is not None else []
+        compiled = {
+            kernel: functions.get(binary.entries.get(entry, "")) if binary is not None else None
+            for kernel, entry in self.entries().items()
+        }
+        for launch in self.launches:
+            function = compiled.get(launch.kernel)
+            uses = list(parameter_uses(function).values()) if function is not None else []
             for number, value in enumerate(launch.arguments):
+                if isinstance(value, Record):  # what it does with members cannot be told apart
+                    for _, member in value.members:
+                        if isinstance(member, Pointer):
+                            loads.add(member.tensor.memory.name)
+                            stores |= self._stored_members(launch, value)
                 if not isinstance(value, Pointer):
                     continue
                 name = value.tensor.memory.name
@@ -358,6 +485,44 @@ class Draft:
                     loads.add(name)
                     stores.add(name)
         return {name: _role(tensor, name in loads, name in stores) for name, tensor in self.passed.items()}
+
+
+def _first_round(run: HostRun, kernel: str | None) -> list[HostLaunch]:
+    """Of a program, what it launches up to where it first copies results back (or where `kernel` is launched)."""
+    if not run.program and kernel is None:
+        return list(run.launches)
+    rounds = [launch.round for launch in run.launches if kernel in (None, launch.kernel)]
+    first = min(rounds) if rounds else 0
+    return [launch for launch in run.launches if launch.round == first]
+
+
+def _holds(formula: str, names: Mapping[str, int | float]) -> bool:
+    try:
+        return bool(Expression.parse(formula).value(names))
+    except UsageError:
+        return False
+
+
+def all_of(conditions: Sequence[Number]) -> Number | None:
+    """Their conjunction, each once; None if there are none."""
+    found: Number | None = None
+    for condition in {each.text: each for each in conditions}.values():
+        found = condition if found is None else both(found, condition)
+    return found
+
+
+def _launch_formulas(launch: HostLaunch) -> Iterator[str]:
+    for value in (launch.grid, launch.block, launch.shared, *launch.arguments, *launch.when):
+        numbers: Sequence[object] = (value,)
+        if isinstance(value, Dim3):
+            numbers = value.sizes
+        elif isinstance(value, Record):
+            numbers = [member for _, member in value.members]
+        for number in numbers:
+            if isinstance(number, Number):
+                yield number.text
+    for argument in launch.template:
+        yield from re.findall(r"\{(.*?)\}", argument)
 
 
 def _role(tensor: Tensor, loaded: bool, stored: bool) -> str:

@@ -2,9 +2,9 @@
 
 import ast
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from .host_values import Hole, HostLaunch, Number, call, compare, literal
+from .host_values import Dim3, Hole, HostLaunch, Items, Number, Pointer, Record, either, opposite, truth
 
 Way = tuple[Number | None, list[HostLaunch]]
 """A condition, None for `else`, and what is launched then."""
@@ -13,46 +13,71 @@ Way = tuple[Number | None, list[HostLaunch]]
 def merge_launches(
     ways: Sequence[Way], line: int, required: list[Number], *, unknown: bool = False
 ) -> list[HostLaunch]:
-    """The launches of all ways as one list; where they cannot be one, those of the first, in doubt.
+    """The launches of all ways as one list: one launch with a formula for its template arguments where that says the
+    same, else each under its condition.
 
-    Conditions that must hold for it are added to `required`; `unknown`: one of them cannot be followed.
+    Conditions that must hold are added to `required`; `unknown`: one of them cannot be followed.
     """
     some = [way for way in ways if way[1]]
     if not some:
         return []
+    if len(ways) == 1 and ways[0][0] is None:
+        return some[0][1]
+    if unknown or any(condition is None for condition, _ in ways[:-1]):
+        return _doubted(some[0][1], line)
+    always = all(condition is not None for condition, _ in some) or len(some) == len(ways)
+    return (_as_one(some, required) if always else []) or _each_under_its_condition(ways)
+
+
+def _as_one(some: Sequence[Way], required: list[Number]) -> list[HostLaunch]:
+    """Empty if the launches differ in more than template arguments that the conditions choose."""
     first = some[0][1]
-    if unknown:
-        return _doubted(first, line)
-    if len(some) == 1:
-        if len(ways) > 1 or some[0][0] is not None:
-            return _only(some[0], ways, line, required)
-        return first
-    if any(len(launches) != len(first) for _, launches in some):
-        return _doubted(first, line)
-    merged = []
+    if len(some) == 1 or any(len(launches) != len(first) for _, launches in some):
+        return []
+    merged, needed = [], list[Number]()
     for rank, launch in enumerate(first):
         others = [launches[rank] for _, launches in some]
         if len({other.kernel for other in others}) > 1 or any(not _alike(launch, other) for other in others):
-            return _doubted(first, line)
-        template = _template([condition for condition, _ in some], [other.template for other in others], required)
+            return []
+        template = _template([condition for condition, _ in some], [other.template for other in others], needed)
         if template is None:
-            return _doubted(first, line)
+            return []
         merged.append(replace(launch, template=template))
+    required += needed
     _require_one(some, required)
     return merged
 
 
-def _only(way: Way, ways: Sequence[Way], line: int, required: list[Number]) -> list[HostLaunch]:
-    """Launched under a condition, or not at all: the condition is taken to hold."""
-    condition, launches = way
-    if condition is not None:
-        required.append(condition)
-        return launches
-    others = [other for other, _ in ways if other is not None]
-    if len(others) == len(ways) - 1 and others:
-        required += [compare(ast.Eq, other, literal(0)) for other in others]
-        return launches
-    return _doubted(launches, line)
+def _each_under_its_condition(ways: Sequence[Way]) -> list[HostLaunch]:
+    found: list[HostLaunch] = []
+    before: tuple[Number, ...] = ()
+    for condition, launches in ways:
+        holds = before if condition is None else (*before, truth(condition))
+        found += [replace(launch, when=(*holds, *launch.when)) for launch in launches]
+        if condition is not None and not _excludes(condition, [other for other, _ in ways if other is not condition]):
+            before = (*before, opposite(condition))
+    return found
+
+
+def _excludes(condition: Number, others: Sequence[Number | None]) -> bool:
+    """Whether no other way can be taken with it anyway: `D == 64` against `D == 128`, and there is no `else`."""
+    mine = _values(condition.tree)
+    theirs = [_values(other.tree) if other is not None else None for other in others]
+    return mine is not None and all(
+        each is not None and each[0] == mine[0] and not each[1] & mine[1] for each in theirs
+    )
+
+
+def _values(tree: ast.expr) -> tuple[str, frozenset[object]] | None:
+    """`D == 32 || D == 64` → D and its two values."""
+    match tree:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=value)]):
+            return ast.unparse(left), frozenset([value])
+        case ast.Call(func=ast.Name(id="max"), args=parts):
+            found = [_values(part) for part in parts]
+            if all(each is not None and each[0] == found[0][0] for each in found):  # type: ignore[index]
+                return found[0][0], frozenset(value for each in found for value in each[1])  # type: ignore[index]
+    return None
 
 
 def _doubted(launches: Sequence[HostLaunch], line: int) -> list[HostLaunch]:
@@ -61,19 +86,22 @@ def _doubted(launches: Sequence[HostLaunch], line: int) -> list[HostLaunch]:
 
 
 def _alike(a: HostLaunch, b: HostLaunch) -> bool:
-    plain = (a.grid, a.block, a.shared, a.arguments, len(a.template), a.doubt)
-    other = (b.grid, b.block, b.shared, b.arguments, len(b.template), b.doubt)
-    return _spelled(plain) == _spelled(other)
+    plain = (a.grid, a.block, a.shared, a.arguments, len(a.template), a.doubt, a.when)
+    other = (b.grid, b.block, b.shared, b.arguments, len(b.template), b.doubt, b.when)
+    return spelled(plain) == spelled(other)
 
 
-def _spelled(value: object) -> object:
+def spelled(value: object) -> object:
     """Comparable: syntax trees are equal by their text."""
     if isinstance(value, Number):
         return value.text
     if isinstance(value, tuple):
-        return tuple(_spelled(each) for each in value)
-    sizes = getattr(value, "sizes", None)
-    return _spelled(sizes) if isinstance(sizes, tuple) else value
+        return tuple(spelled(each) for each in value)
+    if isinstance(value, Pointer):  # two host variables may point to the same memory by different types
+        return ("pointer", id(value.tensor))
+    if isinstance(value, Dim3 | Items | HostLaunch | Record):
+        return (type(value).__name__, *(spelled(getattr(value, each.name)) for each in fields(value)))
+    return value
 
 
 def _equality(condition: Number | None) -> tuple[str, str] | None:
@@ -111,9 +139,9 @@ def _require_one(ways: Sequence[Way], required: list[Number]) -> None:
     """A chain without a last `else` launches nothing for other sizes."""
     conditions = [condition for condition, _ in ways]
     if all(condition is not None for condition in conditions):
-        either = conditions[0]
-        assert either is not None
+        one = conditions[0]
+        assert one is not None
         for condition in conditions[1:]:
             assert condition is not None
-            either = call("max", either, condition)
-        required.append(either)
+            one = either(one, condition)
+        required.append(one)

@@ -1,7 +1,6 @@
 """Sizes of a host function: one name for sizes that must be equal, and default values that its checks accept."""
 
 import ast
-import itertools
 import keyword
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,7 +9,7 @@ from weft.engines.expressions import FUNCTIONS, Expression
 
 from .host_values import Facts, Number
 
-_TRIED = (64, 128, 32, 256, 16, 8, 4, 2, 1, 512, 1024, 80, 96)
+_TRIED = (64, 128, 32, 256, 16, 8, 4, 2, 1, 512, 1024, 80, 96, 3, 5, 0, 2048, 2560, 4096)
 _MOST_TRIES = 20_000
 
 
@@ -93,12 +92,35 @@ def default_sizes(
         if condition.names <= {*first, *known}:
             conditions.append(condition)
     open_names = [name for name in first if any(name in condition.names for condition in conditions)]
-    choices = [dict.fromkeys((first[name], *_TRIED)) for name in open_names]
-    for values in itertools.islice(itertools.product(*choices), _MOST_TRIES):
-        sizes = {**first, **dict(zip(open_names, values, strict=True))}
-        if all(_holds(condition, {**sizes, **known}) for condition in conditions):
-            return sizes
-    return None
+    open_names.sort(
+        key=lambda name: min(len(each.names & set(open_names)) for each in conditions if name in each.names)
+    )
+    # A condition is looked at as soon as its last name has a value.
+    due: dict[str, list[Expression]] = {name: [] for name in open_names}
+    for condition in conditions:
+        last = max((open_names.index(name) for name in condition.names if name in due), default=None)
+        if last is None:
+            if not _holds(condition, known):
+                return None
+        else:
+            due[open_names[last]].append(condition)
+    tries = _MOST_TRIES
+    sizes: dict[str, int] = {**first}
+
+    def settle(number: int) -> bool:
+        nonlocal tries
+        if number == len(open_names):
+            return True
+        name = open_names[number]
+        for value in dict.fromkeys((first[name], *_TRIED)):
+            tries -= 1
+            sizes[name] = value
+            if tries > 0 and all(_holds(each, {**known, **sizes}) for each in due[name]) and settle(number + 1):
+                return True
+        sizes[name] = first[name]
+        return False
+
+    return sizes if settle(0) else None
 
 
 def _holds(condition: Expression, names: Mapping[str, int | float]) -> bool:

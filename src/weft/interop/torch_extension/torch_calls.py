@@ -1,6 +1,7 @@
 """What PyTorch's functions and methods mean to a launch line: shapes, element types, pointers."""
 
 import ast
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,6 +14,7 @@ from .host_values import (
     Other,
     Pointer,
     Rank,
+    Record,
     Sizes,
     Tensor,
     Type,
@@ -29,7 +31,7 @@ _DTYPES = {
     "kFloat8_e5m2": "e5m2", "Float": "f32", "Half": "f16", "BFloat16": "bf16", "Double": "f64", "Int": "i32",
     "Long": "i64", "Byte": "u8",
 }  # fmt: skip
-_ORIGINS = {"empty": "empty", "zeros": "zeros", "ones": "ones"}
+_ORIGINS = {"empty": "empty", "zeros": "zeros", "ones": "ones", "full": "full"}
 _SAME = frozenset(["contiguous", "detach", "cuda", "data", "value", "requires_grad_", "set_requires_grad", "flatten"])
 _QUIET = frozenset(
     [
@@ -70,6 +72,17 @@ MATHEMATICS: Mapping[str, Callable[..., Number]] = {
     **dict.fromkeys(("min", "fmin", "fminf"), lambda *x: call("min", *x)),
     **dict.fromkeys(("max", "fmax", "fmaxf"), lambda *x: call("max", *x)),
 }
+
+
+FOLDED: Mapping[str, Callable[..., float]] = {
+    **dict.fromkeys(("pow", "powf"), math.pow),
+    **dict.fromkeys(("exp", "expf"), math.exp),
+    **dict.fromkeys(("log", "logf"), math.log),
+    **dict.fromkeys(("exp2", "exp2f"), lambda x: 2.0**x),
+    **dict.fromkeys(("floor", "floorf"), math.floor),
+    **dict.fromkeys(("fabs", "fabsf", "abs"), abs),
+}
+"""What formulas have no word for, of numbers that are known."""
 
 
 def factory(facts: Facts, path: Sequence[str], arguments: list[Value] | None, line: int) -> Value:
@@ -142,6 +155,8 @@ def method(facts: Facts, value: Value, name: str, type_text: str, arguments: lis
             return value
         case Pointer():
             return value if name in ("get", "data") else Other()
+        case Record():
+            return value.get("size") or Hole("the length of a vector", facts.line) if name == "size" else Other()
     raise NotFollowed
 
 
@@ -159,7 +174,7 @@ def _of_tensor(facts: Facts, tensor: Tensor, name: str, type_text: str, argument
         return Pointer(tensor, type_text)
     if name in ("options", "dtype", "scalar_type"):
         return Type("", tensor)
-    if name in _SAME:
+    if name in _SAME or (name == "to" and not any(isinstance(each, Type) for each in arguments)):
         return tensor
     if name in _QUIET:
         return Other()
