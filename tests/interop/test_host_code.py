@@ -207,9 +207,11 @@ def test_the_binding_may_stand_in_a_cpp_file(tmp_path: Path) -> None:
 def test_if_of_the_preprocessor_in_a_host_function(tmp_path: Path) -> None:
     host = "void f(at::Tensor x, at::Tensor y) {\n  auto p = x.data_ptr<float>();\n  auto r = y.data_ptr<float>();\n"
     host += "#ifdef FAST\n  k<<<2, 64>>>(p, r, 1);\n#else\n  k<<<1, 32>>>(p, r, x.numel());\n#endif\n}\n"
-    assert launches(follow(KERNEL + host, tmp_path)) == ["k(x, y, x_0) grid(1) block(32)"]
+    plain = follow(KERNEL + host, tmp_path)
+    assert launches(plain) == ["k(x, y, x_0) grid(1) block(32)"]
+    assert "FAST is taken to be undefined" in "".join(note.text for note in plain.notes)
     defined = follow("#define FAST\n" + KERNEL + host, tmp_path, function="f")
-    assert "grid(2)" in launches(defined)[0]
+    assert "grid(2)" in launches(defined)[0] and not any("FAST" in note.text for note in defined.notes)
 
 
 def test_a_shape_that_nothing_says_is_a_note(tmp_path: Path) -> None:

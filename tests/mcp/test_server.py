@@ -50,8 +50,8 @@ ENDLESS = """
 // weft: in k : f16[B,HKV,SKV,D] = normal
 // weft: in v : f16[B,HKV,SKV,D] = normal
 // weft: out o : f16[B,HQ,SQ,D]
-// weft: launch idle(o) grid(1) block(1)
-extern "C" __global__ void idle(volatile unsigned short* o) { while (true) o[0] = 1; }
+// weft: launch idle(o, B, HQ, HKV, SQ, SKV, D) grid(1) block(1)
+extern "C" __global__ void idle(volatile unsigned short* o, int, int, int, int, int, int) { while (true) o[0] = 1; }
 """
 
 

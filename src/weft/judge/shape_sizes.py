@@ -40,7 +40,8 @@ def shape_sizes(kernel: KernelFile, name: str, target: str = "") -> dict[str, in
     known = _by_name(kernel, shape)
     if not known:
         raise UsageError(
-            f"--shape {name}: {kernel.path} has no arrays q, k and v through which a shape gives its sizes; use --size"
+            f"--shape {name}: {kernel.path} has no arrays q, k and v through which a shape gives its sizes; "
+            "give its `sizes` (--size NAME=VALUE) instead"
         )
     return known
 

@@ -95,6 +95,9 @@ def import_torch(
         chosen = choice.function
         notes.append(Problem(1, f"{chosen.name} and how it calls this file are read from {beside}"))
     chosen, others = choice.function, choice.others
+    for line, name in view.text.unset.items():
+        if not name.startswith("_"):  # those are the compiler's and the system's
+            notes.append(Problem(line, f"{name} is taken to be undefined: no #define of this file sets it"))
     settings = ImportSettings(shapes, {**bound_defaults(view, chosen), **values})
     kernel = None if function in view.functions else function
     unsaid = Unsaid()

@@ -53,7 +53,7 @@ class HostText:
     source: CppSource
     integers: Mapping[str, str]
     unset: Mapping[int, str] = field(default_factory=dict)
-    """Line of an `#if` that was decided by a macro nobody defines → the macro."""
+    """Line of an `#if` that was decided by a macro that nothing defines → the macro."""
     left_out: tuple[Token, ...] = ()
     """Tokens that an `#if` leaves out of both passes: its condition does not speak of the architecture."""
 
