@@ -205,9 +205,9 @@ def kernels() -> list[Kernel]:
             "-G build reads what nothing wrote",
             Status.UNSAFE,
             edited(
-                in_debug_build("float never[4]; if (never[lane & 3] > 1.0f) l_start = 1.0f;"),
-                ("    float q_lane[PER_LANE]", "    float l_start = 0.0f;\n    float q_lane[PER_LANE]"),
-                ("l = 0.0f;", "l = l_start;"),
+                in_debug_build("float never[4]; if (never[lane & 3] > 1.0f) l_more = 1.0f;"),
+                ("    float q_lane[PER_LANE]", "    float l_more = 0.0f;\n    float q_lane[PER_LANE]"),
+                at_the_end("l += l_more;"),
             ),
         ),
         Kernel(
