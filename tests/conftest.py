@@ -1,6 +1,7 @@
 """For all tests: how Hypothesis behaves on machines that are busy, which files stay in one process, and a PostgreSQL
 server for those who ask."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,9 @@ from benchmarks.postgres_server import PostgresServer
 # Seconds say nothing of a strategy on a shared machine; examples are counted, not timed.
 settings.register_profile("weft", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("weft")
+
+# Lines of progress depend on how fast the machine is; tests of them ask for them.
+os.environ.setdefault("WEFT_PROGRESS", "0")
 
 TOGETHER = {
     "tests/benchmarks/test_model_accuracy.py",

@@ -17,8 +17,8 @@ WRONG_MASK = """
 // weft: in      q    : f32[B, HQ, SQ, D] = normal
 // weft: in      k, v : f32[B, HKV, SKV, D] = normal
 // weft: out     o    : f32[B, HQ, SQ, D]
-// weft: launch  zeros(o, B * HQ * SQ * D) grid(cdiv(B * HQ * SQ * D, 32)) block(32)
-extern "C" __global__ void zeros(float* o, int n) {
+// weft: launch  zeros(o, B * HQ * SQ * D, HKV, SKV) grid(cdiv(B * HQ * SQ * D, 32)) block(32)
+extern "C" __global__ void zeros(float* o, int n, int, int) {
     const int i = blockIdx.x * 32 + threadIdx.x;
     if (i < n) o[i] = WRONG;
 }

@@ -40,8 +40,8 @@ def test_without_nvcc_the_message_says_what_to_do(
     shutil.which("nvcc") is None, reason="nvcc is optional: the product and its CI do without a CUDA toolkit"
 )
 def test_a_file_with_host_code_runs_and_is_shown(source: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", source]) == 2
-    assert main(["run", source, "--compiler", "nvcc"]) == 0
-    assert "y\tf32\t8\t8\t8\t8\t0" in capsys.readouterr().out
+    for compiler in ("nvrtc", "nvcc"):
+        assert main(["run", source, "--compiler", compiler]) == 0
+        assert "y\tf32\t8\t8\t8\t8\t0" in capsys.readouterr().out
     assert main(["show", source, "--compiler", "nvcc", "--entry", "fill<4>"]) == 0
     assert "by nvcc " in capsys.readouterr().err

@@ -37,7 +37,8 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "layer_norm.cu", "--json", "-o", "x.cu"]) == 1
     record = json.loads(capsys.readouterr().out)
     assert (record["function"], record["complete"], record["output"]) == ("forward", False, "x.cu")
-    assert len(record["to_complete"]) == 3 and record["text"] == Path("x.cu").read_text()
+    assert len(record["to_complete"]) == 2 and record["text"] == Path("x.cu").read_text()  # gamma and beta
+    assert any("eps" in note["text"] for note in record["notes"])
 
 
 def test_holes_are_given_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

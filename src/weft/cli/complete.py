@@ -123,7 +123,7 @@ def _these(*names: str) -> Names:
 
 
 VALUES: dict[str, Names] = {
-    "targets": _rungs, "target": _rungs, "kernel": _rungs, "rung": _rungs, "--rungs": _rungs, "--start": _rungs,
+    "targets": _rungs, "target": _rungs, "kernel": _rungs, "--rungs": _rungs, "--start": _rungs,
     "--source-mutants": _rungs, "code": _codes, "--shapes": _shapes, "--shape": _shapes, "--bench-shapes": _shapes,
     "task": _kind("tasks"), "--task": _kind("tasks"), "--regimes": _kind("regimes"), "--regime": _kind("regimes"),
     "--masks": _kind("masks"), "--mask": _kind("masks"), "--dtypes": _kind("dtypes"), "--dtype": _kind("dtypes"),

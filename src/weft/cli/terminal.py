@@ -75,7 +75,11 @@ def print_line(line: str) -> None:
 
 @contextlib.contextmanager
 def _said_in_lines(text: str) -> Iterator[Callable[[str], None]]:
-    """What is done now, as a plain line of standard error, once it takes long and now and then after that."""
+    """What is done now, as a plain line of standard error, once it takes long and now and then after that; nothing
+    if WEFT_PROGRESS says so."""
+    if not knobs.progress_in_pipes():
+        yield lambda what: None
+        return
     now, ended, start = [text], threading.Event(), time.monotonic()
 
     def say() -> None:

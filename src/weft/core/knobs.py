@@ -57,6 +57,11 @@ def force_color() -> bool:
     return bool(os.environ.get("FORCE_COLOR"))
 
 
+def progress_in_pipes() -> bool:
+    """WEFT_PROGRESS: 0 keeps lines of progress out of standard error where it is no terminal (default: 1)."""
+    return os.environ.get("WEFT_PROGRESS", "1") != "0"
+
+
 def completing() -> bool:
     """_WEFT_COMPLETE: a shell asks what may stand at the cursor, as `weft completion` makes it do."""
     return "_WEFT_COMPLETE" in os.environ
