@@ -99,19 +99,19 @@ def test_long_work_has_a_bar(tmp_path: Path) -> None:
 def test_a_pipe_is_told_of_long_work_in_plain_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(terminal, "FIRST_LINE_SECONDS", 0.01)
+    monkeypatch.setattr(terminal, "FIRST_LINE_SECONDS", 0.2)
     monkeypatch.setenv("WEFT_PROGRESS", "1")
     with terminal.bar("k.cu") as tell:
         tell(3, 9)
-        time.sleep(0.2)
+        time.sleep(0.6)
     with terminal.waiting("diagnosing k.cu", long=True) as say:
         say("judging small")
-        time.sleep(0.2)
+        time.sleep(0.6)
     with terminal.waiting("compiling k.cu"):
-        time.sleep(0.2)
+        time.sleep(0.6)
     monkeypatch.setenv("WEFT_PROGRESS", "0")
     with terminal.bar("quiet.cu"):
-        time.sleep(0.2)
+        time.sleep(0.6)
     shown = capsys.readouterr()
     assert shown.err.splitlines() == ["weft: k.cu: 3 of 9 (0 s)", "weft: judging small (0 s)"] and shown.out == ""
 
