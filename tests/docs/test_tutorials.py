@@ -9,8 +9,8 @@ from tests.docs.pages import DOCS, run_page
 PAGES = {"ci_without_a_gpu.md": 6, "green_to_fast.md": 9, "triton_on_a_laptop.md": 6}
 """Page → how many commands it shows at least."""
 
-ELSEWHERE = {"evolve_overnight.md", "fleet.md", "red_to_green.md"}
-"""Shown as run on a day (evolve, fleet), or tested in test_red_to_green.py."""
+ELSEWHERE = {"evolve_overnight.md", "fleet.md", "red_to_green.md", "own_kernel.md"}
+"""Shown as run on a day (evolve, fleet), or tested in test_red_to_green.py and tests/door."""
 
 
 @pytest.mark.parametrize("page", PAGES)
