@@ -21,6 +21,7 @@ TOGETHER = {
     "tests/benchmarks/test_model_accuracy.py",
     "tests/evolve/test_llm_search.py",
     "tests/evolve/test_search.py",
+    "tests/judge/test_certify.py",
     "tests/judge/test_routes.py",
     "tests/mcp/test_server.py",
     "tests/mutate/test_equivalent.py",
