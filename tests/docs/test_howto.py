@@ -23,6 +23,9 @@ PAGES = {
 }
 """Page → how many commands it shows at least."""
 
+SLOW = {"evolve.md", "flashinfer_bench.md", "kernelbench.md"}
+"""Half a minute to a minute each: in `scripts/test -m sweep`."""
+
 LEFT_OUT = {
     "add_engine.md",
     "add_instruction.md",
@@ -35,7 +38,7 @@ LEFT_OUT = {
 """They change Weft itself, need a GPU, go on from another page's files, or have a test of their own."""
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.sweep] * (page in SLOW)) for page in PAGES])
 def test_the_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_STORE", str(tmp_path / "weft.db"))
     monkeypatch.setenv("COLUMNS", "160")

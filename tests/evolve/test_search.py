@@ -101,6 +101,7 @@ def test_one_seed_one_lineage_and_another_seed_another(ended: tuple[Ended, Path]
         )
 
 
+@pytest.mark.sweep  # a minute
 def test_a_finished_run_goes_on_with_a_larger_budget(ended: tuple[Ended, Path], tmp_path: Path) -> None:
     with open_store(tmp_path / "more.db") as store:
         short = replace(SMALL, budget=Budget(evaluations=4))
