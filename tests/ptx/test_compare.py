@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.in_turn import one_in
 from tests.ptx.harness import check, check_body, random_values
 from tests.ptx.opcodes import each_choice, every_opcode, operands, rows_of
 from weft.ptx.isa import lookup
@@ -20,7 +21,7 @@ OPCODES = [*SELECTIONS, *(opcode for row in COMPARISONS for opcode in each_choic
 FLOATS: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 
 
-@pytest.mark.parametrize("opcode", SELECTIONS)
+@pytest.mark.parametrize("opcode", one_in(2, SELECTIONS))
 def test_selections_agree(opcode: str) -> None:
     check(opcode, operands(opcode, 1000), uniform_sets=4)
 

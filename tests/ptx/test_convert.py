@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.in_turn import one_in
 from tests.ptx.grouped import check_together, exact_groups, one_per_name
 from tests.ptx.harness import check
 from tests.ptx.opcodes import operands, rows_of
@@ -17,7 +18,7 @@ DTYPE: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": n
 INF, NAN = float("inf"), float("nan")
 
 
-@pytest.mark.parametrize("opcodes", exact_groups(ROWS), ids=lambda opcodes: opcodes[0])
+@pytest.mark.parametrize("opcodes", one_in(2, exact_groups(ROWS)), ids=lambda opcodes: opcodes[0])
 def test_every_form_agrees_bit_for_bit(opcodes: tuple[str, ...]) -> None:
     check_together(opcodes)
 

@@ -238,7 +238,7 @@ def test_a_compile_error_names_file_and_line(tmp_path: Path) -> None:
     ],
 )
 def test_host_code_is_refused_with_the_cure(source: str, line: int) -> None:
-    with pytest.raises(CompileError, match="docs/tutorials/own_kernel.md") as caught:
+    with pytest.raises(CompileError, match=r"docs/tutorials/own_kernel\.md") as caught:
         compile_cuda(source, name="host.cu")
     place = caught.value.diagnostics[0].place
     assert place is not None and place.line == line
