@@ -133,7 +133,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize(
-    ("rung", "mask", "shape"), one_in(3, RIGHT, several=True), ids=lambda value: value if isinstance(value, str) else ""
+    ("rung", "mask", "shape"), one_in(6, RIGHT, several=True), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_right_kernels_differ_nowhere(rung: str, mask: str, shape: Shape) -> None:
     candidate, supports = find_candidate(rung, task=None)

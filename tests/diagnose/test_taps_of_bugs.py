@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.diagnose.recorded import KERNELS, Recorded, record
+from tests.in_turn import one_in
 from weft.attention.reference import Causal
 from weft.attention.shapes import Shape
 
@@ -75,7 +76,7 @@ def test_scaled_twice(tmp_path: Path) -> None:
     assert np.allclose(ratio, 1 / np.sqrt(SHAPE.d), rtol=1e-3)
 
 
-@pytest.mark.parametrize(("shifted", "by"), [("diagonal", -1), ("diagonal + 2", 1)])
+@pytest.mark.parametrize(("shifted", "by"), one_in(2, [("diagonal", -1), ("diagonal + 2", 1)], several=True))
 def test_diagonal_off_by_one(tmp_path: Path, shifted: str, by: int) -> None:
     recorded = _changed(tmp_path, "min(SKV, diagonal + 1)", f"min(SKV, {shifted})", "top_left")
     assert recorded.worst("scores", 0) <= RIGHT

@@ -22,7 +22,7 @@ DIAGNOSED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", one_in(2, DIAGNOSED))
+@pytest.mark.parametrize("name", one_in(4, DIAGNOSED))
 def test_named(name: str, tmp_path: Path) -> None:
     bug = ALL[name]
     found = named(bug, diagnose_bug(bug, tmp_path))

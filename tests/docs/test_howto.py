@@ -23,8 +23,8 @@ PAGES = {
 }
 """Page → how many commands it shows at least."""
 
-SLOW = {"evolve.md", "flashinfer_bench.md", "kernelbench.md"}
-"""Half a minute to a minute each: in `scripts/test -m sweep`."""
+SLOW = {"evolve.md", "flashinfer_bench.md", "gpu_mode.md", "kernelbench.md", "profile.md", "pytest.md", "triton.md"}
+"""Twenty seconds to more than a minute each: in `scripts/test -m sweep`."""
 
 LEFT_OUT = {
     "add_engine.md",

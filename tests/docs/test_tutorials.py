@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import DOCS, run_page
+from tests.in_turn import one_in
 
 PAGES = {"ci_without_a_gpu.md": 6, "green_to_fast.md": 9, "triton_on_a_laptop.md": 6}
 """Page → how many commands it shows at least."""
@@ -13,7 +14,7 @@ ELSEWHERE = {"evolve_overnight.md", "fleet.md", "red_to_green.md", "own_kernel.m
 """Shown as run on a day (evolve, fleet), or tested in test_red_to_green.py and tests/door."""
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", one_in(3, PAGES))
 def test_the_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     # A page's own pytest is nobody's child; under CI it would fold no line of its summary.

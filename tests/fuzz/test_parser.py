@@ -19,7 +19,7 @@ def texts() -> list[str]:
     return corpus(400)
 
 
-@pytest.mark.parametrize("seed", one_in(2, range(PARTS)))
+@pytest.mark.parametrize("seed", one_in(4, range(PARTS)))
 def test_mutated_texts_end_in_a_module_or_an_error_with_a_line(seed: int, texts: list[str]) -> None:
     mutator = Mutator(texts, seed)
     counts = Counter(outcome(mutator.text()) for _ in range(TEXTS))

@@ -20,12 +20,13 @@ from weft.tasks.task import Mutant, Task
 AT_LEAST = {"qk_dot": 8, "sdpa": 35, "fp8_sdpa": 30, "quantised_sdpa": 40, "sdpa_decode": 8}
 OFTEN = {name: "f16" if "f16" in task.workloads.dtypes else task.workloads.dtypes[0] for name, task in TASKS.items()}
 """The type that a task is certified in unless another is asked for."""
+SLOW = ("fp8_sdpa", "quantised_sdpa")
 CERTIFIED = [
-    pytest.param(task, dtype, marks=[pytest.mark.sweep] * (dtype != OFTEN[task.name]))
+    pytest.param(task, dtype, marks=[pytest.mark.sweep] * (dtype != OFTEN[task.name] or task.name in SLOW))
     for task in TASKS.values()
     for dtype in task.workloads.dtypes
 ]
-"""Every run of the tests has that one; the others take minutes."""
+"""Every run of the tests has that one of the quicker tasks; the others take minutes."""
 SDPA, FP8 = TASKS["sdpa"], TASKS["fp8_sdpa"]
 
 
@@ -45,6 +46,7 @@ def test_the_gate_holds(task: Task, dtype: str) -> None:
     assert certificate.holds
 
 
+@pytest.mark.sweep  # certifies every task
 def test_the_page_says_what_the_command_says() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/certification.md").read_text()
     for name, task in TASKS.items():

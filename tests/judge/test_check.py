@@ -115,7 +115,7 @@ QUICK = Choice(shapes=("ragged", "gqa_8"), regimes=("unit_normal", "logits_32"),
 MORE = Choice(shapes=("split_4", "few_keys"), regimes=("unit_normal", "logits_32"), seeds=(0,))
 
 
-@pytest.mark.parametrize("rung", one_in(3, RUNGS))
+@pytest.mark.parametrize("rung", one_in(6, RUNGS))
 @pytest.mark.parametrize("choice", [QUICK, pytest.param(MORE, marks=pytest.mark.sweep)], ids=["quick", "more"])
 def test_every_rung_is_green(rung: str, choice: Choice) -> None:
     candidate, supports = find_candidate(rung, task=None)

@@ -45,7 +45,7 @@ def build(source: Cuda, *, debug: bool) -> Binary:
     )
 
 
-@pytest.mark.parametrize("case", one_in(3, _one_per_kernel()), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", one_in(6, _one_per_kernel()), ids=lambda case: case.name)
 def test_the_debug_build_computes_the_same(case: Case) -> None:
     pytest.importorskip("torch")
     same_bits(case)

@@ -73,7 +73,7 @@ def run(arrays: dict[str, Array], defines: dict[str, str], *, mode: str = "hardw
     return after
 
 
-@pytest.mark.parametrize("case", one_in(2, CASES), ids=str)
+@pytest.mark.parametrize("case", one_in(4, CASES), ids=str)
 def test_it_follows_its_recipe(case: Case) -> None:
     arrays, shape = inputs(case.shape, case.dtype), case.shape
     after = run(arrays, case.defines)
@@ -150,7 +150,7 @@ def test_heads_that_cannot_share_keys_are_a_finding() -> None:
     assert any("HQ % HKV == 0" in str(finding) for finding in outcome.findings)
 
 
-@pytest.mark.parametrize("d", one_in(2, [64, 32, 128, 96]))
+@pytest.mark.parametrize("d", one_in(4, [64, 32, 128, 96]))
 def test_shared_memory_is_free_of_conflicts(d: int) -> None:
     sizes = {"B": 1, "HQ": 2, "HKV": 1, "SQ": 80, "SKV": 130, "D": d}
     outcome, _ = weft.load(PATH).run(weft.VirtualGPU(), sizes=sizes, watch=Wavefronts())

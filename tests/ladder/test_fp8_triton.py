@@ -43,7 +43,7 @@ def run(arrays: dict[str, Array], defines: dict[str, str], watch: Instrumentatio
     return after
 
 
-@pytest.mark.parametrize("case", one_in(2, CASES), ids=str)
+@pytest.mark.parametrize("case", one_in(4, CASES), ids=str)
 def test_it_follows_its_recipe(case: Case) -> None:
     arrays, shape = inputs(case.shape, case.dtype), case.shape
     after = run(arrays, case.defines, Probes(InitCheck(), RaceCheck()))

@@ -13,7 +13,7 @@ PATH = RUNGS["pipelined"].path
 SIZES = {"B": 1, "HQ": 2, "HKV": 1, "SQ": 80, "SKV": 130, "D": 64}
 
 
-@pytest.mark.parametrize("d", one_in(3, [64, 16, 32, 128, 48, 80]))
+@pytest.mark.parametrize("d", one_in(6, [64, 16, 32, 128, 48, 80]))
 def test_shared_memory_is_free_of_conflicts(d: int) -> None:
     run, _ = weft.load(PATH).run(weft.VirtualGPU(), sizes={**SIZES, "D": d}, watch=Wavefronts())
     assert run.clean

@@ -94,7 +94,7 @@ def assert_attention(after: Mapping[str, Array], q: Array, k: Array, v: Array, d
 # -- scalar and fa1 ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", one_in(3, CASES), ids=named)
+@pytest.mark.parametrize("case", one_in(6, CASES), ids=named)
 @pytest.mark.parametrize("rung", ["scalar", "fa1"])
 def test_fused_attention(gpu: weft.VirtualGPU, rung: str, case: Case) -> None:
     after = attended(gpu, rung, case)

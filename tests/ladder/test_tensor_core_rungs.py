@@ -110,7 +110,7 @@ def check_lse(lse: Floats, expected: Floats, bound: float) -> None:
     assert (np.abs(lse[~empty] - expected[~empty]) <= bound).all()
 
 
-@pytest.mark.parametrize("case", one_in(3, SDPA), ids=str)
+@pytest.mark.parametrize("case", one_in(6, SDPA), ids=str)
 def test_sdpa(case: Case) -> None:
     q, k, v = (x.astype(numpy_dtype(case.dtype)) for x in normal(case.shape))
     o, lse = run(case, {"q": q, "k": k, "v": v})
@@ -142,7 +142,7 @@ def decoded_in_fp16(codes: Floats, scale: Floats) -> Floats:
     return ((codes.astype(np.float32) - np.float32(128)) * step[..., None, None]).astype(np.float16)
 
 
-@pytest.mark.parametrize("case", one_in(3, CODES), ids=str)
+@pytest.mark.parametrize("case", one_in(6, CODES), ids=str)
 def test_codes(case: Case) -> None:
     arrays = quantised(case.shape)
     o, lse = run(case, arrays)

@@ -23,6 +23,7 @@ def agree(dtype: str, causal: Causal, names: tuple[str, ...]) -> None:
         np.testing.assert_allclose(outcome.lse, outcome.gold_lse, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sweep  # a minute
 def test_attention() -> None:
     """One instantiation, since CuTe takes long to compile, and every way a tile can be cut."""
     agree("f16", "bottom_right", ("small", "ragged", "gqa_4_ragged", "decode", "few_queries", "few_keys", "one_token"))

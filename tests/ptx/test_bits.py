@@ -12,7 +12,7 @@ from weft.ptx.isa import lookup
 OPCODES = [opcode for row in rows_of("bits") for opcode in every_opcode(row)]
 
 
-@pytest.mark.parametrize("opcode", one_in(2, [opcode for opcode in OPCODES if not opcode.startswith("lop3")]))
+@pytest.mark.parametrize("opcode", one_in(4, [opcode for opcode in OPCODES if not opcode.startswith("lop3")]))
 def test_engines_agree(opcode: str) -> None:
     check(opcode, operands(opcode, 1000), uniform_sets=4)
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.in_turn import one_in
 from tests.ptx.grouped import approximate_opcodes, check_together, columns, exact_groups, one_per_name
 from tests.ptx.harness import check
 from tests.ptx.opcodes import operands, rows_of
@@ -22,12 +23,12 @@ def test_every_form_agrees_bit_for_bit(opcodes: tuple[str, ...]) -> None:
     check_together(opcodes)
 
 
-@pytest.mark.parametrize("opcode", approximate_opcodes(ROWS))
+@pytest.mark.parametrize("opcode", one_in(4, approximate_opcodes(ROWS)))
 def test_approximations_agree_within_one_ulp(opcode: str) -> None:
     check(opcode, columns(opcode, 1000), ulp=1, uniform_sets=2)
 
 
-@pytest.mark.parametrize("opcode", one_per_name(ROWS))
+@pytest.mark.parametrize("opcode", one_in(2, one_per_name(ROWS)))
 def test_guards_divergence_and_uniform_operands(opcode: str) -> None:
     check(opcode, operands(opcode, 1000), ulp=1, uniform_sets=3)
 

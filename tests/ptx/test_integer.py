@@ -12,7 +12,7 @@ READ_CARRY = [opcode for opcode in OPCODES if opcode.partition(".")[0] in ("addc
 LEAST = -(1 << 31)
 
 
-@pytest.mark.parametrize("opcode", one_in(2, [opcode for opcode in OPCODES if opcode not in READ_CARRY]))
+@pytest.mark.parametrize("opcode", one_in(4, [opcode for opcode in OPCODES if opcode not in READ_CARRY]))
 def test_engines_agree(opcode: str) -> None:
     check(opcode, operands(opcode, 1000), uniform_sets=4)
 

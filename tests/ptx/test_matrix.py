@@ -269,7 +269,7 @@ def _laid_out(matrix: Array, layout: str, stride: int, size: int, ptx_type: str)
 
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("layouts", LAYOUTS, ids="-".join)
-@pytest.mark.parametrize("kind", one_in(2, WMMA_KINDS), ids=lambda kind: "{}x{}x{}.{}.{}".format(*kind[:5]))
+@pytest.mark.parametrize("kind", one_in(4, WMMA_KINDS), ids=lambda kind: "{}x{}x{}.{}.{}".format(*kind[:5]))
 def test_wmma_multiplies_matrices_in_memory(
     kind: Kind, layouts: tuple[str, str], space: str, rng: np.random.Generator
 ) -> None:

@@ -191,7 +191,7 @@ def test_mov_packs_and_unpacks(whole: str, part: str, count: int, rng: np.random
         np.testing.assert_array_equal(ran.outputs[f"e{i}"], values)
 
 
-@pytest.mark.parametrize("space", one_in(2, SPACES))
+@pytest.mark.parametrize("space", one_in(4, SPACES))
 def test_ld(space: str, rng: np.random.Generator) -> None:
     lo, hi = random_values("b64", N, rng), random_values("b64", N, rng)
     opcodes = LOADS[space]
@@ -240,7 +240,7 @@ def test_ld_nc_and_cache_hints(rng: np.random.Generator) -> None:
     _compare_loads(ran.outputs, np.stack([lo, hi], axis=1).view(np.uint8).reshape(N, 16), opcodes)
 
 
-@pytest.mark.parametrize("space", one_in(2, STORED_SPACES))
+@pytest.mark.parametrize("space", one_in(4, STORED_SPACES))
 def test_st(space: str, rng: np.random.Generator) -> None:
     """Each store into 16 bytes of 0xEE, which are then read back whole."""
     values = {f"v{i}": ("b64", random_values("b64", N, rng)) for i in range(4)}

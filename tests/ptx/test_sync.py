@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.in_turn import one_in
 from tests.ptx.harness import ENGINES, Array, check_body, random_values
 from weft.ptx.module import WIDTH
 
@@ -455,7 +456,7 @@ def _apply(op: str, a: Any, b: Any, c: Any, ptx_type: str) -> Any:
             return max(a, b)
 
 
-@pytest.mark.parametrize("opcode", ATOMICS)
+@pytest.mark.parametrize("opcode", one_in(3, ATOMICS))
 def test_atomics_commit_in_lane_order(opcode: str, rng: np.random.Generator) -> None:
     """Sixteen threads share a cell; each finds what its predecessor left (CTA after CTA, lane after lane)."""
     name, *rest = opcode.split(".")

@@ -1,6 +1,6 @@
 """A thousand random divergent programs: the compiled engine must equal the interpreter in every register.
 
-Every run of the tests has 160 of them, `scripts/test -m sweep` the others.
+Every run of the tests has 100 of them, `scripts/test -m sweep` the others.
 """
 
 import struct
@@ -16,7 +16,7 @@ from weft.vm.layout import place_globals
 from weft.vm.memory import GlobalMemory
 
 BATCHES, PROGRAMS = 50, 20
-IN_EVERY_RUN = 8
+IN_EVERY_RUN = 5
 BLOCKS = (64, 32, 64, 40, 64)
 
 

@@ -95,7 +95,7 @@ def assert_same(got: Array, expected: Array, context: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["hardware", "ieee"])
-@pytest.mark.parametrize("kind", one_in(2, FLOAT_KINDS), ids=lambda kind: kind.label)
+@pytest.mark.parametrize("kind", one_in(4, FLOAT_KINDS), ids=lambda kind: kind.label)
 def test_compiled_equals_reference(kind: MmaKind, mode: str) -> None:
     compiled = CompiledMma(kind, mode=mode)
     for regime in REGIMES:

@@ -56,7 +56,7 @@ def test_the_guilty_line_is_a_line_of_the_wrong_kernel(bug: Bug) -> None:
         assert f"{bug.launch}<" in bug.text()
 
 
-@pytest.mark.parametrize("bug", one_in(2, [bug for bug in ALL if bug.stage not in OUTSIDE]), ids=lambda bug: bug.id)
+@pytest.mark.parametrize("bug", one_in(4, [bug for bug in ALL if bug.stage not in OUTSIDE]), ids=lambda bug: bug.id)
 def test_wrong_kernel(bug: Bug, folder: Path) -> None:
     found = judged(bug.id, folder, False)
     assert not found.refused
@@ -171,7 +171,7 @@ def warps_of_queries(q: Array) -> Array:
 CAUSES = ("Z08", "Z09", "Z09-wmma", "Z09-fa1", "Z10", "Z10-scalar", "Z10-fp8_scalar", "Z14", "Z14-fa1")
 
 
-@pytest.mark.parametrize("bug_id", one_in(2, CAUSES))
+@pytest.mark.parametrize("bug_id", one_in(4, CAUSES))
 def test_the_cause_explains_the_error(bug_id: str, folder: Path) -> None:
     """Attention with the named mistake and no other gives what the kernel gave."""
     bug, found = BY_ID[bug_id], judged(bug_id, folder, False)
