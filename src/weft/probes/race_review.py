@@ -36,8 +36,9 @@ from .semantics import semantics_of
 
 RECORDS_AT_MOST = 200_000
 """Records of all judged CTAs together, beyond which only new sets of suspicious instructions are judged."""
-FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 21
-"""Records of one CTA: room at the first attempt, and at most."""
+FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 18
+"""Records of one CTA: room at the first attempt, and at most. Pairs of copies that arrive late take some 10 KB for each
+record: two million of them filled 23 GB."""
 
 _WORDS = {
     "R101": "write-write race", "R102": "read-after-write race", "R103": "write-after-read race",
