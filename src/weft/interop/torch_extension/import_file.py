@@ -80,9 +80,9 @@ def import_torch(
             raise UsageError(f"cannot read {path}: {error}") from error
     own = parse_lines(text, path)
     kept = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if _LINE.match(line)]
-    joined = join_headers(text, path, include_dirs)
     if own.launches:
         return _with_own_lines(text, path, [line for _, line in kept], arch, include_dirs)
+    joined = join_headers(text, path, include_dirs)
     view = view_host(joined, path)
     if not view.kernels:
         raise refuse(path, 1, "no __global__ function: there is nothing to run")
@@ -92,8 +92,7 @@ def import_torch(
     if beside is not None:
         view = view_host(join_headers(f'{text}\n#include "{beside.name}"\n', path, include_dirs), path)
         choice = choose_function(view, function)
-        chosen = choice.function
-        notes.append(Problem(1, f"{chosen.name} and how it calls this file are read from {beside}"))
+        notes.append(Problem(1, f"{choice.function.name} and how it calls this file are read from {beside}"))
     chosen, others = choice.function, choice.others
     for line, name in view.text.unset.items():
         if not name.startswith("_"):  # those are the compiler's and the system's
