@@ -201,7 +201,8 @@ def _unchained(rows: Rows, order: Order) -> Rows:
     """Without the groups in which each access is ordered after those before it that it could conflict with.
 
     That follows from the steps of a chain: every access after the last write before it, every read before the next
-    write. The rows of a group stand in the order of their records.
+    write. The rows of a group are in the order of their records. A copy is a step like any other: what is ordered
+    before it is ordered before its issue, what is ordered after it is ordered after its end.
     """
     key, write = rows["key"], rows["write"] > 0
     if not len(key) or not order.chains:
@@ -212,7 +213,7 @@ def _unchained(rows: Rows, order: Order) -> Rows:
     last = np.maximum.accumulate(np.where(write, position, -1))
     last = np.concatenate([[-1], last[:-1]])
     following = np.minimum.accumulate(np.where(write, position, len(key))[::-1])[::-1]
-    loose = (rows["copy"] | rows["collective"]) > 0
+    loose = np.zeros(len(key), bool)
     after = np.flatnonzero(last >= start[group])
     loose[after] |= ~_before(rows, last[after], after, order)
     before = np.flatnonzero(~write & (following < end[group]))
