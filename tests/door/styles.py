@@ -57,8 +57,10 @@ STYLES = (
     ),
     Style(
         "at_dispatch.cu",
-        Mistake("head / (heads / kv_heads)", "head % kv_heads", "wrong_kv_head", at="", shape="gqa_4"),
-        Mistake("sum = reduced[0] + reduced[1] +", "sum = reduced[0] +", "l_too_small|l of KV tile|l_", shape=RAGGED),
+        Mistake(
+            "head / (heads / kv_heads)", "head % kv_heads", "wrong_kv_head", at="dot += static_cast", shape="gqa_4"
+        ),
+        Mistake("sum = reduced[0] + reduced[1] +", "sum = reduced[0] +", "l of KV tile", at="acc / sum", shape=RAGGED),
     ),
     Style(
         "one_head.cu",
@@ -143,7 +145,7 @@ STYLES = (
     ),
     Style(
         "own_macro.cu",
-        Mistake("acc[d] *= alpha;", "acc[d] *= 1.f;", "missing_rescale", shape="split_64"),
+        Mistake("acc[d] *= alpha;", "acc[d] *= 1.f;", "missing_rescale", at="acc[d] += p", shape="split_64"),
     ),
     Style(
         "params_struct.cu",
