@@ -73,6 +73,27 @@ def test_what_cannot_be_judged_stays_a_warning(monkeypatch: pytest.MonkeyPatch) 
     assert [(f.level, f.count) for f in run.findings] == [(Severity.WARNING, 3)] and not run.passes(strict=True)
 
 
+def test_of_a_long_log_the_first_records_are_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = tmp_path / "k.cu"
+    source.write_text(
+        'extern "C" __global__ void kernel(int* out) {\n'
+        "    __shared__ int x[64];\n"
+        "    x[threadIdx.x] = 1;\n"
+        "    int sum = x[63 - threadIdx.x];\n"
+        "    for (int i = 0; i < 100; ++i) {\n"
+        "        __syncthreads(); x[threadIdx.x] = sum + i; __syncthreads(); sum += x[i % 64];\n"
+        "    }\n"
+        "    out[threadIdx.x] = sum;\n"
+        "}\n"
+    )
+    monkeypatch.setattr(race_review, "FIRST_LOG", 8)
+    monkeypatch.setattr(race_review, "LOG_AT_MOST", 16)
+    out = np.zeros(64, np.int32)
+    run = weft.VirtualGPU(threads=1).launch(weft.compile_cuda(str(source)), "kernel", 1, 64, [out], watch=RaceCheck())
+    assert {finding.place.line for finding in run.findings if finding.level is Severity.ERROR} == {3, 4}
+    assert [finding.code for finding in run.findings if finding.level is Severity.WARNING] == ["R102"]
+
+
 # -- every barrier of a rung, left out one at a time ------------------------------------------------------------------
 
 RUNG = RUNGS["wmma"].path

@@ -95,13 +95,22 @@ def spot(cta: int, address: int) -> Spot:
     return (-1 if address >= GLOBAL_BASE else cta, address)
 
 
-def phase_spot(row: np.void, lane: int, cta: int) -> Spot:
-    """A phase of an mbarrier: what others did for a later one is not known to who finds this one over."""
-    phase = int(row["value"].view(np.uint64)[lane]) >> PHASE_SHIFT & PHASE_MASK
-    at = spot(cta, int(row["address"][lane]))
-    return (at[0], at[1] + (phase + 1 << PHASE_SHIFT))
+def phase_spots(row: np.void, lanes: list[int], cta: int) -> dict[Spot, list[int]]:
+    """Phases of mbarriers, and the lanes that access each.
+
+    A phase is a place of its own: what others did for a later one is not known to a thread that finds this one over.
+    """
+    phases = (row["value"].view(np.uint64) >> np.uint64(PHASE_SHIFT) & np.uint64(PHASE_MASK)).tolist()
+    addresses = row["address"].tolist()
+    found: dict[Spot, list[int]] = {}
+    for lane in lanes:
+        where, address = spot(cta, addresses[lane])
+        found.setdefault((where, address + (phases[lane] + 1 << PHASE_SHIFT)), []).append(lane)
+    return found
 
 
+_Levels = tuple[tuple[int, bool], ...]
+"""The CTAs that can see an access (-1: all), and whether these are all."""
 _OF_COPIES = (What.COPY, What.GROUP, What.WAIT, What.ATTACH)
 _TOUCHES = np.isin(list(What), (What.LOAD, What.STORE, What.ATOMIC, What.EXCHANGE, What.COPY, What.TILE))
 
@@ -289,13 +298,14 @@ class _Pass:
     def arrive_by_copies(self, record: int, number: int) -> None:
         """An mbarrier counts the arrivals of a cp.async.mbarrier.arrive: publish that the copies before it are over."""
         row, cta = self.log[record], number // self.per_cta
-        for lane in lanes_in(int(row["lanes"])).tolist():
-            mark = self.copies.arrive(number * LANES + lane, int(row["address"][lane]))
-            if mark is not None:
-                column, arrival = mark
-                published = self.published.setdefault(phase_spot(row, lane, cta), {})
+        for at, lanes in phase_spots(row, lanes_in(int(row["lanes"])).tolist(), cta).items():
+            arrivals = (self.copies.arrive(number * LANES + lane, int(row["address"][lane])) for lane in lanes)
+            marks = [mark for mark in arrivals if mark is not None]
+            if marks:
+                published = self.published.setdefault(at, {})
                 news = published.get(cta, self.rows[0]).copy()
-                news[column] = max(int(news[column]), arrival)
+                for column, arrival in marks:
+                    news[column] = max(int(news[column]), arrival)
                 published[cta] = news
 
     # -- fences and strong accesses ------------------------------------------------------------------------------
@@ -305,14 +315,18 @@ class _Pass:
         for to_all in (False, True) if wide else (False,):
             news = self.seen[to_all].pop(number * LANES + lane, None)
             if news is not None:
-                self.tell(number, lane, news)
+                self.tell(number, [lane], news)
 
-    def tell(self, number: int, lane: int, news: Ints) -> None:
+    def tell(self, number: int, lanes: list[int], news: Ints) -> None:
+        """Lanes that knew the same share the row of what they know now."""
         state = self.warps[number]
-        row = np.maximum(self.rows[state.rows[lane]], news)
-        self.rows.append(row)
-        state.rows[lane] = len(self.rows) - 1
-        state.current = -1
+        for known in set(state.rows[lanes].tolist()):
+            row = np.maximum(self.rows[known], news)
+            if np.array_equal(row, self.rows[known]):
+                continue
+            self.rows.append(row)
+            state.rows[[lane for lane in lanes if state.rows[lane] == known]] = len(self.rows) - 1
+            state.current = -1
 
     def strong(self, record: int, kind: int, number: int) -> None:
         row = self.log[record]
@@ -332,11 +346,16 @@ class _Pass:
             self.warps[number].current = -1
         learns = kind != What.STORE and (order == "acquire" if counts else self.semantics.looks(ins))
         levels = ((cta, False), (-1, True)) if wide else ((cta, False),)
+        if counts:
+            for at, there_lanes in phase_spots(row, lanes, cta).items():
+                if learns:
+                    self.find_over(number, there_lanes, at, levels)
+                elif kind != What.LOAD and order != "acquire":
+                    self.arrive(number, there_lanes if modifies else there_lanes[-1:], at, levels, modifies=modifies)
+            return
         for lane in lanes:
             thread, at = number * LANES + lane, spot(cta, int(row["address"][lane]))
-            if counts:
-                at = phase_spot(row, lane, cta)
-            elif self.observation.columns:
+            if self.observation.columns:
                 counted = not volatile and (wide or at[0] >= 0)
                 seen = StrongAccess(at, record, lane, learns and counted, kind != What.LOAD, modifies, counted)
                 self.observe(seen, number)
@@ -346,10 +365,10 @@ class _Pass:
                 if news is None:
                     continue
                 if modifies or order in ("acquire", "acq_rel"):
-                    self.tell(number, lane, news)
+                    self.tell(number, [lane], news)
                 else:
                     self.seen[to_all][thread] = np.maximum(news, self.seen[to_all].get(thread, news))
-            if kind != What.LOAD and not (counts and order == "acquire"):
+            if kind != What.LOAD:
                 published = dict(there) if modifies else {}
                 for level, to_all in levels:
                     ready = self.ready[to_all].get(thread)
@@ -366,10 +385,27 @@ class _Pass:
                     self.flags.add(at)
                 self.polled.add(poll)
 
+    def find_over(self, number: int, lanes: list[int], at: Spot, levels: _Levels) -> None:
+        """Lanes find a phase of an mbarrier over: they know what the threads that arrived had published."""
+        there = self.published.get(at, {})
+        for level, _ in levels:
+            if level in there:
+                self.tell(number, lanes, there[level])
+
+    def arrive(self, number: int, lanes: list[int], at: Spot, levels: _Levels, *, modifies: bool) -> None:
+        """Lanes arrive for a phase of an mbarrier, and publish there together what each has ready."""
+        published = dict(self.published.get(at, {})) if modifies else {}
+        for level, to_all in levels:
+            ready = Ready.joined(self.ready[to_all].get(number * LANES + lane) for lane in lanes)
+            if ready is not None:
+                mine = ready.row()
+                published[level] = np.maximum(mine, published.get(level, mine))
+        self.published[at] = published
+
     def observe(self, access: StrongAccess, number: int) -> None:
         news = self.observation.after(access, self.rows[self.warps[number].rows[access.lane]])
         if news is not None:
-            self.tell(number, access.lane, news)
+            self.tell(number, [access.lane], news)
 
     def make_ready(self, number: int, lanes: list[int], *, wide: bool) -> None:
         """What strong writes publish from now on is what these threads know and did up to now."""

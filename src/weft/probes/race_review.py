@@ -36,9 +36,9 @@ from .semantics import semantics_of
 
 RECORDS_AT_MOST = 200_000
 """Records of all judged CTAs together, beyond which only new sets of suspicious instructions are judged."""
-FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 18
-"""Records of one CTA: room at the first attempt, and at most. Pairs of copies that arrive late take some 10 KB for each
-record: two million of them filled 23 GB."""
+FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 16
+"""Records of one CTA: room at the first attempt, and at most. To judge one takes about 0.1 ms and up to 10 KB. Of a
+longer log the first records are judged: what they show is a race whatever comes after them."""
 
 _WORDS = {
     "R101": "write-write race", "R102": "read-after-write race", "R103": "write-after-read race",
@@ -60,26 +60,22 @@ def judge_suspects(
         sites = {number: sites.get(number, set()) for number in range(x * y * z)}
     sites = {cta: sites[cta] for cta in look_again(scene, sites)}
     found: dict[tuple[object, ...], Finding] = {}
-    judged: set[frozenset[int]] = set()
+    judged: dict[frozenset[int], Severity] = {}
     left: dict[Severity, dict[int, set[int]]] = {Severity.INFO: {}, Severity.WARNING: {}}
     spent = 0
     same = Known()
     logs = _logs(scene, sites)
     for cta, suspicious in sorted(sites.items()):
-        if spent > RECORDS_AT_MOST and frozenset(suspicious) in judged:
-            left[Severity.INFO][cta] = suspicious
+        instructions = frozenset(suspicious)
+        if spent > RECORDS_AT_MOST and instructions in judged:
+            left[judged[instructions]][cta] = suspicious
             continue
-        conflicts: list[Conflict] | None
-        if cta in logs:
-            conflicts, records = _conflicts(scene, logs[cta], same), len(logs[cta])
-        else:
-            conflicts, records = _judged(scene, cta)
-        spent += records
-        if conflicts is None:
+        log, whole = (logs[cta], True) if cta in logs else _log(scene, cta)
+        spent += len(log)
+        judged[instructions] = Severity.INFO if whole else Severity.WARNING
+        if not whole:
             left[Severity.WARNING][cta] = suspicious
-            continue
-        judged.add(frozenset(suspicious))
-        _add(found, scene, conflicts)
+        _add(found, scene, _conflicts(scene, log, same if cta in logs else Known()))
     unjudged = (_unjudged(scene, severity, ctas, len(sites)) for severity, ctas in left.items() if ctas)
     return (*found.values(), *unjudged)
 
@@ -171,16 +167,12 @@ def _recorded(scene: Scene, ctas: Sequence[int], capacity: int) -> tuple[npt.NDA
     return recorder.read()
 
 
-def _judged(scene: Scene, cta: int) -> tuple[list[Conflict] | None, int]:
-    """The conflicts of one CTA and the length of its log; None if that is too long."""
-    capacity = FIRST_LOG
-    while True:
-        log, count = _recorded(scene, [cta], capacity)
-        if count <= capacity:
-            return _conflicts(scene, log, Known()), count
-        if count > LOG_AT_MOST:
-            return None, count
-        capacity = count
+def _log(scene: Scene, cta: int) -> tuple[npt.NDArray[np.void], bool]:
+    """The log of one CTA, and whether it is whole."""
+    log, count = _recorded(scene, [cta], FIRST_LOG)
+    if count > FIRST_LOG:
+        log, count = _recorded(scene, [cta], min(count, LOG_AT_MOST))
+    return log, len(log) == count
 
 
 def _conflicts(scene: Scene, log: npt.NDArray[np.void], same: Known) -> list[Conflict]:
@@ -249,8 +241,7 @@ def _unjudged(scene: Scene, severity: Severity, left: Mapping[int, set[int]], to
     cta, sites = next(iter(left.items()))
     ins = scene.source.instruction_at.get(min(sites)) if sites else None
     words = f"{len(left)} of {total} suspicious CTAs were not judged in detail"
-    if severity is Severity.INFO:
-        words += "; others that did the same were"
+    words += "; others that did the same were" if severity is Severity.INFO else f" beyond {LOG_AT_MOST:,} accesses"
     return Finding(
         "R102",
         f"may race: {words}",
