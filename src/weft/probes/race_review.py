@@ -34,7 +34,7 @@ from .read_only_loads import ReadOnlyLoads, WrittenRead, read_only_sites
 from .record import Recorder
 from .semantics import semantics_of
 
-RECORDS_AT_MOST = 200_000
+RECORDS_AT_MOST = 1 << 16
 """Records of all judged CTAs together, beyond which only new sets of suspicious instructions are judged."""
 FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 16
 """Records of one CTA: room at the first attempt, and at most. To judge one takes about 0.1 ms and up to 10 KB. Of a
@@ -65,8 +65,8 @@ def judge_suspects(
     spent = 0
     same = Known()
     logs = _logs(scene, sites)
-    for cta, suspicious in sorted(sites.items()):
-        instructions = frozenset(suspicious)
+    for cta in _ends_first(sorted(sites)):
+        suspicious, instructions = sites[cta], frozenset(sites[cta])
         if spent > RECORDS_AT_MOST and instructions in judged:
             left[judged[instructions]][cta] = suspicious
             continue
@@ -165,6 +165,12 @@ def _recorded(scene: Scene, ctas: Sequence[int], capacity: int) -> tuple[npt.NDA
     recorder = Recorder(chosen, capacity)
     scene.again(recorder, ctas)
     return recorder.read()
+
+
+def _ends_first(ctas: list[int]) -> list[int]:
+    """The first, the last, the second, the last but one, and so on: the last ones have the rests of tiles."""
+    pairs = zip(ctas, reversed(ctas), strict=True)
+    return list(dict.fromkeys(cta for pair in pairs for cta in pair))
 
 
 def _log(scene: Scene, cta: int) -> tuple[npt.NDArray[np.void], bool]:
