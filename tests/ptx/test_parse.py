@@ -22,6 +22,7 @@ from weft.ptx.module import (
     Vec,
 )
 from weft.ptx.parse import parse
+from weft.ptx.passes.inline_calls import inline_calls
 
 HEADER = ".version 8.4\n.target sm_89\n.address_size 64\n"
 
@@ -265,9 +266,66 @@ def test_comments_and_strings_keep_the_lines_right() -> None:
 )
 def test_unknown_but_plausible_ptx_is_unsupported_with_its_line(statement: str) -> None:
     text = f"{HEADER}.visible .entry k()\n{{\n{REGISTERS}\n\n  {statement}\n  ret;\n}}\n"
+    module = parse(text)
     with pytest.raises(Unsupported) as caught:
-        parse(text)
+        inline_calls(module, module.functions["k"])
     assert caught.value.line == _line_of(text, statement)
+
+
+CALLS = (
+    ".func unknown() { mystery.b32; ret; }\n"
+    ".func middle() { call unknown, (); ret; }\n"
+    ".visible .entry plain() { ret; }\n"
+    ".visible .entry asks() .reqnctapercluster 2 { .reg .b32 %r<2>; { mov.b32 %r0, 1; } ret; }\n"
+    ".visible .entry calls() { call middle, (); ret; }\n"
+    ".visible .entry last() { ret; }\n"
+)
+
+
+def test_only_the_launched_kernel_and_what_it_calls_must_be_supported() -> None:
+    module = parse(HEADER + CALLS)
+    assert module.entries() == ("plain", "asks", "calls", "last")
+    for name in ("plain", "last"):
+        assert len(inline_calls(module, module.functions[name]).body) == 1
+    for name, why in (("asks", "clusters need sm_90"), ("calls", "mystery")):
+        with pytest.raises(Unsupported, match=why):
+            inline_calls(module, module.functions[name])
+
+
+@pytest.mark.parametrize("text", [".reg.b32 %r<3>;", ".reg .b32 %r<3>;", ".reg.b32 %r0, %r1, %r2;"])
+def test_registers_are_declared_with_and_without_a_blank(text: str) -> None:
+    assert _function("mov.b32 %r1, %r2;", declarations=text).registers == dict.fromkeys(("%r0", "%r1", "%r2"), "b32")
+
+
+@pytest.mark.parametrize(
+    ("written", "manual"),
+    [
+        ("red.and.release.cta.b32 [%rd1], %r1;", "red.release.cta.and.b32 [%rd1], %r1;"),
+        ("atom.add.release.gpu.u32 %r1, [%rd1], %r2;", "atom.release.gpu.add.u32 %r1, [%rd1], %r2;"),
+        ("atom.global.gpu.acq_rel.add.u32 %r1, [%rd1], %r2;", "atom.acq_rel.gpu.global.add.u32 %r1, [%rd1], %r2;"),
+        ("ld.global.volatile.u32 %r1, [%rd1];", "ld.volatile.global.u32 %r1, [%rd1];"),
+        ("ld.gpu.acquire.global.u32 %r1, [%rd1];", "ld.acquire.gpu.global.u32 %r1, [%rd1];"),
+        ("ld.global.f32.v2 {%f0, %f1}, [%rd1];", "ld.global.v2.f32 {%f0, %f1}, [%rd1];"),
+        ("cvt.f32.rn.s32 %f1, %r1;", "cvt.rn.f32.s32 %f1, %r1;"),
+        ("shfl.down.sync.b32 %r1, %r2, 1, 31, -1;", "shfl.sync.down.b32 %r1, %r2, 1, 31, -1;"),
+        (
+            "ldmatrix.sync.aligned.x2.trans.m8n8.shared.b16 {%r1, %r2}, [%r3];",
+            "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r1, %r2}, [%r3];",
+        ),
+    ],
+)
+def test_modifiers_are_taken_in_every_order_that_ptxas_takes(written: str, manual: str) -> None:
+    one, other = (_instructions(_function(text, declarations=REGISTERS))[0] for text in (written, manual))
+    assert (one.form, one.mods, one.operands) == (other.form, other.mods, other.operands)
+
+
+def test_types_state_spaces_and_layouts_keep_their_order() -> None:
+    for statement in (
+        "cvt.s32.rn.f32 %r1, %f1;",
+        "cp.async.ca.global.shared [%r1], [%rd1], 4;",
+        "mma.sync.aligned.m16n8k8.col.row.f16.f16.f16.f16 {%r1, %r2}, {%r1, %r2}, {%r3}, {%r1, %r2};",
+    ):
+        assert _function(statement, declarations=REGISTERS).refused is not None
 
 
 @pytest.mark.parametrize(

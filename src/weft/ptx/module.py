@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from weft.core.errors import Unsupported
 from weft.core.records import Place
 
 from .isa.form import Form
@@ -252,6 +253,8 @@ class Function:
     """`maxntid`, `reqntid`, `minnctapersm`, …"""
     extern: bool = False
     line: int = 0
+    refused: Unsupported | None = None
+    """Why the body was not read. A file may have such functions, as long as no launched kernel is or calls one."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,11 @@ class _Parser(Cursor):
             self.integer()
 
     def skip_section(self) -> None:
-        self.take()
+        while self.token.text != "{":
+            self.take()
+        self.skip_braces()
+
+    def skip_braces(self) -> None:
         self.expect("{")
         depth = 1
         while depth:
@@ -97,6 +101,22 @@ class _Parser(Cursor):
             returns = self.comma_list(partial(parse_parameter, self), ")")
         name = self.kind("word").text
         params = self.comma_list(partial(parse_parameter, self), ")") if self.accept("(") else []
+        start = self.at
+        try:
+            self.functions[name] = self.rest_of_function(name, params, returns, entry=entry, extern=extern, line=line)
+        except Unsupported as error:
+            self.at, self.depth = start, 0
+            self.functions[name] = Function(
+                name, entry, tuple(params), tuple(returns), {}, (), (), line=line, refused=error
+            )
+            while self.token.text != "{":
+                self.take()
+            self.skip_braces()
+
+    def rest_of_function(
+        self, name: str, params: list[Variable], returns: list[Variable], *, entry: bool, extern: bool, line: int
+    ) -> Function:
+        """Read directives and body; a declaration without a body does not replace a definition."""
         directives: dict[str, tuple[int, ...]] = {}
         while self.token.kind == "directive":
             token = self.take()
@@ -112,14 +132,11 @@ class _Parser(Cursor):
                 values.append(self.integer())
             directives[token.text[1:]] = tuple(values)
         if self.accept(";"):
-            if name not in self.functions:
-                self.functions[name] = Function(
-                    name, entry, tuple(params), tuple(returns), {}, (), (), {}, directives, True, line
-                )
-            return
+            declared = Function(name, entry, tuple(params), tuple(returns), {}, (), (), {}, directives, True, line)
+            return self.functions.get(name, declared)
         body = Body(self)
         body.block()
-        self.functions[name] = Function(
+        return Function(
             name,
             entry,
             tuple(params),

@@ -38,10 +38,12 @@ for _row in ROWS:
 def lookup(opcode: str) -> tuple[Form, dict[str, str]] | None:
     """The row of `opcode` and its modifiers by slot, or None where the table has no such form."""
     name, *parts = opcode.split(".")
-    for row in _BY_NAME.get(name, ()):
-        mods = row.match(tuple(parts))
-        if mods is not None:
-            return row, mods
+    rows = _BY_NAME.get(name, [])
+    for match in (Form.match, Form.match_in_any_order):
+        for row in rows:
+            mods = match(row, tuple(parts))
+            if mods is not None:
+                return row, mods
     return None
 
 

@@ -20,6 +20,13 @@ TYPES = frozenset(
     "pred b8 u8 s8 b16 u16 s16 f16 bf16 b32 u32 s32 f32 f16x2 bf16x2 tf32 u16x2 s16x2 b64 u64 s64 f64 b128 "
     "e4m3 e5m2 e4m3x2 e5m2x2".split()
 )
+ORDERED = (
+    TYPES,
+    frozenset("const global local param shared shared::cta shared::cluster param::entry param::func".split()),
+    frozenset("row col".split()),
+    frozenset("L2::evict_last L2::evict_normal L2::evict_first L2::evict_unchanged".split()),
+)
+"""Modifiers that mean something else in another order: types, state spaces, layouts, cache policies."""
 WIDER = {"u8": "u16", "s8": "s16", "u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
@@ -73,6 +80,14 @@ class Form:
         """Modifiers of `parts` by slot, or None if this row does not have them in this order."""
         return _match(self.slots, parts)
 
+    def match_in_any_order(self, parts: tuple[str, ...]) -> dict[str, str] | None:
+        """Modifiers of `parts` by slot, or None if this row does not have them.
+
+        ptxas takes modifiers in every order (`red.and.release.cta.b32`, `ld.global.volatile.u32`), except those of one
+        kind (`ORDERED`): `cvt.f32.rn.s32` converts to f32, `cp.async.ca.global.shared` is an error.
+        """
+        return _assign(self.slots, parts, {})
+
 
 def _match(slots: tuple[Slot, ...], parts: tuple[str, ...]) -> dict[str, str] | None:
     if not slots:
@@ -83,6 +98,22 @@ def _match(slots: tuple[Slot, ...], parts: tuple[str, ...]) -> dict[str, str] | 
         if found is not None:
             return {head.name: parts[0], **found}
     return _match(rest, parts) if head.optional else None
+
+
+def _assign(slots: tuple[Slot, ...], parts: tuple[str, ...], found: dict[int, str]) -> dict[str, str] | None:
+    """Give each part a slot that is still free."""
+    if not parts:
+        missing = any(not slot.optional and at not in found for at, slot in enumerate(slots))
+        return None if missing else {slots[at].name: part for at, part in sorted(found.items())}
+    part, *rest = parts
+    kept = next((kind for kind in ORDERED if part in kind), frozenset[str]())
+    first = max((at + 1 for at, other in found.items() if other in kept), default=0)
+    for at in range(first, len(slots)):
+        if at not in found and part in slots[at].choices:
+            mods = _assign(slots, tuple(rest), {**found, at: part})
+            if mods is not None:
+                return mods
+    return None
 
 
 _OPCODE = re.compile(r"\{\.([\w:]+)\}|\.([\w:]+)")

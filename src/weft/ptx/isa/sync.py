@@ -32,21 +32,10 @@ ROWS: tuple[Form, ...] = (
     *(_f("9.7.13.5", f"atom{{.order}}{{.scope}}{{.space}}.{op}.type d, [a], b", type=types, **_ATOM)
       for op, types in _OPS.items()),
     _f("9.7.13.5", "atom{.order}{.scope}{.space}.cas.type d, [a], b, c", type="b16 b32 b64", **_ATOM),
-    # As libcu++ and cooperative groups write them: the operation first.
-    *(_f("9.7.13.5", f"atom.{op}{{.order}}.scope.type d, [a], b", type=types, **_ATOM)
-      for op, types in _OPS.items() if op not in ("inc", "dec")),
-    _f("9.7.13.5", "atom.cas{.order}.scope.type d, [a], b, c", type="b16 b32 b64", **_ATOM),
     _f("9.7.13.5", "atom{.order}{.scope}{.space}.add.noftz.type d, [a], b", type="f16 f16x2 bf16 bf16x2", **_ATOM),
-    # As Triton writes them: the space first, and the scope before the order except in cas.
-    *(_f("9.7.13.5", f"atom.space.scope.order.{op}.type d, [a], b", type=types, **_ATOM) for op, types in _OPS.items()),
-    _f("9.7.13.5", "atom.space.scope.order.add.noftz.type d, [a], b", type="f16 f16x2 bf16 bf16x2", **_ATOM),
-    _f("9.7.13.5", "atom.space.order.scope.cas.type d, [a], b, c", type="b16 b32 b64", **_ATOM),
     *(_f("9.7.13.7", f"red{{.order}}{{.scope}}{{.space}}.{op}.type [a], b", type=types, **_ATOM)
       for op, types in _OPS.items() if op != "exch"),
     _f("9.7.13.7", "red{.order}{.scope}{.space}.add.noftz.type [a], b", type="f16 f16x2 bf16 bf16x2", **_ATOM),
-    *(_f("9.7.13.7", f"red.space.scope.order.{op}.type [a], b", type=types, **_ATOM)
-      for op, types in _OPS.items() if op != "exch"),
-    _f("9.7.13.7", "red.space.scope.order.add.noftz.type [a], b", type="f16 f16x2 bf16 bf16x2", **_ATOM),
     _f("9.7.13.9", "vote.sync.mode.pred d, a:pred, mask:u32", mode="all any uni"),
     _f("9.7.13.9", "vote.sync.ballot.b32 d, a:pred, mask:u32"),
     _f("9.7.13.10", "match.any.sync.type d:b32, a, mask:u32", type="b32 b64"),

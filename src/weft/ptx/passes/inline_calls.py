@@ -47,7 +47,12 @@ class _Inlined:
 
 
 def inline_calls(module: Module, function: Function) -> Function:
-    """`function` with every call of a function that the module defines replaced by its body."""
+    """`function` with every call of a function that the module defines replaced by its body.
+
+    Raises Unsupported if the body of the function, or of one that it calls, could not be read.
+    """
+    if function.refused is not None:
+        raise function.refused
     if not any(isinstance(item, Instruction) and _callee(module, item) for item in function.body):
         return function
     made = _Inlined(dict(function.registers), list(function.variables), tables=dict(function.tables))
@@ -74,6 +79,8 @@ def _add(module: Module, made: _Inlined, item: Instruction | LabelDef, stack: tu
     assert isinstance(item, Instruction)
     if callee.name in stack:
         raise Unsupported(f"recursion: {' → '.join([*stack, callee.name])}", item.line)
+    if callee.refused is not None:
+        raise callee.refused
     made.calls += 1
     suffix = f"#{made.calls}"
     end = f"$return{suffix}"
