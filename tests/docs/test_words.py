@@ -51,7 +51,7 @@ FOLDERS = ("src", "docs", "tests", "benchmarks", "scripts", "examples")
 FILES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
 SUFFIXES = (".py", ".md", ".cu")
 
-_GAP = r"(?:[ \t_]+|[ \t]*[\"']?[ \t]*\n[ \t]*(?:#+|//+|[>*]|[fr]?[\"'])?[ \t]*)"
+_GAP = r"(?:[ \t]*[\"']?[ \t]*\n[ \t]*(?:#+|//+|[>*]|[fr]?[\"'])?[ \t]*|[ \t_]+)"
 """What may be between two words: also the end of a line with the comment sign or quotation mark of the next one."""
 
 
