@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: a cluster in a temporary folder, on loopback, that can be stopped and restarted.
+"""A private PostgreSQL server: a cluster in a temporary folder, on loopback, that can be stopped and restarted.
 
     with PostgresServer() as server:
         url = server.new_database()
@@ -18,11 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-PASSWORD = "not a secret"  # of a server that lives for one test and listens on loopback only
+PASSWORD = "not a secret"  # of a server that runs for one test and listens on loopback only
 
 
 def binaries() -> Path:
-    """The folder of initdb and postgres: Debian does not put it on the PATH."""
+    """Return the folder of initdb and postgres: Debian does not put it on the PATH."""
     found = shutil.which("initdb")
     if found:
         return Path(found).resolve().parent
@@ -33,7 +33,7 @@ def binaries() -> Path:
 
 
 class PostgresServer:
-    """One cluster. `stop(crash=True)` is a power cut as far as a process can have one."""
+    """One cluster. `stop(crash=True)` simulates a power cut as far as a process can."""
 
     host = "127.0.0.1"
 
@@ -81,7 +81,7 @@ class PostgresServer:
         self._run("pg_ctl", "-D", self._data, "-m", "immediate" if crash else "fast", "-w", "-t", "60", "stop")
 
     def new_database(self, encoding: str = "UTF8") -> str:
-        """The URL of an empty database."""
+        """Return the URL of an empty database."""
         name = f"weft_{uuid.uuid4().hex[:12]}"
         place = ("-h", self._folder, "-p", str(self.port), "-U", "weft")
         self._run("createdb", *place, "-E", encoding, "-T", "template0", name)
@@ -99,7 +99,7 @@ class PostgresServer:
     def close(self) -> None:
         """Stop it and remove what it wrote."""
         if (self._data / "postmaster.pid").exists():
-            self.stop(crash=self._own)  # nobody will miss what a checkpoint would still write
+            self.stop(crash=self._own)  # the data is deleted: no checkpoint is needed
         if self._own:
             shutil.rmtree(self._folder)
 
