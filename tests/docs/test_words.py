@@ -50,7 +50,7 @@ EXCEPTIONS = {
 """(File, phrase as it is found there) → why it stays. An exception that is no longer needed fails the test."""
 
 FOLDERS = ("src", "docs", "tests", "benchmarks", "scripts", "examples")
-FILES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+FILES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
 SUFFIXES = (".py", ".md", ".cu", "")  # scripts have no suffix
 
 _GAP = r"(?:[ \t]*[\"']?[ \t]*\n[ \t]*(?:#+|//+|[>*]|[fr]?[\"'])?[ \t]*|[ \t_]+)"
