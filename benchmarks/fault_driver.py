@@ -58,7 +58,7 @@ class Lives:
     longest_seconds: float = 3.0
 
     def draw(self) -> float:
-        """A life."""
+        """Return the time until the next kill."""
         return self.chance.uniform(0.0, self.longest_seconds)
 
     def adapt(self, evaluations: int) -> None:
@@ -154,7 +154,7 @@ def run(*, kills: int = 200, budget: int = 10, real_kills: int = 8, seed: int = 
 
 
 def quick() -> dict[str, Any]:
-    """What CI runs."""
+    """Run the small version of CI."""
     return run(kills=3, budget=2, real_kills=0)
 
 
@@ -168,7 +168,7 @@ def _finished_twice(store: Store, run_id: int) -> int:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--budget", type=int, default=10, help="Evaluations of each search.")

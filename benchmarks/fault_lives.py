@@ -60,11 +60,11 @@ def kernels() -> dict[str, CandidateSource]:
 
 
 STATUSES = ("PASSED", "INCORRECT_NUMERICAL", "UNSAFE")
-"""Of the kernels, in their order."""
+"""Statuses of the kernels, in their order."""
 
 
 def expected_status(number: int) -> str:
-    """Of the answer to a question."""
+    """Return the status that an evaluation must have."""
     return STATUSES[number // IN_A_ROW % len(STATUSES)]
 
 

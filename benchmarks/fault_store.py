@@ -178,7 +178,7 @@ _NOTHING_WRONG = dict.fromkeys(
 
 
 def quick() -> dict[str, Any]:
-    """What CI runs."""
+    """Run the small version of CI."""
     return run(evaluations=8, restarts=1, stops=2)
 
 
@@ -242,7 +242,7 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="One restart, two stops.")
     given = parser.parse_args()

@@ -66,7 +66,7 @@ def summary(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="A few of each, in a minute or two.")
     given = parser.parse_args()

@@ -68,7 +68,7 @@ class Measured:
     seconds: float
     cpu_seconds: float
     statuses: dict[int, str]
-    """By position in the mix."""
+    """Statuses by position in the mix."""
 
     def __add__(self, other: "Measured") -> "Measured":
         return Measured(
@@ -77,7 +77,7 @@ class Measured:
 
 
 def texts() -> list[str]:
-    """The mix."""
+    """Return the mix of candidates."""
     bugs = {bug.id: bug for bug in ZOO}
     chance, space, start = random.Random(0), family("sdpa"), start_of("wmma")
     children = [render(space, two_levers(space, start, chance)) for _ in range(CHILDREN)]
@@ -217,7 +217,7 @@ class OnRay:
 
     @property
     def memory_bytes(self) -> int:
-        """Of Ray's own processes and of the actors."""
+        """Return the memory of Ray's own processes and of the actors."""
         return sum(proportional_bytes(process, alone=True) for process in self._processes)
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ class Job:
     defines: Mapping[str, str] = field(default_factory=dict)
     """The macros that switch on the bug of a wrong one."""
     selection: str = "plain"
-    """`check`, `before` or `quick`."""
+    """`plain`, `before` or `quick`."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def choice_of(selection: str, supports: Supports) -> Choice:
 
 
 def report(rows: Sequence[Row]) -> dict[str, object]:
-    """The totals."""
+    """Return the totals."""
     wrong, right = ([row for row in rows if row.right is kind] for kind in (False, True))
     return {
         "wrong": len(wrong),

@@ -46,12 +46,12 @@ class Wrong:
 
     @property
     def id(self) -> str:
-        """A name unique in the corpus."""
+        """Return a name that is unique in the corpus."""
         return f"{self.design.stem}.{self.name}"
 
     @property
     def defines(self) -> dict[str, str]:
-        """The macros that switch it on."""
+        """Return the macros that switch it on."""
         return {"WRONG": str(self.number)}
 
 

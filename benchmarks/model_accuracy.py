@@ -69,11 +69,11 @@ class Point:
     name: str
     work: Work
     ncu: Mapping[str, int]
-    """Of the whole launch."""
+    """Counters under ncu's names, of the complete launch."""
     matched: float
     registers: int
     relative_error: float
-    """Of the CTA's results, against float64."""
+    """Largest error of the CTA's results, compared with float64."""
 
 
 def profile(kernel: str, n: int) -> Point:

@@ -88,12 +88,12 @@ class PostgresServer:
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """With whoever is still connected."""
+        """Drop a database, also while clients are connected."""
         name = url.rpartition("/")[2]
         self._run("dropdb", "-f", "-h", self._folder, "-p", str(self.port), "-U", "weft", name)
 
     def url(self, database: str, *, password: str = PASSWORD) -> str:
-        """How the store names it."""
+        """Return the URL of a database, as the store takes it."""
         return f"postgresql://weft:{password.replace(' ', '%20')}@{self.host}:{self.port}/{database}"
 
     def close(self) -> None:
@@ -139,7 +139,10 @@ def _server_user() -> pwd.struct_passwd | None:
 
 
 def _roomy() -> str:
-    """In memory if there is room: a sync to a busy disk takes tens of milliseconds. Paths of sockets must be short."""
+    """Return where to put the cluster: in memory if there is space, because a sync to a busy disk takes tens of ms.
+
+    The path is short, because paths of sockets are limited.
+    """
     memory = Path("/dev/shm")
     return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > 1 << 30 else "/tmp"
 

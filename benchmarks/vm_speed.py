@@ -210,7 +210,7 @@ class Child:
 
 @contextmanager
 def child(argv: list[str], env: dict[str, str]) -> Iterator[Child]:
-    """A Child for the length of a with statement."""
+    """Start a Child for the duration of a with statement."""
     started = Child(argv, env)
     try:
         yield started

@@ -23,12 +23,12 @@ def draw(workload: Workload) -> Problem:
 
 
 def reference(problem: Problem) -> Outputs:
-    """In float64."""
+    """Return the softmax in float64."""
     return {"p": softmax(problem.arrays["s"].astype(np.float64))[0]}
 
 
 def judge(problem: Problem, outputs: Outputs, declared: Declared) -> Judgement:
-    """Each p within its roundings: s - m, 2 ulp of exp, a sum in any order, a division; denormals may flush."""
+    """Check each p within its roundings: s - m, 2 ulp of exp, a sum in any order, a division; denormals may flush."""
     s = problem.arrays["s"].astype(np.float64)
     expected = reference(problem)["p"]
     below_max = s.max(axis=-1, keepdims=True) - s
