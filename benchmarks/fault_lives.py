@@ -28,7 +28,7 @@ from weft.supervise.records import CandidateSource, Limits, Request
 from weft.vm.launch import PLAIN
 
 SIZES = {"B": 1, "HQ": 1, "HKV": 1, "SQ": 32, "SKV": 32, "D": 64}
-"""Of the shape `small`."""
+"""Sizes of the shape `small`."""
 ARCH = "sm_89"
 """The architecture of the chip `l4`, the default of requests."""
 IN_A_ROW = 8

@@ -28,7 +28,7 @@ from tests.fuzz.ptx_corpus import corpus  # noqa: E402
 from tests.toolchain.test_shared_cache import run_processes  # noqa: E402
 
 PROGRAMS = 16
-"""Of one kernel."""
+"""Programs of one kernel."""
 MODES = ((7, "end"), (7, "start"), (1, "end", "--watch"), (1, "start", "--watch"))
 """Sixteenths of the programs, the side of the guard pages, and whether initcheck and racecheck are on (they run
 suspects again on the slow interpreter)."""

@@ -58,7 +58,7 @@ ATTENTION = FOLDER.parent / "attention_pair" / "attention.cu"
 PAIR = {"1": "0", "2": "1"}
 """SWIZZLE by kernel of the attention series."""
 WORST_ERROR = 2e-3
-"""Of a kernel's results, relative to the largest: 16-bit weights round to 5e-4."""
+"""Largest allowed error of a kernel's results, relative to the largest: 16-bit weights round to 5e-4."""
 BATCH, HEADS, SEQUENCE, HEAD_DIM, QUERIES = 16, 16, 4096, 128, 64
 
 
