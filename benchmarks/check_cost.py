@@ -1,4 +1,4 @@
-"""What the checkers cost: run time of attention at (1, 8, 512, 64) with each of them, against a run without probes.
+"""Cost of the checkers: run time of attention at (1, 8, 512, 64) with each of them, relative to a run without probes.
 
     python benchmarks/check_cost.py [--rounds N]
 

@@ -1,4 +1,4 @@
-"""Every case of the kernel suite that is CUDA C++, as its -G build: the same verdict and, without contraction, bits.
+"""Runs every CUDA C++ case of the kernel suite as -G build: the same verdict and, without contraction, the same bits.
 
     python -m benchmarks.debug_builds
 
@@ -14,7 +14,7 @@ from tests.kernels.test_debug_builds import same_bits
 
 
 def main() -> None:
-    """One line per case; the first that differs raises."""
+    """Print one line per case; raise at the first that differs."""
     for case in CASES:
         if isinstance(case.source, Cuda):
             began = time.perf_counter()

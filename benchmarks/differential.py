@@ -1,4 +1,4 @@
-"""Generated C++ functions on the virtual GPU against the host's own processor, as many as wanted.
+"""Compares generated C++ functions on the virtual GPU with the host's processor.
 
     python benchmarks/differential.py --functions 2000 [--first SEED] [--jobs J] [--builds both|release|debug]
 
@@ -27,7 +27,7 @@ BUILDS = {"both": (False, True), "release": (False,), "debug": (True,)}
 
 
 def batch(first: int, count: int, builds: tuple[bool, ...], folder: str) -> tuple[int, list[Difference]]:
-    """One translation unit; how many functions it had comes back with what differs."""
+    """Run one translation unit; return its number of functions and the differences."""
     return count, compare(range(first, first + count), Path(folder), builds=builds)
 
 
@@ -39,13 +39,13 @@ def main() -> None:
     parser.add_argument("--builds", choices=sorted(BUILDS), default="both")
     options = parser.parse_args()
     if host_compiler() is None:
-        raise SystemExit("g++ is not installed; it is the other side of this comparison")
+        raise SystemExit("g++ is not installed; the results are compared with those of g++")
     start = time.perf_counter()
     builds, functions = BUILDS[options.builds], 0
     differences: list[Difference] = []
     last = options.first + options.functions
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["WEFT_CACHE"] = f"{folder}/cache"  # thousands of objects that nobody asks for again
+        os.environ["WEFT_CACHE"] = f"{folder}/cache"  # thousands of objects that are not used again
         with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
             started = [
                 pool.submit(batch, seed, min(BATCH, last - seed), builds, folder)

@@ -1,11 +1,11 @@
-"""Kill the driver of a search with SIGKILL, again and again, and hold what is left against a search nobody disturbed.
+"""Kill the driver of a search with SIGKILL many times, and compare the result with an undisturbed search.
 
     python benchmarks/evolve_kills.py [--kills 50] [--budget 40]
 
-One run: `weft evolve` is started and killed after a random time, then `weft evolve --resume`, until it has been killed
-often enough; the last one may end. Every acknowledged evaluation that was in the store at a kill must be there at the
-end, unchanged; no candidate may have two; and the lineage must be that of the same seed without kills. The last line is
-one JSON object.
+One run: `weft evolve` is started and killed after a random time, then `weft evolve --resume`, for the requested number
+of kills; the last one runs to its end. Every acknowledged evaluation that was in the store at a kill must be there at
+the end, unchanged; no candidate may have two; and the lineage must be that of the same seed without kills. The last
+line is one JSON object.
 """
 
 import argparse
@@ -44,14 +44,14 @@ drive(sys.argv[1], int(sys.argv[2]))
 
 
 def drive(path: str, run_id: int) -> None:
-    """What is killed: a driver of the run, from wherever it is."""
+    """Continue the run from its current state; this is the process that is killed."""
     with open_store(path) as store:
         settings = settings_of(store.run(run_id))
         Search(store, run_id, settings, LeverProposer(family("sdpa"), start_of("wmma"))).go()
 
 
 def acknowledged(store: Store, run_id: int) -> dict[int, Any]:
-    """Evaluations that are done: number → what was found."""
+    """Return the finished evaluations: number → result."""
     return {
         row.id: (row.candidate_id, row.key, row.status, row.result)
         for row in store.evaluations(run_id, state=State.DONE)
@@ -59,13 +59,13 @@ def acknowledged(store: Store, run_id: int) -> dict[int, Any]:
 
 
 def lineage(store: Store, run_id: int) -> list[tuple[object, ...]]:
-    """All that the search decided."""
+    """Return all decisions of the search."""
     history = read_history(store, run_id)
     return [(each.digest, each.parents, each.generation, each.status, each.score) for each in history]
 
 
 def torture(folder: Path, kills: int, budget: int, seed: int) -> dict[str, Any]:
-    """One disturbed run and one that is not, and what is different."""
+    """Make one run with kills and one without, and return the differences."""
     settings, chance = replace(SETTINGS, budget=Budget(evaluations=budget)), random.Random(seed)
     path = folder / "killed.db"
     with open_store(path) as store:
@@ -111,7 +111,7 @@ def torture(folder: Path, kills: int, budget: int, seed: int) -> dict[str, Any]:
 
 
 def _strays() -> int:
-    """Zygotes whose driver is gone."""
+    """Return fork servers whose driver has ended."""
     found = 0
     for process in Path("/proc").iterdir():
         try:
@@ -124,7 +124,7 @@ def _strays() -> int:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--budget", type=int, default=40)

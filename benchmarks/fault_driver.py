@@ -1,11 +1,12 @@
-"""Kill the driver of a search with SIGKILL, two hundred times, and hold what is left against searches nobody disturbed.
+"""Kill the driver of a search with SIGKILL, two hundred times, and compare the results with undisturbed searches.
 
     python benchmarks/fault_driver.py [--kills 200] [--quick]
 
 A search is started and its driver killed at a random moment; another driver resumes it, and is killed; and so on until
-the search has ended. Then the next search, until enough drivers were killed. Every third search is kept in PostgreSQL,
-the others in one SQLite file. Their candidates are judged fast (fault_lives.QuickProposer), so that more kills meet the
-driver at its own work; a last search, with a few kills more, moves the levers of the rung `wmma`. Of each:
+the search has ended. Then the next search starts, until enough drivers were killed. Every third search is kept in
+PostgreSQL, the others in one SQLite file. Their candidates are judged fast (fault_lives.QuickProposer), so that more
+kills happen during the driver's own work; a last search, with a few more kills, changes the levers of the rung `wmma`.
+Checked for each:
 
 - every evaluation that was acknowledged at a kill is there at the end, unchanged (`lost`, `changed`),
 - no candidate was judged twice (`duplicates`),
@@ -42,33 +43,33 @@ from weft.store.store import Store, open_store
 
 LONGEST_LIFE_SECONDS = 6.0
 KILLS_A_SEARCH = 50
-"""After which a search may end."""
+"""Evaluations after which a search may end."""
 ONE = Choice(shapes=("small",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(0,))
 QUICK = replace(SETTINGS, start="scalar", proposer=QuickProposer.name, choice=ONE, final=ONE, batch=3)
 
 
 @dataclass
 class Lives:
-    """How long drivers live before they are killed: a random time, up to one that depends on how fast this machine is
-    today: it becomes longer after a life without an evaluation, and shorter after one with some.
+    """How long drivers run before they are killed: a random time up to a limit that adapts to the speed of the machine:
+    it increases after a run without an evaluation, and decreases after one with some.
     """
 
     chance: random.Random
     longest_seconds: float = 3.0
 
     def draw(self) -> float:
-        """A life."""
+        """Return the time until the next kill."""
         return self.chance.uniform(0.0, self.longest_seconds)
 
     def adapt(self, evaluations: int) -> None:
-        """After a life in which so many were done. By these factors one in four lives sees one."""
+        """Adapt the limit to the evaluations of the last run. With these factors one run in four finishes one."""
         self.longest_seconds = min(
             LONGEST_LIFE_SECONDS, max(1.0, self.longest_seconds * (0.75 if evaluations else 1.1))
         )
 
 
 def lineage(store: Store, run_id: int) -> list[tuple[object, ...]]:
-    """All that a search decided. Parents by their place: numbers of rows have gaps where somebody was killed."""
+    """Return all decisions of a search. Parents are given by position: row numbers have gaps after a kill."""
     history = list(read_history(store, run_id))
     place = {each.id: number for number, each in enumerate(history)}
     return [
@@ -78,7 +79,7 @@ def lineage(store: Store, run_id: int) -> list[tuple[object, ...]]:
 
 
 def disturbed(mother: Mother, store: Store, where: str, settings: Settings, lives: Lives, kills: int) -> dict[str, Any]:
-    """One search whose drivers are killed, until it has ended in spite of it."""
+    """Run one search to its end while its drivers are killed; return the counts."""
     run_id = start_search(store, settings).id
     seen: dict[int, Any] = {}
     found: Counter[str] = Counter()
@@ -114,7 +115,7 @@ def disturbed(mother: Mother, store: Store, where: str, settings: Settings, live
 
 
 def undisturbed(mother: Mother, store: Store, settings: Settings) -> list[tuple[object, ...]]:
-    """The lineage of the same search when nobody kills its driver."""
+    """Return the lineage of the same search without kills."""
     run_id = start_search(store, settings).id
     driver = mother.start("drive", store.where, run_id)
     while (code := mother.ended(driver)) is None:
@@ -125,7 +126,7 @@ def undisturbed(mother: Mother, store: Store, settings: Settings) -> list[tuple[
 
 
 def run(*, kills: int = 200, budget: int = 10, real_kills: int = 8, seed: int = 0) -> dict[str, Any]:
-    """Search after search, each with a budget of evaluations, until enough drivers were killed; `real_kills` more in a
+    """Run searches, each with a budget of evaluations, until enough drivers were killed; `real_kills` more in a
     search with levers.
     """
     start, lives = time.monotonic(), Lives(random.Random(seed))
@@ -153,7 +154,7 @@ def run(*, kills: int = 200, budget: int = 10, real_kills: int = 8, seed: int = 
 
 
 def quick() -> dict[str, Any]:
-    """What CI runs."""
+    """Run the small version of CI."""
     return run(kills=3, budget=2, real_kills=0)
 
 
@@ -167,7 +168,7 @@ def _finished_twice(store: Store, run_id: int) -> int:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--budget", type=int, default=10, help="Evaluations of each search.")

@@ -1,11 +1,11 @@
-"""Hostile candidates under a supervisor: each must get its status, every time, and nothing may be left behind.
+"""Hostile candidates under a supervisor: each must have its status in every run, and nothing may be left behind.
 
     python benchmarks/fault_hostile.py [--runs 20] [--only NAME …] [--honest 64] [--progress FILE]
 
 Prints JSON last. `hostile_wrong_status` counts runs whose status is not the one of hostile_programs.py; `strays` are
-processes that were there after a program's runs; `files_outside` new files in the temporary folder and in the cache,
-which nobody else may use meanwhile (set TMPDIR and WEFT_CACHE); `honest_rejected` right kernels that did not pass.
-0 of each, or exit code 1.
+processes left after a program's runs; `files_outside` new files in the temporary folder and in the cache,
+which no other process may use meanwhile (set TMPDIR and WEFT_CACHE); `honest_rejected` right kernels that did not pass.
+The exit code is 1 unless all of these are 0.
 """
 
 import argparse
@@ -33,7 +33,7 @@ Tell = Callable[[str], None]
 def run(
     runs: int = 20, *, only: Sequence[str] = (), honest: int = 64, tell: Tell = lambda said: None
 ) -> dict[str, Any]:
-    """All programs `runs` times, then the honest kernels."""
+    """Run all programs `runs` times, then the honest kernels."""
     chosen = [program for program in PROGRAMS if not only or program.name in only]
     start = time.monotonic()
     with Supervisor() as supervisor:
@@ -89,7 +89,7 @@ def _honest(supervisor: Supervisor, most: int, tell: Tell) -> tuple[list[str], i
 
 
 def _descendants() -> set[int]:
-    """All processes that came from this one."""
+    """Return all descendants of this process."""
     parents = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -105,13 +105,13 @@ def _descendants() -> set[int]:
 
 
 def _files() -> set[str]:
-    """Where candidates might have left something: `weft…` among temporary files, and all of the cache."""
+    """Return the files that candidates might have written: `weft…` among temporary files, and all of the cache."""
     temporary = {str(path) for path in Path(tempfile.gettempdir()).glob("weft*")}
     return temporary | {str(path) for path in knobs.cache_dir().rglob("*")}
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--only", nargs="*", default=[])

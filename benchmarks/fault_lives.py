@@ -1,4 +1,4 @@
-"""What the processes of the fault benchmarks do, and what they judge."""
+"""The processes of the fault benchmarks, and the kernels that they judge."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,17 +28,17 @@ from weft.supervise.records import CandidateSource, Limits, Request
 from weft.vm.launch import PLAIN
 
 SIZES = {"B": 1, "HQ": 1, "HKV": 1, "SQ": 32, "SKV": 32, "D": 64}
-"""Of the shape `small`."""
+"""Sizes of the shape `small`."""
 ARCH = "sm_89"
-"""Of the chip `l4`, which requests ask for by default."""
+"""The architecture of the chip `l4`, the default of requests."""
 IN_A_ROW = 8
-"""Questions about one kernel, before the next one's turn: a worker that lives on has its code then."""
+"""Evaluations of one kernel in a row: a worker that survives has its code cached then."""
 LIMITS = Limits(wall_seconds=300)
 
 
 @cache
 def kernels() -> dict[str, CandidateSource]:
-    """The scalar rung as PTX, so that nothing is compiled in a life but what a worker compiles; and broken ones."""
+    """Return the scalar rung as PTX, so that only the worker compiles, and wrong versions of it."""
     path = RUNGS["scalar"].path
     text = path.read_text()
     binary = load(path).compile(sizes=SIZES)
@@ -60,23 +60,23 @@ def kernels() -> dict[str, CandidateSource]:
 
 
 STATUSES = ("PASSED", "INCORRECT_NUMERICAL", "UNSAFE")
-"""Of the kernels, in their order."""
+"""Statuses of the kernels, in their order."""
 
 
 def expected_status(number: int) -> str:
-    """Of the answer to a question."""
+    """Return the status that an evaluation must have."""
     return STATUSES[number // IN_A_ROW % len(STATUSES)]
 
 
 def asked(number: int) -> Request:
-    """One small workload. Every number is another question, because its inputs are others."""
+    """Return a request for one small workload. Every number gives other inputs, and so another evaluation."""
     sources = list(kernels().values())
     choice = Choice(shapes=("small",), regimes=("unit_normal",), masks=("none",), dtypes=("f16",), seeds=(number,))
     return Request(sources[number // IN_A_ROW % len(sources)], choice=choice, score=None, debug_build=False)
 
 
 def queue(store: Store, run_id: int, number: int) -> EvaluationRow:
-    """Put a question into the store, as a search does."""
+    """Put an evaluation into the store, as a search does."""
     request = asked(number)
     source = request.source
     candidate = store.add_candidate(
@@ -92,12 +92,12 @@ def queue(store: Store, run_id: int, number: int) -> EvaluationRow:
 
 
 def warm_up(scratch: Path) -> None:
-    """Run the kernels once, so that what is forked later has their code; the start of the quick searches as well."""
+    """Run the kernels once, and the start of the quick searches, so that processes forked later have their code."""
     for number, source in enumerate(kernels().values()):
-        path, beside = scratch / f"{number}.ptx", scratch / f"{number}.launch"
+        path, lines = scratch / f"{number}.ptx", scratch / f"{number}.launch"
         path.write_text(source.text)
-        beside.write_text(source.launch)
-        kernel = load(path, arch=ARCH, launch=beside)
+        lines.write_text(source.launch)
+        kernel = load(path, arch=ARCH, launch=lines)
         for watch in (PLAIN, watch_for(("all",))):
             kernel.run(VirtualGPU(ARCH, threads=1), sizes=SIZES, watch=watch)
         kernel.run(Profiler(VirtualGPU(ARCH, threads=1)), sizes=SIZES)
@@ -105,8 +105,8 @@ def warm_up(scratch: Path) -> None:
 
 @dataclass(frozen=True)
 class QuickProposer:
-    """Children that are judged in a fraction of the time that real levers take: the scalar rung's PTX with CTAs that
-    have nothing to do. What it proposes depends on what was found before.
+    """Proposes children that are judged in a fraction of the time of real levers: the scalar rung's PTX with additional
+    CTAs without work. A proposal depends on earlier results.
     """
 
     name: str = "quick"
@@ -115,7 +115,7 @@ class QuickProposer:
     def propose(
         self, history: History, settings: Settings, place: str, siblings: Sequence[Proposal]
     ) -> Proposal | None:
-        """A child of the best."""
+        """Return a child of the best candidate."""
         best = min((each for each in history if each.score), key=lambda each: (each.score, each.id))
         number = crc32(f"{settings.seed} {place} {best.digest}".encode())
         more, right = 1 + number % 200, kernels()["right"]
@@ -124,12 +124,12 @@ class QuickProposer:
         return Proposal(CandidateSource(right.text, "ptx", launch), (best.id,), changes, "nothing changes")
 
     def repair(self, history: History, settings: Settings, failed: Member, place: str) -> Proposal | None:
-        """It is not known how."""
+        """Return nothing: this proposer does not repair."""
         return None
 
 
 def drive(where: str, run_id: int) -> None:
-    """A driver of a search, from wherever it is."""
+    """Run the driver of a search from its current state."""
     with open_store(where) as store:
         settings = settings_of(store.run(run_id))
         levers = LeverProposer(family("sdpa"), start_of("wmma"))
@@ -138,7 +138,7 @@ def drive(where: str, run_id: int) -> None:
 
 
 def work(where: str, name: str, lease_seconds: float, once: int) -> None:
-    """A worker, for ever or until nothing is queued."""
+    """Run a worker, forever or until the queue is empty."""
     with open_store(where) as store:
         Worker(store, name, Terms(lease_seconds=lease_seconds, once=bool(once))).work()
 

@@ -1,8 +1,8 @@
-"""A process that has loaded everything, and forks what the fault benchmarks kill: drivers and workers, ready at once.
+"""A process that has loaded everything and forks the drivers and workers that the fault benchmarks kill.
 
-A worker takes more than a second of CPU time to import and to warm up, which would be most of a thousand lives. Here it
-is forked from a process that did this once, and so is its fork server; all that follows is what `weft worker` and
-`weft evolve` run. `Mother` starts such a process and talks with it in lines of JSON.
+A worker takes more than a second of CPU time to import and to warm up, which would be most of the time of a thousand
+kills. Here it is forked from a process that did this once, and so is its fork server; the rest is the code of
+`weft worker` and `weft evolve`. `Mother` starts such a process and communicates with it in lines of JSON.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from benchmarks.fault_lives import LIVES, warm_up  # noqa: E402
 
 
 class Mother:
-    """The other end. Her children are killed through her, as only a parent knows when a process is gone."""
+    """The client of this process. It kills the children, because only a parent can wait for the end of a process."""
 
     def __init__(self, folder: Path) -> None:
         self.mark = f"mother_{os.getpid()}_{time.monotonic_ns()}"
@@ -46,20 +46,20 @@ class Mother:
         self._ask({"ready": True})
 
     def start(self, life: str, *arguments: str | int | float) -> int:
-        """Fork a process that lives a life of fault_lives; its number."""
+        """Fork a process that runs a function of fault_lives; return its number."""
         return int(self._ask({"start": life, "arguments": arguments})["pid"])
 
     def kill(self, process: int) -> bool:
-        """With SIGKILL, and wait until it is gone. False: it had ended by itself."""
+        """Kill it with SIGKILL and wait for its end. Return False if it had already ended."""
         return bool(self._ask({"kill": process})["killed"])
 
     def ended(self, process: int) -> int | None:
-        """Its exit code, negative for a signal; None: it runs."""
+        """Return its exit code, negative for a signal; None while it runs."""
         status = self._ask({"poll": process})["status"]
         return None if status is None else int(status)
 
     def close(self) -> int:
-        """End her; how many processes are left after a few seconds."""
+        """End the process; return how many processes are left after a few seconds."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(60)
@@ -69,7 +69,7 @@ class Mother:
         return left
 
     def strays(self) -> int:
-        """Processes of hers, whoever their parent is now: all have her command line."""
+        """Return its descendants, whatever their parent is now: all have its command line."""
         found = 0
         for process in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ class Mother:
 
 
 class ForkedZygote:
-    """What `subprocess.Popen` gives, for a fork server that needs no new Python."""
+    """The interface of `subprocess.Popen` for a fork server that starts without a new Python."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ def _serve(command: Sequence[str], kept: Sequence[int], errors: int) -> int:
     os.setsid()
     os.dup2(errors, 1)
     os.dup2(errors, 2)
-    # Her line to the supervisor ends with the supervisor only if nobody else, and she least of all, holds its end.
+    # The pipe to the supervisor closes with the supervisor only if no other process keeps it open, nor this one.
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) not in kept:
             with contextlib.suppress(OSError):
@@ -170,7 +170,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     codes: dict[int, int | None] = {}
-    """Of her children; None of those that run."""
+    """Return the exit code of a child; None while it runs."""
     for line in sys.stdin:
         print(json.dumps(_answer(json.loads(line), codes)), flush=True)
     for process, code in codes.items():

@@ -1,11 +1,12 @@
-"""Two Ray nodes in two network namespaces of one machine, one cut off in mid-run: is anything lost or doubled?
+"""Two Ray nodes in two network namespaces of one machine, one cut off during a run: nothing may be lost or doubled.
 
     sudo python benchmarks/fault_netns.py [--evaluations 12] [--cut-seconds 40]
 
-The head has PostgreSQL, Ray's head and the driver; the other node has nothing but Ray. Each offers one slot. When both
-actors judge, the link goes down: the far worker reaches neither Ray nor the store, and does not know it. Later the link
-comes up again, and whatever the far worker still sends meets a higher token. At the end every evaluation must have one
-result, found once, the same as in a supervisor of this process. Needs root and `ip`. The last line is one JSON object.
+The head has PostgreSQL, Ray's head and the driver; the other node has only Ray. Each offers one slot. When both
+actors judge, the link goes down: the remote worker reaches neither Ray nor the store. Later the link comes up again,
+and the store refuses what the remote worker still sends, because of a higher token. At the end every evaluation must
+have one result, finished once, the same as in a supervisor of this process. Needs root and `ip`. The last line is one
+JSON object.
 """
 
 import argparse
@@ -51,7 +52,7 @@ RAY = [
 
 
 class Server(PostgresServer):
-    """Listens on the head's private address only."""
+    """A server that listens only on the head's private address."""
 
     host = ADDRESS[HEAD]
 
@@ -67,7 +68,7 @@ def sh(*command: str) -> None:
 
 
 def make_network() -> None:
-    """Two namespaces and a cable between them."""
+    """Make two namespaces and a link between them."""
     for name in (HEAD, FAR):
         sh("ip", "netns", "add", name)
         sh("ip", "-n", name, "link", "set", "lo", "up")
@@ -78,7 +79,7 @@ def make_network() -> None:
 
 
 def remove_network() -> None:
-    """With all that still runs there."""
+    """Remove the namespaces and end all processes in them."""
     for name in (HEAD, FAR):
         found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
         for process in found:
@@ -87,7 +88,7 @@ def remove_network() -> None:
 
 
 def inside(name: str, command: list[str], **more: Any) -> subprocess.Popen[str]:
-    """A process of a namespace. The far node sees none of the head's files of Ray."""
+    """Start a process in a namespace. The remote node does not see the head's files of Ray."""
     hide = f"mkdir -p /tmp/ray && mount -t tmpfs none /tmp/ray && exec {' '.join(map(_quoted, command))}"
     whole = ["ip", "netns", "exec", name, *(command if name == HEAD else ["sh", "-c", hide])]
     return subprocess.Popen(whole, text=True, **more)
@@ -98,7 +99,7 @@ def _quoted(word: str) -> str:
 
 
 def outside(options: argparse.Namespace) -> None:
-    """Make the network, start both nodes, cut when the driver says so."""
+    """Make the network, start both nodes, and cut the link when the driver requests it."""
     environment = {
         **os.environ,
         "RAY_AUTH_MODE": "token",
@@ -135,13 +136,13 @@ def outside(options: argparse.Namespace) -> None:
 
 
 def up() -> None:
-    """The link comes back, if the run is not over by then."""
+    """Bring the link up again, unless the run has ended."""
     print("the link comes up", file=sys.stderr, flush=True)
     subprocess.run(["ip", "-n", HEAD, "link", "set", LINK[HEAD], "up"], check=False)
 
 
 def driver(count: int) -> None:
-    """In the head's namespace: queue, hire, wait, count."""
+    """Run the driver in the head's namespace: queue, start workers, wait, count."""
     import ray
 
     with Server() as server, open_store(where := server.new_database()) as store:
@@ -161,7 +162,7 @@ def driver(count: int) -> None:
             time.sleep(0.2)
         seconds = time.monotonic() - start
         ended = [store.evaluation(row.id) for row in rows]
-        time.sleep(10)  # whoever was cut off may still try
+        time.sleep(10)  # the worker that was cut off may still send its result
         finished = Counter(event.evaluation_id for event in store.events(limit=100_000) if event.kind == "finished")
         kinds = Counter(event.kind for event in store.events(limit=100_000))
         after = [store.evaluation(row.id) for row in rows]
@@ -186,12 +187,12 @@ def driver(count: int) -> None:
 
 
 def _until_both_nodes(ray: Any) -> None:
-    """They join in their own time."""
+    """Wait until both nodes have joined."""
     ray.init(address=f"{ADDRESS[HEAD]}:{PORT}", log_to_driver=False, logging_level="ERROR")
     deadline = time.monotonic() + 120
     while sum(node["Alive"] for node in ray.nodes()) < 2:
         if time.monotonic() > deadline:
-            raise SystemExit("the far node did not join")
+            raise SystemExit("the remote node did not join")
         time.sleep(0.5)
     ray.shutdown()
 

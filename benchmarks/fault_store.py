@@ -1,13 +1,13 @@
-"""Take the store away while it is used: a server that is restarted, a disk that is full or may not be written, a worker
-that sleeps past its lease.
+"""Break the store while it is used: a server that is restarted, a disk that is full or read-only, a worker
+that is stopped for longer than its lease.
 
     python benchmarks/fault_store.py [--quick]
 
-- PostgreSQL is stopped in good order and killed in turns while two workers judge: they go on (`restart_…`).
-- A worker is stopped (SIGSTOP) with a lease until somebody else has finished the evaluation, and woken: its own result
+- PostgreSQL is shut down and killed in turns while two workers judge: they continue (`restart_…`).
+- A worker is stopped (SIGSTOP) with a lease until another worker has finished the evaluation, and continued: its result
   is refused (`fenced`), the other one stays (`fenced_wrong`).
-- The disk is full, for a file and for a server; the file system is mounted read-only: a `StoreError` that says so, what
-  was told before is there, and SQLite's own check finds nothing (`unclear`, `corrupt`, `told_lost`). Needs root.
+- The disk is full, for a file and for a server; the file system is mounted read-only: a `StoreError` names the reason,
+  acknowledged rows are there, and SQLite's own check finds no error (`unclear`, `corrupt`, `told_lost`). Needs root.
 
 The last line is one JSON object.
 """
@@ -40,7 +40,7 @@ PATIENCE_SECONDS = 300.0
 
 
 def restarted(mother: Mother, server: PostgresServer, *, evaluations: int, restarts: int) -> Counter[str]:
-    """Workers over a server that goes away and comes back."""
+    """Run workers with a server that stops and restarts."""
     where = server.new_database()
     found: Counter[str] = Counter()
     with open_store(where) as store:
@@ -66,7 +66,7 @@ def restarted(mother: Mother, server: PostgresServer, *, evaluations: int, resta
 
 
 def stopped(mother: Mother, where: str, *, times: int) -> Counter[str]:
-    """Workers that sleep past their leases."""
+    """Stop workers for longer than their leases."""
     found: Counter[str] = Counter()
     with open_store(where) as store:
         run_id = store.start_run("faults", task="sdpa").id
@@ -92,7 +92,7 @@ def stopped(mother: Mother, where: str, *, times: int) -> Counter[str]:
 
 
 def full_file(folder: Path) -> Counter[str]:
-    """A file on a disk of two megabytes."""
+    """Use a file on a disk of two megabytes."""
     with _mounted(folder, "2m") as mount:
         with open_store(mount / "weft.db") as store:
             store.start_run("faults", task="sdpa")
@@ -108,7 +108,7 @@ def full_file(folder: Path) -> Counter[str]:
 
 
 def full_server(folder: Path) -> Counter[str]:
-    """A server whose disk is full: it may even crash, and is started again when there is room."""
+    """Fill the disk of a server: it may even crash, and is started again when there is space."""
     with _mounted(folder, "160m") as mount, contextlib.closing(PostgresServer(mount / "pg")) as server:
         where, ballast = server.new_database(), mount / "ballast"
         with open_store(where) as store:
@@ -121,7 +121,7 @@ def full_server(folder: Path) -> Counter[str]:
             signs = ("disk is full", "is the server running", "went away")
             found = Counter(unclear=not any(sign in message for sign in signs))
             ballast.unlink()
-            with contextlib.suppress(RuntimeError):  # it may have gone on
+            with contextlib.suppress(RuntimeError):  # it may still run
                 server.stop(crash=True)
             server.start()
             store._patience = 60.0
@@ -131,7 +131,7 @@ def full_server(folder: Path) -> Counter[str]:
 
 
 def read_only(folder: Path) -> Counter[str]:
-    """A file on a disk that was mounted read-only meanwhile."""
+    """Use a file on a disk that is mounted read-only meanwhile."""
     found: Counter[str] = Counter()
     with _mounted(folder, "8m") as mount:
         with open_store(mount / "weft.db") as store:
@@ -178,12 +178,12 @@ _NOTHING_WRONG = dict.fromkeys(
 
 
 def quick() -> dict[str, Any]:
-    """What CI runs."""
+    """Run the small version of CI."""
     return run(evaluations=8, restarts=1, stops=2)
 
 
 def _fill(store: Store) -> tuple[set[int], str]:
-    """Write until it is refused: the numbers that were told to be written, and what was said."""
+    """Write until the store refuses; return the acknowledged numbers and the message."""
     told: set[int] = set()
     try:
         for number in range(100_000):
@@ -218,7 +218,7 @@ def _wait(until: Any) -> None:
     end = time.monotonic() + PATIENCE_SECONDS
     while not until():
         if time.monotonic() > end:
-            raise SystemExit("nothing happens any more")
+            raise SystemExit("the fault benchmark makes no progress")
         time.sleep(0.02)
 
 
@@ -242,7 +242,7 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="One restart, two stops.")
     given = parser.parse_args()

@@ -1,15 +1,14 @@
-"""Kill workers with SIGKILL, a thousand times, and hold what the rest of them judged against workers nobody disturbed.
+"""Kill workers with SIGKILL, a thousand times, and compare the verdicts with those of undisturbed workers.
 
     python benchmarks/fault_workers.py [--kills 1000] [--quick]
 
 Four workers run at a time (weft.fleet.worker, each with its fork server and the candidate's process); each is killed at
-a random moment of its life and another takes its place. The queue is filled up while this goes on, so that there is
-always something to lose. Half of it runs over a SQLite file, half over a PostgreSQL server. Then the queue is worked
-off, and:
+a random moment and replaced. Meanwhile the queue is refilled, so that every worker has an evaluation to lose. Half of
+the kills use a SQLite file, half a PostgreSQL server. Then the queue is emptied, and:
 
 - every evaluation must be DONE (`lost` counts those that are not),
 - with one result each (`duplicates`),
-- which is what the same evaluations give without any kill, byte for byte (`wrong`).
+- equal to that of the same evaluations without any kill, byte for byte (`wrong`).
 
 The last line is one JSON object.
 """
@@ -35,15 +34,15 @@ from weft.store.store import Store, open_store
 AT_A_TIME = 4
 LEASE_SECONDS = 8.0
 LONGEST_LIFE_SECONDS = 2.0
-"""At first. How long a verdict takes depends on what else the machine does: lives become longer while they see less
-than FEW verdicts each, and shorter above MANY."""
+"""The initial limit. The time of a verdict depends on the load of the machine: the limit increases while workers finish
+less than FEW verdicts each, and decreases above MANY."""
 FEW, MANY, KILLS_A_LOOK = 0.3, 0.7, 10
 MOST_SECONDS = 600.0
-"""To work off what is left."""
+"""Time limit to empty the queue."""
 
 
 class Round:
-    """One store, and workers that are killed over it."""
+    """One store, and the workers that use it and are killed."""
 
     def __init__(self, mother: Mother, store: Store, where: str, chance: random.Random, *, waiting: int) -> None:
         self.mother, self.store, self.where, self.chance, self.waiting = mother, store, where, chance, waiting
@@ -52,7 +51,7 @@ class Round:
         self._longest_life, self._done = LONGEST_LIFE_SECONDS, 0
 
     def disturb(self, kills: int) -> None:
-        """Kill so many; a worker that ended by itself is a mistake."""
+        """Kill so many workers; a worker that ended by itself is an error."""
         ends: dict[int, float] = {}
         while self.kills < kills:
             self._fill_up()
@@ -69,7 +68,7 @@ class Round:
             self.mother.kill(process)
 
     def work_off(self) -> None:
-        """Workers that nobody kills, until nothing is left, or too late."""
+        """Run workers without kills until the queue is empty or the time limit is reached."""
         end = time.monotonic() + MOST_SECONDS
         while self._left() and time.monotonic() < end:
             for worker in [self._start(once=True) for _ in range(AT_A_TIME)]:
@@ -84,12 +83,12 @@ class Round:
             self.asked += 1
 
     def results(self) -> dict[int, tuple[str | None, str]]:
-        """Number of the question → status and result of its evaluation."""
+        """Return number of the request → status and result of its evaluation."""
         rows = self.store.evaluations(self.run_id, state=State.DONE)
         return {row.request["number"]: (row.status, json.dumps(row.result, sort_keys=True)) for row in rows}
 
     def doubled(self) -> int:
-        """Evaluations that were finished more than once, by the store's own log; and questions with two rows."""
+        """Return evaluations that were finished more than once, by the store's log, and requests with two rows."""
         rows = self.store.evaluations(self.run_id)
         after, finished = 0, Counter[int | None]()
         while events := self.store.events(after):
@@ -119,7 +118,7 @@ class Round:
 
 
 def run(*, kills: int = 1000, seed: int = 0, waiting: int = 40) -> dict[str, Any]:
-    """Half of the kills over a file, half over a server; so many evaluations are kept waiting meanwhile."""
+    """Make half of the kills with a file, half with a server; keep so many evaluations in the queue."""
     start = time.monotonic()
     found: Counter[str] = Counter()
     statuses: Counter[str | None] = Counter()
@@ -154,7 +153,7 @@ def run(*, kills: int = 1000, seed: int = 0, waiting: int = 40) -> dict[str, Any
 
 
 def quick() -> dict[str, Any]:
-    """What CI runs."""
+    """Run the small version of CI."""
     return run(kills=4, waiting=3)
 
 
@@ -163,7 +162,7 @@ def _say(text: str) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Everything that may go wrong around candidates, and what it costs: nothing.
+"""Kills, full disks, restarts and hostile candidates: none may lose, duplicate or change a verdict.
 
     python benchmarks/faults.py [--quick]
 
@@ -6,10 +6,10 @@ Four benchmarks, each of which can be run alone:
 
 - fault_driver.py: drivers of searches are killed (`driver_kills`, `lost`, `duplicates`),
 - fault_workers.py: workers are killed (`worker_kills`, `wrong`; lost and duplicates are added to the drivers'),
-- fault_store.py: the server is restarted, the disk is full or read-only, a worker sleeps past its lease,
+- fault_store.py: the server is restarted, the disk is full or read-only, a worker is stopped longer than its lease,
 - fault_hostile.py: candidates that attack (`hostile_runs`, `hostile_wrong_status`, `honest_rejected`).
 
-`strays` are processes left over by any of them. The last line is one JSON object; the exit code is 1 if any of what
+`strays` are processes left over by any of them. The last line is one JSON object; the exit code is 1 if a count that
 must be 0 is not. Needs PostgreSQL's programs, and root for the disks.
 """
 
@@ -26,7 +26,7 @@ from benchmarks import fault_driver, fault_hostile, fault_store, fault_workers
 from benchmarks.hostile_programs import PROGRAMS
 
 NONE_OF = ("lost", "duplicates", "wrong", "hostile_wrong_status", "strays", "files_outside", "honest_rejected")
-"""What must not happen once."""
+"""Counts that must be 0."""
 Part = Callable[[], Mapping[str, Any]]
 PARTS: Mapping[str, Part] = {
     "driver": fault_driver.run,
@@ -43,7 +43,7 @@ QUICK: Mapping[str, Part] = {
 
 
 def summary(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures that are asked for, then those of each part."""
+    """Return the totals, then the figures of each part."""
     driver, workers, store, hostile = (parts[name] for name in PARTS)
     return {
         "driver_kills": driver["driver_kills"],
@@ -66,7 +66,7 @@ def summary(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="A few of each, in a minute or two.")
     given = parser.parse_args()

@@ -1,12 +1,12 @@
-"""What supervisor, store and Ray cost: verdicts per second of the bare virtual GPU, of the supervisor, of local Ray.
+"""Cost of supervisor, store and Ray: verdicts per second of the bare virtual GPU, of the supervisor, of local Ray.
 
     python benchmarks/fleet.py [--rounds 5] [--slots 2] [--parts 2]
 
 All judge the same candidates on the same workloads: eight right kernels (rungs and children of a search) and four wrong
 ones, at two sizes and with two masks, then the counts of the score. Every candidate is new, as in a search: it is
 compiled in every round. `bare` judges in the process itself, one process per slot; `supervisor` in children of as many
-supervisors; `ray` in actors that lease from a store. All stay warm; parts of a round take turns, so that what else the
-machine does meets all alike. Rates and overheads are medians over rounds; core-seconds are CPU time per verdict. The
+supervisors; `ray` in actors that lease from a store. All stay warm; parts of a round take turns, so that other load of
+the machine affects all equally. Rates and overheads are medians over rounds; core-seconds are CPU time per verdict. The
 last line is one JSON object.
 """
 
@@ -63,12 +63,12 @@ COUNT = len(RIGHT) + CHILDREN + len(WRONG)
 
 @dataclass(frozen=True)
 class Measured:
-    """A part of a round, or a whole one."""
+    """A part of a round, or a complete round."""
 
     seconds: float
     cpu_seconds: float
     statuses: dict[int, str]
-    """By place in the mix."""
+    """Statuses by position in the mix."""
 
     def __add__(self, other: "Measured") -> "Measured":
         return Measured(
@@ -77,7 +77,7 @@ class Measured:
 
 
 def texts() -> list[str]:
-    """The mix."""
+    """Return the mix of candidates."""
     bugs = {bug.id: bug for bug in ZOO}
     chance, space, start = random.Random(0), family("sdpa"), start_of("wmma")
     children = [render(space, two_levers(space, start, chance)) for _ in range(CHILDREN)]
@@ -85,12 +85,12 @@ def texts() -> list[str]:
 
 
 def request_for(place: int, mark: str) -> Request:
-    """A candidate that nobody has seen: the mark makes it another."""
+    """Return a new candidate: the mark changes its text."""
     return Request(CandidateSource(f"{texts()[place]}\n// {mark}\n"), choice=CHOICE, score=SCORE, debug_build=False)
 
 
 def bare(request: Request, folder: Path) -> str:
-    """As the supervisor judges, in this process."""
+    """Judge as the supervisor does, in this process."""
     task = find_task(request.task)
     path = folder / f"{request.source.digest}.cu"
     path.write_text(request.source.text)
@@ -115,7 +115,7 @@ def bare(request: Request, folder: Path) -> str:
 
 
 def one_process(mode: str, cache: Path, todo: Any, answers: Any) -> None:
-    """A slot without a store: takes the next candidate until there is none."""
+    """Run a slot without a store: judge the next candidate until there is none."""
     os.environ["WEFT_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as name, Supervisor(LIMITS) as supervisor:
         folder = Path(name)
@@ -126,7 +126,7 @@ def one_process(mode: str, cache: Path, todo: Any, answers: Any) -> None:
         answers.put((-1, ""))
         while (asked := todo.get()) is not None:
             place, request = asked
-            if mode == "bare":  # what a warm start has, and nothing of this candidate
+            if mode == "bare":  # as after a warm start, without code of this candidate
                 fresh = folder / request.source.digest
                 shutil.copytree(cache, fresh, copy_function=os.link)
                 os.environ["WEFT_CACHE"] = str(fresh)
@@ -152,7 +152,7 @@ class WithoutStore:
         self.start_up_seconds = time.perf_counter() - start
 
     def measure(self, places: list[int], mark: str) -> Measured:
-        """Judge these of the mix."""
+        """Judge these candidates of the mix."""
         asked = [(place, request_for(place, mark)) for place in places]
         used, begun = self._cpu_seconds(), time.perf_counter()
         for each in asked:
@@ -195,7 +195,7 @@ class OnRay:
         self._processes = [process for process in family_of(os.getpid()) if process not in others]
 
     def measure(self, places: list[int], mark: str) -> Measured:
-        """Queue these of the mix, as a search does, and wait."""
+        """Queue these candidates of the mix, as a search does, and wait."""
         asked = {place: request_for(place, mark) for place in places}
         used, begun = cpu_seconds(os.getpid(), below=OTHERS), time.perf_counter()
         numbers = {place: self._enqueue(request) for place, request in asked.items()}
@@ -217,7 +217,7 @@ class OnRay:
 
     @property
     def memory_bytes(self) -> int:
-        """Of Ray's own processes and of the actors."""
+        """Return the memory of Ray's own processes and of the actors."""
         return sum(proportional_bytes(process, alone=True) for process in self._processes)
 
     def close(self) -> None:
@@ -227,11 +227,11 @@ class OnRay:
 
 
 OTHERS: set[int] = set()
-"""Processes of the other ways: they are children of this process too."""
+"""Processes of the other modes, which are children of this process too."""
 
 
 def family_of(root: int, without: Collection[int] = ()) -> list[int]:
-    """A process and all below it; not what is below those in `without`."""
+    """Return a process and its descendants, without those of the processes in `without`."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -248,7 +248,7 @@ def family_of(root: int, without: Collection[int] = ()) -> list[int]:
 
 
 def cpu_seconds(root: int, below: Collection[int] = ()) -> float:
-    """Of a process and all below it, also of those that ended and were waited for."""
+    """Return the CPU time of a process and its descendants, also of those that ended and were waited for."""
     ticks = 0
     for process in family_of(root, below):
         try:
@@ -260,7 +260,7 @@ def cpu_seconds(root: int, below: Collection[int] = ()) -> float:
 
 
 def proportional_bytes(root: int, *, alone: bool = False) -> int:
-    """Memory, shared pages divided by those who share them."""
+    """Return the memory of a process, with shared pages divided by the number of processes that share them."""
     total = 0
     for process in [root] if alone else family_of(root):
         try:
@@ -272,7 +272,7 @@ def proportional_bytes(root: int, *, alone: bool = False) -> int:
 
 
 def filled_cache(folder: Path) -> Path:
-    """What the virtual GPU compiles once per machine."""
+    """Compile what the virtual GPU compiles once per machine."""
     os.environ["WEFT_CACHE"] = str(folder / "cache")
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=preload, args=(folder,))
@@ -288,7 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--slots", type=int, default=2)
-    parser.add_argument("--parts", type=int, default=2, help="of a round; more where the machine is busy")
+    parser.add_argument("--parts", type=int, default=2, help="parts of a round; use more on a busy machine")
     options = parser.parse_args()
     found: dict[str, list[Measured]] = {mode: [] for mode in MODES}
     with tempfile.TemporaryDirectory() as name:
@@ -303,8 +303,8 @@ def main() -> None:
                 for mode, measured in one_round(ways, number, options.parts).items():
                     found[mode].append(measured)
                     rate, each = COUNT / measured.seconds, measured.cpu_seconds / COUNT
-                    told = f"round {number} {mode}: {rate:.3f} verdicts/s, {each:.2f} core-seconds each"
-                    print(told, file=sys.stderr, flush=True)
+                    line = f"round {number} {mode}: {rate:.3f} verdicts/s, {each:.2f} core-seconds each"
+                    print(line, file=sys.stderr, flush=True)
             made = summary(found, options.slots)
             for mode, way in ways.items():
                 made[f"{mode}_start_up_seconds"] = round(way.start_up_seconds, 2)
@@ -317,7 +317,7 @@ def main() -> None:
 
 
 def one_round(ways: Mapping[str, Any], number: int, parts: int) -> dict[str, Measured]:
-    """The whole mix by every way, in parts that take turns; who begins changes."""
+    """Judge the complete mix in every mode, in parts that take turns; the first mode rotates."""
     places = random.Random(number).sample(range(COUNT), COUNT)
     total: dict[str, Measured] = {}
     for part in range(parts):
@@ -329,7 +329,7 @@ def one_round(ways: Mapping[str, Any], number: int, parts: int) -> dict[str, Mea
 
 
 def summary(found: dict[str, list[Measured]], slots: int) -> dict[str, Any]:
-    """Medians over rounds; overheads are medians of each round's own."""
+    """Return medians over rounds; overheads are medians of the overheads of each round."""
     verdicts = [measured.statuses for rounds in found.values() for measured in rounds]
     made: dict[str, Any] = {
         "slots": slots,

@@ -1,13 +1,13 @@
-"""What Ada's FP8 tensor cores, flushing and smoothing do to the error of `fp8_mma`.
+"""Effect of Ada's FP8 tensor cores, of flushing and of smoothing on the error of `fp8_mma`.
 
     python benchmarks/fp8_accumulation.py [--lengths 512,2048,8192]
 
 For every length and kind of input, 128 queries of one head of 64 channels against all keys, no mask, fp16 inputs: the
 kernel runs on the virtual GPU with FLUSH and SMOOTH on and off, with the tensor core's arithmetic (`hardware`) and with
 plain fp32 sums (`ieee`). Errors are the root mean square of O against float64 attention on the original inputs, as a
-share of the root mean square of that attention; "apart" is the same of the one arithmetic against the other. "of bound"
-is the worst block of 64 rows over the error bound of task quantised_sdpa: above 1 it is broken. `offset_keys` is
-unit_normal with K's channels around means drawn from N(0, 10²). The last line is one JSON object.
+share of the root mean square of that attention; "apart" is the same for one arithmetic compared with the other. "of
+bound" is the worst block of 64 rows over the error bound of task quantised_sdpa: above 1 the bound is exceeded.
+`offset_keys` is unit_normal with K's channels around means drawn from N(0, 10²). The last line is one JSON object.
 """
 
 import argparse
@@ -36,7 +36,7 @@ MODES = ("hardware", "ieee")
 
 
 def inputs(regime: str, keys: int) -> dict[str, Array]:
-    """q, k and v."""
+    """Return q, k and v."""
     shape = Shape(f"fp8_{keys}", 1, 1, 1, QUERIES, keys, D)
     if regime != "offset_keys":
         return dict(zip("qkv", make(regime, shape, "f16", 0), strict=True))
@@ -46,7 +46,7 @@ def inputs(regime: str, keys: int) -> dict[str, Array]:
 
 
 def measure(regime: str, keys: int) -> Iterator[dict[str, Any]]:
-    """One row for each choice of FLUSH, SMOOTH and arithmetic."""
+    """Return one row for each choice of FLUSH, SMOOTH and arithmetic."""
     arrays = inputs(regime, keys)
     exact = attention(**arrays)
     size = float(np.sqrt((exact.o**2).mean()))

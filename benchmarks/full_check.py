@@ -1,12 +1,12 @@
 """Every rung of the ladder on every named shape of its task × all regimes × three seeds, as `weft check` judges them.
 
-Masks, types and encodings take turns over regimes and seeds, so that each meets every shape and every regime. From
-S = 2048 on, some CTAs of each workload run (at least eight), and one workload per rung and shape runs whole.
+Masks, types and encodings take turns over regimes and seeds, so that each is combined with every shape and regime. From
+S = 2048 on, some CTAs of each workload run (at least eight), and one workload per rung and shape runs completely.
 
     python benchmarks/full_check.py --results full_check.jsonl
 
-Every verdict is written down at once; started again with the same file and the same sources, it goes on where it was.
-The last line is one JSON object: workloads, passed and minutes of work, per rung and in all.
+Every verdict is written to the file at once; a run with the same file and the same sources continues there.
+The last line is one JSON object: workloads, passed and minutes of work, per rung and in total.
 """
 
 import argparse
@@ -50,7 +50,7 @@ class Job:
 
 
 def jobs(rung: str, seeds: int) -> Iterator[Job]:
-    """All workloads of a rung."""
+    """Return all workloads of a rung."""
     _, supports = find_candidate(rung, task=None)
     axes = supports.task.workloads
     for at_shape, name in enumerate(axes.shapes):
@@ -75,13 +75,13 @@ def _turn(supports: Supports, at_shape: int, at_regime: int, seed: int) -> tuple
 
 
 def run(job: Job) -> tuple[Job, Verdict]:
-    """In a process of its own pool."""
+    """Judge one workload in a process of the pool."""
     candidate, supports = find_candidate(job.rung, task=None)
     return job, check(candidate, supports.task, job.workload, sampled=job.sampled)
 
 
 def record(job: Job, verdict: Verdict, sources: str) -> dict[str, object]:
-    """One line of the results."""
+    """Return one line of the results."""
     return {
         "job": asdict(job),
         "sources": sources,
@@ -96,7 +96,7 @@ def record(job: Job, verdict: Verdict, sources: str) -> dict[str, object]:
 
 
 def digest() -> str:
-    """Of everything that decides a verdict: a changed source starts anew."""
+    """Return the digest of everything that decides a verdict: with a changed source the run starts again."""
     root = Path(weft.__file__).parent
     total = hashlib.sha256()
     for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".cu", ".h", ".cuh")):
@@ -105,7 +105,7 @@ def digest() -> str:
 
 
 def read(results: Path, sources: str) -> dict[Job, dict[str, object]]:
-    """What was already judged with these sources."""
+    """Return the rows that were already judged with these sources."""
     if not results.exists():
         return {}
     lines = [json.loads(line) for line in results.read_text().splitlines()]
@@ -113,14 +113,14 @@ def read(results: Path, sources: str) -> dict[Job, dict[str, object]]:
 
 
 def summary(lines: list[Mapping[str, object]]) -> dict[str, object]:
-    """Workloads, passed, minutes; quantisation errors per regime where there are."""
+    """Return workloads, passed, minutes, and quantisation errors per regime if there are any."""
     passed = [line for line in lines if line["status"] == "PASSED"]
     minutes = sum(float(str(line["seconds"])) for line in lines) / 60
     return {"workloads": len(lines), "passed": len(passed), "minutes": round(minutes, 1)}
 
 
 def main() -> int:
-    """Run what is left, print the totals."""
+    """Run the remaining workloads and print the totals."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rungs", default=",".join(RUNGS))
     parser.add_argument("--seeds", type=int, default=3)

@@ -1,12 +1,12 @@
-"""Robustness at length: mutated PTX texts for the parser, random programs at wild addresses for the virtual GPU.
+"""Long robustness tests: mutated PTX texts for the parser, programs with random addresses for the virtual GPU.
 
     python benchmarks/fuzz.py --minutes 10 [--seed S]     mutated texts until the time is over
     python benchmarks/fuzz.py --texts 1000000             so many of them
     python benchmarks/fuzz.py --wild 5000 [--seed S]      random programs between guard pages, with and without checkers
     python benchmarks/fuzz.py --processes 8 --kernels 20  processes that compile and run the same kernels, one cache
 
-A text must end in a module, or in an error with a line. A program must not leave the virtual GPU's own buffers and must
-end within its budget. The last line of stdout is one JSON object; the first failure ends the run with status 1.
+A text must give a module, or an error with a line. A program must not access memory outside the virtual GPU's buffers
+and must end within its budget. The last line of stdout is one JSON object; the first failure exits with status 1.
 """
 
 import argparse
@@ -28,16 +28,16 @@ from tests.fuzz.ptx_corpus import corpus  # noqa: E402
 from tests.toolchain.test_shared_cache import run_processes  # noqa: E402
 
 PROGRAMS = 16
-"""Of one kernel."""
+"""Programs of one kernel."""
 MODES = ((7, "end"), (7, "start"), (1, "end", "--watch"), (1, "start", "--watch"))
-"""Sixteenths of the programs, where buffers lie against their guard pages, and whether initcheck and racecheck watch:
-they run suspects again on the slow interpreter."""
+"""Sixteenths of the programs, the side of the guard pages, and whether initcheck and racecheck are on (they run
+suspects again on the slow interpreter)."""
 LONGEST_S = 1.0
-"""A text of half a kilobyte that takes longer to read is a bug of its own."""
+"""Seconds; it is a bug if reading a text of half a kilobyte takes longer."""
 
 
 def read_texts(seed: int, texts: int, minutes: float) -> dict[str, Any]:
-    """Mutated texts until there are enough or the time is over; the slowest is told."""
+    """Read mutated texts until there are enough or the time is over; return their number and the slowest time."""
     mutator = Mutator(corpus(1000, seed), seed)
     ends: Counter[str] = Counter()
     slowest, last = 0.0, time.monotonic() + 60 * minutes
@@ -53,7 +53,7 @@ def read_texts(seed: int, texts: int, minutes: float) -> dict[str, Any]:
 
 
 def run_wild(seed: int, programs: int) -> dict[str, Any]:
-    """Random programs in every mode, each mode in a process that must survive."""
+    """Run random programs in every mode, each mode in a process that must survive."""
     started = []
     for part, place, *options in MODES:
         kernels = -(-programs * part // (16 * PROGRAMS))
@@ -77,7 +77,7 @@ def run_wild(seed: int, programs: int) -> dict[str, Any]:
 
 
 def say(text: str) -> None:
-    """Progress, for a person."""
+    """Print progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,13 +1,13 @@
-"""The correctness gate tried with kernels of our own: is every wrong one rejected, and does every right one pass?
+"""Tests the correctness gate with kernels written for it: every wrong one must be rejected, every right one must pass.
 
     python benchmarks/gate.py [--quick] [--before] [--only NAME ...] [--jobs 2]
 
-Each kernel of `gate_corpus.py` is judged in a process of its own as plain `weft check` judges it, for at most ten
-minutes: a wrong one until the first workload that rejects it, a right one on everything. A wrong kernel that is not
-rejected within its time is a false pass, a right one that is not passed a false reject: nothing is left undecided.
+Each kernel of `gate_corpus.py` is judged in a separate process as plain `weft check` judges it, for at most ten
+minutes: a wrong one until the first workload that rejects it, a right one on all workloads. A wrong kernel that is not
+rejected within its time is a false pass, a right one that does not pass a false reject: nothing is left undecided.
 `--before` judges on the former fixed selection (six shapes, the first type, all masks, five regimes, three seeds) and
-`--quick` on a handful of workloads, which shows that the benchmark runs and nothing else. Seconds are CPU seconds, as
-other work on the machine does not stretch them; compare runs that found the compiler's cache in the same state.
+`--quick` on a few workloads, which only shows that the benchmark runs. Seconds are CPU seconds, because
+other work on the machine does not change them; compare runs with the compiler's cache in the same state.
 The last line is one JSON object.
 """
 
@@ -53,7 +53,7 @@ FORMER = Choice(
     masks=MASKS,
     seeds=(0, 1, 2),
 )
-"""What `weft check` ran before the selection followed the kernel, on the kernel's first type."""
+"""The fixed selection of earlier versions of `weft check`, on the kernel's first type."""
 REJECTIONS = frozenset(
     (
         Status.RESOURCE_ERROR,
@@ -65,7 +65,7 @@ REJECTIONS = frozenset(
         Status.TIMEOUT,
     )
 )
-"""A wrong kernel that does not compile or that dies with its judge was not caught by the gate."""
+"""If a wrong kernel does not compile, or crashes with its judge, the gate has not found it."""
 QUICK = Choice(shapes=("small", "few_keys"), regimes=("unit_normal",), seeds=(0,))
 
 
@@ -73,7 +73,7 @@ UNREACHED = {
     "wrong/knows_the_test.compiler": "what NVRTC compiles of it is right; X404 names the line",
     "wrong/knows_the_test.addresses": "it is right wherever the virtual GPU places memory; K503 names the line",
 }
-"""Wrong kernels that no run shows, and what the user is told."""
+"""Wrong kernels that no run finds, and what is reported to the user."""
 
 
 @dataclass(frozen=True)
@@ -86,38 +86,38 @@ class Job:
     defines: Mapping[str, str] = field(default_factory=dict)
     """The macros that switch on the bug of a wrong one."""
     selection: str = "plain"
-    """Or `before`, or `quick`."""
+    """`plain`, `before` or `quick`."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What the gate said of one kernel."""
+    """The gate's verdict on one kernel."""
 
     name: str
     right: bool
     status: str
     message: str
     workloads: int = 0
-    """Judged, the one that rejects it included."""
+    """Number of judged workloads, including the one that rejects it."""
     planned: int = 0
     seconds: float = 0.0
     """CPU seconds until the kernel was rejected or passed."""
 
     @property
     def rejected(self) -> bool:
-        """Whether the gate found something wrong in what the kernel did."""
+        """Return whether the gate rejected the kernel because of its results."""
         return bool(self.workloads) and self.status in REJECTIONS
 
     @property
     def expected(self) -> bool:
-        """Whether a wrong kernel was rejected, or a right one passed."""
+        """Return whether a wrong kernel was rejected, or a right one passed."""
         return self.status == Status.PASSED if self.right else self.rejected
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge the corpus, print a row per kernel and the totals. Returns 1 if a verdict is false."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a handful of workloads per kernel")
+    parser.add_argument("--quick", action="store_true", help="a few workloads per kernel")
     parser.add_argument("--before", action="store_true", help="the former selection")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="kernels by name, such as right/two_pass")
     parser.add_argument("--jobs", type=int, default=2, help="kernels judged at once")
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def jobs(selection: str) -> Iterator[Job]:
-    """Every kernel of the corpus: the wrong ones first, for they end sooner."""
+    """Return every kernel of the corpus: the wrong ones first, because they end sooner."""
     for wrong in wrong_kernels():
         name = f"{wrong.design.parent.name}/{wrong.design.stem}.{wrong.name}"
         yield Job(name, str(wrong.design), False, {"WRONG": str(wrong.number)}, selection)
@@ -152,7 +152,7 @@ def jobs(selection: str) -> Iterator[Job]:
 
 
 def in_a_process(job: Job) -> Row:
-    """Judge a kernel in a process of its own, which is ended after the time limit."""
+    """Judge a kernel in a separate process, which is ended after the time limit."""
     command = [sys.executable, __file__, "--one", json.dumps(asdict(job))]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
@@ -165,7 +165,7 @@ def in_a_process(job: Job) -> Row:
 
 
 def judge_one(job: Job) -> Row:
-    """Judge a kernel in this process: a wrong one until it is rejected, a right one on everything."""
+    """Judge a kernel in this process: a wrong one until it is rejected, a right one on all workloads."""
     try:
         candidate, supports = find_candidate(job.path, task=None)
     except WeftError as error:
@@ -194,14 +194,14 @@ def judge_one(job: Job) -> Row:
 
 
 def choice_of(selection: str, supports: Supports) -> Choice:
-    """Return what is asked for; plain `weft check` asks for nothing in particular."""
+    """Return the choice of workloads; plain `weft check` makes no choice."""
     if selection == "before":
         return replace(FORMER, dtypes=supports.dtypes[:1])
     return QUICK if selection == "quick" else Choice()
 
 
 def report(rows: Sequence[Row]) -> dict[str, object]:
-    """The totals."""
+    """Return the totals."""
     wrong, right = ([row for row in rows if row.right is kind] for kind in (False, True))
     return {
         "wrong": len(wrong),
@@ -219,10 +219,10 @@ def report(rows: Sequence[Row]) -> dict[str, object]:
 
 
 def coverage_cost(rounds: int = 9) -> float:
-    """The share of CPU time that coverage adds to a check, in the median of interleaved rounds over three rungs.
+    """Return the share of CPU time that coverage adds to a check, the median of interleaved rounds over three rungs.
 
-    A round runs a launch with the marks of branches compiled in, and without; the parse of the kernel and the lines of
-    its source, made once per check, are added in full to a check of the length that the launches stand for.
+    A round runs a launch with the marks of branches compiled in, and without; the time to parse the kernel and to read
+    the lines of its source, once per check, is added in full to a check of the length that the launches represent.
     """
     ratios = []
     with tempfile.TemporaryDirectory() as cache:
@@ -245,7 +245,7 @@ WATCH = Watch(("all",), MAX_STEPS)
 
 
 def _prepared(candidate: Candidate, task: Task, workload: Workload, cache: str) -> Callable[[], object]:
-    """A run of the kernel compiled without marks of branches: from a cache of its own, for the key does not know."""
+    """Run the kernel without marks of branches, from a separate cache, because the key does not contain this choice."""
     runs, call = LocalRuns(candidate), call_of(task, task.draw(workload))
     with (
         mock.patch.dict(os.environ, {"WEFT_CACHE": cache}),
@@ -262,7 +262,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def table_line(row: Row) -> str:
-    """One kernel, with the message where the verdict is not the expected one."""
+    """Return the row of one kernel, with the message if the verdict is not the expected one."""
     kind, mark = "right" if row.right else "wrong", "" if row.expected else "  FALSE "
     judged = f"{row.workloads} of {row.planned} workloads"
     return f"{row.name:42} {kind}  {row.status:20} {judged:22} {row.seconds:6.1f} s{mark}" + (
@@ -275,7 +275,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and the compilers it started."""
+    """Return the CPU time of this process and the compilers it started."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 

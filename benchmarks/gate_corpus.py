@@ -1,11 +1,11 @@
-"""The kernels that the gate is tried with: wrong ones of our own design, and right ones that must pass.
+"""The kernels with which the gate is tested: wrong ones written for it, and right ones that must pass.
 
 Every file of `gate_kernels/wrong` is a right kernel with the define `WRONG = 0`. Each other value switches on one bug,
 which one line at the head of the file describes; the parts after the text may be missing:
 
     // wrong NUMBER NAME: TEXT [TAG] (seen at B=1 HQ=1 HKV=1 SQ=3 SKV=300 D=64 f16 none unit_normal seed 0)
 
-The tag says how a kernel is wrong, where its numbers on a workload do not show it: `overflow` (only at sizes that no
+The tag describes how a kernel is wrong if its numbers on a workload do not show it: `overflow` (only at sizes that no
 test can run), `cheat` (it recognises the test), `bias` (within the tolerance of every element). The witness in brackets
 is a workload that shows the bug.
 """
@@ -46,17 +46,17 @@ class Wrong:
 
     @property
     def id(self) -> str:
-        """A name unique in the corpus."""
+        """Return a name that is unique in the corpus."""
         return f"{self.design.stem}.{self.name}"
 
     @property
     def defines(self) -> dict[str, str]:
-        """The macros that switch it on."""
+        """Return the macros that switch it on."""
         return {"WRONG": str(self.number)}
 
 
 def designs() -> list[Path]:
-    """Return the files of wrong kernels; as they stand, with WRONG = 0, they are right."""
+    """Return the files of wrong kernels; unmodified, with WRONG = 0, they are right."""
     return _kernels(FOLDER / "wrong")
 
 
@@ -66,7 +66,7 @@ def wrong_kernels() -> list[Wrong]:
 
 
 def right_kernels() -> list[Path]:
-    """Return the files that must pass as they stand: the right kernels, and the right twins of the wrong ones."""
+    """Return the files that must pass unmodified: the right kernels, and the right twins of the wrong ones."""
     return [*_kernels(FOLDER / "right"), *designs()]
 
 

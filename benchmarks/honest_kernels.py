@@ -15,7 +15,7 @@ SHAPE = "few_keys"
 
 
 def honest_kernels() -> Iterator[tuple[str, Request]]:
-    """Name and request, always the same."""
+    """Return names and requests, always the same."""
     for name, rung in RUNGS.items():
         if rung.language != "CUDA":
             continue  # Triton is Python: no candidate

@@ -1,8 +1,8 @@
-"""Candidates that mean harm, and the status that each must get, with the reason.
+"""Hostile candidates, and the status that each must have, with the reason.
 
-Each is a right kernel, `scalar`, with a few texts replaced, unless it brings a text of its own. The status follows from
+Each is a right kernel, `scalar`, with a few texts replaced, unless it has a separate text. The status follows from
 the order of judgement (text → compiler → resources → launch → memory and races → numbers → determinism), not from a
-run: a program that hangs, whatever it hangs, is ended at the wall clock.
+run: a program that hangs, or makes another process hang, is ended at the wall clock.
 """
 
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ SCALAR = RUNGS["scalar"].path.read_text()
 ONE = Choice(("split_4",), ("unit_normal",), ("none",), ("f16",), seeds=(0,))
 PATIENT = Limits(wall_seconds=60, cpu_seconds=120, memory_bytes=3 << 30)
 SHORT = Limits(wall_seconds=3, cpu_seconds=30, memory_bytes=3 << 30)
-"""For a kernel that never ends: the wall clock is what ends it."""
+"""For a kernel that never ends: the wall clock ends it."""
 SHORTEST = Limits(wall_seconds=1, cpu_seconds=30, memory_bytes=3 << 30)
 """For a compilation that never ends."""
 
 FIRST = float(find_task("sdpa").draw(Workload(SHAPES["split_4"], "f16", "none", "unit_normal", 0)).arrays["q"].flat[0])
-"""What the inputs of seed 0 start with."""
+"""The first number of the inputs of seed 0."""
 
 Edit = tuple[str, str]
 
@@ -36,12 +36,12 @@ LAUNCH = "scalar_attention<{D}>(q, k, v, o, lse, HKV, SQ, SKV, scale)"
 
 @dataclass(frozen=True)
 class Program:
-    """One of them."""
+    """A hostile candidate."""
 
     name: str
     status: Status
     why: str
-    """It must have this status."""
+    """Why it must have this status."""
     edits: tuple[Edit, ...] = ()
     text: str = SCALAR
     language: str = "cuda"
@@ -53,7 +53,7 @@ class Program:
 
     @property
     def request(self) -> Request:
-        """To judge it."""
+        """Return the request to judge it."""
         text = self.text
         for old, new in self.edits:
             if text.count(old) < 1:
@@ -74,7 +74,7 @@ def head(text: str) -> Edit:
 
 
 def body(text: str) -> Edit:
-    """Text within the kernel, before the keys are walked."""
+    """Text within the kernel, before the loop over keys."""
     return (START, f"{text}\n{START}")
 
 
@@ -149,7 +149,7 @@ CHEATS = (
             (("expf(s - m_new)", "1.0f"), ("expf(m - m_new)", "1.0f"))),
     Program("low magnitude", _WRONG, "small is not near", (stored("u[i] * inverse * 1e-4f"),)),
     Program("NaN as wildcard", _WRONG, "NaN fails every comparison", (stored("CUDART_NAN_F"),)),
-    Program("stale output", _WRONG, "outputs start as NaN: nothing is there to find", ((STORE, ";"),)),
+    Program("stale output", _WRONG, "outputs are initialised with NaN: there is no old result", ((STORE, ";"),)),
     Program("no launch", _LAUNCH, "a sequence of no launches is refused", ((LAUNCH, f"{LAUNCH} when(SQ < 0)"),)),
     Program("input mutated", _UNSAFE, "an input that changes is a finding (K501)",
             (body("    const_cast<ELEMENT*>(q)[q_row * D] = ELEMENT(0.0f);"),)),
@@ -164,8 +164,8 @@ CHEATS = (
             (head("__device__ int calls;\n__global__ void called() { calls = 1; }"),
              stored("u[i] * inverse + float(calls > 0)"),
              (BLOCK, f"{BLOCK}\n// weft: launch  called() grid(1) block(1)"))),
-    Program("clock", _CHANGES, "bits that hang on the time", (stored("u[i] * inverse + float(clock64() & 1)"),)),
-    Program("schedule", _CHANGES, "bits that hang on who comes first",
+    Program("clock", _CHANGES, "bits that depend on the time", (stored("u[i] * inverse + float(clock64() & 1)"),)),
+    Program("schedule", _CHANGES, "bits that depend on which thread is first",
             (line("workspace drawn : u32[1]"),
              ("// weft: launch  ", "// weft: launch  zero(drawn) grid(1) block(1)\n// weft: launch  "),
              head("__global__ void zero(unsigned* drawn) { *drawn = 0; }"),
@@ -180,17 +180,17 @@ CHEATS = (
             ((STORE, "o[q_row * D + d + 100000] = 0;"),)),
     Program("writes into V", _UNSAFE, "from one buffer into another, which is an input (K501)",
             ((STORE, "o[static_cast<long long>(v - o) + d] = ELEMENT(0.0f);"),)),
-    Program("reads its neighbours", _UNSAFE, "what lies beside an input is not its own (M101)",
+    Program("reads its neighbours", _UNSAFE, "memory next to an input does not belong to it (M101)",
             ((STORE, "o[q_row * D + d] = q[-64 - d];"),)),
     Program("null", _UNSAFE, "nothing is at address 0 (M104)", (body("    *(volatile int*)nullptr = 1;"),)),
     Program("race", _UNSAFE, "two warps and no barrier, excused or not", (body(_RACE),)),
-    Program("uninitialised", _UNSAFE, "shared memory that nobody wrote (I201)",
+    Program("uninitialised", _UNSAFE, "shared memory that no thread wrote (I201)",
             (body("    __shared__ float old[32 * WARPS];"), stored("u[i] * inverse + 0.0f * old[threadIdx.x]"))),
     Program("trap", _UNSAFE, "a trap ends the launch (X401)", (body("    if (SQ) __trap();"),)),
-    Program("wrong type", Status.INCORRECT_DTYPE, "f32 is not what was asked for",
+    Program("wrong type", Status.INCORRECT_DTYPE, "f32 was not requested",
             (("out     o    : ELEMENT", "out     o    : f32"), ("ELEMENT* __restrict__ o", "float* __restrict__ o"),
              ("= ELEMENT(u[i] * inverse)", "= u[i] * inverse"))),
-    Program("wrong shape", Status.INCORRECT_SHAPE, "a row more than was asked for",
+    Program("wrong shape", Status.INCORRECT_SHAPE, "one row more than requested",
             (("o    : ELEMENT[B, HQ, SQ, D]", "o    : ELEMENT[B, HQ, SQ + 1, D]"),)),
 )  # fmt: skip
 
@@ -206,9 +206,9 @@ FILES = (
             (head('#if __has_include("/root/.ssh/id_rsa")\n#endif'),)),
     Program("embed", _REJECTED, "#embed reads files", (head('const char secret[] = {\n#embed "/etc/passwd"\n};'),)),
     Program("line", _REJECTED, "#line points findings elsewhere", (head('#line 1 "/etc/passwd"'),)),
-    Program("incbin", _COMPILE, "ptxas knows no such directive",
+    Program("incbin", _COMPILE, "ptxas has no such directive",
             (body('    asm volatile(".incbin \\"/etc/passwd\\";");'),)),
-    Program("file in asm", _COMPILE, "`.file` does not stand in a function",
+    Program("file in asm", _COMPILE, "`.file` is not allowed in a function",
             (body('    asm volatile(".file 77 \\"/etc/passwd\\"");'),)),
     Program("include in itself", _COMPILE, "the compiler does not go round in circles",
             (head('#include "kernel.cu"'),)),
@@ -218,7 +218,7 @@ FILES = (
             (line("option  --time=/tmp/weft-stray"),)),
     Program("host code", _COMPILE, "NVRTC compiles device code only",
             (head('int x = system("touch /tmp/weft-stray");'),)),
-    Program("a function of the host", _COMPILE, "ptxas knows no such function",
+    Program("a function of the host", _COMPILE, "ptxas has no such function",
             (head('extern "C" __device__ int system(const char*);'), body('    if (SQ < 0) system("true");'))),
     Program("launch from the device", _COMPILE, "there is no device runtime",
             (head("__global__ void more() {}"), body("    more<<<1, 1>>>();"))),
@@ -234,16 +234,16 @@ FILES = (
 BOMBS = (
     Program("endless loop", _TIMEOUT, "the budget of steps ends it (S302)", (_ENDLESS,)),
     Program("hang", _TIMEOUT, _CLOCK, (_ENDLESS,), limits=SHORT, max_steps=1 << 60),
-    Program("spin lock", _TIMEOUT, "nobody opens it, and the budget of steps ends it",
+    Program("spin lock", _TIMEOUT, "no thread releases it, and the budget of steps ends it",
             (line("workspace gate : u32[1]"), (LAUNCH, LAUNCH.replace("lse,", "lse, gate,")),
              ("lse, int HKV", "lse, unsigned* gate, int HKV"), body("    while (atomicOr(gate, 0u) != 7u) {}"))),
-    Program("barrier of some", _UNSAFE, "some threads wait for ever (S301)",
+    Program("barrier of some", _UNSAFE, "some threads wait forever (S301)",
             (body("    if (threadIdx.x < 16) __syncthreads();"),)),
     Program("barrier for ever", _TIMEOUT, _CLOCK,
             (body("    for (int n = 0; n >= 0; n = (n + 1) & 0xffff) __syncthreads();"),), limits=SHORT),
-    Program("deep recursion", Status.UNSUPPORTED, "the virtual GPU knows no recursion",
+    Program("deep recursion", Status.UNSUPPORTED, "the virtual GPU does not support recursion",
             (head(_RECURSION), body("    if (deep(SQ) == 3) return;"))),
-    Program("unknown instruction", Status.UNSUPPORTED, "what is not known is neither right nor wrong",
+    Program("unknown instruction", Status.UNSUPPORTED, "an unsupported instruction is neither right nor wrong",
             (body('    asm volatile("discard.global.L2 [%0], 128;" ::"l"(k));'),)),
     Program("huge grid", _TIMEOUT, _CLOCK, ((GRID, "grid(2147483647, HQ, B)"),), limits=SHORT, max_steps=1 << 60),
     Program("impossible grid", _LAUNCH, "no GPU has such a grid", ((GRID, "grid(2 ** 40, HQ, B)"),)),
@@ -257,7 +257,7 @@ BOMBS = (
             (head("__device__ char hog[1ull << 36];"), body("    hog[size_t(SQ) << 20] = 1;"))),
     Program("local hog", _MEMORY, "256 MiB for each of 128 threads are more than it may have",
             (body("    volatile float big[1 << 26]; big[SQ] = 0;"),)),
-    Program("static shared memory", _COMPILE, "ptxas knows the limit",
+    Program("static shared memory", _COMPILE, "ptxas checks the limit",
             (body("    __shared__ volatile char big[1 << 20]; big[threadIdx.x] = 0;"),)),
     Program("dynamic shared memory", _RESOURCE, "more than a CTA can have",
             ((BLOCK, f"{BLOCK} shared(1048576) opt_in_shared"),)),
@@ -269,7 +269,7 @@ BOMBS = (
     Program("preprocessor bomb", _TIMEOUT, _CLOCK, (head(f"#define X0 +1\n{_DOUBLING}\n__device__ int many = 0 X40;"),),
             limits=SHORTEST),
     Program("nesting", _TIMEOUT, _CLOCK, (body("    " + "if (SQ) " * 100_000 + ";"),), limits=SHORTEST),
-    Program("scanner bomb", _TIMEOUT, "what keeps the scanner busy keeps the child busy", text="#/*" * 700_000,
+    Program("scanner bomb", _TIMEOUT, "the scanner runs in the child, which has a time limit", text="#/*" * 700_000,
             limits=SHORTEST),
     Program("many launches", _TIMEOUT, _CLOCK,
             (("// weft: launch  ", "// weft: launch  none() grid(1) block(1)\n" * 60_000 + "// weft: launch  "),

@@ -60,7 +60,7 @@ def kernel_files(folder: Path) -> Iterator[Path]:
 
 
 def import_one(file: Path, arch: str, save: Path | None) -> tuple[str, list[str], float]:
-    """Its state, what stands in the way, and how long it took: in a child of its own, which may be killed."""
+    """Import a file in a separate child, which may be killed; return its state, the obstacle and the time."""
     started = time.monotonic()
     mine, other = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=_import, args=(other, file, arch, save))
@@ -93,7 +93,7 @@ def _import(pipe, file: Path, arch: str, save: Path | None) -> None:  # type: ig
 
 
 def bind(text: str, file: Path, arch: str) -> None:
-    """Read the imported file as a run would, and give every formula its value. Its import has compiled it."""
+    """Read the imported file as a run would, and evaluate every formula. Its import has compiled it."""
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder) / file.name
         written.write_text(text)
@@ -103,7 +103,7 @@ def bind(text: str, file: Path, arch: str) -> None:
 
 
 def kind_of(reason: str) -> str:
-    """The reason without what differs from file to file."""
+    """Return the reason without the parts that differ from file to file."""
     text = re.sub(r"`[^`]*`", "`…`", reason)
     text = re.sub(r"^:\d+: ", "", text)
     return re.sub(r"\b\d+\b", "N", text)[:110]

@@ -1,17 +1,17 @@
-"""The cycle model against published measurements, with counts of real compiled kernels.
+"""Compares the cycle model with published measurements, with counts of real compiled kernels.
 
     python benchmarks/model_accuracy.py [--kernels 1 2 3]
 
-The SGEMM ladder on an RTX A6000 (4096³, benchmarks/sgemm, written anew with the published parameters) and the two GEMMs
-of 1024³ that were captured with ncu, which are kernels 2 and 3. One CTA of each runs on the virtual GPU and is held
-against float64; all CTAs do the same, so its counts times the grid are those of the launch. Sectors that the whole
+The SGEMM ladder on an RTX A6000 (4096³, benchmarks/sgemm, rewritten with the published parameters) and the two GEMMs
+of 1024³ that were captured with ncu, which are kernels 2 and 3. One CTA of each runs on the virtual GPU and is compared
+with float64; all CTAs do the same, so its counts times the grid are those of the launch. Sectors that the complete
 launch touches are n² / 8 for each of A, B and C. Bounds are at the chip's maximum clock, or at the one of the capture;
 estimates at the boost clock (A6000 1.80 GHz), since none is published, or at the one of the capture. The estimate's c
 is fitted on the other kernels of the ladder, never on the one that is scored.
 
-The attention pair on an RTX 3090 (benchmarks/attention_pair): two kernels that differ in the bank conflicts of ldmatrix
-alone. Their c is that of the whole SGEMM ladder, another GPU of the same compute capability; beside it stands the
-estimate with c fitted on the other one of the pair. The last line is one JSON object.
+The attention pair on an RTX 3090 (benchmarks/attention_pair): two kernels that differ only in the bank conflicts of
+ldmatrix. Their c is that of the complete SGEMM ladder, on another GPU of the same compute capability; next to it is the
+estimate with c fitted on the other kernel of the pair. The last line is one JSON object.
 """
 
 import argparse
@@ -58,7 +58,7 @@ ATTENTION = FOLDER.parent / "attention_pair" / "attention.cu"
 PAIR = {"1": "0", "2": "1"}
 """SWIZZLE by kernel of the attention series."""
 WORST_ERROR = 2e-3
-"""Of a kernel's results, relative to the largest: 16-bit weights round to 5e-4."""
+"""Largest allowed error of a kernel's results, relative to the largest: 16-bit weights round to 5e-4."""
 BATCH, HEADS, SEQUENCE, HEAD_DIM, QUERIES = 16, 16, 4096, 128, 64
 
 
@@ -69,15 +69,15 @@ class Point:
     name: str
     work: Work
     ncu: Mapping[str, int]
-    """Of the whole launch."""
+    """Counters under ncu's names, of the complete launch."""
     matched: float
     registers: int
     relative_error: float
-    """Of the CTA's results, against float64."""
+    """Largest error of the CTA's results, compared with float64."""
 
 
 def profile(kernel: str, n: int) -> Point:
-    """One CTA on the virtual GPU, times the grid."""
+    """Run one CTA on the virtual GPU and multiply its counts by the grid."""
     file = load(FOLDER / f"kernel_{kernel}.cu", arch="sm_86")
     random = np.random.default_rng(0)
     a, b, c = (random.standard_normal((n, n), dtype=np.float32) for _ in range(3))
@@ -99,7 +99,7 @@ def profile(kernel: str, n: int) -> Point:
 
 
 def profile_attention(kernel: str, sequence: int = SEQUENCE) -> Point:
-    """One CTA of one batch entry, times the grid of all entries; q, k, v and o have 16-bit values."""
+    """Run one CTA of one batch entry and multiply by the grid of all entries; q, k, v and o have 16-bit values."""
     file = load(ATTENTION, arch="sm_86", defines={"SWIZZLE": PAIR[kernel]})
     random = np.random.default_rng(0)
     shape = (1, sequence, HEADS, HEAD_DIM)
@@ -124,7 +124,7 @@ def profile_attention(kernel: str, sequence: int = SEQUENCE) -> Point:
 
 
 def attention_error(q: Any, k: Any, v: Any, o: Any) -> float:
-    """Largest error of the rows that the CTA at (1, 2) wrote, relative to the largest; NaN if one is missing."""
+    """Return the largest error of the rows of the CTA at (1, 2), relative to the largest; NaN if one is missing."""
     rows = slice(QUERIES, 2 * QUERIES)
     one, keys, values = (x[0, :, 2].astype(np.float64) for x in (q[:, rows], k, v))
     scores = one @ keys.T / np.sqrt(HEAD_DIM)
@@ -134,7 +134,7 @@ def attention_error(q: Any, k: Any, v: Any, o: Any) -> float:
 
 
 def whole_launch(counts: Counts, launch: LaunchShape, *, loaded: int, stored: int) -> Work:
-    """All CTAs do what the one did; `loaded` and `stored` are the distinct sectors of all."""
+    """Return the work of all CTAs, which do the same; `loaded` and `stored` are the distinct sectors of all."""
     sass, ncu, vm = (
         {name: value * launch.grid for name, value in counted.items()}
         for counted in (counts.sass, counts.ncu, counts.vm)
@@ -144,7 +144,7 @@ def whole_launch(counts: Counts, launch: LaunchShape, *, loaded: int, stored: in
 
 
 def tile_error(a: Any, b: Any, c: Any, out: Any) -> float:
-    """Largest error of the tile that the CTA wrote, relative to the largest result; raises if it wrote none."""
+    """Return the largest error of the CTA's tile, relative to the largest result; raise if it wrote none."""
     rows, columns = (np.unique(part) for part in np.nonzero(out != c))
     tile = np.ix_(rows, columns)
     expected = 0.5 * (a[rows].astype(np.float64) @ b[:, columns].astype(np.float64)) + 3.0 * c[tile]
@@ -157,7 +157,7 @@ def estimated(point: Point, c: float, series: Series) -> Estimate:
 
 
 def fitted_c(points: Mapping[str, Point], left_out: str, series: Series) -> float:
-    """The c of the range whose estimates of the other kernels have the smallest mean error."""
+    """Return the c of the range whose estimates of the other kernels have the smallest mean error."""
     others = [point for name, point in points.items() if name != left_out]
     low, high = UNCALIBRATED
 
@@ -195,7 +195,7 @@ def row(point: Point, c: float, series: Series, kernel: str) -> dict[str, Any]:
 
 
 def score_pair(pair: Mapping[str, Point], series: Series, c: float) -> dict[str, Any]:
-    """Both kernels with a c that was fitted elsewhere; and each with the c that fits the other one best."""
+    """Return both kernels with a c that was fitted on the ladder, and each with the c that fits the other one best."""
     scored = [row(point, c, series, name) for name, point in pair.items()]
     crossed = [row(point, fitted_c(pair, name, series), series, name) for name, point in pair.items()]
 
@@ -226,7 +226,7 @@ def spearman(first: list[float], second: list[float]) -> float:
 
 
 def mismatches(captured: Mapping[str, Point]) -> list[str]:
-    """Counters of the captures that differ, or that could not be told."""
+    """Return counters of the captures that differ, or that Weft could not give."""
     return [
         f"{name}: {counter} is {captured[name].ncu.get(counter)}, not {value}"
         for name, golden in GOLDEN.items()
@@ -252,7 +252,7 @@ def main() -> None:
     scored_pair = score_pair(pair, published()["attention_rtx3090"], fitted_c(points, "", ladder))
     every = rows + scored_pair["points"]
     if wrong := [one for one in every if not one["relative_error"] < WORST_ERROR]:
-        raise SystemExit(f"these compute something else than they should, and their counts mean nothing: {wrong}")
+        raise SystemExit(f"these kernels compute wrong results, so their counts are invalid: {wrong}")
     for one in every:
         print(
             "{series:17s} {kernel:8s} measured {measured_us:10.1f}  LB {lb_us:10.1f} ({limiter})  "

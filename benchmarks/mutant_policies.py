@@ -1,11 +1,11 @@
-"""Three other ways to judge a kernel, written from their descriptions, on plain runs: no checkers, O alone.
+"""Three other judging policies, written from their descriptions, on plain runs: no checkers, only O.
 
 - `kernelbench_like`: five random inputs of one shape, allclose with atol = rtol = 1e-2 against float64.
 - `robust_kbench_like`: five random inputs of each of the task's shapes, every mask the kernel has, allclose 1e-3.
 - `loose`: the gate of `weft.judge.loose`: inputs a tenth of a unit normal, largest absolute or relative error 5e-3.
 
-Each stops at the first run that fails it. A launch that never ends or traps fails; an access outside a buffer does not
-by itself, for on hardware it mostly hits something.
+Each stops at the first run that fails. A launch that never ends or traps fails; an access outside a buffer alone does
+not, because on hardware it usually hits other memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,9 +25,9 @@ from weft.tasks.task import Problem, Workload
 
 SEEDS = range(100, 105)
 ONE_SHAPE = "validation_128"
-"""(1, 4, 128, 64): a longer one would be laxer, for errors of O shrink with the number of keys."""
+"""(1, 4, 128, 64): a longer one would be less strict, because errors of O shrink with the number of keys."""
 MAX_STEPS = 1 << 24
-"""Of a launch; a right kernel needs a hundredth of it here."""
+"""Loop budget of a launch; a right kernel needs a hundredth of it here."""
 
 Compare = Callable[[Array, Array], bool]
 Case = tuple[Problem, Compare]
@@ -64,7 +64,7 @@ POLICIES: Mapping[str, Callable[[Supports], Iterator[Case]]] = {
 
 
 def passes(policy: str, candidate: Candidate, supports: Supports) -> bool:
-    """Whether a kernel passes a policy."""
+    """Return whether a kernel passes a policy."""
     return all(_right(candidate, supports, *case) for case in POLICIES[policy](supports))
 
 

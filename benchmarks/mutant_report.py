@@ -23,7 +23,7 @@ NAMES = {
 
 
 def report(rows: Sequence[Row]) -> Row:
-    """Everything that is published."""
+    """Return all published figures."""
     tried = [row for row in rows if row["outcome"] not in ("original", "refused")]
     counted = [row for row in tried if row["outcome"] in ("killed", "survived")]
     originals = [row for row in rows if row["outcome"] == "original"]
@@ -58,7 +58,7 @@ def report(rows: Sequence[Row]) -> Row:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Kill rate by class of bug, one bar per way to judge."""
+    """Draw the kill rate by class of bug, one bar per policy."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -83,7 +83,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def _rates(rows: Sequence[Row]) -> dict[str, float | None]:
-    """Of all that count: a survivor has no right stage either."""
+    """Return the share of all mutants that count: a survivor has no right stage either."""
     return {
         name: _share(rows, lambda row, field=field: row["outcome"] == "killed" and (field == "killed" or row[field]))
         for name, field in RATES.items()
@@ -91,7 +91,7 @@ def _rates(rows: Sequence[Row]) -> dict[str, float | None]:
 
 
 def _policy(name: str, rows: Sequence[Row], originals: Sequence[Row]) -> Row:
-    """Where it passes the right kernel; a gate that rejects that too says nothing by rejecting a mutant."""
+    """Return the kill rate of a policy on rungs whose right kernel it passes; on others a rejection has no meaning."""
     rejects = sorted(row["rung"] for row in originals if row["policies"].get(name))
     own = [row for row in rows if name in row.get("policies", {}) and row["rung"] not in rejects]
     return {

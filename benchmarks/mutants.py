@@ -1,15 +1,15 @@
-"""Hundreds of one-line mistakes in right kernels: is each found, and is its stage, line and cause named?
+"""Diagnoses hundreds of one-line mistakes in right kernels: is each found, and is its stage, line and cause named?
 
     python benchmarks/mutants.py [--every 3] [--shard 1/4] [--only scalar --only wmma] [--no-policies] [--rows FILE]
     python benchmarks/mutants.py --originals
     python benchmarks/mutants.py --report [--figure docs/reference/mutants.svg]
 
-Every mutant of `weft.mutate.ladder_sample` is compiled (the same PTX: equivalent; refused: none), then diagnosed as
-`weft diagnose` would with nothing but the file. What nothing shows is held against its original on other, larger
-workloads: the same bits and findings mean equivalent, else it is a survivor. The same mutants go through the three
-policies of `mutant_policies.py`, and the unmodified rungs through everything.
-Each mutant is a line of the rows' file, done once: start again, or elsewhere with another shard, and it goes on.
-The last line is one JSON object, of all rows there are; docs/reference/mutants.md says what its fields mean.
+Every mutant of `weft.mutate.ladder_sample` is compiled (the same PTX: equivalent; refused: not a mutant), then
+diagnosed as by `weft diagnose` with only the file. A mutant that is not found is compared with its original on other,
+larger workloads: the same bits and findings mean equivalent, otherwise it is a survivor. The three policies of
+`mutant_policies.py` judge the same mutants, and all of this is run on the unmodified rungs.
+Each mutant is a line of the rows' file, judged once: a new run, also one with another shard, continues.
+The last line is one JSON object, of all rows in the file; docs/reference/mutants.md explains its fields.
 """
 
 import argparse
@@ -43,8 +43,8 @@ from weft.mutate.trial import write_mutant
 
 LABELS = Path(__file__).parent / "mutant_stages"
 NEAR = 3
-"""Lines: one that is told (of an inlined function also where it is called; of a race also where the barrier should go)
-may be this far from the one that was changed."""
+"""A reported line (for an inlined function also the line of its call; for a race also the line of the missing barrier)
+may be this many lines from the changed one."""
 SAID = 0.5
 """A signature of a lower rank is not printed next to others."""
 
@@ -52,15 +52,15 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    """Do what is not done yet, and print."""
+    """Run what is missing, and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=Path, default=Path("mutants.jsonl"), help="one line per mutant (default: here)")
     parser.add_argument("--only", action="append", default=[], choices=RUNGS, help="a rung")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="each K-th mutant of each rung")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N parts")
-    parser.add_argument("--no-policies", action="store_true", help="without the three other ways to judge")
+    parser.add_argument("--no-policies", action="store_true", help="without the three other policies")
     parser.add_argument("--originals", action="store_true", help="the unmodified rungs alone")
-    parser.add_argument("--report", action="store_true", help="of the rows there are; nothing is run")
+    parser.add_argument("--report", action="store_true", help="report on the existing rows; nothing is run")
     parser.add_argument("--figure", type=Path, help="draw kill rates by policy and class")
     options = parser.parse_args()
     rungs = options.only or [name for name in RUNGS if name not in LEFT_OUT]
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def stratified(labelled: Sequence[Labelled], rungs: Sequence[str], every: int) -> list[Labelled]:
-    """Each K-th mutant of each rung, class by class; in an order by chance, so that a part of a run is a sample too."""
+    """Return each K-th mutant of each rung, class by class, in random order, so that a part of a run is a sample."""
     found: list[Labelled] = []
     for number, rung in enumerate(rungs):
         own = sorted((each for each in labelled if each.rung == rung), key=lambda each: each.mutant.klass)
@@ -87,7 +87,7 @@ def stratified(labelled: Sequence[Labelled], rungs: Sequence[str], every: int) -
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The last row of each mutant."""
+    """Return the last row of each mutant."""
     if not path.is_file():
         return []
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -95,7 +95,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def run(chosen: Sequence[Labelled], path: Path, policies: Sequence[str]) -> None:
-    """Every mutant that has no row of this source yet; the policies alone where they are what is missing."""
+    """Run every mutant without a row of this source; only the policies if only they are missing."""
     done = {(row["id"], row["source"]): row for row in read_rows(path)}
     originals: dict[str, Original] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +118,7 @@ def run(chosen: Sequence[Labelled], path: Path, policies: Sequence[str]) -> None
 
 
 def try_one(original: Original, labelled: Labelled, folder: Path, policies: Sequence[str] = ()) -> Row:
-    """One mutant before the judge, the diagnosis and the policies."""
+    """Judge one mutant by the diagnosis and the policies; return its row."""
     mutant = labelled.mutant
     row: Row = {
         "rung": labelled.rung,
@@ -149,12 +149,12 @@ def try_one(original: Original, labelled: Labelled, folder: Path, policies: Sequ
 
 
 def _lacking(row: Row, policies: Sequence[str]) -> list[str]:
-    """Policies that a row should tell of and does not; one that does not count is nobody's to judge."""
+    """Return the policies that a row lacks; a mutant that does not count needs none."""
     return [policy for policy in policies if policy not in row["policies"]] if "policies" in row else []
 
 
 def _judged(policies: Sequence[str], candidate: Candidate, supports: Supports) -> dict[str, bool]:
-    """Policy → whether it kills the candidate."""
+    """Return policy → whether it kills the candidate."""
     return {policy: not passes(policy, candidate, supports) for policy in policies}
 
 
@@ -163,7 +163,7 @@ def _filled(row: Row, policies: Sequence[str], candidate: Candidate, supports: S
 
 
 def _answer(diagnosis: Diagnosis, labelled: Labelled) -> Row:
-    """What a user is told: all of it stands in `weft diagnose --json`."""
+    """Return what the diagnosis reports to a user: all of it is in `weft diagnose --json`."""
     killed = not diagnosis.healthy and diagnosis.verdict.status is not Status.UNSUPPORTED
     told = [at for place in (place_of(diagnosis), mend_of(diagnosis)) for at in inlining_chain(place)]
     lines = sorted({place.line for place in told if Path(place.file).stem == labelled.mutant.id})
@@ -194,7 +194,7 @@ def _is_near(line: int, mutant: Mutant) -> bool:
 
 
 def run_originals(rungs: Sequence[str], path: Path, policies: Sequence[str]) -> None:
-    """The unmodified rungs: what is said of them is a false alarm, and a policy that rejects one does not fit it."""
+    """Run the unmodified rungs: every report is a false alarm, and a policy that rejects one is not scored on it."""
     done = {(row["id"], row["source"]): row for row in read_rows(path)}
     for rung in rungs:
         digest = _digest(RUNGS[rung].path.read_text())
@@ -225,7 +225,7 @@ def _digest(text: str) -> str:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and the compilers it started: what a busy machine does not stretch."""
+    """Return the CPU time of this process and the compilers it started, which other load does not change."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -236,7 +236,7 @@ def _append(path: Path, row: Row) -> None:
 
 
 def _told(row: Row) -> str:
-    if row["held_out"]:  # only totals are looked at
+    if row["held_out"]:  # only totals are inspected
         return f"{row['id']}: {row.get('seconds', 0):.1f} s"
     if row["outcome"] != "killed":
         return f"{row['id']}:{row['line']}: {row['outcome'].upper()} {row['after']}"

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: a cluster in a temporary folder, on loopback, that can be stopped and restarted.
+"""A private PostgreSQL server: a cluster in a temporary folder, on loopback, that can be stopped and restarted.
 
     with PostgresServer() as server:
         url = server.new_database()
@@ -18,11 +18,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-PASSWORD = "not a secret"  # of a server that lives for one test and listens on loopback only
+PASSWORD = "not a secret"  # of a server that runs for one test and listens on loopback only
 
 
 def binaries() -> Path:
-    """The folder of initdb and postgres: Debian does not put it on the PATH."""
+    """Return the folder of initdb and postgres: Debian does not put it on the PATH."""
     found = shutil.which("initdb")
     if found:
         return Path(found).resolve().parent
@@ -33,7 +33,7 @@ def binaries() -> Path:
 
 
 class PostgresServer:
-    """One cluster. `stop(crash=True)` is a power cut as far as a process can have one."""
+    """One cluster. `stop(crash=True)` simulates a power cut as far as a process can."""
 
     host = "127.0.0.1"
 
@@ -81,25 +81,25 @@ class PostgresServer:
         self._run("pg_ctl", "-D", self._data, "-m", "immediate" if crash else "fast", "-w", "-t", "60", "stop")
 
     def new_database(self, encoding: str = "UTF8") -> str:
-        """The URL of an empty database."""
+        """Return the URL of an empty database."""
         name = f"weft_{uuid.uuid4().hex[:12]}"
         place = ("-h", self._folder, "-p", str(self.port), "-U", "weft")
         self._run("createdb", *place, "-E", encoding, "-T", "template0", name)
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """With whoever is still connected."""
+        """Drop a database, also while clients are connected."""
         name = url.rpartition("/")[2]
         self._run("dropdb", "-f", "-h", self._folder, "-p", str(self.port), "-U", "weft", name)
 
     def url(self, database: str, *, password: str = PASSWORD) -> str:
-        """How the store names it."""
+        """Return the URL of a database, as the store takes it."""
         return f"postgresql://weft:{password.replace(' ', '%20')}@{self.host}:{self.port}/{database}"
 
     def close(self) -> None:
         """Stop it and remove what it wrote."""
         if (self._data / "postmaster.pid").exists():
-            self.stop(crash=self._own)  # nobody will miss what a checkpoint would still write
+            self.stop(crash=self._own)  # the data is deleted: no checkpoint is needed
         if self._own:
             shutil.rmtree(self._folder)
 
@@ -139,7 +139,10 @@ def _server_user() -> pwd.struct_passwd | None:
 
 
 def _roomy() -> str:
-    """In memory if there is room: a sync to a busy disk takes tens of milliseconds. Paths of sockets must be short."""
+    """Return where to put the cluster: in memory if there is space, because a sync to a busy disk takes tens of ms.
+
+    The path is short, because paths of sockets are limited.
+    """
     memory = Path("/dev/shm")
     return str(memory) if memory.is_dir() and shutil.disk_usage(memory).free > 1 << 30 else "/tmp"
 

@@ -1,10 +1,10 @@
-"""What probes cost: run time against the plain virtual GPU, size of the IR and compile time, on attention kernels.
+"""Cost of probes: run time relative to the plain virtual GPU, size of the IR and compile time, on attention kernels.
 
     python benchmarks/probe_cost.py [--rounds N] [--heads H] [--length S]
 
-Every kernel runs with each set of probes in turn, round after round, so that a change of the machine's load meets all
-alike; a ratio is the median over rounds of (probe / plain) of the same round. Times are CPU time of the one host
-thread that runs. Two child processes, each with an empty cache: this machine's CPU, and `WEFT_CPU=x86-64-v3` (AVX2).
+Every kernel runs with each set of probes in turn, round after round, so that a change of the machine's load affects all
+equally; a ratio is the median over rounds of (probe / plain) of the same round. Times are CPU time of the one host
+thread that runs. Two child processes, each with an empty cache, use this machine's CPU and `WEFT_CPU=x86-64-v3` (AVX2).
 The last line is one JSON object.
 """
 
@@ -28,7 +28,7 @@ D = 64
 
 @dataclass
 class Compiled:
-    """What the JIT made of one part."""
+    """Size and time of one compilation."""
 
     functions: int = 0
     ir_kb: float = 0.0
@@ -42,7 +42,7 @@ class Log:
     parts: dict[str, Compiled] = field(default_factory=dict)
 
     def listen(self) -> None:
-        """Stand between the virtual GPU and its compiler."""
+        """Record every compilation of the virtual GPU."""
         from weft.vm import jit
 
         compile_object = jit.compile_object
@@ -68,7 +68,7 @@ class Log:
 
 
 def probe_sets() -> dict[str, Any]:
-    """The sets of probes by name."""
+    """Return the sets of probes by name."""
     from weft.probes import InitCheck, Probes, RaceCheck, Wavefronts
     from weft.vm.launch import PLAIN
 
@@ -99,12 +99,12 @@ class Kernel:
         )
 
     def compile_divergent(self) -> None:
-        """These kernels need the copy for divergent warps rarely or never: ask for it."""
+        """Compile the copy for divergent warps, which these kernels need rarely or never."""
         self.gpu.program(self.binary, self.entry).divergent()
 
 
 def kernels(heads: int, length: int) -> dict[str, Kernel]:
-    """Attention on (1, heads, length, 64) fp16, by name."""
+    """Return attention kernels on (1, heads, length, 64) fp16, by name."""
     sys.path.insert(0, str(REPOSITORY))
     import weft
     from tests.kernels import triton_kernels
@@ -140,7 +140,7 @@ def kernels(heads: int, length: int) -> dict[str, Kernel]:
 
 
 def measure(heads: int, length: int, rounds: int) -> dict[str, Any]:
-    """Compile cost of every kernel and set, then run times."""
+    """Measure the compile cost of every kernel and set, then run times."""
     log = Log()
     chosen, sets = kernels(heads, length), probe_sets()
     log.listen()

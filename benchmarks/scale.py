@@ -1,9 +1,9 @@
-"""What docs/scale.md multiplies out: how many verdicts a store takes per second, their bytes, and how many are known.
+"""Measures the inputs of docs/scale.md: verdicts per second of a store, their bytes, and the share of known ones.
 
     python benchmarks/scale.py [--rows 2000] [--searches 3] [--budget 12] [--postgres]
 
 `store`: evaluations queued, leased and finished with a result of a real size, without judging anything, by 1 and by 4
-processes, in SQLite and with --postgres in a PostgreSQL of its own. Bytes are of the file or of the database, per
+processes, in SQLite and with --postgres in a private PostgreSQL. Bytes are of the file or of the database, per
 verdict. `search`: searches from several seeds in one store; what share of the candidates is the same code as an earlier
 one of the run, and what share of the verdicts was known from an earlier run. The last line is one JSON object.
 """
@@ -49,7 +49,7 @@ SMALL = Settings(
 
 
 def real_result() -> tuple[Request, dict[str, Any]]:
-    """Of a rung at a small shape: the record has the size of any other that passes."""
+    """Return the result of a rung at a small shape: all results that pass have the same size."""
     request = Request(CandidateSource(RUNGS["wmma"].path.read_text()), choice=SMALL.choice, score=SMALL.score_on)
     with Supervisor() as supervisor:
         found = supervisor.evaluate(request)
@@ -59,7 +59,7 @@ def real_result() -> tuple[Request, dict[str, Any]]:
 
 
 def default_search_core_seconds() -> dict[str, float]:
-    """CPU time of what `weft evolve` asks of each candidate by default, fork server included but not its start."""
+    """Measure the CPU time of a candidate of `weft evolve` by default, with the fork server but without its start."""
     used = {}
     for rung in ("wmma", "pipelined"):
         with Supervisor() as supervisor:
@@ -83,13 +83,13 @@ def default_search_core_seconds() -> dict[str, float]:
 
 
 def _children_seconds(supervisor: Supervisor) -> float:
-    """Of the fork server's children that ended: it waits for each."""
+    """Return the CPU time of the fork server's children that ended: it waits for each."""
     fields = Path(f"/proc/{supervisor.zygote.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
 def drain(where: str, result: dict[str, Any], go: Any, starved: Any) -> None:
-    """A worker that judges nothing, and so never lets the store rest: SQLite may keep one waiting for too long."""
+    """Run a worker that judges nothing, so that it writes all the time: SQLite may refuse it after a long wait."""
     with open_store(where) as store:
         go.wait()
         lease = None
@@ -141,7 +141,7 @@ def store_rates(where: str, rows: int, processes: int, request: Request, result:
 
 
 def size(where: str) -> int:
-    """Of the whole database."""
+    """Return the size of the complete database."""
     if "://" not in where:
         return sum(Path(where + more).stat().st_size for more in ("", "-wal") if Path(where + more).exists())
     engine = sa.create_engine(where.replace("postgresql://", "postgresql+psycopg://"))
@@ -152,7 +152,7 @@ def size(where: str) -> int:
 
 
 def searches(where: str, count: int, budget: int) -> dict[str, Any]:
-    """One after another, in one store."""
+    """Run searches one after another, in one store."""
     candidates = duplicates = verdicts = known = 0
     for seed in range(count):
         settings = replace(SMALL, seed=seed, budget=Budget(evaluations=budget))

@@ -1,4 +1,4 @@
-"""How long the first words take: CPU and wall time, and modules loaded, of `import weft` and of light commands.
+"""Start-up time: CPU and wall time, and modules loaded, of `import weft` and of light commands.
 
 python benchmarks/start_up.py [--write]     --write puts the table into docs/reference/install.md
 """
@@ -24,11 +24,11 @@ COMMANDS = {
     "weft doctor": MAIN.format(["doctor"]),
 }
 LIMITS = {"import weft": 150, "weft": 300, "weft --help": 300, "weft doctor": 300}
-"""Milliseconds of CPU time that tests/arch holds them to."""
+"""Milliseconds of CPU time, the limits of tests/arch."""
 
 
 def measure(program: str) -> tuple[float, float]:
-    """CPU and wall milliseconds of one fresh interpreter."""
+    """Return CPU and wall milliseconds of one fresh interpreter."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -37,16 +37,16 @@ def measure(program: str) -> tuple[float, float]:
 
 
 def modules(program: str) -> int:
-    """That are loaded after it."""
+    """Return how many modules are loaded after the program."""
     counted = f"{program}\nimport sys; print(len(sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", counted], check=True, capture_output=True, text=True)
     return int(done.stderr.split()[-1])
 
 
 def table() -> str:
-    """As Markdown, with its date."""
+    """Return the table as Markdown, with its date."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
-    for _ in range(RUNS):  # in turn, so that a busy moment meets all of them
+    for _ in range(RUNS):  # in turn, so that other load affects all of them
         for name, program in COMMANDS.items():
             times[name].append(measure(program))
     rows = ["| | CPU, ms | wall, ms | modules | limit, CPU |", "|---|---|---|---|---|"]
@@ -64,7 +64,7 @@ def table() -> str:
 
 
 def main() -> None:
-    """Print it, or write it into the page."""
+    """Print the table, or write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
     shown = table()

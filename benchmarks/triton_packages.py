@@ -28,14 +28,14 @@ def out_of_time(*_: object) -> None:
 
 
 def outcome(kernel: Any, seconds: int) -> str:
-    """`equal`, or the reason why not."""
+    """Return `equal`, or the reason why not."""
     signal.signal(signal.SIGALRM, out_of_time)
     signal.alarm(seconds)
     try:
         return kernel.wrong() or "equal"
     except Exception as error:  # a package may fail in any way, and that is the result
         said = [line for line in str(error).splitlines() if line.strip()]
-        # Triton gives the place first, the reason last.
+        # Triton prints the location first, the reason last.
         ends = dict.fromkeys(line.strip() for line in said[:1] + said[-1:])
         return f"{type(error).__name__}: {' … '.join(ends)}"[:400]
     finally:

@@ -1,10 +1,10 @@
-"""Triton kernels on CPU tensors: Triton's own interpreter against Weft, plain and with all checkers.
+"""Compares the speed of Triton's own interpreter and of Weft, plain and with all checkers, on CPU tensors.
 
     python benchmarks/triton_vs_interpreter.py [--factor N] [--rounds N] [--only NAME,NAME]
 
 Workloads, shapes and inputs are those of tests/triton/workloads.py, enlarged by the factor; a run is what a user calls:
 outputs are made, kernels are launched. The interpreter must be chosen before Triton is imported, so it runs in a child
-process. The three take turns at each workload, so that a machine that others use is about as busy for all. Every
+process. The three take turns at each workload, so that the load of a shared machine is about the same for all. Every
 contender runs once before it is timed, so nothing is compiled while the clock runs; `cold_s` is that first run of Weft,
 with an empty cache. Times are the fastest of the rounds, wall clock, Weft on all cores, NumPy on one thread. Outputs
 are compared with PyTorch in float64. `min_speedup` is the least of all, plain and checked; a kernel below the bar or a
@@ -31,7 +31,7 @@ BARS = {"geomean_speedup_plain": 50.0, "geomean_speedup_checked": 12.0, "min_spe
 
 
 def chosen(only: str) -> Iterator[tuple[str, Any, str]]:
-    """Name, workload and type of everything that the interpreter can run."""
+    """Return name, workload and type of everything that the interpreter can run."""
     from tests.triton.workloads import WORKLOADS
 
     for workload in WORKLOADS:
@@ -51,7 +51,7 @@ def fastest(run: Callable[[], object], rounds: int) -> float:
 
 
 def interpret(factor: int, rounds: int, only: str) -> None:
-    """The child: for each name on stdin one line of JSON."""
+    """Run the child: print one line of JSON for each name on stdin."""
     workloads = {name: (workload, dtype) for name, workload, dtype in chosen(only)}
     for line in sys.stdin:
         workload, dtype = workloads[line.strip()]
@@ -59,7 +59,7 @@ def interpret(factor: int, rounds: int, only: str) -> None:
         try:
             wrong = workload.wrong(case, case.run(), dtype)
             seconds = fastest(case.run, rounds)
-        except Exception as error:  # whatever it cannot do, it did not do
+        except Exception as error:  # any failure means that it cannot run this workload
             wrong, seconds = f"{type(error).__name__}: {str(error).splitlines()[-1] if str(error) else ''}", math.nan
         print(json.dumps({"wrong": wrong, "s": seconds}), flush=True)
 

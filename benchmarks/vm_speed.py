@@ -1,9 +1,9 @@
-"""How fast the virtual GPU is: two attention kernels against PyTorch's SDPA and Triton's own interpreter.
+"""Speed of the virtual GPU: two attention kernels compared with PyTorch's SDPA and Triton's own interpreter.
 
     python benchmarks/vm_speed.py [--quick] [--rounds N] [--heads H] [--length S]
 
 Inputs are (1, H, S, 64) fp16, not causal; SDPA gets the same numbers as fp32. In every round each contender runs
-once, so that a change of the machine's load meets all alike; times are medians over rounds, ratios are ratios of
+once, so that a change of the machine's load affects all equally; times are medians over rounds, ratios are ratios of
 those medians. Wall-clock times use two threads for PyTorch and for Weft. `cpu_*` are CPU times of one thread, which
 are steadier on a shared machine. Triton's interpreter must be chosen before Triton is imported, so it runs in a
 child process that waits between its turns, which are interleaved with the rounds. Outputs are compared with SDPA
@@ -108,7 +108,7 @@ class Launcher:
         self.devices: dict[tuple[str, int], Any] = {}
 
     def launch(self, kernel: str, mode: str, threads: int) -> Array:
-        """Run once; the output."""
+        """Run once and return the output."""
         import weft
 
         binary = self.binaries[kernel]
@@ -129,7 +129,7 @@ class Launcher:
 
 
 def timed(call: Callable[[], object], clock: Callable[[], float]) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call."""
     start = clock()
     call()
     return clock() - start
@@ -149,7 +149,7 @@ def serve(folder: Path, problem: Problem) -> None:
 
 
 def serve_interpreter(problem: Problem) -> None:
-    """Child with TRITON_INTERPRET=1: one run of the Triton kernel for every line on stdin; the first says its error."""
+    """Child with TRITON_INTERPRET=1: runs the Triton kernel once per line on stdin; the first run prints its error."""
     import torch
 
     from tests.kernels import triton_kernels
@@ -181,7 +181,7 @@ def first_launch(folder: Path, problem: Problem) -> None:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This process's environment without what would change a child's measurement."""
+    """Return this process's environment without variables that would change a child's measurement."""
     kept = {name: value for name, value in os.environ.items() if name not in ("WEFT_CPU", "TRITON_INTERPRET")}
     return {**kept, **changes}
 
@@ -199,7 +199,7 @@ class Child:
         self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, line: str = "") -> tuple[float, float]:
-        """Give it a turn; the two numbers it answers."""
+        """Let it run once; return the two numbers of its answer."""
         assert self.process.stdin and self.process.stdout
         print(line, file=self.process.stdin, flush=True)
         answer = self.process.stdout.readline().split()
@@ -210,7 +210,7 @@ class Child:
 
 @contextmanager
 def child(argv: list[str], env: dict[str, str]) -> Iterator[Child]:
-    """A Child for the length of a with statement."""
+    """Start a Child for the duration of a with statement."""
     started = Child(argv, env)
     try:
         yield started
@@ -239,7 +239,7 @@ def compare(folder: Path, problem: Problem, rounds: int, turns: int) -> dict[str
     for kernel, mode in contenders:
         worst = []
         for threads in (THREADS, 1):
-            launcher.o.fill(np.nan)  # or the result of the contender before would pass as this one's
+            launcher.o.fill(np.nan)  # otherwise the result of the contender before would count as this one's
             output = launcher.launch(kernel, mode, threads).astype(np.float32)
             worst.append(float(np.abs(output - reference).max()))
         errors[f"{kernel}_{mode}"] = float(np.max(worst))
@@ -261,7 +261,7 @@ def compare(folder: Path, problem: Problem, rounds: int, turns: int) -> dict[str
                 interpreter.append(seconds)
     for name, error in errors.items():
         if not error < LARGEST_ERROR:
-            raise SystemExit(f"{name} is off by {error}: its time means nothing")
+            raise SystemExit(f"{name} has an error of {error}: its time is invalid")
     return _summary(_medians(wall), _medians(cpu), interpreter, errors)
 
 
@@ -325,7 +325,7 @@ def jit_times(folder: Path, problem: Problem, cold: int, warm: int) -> dict[str,
 
 
 def avx2_ratios(folder: Path, problem: Problem, rounds: int) -> dict[str, Any]:
-    """What the kernels lose without AVX-512; empty where the CPU is no x86."""
+    """Return the slowdown of the kernels without AVX-512; empty if the CPU is not an x86."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return {"avx2_ratio": {}, "avx2_cpu_ratio": {}}
     say("without AVX-512")
@@ -343,7 +343,8 @@ def avx2_ratios(folder: Path, problem: Problem, rounds: int) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Return what the numbers depend on: CPU, versions, load."""
+    import weft
     from weft.vm import jit
 
     model = platform.processor()
@@ -351,11 +352,15 @@ def machine() -> dict[str, Any]:
     if cpuinfo.exists():
         lines = (line.partition(":") for line in cpuinfo.read_text().splitlines())
         model = next((value.strip() for name, _, value in lines if name.strip() == "model name"), model)
-    packages = ("weft", "numpy", "llvmlite", "torch", "triton")
+    packages = ("numpy", "llvmlite", "torch", "triton")
     return {
         "cpu": f"{model} ({jit.host()[0]}), {len(os.sched_getaffinity(0))} cores",
         "threads": THREADS,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "versions": {
+            "python": platform.python_version(),
+            "weft": weft.__version__,
+            **{name: version(name) for name in packages},
+        },
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 

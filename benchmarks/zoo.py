@@ -1,11 +1,11 @@
-"""The bug zoo, diagnosed: is each bug named with its stage and cause, and is nothing said of right kernels?
+"""Diagnoses the bug zoo: is each bug named with its stage and cause, and is nothing reported for right kernels?
 
     python benchmarks/zoo.py [--only Z12,Z05-split_k] [--part bugs|twins|rungs]
 
-One process, one kernel after another; seconds are of the wall clock, from the file to the diagnosis, and of the CPU,
-which a busy machine does not stretch. `named` is the right stage (or one the zoo accepts instead) with the right cause
-first; `stage_right` accepts the zoo's own stage only.
-A false alarm is anything that is said of a twin, of a right kernel that has been blamed, or of an unmodified rung.
+One process runs one kernel after another; seconds are wall-clock time, from the file to the diagnosis, and CPU time,
+which other load does not change. `named` is the right stage (or one the zoo accepts instead) with the right cause
+first; `stage_right` accepts only the zoo's own stage.
+A false alarm is any report for a twin, for a right kernel that was once reported, or for an unmodified rung.
 The last line is one JSON object.
 """
 
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def bugs(chosen: list[Bug], folder: Path) -> dict[str, object]:
-    """Each bug's diagnosis against what the zoo says of it."""
+    """Compare each bug's diagnosis with the zoo's expectation."""
     rows, seconds, busy = [], {}, {}
     for bug in chosen:
         start, cpu = time.perf_counter(), time.process_time()
@@ -88,7 +88,7 @@ def bugs(chosen: list[Bug], folder: Path) -> dict[str, object]:
 
 
 def twins(chosen: list[Bug], folder: Path) -> list[str]:
-    """What is said of the same files with the bug mended, at the same workloads."""
+    """Return the reports for the same files with the bug fixed, at the same workloads."""
     alarms: list[str] = []
     seen = set()
     for bug in chosen:
@@ -100,7 +100,7 @@ def twins(chosen: list[Bug], folder: Path) -> list[str]:
 
 
 def right_kernels() -> list[str]:
-    """What is said of right kernels, on what `weft diagnose` runs by itself."""
+    """Return the reports for right kernels, on the default workloads of `weft diagnose`."""
     alarms: list[str] = []
     for target in (*map(str, CORRECT), *RUNGS):
         alarms += alarm(Path(target).name, diagnose(*find_candidate(target, task=None)))
@@ -108,7 +108,7 @@ def right_kernels() -> list[str]:
 
 
 def alarm(name: str, diagnosis: Diagnosis) -> list[str]:
-    """Empty if nothing is said."""
+    """Return the report for one kernel; empty if there is none."""
     said = [] if diagnosis.healthy and not diagnosis.causes else [f"{name}: {sentence(diagnosis)}"]
     print(f"{name:<24}{diagnosis.seconds:6.1f} s  {said[0] if said else 'nothing'}", flush=True)
     return said

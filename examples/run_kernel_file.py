@@ -1,4 +1,4 @@
-"""A kernel file with launch lines: weft.load finds out how it is launched, NumPy says what must come out."""
+"""A kernel file with launch lines: weft.load reads how it is launched, NumPy computes the expected result."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def main() -> None:
     rng = np.random.default_rng(1)
     q, k, v = rng.standard_normal((3, 1, 2, 50, 32)).astype(np.float16)
 
-    # The shapes of the arrays say B, H, S and D; `o` is made by the file's own line.
+    # The shapes of the arrays give B, H, S and D; `o` is allocated from its line in the file.
     run, arrays = kernel.run(weft.VirtualGPU(), {"q": q, "k": k, "v": v})
 
     assert run.clean, "\n".join(map(str, run.findings))

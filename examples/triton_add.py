@@ -28,7 +28,7 @@ def main() -> None:
 
     types = {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32"}
     binary = weft.compile_triton(add, signature=types, constexprs={"BLOCK": block})
-    scratch = [np.zeros(1, np.uint8)] * 2  # Triton adds two pointers of its own to every kernel
+    scratch = [np.zeros(1, np.uint8)] * 2  # Triton adds two scratch pointers to every kernel
     threads = 32 * binary.num_warps
     run = weft.VirtualGPU().launch(
         binary, "add", -(-n // block), threads, [x, y, out, n, *scratch], shared_bytes=binary.dynamic_shared_bytes

@@ -1,4 +1,4 @@
-"""What mkdocs cannot know of this repository: the pages' order, links that lead out of docs/, and ARCHITECTURE.md."""
+"""Hooks for mkdocs: the order of the pages, links to files outside docs/, and the text of ARCHITECTURE.md."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -21,14 +21,14 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "decisions/",
     ),
 }  # fmt: skip
-"""Section → its pages in order; a folder stands for all of its pages that are not named, "" for all that are left."""
+"""Section → its pages in order; a folder means all of its pages that are not named, "" all remaining pages."""
 
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 _INCLUDE = "<!-- include ARCHITECTURE.md -->"
 
 
 def on_config(config: Any) -> Any:
-    """Every page of docs/ is in the navigation, also those that nobody listed."""
+    """Put every page of docs/ into the navigation, also pages that SECTIONS does not name."""
     pages = sorted(path.relative_to(config.docs_dir).as_posix() for path in Path(config.docs_dir).rglob("*.md"))
     config.nav = navigation(pages)
     return config
@@ -54,7 +54,7 @@ def navigation(pages: list[str]) -> list[dict[str, list[str]]]:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links to files of the repository that are no pages are shown as their paths."""
+    """Replace links to files of the repository that are no pages by their paths."""
     if _INCLUDE in markdown:
         text = (ROOT / "ARCHITECTURE.md").read_text().partition("\n")[2]
         markdown = markdown.replace(_INCLUDE, text.replace("](docs/", "]("))

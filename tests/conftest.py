@@ -1,5 +1,5 @@
-"""For all tests: how Hypothesis behaves on machines that are busy, which files stay in one process, and a PostgreSQL
-server for those who ask."""
+"""For all tests: settings of Hypothesis for busy machines, files that stay in one process, and a PostgreSQL server as a
+fixture."""
 
 import os
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 
 from benchmarks.postgres_server import PostgresServer
 
-# Seconds say nothing of a strategy on a shared machine; examples are counted, not timed.
+# On a shared machine times do not describe a strategy; examples are counted, not timed.
 settings.register_profile("weft", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("weft")
 
-# Lines of progress depend on how fast the machine is; tests of them ask for them.
+# Lines of progress depend on the speed of the machine; tests of progress turn them on.
 os.environ.setdefault("WEFT_PROGRESS", "0")
 
 TOGETHER = {
@@ -28,12 +28,12 @@ TOGETHER = {
     "tests/mutate/test_trial.py",
     "tests/supervise/test_isolation.py",
 }
-"""Files whose fixtures are dear: two processes of pytest-xdist would make them twice."""
+"""Files with expensive fixtures: two processes of pytest-xdist would make them twice."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """These files first and each in one process; all other tests one by one."""
+    """Run these files first, each in one process; distribute all other tests one by one."""
     from xdist.scheduler import LoadScopeScheduling
 
     class FilesTogether(LoadScopeScheduling):
@@ -46,14 +46,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One for each process of pytest-xdist, started when it is first asked for."""
+    """Return the server of this process of pytest-xdist, started at its first use."""
     with PostgresServer() as server:
         yield server
 
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """An empty database of it."""
+    """Return the URL of an empty database."""
     url = postgres_server.new_database()
     yield url
     postgres_server.drop_database(url)

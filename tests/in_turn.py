@@ -7,7 +7,7 @@ import pytest
 
 
 def one_in(count: int, cases: Iterable[Any], *, several: bool = False) -> list[Any]:
-    """The first of each `count` cases always, the others in the sweep. `several`: a case has a value for each name."""
+    """Return the cases: the first of each `count` always runs, the others in the sweep; `several`: values per name."""
     return [
         pytest.param(*(case if several else (case,)), marks=[pytest.mark.sweep] * (number % count > 0))
         for number, case in enumerate(cases)

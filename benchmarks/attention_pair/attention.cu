@@ -1,13 +1,13 @@
-// The attention pair: O = softmax(Q Kᵀ / √128) V, where only the place of a chunk in shared memory differs.
+// The attention pair: O = softmax(Q Kᵀ / √128) V; the kernels differ only in the address of a chunk in shared memory.
 //
 // SWIZZLE 0 (kernel 1)  Rows of 256 bytes one after the other: the eight rows of an ldmatrix phase begin in the same
 //                       bank, so a phase takes eight wavefronts instead of one.
-// SWIZZLE 1 (kernel 2)  Chunk c of row r lies at c ⊕ (r mod 8): the eight rows meet all 32 banks once.
+// SWIZZLE 1 (kernel 2)  Chunk c of row r is at c ⊕ (r mod 8): the eight rows use all 32 banks once.
 //
 // Tiling of the published series: 64 queries and 64 keys per tile, four warps of 16 queries, mma.m16n8k16 on f16 with
-// f32 sums, ldmatrix.x4, cp.async of 16 bytes. Nothing is overlapped within a CTA: K is awaited before S = Q Kᵀ, and V is
-// asked for only after the softmax. The scores are scaled by a multiplication of their own. S and P stay in registers,
-// O leaves through shared memory.
+// f32 sums, ldmatrix.x4, cp.async of 16 bytes. Nothing is overlapped within a CTA: it waits for K before S = Q Kᵀ, and
+// copies V only after the softmax. The scores are scaled by a separate multiplication. S and P stay in registers,
+// O is stored through shared memory.
 //
 // weft: sizes     B=1 H=2 S=128
 // weft: define    SWIZZLE = 0

@@ -1,4 +1,4 @@
-"""A task of one's own: P = softmax of the rows of a score matrix, in float32."""
+"""A user's own task: P = softmax of the rows of a score matrix, in float32."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ EPS = 2.0**-23
 
 
 def draw(workload: Workload) -> Problem:
-    """The scores that the regime's q and k give."""
+    """Return a problem with the scores of the regime's q and k."""
     shape = workload.shape
     q, k, _ = make(workload.regime, shape, "f32", workload.seed)
     s = q.astype(np.float64) @ np.repeat(k, shape.group, axis=1).swapaxes(2, 3) / np.sqrt(shape.d)
@@ -23,12 +23,12 @@ def draw(workload: Workload) -> Problem:
 
 
 def reference(problem: Problem) -> Outputs:
-    """In float64."""
+    """Return the softmax in float64."""
     return {"p": softmax(problem.arrays["s"].astype(np.float64))[0]}
 
 
 def judge(problem: Problem, outputs: Outputs, declared: Declared) -> Judgement:
-    """Each p within its roundings: s - m, 2 ulp of exp, a sum in any order, a division; denormals may flush."""
+    """Check each p within its roundings: s - m, 2 ulp of exp, a sum in any order, a division; denormals may flush."""
     s = problem.arrays["s"].astype(np.float64)
     expected = reference(problem)["p"]
     below_max = s.max(axis=-1, keepdims=True) - s
@@ -37,7 +37,7 @@ def judge(problem: Problem, outputs: Outputs, declared: Declared) -> Judgement:
 
 
 def rows(problem: Problem) -> Array:
-    """The right answer, for mutants to spoil."""
+    """Return the right answer, which mutants change."""
     return reference(problem)["p"]
 
 
@@ -57,7 +57,7 @@ def in_halves(problem: Problem) -> Outputs:
 
 
 def spoiled(name: str, what: str, spoil: Callable[[Array], Array]) -> Mutant:
-    """A mutant that does something to the right answer."""
+    """Return a mutant that changes the right answer."""
     return Mutant(name, what, lambda problem: {"p": spoil(rows(problem)).astype(np.float32)})
 
 
@@ -80,7 +80,7 @@ TASK = Task(
         spoiled("not_normalised", "rows are not divided by their sum", lambda p: p / p.max(axis=-1, keepdims=True)),
         spoiled("columns", "the sum runs over columns", lambda p: p / p.sum(axis=-2, keepdims=True)),
         spoiled("last_column", "the last column is zero", lambda p: p * (np.arange(p.shape[-1]) < p.shape[-1] - 1)),
-        spoiled("rows_shifted", "each row holds its neighbour's", lambda p: np.roll(p, 1, axis=2)),
+        spoiled("rows_shifted", "each row has the result of its neighbour", lambda p: np.roll(p, 1, axis=2)),
         spoiled("smaller", "P × 0.999", lambda p: 0.999 * p),
     ),
     right={"float64": lambda problem: {"p": rows(problem).astype(np.float32)}, "in_halves": in_halves},

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Launch", "RunOptions", "VirtualGPU", "__version__", "compile_cuda", "compile_triton", "load"]
 
-# Public name → "module:attribute". The imports above say the same to a type checker;
-# tests/arch holds the two together.
+# Public name → "module:attribute". The imports above give a type checker the same names;
+# tests/arch compares the two.
 _LAZY = {
     "Launch": "weft.engines.launch:Launch",
     "RunOptions": "weft.engines.protocol:RunOptions",
@@ -36,7 +36,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'weft' has no attribute {name!r}")
     module, _, attribute = target.partition(":")
     value: object = getattr(import_module(module), attribute)
-    globals()[name] = value  # found at once the next time
+    globals()[name] = value  # the next access finds it without this function
     return value
 
 

@@ -1,4 +1,4 @@
-"""requirements-dev.txt is the `dev` extra and those that tests need, with torch and triton pinned."""
+"""requirements-dev.txt has the `dev` extra and the extras that tests need, with torch and triton pinned."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A search whose driver is killed a few times ends like one that was left alone."""
+"""A search whose driver is killed a few times ends like an undisturbed one."""
 
 from pathlib import Path
 

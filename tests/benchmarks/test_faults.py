@@ -12,14 +12,14 @@ def test_killed_drivers_lose_nothing_and_find_the_same() -> None:
     assert (found["other_lineages"], found["strays"]) == (0, 0)
 
 
-def test_killed_workers_leave_everything_to_be_judged_right() -> None:
+def test_what_killed_workers_leave_is_judged_right() -> None:
     found = fault_workers.quick()
     assert found["worker_kills"] == 4
     assert (found["lost"], found["wrong"], found["duplicates"], found["strays"]) == (0, 0, 0, 0)
     assert found["leases"] >= found["evaluations"] > 0
 
 
-def test_a_store_that_goes_away_loses_nothing_that_was_told() -> None:
+def test_a_store_that_stops_loses_no_acknowledged_row() -> None:
     found = fault_store.quick()
     assert (found["restarts"], found["restarts_with_work_left"]) == (1, 1)
     assert found["restart_lost"] == found["restart_wrong"] == found["restart_duplicates"] == 0

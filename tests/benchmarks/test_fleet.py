@@ -1,4 +1,4 @@
-"""The arithmetic of benchmarks/fleet.py: overheads are taken round by round, and a differing verdict is not hidden."""
+"""The arithmetic of benchmarks/fleet.py: overheads are computed per round, and a differing verdict is reported."""
 
 from benchmarks.fleet import COUNT, MODES, Measured, one_round, summary, texts
 
@@ -24,7 +24,7 @@ def test_another_verdict_is_seen() -> None:
     assert not summary(found, 2)["same_statuses"]
 
 
-def test_a_round_judges_the_whole_mix_by_every_way_in_turns() -> None:
+def test_a_round_judges_the_complete_mix_in_every_mode_in_turns() -> None:
     asked: list[tuple[str, list[int]]] = []
 
     class Way:

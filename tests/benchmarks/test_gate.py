@@ -28,7 +28,7 @@ RIGHT = gate.Row("right/a", True, "PASSED", "", 2, 2, 3.0)
 WRONG = gate.Row("wrong/b.c", False, "INCORRECT_NUMERICAL", "tight", 1, 6, 1.0)
 
 
-def test_two_right_kernels_pass_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_right_kernels_pass_in_separate_processes(capsys: pytest.CaptureFixture[str]) -> None:
     assert gate.main(["--quick", "--only", "right/only_d64", "right/no_lse"]) == 0
     *table, last = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in table] == ["right/no_lse", "right/only_d64"]
@@ -37,7 +37,7 @@ def test_two_right_kernels_pass_in_processes_of_their_own(capsys: pytest.Capture
     assert told["right_seconds_median"] > 0 and told["first_red_seconds_median"] is None
 
 
-def test_a_wrong_kernel_is_judged_until_its_first_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_kernel_is_judged_until_its_first_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "wrong" / "ones.cu"
     path.parent.mkdir()
     path.write_text(WRONG_MASK)
@@ -77,7 +77,7 @@ def test_an_unknown_name_is_refused() -> None:
         gate.main(["--only", "right/no_such_kernel"])
 
 
-def test_the_corpus_has_thirty_right_kernels_that_are_short_and_say_their_design() -> None:
+def test_the_corpus_has_thirty_short_right_kernels_that_describe_their_design() -> None:
     own = [path for path in right_kernels() if path.parent.name == "right"]
     assert len(own) >= 30
     for path in own:

@@ -1,4 +1,4 @@
-"""The corpus of wrong kernels: its lines parse, its right twins pass, and its witnesses show what they are said to."""
+"""The corpus of wrong kernels: its lines parse, its right twins pass, and its witnesses show their bugs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_the_corpus_is_large_and_every_line_is_read() -> None:
 
 @pytest.mark.parametrize("path", designs(), ids=lambda path: path.stem)
 def test_every_number_switches_something(path: Path) -> None:
-    """Bugs count from 1, the file reads each number, and as it stands it is right."""
+    """Bugs count from 1, the file reads each number, and the unmodified file is right."""
     numbers = [wrong.number for wrong in read_wrongs(path)]
     assert numbers == list(range(1, len(numbers) + 1))
     text = path.read_text()

@@ -61,7 +61,7 @@ def test_a_kernel_of_the_attention_pair(kernel: str) -> None:
 def test_the_counts_of_the_attention_pair(kernel: str, ways: int) -> None:
     """By hand, per warp and tile of 64 keys: 32 ldmatrix.x4 of K and of V, 64 mma each, 2 x 8 cp.async.
 
-    Besides 8 ldmatrix of Q with 8 cp.async, and O as 32 stores of 4 bytes in eight rows and 8 loads of 16 bytes.
+    In addition 8 ldmatrix of Q with 8 cp.async, and O as 32 stores of 4 bytes in eight rows and 8 loads of 16 bytes.
     """
     tiles = 2
     point = model_accuracy.profile_attention(kernel, sequence=64 * tiles)
@@ -93,7 +93,7 @@ def test_the_attention_pair_against_its_measurement(pair: dict[str, model_accura
 
 
 def test_no_c_is_fitted_on_the_point_it_is_scored_on(pair: dict[str, model_accuracy.Point]) -> None:
-    """A kernel that had taken twice as long would get the same estimate from the other one."""
+    """If a kernel had taken twice as long, the estimate fitted on the other one would be the same."""
     series = published()["attention_rtx3090"]
     slower = replace(series, microseconds={**series.microseconds, "1": 2 * series.microseconds["1"]})
     before, after = (model_accuracy.score_pair(pair, each, 0.85) for each in (series, slower))

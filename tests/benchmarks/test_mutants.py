@@ -1,4 +1,4 @@
-"""Three mutants of one rung through the whole benchmark, and its report on rows made by hand."""
+"""Three mutants of one rung in the complete benchmark, and its report on rows made by hand."""
 
 from pathlib import Path
 
@@ -23,9 +23,12 @@ def test_a_mutant_is_done_once(tmp_path: Path) -> None:
     (alone,) = mutants.read_rows(rows)
     mutants.run([WRONG], rows, ("kernelbench_like", "loose"))
     (first,) = mutants.read_rows(rows)
-    assert alone == {**first, "policies": {"kernelbench_like": True}}  # what was missing is added, nothing done again
+    assert alone == {**first, "policies": {"kernelbench_like": True}}  # missing policies are added, nothing is repeated
     assert (first["outcome"], first["stage"], first["stage_right"], first["line_right"]) == ("killed", "l", True, True)
-    assert first["policies"] == {"kernelbench_like": True, "loose": True}  # a sum with the wrong sign is seen by all
+    assert first["policies"] == {
+        "kernelbench_like": True,
+        "loose": True,
+    }  # all find a sum with the wrong sign
     assert first["seconds"] > 0 and first["judged"] == 1
     mutants.run([WRONG], rows, ("loose",))
     assert len(rows.read_text().splitlines()) == 2

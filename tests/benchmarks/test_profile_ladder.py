@@ -1,4 +1,4 @@
-"""The ladder's table: one head times the heads is the whole launch, and the page holds what a run gives."""
+"""The ladder's table: one head times the heads is the complete launch, and the page has the result of a run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +23,8 @@ def test_heads_times_one_head_is_the_whole(rung: str, monkeypatch: pytest.Monkey
     assert same == whole and whole.lb_warm > 0
 
 
-def test_a_grid_that_hangs_on_the_number_of_heads_is_refused() -> None:
-    """`pipelined` splits the keys where the heads are few."""
+def test_a_grid_that_depends_on_the_number_of_heads_is_refused() -> None:
+    """`pipelined` splits the keys if there are few heads."""
     with pytest.raises(UsageError, match="not 8 times those of one head"):
         profile_ladder.row("pipelined", "validation_512")
 
@@ -34,7 +34,7 @@ def test_a_grid_that_hangs_on_the_number_of_heads_is_refused() -> None:
     [("pipelined", "fa_triton"), pytest.param("fp8_pipelined", "fp8_triton", marks=pytest.mark.sweep)],
 )
 def test_the_best_cuda_rungs_are_no_slower_than_the_triton_rungs(rung: str, triton: str) -> None:
-    """By the estimate, at both weights of an issue slot; and their shared memory is free of conflicts."""
+    """They are no slower by the estimate at both weights of an issue slot, and have no bank conflicts."""
     ours, theirs = profile_ladder.row(rung, "mission"), profile_ladder.row(triton, "mission")
     assert all(mine <= other for mine, other in zip(ours.est_at, theirs.est_at, strict=True))
     assert ours.excess == 0

@@ -1,4 +1,4 @@
-"""benchmarks/triton_vs_interpreter.py on one small kernel: its last line is JSON with what it promises."""
+"""benchmarks/triton_vs_interpreter.py on one small kernel: its last line is JSON with all documented fields."""
 
 import json
 import math

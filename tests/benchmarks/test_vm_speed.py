@@ -1,4 +1,4 @@
-"""The speed benchmark runs and says all it promises. How fast it is, no test decides: machines differ."""
+"""The speed benchmark runs and prints all documented fields. No test checks its times: machines differ."""
 
 import json
 import subprocess

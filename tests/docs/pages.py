@@ -1,4 +1,4 @@
-"""A page of the docs, done as a reader would: files written, commands run, shown output compared."""
+"""Follows a page of the docs as a reader would: writes its files, runs its commands, compares the shown output."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def session(body: str) -> list[tuple[str, list[str]]]:
-    """Each command of a console block with the output shown for it."""
+    """Return each command of a console block with the output shown for it."""
     commands: list[tuple[str, list[str]]] = []
     for line in body.splitlines():
         if line.startswith("$ "):
@@ -41,9 +41,9 @@ def session(body: str) -> list[tuple[str, list[str]]]:
 
 
 def carry_out(commands: list[str], folder: Path, bin_folder: Path | None = None) -> list[list[str]]:
-    """What each command prints, in one shell, so that `$?` is the status of the one before.
+    """Run the commands in one shell, so that `$?` is the status of the one before; return what each prints.
 
-    `bin_folder` is that of the environment which has Weft; this process's own unless told.
+    `bin_folder` is that of the environment with Weft; by default that of this process.
     """
     script = "".join(f'(exit $status)\n{command}\nstatus=$?; echo "{_MARK}"\n' for command in commands)
     bin_folder = bin_folder or Path(sys.executable).parent
@@ -70,7 +70,7 @@ def normal(line: str) -> str:
 
 
 def agrees(shown: list[str], printed: list[str]) -> bool:
-    """`…` stands for any text within a line; alone on a line, for any lines."""
+    """Return whether the outputs agree; `…` means any text within a line, and alone on a line any lines."""
 
     def pattern(line: str) -> str:
         return r".*(?:\n.*)*" if line.strip() == "…" else ".*".join(map(re.escape, normal(line).split("…")))

@@ -1,4 +1,4 @@
-"""docs/findings: a page per code, whose example shows what it says, at the line it marks, and whose cure is clean."""
+"""docs/findings: a page per code, whose example gives the finding at the marked line, and whose cure is clean."""
 
 import re
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ PAGES = {file.stem: file.read_text() for file in sorted((DOCS / "findings").glob
 _FILE = re.compile(r"^`(\w+\.cu)`:\n```cuda\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CONSOLE = re.compile(r"^```console\n\$ weft (.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _STEPS = 100_000
-"""Enough for every example but the endless one."""
+"""Enough for every example but the one with an infinite loop."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a test needs of a page."""
+    """The parts of a page that a test needs."""
 
     bad: str
     good: str
@@ -47,7 +47,7 @@ def read(code: str) -> Page:
 
 
 def marked_line(text: str, code: str) -> int:
-    """The line with `finds CODE`, or the one after it."""
+    """Return the line with `finds CODE`, or the one after it."""
     ((number, line),) = [(n, line) for n, line in enumerate(text.splitlines(), 1) if f"finds {code}" in line]
     return number + 1 if "on the next line" in line else number
 
@@ -59,7 +59,7 @@ def run(file: Path, tool: str, *, schedule: int = 0) -> Run:
 
 
 def shown_by(tool: str, file: Path) -> tuple[Finding, ...]:
-    """What a run shows, or what is found without one."""
+    """Return the findings of a run, or those that need no run."""
     workload = Workload(SHAPES["small"], "f16", "none", "unit_normal", 0)
     if tool == "indexcheck":
         return LocalRuns(Candidate(file)).check_indices({}, large_calls(TASKS["sdpa"], workload)).findings

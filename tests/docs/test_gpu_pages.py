@@ -38,7 +38,7 @@ def test_there_are_commands() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_options_exist(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command gets as far as the GPU that is not there."""
+    """Every command runs until it finds that there is no GPU."""
 
     def nothing(ordinal: int) -> None:
         raise NoGPU("no GPU for this test")

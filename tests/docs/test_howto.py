@@ -35,14 +35,14 @@ LEFT_OUT = {
     "diagnose.md",
     "robust_kbench.md",
 }
-"""They change Weft itself, need a GPU, go on from another page's files, or have a test of their own."""
+"""They change Weft itself, need a GPU, continue with another page's files, or have a separate test."""
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=[pytest.mark.sweep] * (page in SLOW)) for page in PAGES])
 def test_the_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_STORE", str(tmp_path / "weft.db"))
     monkeypatch.setenv("COLUMNS", "160")
-    # A page's own pytest is nobody's child; under CI it would fold no line of its summary.
+    # The pytest of a page must not see that it runs inside a pytest; under CI it would not shorten its summary.
     for name in ("BUILD_NUMBER", "CI", "GITHUB_ACTIONS", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
         monkeypatch.delenv(name, raising=False)
     assert run_page(DOCS / "howto" / page, tmp_path) >= PAGES[page]

@@ -1,4 +1,4 @@
-"""docs/reference/launch_lines.md: its example computes attention, and its tables list what the code knows."""
+"""docs/reference/launch_lines.md: its example computes attention, and its tables list what the code supports."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_the_example_is_attention(tmp_path: Path) -> None:
 
 
 def test_every_line_is_in_the_table() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", section("The lines"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \|", section("Kinds of lines"), re.MULTILINE)
     assert sorted(rows) == sorted(KEYWORDS)
 
 

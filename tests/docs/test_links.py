@@ -20,12 +20,12 @@ _LINK = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 
 
 def text_of(page: Path) -> str:
-    """Without code, in which brackets mean something else."""
+    """Return the page without code, in which brackets are no links."""
     return re.sub(r"`[^`\n]*`", "code", _FENCED.sub("", page.read_text()))
 
 
 def anchors(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     found: dict[str, int] = {}
     for heading in re.findall(r"^#{1,6} (.+)$", _FENCED.sub("", page.read_text()), re.MULTILINE):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.replace("`", "")).strip().lower()
@@ -111,7 +111,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Path, links: dict[Path, Links])
 
 
 def public_members() -> list[str]:
-    """Names of `weft.__all__`, and the public methods and properties of its classes."""
+    """Return the names of `weft.__all__`, and the public methods and properties of its classes."""
     found = []
     for name in weft.__all__:
         value = getattr(weft, name)

@@ -1,4 +1,4 @@
-"""The picture of docs/howto/pytest.md shows what the example project prints today."""
+"""The picture of docs/howto/pytest.md shows the current output of the example project."""
 
 import html
 import re
@@ -13,7 +13,7 @@ PROJECT = ROOT / "examples/pytest_project"
 
 
 def shown(picture: Path) -> str:
-    """The picture's text; how long it took, and the rule that fills the rest of that line, are not compared."""
+    """Return the picture's text without the duration and the rule that fills the rest of that line."""
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
     text = html.unescape("".join(texts)).replace("\N{NO-BREAK SPACE}", " ")
     return re.sub(r"=+", "=", re.sub(r"in \d+\.\d+s", "in a while", text))
@@ -25,7 +25,7 @@ def test_the_picture(tmp_path: Path) -> None:
     text = shown(DOCS / "howto/pytest.svg")
     assert text == shown(today)
 
-    # What it is there to show: the line without a mask, by name, from a test that only has to be run.
+    # The picture must show the line without a mask.
     lines = (PROJECT / "kernel.py").read_text().splitlines()
     (store,) = [number for number, line in enumerate(lines, 1) if "tl.store(" in line]
     assert "mask" not in lines[store - 1] and lines[store - 1].strip() in text

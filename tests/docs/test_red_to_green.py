@@ -1,4 +1,4 @@
-"""docs/tutorials/red_to_green.md: its edits make the zoo's bugs, and its diagnoses are what the commands print."""
+"""docs/tutorials/red_to_green.md: its edits make the zoo's bugs, and the commands print its diagnoses."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ BUG_OF = {"attention.cu": "Z12", "barrier.cu": "Z15", "split.cu": "Z05"}
 _DIAGNOSIS = re.compile(r"^\$ (weft diagnose (\w+\.cu) .*)\n((?:[^`].*\n)+)", re.MULTILINE)
 TRANSCRIPTS = {file: (command, shown) for command, file, shown in _DIAGNOSIS.findall(TEXT)}
 KEPT = ("first wrong", "known as", "right", "lost at", "cure")
-"""Rows of a diagnosis that neither times nor digits of an error can change."""
+"""Rows of a diagnosis that contain neither times nor digits of an error."""
 
 
 def test_every_bug_has_a_transcript_and_a_picture() -> None:
@@ -53,7 +53,7 @@ def test_diagnosis(
 
 
 def _rows(lines: list[str]) -> dict[str, str]:
-    """The first line of each row."""
+    """Return the first line of each row."""
     rows: dict[str, str] = {}
     for line in lines:
         if line.startswith("  ") and line[2:3].strip():

@@ -1,4 +1,4 @@
-"""docs/ten_minutes.md, done as a reader would; and how shown and printed output are compared."""
+"""docs/ten_minutes.md, followed as a reader would; and how shown and printed output are compared."""
 
 import re
 import subprocess
@@ -17,9 +17,9 @@ PAGE = DOCS / "ten_minutes.md"
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with Weft from a wheel file, as the page says; other packages are lent, not fetched.
+    """Return a new environment with Weft from a wheel file, as on the page; it uses this environment's other packages.
 
-    That everything can be fetched is shown by .ci/run, which installs the wheel into an environment with nothing else.
+    .ci/run tests that all packages can be downloaded: it installs the wheel into an empty environment.
     """
     folder = tmp_path_factory.mktemp("fresh")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder / "dist"), "."]
@@ -36,19 +36,19 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = subprocess.run(
         [python, "-c", "import weft; print(weft.__file__)"], cwd=folder, capture_output=True, text=True
     )
-    assert found.stdout.startswith(str(packages)), "the wheel's own code runs, nobody else's"
+    assert found.stdout.startswith(str(packages)), "the code of the wheel runs"
     return python.parent
 
 
 def test_the_page(fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     start = time.monotonic()
-    assert run_page(PAGE, tmp_path, fresh) >= 18, "the page shows fewer commands than it is meant to"
-    assert time.monotonic() - start < 600, "it is called ten minutes"
+    assert run_page(PAGE, tmp_path, fresh) >= 18, "the page shows fewer commands than expected"
+    assert time.monotonic() - start < 600, "the page takes longer than ten minutes"
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
-def test_the_page_has_the_whole_round() -> None:
+def test_the_page_has_every_verb_of_the_workflow() -> None:
     shown = re.findall(r"^\$ weft (\w+)", PAGE.read_text(), re.MULTILINE)
     assert {"demo", "run", "show", "check", "diagnose", "profile", "report"} <= set(shown)
 

@@ -1,4 +1,4 @@
-"""Every example runs as it stands."""
+"""Every example runs unmodified."""
 
 import subprocess
 import sys

@@ -254,11 +254,11 @@ def page() -> str:
     lines = [
         "# PTX coverage",
         "",
-        "Written by `scripts/ptx_coverage` from the instruction tables (`src/weft/ptx/isa/`); a test holds it to them.",
-        "Every row runs on the interpreter and on the compiled path, bit for bit the same (`tests/ptx/`). An opcode",
+        "Written by `scripts/ptx_coverage` from the instruction tables (`src/weft/ptx/isa/`); a test compares them.",
+        "Every row runs on the interpreter and on the compiled path with the same bits (`tests/ptx/`). An opcode",
         "without a row is refused with its PTX line.",
         "",
-        "## The list: what kernels for sm_80, sm_86 and sm_89 are made of",
+        "## Which instructions of sm_80, sm_86 and sm_89 are supported",
         "| group | opcodes | missing |",
         "|---|---:|---:|",
     ]
@@ -269,8 +269,9 @@ def page() -> str:
     lines.append(f"| special registers | {len(names)} | {sum(name not in SPECIALS for name in names)} |")
     absent = missing()
     lines += ["", f"Missing: {', '.join(f'`{op}`' for op in absent) if absent else 'none'}.", ""]
-    lines += ["## Refused with a word", "| what | why |", "|---|---|", *(f"| {a} | {b} |" for a, b in LATER), ""]
-    lines += ["## Production code", PRODUCTION, ""]
+    refused = [f"| {a} | {b} |" for a, b in LATER]
+    lines += ["## Which instructions are refused", "| instruction | reason |", "|---|---|", *refused, ""]
+    lines += ["## What production code needs", PRODUCTION, ""]
     lines += ["## Rows by chapter of the manual"]
     for chapter, title in CHAPTERS.items():
         rows = [row for row in ROWS if row.chapter == chapter]

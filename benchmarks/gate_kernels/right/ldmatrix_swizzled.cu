@@ -39,7 +39,7 @@ __device__ __forceinline__ unsigned smem(const void* p) { return unsigned(__cvta
     asm volatile("ldmatrix.sync.aligned.m8n8.x2" TRANS ".shared.b16 {%0, %1}, [%2];" \
                  : "=r"(b0), "=r"(b1) : "r"(smem(from)) : "memory")
 
-// Chunk c of 8 columns of row r lies at c ^ r % 8: eight rows of one chunk hit eight different groups of banks.
+// Chunk c of 8 columns of row r is at c ^ r % 8: eight rows of one chunk hit eight different groups of banks.
 template <int D> __device__ T* place(T* tile, int r, int c) { return tile + r * D + (c ^ r % 8) * 8; }
 
 template <int D>

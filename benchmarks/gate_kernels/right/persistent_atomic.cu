@@ -73,7 +73,7 @@ persistent_atomic(const T* q, const T* k, const T* v, T* o, float* lse, int item
             if (lane == 0) lse[row] = l > 0.0f ? m + logf(l) : -CUDART_INF_F;
         }
     }
-    if (threadIdx.x == 0 && atomicAdd(&finished, 1) == int(gridDim.x) - 1) {  // nobody draws any more
+    if (threadIdx.x == 0 && atomicAdd(&finished, 1) == int(gridDim.x) - 1) {  // no CTA takes more work
         next_item = 0;
         finished = 0;
     }

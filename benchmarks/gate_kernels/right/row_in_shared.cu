@@ -1,4 +1,4 @@
-// The whole row of scores lies in dynamic shared memory: a CTA per query writes its scores, reduces them twice, and
+// The entire row of scores is in dynamic shared memory: a CTA per query writes its scores, reduces them twice, and
 // multiplies with V; the number of keys is limited by that memory.
 //
 // weft: sizes     B=1 HQ=4 HKV=2 SQ=65 SKV=77 D=64

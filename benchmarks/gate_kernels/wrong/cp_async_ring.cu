@@ -1,7 +1,7 @@
-// Keys pass through a ring of five tiles of 32 in shared memory, filled by cp.async; V is read where it lies. Rows whose
+// Keys pass through a ring of five tiles of 32 in shared memory, filled by cp.async; V is read from global memory. Rows whose
 // bytes are no multiple of 16 are copied element by element. Four warps, a query each.
 //
-// wrong 1 late_wrap: the consumer wraps once only, so the eleventh tile (more than 320 keys) is read behind the ring (seen at B=1 HQ=1 HKV=1 SQ=4 SKV=340 D=16 f16 none unit_normal)
+// wrong 1 late_wrap: the consumer wraps once only, so the eleventh tile (more than 320 keys) is read past the end of the ring (seen at B=1 HQ=1 HKV=1 SQ=4 SKV=340 D=16 f16 none unit_normal)
 // wrong 2 early_refill: once the ring wraps (more than 160 keys), a slot is filled again before the other warps have read it (seen at B=1 HQ=1 HKV=1 SQ=4 SKV=300 D=16 f16 none unit_normal)
 // wrong 3 narrow_rows: rows whose bytes are no multiple of 16 are copied only up to the last whole 16 bytes (seen at B=1 HQ=1 HKV=1 SQ=4 SKV=20 D=20 f16 none unit_normal)
 // wrong 4 drained: the last tiles of a ring that has wrapped are waited for as if one more copy were under way (seen at B=1 HQ=1 HKV=1 SQ=4 SKV=300 D=16 f16 none unit_normal)

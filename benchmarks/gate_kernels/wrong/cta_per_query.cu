@@ -1,4 +1,4 @@
-// One CTA of 128 threads per query. Threads share the keys of a block of 1,024 for the scores, which lie in shared
+// One CTA of 128 threads per query. Threads share the keys of a block of 1,024 for the scores, which are in shared
 // memory, and the columns for the output.
 //
 // wrong 1 second_block: beyond 1,024 keys U is not rescaled to the new maximum (seen at B=1 HQ=1 HKV=1 SQ=2 SKV=1100 D=16 f16 none sorted_keys)

@@ -1,6 +1,6 @@
 // Two kernels: for one query (SQ = 1) a CTA has all heads that share a key head, a warp each; else a thread has a query.
 //
-// wrong 1 decode_rest: the decode path leaves out the keys behind the last 32, if there are more than 32 (seen at B=1 HQ=1 HKV=1 SQ=1 SKV=70 D=32 f16 none unit_normal)
+// wrong 1 decode_rest: the decode path leaves out the keys after the last 32, if there are more than 32 (seen at B=1 HQ=1 HKV=1 SQ=1 SKV=70 D=32 f16 none unit_normal)
 // wrong 2 fifth_head: in the decode path heads beyond the four warps, groups of 5 and more, are not computed (seen at B=1 HQ=5 HKV=1 SQ=1 SKV=20 D=32 f16 none unit_normal)
 // wrong 3 decode_mask: the decode path lets the query see all keys, which under top_left it does not (seen at B=1 HQ=1 HKV=1 SQ=1 SKV=20 D=32 f16 top_left unit_normal)
 // wrong 4 decode_batch: the decode path reads V of batch 0 (seen at B=2 HQ=1 HKV=1 SQ=1 SKV=20 D=32 f16 none unit_normal)

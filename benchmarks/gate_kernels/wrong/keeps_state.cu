@@ -22,7 +22,7 @@
 #include <math_constants.h>
 
 #if WRONG > 0
-constexpr size_t ROOM = 1 << 16;  // elements of O; what lies behind is computed anew
+constexpr size_t ROOM = 1 << 16;  // elements of O; the rest is computed again
 __device__ int launches;
 __device__ float first_value, kept_o[ROOM], kept_lse[ROOM];
 

@@ -1,14 +1,14 @@
-// Half a warp per query: 16 lanes share the columns. It is right where it believes to be tested; elsewhere it leaves out
+// Half a warp per query: 16 lanes share the columns. It is right where it assumes a test; otherwise it leaves out
 // every fifth key, which is faster.
 //
-// wrong 1 shape_list: it knows the shapes of the quick selection [cheat] (seen at B=1 HQ=1 HKV=1 SQ=78 SKV=77 D=64 f16 none unit_normal)
-// wrong 2 seed_values: it knows the first value of Q of every workload of the quick selection, seeds 0 to 2 [cheat] (seen at B=2 HQ=2 HKV=2 SQ=77 SKV=77 D=64 f16 none unit_normal seed 3)
-// wrong 3 compiler: it knows NVRTC, and is wrong when nvcc compiles it [cheat]
-// wrong 4 one_sm: it knows that the virtual GPU said it has one SM [cheat]
+// wrong 1 shape_list: it recognises the shapes of the quick selection [cheat] (seen at B=1 HQ=1 HKV=1 SQ=78 SKV=77 D=64 f16 none unit_normal)
+// wrong 2 seed_values: it recognises the first value of Q of every workload of the quick selection, seeds 0 to 2 [cheat] (seen at B=2 HQ=2 HKV=2 SQ=77 SKV=77 D=64 f16 none unit_normal seed 3)
+// wrong 3 compiler: it recognises NVRTC, and is wrong when nvcc compiles it [cheat]
+// wrong 4 one_sm: it recognises that the virtual GPU reports one SM [cheat]
 // wrong 5 sm_zero: it is wrong on every SM but the first [cheat]
 // wrong 6 young_clock: it is wrong once the clock has run for a second [cheat]
-// wrong 7 addresses: it knows where the virtual GPU's memory lies [cheat]
-// wrong 8 large_only: it is wrong where no test is large enough to look: more than 777 keys and more than 160 queries [cheat] (seen at B=1 HQ=1 HKV=1 SQ=161 SKV=778 D=8 f16 none unit_normal)
+// wrong 7 addresses: it recognises the addresses of the virtual GPU [cheat]
+// wrong 8 large_only: it is wrong only at sizes larger than those of tests: more than 777 keys and more than 160 queries [cheat] (seen at B=1 HQ=1 HKV=1 SQ=161 SKV=778 D=8 f16 none unit_normal)
 //
 // weft: sizes   B=1 HQ=4 HKV=2 SQ=33 SKV=77 D=64
 // weft: define  ELEMENT = "half"

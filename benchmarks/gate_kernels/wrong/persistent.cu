@@ -2,7 +2,7 @@
 //
 // wrong 1 state_kept: from a CTA's second work item on (more than 40), m and l start from what the first left (seen at B=1 HQ=1 HKV=1 SQ=700 SKV=4 D=16 f16 none unit_normal)
 // wrong 2 q_kept: Q is not read again for a work item of the same head, which happens from 641 queries on (seen at B=1 HQ=1 HKV=1 SQ=700 SKV=4 D=16 f16 none unit_normal)
-// wrong 3 tail_of_round_two: from the second work item on, rows behind the last query are stored too (seen at B=1 HQ=1 HKV=1 SQ=650 SKV=4 D=16 f16 none unit_normal)
+// wrong 3 tail_of_round_two: from the second work item on, rows after the last query are stored too (seen at B=1 HQ=1 HKV=1 SQ=650 SKV=4 D=16 f16 none unit_normal)
 // wrong 4 third_round: the batch of a work item is right for the first two rounds only (seen at B=3 HQ=30 HKV=30 SQ=1 SKV=4 D=16 f16 none unit_normal)
 //
 // weft: sizes   B=1 HQ=4 HKV=2 SQ=33 SKV=77 D=64

@@ -1,4 +1,4 @@
-// One warp per query, one key per lane; D is known at run time, Q and U lie in shared memory. A query is divided by its
+// One warp per query, one key per lane; D is known at run time, Q and U are in shared memory. A query is divided by its
 // largest element first, so that products neither overflow nor vanish.
 //
 // wrong 1 odd_d: columns are multiplied in pairs, and the last column of an odd D is left out (seen at B=1 HQ=1 HKV=1 SQ=8 SKV=20 D=33 f16 none unit_normal)

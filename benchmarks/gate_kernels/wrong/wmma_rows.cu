@@ -1,5 +1,5 @@
 // f16 only. One warp has 16 queries and multiplies on tensor cores, 16 keys at a time; columns are padded to 16 with zeros.
-// U lies in shared memory; wide rows are rescaled in two halves.
+// U is in shared memory; wide rows are rescaled in two halves.
 //
 // wrong 1 padding: where D is no multiple of 16, the padding of Q and K is left as it was found (seen at B=1 HQ=1 HKV=1 SQ=4 SKV=20 D=40 f16 none unit_normal)
 // wrong 2 wide_rescale: for D > 96 only the first half of the columns is rescaled (seen at B=1 HQ=1 HKV=1 SQ=4 SKV=40 D=128 f16 none sorted_keys)
@@ -22,7 +22,7 @@
 
 using namespace nvcuda::wmma;
 
-// 16 rows of x into shared memory; rows behind the last and columns behind D are zero.
+// 16 rows of x into shared memory; rows after the last and columns from D on are zero.
 template <int D, int PADDED>
 __device__ void fill(half* tile, const half* x, int rows, bool pad) {
     for (int i = threadIdx.x; i < 16 * PADDED; i += 32) {
