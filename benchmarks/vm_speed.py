@@ -344,6 +344,7 @@ def avx2_ratios(folder: Path, problem: Problem, rounds: int) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """What the numbers depend on."""
+    import weft
     from weft.vm import jit
 
     model = platform.processor()
@@ -351,11 +352,15 @@ def machine() -> dict[str, Any]:
     if cpuinfo.exists():
         lines = (line.partition(":") for line in cpuinfo.read_text().splitlines())
         model = next((value.strip() for name, _, value in lines if name.strip() == "model name"), model)
-    packages = ("weft", "numpy", "llvmlite", "torch", "triton")
+    packages = ("numpy", "llvmlite", "torch", "triton")
     return {
         "cpu": f"{model} ({jit.host()[0]}), {len(os.sched_getaffinity(0))} cores",
         "threads": THREADS,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in packages}},
+        "versions": {
+            "python": platform.python_version(),
+            "weft": weft.__version__,
+            **{name: version(name) for name in packages},
+        },
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
