@@ -19,7 +19,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/* \
     && pip install --extra-index-url https://download.pytorch.org/whl/cpu -c /tmp/requirements-lock.txt \
-        "$(ls /tmp/dist/weft-*.whl)[triton,torch,sass,figures]" \
+        "$(ls /tmp/dist/weft_gpu-*.whl)[triton,torch,sass,figures]" \
     && rm -rf /tmp/dist /tmp/requirements-lock.txt \
     && useradd --create-home --uid 1000 weft
 USER 1000

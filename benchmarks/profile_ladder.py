@@ -1,6 +1,6 @@
 """The ladder on an L4 by the cycle model: docs/reference/ladder_profile.md is written by it. Nothing is measured.
 
-    python benchmarks/profile_ladder.py [--write FILE] [--readme FILE] [--rungs wmma pipelined] [--shapes mission]
+    python benchmarks/profile_ladder.py [--write FILE] [--rungs wmma pipelined] [--shapes mission]
 
 The mission shape runs whole. Of larger ones one head runs and counts as many times as there are heads: heads have their
 own Q, K, V and O and do the same, and a launch whose grid is not exactly that many times larger is refused.
@@ -38,8 +38,8 @@ COLUMNS = (
     "rung", "launches", "limiter", "excess wavefronts", "LB_warm", "LB_cold", "EST_warm", "EST_warm µs", "c = 0.5",
     "c = 1.27", "without quantising", "matched",
 )  # fmt: skip
-BEGIN, END = "<!-- profile_ladder -->", "<!-- /profile_ladder -->"
-"""The marks of a page, between which the tables go."""
+SUMMARY, TABLES = "profile_ladder_summary", "profile_ladder"
+"""The names of the marks of the page, `<!-- name -->` and `<!-- /name -->`, between which the tables go."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def table(name: str, rows: list[Row]) -> str:
 
 
 def short_table(rows: list[Row]) -> str:
-    """Markdown of all shapes for a reader in a hurry: microseconds, least (LB) and expected (EST)."""
+    """Returns one table of all shapes in microseconds: the lower bound (LB) and the estimate (EST)."""
     names = list(dict.fromkeys(each.shape for each in rows))
     heads = [f"B {SHAPES[name].b}, H {SHAPES[name].hq}, S {SHAPES[name].sq}, D {SHAPES[name].d}" for name in names]
     lines = [f"| rung | limiter | excess wavefronts | {' | '.join(heads)} |", "|" + "---|" * (3 + len(names))]
@@ -163,18 +163,18 @@ def short_table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def put(file: Path, text: str) -> None:
-    """Between the marks of a page."""
-    head, rest = file.read_text().split(BEGIN)
-    file.write_text(head + BEGIN + "\n" + text + "\n" + END + rest.split(END)[1])
+def put(file: Path, name: str, text: str) -> None:
+    """Replaces what is between the page's marks of this name."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    head, rest = file.read_text().split(begin)
+    file.write_text(head + begin + "\n" + text + "\n" + end + rest.split(end)[1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rungs", nargs="+", choices=ORDER)
     parser.add_argument("--shapes", nargs="+", choices=(*WHOLE, *LARGER), default=[*WHOLE, *LARGER])
-    parser.add_argument("--write", type=Path, help="a page with the two marks between which the tables go")
-    parser.add_argument("--readme", type=Path, help="the same for the short table")
+    parser.add_argument("--write", type=Path, help="the page with the marks between which the tables go")
     chosen = parser.parse_args()
     rows = []
     for name in chosen.shapes:
@@ -183,9 +183,8 @@ def main() -> None:
             print(rows[-1].cells(), flush=True)
     tables = "\n\n".join(table(name, [each for each in rows if each.shape == name]) for name in chosen.shapes)
     if chosen.write:
-        put(chosen.write, tables)
-    if chosen.readme:
-        put(chosen.readme, short_table(rows))
+        put(chosen.write, SUMMARY, short_table(rows))
+        put(chosen.write, TABLES, tables)
     print(json.dumps({"rows": [vars(each) for each in rows]}))
 
 

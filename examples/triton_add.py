@@ -10,7 +10,7 @@ try:
     import triton
     import triton.language as tl
 except ImportError:
-    print("Triton is not installed: pip install triton")
+    print("Triton is not installed: pip install 'weft-gpu[triton]'")
     sys.exit()
 
 

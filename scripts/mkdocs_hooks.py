@@ -8,9 +8,10 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Start": ("index.md", "ten_minutes.md"),
+    "Start": ("index.md", "ten_minutes.md", "reference/install.md"),
     "Tutorials": (
-        "tutorials/red_to_green.md", "tutorials/green_to_fast.md", "tutorials/evolve_overnight.md",
+        "tutorials/own_kernel.md", "tutorials/red_to_green.md", "tutorials/green_to_fast.md",
+        "tutorials/evolve_overnight.md",
         "tutorials/triton_on_a_laptop.md", "tutorials/ci_without_a_gpu.md", "tutorials/",
     ),
     "How to": ("howto/diagnose.md", "howto/profile.md", "howto/", "run_on_gpu.md", "agents.md"),

@@ -36,4 +36,4 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_the_version_is_the_installed_one() -> None:
-    assert weft.__version__ == version("weft")
+    assert weft.__version__ == version("weft-gpu")

@@ -9,7 +9,7 @@ from benchmarks import profile_ladder
 from weft.core.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
-PAGE, README = ROOT / "docs" / "reference" / "ladder_profile.md", ROOT / "README.md"
+PAGE = ROOT / "docs" / "reference" / "ladder_profile.md"
 
 
 @pytest.mark.parametrize("rung", ["wmma", pytest.param("fp8_mma", marks=pytest.mark.sweep)])
@@ -41,9 +41,21 @@ def test_the_best_cuda_rungs_are_no_slower_than_the_triton_rungs(rung: str, trit
 
 
 def test_the_page_holds_what_a_run_gives() -> None:
-    first = PAGE.read_text().split("### ")[1]
-    assert profile_ladder.row("wmma", "mission").cells() in first.splitlines()
-    readme = README.read_text().split(profile_ladder.BEGIN)[1].split(profile_ladder.END)[0]
-    assert profile_ladder.row("wmma", "mission").short() in readme
+    row = profile_ladder.row("wmma", "mission")
+    summary, first = between(PAGE, profile_ladder.SUMMARY), between(PAGE, profile_ladder.TABLES).split("### ")[1]
+    assert row.cells() in first.splitlines() and row.short() in summary
     for rung in profile_ladder.ORDER:
-        assert f"| `{rung}` |" in first and f"| `{rung}` |" in readme
+        assert f"| `{rung}` |" in first and f"| `{rung}` |" in summary
+
+
+def test_both_tables_are_written_between_their_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.read_text())
+    for name in (profile_ladder.SUMMARY, profile_ladder.TABLES):
+        profile_ladder.put(page, name, f"new {name}")
+        assert between(page, name) == f"\nnew {name}\n"
+    assert page.read_text().splitlines()[0] == PAGE.read_text().splitlines()[0]
+
+
+def between(page: Path, name: str) -> str:
+    return page.read_text().split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0]

@@ -71,7 +71,10 @@ __global__ void racy(const __half* q, __half* o, int n) {
 def test_the_same_race_of_every_workload_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "racy.cu"
     file.write_text(RACY)
-    assert main(["check", str(file), *FAST, "--format", "github"]) == 1
+    found = tmp_path / "found.sarif"
+    assert main(["check", str(file), *FAST, "--format", "github", "--sarif", str(found)]) == 1
+    (sarif,) = json.loads(found.read_text())["runs"]
+    assert {result["ruleId"] for result in sarif["results"]} == {"R102"}
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"::error file={file},line=10,") and "title=R102 " in lines[0]
     assert len({line.split(",title")[0] for line in lines[:-1]}) == len(lines) - 1

@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 
 from weft.cli import host_state, installed
 from weft.cli.main import main
+from weft.core.distribution import DISTRIBUTION
 from weft.core.errors import CompileError
 from weft.store.store import open_store
 from weft.supervise.isolation_probe import probe_here
@@ -42,16 +43,29 @@ def version_of(name: str) -> str | None:
 
 
 def test_what_weft_declares_has_a_row_and_its_own_range() -> None:
-    """Whatever an extra asks for, developers' tools aside."""
+    """Every requirement, optional ones with their extra; developers' tools have no row."""
     rows = {installed._plain(row.name): row for row in installed.packages()}
-    declared = [Requirement(text) for text in requires("weft") or []]
+    declared = [Requirement(text) for text in requires(DISTRIBUTION) or []]
     base = {installed._plain(each.name) for each in declared if each.marker is None}
     assert {name for name, row in rows.items() if row.required} == base
     for each in declared:
         row = rows.get(installed._plain(each.name))
-        if row is not None:
+        if row is not None and row.required:
             assert Requirement(row.install.removeprefix("pip install '").removesuffix("'")).specifier == each.specifier
-    assert all("weft" not in row.install for row in rows.values())
+    for name, (extra, _) in installed.OPTIONAL.items():
+        assert rows[name].install == f"pip install 'weft-gpu[{extra}]'"
+        assert any(installed._plain(each.name) == name and _is_in(each, extra) for each in declared), name
+
+
+def _is_in(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is not None and requirement.marker.evaluate({"extra": extra})
+
+
+def test_packages_are_listed_where_weft_is_not_installed_by_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = {name: place for name, place in installed._folders().items() if name not in ("llvmlite", DISTRIBUTION)}
+    monkeypatch.setattr(installed, "_folders", lambda: here)
+    (row,) = [row for row in installed.packages() if row.name == "llvmlite"]
+    assert row.missing and row.install == "pip install 'llvmlite'"
 
 
 def test_what_is_missing_is_named_with_the_line_that_adds_it(
@@ -61,7 +75,7 @@ def test_what_is_missing_is_named_with_the_line_that_adds_it(
     monkeypatch.setattr(installed, "_folders", lambda: here)
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
-    assert "to add triton: pip install 'triton>=" in out
+    assert "to add triton: pip install 'weft-gpu[triton]'" in out
     assert "llvmlite is missing: pip install 'llvmlite>=" in out
     assert out.splitlines()[-1].startswith("1 of the things Weft needs")
 

@@ -122,4 +122,4 @@ def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert main(["diagnose", "fa1", "--shape", "no_such_shape"]) == 2
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["diagnose", "fa1", *SMALL, "--png", str(tmp_path / "x.png")]) == 2
-    assert "pip install matplotlib" in capsys.readouterr().err
+    assert "pip install 'weft-gpu[figures]'" in capsys.readouterr().err

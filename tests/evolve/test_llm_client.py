@@ -107,7 +107,7 @@ def test_a_key_is_needed_unless_the_server_is_named(monkeypatch: pytest.MonkeyPa
 
 def test_the_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(ToolMissing, match="pip install openai"):
+    with pytest.raises(ToolMissing, match=r"pip install 'weft-gpu\[llm\]'"):
         Endpoint("http://127.0.0.1:1/v1")
 
 

@@ -19,7 +19,7 @@ def test_script(script: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     needs_triton = "import triton" in script.read_text()
     if needs_triton and find_spec("triton") is None:
-        assert done.stdout == "Triton is not installed: pip install triton\n"
+        assert done.stdout == "Triton is not installed: pip install 'weft-gpu[triton]'\n"
     else:
         assert "warp instructions" in done.stdout
 

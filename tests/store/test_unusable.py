@@ -33,7 +33,7 @@ def test_a_server_that_cannot_be_used_says_what_to_do(postgres_server: PostgresS
 
 def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r"psycopg is not installed: pip install 'psycopg\[binary\]'"):
+    with pytest.raises(StoreError, match=r"psycopg is not installed: pip install 'weft-gpu\[postgres\]'"):
         open_store("postgresql://weft@localhost/weft")
 
 

@@ -11,6 +11,7 @@ import typer
 from weft.bench.contender import Contender, KernelContender
 from weft.bench.measure import BenchSettings, Cache
 from weft.bench.run import BenchResult, bench, record
+from weft.core.distribution import install_command
 from weft.core.errors import ToolMissing, UsageError
 from weft.core.names import did_you_mean
 from weft.engines.cuda_device import NoGPU, require_gpu
@@ -113,7 +114,7 @@ def torch_sdpa(gpu: CudaGPU, problem: Problem, backend: str) -> Contender:
     try:
         from weft.torch.baseline import TorchSdpa, cuda_stream
     except ImportError as error:
-        raise ToolMissing(f"PyTorch is not installed: pip install torch ({error})") from error
+        raise ToolMissing(f"PyTorch is not installed: {install_command('torch')} ({error})") from error
     contender: Any = TorchSdpa(problem, backend=backend, stream=cuda_stream(gpu.device))
     found: Contender = contender
     return found

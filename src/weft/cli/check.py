@@ -93,6 +93,9 @@ def check(
     lcov_file: Annotated[
         Path | None, typer.Option("--lcov", metavar="FILE", help="Write coverage in lcov's format.")
     ] = None,
+    sarif_file: Annotated[
+        Path | None, typer.Option("--sarif", metavar="FILE", help="Write the findings as SARIF to a file, too.")
+    ] = None,
 ) -> int:
     """Judge kernels: memory, races in shared memory, numbers against the reference, determinism.
 
@@ -112,6 +115,7 @@ def check(
             "--encodings": encodings,
             "--seed": seed is not None,
             "--hidden": hidden,
+            "--sarif": sarif_file,
         }
         return _check_folder(
             targets,
@@ -176,6 +180,8 @@ def check(
     covered = {target: each.coverage for target, each in checked.items()}
     if lcov_file is not None:
         lcov_file.write_text(lcov(merge(covered.values())))
+    if sarif_file is not None:
+        sarif_file.write_text(_sarif(verdicts))
     scopes = {target: scope_of(supports, choice(supports), verdicts[target]) for target, (_, supports) in found.items()}
     for target, (candidate, supports) in found.items():
         hint = hint_for(LocalRuns(candidate), settled(supports, choice(supports)), verdicts[target])
@@ -184,7 +190,7 @@ def check(
         planned = {target: each.planned for target, each in checked.items()}
         print(json.dumps(check_record(verdicts, planned, covered, hidden_seeds=secret, scopes=scopes), indent=2))
     elif form is Format.SARIF:
-        print(json.dumps(sarif(distinct(verdicts), distinct_suppressed(verdicts)), indent=2))
+        print(_sarif(verdicts))
     else:
         if form is Format.GITHUB:
             for line in annotations(verdicts, limit=max_findings):
@@ -199,6 +205,10 @@ def check(
                 print(f"Optional checkers: {tool} (memcheck and synccheck are always on)")
         print_line(last_line(verdicts))
     return _exit_code(verdicts, scopes)
+
+
+def _sarif(verdicts: Mapping[str, Sequence[Verdict]]) -> str:
+    return json.dumps(sarif(distinct(verdicts), distinct_suppressed(verdicts)), indent=2)
 
 
 def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The packages Weft works with: which versions are here, what each gives, and the line that adds a missing one.
 
-Nothing is imported: a version stands in the name of its package's `.dist-info` folder. importlib.metadata would parse
-the whole metadata of each, a fifth of the time that `weft doctor` takes.
+Nothing is imported: a version is in the name of its package's `.dist-info` folder. importlib.metadata would parse
+the entire metadata of each, which takes a fifth of the time that `weft doctor` takes.
 """
 
 import os
@@ -9,6 +9,8 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from weft.core.distribution import DISTRIBUTION, install_command
 
 REQUIRED = {
     "numpy": "arrays",
@@ -23,19 +25,20 @@ REQUIRED = {
     "rich": "tables and bars",
     "sqlalchemy": "the store of searches and the journal",
 }
+"""Distribution → what it gives. The version ranges are in Weft's own metadata."""
 OPTIONAL = {
-    "triton": "Triton kernels: weft run kernel.py, weft triton, pytest --weft",
-    "torch": "torch tensors, weft.torch, Triton scripts; the baseline of weft bench",
-    "nvidia-cuda-nvdisasm": "weft profile, weft evolve, weft show --as sass",
-    "nvidia-cuda-cuobjdump": "weft show --as sass of a whole binary",
-    "cuda-core": "a real GPU: weft bench, weft validate-gpu",
-    "matplotlib": "pictures: --png of diagnose and profile",
-    "openai": "weft evolve --proposer llm",
-    "mcp": "weft mcp, for coding agents",
-    "ray": "a fleet on a Ray cluster",
-    "psycopg": "a store on PostgreSQL, for a fleet",
+    "triton": ("triton", "Triton kernels: weft run kernel.py, weft triton, pytest --weft"),
+    "torch": ("torch", "torch tensors, weft.torch, Triton scripts; the baseline of weft bench"),
+    "nvidia-cuda-nvdisasm": ("sass", "weft profile, weft evolve, weft show --as sass"),
+    "nvidia-cuda-cuobjdump": ("sass", "weft show --as sass of a whole binary"),
+    "cuda-core": ("cuda", "a real GPU: weft bench, weft validate-gpu"),
+    "matplotlib": ("figures", "pictures: --png of diagnose and profile"),
+    "openai": ("llm", "weft evolve --proposer llm"),
+    "mcp": ("mcp", "weft mcp, for coding agents"),
+    "ray": ("fleet", "a fleet on a Ray cluster"),
+    "psycopg": ("postgres", "a store on PostgreSQL, for a fleet"),
 }
-"""Distribution → what it gives. The ranges stand in Weft's own metadata."""
+"""Distribution → the extra that installs it, and what it gives."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -57,16 +60,14 @@ class Package:
 
 
 def packages() -> tuple[Package, ...]:
-    """All that are known, the required first."""
+    """Returns every package that Weft uses, the required ones first."""
     here = _folders()
-    asked = _requirements(here.get("weft"))
-    rows = [(name, gives, True) for name, gives in REQUIRED.items()]
-    rows += [(name, gives, False) for name, gives in OPTIONAL.items()]
+    asked = _requirements(here.get(DISTRIBUTION))
+    rows = [(name, gives, True, f"pip install '{asked.get(_plain(name), name)}'") for name, gives in REQUIRED.items()]
+    rows += [(name, gives, False, install_command(extra)) for name, (extra, gives) in OPTIONAL.items()]
     return tuple(
-        Package(
-            name, _version(here.get(_plain(name))), gives, required, f"pip install '{asked.get(_plain(name), name)}'"
-        )
-        for name, gives, required in rows
+        Package(name, _version(here.get(_plain(name))), gives, required, install)
+        for name, gives, required, install in rows
     )
 
 
@@ -85,7 +86,7 @@ def _version(folder: Path | None) -> str | None:
 
 
 def _requirements(weft: Path | None) -> dict[str, str]:
-    """Name → the requirement as Weft declares it, whatever the extra; nothing in a tree that was never installed."""
+    """Name → the requirement as Weft's metadata declares it; empty where Weft is not installed by pip."""
     if weft is None:
         return {}
     found: dict[str, str] = {}

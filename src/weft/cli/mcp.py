@@ -2,6 +2,7 @@
 
 import importlib.util
 
+from weft.core.distribution import install_command
 from weft.core.errors import ToolMissing
 
 
@@ -11,7 +12,7 @@ def mcp() -> None:
     A coding agent starts it: command `weft`, arguments `mcp`. docs/agents.md says how.
     """
     if importlib.util.find_spec("mcp") is None:
-        raise ToolMissing("`weft mcp` speaks through the protocol's own Python package: pip install 'mcp>=2.3'")
+        raise ToolMissing(f"`weft mcp` needs the package mcp: {install_command('mcp')}")
     from weft.mcp.server import serve
 
     serve()

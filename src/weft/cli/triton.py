@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from weft.core.distribution import install_command
 from weft.core.errors import ToolMissing, UsageError, WeftError
 
 from .run import Mode
@@ -36,7 +37,7 @@ def triton(
     try:
         import weft.triton as virtual
     except ImportError as error:
-        raise ToolMissing(f"Triton and PyTorch are needed ({error}): pip install triton torch") from error
+        raise ToolMissing(f"Triton and PyTorch are needed ({error}): {install_command('triton', 'torch')}") from error
     if not script.is_file():
         raise UsageError(f"there is no file {script}")
     tools = [name for names in tool or [] for name in names.split(",")]

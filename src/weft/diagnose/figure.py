@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.attention.dtypes import Array
+from weft.core.distribution import install_command
 from weft.core.errors import ToolMissing, UsageError
 
 from .compare import BY_KEY, Mask
@@ -14,7 +15,6 @@ from .outlines import outlines
 from .records import Case, Diagnosis, Divergence
 from .taps import StageTap
 
-INSTALL = "pip install matplotlib"
 LEAST = 1e-9
 """Errors are drawn on a logarithmic scale from here."""
 
@@ -24,7 +24,7 @@ def require_matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise ToolMissing(f"--png needs matplotlib: {INSTALL}") from error
+        raise ToolMissing(f"--png needs matplotlib: {install_command('figures')}") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

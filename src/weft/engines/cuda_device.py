@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.core.distribution import install_command
 from weft.core.errors import LaunchError, ResourceError, ToolMissing, UsageError, WeftError
 from weft.core.records import Binary, Dim3
 
 from .pass_arguments import parameters
 from .protocol import PLAIN_SHARED_BYTES
 
-INSTALL = "pip install 'cuda-core>=1.2,<2'"
 TOO_LARGE = (
     "CUDA_ERROR_OUT_OF_MEMORY",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
@@ -49,7 +49,7 @@ def libraries() -> Libraries:
         from cuda import core
         from cuda.bindings import driver
     except ImportError as error:
-        raise ToolMissing(f"the CUDA engine needs cuda-core: {INSTALL} ({error})") from error
+        raise ToolMissing(f"the CUDA engine needs cuda-core: {install_command('cuda')} ({error})") from error
     return Libraries(core, driver)
 
 

@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from weft.core.distribution import install_command
 from weft.core.errors import ToolMissing, UsageError
 from weft.store.errors import StoreError
 from weft.store.records import State
@@ -190,4 +191,4 @@ def _ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise ToolMissing("`--fleet ray` needs Ray: pip install '.[fleet]' in a checkout") from error
+        raise ToolMissing(f"`--fleet ray` needs Ray: {install_command('fleet')}") from error

@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.attention.dtypes import Array
+from weft.core.distribution import install_command
 from weft.core.errors import ToolMissing, UsageError
 
 
@@ -15,7 +16,7 @@ def require_torch() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise ToolMissing("this task's reference is PyTorch code: pip install torch") from error
+        raise ToolMissing(f"this task's reference is PyTorch code: {install_command('torch')}") from error
     return torch
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from weft.core.chips import chip
+from weft.core.distribution import install_command
 from weft.core.errors import ToolMissing, UsageError, WeftError
 from weft.core.finding_codes import Severity
 from weft.core.records import Finding, worst_first
@@ -124,7 +125,7 @@ def _device(settings: Settings) -> "Iterator[Device]":
     try:
         import weft.triton as virtual
     except ImportError as error:
-        raise ToolMissing(f"Triton and PyTorch are needed ({error}): pip install triton torch") from error
+        raise ToolMissing(f"Triton and PyTorch are needed ({error}): {install_command('triton', 'torch')}") from error
     with virtual.on(settings.gpu, tools=settings.tools, cuda=True) as device:
         yield device
 

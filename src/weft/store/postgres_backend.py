@@ -10,6 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from weft.core.distribution import install_command
+
 from .backend import cure_of, to_json
 from .errors import StoreError
 
@@ -78,7 +80,7 @@ class PostgresBackend:
             engine = sa.create_engine(self._url, json_serializer=to_json, connect_args=given, pool_pre_ping=True)
         except ModuleNotFoundError as error:
             raise StoreError(
-                f"the store {self.where}: the driver psycopg is not installed: pip install 'psycopg[binary]'"
+                f"the store {self.where}: the driver psycopg is not installed: {install_command('postgres')}"
             ) from error
         sa.event.listen(engine, "connect", _prepare)
         return engine

@@ -38,12 +38,15 @@ Only <math.h> costs nothing; the library's headers take NVRTC seconds.
 """
 
 
-def package_file(package: str, suffix: str) -> Path:
-    """The installed file of a pip package whose path ends with `suffix`; ToolMissing names the package."""
+def package_file(package: str, suffix: str, install: str = "") -> Path:
+    """Returns the installed file of a pip package whose path ends with `suffix`.
+
+    Raises ToolMissing with the package's name and the command that adds it: `install`, or `pip install` and the name.
+    """
     try:
         files = importlib.metadata.files(package) or []
     except importlib.metadata.PackageNotFoundError:
-        raise ToolMissing(f"{package} is not installed: pip install {package}") from None
+        raise ToolMissing(f"{package} is not installed: {install or f'pip install {package}'}") from None
     for file in files:
         if file.as_posix().endswith(f"/{suffix}"):
             path = Path(str(file.locate())).resolve()

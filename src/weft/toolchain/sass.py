@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from weft.core.distribution import install_command
 from weft.core.errors import ToolMissing, UsageError, WeftError
 from weft.core.records import Binary
 
@@ -36,10 +37,7 @@ def use_disassembler(run: Disassembler) -> None:
 
 def disassembler() -> Path:
     """The program. Raises ToolMissing."""
-    try:
-        return package_file("nvidia-cuda-nvdisasm", "bin/nvdisasm")
-    except ToolMissing as error:
-        raise ToolMissing(f"SASS needs nvdisasm ({error})") from error
+    return package_file("nvidia-cuda-nvdisasm", "bin/nvdisasm", install=install_command("sass"))
 
 
 def _run(cubin: bytes, options: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from weft.core import knobs
+from weft.core.distribution import install_command
 from weft.core.errors import CompileError, ToolMissing, UsageError
 from weft.core.records import Binary, Diagnostic, Place
 
@@ -116,7 +117,7 @@ def require_triton() -> Any:
         import triton.backends.compiler
         import triton.compiler
     except ImportError as error:
-        raise ToolMissing(f"Triton is not installed ({error}): pip install triton") from error
+        raise ToolMissing(f"Triton is not installed ({error}): {install_command('triton')}") from error
     return triton
 
 

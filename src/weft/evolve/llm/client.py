@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from weft.core import knobs
+from weft.core.distribution import install_command
 from weft.core.errors import ToolMissing, UsageError
 
 from .question import Answer, ModelError, Question
@@ -43,9 +44,7 @@ class Endpoint:
         try:
             import openai
         except ImportError as error:
-            raise ToolMissing(
-                f"a language model is asked through the openai package: pip install openai ({error})"
-            ) from error
+            raise ToolMissing(f"--proposer llm needs the package openai: {install_command('llm')} ({error})") from error
         self._key = knobs.api_key(key_variable)
         if not base_url and not self._key:
             raise UsageError(f"set {key_variable} to the key of the endpoint, or name a local one with --base-url")
