@@ -71,12 +71,12 @@ def test_why_stages_of_a_recorded_kernel_were_not_observed(tmp_path: Path) -> No
     """Scores that are not made of Q and K: the run is recorded, and shows no stage but O."""
     found = explained(write(tmp_path, "fa1", "p[r][n] * scale :", "0.125f * float(key) :"))
     assert found.case.taps is not None and found.case.lost == ("q", None) and "scores" in found.not_observed
-    assert found.not_observed_because == "values could not be followed from q on"
+    assert found.not_observed_because == "values could not be followed after q"
 
 
 def test_a_kernel_that_left_no_output(tmp_path: Path) -> None:
     found = explained(write(tmp_path, "fa1", "p[r][n] * scale :", "p[r][n] * scales :"))
-    assert found.not_observed_because == f"the kernel left no output to look at ({found.verdict.status})"
+    assert found.not_observed_because == f"the kernel produced no output ({found.verdict.status})"
 
 
 def test_why_lines_were_not_traced(scale_twice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
