@@ -71,7 +71,7 @@ def test_why_stages_of_a_recorded_kernel_were_not_observed(tmp_path: Path) -> No
     """Scores that are not made of Q and K: the run is recorded, and shows no stage but O."""
     found = explained(write(tmp_path, "fa1", "p[r][n] * scale :", "0.125f * float(key) :"))
     assert found.case.taps is not None and found.case.lost == ("q", None) and "scores" in found.not_observed
-    assert found.not_observed_because == "values could not be followed after q"
+    assert found.not_observed_because == "values could not be followed from q on"
 
 
 def test_a_kernel_that_left_no_output(tmp_path: Path) -> None:

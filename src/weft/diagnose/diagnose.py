@@ -144,7 +144,7 @@ def _why_unseen(case: Case, *, never_ends: bool) -> str:
     if case.taps.cut_short:
         return "the recording reached its limit before the kernel ended"
     if case.lost is not None:
-        return f"values could not be followed after {name_of(case.lost)}"
+        return f"values could not be followed from {name_of(case.lost)} on"
     return "no value that comes from the inputs was used as one of these stages"
 
 
