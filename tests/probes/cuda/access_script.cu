@@ -13,7 +13,7 @@ __device__ void touch(unsigned char* shared, int step, int verb, int offset, flo
         if constexpr (sizeof(T) == 8) asm volatile("ld.shared.u64 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
         if (value == 251) out[0] = 1.0f;
     } else if (verb == 2 || verb == 4) {
-        // Either nobody writes what another one does, or everybody does.
+        // Either no thread writes what another thread writes, or all threads do.
         const unsigned long long value = verb == 2 ? threadIdx.x + 1 : 200 + step % 2;
         if constexpr (sizeof(T) == 1) asm volatile("st.shared.u8 [%0], %1;" ::"r"(at), "l"(value) : "memory");
         if constexpr (sizeof(T) == 2) asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "l"(value) : "memory");

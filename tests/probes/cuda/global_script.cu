@@ -13,7 +13,7 @@ __device__ void touch(unsigned char* memory, int verb, int offset, float* out) {
         if constexpr (sizeof(T) == 8) asm volatile("ld.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
         if (value == 12345) out[0] = 1.0f;
     } else if (verb == 2) {
-        // Nobody writes what another one does.
+        // No thread writes what another thread writes.
         const unsigned long long value = blockIdx.x * blockDim.x + threadIdx.x + 1;
         if constexpr (sizeof(T) == 1) asm volatile("st.global.u8 [%0], %1;" ::"l"(at), "l"(value) : "memory");
         if constexpr (sizeof(T) == 2) asm volatile("st.global.u16 [%0], %1;" ::"l"(at), "l"(value) : "memory");
