@@ -32,7 +32,7 @@ def test_the_whole_error_has_its_size(regime: str) -> None:
         followed = run.follow()
         gate = size_gate("quantised", followed.o, exact.o, recipe_noise(run, exact), "f16")
         assert gate.passed, gate
-        # Truncation is counted by the largest weight times the largest V, which belong to different keys in a long tail.
+        # Truncation is counted by the largest weight times the largest V, which a long tail has at different keys.
         assert gate.ratio > 1 / 30 or regime in ("zeros", "all_equal", "long_tail")
         assert np.array_equal(np.isneginf(followed.lse), np.isneginf(exact.lse))
         assert not followed.o[np.isneginf(exact.lse)].any()

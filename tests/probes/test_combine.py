@@ -70,7 +70,7 @@ def test_a_combination_has_every_hook_of_the_contract(hook: str) -> None:
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_a_combination_requests_what_one_of_its_probes_requests(flag: str) -> None:
+def test_a_combination_requests_whatever_a_probe_requests(flag: str) -> None:
     asking = type("Asking", (One,), {flag: True, "heard": []})
     silent = type("Silent", (Two,), {"heard": []})
     assert getattr(Probes(asking(), silent()), flag)
