@@ -70,9 +70,7 @@ def test_mma_kernel_that_scales_after_subtracting(causal: Causal) -> None:
     assert taps.unit == pytest.approx(1 / math.sqrt(shape.d), rel=1e-3)
     tap = taps.at("scores", 0)
     assert tap is not None and tap.factor == pytest.approx(math.log2(math.e) / 8, rel=1e-3)
-    assert (
-        taps.at("l", 0) is None or causal is not None
-    )  # each lane keeps a part of l until the last tile
+    assert taps.at("l", 0) is None or causal is not None  # each lane keeps a part of l until the last tile
 
 
 @pytest.mark.parametrize("causal", [None, "top_left"])

@@ -1,4 +1,4 @@
-// A right kernel that has been blamed: `float acc[128] = {0.0f};` sets all 128 elements to zero.
+// A right kernel that was once reported wrong: `float acc[128] = {0.0f};` sets all 128 elements to zero.
 //
 //     O = softmax(Q Kᵀ · scale) V,   LSE = log Σ_n exp(Q Kᵀ · scale)
 //

@@ -1,4 +1,4 @@
-// Threads carry out a script: per step and thread a verb (0 nothing, 1 load, 2 store, 3 atomicAdd, 4 store what everybody
+// Threads execute a script: per step and thread a verb (0 nothing, 1 load, 2 store, 3 atomicAdd, 4 store what all threads
 // stores in this step and the one after the next) and a byte offset; after each step one of: nothing, a barrier of the CTA, one of every warp, one of its halves, one of warps 0 and 1, or
 // warp 0 arrives for warp 1. Accesses are written in PTX: they are weak, and none is optimised away.
 template <typename T>

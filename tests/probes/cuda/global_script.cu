@@ -1,6 +1,6 @@
-// CTAs carry out a script: per step and thread a verb (0 nothing, 1 load, 2 store, 3 atomicAdd) and an offset in global
+// CTAs execute a script: per step and thread a verb (0 nothing, 1 load, 2 store, 3 atomicAdd) and an offset in global
 // memory; after each step one of: nothing, a barrier of the CTA, one of every warp and, if WAITS, a barrier of the grid
-// or a signal from CTA 0 to CTA 1. Each meeting has its own counter: who is late must not see a later one. Accesses are
+// or a signal from CTA 0 to CTA 1. Each barrier has its own counter: a late thread must not see a later one. Accesses are
 // written in PTX: they are weak, and none is optimised away.
 template <typename T>
 __device__ void touch(unsigned char* memory, int verb, int offset, float* out) {
