@@ -5,8 +5,8 @@
     new     = "…"                       replaces it: the bug
     common  = [["old", "new"], …]       optional: changes of the bad kernel and of its twin (naming regions, say)
     finds   = "M105"                    the code
-    at      = "…"                       text of the one line, after the change, on which the finding stands
-    cta, warp, lanes, name              optional: who, as the finding says it (`lanes` is the mask), and which buffer
+    at      = "…"                       text of the only line, after the change, that has the finding
+    cta, warp, lanes, name              optional: as in the finding (`lanes` is the mask)
     sizes, defines                      optional: of the kernel file, for both
 The twin is the rung with `common` only; it gives no finding.
 """

@@ -39,7 +39,7 @@ def conflicts(verbs: np.ndarray, offsets: np.ndarray, meetings: np.ndarray, size
     Plain vector clocks.
     """
     threads = verbs.shape[1]
-    everybody = np.arange(threads)
+    everyone = np.arange(threads)
     clocks = np.zeros((threads, threads), int)
     np.fill_diagonal(clocks, 1)
     seen: dict[int, list[tuple[int, int, int, int]]] = {}
@@ -58,15 +58,15 @@ def conflicts(verbs: np.ndarray, offsets: np.ndarray, meetings: np.ndarray, size
                         found.add(other // 32 == thread // 32 and read_first)
                 before.append((thread, verb, step, int(clocks[thread, thread])))
         if meeting == CTA:
-            meet(clocks, everybody, everybody)
+            meet(clocks, everyone, everyone)
         elif meeting in (WARP, HALVES):
             for first in range(0, threads, 32 if meeting == WARP else 16):
-                lanes = everybody[first : first + (32 if meeting == WARP else 16)]
+                lanes = everyone[first : first + (32 if meeting == WARP else 16)]
                 meet(clocks, lanes, lanes)
         elif meeting == TWO_WARPS:
-            meet(clocks, everybody[:64], everybody[:64])
+            meet(clocks, everyone[:64], everyone[:64])
         elif meeting == ARRIVE:
-            meet(clocks, everybody[:64], everybody[32:64])
+            meet(clocks, everyone[:64], everyone[32:64])
     return found
 
 
