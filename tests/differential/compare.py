@@ -63,7 +63,7 @@ def compare(seeds: Sequence[int], folder: Path, *, builds: Sequence[bool] = (Fal
         device = _compile_device(functions, debug=debug)
         gpu = weft.VirtualGPU(threads=1)
         for function in functions:
-            message = _held_against(expected[function.seed], function, gpu, device)
+            message = _compare_on_gpu(expected[function.seed], function, gpu, device)
             if message:
                 differences.append(Difference(function.seed, debug, message))
     return differences
@@ -76,7 +76,7 @@ def _on_host(host: ctypes.CDLL, function: Generated) -> Array:
     return expected
 
 
-def _held_against(expected: Array, function: Generated, gpu: weft.VirtualGPU, device: Binary) -> str:
+def _compare_on_gpu(expected: Array, function: Generated, gpu: weft.VirtualGPU, device: Binary) -> str:
     """What is wrong on the virtual GPU; empty if nothing."""
     arguments, found = inputs(function), np.zeros_like(expected)
     blocks = ARGUMENTS // BLOCK

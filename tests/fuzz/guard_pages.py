@@ -1,4 +1,4 @@
-"""Host memory between pages that nobody may touch: an access one byte too far ends the process.
+"""Host memory between pages without access rights: an access one byte too far ends the process.
 
 `install` gives all buffers of the virtual GPU that compiled code can reach such places: the arena, shared and local
 memory, parameters, records, queues, the shadows of probes, and the maps that say who owns which bytes.

@@ -64,7 +64,7 @@ def _compiled() -> Iterator[str]:
 
 
 def _cut(head: str, body: str, draw: random.Random) -> list[str]:
-    """Some lines of a kernel as a kernel of their own, if they make one."""
+    """Return some lines of a kernel as a separate kernel, if they make one."""
     kinds = {prefix: kind for kind, prefix in _REGISTERS.findall(body)}
     lines = [line for line in body.splitlines() if ";" in line and not line.lstrip().startswith(".reg")]
     start = draw.randrange(max(len(lines) - LINES, 1))

@@ -1,4 +1,4 @@
-"""A program of its own: random PTX at wild addresses, with every buffer of the virtual GPU between guard pages.
+"""A separate program: random PTX at wild addresses, with every buffer of the virtual GPU between guard pages.
 
     python -m tests.fuzz.wild_addresses --first SEED --kernels N [--programs P] [--place end|start] [--watch]
     python -m tests.fuzz.wild_addresses --prove

@@ -28,7 +28,7 @@ class Cuda:
 
 @dataclass(frozen=True)
 class Triton:
-    """A kernel of a module beside this one. `aligned` names the arguments known to be multiples of 16."""
+    """A kernel of a module next to this one. `aligned` names the arguments known to be multiples of 16."""
 
     kernel: str
     signature: Mapping[str, str]

@@ -94,7 +94,7 @@ def test_kernel(case: Case) -> None:
 
 
 def run_case(case: Case, binary: Binary, *, watch: Instrumentation = PLAIN) -> Arrays:
-    """Launch a case as `binary` has it, hold it against what must come out, and return that."""
+    """Launch `binary` for a case, compare the outputs with the expected ones, and return them."""
     inputs = case.inputs(np.random.default_rng(zlib.crc32(case.name.encode())))
     expected = case.expected({name: array.copy() for name, array in inputs.items()})
     arrays = {**inputs, **{name: _poisoned(buffer) for name, buffer in case.outputs.items()}}

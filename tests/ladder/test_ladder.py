@@ -57,7 +57,7 @@ def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
 
 
 @every_rung
-def test_rungs_that_take_codes_say_of_which_encoding(rung: Rung) -> None:
+def test_rungs_that_take_codes_name_their_encodings(rung: Rung) -> None:
     assert bool(rung.encodings) == (rung.dtypes == ("u8",))
     assert set(rung.encodings) <= set(ENCODINGS) == set(QUANTISERS)
 

@@ -81,7 +81,7 @@ def test_accesses_that_a_predicate_switched_off_take_no_load_store_unit() -> Non
     assert instructions_of(sass, accesses=12).executed == 21
 
 
-def test_wgmma_is_told_apart() -> None:
+def test_wgmma_is_recognised() -> None:
     assert instructions_of({"HGMMA.64x64x16.F32": 4}).warp_group
     assert not instructions_of({"HGMMA.64x64x16.F32": 4, "HMMA.16816.F32": 1}).warp_group
     assert not instructions_of({"FFMA": 1}).warp_group

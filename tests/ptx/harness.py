@@ -5,7 +5,7 @@
 builds one kernel in which the instruction stands four times: for every lane, under a guard, in a divergent branch,
 and with operands that are the same in all lanes. `check_body` does the same for any text.
 
-A chapter's test module names what it runs in `OPCODES`; `test_coverage.py` holds that against the instruction table.
+A chapter's test module names what it runs in `OPCODES`; `test_coverage.py` compares that with the instruction table.
 """
 
 import struct
@@ -140,7 +140,7 @@ class Kernel:
 
 @dataclass
 class Ran:
-    """What one engine made of a launch."""
+    """The result of a launch on an engine."""
 
     outputs: dict[str, Array]
     """As unsigned bits of the register class."""
@@ -332,7 +332,7 @@ def check(
 
     Sources are by the operand names of the ISA row; a sequence of arrays is a vector operand. `immediates` puts a
     literal in place of a register. Results come in the operand's NumPy type, under the row's name of the destination
-    (the second of a pair: `q` beside `p`, `p` beside anything else).
+    (the second of a pair is `q` after `p`, and `p` after any other name).
     """
     plan = _Plan(opcode, sources, immediates or {})
     engines = [Engine(name, parse(plan.kernel.text)) for name in ENGINES]

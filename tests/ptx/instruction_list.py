@@ -246,7 +246,7 @@ def _count(row: isa.Form) -> int:
 PRODUCTION = """\
 FlashInfer 0.7.2 (single-request decode and prefill) and CuTe of CUTLASS 4.2, unmodified, through NVRTC 13 and nvcc
 13.0: no form is missing. Both write `ldmatrix` with its modifiers in another order than the manual's; those orders have
-rows of their own. How to run them, and what the checkers say: [production kernels](howto/production_kernels.md)."""
+separate rows. How to run them, and what the checkers report: [production kernels](howto/production_kernels.md)."""
 
 
 def page() -> str:

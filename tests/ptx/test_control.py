@@ -266,7 +266,7 @@ def test_an_endless_loop_ends_with_the_budget(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_lanes_spinning_on_a_lock_of_their_own_warp_come_through(engine: str) -> None:
+def test_lanes_spinning_on_a_lock_held_by_their_warp_finish(engine: str) -> None:
     """Independent thread scheduling: the holder gets its turn although the others stand at a lower line."""
     text = """.global .u32 lock; .global .u32 count;
     .visible .entry k() { .reg .b32 %r<4>; .reg .pred %p;

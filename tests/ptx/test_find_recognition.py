@@ -26,7 +26,7 @@ KNOWS = {
     "clock": ("clock64() % 7 == 3", "%clock64, the clock, SM or launch it runs on"),
     "sm": ("sm() > 57", "%smid, the clock, SM or launch it runs on"),
 }
-"""A condition on which a store depends, and what is said of it."""
+"""A condition on which a store depends, and the message for it."""
 SHAPES = "s == 77 || s == 33 || s == 45 || s == 100"
 
 INNOCENT = {
@@ -65,7 +65,7 @@ ROLES = [(DATA, "q"), (DATA, "x"), (ARRAY, "codes"), (ARRAY, "w"), (SIZE, "S")]
 
 @cache
 def module() -> tuple[Module, dict[str, str], str]:
-    """Every condition as a kernel; the store stands on a line of its own."""
+    """Compile every condition as a kernel; the store is on a separate line."""
     text = HEAD
     for name, condition in {**{key: value[0] for key, value in KNOWS.items()}, **INNOCENT, "shapes": SHAPES}.items():
         text += (

@@ -141,7 +141,7 @@ def test_read_and_written_registers() -> None:
     assert {r.name for r in store.read()} == {"%rd1", "%r4"}
 
 
-def test_nested_scopes_have_registers_and_labels_of_their_own() -> None:
+def test_nested_scopes_have_their_own_registers_and_labels() -> None:
     function = _function(
         """mov.b32 %r1, 1;
         { .reg .b64 %r1; .reg .pred p; mov.b64 %r1, 2; bra IN; IN: }
@@ -157,7 +157,7 @@ def test_nested_scopes_have_registers_and_labels_of_their_own() -> None:
     labels = [item.name for item in function.body if isinstance(item, LabelDef)]
     branches = [item.operands[0] for item in _instructions(function) if item.form.name == "bra"]
     assert len(set(labels)) == 2
-    assert branches == [Label(name) for name in labels], "a forward branch finds the label of its own scope"
+    assert branches == [Label(name) for name in labels], "a forward branch finds the label in its scope"
 
 
 def test_call_with_and_without_lists() -> None:

@@ -295,7 +295,7 @@ def test_bar_red(cta: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(("bar", "aligned"), [("bar", ""), ("barrier", ""), ("barrier.cta", ".aligned")])
 def test_bar_red_over_half_the_warps(bar: str, aligned: str, rng: np.random.Generator) -> None:
-    """Each pair of warps has a barrier of its own, for 64 threads."""
+    """Each pair of warps has its own barrier, for 64 threads."""
     p = rng.integers(0, 2, N).astype(bool)
     p[:64], p[64:128] = True, False
     body = f"""mov.u32 %t0, %tid.x; shr.u32 %t1, %t0, 6; add.u32 %t1, %t1, 3;
@@ -379,7 +379,7 @@ def test_block_that_is_no_multiple_of_a_warp() -> None:
     assert not ran.findings
 
 
-def test_a_barrier_nobody_else_reaches_is_a_deadlock() -> None:
+def test_a_barrier_that_no_other_warp_reaches_is_a_deadlock() -> None:
     body = "setp.ge.u32 %most, %tid, 32; @%most bra END; bar.sync 1, 128; END:"
     ran = check_body(body, {}, {"d": "b32"}, declarations=".reg .pred %most;", n=128)
     assert {f.code for f in ran.findings} == {"S301"}
@@ -395,7 +395,7 @@ STUCK = """and.b32 %t0, %tid, 1; setp.eq.u32 %even, %t0, 0;
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_collective_that_a_member_never_reaches_is_a_deadlock(engine: str) -> None:
-    """In a process of its own: an engine that misses it would hang the whole session."""
+    """Run in a separate process: an engine that misses it would block the entire session."""
     code = (
         "from tests.ptx.harness import kernel, launch\n"
         "from tests.ptx.test_sync import STUCK\n"

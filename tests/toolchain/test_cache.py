@@ -45,9 +45,9 @@ def test_a_damaged_file_is_a_miss_and_can_be_replaced(damage: str) -> None:
 def test_a_file_under_another_key_is_a_miss() -> None:
     store = Cache("object")
     store.put(cache_key(["a"]), b"of a")
-    stranger = store.path(cache_key(["b"]))
-    stranger.parent.mkdir(parents=True, exist_ok=True)
-    stranger.write_bytes(store.path(cache_key(["a"])).read_bytes())
+    wrong = store.path(cache_key(["b"]))
+    wrong.parent.mkdir(parents=True, exist_ok=True)
+    wrong.write_bytes(store.path(cache_key(["a"])).read_bytes())
     assert store.get(cache_key(["b"])) is None
 
 

@@ -1,4 +1,4 @@
-"""A program of its own: random addresses in every kind of memory access. That it ends is what is tested.
+"""A separate program: random addresses in every kind of memory access. The test is that it ends.
 
     python -m tests.vm.hostile_addresses SEED
 

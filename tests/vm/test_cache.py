@@ -156,7 +156,7 @@ def _names(compiled: list[str]) -> set[str]:
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names a CPU of x86")
-def test_another_cpu_has_objects_of_its_own(filled: tuple[Path, str, list[str]], tmp_path: Path) -> None:
+def test_another_cpu_has_separate_objects(filled: tuple[Path, str, list[str]], tmp_path: Path) -> None:
     _, result, _ = filled
     assert _run(tmp_path, WEFT_CPU="x86-64-v3")[0] == result
     first = _files(tmp_path)

@@ -234,7 +234,7 @@ def test_deadlock_at_barriers(entry: str, block: int) -> None:
     findings = _launch(entry, [a], block=block).findings
     assert {finding.code for finding in findings} == {"S301"}
     assert functools.reduce(operator.or_, (finding.lanes for finding in findings)) == ALL, "all lanes wait"
-    assert not a.any(), "nobody passes"
+    assert not a.any(), "no thread passes"
 
 
 @pytest.mark.parametrize("schedule", [0, 1, 2, 3])
@@ -370,7 +370,7 @@ def test_misaligned_shared_load() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_hostile_addresses_never_reach_the_host(seed: int) -> None:
-    """In a process of its own, so that a crash is a failure here and no more."""
+    """Run in a separate process, so that a crash fails only this test."""
     command = [sys.executable, "-m", "tests.vm.hostile_addresses", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=300)
     assert done.returncode == 0, done.stderr

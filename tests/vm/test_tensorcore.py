@@ -168,7 +168,7 @@ def test_result_may_overwrite_the_accumulator() -> None:
 @pytest.mark.parametrize("mode", ["hardware", "ieee"])
 @pytest.mark.parametrize("kind", FLOAT_KINDS[::3], ids=lambda kind: kind.label)
 def test_several_tiles_that_share_a(kind: MmaKind, mode: str, count: int) -> None:
-    """Also with tiles that need the exact path beside tiles that do not."""
+    """Also with tiles that need the exact path next to tiles that do not."""
     compiled = CompiledMma(kind, mode=mode, count=count)
     for regime in REGIMES:
         a, b, c = random_tiles(kind, regime, 48, seed=8)

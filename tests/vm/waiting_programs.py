@@ -47,7 +47,7 @@ class Program:
         return f"{self.name}_{self.labels}"
 
     def flag(self) -> int:
-        """Byte offset of a word that nobody else uses."""
+        """Return the byte offset of a word that no other step uses."""
         self.flags += 1
         assert self.flags < WORDS
         return 4 * self.flags
@@ -109,7 +109,7 @@ class Program:
         after = self.only("%lane", waiter)
         self.spin(f"flags+{flag}", "1")
         self.emit(f"{after}:", f"setp.ne.u32 %p, %tid, {teller + self.rng.choice((0, 32))};")
-        # Nobody passes the barrier of the warp before the one that waits has been told, by a lane before the barrier.
+        # No lane passes the barrier of the warp before a lane in front of the barrier has set the flag for the waiter.
         self.emit(f"@!%p st.volatile.shared.u32 [flags+{flag}], 1;", f"bar.warp.sync {FULL};")
 
     def _grid(self) -> None:
@@ -143,7 +143,7 @@ class Program:
         self.emit(f"{inner}:", f"{after}:")
 
     def _chain(self) -> None:
-        """Lanes of one warp hand on a token, in any order: whoever is not its holder spins at a place of its own."""
+        """Lanes of one warp pass on a token, in any order: each lane without the token spins at a different place."""
         token = self.flag()
         ways = self.rng.choice((2, 3, 4))
         order = self.rng.sample(range(ways), ways)
@@ -196,7 +196,7 @@ class Program:
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def fault(self, kind: str) -> None:
-        """A step that nobody gets out of."""
+        """Add a step that no thread can leave."""
         if kind == "skips":  # one lane waits for its CTA, the others of its warp for it
             after, end = self.only("%tid", self.rng.randrange(64)), self.label()
             self.emit("bar.sync 0;", f"bra {end};", f"{after}:", f"bar.warp.sync {FULL};", "bar.sync 0;", f"{end}:")

@@ -41,7 +41,7 @@ _ROWS = (
         "M106",
         "index overflow",
         "indexcheck",
-        "compute the index in 64 bits (size_t), or state the limit by a `require` line",
+        "compute the index in 64 bits (size_t), or state the limit in a `require` line",
     ),
     FindingCode(
         "I201", "uninitialised shared memory", "initcheck", "write it, or wait for its copy, before reading it"
@@ -62,18 +62,18 @@ _ROWS = (
         "load it without __ldg or const __restrict__, or write it in another launch",
     ),
     FindingCode(
-        "S301", "deadlock", "synccheck", "make every thread reach it, or name only those that do", ends_launch=True
+        "S301", "deadlock", "synccheck", "make every thread reach it, or name only the threads that do", ends_launch=True
     ),
     FindingCode(
         "S302",
         "out of budget",
         "synccheck",
-        "make the loop end; a long kernel takes a larger max_steps",
+        "make the loop end; give a long-running kernel a larger max_steps",
         ends_launch=True,
     ),
     FindingCode("S303", "no such barrier", "synccheck", "use barrier numbers 0 to 15"),
     FindingCode("S304", "member mask does not match", "synccheck", "name exactly the lanes that execute it"),
-    FindingCode("S305", "barrier count", "synccheck", "count whole warps: a multiple of 32, no more than the CTA has"),
+    FindingCode("S305", "barrier count", "synccheck", "count entire warps: a multiple of 32, at most the threads of the CTA"),
     FindingCode("S306", "barrier in divergent code", "synccheck", "move the barrier out of the branch"),
     FindingCode(
         "S307", "exited lanes needed", "synccheck", "let no thread return early: guard its loads and stores instead"
@@ -82,13 +82,13 @@ _ROWS = (
         "S308",
         "mbarrier misused",
         "synccheck",
-        "initialise it once with the arrivals of a phase, and let everybody see that before its first use",
+        "initialise it once with the number of arrivals per phase, and make that visible to all threads before its first use",
     ),
     FindingCode(
         "X401",
         "trap",
         "kernel",
-        "find the condition that leads to the trap and keep it from coming true",
+        "find the condition that leads to the trap, and prevent it",
         ends_launch=True,
     ),
     FindingCode("X402", "assertion failed", "kernel", "make the asserted expression hold", ends_launch=True),
@@ -99,7 +99,7 @@ _ROWS = (
         "X404",
         "compiler asked for",
         "kernel",
-        "keep only host code behind the macro, and let device code be the same for every compiler",
+        "use the macro only for host code, and keep the device code the same for every compiler",
         Severity.INFO,
     ),
     FindingCode("K501", "input changed", "kernel", "declare the array inout, or do not write it"),

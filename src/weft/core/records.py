@@ -204,7 +204,7 @@ class Visits:
 
 @dataclass(frozen=True)
 class Run:
-    """What a launch, or a kernel file's sequence of launches, left beside its arrays."""
+    """The result of a launch, or of a kernel file's sequence of launches, apart from its arrays."""
 
     entries: tuple[str, ...]
     findings: tuple[Finding, ...]

@@ -65,7 +65,7 @@ __device__ __forceinline__ float warp_max(float x) {
 }
 
 // tile[row][d] = head[first + row][d] in fp32 for `rows` rows; rows from `end` on become zero.
-// So does the padding: nobody asks for it, but the compiler may fetch it along with its neighbours in one vector load.
+// So does the padding: no code reads it, but the compiler may load it together with its neighbours in a vector load.
 template <int D, int STRIDE>
 __device__ void load_tile(float* tile, const ELEMENT* __restrict__ head, int first, int rows, int end) {
     for (int i = threadIdx.x; i < rows * STRIDE; i += THREADS) {

@@ -10,7 +10,7 @@
 //           ldmatrix, made for 16-bit matrices, moves 8 rows of 16 bytes, and lane 4g + t receives bytes 4t … 4t + 3 of
 //           row g: that is B of mma.m16n8k32, and for Q it is A. So a warp reads what it needs of 16 keys in one go.
 //           Tiles that every query of the CTA sees whole are not masked; tiles that none sees are not read.
-//           An address is one register that a constant moves from tile to tile: what is left in the loop beside mma is
+//           An address is one register that a constant moves from tile to tile: apart from mma the loop contains only
 //           softmax, and Q and K stay in registers between finding their step and dividing by it.
 // History   `fp8_mma` waits for every tile and reads fragments word by word.
 // Levers    BLOCK_M: queries of a CTA, 16 per warp. BLOCK_N: keys of a tile.

@@ -12,7 +12,7 @@
 //               l' = l · r + Σ_n P,   U' = U · r + P V,   and after the last tile O = U / l
 // History   `fp8_scalar` is the baseline it must agree with. A version that carved the tables and the score tile from
 //           one block by hand had a wrong offset: scores overwrote the tables, which then read 1.0. Here every buffer
-//           is a variable of its own.
+//           is a separate variable.
 // Levers    DEQUANT: `lut` looks x up in a table of 256 per tensor in shared memory, `direct` computes it. Both round
 //           the same product once, so the result has the same bits. A look-up is a shared-memory access with random
 //           bank conflicts; computing is a conversion, a product and a rounding. BLOCK_M, BLOCK_N, WARPS as in `wmma`.

@@ -8,8 +8,8 @@
 //           work: K of the next tile flies during S = Q Kᵀ, V of the next tile during U += P V. Two barriers per tile.
 //           Rows are 2, 4, 8 or 16 chunks of 16 bytes; chunk c of row r lies at c ⊕ f(r), so that the eight rows of an
 //           ldmatrix phase meet all 32 banks once.
-//           What is left beside mma is softmax: every address is one register that a constant moves from tile to tile,
-//           and only a tile at the end of the keys asks which of its rows exist.
+//           Apart from mma only softmax is left: every address is one register that a constant moves from tile to tile,
+//           and only a tile at the end of the keys checks which of its rows exist.
 //           The softmax works in base 2: with s = S · scale · log2(e), P = 2^(s - m), one multiplication per score.
 // History   `wmma` moves S, P and U through shared memory. Knowing the layout of a fragment, which WMMA hides, removes
 //           all three trips, half of the barriers and every bank conflict.
@@ -51,7 +51,7 @@ using T = ELEMENT;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARPS = BLOCK_M / 16;
 constexpr int THREADS = 32 * WARPS;
-constexpr int CHUNK = 8;  // elements of 16 bytes: what one cp.async and one row of an 8×8 matrix hold
+constexpr int CHUNK = 8;  // elements in 16 bytes: the size of a cp.async and of a row of an 8×8 matrix
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 static_assert(sizeof(T) == 2, "mma.m16n8k16 takes half or __nv_bfloat16");

@@ -10,7 +10,7 @@
 //           the last products round.
 //           e4m3: number is the E4M3 value that the code's bits are, step = scale. A product of two is exact in fp32,
 //           their sum rounds.
-// History   The classical mistake is a lane that takes a row of its own before the reduction, which then adds up 32
+// History   The classical mistake is that each lane takes another row before the reduction, which then adds up 32
 //           different scores. Here all lanes of a warp work on the same (m, n).
 // Levers    WARPS: elements per CTA.
 // Supports  codes u8, ENCODING 0 sim_fp8, 1 e4m3; S in f32; SQ, SKV ≥ 1 with SQ · SKV < 2³¹;

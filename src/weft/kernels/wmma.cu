@@ -2,8 +2,8 @@
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
-// Idea      A CTA owns BLOCK_M queries and walks the keys in tiles of BLOCK_N. A WMMA fragment is opaque: nobody may
-//           ask which lane holds which element. So S, P and the unnormalised output U pass through shared memory, and
+// Idea      A CTA owns BLOCK_M queries and walks the keys in tiles of BLOCK_N. A WMMA fragment is opaque: code
+//           cannot know which lane holds which element. So S, P and the unnormalised output U pass through shared memory, and
 //           the softmax between the two products is ordinary code there, one warp per row:
 //               S = Q Kᵀ · scale,   m' = max(m, max_n S),   P = exp(S - m'),   r = exp(m - m'),
 //               l' = l · r + Σ_n P,   U' = U · r + P V,   and after the last tile O = U / l

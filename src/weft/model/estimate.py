@@ -10,7 +10,7 @@ from .bounds import Bounds, busiest_share, checked_clock, dram_cycles, lower_bou
 from .work import Work
 
 UNCALIBRATED = (0.4, 1.4)
-"""Range of c where no series of this GPU was at hand to fit it."""
+"""Range of c where no measurements of this GPU were available to fit it."""
 TAGS_PER_CLOCK = 1
 SHUFFLES_PER_CLOCK = 1
 

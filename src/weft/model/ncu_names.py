@@ -78,7 +78,7 @@ def _ending_problem(section: str, ending: str) -> str | None:
     if roll_up not in ROLL_UPS:
         return f"a roll-up comes first: .{', .'.join(ROLL_UPS)}, not .{roll_up}"
     if section == "throughputs":
-        return None if part in _PERCENTAGES else f"a throughput ends in .{roll_up}.{_PERCENTAGES[1]} or the like"
+        return None if part in _PERCENTAGES else f"a throughput ends in .{roll_up}.{_PERCENTAGES[1]} or similar"
     return None if not part or part in _PARTS else f"after .{roll_up} comes nothing or, say, .per_second, not .{part}"
 
 

@@ -13,7 +13,7 @@ MAX_REGISTERS = 255
 
 @dataclass(frozen=True)
 class LaunchShape:
-    """What one launch asks for."""
+    """The resources that a launch requires."""
 
     threads: int
     """Per block."""

@@ -34,7 +34,7 @@ _FP8 = frozenset(["E4M3", "E5M2"])
 
 @dataclass(frozen=True)
 class TensorInstruction:
-    """What one warp instruction of a tensor core multiplies."""
+    """The multiplication that a tensor-core instruction of a warp performs."""
 
     kind: TensorKind
     macs: int

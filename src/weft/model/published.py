@@ -1,4 +1,4 @@
-"""Published measurements that the model is held against: numbers only, with where they were read."""
+"""Published measurements that the model is compared with: numbers only, with their sources."""
 
 import json
 from collections.abc import Mapping

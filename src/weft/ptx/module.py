@@ -89,7 +89,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """`_`: a destination nobody wants."""
+    """`_`: a destination whose value is discarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Instruction:
     line: int
     place: Place | None = None
     pragma: str = ""
-    """Text of a `.pragma "weft.…"` in front of it: what the virtual GPU does beside the plain meaning."""
+    """Text of a `.pragma "weft.…"` in front of it: what the virtual GPU does in addition to the PTX meaning."""
 
     @property
     def type(self) -> str:

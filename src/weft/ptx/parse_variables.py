@@ -29,7 +29,7 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
             break
         else:
             raise Unsupported(f"declaration with {token.text}", line)
-    if p.accept(".ptr"):  # a hint on a pointer parameter: its space and alignment bind nobody
+    if p.accept(".ptr"):  # a hint on a pointer parameter: its space and alignment have no effect here
         while p.token.text in SPACES:
             p.take()
         if p.accept(".align"):

@@ -1,7 +1,7 @@
 """A content-addressed store of bytes on disk, safe under concurrent processes.
 
-One file per value: a JSON line (kind, key, length, sha256), a line feed, the payload. A file is written
-beside its place and moved over it, so a reader sees all or nothing; what does not match its header is a miss.
+One file per value: a JSON line (kind, key, length, sha256), a line feed, the payload. A file is written under a
+temporary name and renamed, so a reader sees all or nothing; a file that does not match its header is a miss.
 """
 
 import hashlib

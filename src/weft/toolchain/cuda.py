@@ -38,7 +38,7 @@ _OWN_OPTIONS = {
     "-fmad": "fmad",
     "--fmad": "fmad",
 }
-"""Options with a parameter of their own: taken there, they are checked and part of the cache key."""
+"""Options for which `compile_cuda` has a parameter; given there, they are checked and part of the cache key."""
 
 
 COMPILERS = ("nvrtc", "nvcc")
@@ -55,9 +55,9 @@ _BARE = re.compile(r"^(?:nvrtc: |ptxas )?(?P<severity>error|fatal|warning)\s*: (
 _OWN_PRAGMA = "Pragma 'weft."
 """ptxas says so of the marks of weft.h, and leaves them out."""
 _DEVICE_ONLY = (
-    "The kernel's file may have host code of its own, which Weft reads and leaves out (docs/tutorials/own_kernel.md); "
-    "this is in what is compiled as device code: remove it, or put it between `#ifndef __CUDACC_RTC__` and `#endif`, "
-    "which nvcc still compiles"
+    "The kernel's file may contain host code, which Weft leaves out (docs/tutorials/own_kernel.md), but this is "
+    "compiled as device code: remove it, or put it between `#ifndef __CUDACC_RTC__` and `#endif`, which nvcc still "
+    "compiles"
 )
 _HOST_HEADERS = frozenset(
     (
@@ -109,7 +109,7 @@ class _Unit:
     spelled: str
     """The name as the user gave it."""
     path: str
-    """The absolute path the compiler is told: line tables, relative includes."""
+    """The absolute path given to the compiler, for line tables and relative includes."""
 
 
 def compile_cuda(
@@ -294,7 +294,7 @@ def parse_log(log: str, *, names: Mapping[str, str]) -> tuple[Diagnostic, ...]:
 
 
 def of_the_user(diagnostics: Sequence[Diagnostic], header_dirs: Sequence[Path]) -> tuple[Diagnostic, ...]:
-    """Without the warnings inside CUDA's own headers and about our marks, which the user cannot mend."""
+    """Return the diagnostics without warnings in CUDA's headers and about our marks, which the user cannot fix."""
     roots = tuple(f"{directory}{os.sep}" for directory in header_dirs)
 
     def inside(place: Place | None) -> bool:

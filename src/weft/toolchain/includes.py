@@ -31,7 +31,7 @@ class Includes:
 def find_includes(
     source: str, *, directory: Path, include_dirs: Sequence[Path], defines: Collection[str] = ()
 ) -> Includes:
-    """Search as the compiler does: quotes look beside the including file first, then in each `-I`.
+    """Return all included files, searched as the compiler does: quotes first in the folder of the including file.
 
     `defines` are macros of the command line.
     """

@@ -30,7 +30,7 @@ _DEVICE_CODE = ("-arch=", "-lineinfo", "-G", "--ptxas-options=", "-Xptxas", "-ma
 _NVRTC_ONLY = ("-default-device", "--device-as-default-execution-space")
 """They let NVRTC read host code; nvcc does anyway."""
 _WORDS_OF_THE_ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-"""Flags nobody wrote down: they would be part of the result and of no cache key."""
+"""Variables with flags from outside: they would change the result without being part of a cache key."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def compile_program(source: str, *, name: str, options: Sequence[str], expressio
     with _folder(cache_key([fingerprint(), name, source, *flags, *expressions])) as here:
         shutil.copy(SHIM_DIR / "weft.h", here)
         (here / "unit.cu").write_text(f'#line 1 "{name}"\n{source}\n{_uses(expressions)}')
-        beside = f"-I{Path(name).parent}"  # where a quoted include of the file is looked for
-        made = _run([_tool().program, "-ptx", "unit.cu", "-o", "unit.ptx", "-I.", beside, *flags], here)
+        near = f"-I{Path(name).parent}"  # the folder in which a quoted include of the file is searched
+        made = _run([_tool().program, "-ptx", "unit.cu", "-o", "unit.ptx", "-I.", near, *flags], here)
         log = made.stdout + made.stderr
         if made.returncode:
             return Compilation(ok=False, log=_named(log, expressions).strip() or f"nvcc ended with {made.returncode}")

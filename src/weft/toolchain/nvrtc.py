@@ -13,7 +13,7 @@ NAME_MAP = "__nv_name_map"
 
 @dataclass(frozen=True)
 class Compilation:
-    """What one run of the compiler gave."""
+    """The result of a run of the compiler."""
 
     ok: bool
     log: str

@@ -48,7 +48,7 @@ class _Module:
 
 
 def shared_symbols(ptx: str, cubin: bytes, kernels: Sequence[str]) -> dict[str, tuple[SharedSymbol, ...]]:
-    """By mangled kernel name: () without static shared memory; a kernel that cannot be told is left out."""
+    """Return the symbols by mangled kernel name: () without static shared memory; unknown layouts are left out."""
     elf = read_elf(cubin)
     sizes = {section.name: section.size for section in elf.sections}
     reserved = _RESERVED_BYTES if ".nv.shared.reserved.0" in sizes else 0

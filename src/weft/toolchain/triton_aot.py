@@ -133,8 +133,8 @@ def _unwrap(triton: Any, fn: Any) -> Any:
 def _signature(jitted: Any, signature: Mapping[str, str], constexprs: Mapping[str, object]) -> dict[str, str]:
     """Types in the order of the parameters, constants marked as Triton wants them."""
     names = list(jitted.arg_names)
-    if strangers := [name for name in (*signature, *constexprs) if name not in names]:
-        raise UsageError(f"{jitted.__name__} has no parameter {', '.join(strangers)}")
+    if unknown := [name for name in (*signature, *constexprs) if name not in names]:
+        raise UsageError(f"{jitted.__name__} has no parameter {', '.join(unknown)}")
     if missing := [name for name in names if name not in signature and name not in constexprs]:
         raise UsageError(f"{jitted.__name__}: give a type or a constexpr for {', '.join(missing)}")
     return {name: "constexpr" if name in constexprs else signature[name] for name in names}

@@ -59,7 +59,7 @@ WORKER_FRAMES = Field(144, "ptr")
 WORKER_FRAME_BYTES = Field(152, "i64")
 """Bytes of all warps' frames to clear for a new CTA; 0 where every register is set before it is read."""
 WORKER_WRITTEN = Field(448, "ptr")
-"""A byte per byte of global memory: 255 where it was written; null where nobody asked for it."""
+"""A byte per byte of global memory: 255 where it was written; null if no checker uses it."""
 WORKER_LOCAL_WRITTEN = Field(456, "ptr")
 """The same for the local memory of all warps, laid out as that is."""
 WORKER_LOCAL_BYTES = Field(464, "i64")
@@ -141,7 +141,7 @@ WARP_SPENT = Field(912, "i32")
 WARP_POLLED = Field(916, "i32")
 """1 if it gave up its turn because what it waits for has not come."""
 WARP_LOCAL_WRITTEN = Field(936, "ptr")
-"""A byte per byte of local memory: 255 where it was written; null where nobody asked for it."""
+"""A byte per byte of local memory: 255 where it was written; null if no checker uses it."""
 WARP_RELEASED = Field(944, "i32")
 """Lanes that stand at a bar.warp.sync whose other lanes, at another one with the same mask, have gone on."""
 WARP_TID = Field(192, "i32")

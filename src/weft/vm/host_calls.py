@@ -150,7 +150,7 @@ class _LaneMemory:
         self.limit = _field(warp, c.WARP_LOCAL_LIMIT)
         self.lane, self.memory = lane, memory
         self.missed: int | None = None
-        """The last address read that is nobody's."""
+        """The last address read that is in no allocation."""
 
     def read(self, address: int, size: int) -> bytes:
         if LOCAL_BASE <= address < LOCAL_BASE + self.limit:

@@ -55,7 +55,7 @@ def const(ty: str, value: int | float) -> Value:
 
 
 def poison(ty: str) -> Value:
-    """A value nobody may look at."""
+    """Return LLVM's poison, a value that must never be used."""
     return Value(ty, "poison")
 
 

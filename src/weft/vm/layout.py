@@ -52,7 +52,7 @@ def shared_objects(layout: Layout, dynamic_bytes: int) -> list[tuple[int, int]]:
 
 
 def gap_behind(size_bytes: int) -> int:
-    """Bytes that nobody owns behind a shared array: as many as it has, so that the usual overruns end there."""
+    """Return the bytes without an owner behind a shared array: its own size, so that the usual overruns end there."""
     return _align(min(max(size_bytes, BANK_ROW), MOST_GAP), BANK_ROW)
 
 

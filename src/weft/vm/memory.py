@@ -31,7 +31,7 @@ SHARED_GRANULE = 64
 LOCAL_START = 256
 RED_ZONE = 256
 LEAST_GAP, MOST_GAP = 1 << 12, 1 << 18
-"""Bytes that nobody owns behind a buffer of global memory: as many as it has, within these."""
+"""Limits of the bytes without an owner behind a buffer of global memory; between them, as many as the buffer has."""
 FREED_BYTES = 1 << 24
 """Places of freed buffers are taken again once so much of the arena is used."""
 FREED_KNOWN = 256
@@ -83,7 +83,7 @@ class GlobalMemory:
         self.extents = np.zeros((64, 2), np.int64)
         """Per allocation number: offset in the arena and size."""
         self.written: Bytes | None = None
-        """A byte per byte of the arena once somebody asked for it: 255 where it was written, 0 where not."""
+        """A byte per byte of the arena, once `keep_written` was called: 255 where it was written, 0 where not."""
 
     def keep_written(self) -> Bytes:
         """Know from now on which bytes were written; what is there already counts as written."""
@@ -141,7 +141,7 @@ class GlobalMemory:
         """Go on behind the last live buffer: before something is placed that stays, or freed places add up."""
         last = self.allocations[-1] if self.allocations else None
         self.used = _top(last.address - GLOBAL_BASE, last.size_bytes) if last else RED_ZONE
-        self.freed.clear()  # what is freed is told from what is out of bounds only while nobody else has its place
+        self.freed.clear()  # an access is recognised as one to freed memory only until its place is used again
 
     def write(self, address: int, data: bytes | Bytes) -> None:
         """Copy host bytes to a device address."""
@@ -173,15 +173,15 @@ class GlobalMemory:
         return min(self.allocations, key=lambda each: miss(address, each.address, each.size_bytes), default=None)
 
     def describe(self, address: int) -> str:
-        """Where an address lies, for a person: relative to the nearest allocation if it is a global one."""
+        """Return the place of an address for the user: relative to the nearest allocation if it is a global one."""
         nearest = self.nearest(address)
         if address < GLOBAL_BASE or nearest is None:
             return f"address {address:#x}"
         name = f"{nearest.name or 'a buffer'} ({nearest.size_bytes} bytes)"
         if address < nearest.address:
-            return f"{nearest.address - address} bytes before {name}"
-        behind = address - nearest.address - nearest.size_bytes
-        return f"{behind} bytes past the end of {name}" if behind >= 0 else f"in {name}"
+            return f"{nearest.address - address} bytes before the start of {name}"
+        past = address - nearest.address - nearest.size_bytes
+        return f"{past} bytes past the end of {name}" if past >= 0 else f"in {name}"
 
     def _offset(self, address: int, size_bytes: int) -> int:
         at = address - GLOBAL_BASE

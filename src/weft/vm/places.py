@@ -1,9 +1,10 @@
-"""Where a bad address lies, for a person: which array, allocation or region it misses, and by how much."""
+"""Describes an invalid address for the user: which array, allocation or region it misses, and by how much."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weft.ptx.module import Instruction
+from weft.core.finding_text import counted
+from weft.ptx.module import WIDTH, Imm, Instruction
 
 from .layout import Layout, Placed, shared_arrays
 from .memory import (
@@ -20,15 +21,19 @@ from .memory import (
 from .regions import Region
 
 GLOBAL_BYTES = 1 << 43
-"""Addresses so near to GLOBAL_BASE count as a wrong index, others as no pointer of the device at all."""
+"""Addresses within this distance of GLOBAL_BASE count as a wrong index; others are not device pointers."""
 NULL_BYTES = 1 << 30
-"""Addresses so near to zero count as a null pointer and an index."""
+"""Addresses within this distance of zero count as a null pointer plus an index."""
 OUT_OF_BOUNDS, FOREIGN, OUTSIDE_REGION = "M101", "M104", "M105"
+_ATOMIC = "atomic access"
+_VERBS = {"ld": "read", "st": "write", "atom": _ATOMIC, "red": _ATOMIC, "cp": "", "wmma": "", "ldmatrix": "read"}
+"""Name of a form → its access; that of cp and wmma depends on the instruction."""
+_MATRIX_ROW_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Spot:
-    """What a bad address is: the finding's code, words, and the name of the buffer meant."""
+    """The diagnosis of an invalid address: the finding's code, message, and the name of the nearest buffer."""
 
     code: str
     message: str
@@ -36,8 +41,34 @@ class Spot:
 
 
 @dataclass(frozen=True)
+class _Access:
+    """How an instruction accesses memory."""
+
+    verb: str
+    """`read`, `write`, `atomic access`, or `access` where it is not known."""
+    size_bytes: int = 0
+    """Per lane; 0 where it is not known."""
+
+    @property
+    def outside(self) -> str:
+        return f"out-of-bounds {self.verb}"
+
+    def start(self, at: int, placed: Placed) -> str:
+        """Return where the access starts: `4 bytes starting exactly at the end of x (4000 bytes)`."""
+        size = f"{counted(self.size_bytes, 'byte')} " if self.size_bytes else ""
+        past = at - placed.address - placed.size_bytes
+        if at < placed.address:
+            where = f"{counted(placed.address - at, 'byte')} before the start of"
+        elif past < 0:
+            where = f"{counted(-past, 'byte')} before the end of"
+        else:
+            where = f"{counted(past, 'byte')} past the end of" if past else "exactly at the end of"
+        return f"{size}starting {where} {placed.name} ({placed.size_bytes} bytes)"
+
+
+@dataclass(frozen=True)
 class Places:
-    """Everything of a launch that has an address."""
+    """Every object of a launch that has an address."""
 
     memory: GlobalMemory
     layout: Layout
@@ -46,25 +77,30 @@ class Places:
     regions: tuple[Region, ...] = ()
 
     def spot(self, ins: Instruction | None, address: int) -> Spot:
-        """What is wrong with an access of `ins` to `address`, which is outside everything."""
+        """Return what is wrong with an access of `ins` to `address`, which is outside every object."""
         space, at = _window(ins, address)
-        verb = ins.form.name if ins is not None else ""
-        match space:
-            case "shared":
-                return self._shared(at)
-            case "local" if verb in ("atom", "red"):
-                return Spot(OUT_OF_BOUNDS, "out of bounds, an atomic operation on local memory", self._frame().name)
-            case "param" if verb != "ld":
-                return Spot(OUT_OF_BOUNDS, "out of bounds, a write to the kernel's parameters")
-            case "local":
-                return Spot(OUT_OF_BOUNDS, f"out of bounds, {_beside(at, self._frame())}", self._frame().name)
-            case "param":
-                block = Placed("the kernel's parameters", "param", 0, self.param_bytes)
-                return Spot(OUT_OF_BOUNDS, f"out of bounds, {_beside(at, block)}", block.name)
-        return self._global(at)
+        access = _access(ins, space)
+        if space == "shared":
+            return self._shared(access, at)
+        if space == "local":
+            frame = self._frame()
+            if access.verb == _ATOMIC:
+                return Spot(OUT_OF_BOUNDS, f"{access.outside}: local memory has no atomic operations", frame.name)
+            return Spot(OUT_OF_BOUNDS, f"{access.outside}: {access.start(at, frame)}", frame.name)
+        if space == "param":
+            if access.verb != "read":
+                return Spot(OUT_OF_BOUNDS, f"{access.outside}: the kernel's parameters are read-only")
+            block = Placed("the kernel's parameters", "param", 0, self.param_bytes)
+            return Spot(OUT_OF_BOUNDS, f"{access.outside}: {access.start(at, block)}", block.name)
+        return self._global(access, at)
+
+    def access(self, ins: Instruction | None, address: int) -> str:
+        """Return how `ins` accesses `address`: `4-byte read`."""
+        access = _access(ins, _window(ins, address)[0])
+        return f"{access.size_bytes}-byte {access.verb}" if access.size_bytes else access.verb
 
     def where(self, ins: Instruction | None, address: int) -> str:
-        """The same without a judgement: an address inside an array is `name+0x40`."""
+        """Return the place of an address without a diagnosis: inside an array it is `name+0x40`."""
         space, at = _window(ins, address)
         arrays: Iterable[Placed] = ()
         if space == "shared":
@@ -74,52 +110,57 @@ class Places:
         for array in arrays:
             if array.address <= at < array.address + array.size_bytes:
                 return f"{array.name}+{at - array.address:#x}"
-        return self.memory.describe(at) if space == "global" else f"{space} address {at:#x}"
+        if space != "global":
+            return f"{space} address {at:#x}"
+        owner = self.memory.owner(at)
+        return f"{_shown(owner.name)}+{at - owner.address:#x}" if owner else self.memory.describe(at)
 
     def _frame(self) -> Placed:
         return Placed("the thread's local memory", "local", LOCAL_START, self.layout.local_bytes - LOCAL_START)
 
-    def _shared(self, at: int) -> Spot:
+    def _shared(self, access: _Access, at: int) -> Spot:
         for region in self.regions:
             if region.cut_from <= at < region.cut_from + region.size_bytes:
-                words = f"{at - region.cut_from} bytes into region {region.name}, but not by its own pointer"
+                words = f"{access.verb} of region {region.name} at byte {at - region.cut_from} through another pointer"
                 return Spot(OUTSIDE_REGION, words, region.name)
         system = " (the system's part of shared memory, for cooperative groups of several warps)" * (at < SHARED_START)
         arrays = shared_arrays(self.layout, self.dynamic_bytes)
         places = [*map(_standing, self.regions), *arrays]
         if not places:
-            return Spot(
-                OUT_OF_BOUNDS, f"out of bounds, shared address {at:#x}: the kernel has no shared memory{system}"
-            )
+            words = f"{access.outside} at shared address {at:#x}: the kernel has no shared memory{system}"
+            return Spot(OUT_OF_BOUNDS, words)
         nearest = min(places, key=lambda placed: _distance(at, placed))
         if nearest.space == "region":
-            return Spot(OUTSIDE_REGION, f"outside its region, {_beside(at, nearest)}", nearest.name)
-        return Spot(OUT_OF_BOUNDS, f"out of bounds, {_beside(at, nearest)}{system}", nearest.name)
+            words = f"{access.verb} outside its region: {access.start(at, nearest)}"
+            return Spot(OUTSIDE_REGION, words, nearest.name)
+        return Spot(OUT_OF_BOUNDS, f"{access.outside}: {access.start(at, nearest)}{system}", nearest.name)
 
-    def _global(self, address: int) -> Spot:
+    def _global(self, access: _Access, address: int) -> Spot:
         if is_foreign(address):
             signed = address - (address >> 63 << 64)
             if abs(signed) < NULL_BYTES:
-                return Spot(FOREIGN, "null pointer" + (f" {signed:+} bytes" if signed else ""))
-            return Spot(FOREIGN, f"{address:#x} is no address of the device: a host pointer, or no pointer at all")
+                offset = f", offset {signed:+} bytes" if signed else ""
+                return Spot(FOREIGN, f"{access.verb} through a null pointer{offset}")
+            return Spot(FOREIGN, f"{access.verb} at {address:#x}, which is not a device address: is it a host pointer?")
         gone = self.memory.freed_owner(address)
         if gone is not None:
-            words = f"freed memory, {address - gone.address} bytes into {gone.name or 'a buffer'} of an earlier launch"
+            place = f"byte {address - gone.address} of {_shown(gone.name)}"
+            words = f"{access.verb} of freed memory: {place}, a buffer of an earlier launch"
             return Spot(FOREIGN, words, _bare(gone.name))
         nearest = self.memory.nearest(address)
         if nearest is None:
-            return Spot(OUT_OF_BOUNDS, f"out of bounds, address {address:#x}: the kernel has no global memory")
-        buffer = Placed(nearest.name or "a buffer", "global", nearest.address, nearest.size_bytes)
-        return Spot(OUT_OF_BOUNDS, f"out of bounds, {_beside(address, buffer)}", _bare(nearest.name))
+            return Spot(OUT_OF_BOUNDS, f"{access.outside} at address {address:#x}: the launch has no global memory")
+        buffer = Placed(_shown(nearest.name), "global", nearest.address, nearest.size_bytes)
+        return Spot(OUT_OF_BOUNDS, f"{access.outside}: {access.start(address, buffer)}", _bare(nearest.name))
 
 
 def is_foreign(address: int) -> bool:
-    """Whether a generic address can have come from no pointer of the device, whatever the index."""
+    """Return whether a generic address cannot come from any device pointer, whatever the index."""
     return _window(None, address)[0] == "global" and abs(address - GLOBAL_BASE) >= GLOBAL_BYTES
 
 
 def _window(ins: Instruction | None, address: int) -> tuple[str, int]:
-    """The space an address lies in and the address there."""
+    """Return the state space of an address and the address in that space."""
     named = ins.mods.get("space", "generic").partition("::")[0] if ins is not None else "generic"
     if named in ("shared", "local") and address < WINDOW_BYTES:
         return named, address
@@ -129,8 +170,29 @@ def _window(ins: Instruction | None, address: int) -> tuple[str, int]:
     return "global", address
 
 
+def _access(ins: Instruction | None, space: str) -> _Access:
+    name = ins.form.name if ins is not None else ""
+    if ins is None or name not in _VERBS:
+        return _Access("access")
+    if name == "cp":  # from global to shared memory; a fourth operand may make the source shorter
+        size = ins.find("size")
+        known = isinstance(size, Imm) and (space == "shared" or ins.find("extra") is None)
+        return _Access("write" if space == "shared" else "read", size.value if known and isinstance(size, Imm) else 0)
+    if name == "wmma":
+        return _Access("write" if ins.has("store") else "read")
+    if name == "ldmatrix":
+        return _Access("read", _MATRIX_ROW_BYTES)
+    return _Access(_VERBS[name], int(ins.mods.get("vec", "v1")[1:]) * WIDTH[ins.type] // 8)
+
+
 def _bare(name: str) -> str:
     return name.removeprefix("argument ")
+
+
+def _shown(name: str) -> str:
+    """Return the name for a message: `x`; `argument 0` if the argument has only a number."""
+    bare = _bare(name)
+    return (name if bare.isdecimal() else bare) or "a buffer"
 
 
 def _standing(region: Region) -> Placed:
@@ -139,11 +201,3 @@ def _standing(region: Region) -> Placed:
 
 def _distance(at: int, placed: Placed) -> int:
     return miss(at, placed.address, placed.size_bytes)
-
-
-def _beside(at: int, placed: Placed) -> str:
-    name = f"{placed.name} ({placed.size_bytes} bytes)"
-    if at < placed.address:
-        return f"{placed.address - at} bytes before {name}"
-    behind = at - placed.address - placed.size_bytes
-    return f"{behind} bytes past the end of {name}" if behind >= 0 else f"across the end of {name}"

@@ -24,7 +24,7 @@ from .layout import Layout, Placed, lay_out, module_globals
 
 @dataclass(frozen=True)
 class Plan:
-    """What a launch needs beside the machine code; stored with it, so that a warm start parses nothing."""
+    """What a launch needs in addition to the machine code; stored with it, so that a warm start parses nothing."""
 
     entry: str
     arch: str

@@ -1,8 +1,8 @@
-"""The regions a kernel names with WEFT_REGION: parts of a shared array, each moved to a place of its own.
+"""The regions a kernel names with WEFT_REGION: parts of a shared array, each moved to its own place.
 
-Behind the kernel's shared memory lies an area for them. A region stands there at its own offset modulo 128, between
-gaps, like a `__shared__` array; its bytes in the array it was cut from belong to nobody any more. What a CTA
-declares ends with the CTA.
+An area for them follows the kernel's shared memory. A region is there at its own offset modulo 128, between gaps,
+like a `__shared__` array; its bytes in the original array have no owner any more. The declarations of a CTA end with
+the CTA.
 
     shared array:  | piece |  scores  | piece | table |          area:  … | scores | gap | table | gap
 """
@@ -114,8 +114,8 @@ class Regions:
             if reuse and common == size_bytes:
                 return DeclaredRegion(other.address + start - other.cut_from)
             word = "reuses" if reuse else "overlaps"
-            rest = f", of its own {size_bytes}" if reuse else ""
-            problem = f"{span} {word} {other.name} by {common} bytes{rest}"
+            rest = f" of its {size_bytes}" if reuse else ""
+            problem = f"{span} {word} {other.name} by {common}{rest} bytes"
             break
         place = self.top + (start - self.top) % BANK_ROW
         top = place + size_bytes + gap_behind(size_bytes)

@@ -32,7 +32,7 @@ class ArrayPlace:
 
 @dataclass(frozen=True)
 class IndexLaunch:
-    """A launch of which only index arithmetic is looked at."""
+    """A launch of which only the index arithmetic is followed."""
 
     grid: Dim3
     block: Dim3

@@ -36,7 +36,7 @@ class Number(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What a comparison looked at: `a - b`, compared with 0."""
+    """The operands of a comparison as one value: `a - b`, compared with 0."""
 
     cmp: str
     value: int

@@ -7,7 +7,7 @@ A row is written as the manual writes it:
 `{.x}` is optional, `.x` is required. `x` is a choice if the row names its values,
 and a literal otherwise. The slot `type` is the instruction type; a row with a literal type has it as `type`.
 Operands whose name starts with `d` or `p`, and both of a pair `p|q`, are written; all others are read.
-`d:u32` gives an operand a type of its own: a literal type, the name of a slot, or `wide` (twice the
+`d:u32` gives an operand its own type: a literal type, the name of a slot, or `wide` (twice the
 instruction type). Operands after `;` may be absent. `[a]` is an address, `@L` a label, `*x` may be a vector.
 """
 

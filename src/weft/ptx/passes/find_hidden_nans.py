@@ -1,4 +1,4 @@
-"""f32 registers whose NaN payload nobody can see, so that arithmetic need not make it canonical.
+"""Finds f32 registers whose NaN payload cannot be observed, so that arithmetic need not make it canonical.
 
 PTX says that an f32 result which is NaN is 0x7fffffff. A register read only by arithmetic, comparisons, conversions
 and tensor cores never shows those bits: a NaN stays a NaN, and the next result that can be seen is made canonical.

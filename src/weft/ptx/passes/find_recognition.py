@@ -98,7 +98,7 @@ def find_recognition(function: Function, roles: Roles) -> tuple[Recognition, ...
 
 
 def _only(whole: Made) -> str:
-    """The one kind of what a value is made of beside constants; empty if there are several."""
+    """Return the only kind of source of a value apart from constants; empty if there are several."""
     kinds = {kind for kind, _ in whole - {_CONSTANT}}
     return min(kinds) if len(kinds) == 1 else ""
 
@@ -283,7 +283,7 @@ def _made(operand: Operand, made: Mapping[str, Made]) -> Made:
 
 
 def _plain(constant: Imm | FloatImm, ptx_type: str) -> bool:
-    """Whether a number says nothing about which input it is held against: zero, infinity, NaN or the largest."""
+    """Return whether a comparison with this number cannot recognise an input: zero, infinity, NaN or the largest."""
     if isinstance(constant, FloatImm):
         value = _number(constant)
         return value in (0.0, float("inf"), float("-inf")) or value != value or abs(value) in _LARGEST

@@ -1,7 +1,7 @@
-"""Which `mma` instructions may be executed together, at the place of the last: those that share A in straight code.
+"""Finds `mma` instructions that can be executed together, at the place of the last: they share A in straight code.
 
 Blocks are split in front of every collective, so a run here is blocks that follow each other unconditionally. A member
-waits until the last one; for that nobody in between may read or write what it writes, or write what it reads.
+is delayed until the last one; no instruction in between may read or write what it writes, or write what it reads.
 Before:  mma d0, a, b0, c0; mma d1, a, b1, c1; ldmatrix b0; mma d2, a, b2, c2
 After:   {mma d0; mma d1} ldmatrix b0; mma d2      (the third may not join: b0 is overwritten in front of it)
 """

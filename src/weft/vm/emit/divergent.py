@@ -63,7 +63,7 @@ class Divergent(KernelEmitter):
             if name in self.kernel.frame:
                 value = self.b.load(ty, self.b.offset(self.frame, self.kernel.frame[name]), align=4)
             else:
-                value = const(ty, 0)  # never live across blocks, so nobody sees the old value
+                value = const(ty, 0)  # never live across blocks, so the old value is never read
             self.known[name] = unbits(self.b, value) if predicate else value
         return self.known[name]
 
@@ -123,11 +123,11 @@ class Divergent(KernelEmitter):
         b.store(const("i32", 0), self.parked, align=4)
         b.br("next")
         b.place(stay)
-        nobody, somebody = b.label("nobody"), b.label("somebody")
-        b.cbr(b.icmp("eq", live, const("i32", 0)), nobody, somebody)
-        b.place(nobody)
+        none_live, some_live = b.label("none_live"), b.label("some_live")
+        b.cbr(b.icmp("eq", live, const("i32", 0)), none_live, some_live)
+        b.place(none_live)
         b.ret(const("i32", EXITED))
-        b.place(somebody)
+        b.place(some_live)
         blocked = get(b, self.warp, WARP_BLOCKED)
         parked = b.load("i32", self.parked, align=4)
         idle = b.op("or", blocked, parked)
@@ -141,9 +141,9 @@ class Divergent(KernelEmitter):
         # Lanes that used up a turn let others go first, until all had one: what they spin on may come from any of them.
         spent = get(b, self.warp, WARP_SPENT)
         others = b.op("and", ready, b.op("xor", spent, const("i32", -1)))
-        nobody_else = b.icmp("eq", others, const("i32", 0))
-        pool = b.select(nobody_else, ready, others)
-        put(b, self.warp, WARP_SPENT, b.select(nobody_else, const("i32", 0), spent))
+        no_others = b.icmp("eq", others, const("i32", 0))
+        pool = b.select(no_others, ready, others)
+        put(b, self.warp, WARP_SPENT, b.select(no_others, const("i32", 0), spent))
         candidates = b.select(unbits(b, pool), pcs, const(vec("i32"), count + 1))
         lowest = b.intrinsic("vector.reduce.umin", "i32", [candidates], overloads=[vec("i32")])
         # Lanes that are where the chosen ones are go with them: a collective needs them all at once.

@@ -81,7 +81,7 @@ class Emitter(ABC):
         """Call an out-of-line function of the runtime by name (it receives the warp's context first)."""
 
     def hides_nan(self, ins: Instruction) -> bool:
-        """Whether nobody can see the payload of a NaN that `ins` writes."""
+        """Return whether the payload of a NaN that `ins` writes can never be observed."""
         return False
 
     # -- what chapters use ----------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def _copysign(e: Emitter, ins: Instruction) -> None:
 
 
 def extreme(e: Emitter, ins: Instruction, name: str, a: Value, b: Value) -> Value:
-    """min or max, NaN not yet canonical: -0 < +0; beside one NaN the other operand, or NaN with .NaN."""
+    """Return min or max, NaN not yet canonical: -0 < +0; if one operand is NaN, the other one, or NaN with .NaN."""
     sign = e.b.op("xor", e.bits(a), e.bits(b))
     if ins.has("xorsign"):
         a, b = (e.b.intrinsic("fabs", x.ty, [x]) for x in (a, b))

@@ -378,7 +378,7 @@ class InStep(KernelEmitter):
         self.jump(block, region.join)
 
     def forget_unset(self, block: Block) -> None:
-        """Registers that the region sets and nobody has set before: without this their old values would seem needed."""
+        """Clear the registers that are first set in the region: without this their old values would seem needed."""
         alive = {name for way in block.successors for name in self.kernel.liveness.at(way)}
         region = self.kernel.regions[block.id]
         written = {

@@ -340,7 +340,7 @@ def _mark(e: KernelContract, ins: Instruction) -> None:
     """Write an instruction with a `.pragma "weft.…"` in front of it, a mark of `weft.h`.
 
         .pragma "weft.region scores";  mad.lo.u32 d, bytes, 0, address;
-    In plain PTX d is the address. Here the host gives the region a place of its own (`vm/regions.py`) and d is that.
+    In plain PTX d is the address. Here the host gives the region its own place (`vm/regions.py`) and d is its address.
     """
     if ins.pragma.split()[0] not in ("weft.region", "weft.reuse") or ins.form.name != "mad":
         raise Unsupported(f'.pragma "{ins.pragma}" before {ins.opcode}', ins.line)

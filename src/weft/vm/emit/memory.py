@@ -93,7 +93,7 @@ def _load_parameter(e: KernelContract, ins: Instruction, operand: Mem, items: tu
 
 
 def _load_window(e: KernelContract, ins: Instruction, space: str, items: tuple[Operand, ...]) -> None:
-    """A register that holds an address in a window without functions of its own: by its generic address."""
+    """Load from an address in a window that has no access functions: use its generic address."""
     lanes, e.lanes = e.lanes, LANES
     address = e.b.op("add", e.address(ins, "a", "generic"), const(vec("i64"), WINDOWS[space]))
     _load_lanes(e, ins, "generic", items, address)

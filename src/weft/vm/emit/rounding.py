@@ -2,7 +2,7 @@
 
 Narrowing rests on round to odd: a value that does not fit is replaced by the neighbour whose last bit is set.
 If the intermediate format has two bits more than the target, a second rounding in any mode then gives
-what one rounding of the exact value would have given.
+the same result as a single rounding of the exact value.
 """
 
 from ..ir import Value, element, lanes_of, vec

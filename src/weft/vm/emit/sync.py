@@ -112,11 +112,11 @@ def check_members(e: KernelContract, ins: Instruction) -> None:
         e.lanes = width
         own = vector("i32", (1 << lane for lane in range(LANES)))
         named = b.cast("bitcast", b.icmp("ne", b.op("and", each, own), const(vec("i32"), 0)), "i32")
-    strangers = b.op("and", active, b.op("xor", named, const("i32", -1)))
-    bad, good = b.label("stranger"), b.label("members")
-    b.cbr(b.icmp("eq", strangers, const("i32", 0)), good, bad, likely=True)
+    unnamed = b.op("and", active, b.op("xor", named, const("i32", -1)))
+    bad, good = b.label("unnamed"), b.label("members")
+    b.cbr(b.icmp("eq", unnamed, const("i32", 0)), good, bad, likely=True)
     b.place(bad)
-    e.runtime("report", "void", [const("i32", BAD_MASK), e.site(), strangers, const("i64", 0)])
+    e.runtime("report", "void", [const("i32", BAD_MASK), e.site(), unnamed, const("i64", 0)])
     b.place(good)
 
 

@@ -256,7 +256,7 @@ class OperandCode:
         per_top = len(exponents)
         per_step = 2 if self.kind.a_type != "tf32" else 1
         for half, exponent in enumerate(exponents):
-            as_halves = b.cast("bitcast", exponent, I16)  # tf32: the upper half of a word is not looked at
+            as_halves = b.cast("bitcast", exponent, I16)  # tf32: the upper half of a word is ignored
             for t in range(4):
                 for s in range(per_step):
                     k = start + self.per_word * t + step * s

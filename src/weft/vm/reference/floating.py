@@ -160,7 +160,7 @@ def _div(w: Warp, ins: Instruction) -> None:
 
 
 def _gross(w: Warp, ins: Instruction, function: Callable[[Lanes], Lanes]) -> None:
-    """A double of which only the upper 32 bits are looked at, and of whose result only those are given."""
+    """Apply `function` to a double of which only the upper 32 bits are read, and write only those of the result."""
     upper = np.uint64(0xFFFFFFFF << 32)
     a = flush((bits_of(w.src(ins, "a")) & upper).view(np.float64))
     with np.errstate(all="ignore"):

@@ -171,9 +171,9 @@ def _meet(w: RunningWarp) -> bool:
         wanted = (int(w.member[first]) >> lane & 1).astype(bool) & w.live
         if (wanted & ~group).any():
             continue
-        strangers = group & ~(int(w.member[first]) >> lane & 1).astype(bool)
-        if strangers.any():
-            w.report("S304", f"{ins.opcode} by a lane outside its member mask", ins, strangers)
+        unnamed = group & ~(int(w.member[first]) >> lane & 1).astype(bool)
+        if unnamed.any():
+            w.report("S304", f"{ins.opcode} by a lane outside its member mask", ins, unnamed)
         gone = w.present & ~w.live
         if gone.any() and ins.form.chapter == "matrix":
             w.report("S307", f"{ins.opcode} needs the whole warp, and these lanes have exited", ins, gone)
@@ -219,7 +219,7 @@ def _spend(w: RunningWarp, group: Lanes) -> None:
 
 
 def _deadlock(cta: Cta) -> None:
-    """Nobody can go on: say who waits where, and end the launch."""
+    """Report which lanes wait where when no lane can continue, and end the launch."""
     where: dict[tuple[int, str], list[str]] = {}
     for w in cta.warps:
         for line in sorted(set(w.line[w.live].tolist())):

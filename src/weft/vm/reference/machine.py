@@ -155,7 +155,7 @@ class RunningWarp(Warp):
         """PTX line of the instruction a lane executed last."""
         self.steps = 0
         self.gives_way = False
-        """Set by an instruction that waits in vain: its turn is over."""
+        """Set by an instruction whose wait did not succeed: its turn is over."""
         self.last_run: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         self.favoured, self.favoured_until = 0, 0
         """A lane that was passed over for long and goes first until that step."""

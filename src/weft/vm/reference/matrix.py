@@ -70,7 +70,7 @@ def _wmma_mma(w: RunningWarp, ins: Instruction) -> None:
     b = _matrix(w, ins, "b", wmma_fragment(m, n, k, operand="b", element=b_type))
     c = _matrix(w, ins, "c", wmma_fragment(m, n, k, operand="c", element=c_type))
     kind = MmaKind(16, 8, k, a_type, b_type, c_type, d_type, ins.has("satfinite"))
-    rows = max(m, 16)  # an 8-row wmma is an m16n8 whose other rows nobody sees
+    rows = max(m, 16)  # an 8-row wmma is an m16n8 whose other rows are discarded
     tall_a, tall_c = np.zeros((rows, k), a.dtype), np.zeros((rows, n), c.dtype)
     tall_a[:m], tall_c[:m] = a, c
     d = np.zeros((rows, n), np.uint16 if d_type == "f16" else np.uint32)

@@ -61,7 +61,7 @@ def _places(w: RunningWarp, ins: Instruction) -> dict[int, tuple[SpaceStorage, i
 
 def _report(w: RunningWarp, ins: Instruction, lane: int) -> None:
     lanes = np.arange(32) == lane
-    w.report("S308", "no mbarrier there, or it does not expect so many arrivals", ins, lanes)
+    w.report("S308", "no mbarrier there, or it expects fewer arrivals", ins, lanes)
 
 
 def _mbarrier(w: RunningWarp, ins: Instruction) -> None:
@@ -127,7 +127,7 @@ def _test(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _settle(w: RunningWarp, at: int) -> None:
-    """Somebody looks at an mbarrier: the copies whose arrival it awaits are there, and count."""
+    """Carry out the copies whose arrival the mbarrier awaits, because a thread tests it, and count them."""
     due = [arrival for arrival in w.cta.arrivals if arrival.at == at]
     w.cta.arrivals = [arrival for arrival in w.cta.arrivals if arrival.at != at]
     for arrival in due:

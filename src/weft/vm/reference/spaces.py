@@ -78,7 +78,7 @@ def local_region(layout: Layout, *, calls: bool) -> SpaceStorage:
 
 
 def param_region(params: bytes) -> SpaceStorage:
-    """The launch's parameter block, which nobody writes."""
+    """Return the launch's parameter block, which is read-only."""
     return SpaceStorage("param", np.frombuffer(params, np.uint8), 0, len(params), writable=False)
 
 

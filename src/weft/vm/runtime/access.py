@@ -34,7 +34,7 @@ ADDRESS = {"global": "i64", "generic": "i64", "shared": "i32", "local": "i32"}
 
 @dataclass(frozen=True)
 class Shape:
-    """What one access function moves."""
+    """The data that an access function moves."""
 
     name: str
     store: bool

@@ -48,7 +48,7 @@ _BITS = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32}
 
 @dataclass(frozen=True)
 class Atomic:
-    """What one function does."""
+    """The operation of an atomic function."""
 
     space: str
     op: str

@@ -20,7 +20,7 @@ from .shape import Variable, bits, count_range, each_lane, function, get, report
 
 @dataclass(frozen=True)
 class Window:
-    """A linear piece of device memory that the host has at hand. All values are i64 or ptr."""
+    """A linear piece of device memory that is mapped in the host. All values are i64 or ptr."""
 
     host: Value
     """Host address of the first byte."""
@@ -78,8 +78,8 @@ def object_at(b: Builder, space: str, offset: Value) -> tuple[Value, Value]:
 def owned(b: Builder, space: str, offsets: Value, lanes: Value, count: int) -> Value:
     """i32 mask of the `lanes` whose `count` bytes lie in one allocation or shared array.
 
-    The lanes of an instruction nearly always touch one object: all are held against the first one's, and only lanes
-    that leave it are looked up one by one.
+    The lanes of an instruction nearly always touch one object: all are compared with the first lane's object, and only
+    lanes outside it are looked up one by one.
     """
     scalar = element(offsets.ty)
     first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", 31))

@@ -10,15 +10,15 @@ counting WARP_GROUP up. The wait carries out, in the order of issue, the copies 
 pending` in the lanes of `mask`; pending = -1 takes all, committed or not. The source is read at the wait, no
 earlier, and bytes beyond `source_bytes` become zero. Addresses are checked at the instruction: a lane whose
 destination or source is out of bounds or misaligned is reported and makes no copy; a source of no bytes is
-not looked at.
+not checked.
 
-cp.async.arrive queues an entry of size 0: an arrival at an mbarrier once the lane's copies before it are there. It
-comes with the wait that covers it, or when somebody tests that mbarrier: cp.settle then carries out those copies, of
-whichever warp of the CTA.
+cp.async.arrive queues an entry of size 0: an arrival at an mbarrier once the lane's earlier copies are complete. It
+happens at the wait that covers it, or when a thread tests that mbarrier: cp.settle then carries out those copies, of
+any warp of the CTA.
 
 Watchers see the load from global memory and the copy at the instruction, and the store to shared memory when it is
-carried out, there with the site of the instruction that asked for it. Who knows by then that the copy is over, they
-learn from the groups, the waits and the arrivals.
+carried out, with the site of the instruction that requested it. Which threads can rely on the copy at that time, they
+derive from the groups, the waits and the arrivals.
 
 The warp's queue is an array of entries of COPY_BYTES, WARP_COPY_COUNT of them in use:
     ENTRY_DST      32 x i32  shared addresses

@@ -271,7 +271,7 @@ def _report(b: Builder, warp: Value, code: int, lanes: Value, detail: Value) -> 
 
 
 def _report_endless(b: Builder, worker: Value, warp: Value) -> None:
-    """The budget is used up; if CTAs have not begun although they could have been waited for, say how many."""
+    """Report that the loop budget is exhausted; if CTAs that others may wait for have not started, report how many."""
     grid = get(b, worker, WORKER_GRID)
     waiting = b.op("sub", get(b, grid, GRID_TOTAL), get(b, grid, GRID_NEXT))
     together = b.icmp("ugt", get(b, worker, WORKER_RING), const("i32", 1))
@@ -283,7 +283,7 @@ def _report_endless(b: Builder, worker: Value, warp: Value) -> None:
 
 
 def _report_waiting(b: Builder, worker: Value) -> None:
-    """Nobody can go on: say which lanes wait where; the address holds those of the warp that are at a barrier."""
+    """Report which lanes wait where when no lane can continue; the address is the mask of lanes at a barrier."""
     with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
         warp = _warp(b, worker, index)
         live = get(b, warp, WARP_LIVE)
@@ -405,7 +405,7 @@ def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
 
 
 def _check_count(b: Builder) -> None:
-    """A count that nobody can reach, or that differs from what others at this barrier said."""
+    """Report a thread count that can never be reached, or that differs from other arrivals at this barrier."""
     warp, expected = b.param("warp"), b.param("expected")
     worker = get(b, warp, WARP_WORKER)
     whole = b.op(

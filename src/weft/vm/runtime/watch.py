@@ -107,7 +107,7 @@ class Instrumentation:
         """Whether the method called `event` is more than the empty one; costly arguments are built only then."""
         return getattr(type(self), event) is not getattr(Instrumentation, event)
 
-    # -- memory beside each worker, at WORKER_PROBE --------------------------------------------------------------
+    # -- memory for each worker, at WORKER_PROBE -----------------------------------------------------------------
 
     def probe_bytes(self, shared_limit: int, warps: int) -> int:
         """Bytes needed when the first shared address past the end is `shared_limit`; they start as zeros."""

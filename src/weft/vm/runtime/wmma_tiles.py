@@ -54,7 +54,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Tile:
-    """What one wmma load or store moves."""
+    """The tile that a wmma load or store moves."""
 
     operand: str
     contiguous: bool
