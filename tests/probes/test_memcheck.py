@@ -95,7 +95,7 @@ def test_a_pointer_of_an_earlier_launch_leads_to_freed_memory() -> None:
     assert gpu.launch(binary, "keep", 1, 1, [scratch], names=["scratch"]).clean
     (found,) = gpu.launch(binary, "use", 1, 32, [o]).findings
     assert (found.code, found.name, found.lanes) == ("M104", "scratch", 0xFFFFFFFF)
-    assert found.message == "read of freed memory: byte 0 of scratch, a buffer of an earlier launch"
+    assert found.message == "access to freed memory: read at byte 0 of scratch, a buffer of an earlier launch"
     assert not o.any(), "lanes that may not read get 0"
 
 

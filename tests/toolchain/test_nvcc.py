@@ -48,7 +48,7 @@ def no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_nvcc_the_error_says_what_to_do(no_tool: None) -> None:
-    with pytest.raises(ToolMissing, match="install the CUDA toolkit, or leave --compiler nvcc out"):
+    with pytest.raises(ToolMissing, match="install the CUDA toolkit, or omit --compiler nvcc"):
         compile_cuda("__global__ void k() {}", name="k.cu", compiler="nvcc")
 
 
@@ -63,7 +63,7 @@ def test_a_program_that_is_no_nvcc_is_not_taken_for_one(tmp_path: Path, monkeypa
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     nvcc._tool.cache_clear()
     monkeypatch.setattr(nvcc, "_places", lambda: [str(fake)])
-    with pytest.raises(ToolMissing, match="does not say its release"):
+    with pytest.raises(ToolMissing, match="does not print a release"):
         compile_cuda("__global__ void k() {}", name="k.cu", compiler="nvcc")
 
 

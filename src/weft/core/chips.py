@@ -116,7 +116,7 @@ def chip(name: str) -> Chip:
     """The GPU of this short name ("l4"), or UsageError with the names there are."""
     found = chips().get(name.lower())
     if found is None:
-        raise UsageError(f"no GPU {name!r} in the table{did_you_mean(name, chips())}; it has {', '.join(chips())}")
+        raise UsageError(f"unknown GPU {name!r}{did_you_mean(name, chips())}; known are {', '.join(chips())}")
     return found
 
 
@@ -134,7 +134,7 @@ def smallest_chips() -> Mapping[str, Chip]:
 def choose_gpu(gpu: str = "", arch: str = "") -> str:
     """Return the one that is given, else the default GPU; an architecture stands for its smallest GPU."""
     if gpu and arch:
-        raise UsageError(f"a GPU ({gpu}) and an architecture ({arch}): give one of them")
+        raise UsageError(f"both a GPU ({gpu}) and an architecture ({arch}): give one of them")
     return gpu or arch or DEFAULT_GPU
 
 
@@ -145,7 +145,7 @@ def chip_of(gpu: str) -> Chip:
     found = smallest_chips().get(gpu.rstrip("af"))
     if found is None:
         hint = did_you_mean(gpu, smallest_chips())
-        raise UsageError(f"no GPU of architecture {gpu!r} in the table{hint}; it has {', '.join(smallest_chips())}")
+        raise UsageError(f"unknown architecture {gpu!r}{hint}; known are {', '.join(smallest_chips())}")
     return found
 
 

@@ -62,7 +62,11 @@ _ROWS = (
         "load it without __ldg or const __restrict__, or write it in another launch",
     ),
     FindingCode(
-        "S301", "deadlock", "synccheck", "make every thread reach it, or name only the threads that do", ends_launch=True
+        "S301",
+        "deadlock",
+        "synccheck",
+        "make every thread reach it, or name only the threads that do",
+        ends_launch=True,
     ),
     FindingCode(
         "S302",
@@ -73,7 +77,9 @@ _ROWS = (
     ),
     FindingCode("S303", "no such barrier", "synccheck", "use barrier numbers 0 to 15"),
     FindingCode("S304", "member mask does not match", "synccheck", "name exactly the lanes that execute it"),
-    FindingCode("S305", "barrier count", "synccheck", "count entire warps: a multiple of 32, at most the threads of the CTA"),
+    FindingCode(
+        "S305", "barrier count", "synccheck", "count entire warps: a multiple of 32, at most the threads of the CTA"
+    ),
     FindingCode("S306", "barrier in divergent code", "synccheck", "move the barrier out of the branch"),
     FindingCode(
         "S307", "exited lanes needed", "synccheck", "let no thread return early: guard its loads and stores instead"
@@ -82,7 +88,7 @@ _ROWS = (
         "S308",
         "mbarrier misused",
         "synccheck",
-        "initialise it once with the number of arrivals per phase, and make that visible to all threads before its first use",
+        "initialise it once with the arrivals per phase, and make that visible to all threads before its first use",
     ),
     FindingCode(
         "X401",

@@ -104,5 +104,5 @@ def _place_of(record: Mapping[str, Any]) -> Place | None:
 
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} in a finding is no integer")
+        raise TypeError(f"{value!r} in a finding is not an integer")
     return value

@@ -18,10 +18,10 @@ def blocks_by_registers(architecture: Architecture, threads: int, registers: int
 
 
 def require_registers(architecture: Architecture, threads: int, registers: int) -> None:
-    """Raise ResourceError where not even one block fits."""
+    """Raise ResourceError if not even one block fits."""
     # A block without threads is refused as such.
     if threads > 0 and blocks_by_registers(architecture, threads, registers) == 0:
         raise ResourceError(
-            f"{threads} threads of {registers} registers do not fit the {architecture.registers} of an SM: use fewer "
-            f"threads, or __launch_bounds__({threads}), with which the compiler allocates as many as fit"
+            f"{threads} threads with {registers} registers each need more than the {architecture.registers} registers "
+            f"of an SM: use fewer threads, or add __launch_bounds__({threads}) so that the compiler allocates fewer"
         )

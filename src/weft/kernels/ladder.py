@@ -176,7 +176,7 @@ _LADDER = (
     ),
     Rung(
         name="fp8_pipelined",
-        idea="`fp8_mma` to the bit, with cp.async double buffering, XOR swizzle, ldmatrix",
+        idea="bit-identical to `fp8_mma`, with cp.async double buffering, XOR swizzle, ldmatrix",
         task="quantised_sdpa",
         dtypes=ANY_FLOAT,
         largest_d=128,
@@ -184,7 +184,7 @@ _LADDER = (
     ),
     Rung(
         name="fa_triton",
-        idea="the same tiling in Triton, which finds layouts, copies and stages by itself",
+        idea="the same tiling in Triton, which chooses layouts, copies and stages",
         task="sdpa",
         dtypes=("f16", "bf16"),
         outputs=("f16", "bf16"),
@@ -195,7 +195,7 @@ _LADDER = (
     ),
     Rung(
         name="fp8_triton",
-        idea="the recipe of `fp8_mma` in Triton, kept from merging the flushed sums",
+        idea="the recipe of `fp8_mma` in Triton, without merging the flushed sums",
         task="quantised_sdpa",
         dtypes=ANY_FLOAT,
         largest_d=128,

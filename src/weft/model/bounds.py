@@ -69,7 +69,7 @@ def checked_clock(chip: Chip, given: float | None, default: float) -> float:
     """A clock in GHz, of those that the chip has; a clock in MHz is the usual slip."""
     clock = default if given is None else given
     if not 0 < clock <= chip.max_ghz:
-        raise UsageError(f"a clock of {clock} GHz: {chip.title} goes up to {chip.max_ghz} GHz")
+        raise UsageError(f"clock {clock} GHz: {chip.title} allows at most {chip.max_ghz} GHz")
     return clock
 
 

@@ -55,7 +55,7 @@ def estimate(
     The clock is the boost clock unless one is stated. `issue_weight` sets c by hand, to compare kernels at the same.
     """
     if issue_weight is not None and issue_weight < 0:
-        raise UsageError(f"c is {issue_weight}: the weight of an issue slot is not negative")
+        raise UsageError(f"c is {issue_weight}: the weight of an issue slot must not be negative")
     clock = checked_clock(chip, clock_ghz, chip.boost_ghz)
     bounds = lower_bounds(work, chip, clock_ghz=clock)
     factor = busiest_share(work.launch, chip) * chip.sms
@@ -70,7 +70,7 @@ def estimate(
 
 def _weights(chip: Chip, given: float | None) -> tuple[float, float, str]:
     if given is not None:
-        return given, given, f"c = {given} as stated"
+        return given, given, f"c = {given} as given"
     if chip.issue_weight is not None:
         return chip.issue_weight, chip.issue_weight, f"calibrated on {chip.title}: c = {chip.issue_weight}"
     low, high = UNCALIBRATED

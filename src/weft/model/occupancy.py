@@ -34,7 +34,7 @@ class LaunchShape:
         if not 1 <= self.registers <= MAX_REGISTERS:
             raise UsageError(f"a thread has 1 to {MAX_REGISTERS} registers, not {self.registers}")
         if self.shared_bytes < 0:
-            raise UsageError(f"shared memory of {self.shared_bytes} bytes")
+            raise UsageError(f"shared memory of {self.shared_bytes} bytes: the size must not be negative")
 
     @property
     def warps(self) -> int:
@@ -96,7 +96,7 @@ def occupancy(launch: LaunchShape, chip: Chip) -> Occupancy:
     counted = shared_per_block(launch.shared_bytes, arch)
     if launch.shared_bytes > arch.shared_bytes_per_block:
         raise ResourceError(
-            f"a block asks for {launch.shared_bytes} bytes of shared memory, {chip.title} has at most "
+            f"a block requires {launch.shared_bytes} bytes of shared memory, {chip.title} has at most "
             f"{arch.shared_bytes_per_block} per block: use smaller tiles or fewer stages"
         )
     require_registers(arch, launch.threads, launch.registers)

@@ -33,7 +33,7 @@ class Instructions:
     def __post_init__(self) -> None:
         _not_negative(self)
         if any(macs < 0 for macs in self.tensor_macs.values()):
-            raise UsageError("multiply-adds below zero")
+            raise UsageError("a negative number of multiply-adds")
         parts = self.fp32 + self.imad + self.alu + self.mufu + self.lsu + self.shuffles + self.tensor
         if parts > self.executed:
             raise UsageError(f"{parts} instructions by unit are more than the {self.executed} executed")
@@ -115,4 +115,4 @@ def _not_negative(record: Instructions | Memory) -> None:
     for cell in fields(record):
         value = getattr(record, cell.name)
         if isinstance(value, int) and value < 0:
-            raise UsageError(f"{cell.name} is {value}: counts are not negative")
+            raise UsageError(f"{cell.name} is {value}: a count must not be negative")

@@ -35,7 +35,7 @@ def check_operands(ins: Instruction, registers: Mapping[str, str]) -> None:
         if isinstance(operand, Vec):
             _check_vector(ins, spec.name, operand, wanted, registers)
         elif spec.kind == "vector" and "vec" in ins.mods:
-            raise ParseError(f"{ins.opcode}: operand {spec.name} is a list of registers in braces", ins.line)
+            raise ParseError(f"{ins.opcode}: operand {spec.name} must be a list of registers in braces", ins.line)
         elif isinstance(operand, Pair):
             _check(ins, spec.name, operand.first, wanted, registers)
             _check(ins, f"{spec.name}|p", operand.second, "pred", registers)
@@ -82,8 +82,8 @@ def wanted_type(form: Form, mods: Mapping[str, str], name: str, count: int) -> s
 
 def _check_address(ins: Instruction, name: str, kind: str, operand: Operand, registers: Mapping[str, str]) -> None:
     if not isinstance(operand, Mem) or kind != "address":
-        what = "an address in brackets" if kind == "address" else "no address"
-        raise ParseError(f"{ins.opcode}: operand {name} is {what}", ins.line)
+        what = "must be an address in brackets" if kind == "address" else "must not be an address"
+        raise ParseError(f"{ins.opcode}: operand {name} {what}", ins.line)
     if isinstance(operand.base, Reg) and registers[operand.base.name] not in _ADDRESSES:
         declared = registers[operand.base.name]
         raise ParseError(f"{ins.opcode}: address {operand.base.name} is a .{declared} register", ins.line)

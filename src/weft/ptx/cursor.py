@@ -61,7 +61,7 @@ class Cursor:
         """One level deeper."""
         self.depth += 1
         if self.depth > MOST_NESTING:
-            raise ParseError(f"nested more than {MOST_NESTING} deep", self.token.line)
+            raise ParseError(f"nested more than {MOST_NESTING} levels deep", self.token.line)
         yield
         self.depth -= 1
 

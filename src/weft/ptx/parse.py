@@ -61,7 +61,7 @@ class _Parser(Cursor):
         token = self.kind("float")
         found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", token.text)
         if found is None:
-            raise ParseError(f"{token.text} is no version", token.line)
+            raise ParseError(f"{token.text} is not a version", token.line)
         return int(found[1]), int(found[2])
 
     def file_entry(self) -> None:

@@ -22,7 +22,7 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
         if name == "align":
             align = p.integer()
             if align.bit_count() != 1 or not 0 < align <= MOST_ALIGN:
-                raise ParseError(f"alignment {align} is no power of two up to {MOST_ALIGN}", line)
+                raise ParseError(f"alignment {align} is not a power of two up to {MOST_ALIGN}", line)
         elif name in ("v2", "v4"):
             vector = int(name[1])
         elif name in WIDTH:

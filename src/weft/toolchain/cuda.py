@@ -171,7 +171,7 @@ def compile_cuda(
 def _read(source: str | os.PathLike[str], name: str | None) -> _Unit:
     if name is not None:
         if not isinstance(source, str):
-            raise UsageError("with name=, source is the text of the program")
+            raise UsageError("with name=, source must be the text of the program")
         return _Unit(text=source, spelled=name, path=os.path.abspath(name))
     spelled = os.fspath(source)
     if "\n" in spelled:
@@ -314,10 +314,10 @@ def _with_cure(message: str) -> str:
         return f"host variable (no __device__, __constant__ or constexpr). {_DEVICE_ONLY}"
     missing = re.fullmatch(r'cannot open source file "(.*)"', message)
     if missing and missing[1] in _HOST_HEADERS:
-        return f"{message}: a header of host code. {_DEVICE_ONLY}"
+        return f"{message}: a host-only header. {_DEVICE_ONLY}"
     if missing or message.endswith(": No such file or directory"):
         return f"{message}: give its folder with -I (include_dirs)"
     undefined = re.fullmatch(r'identifier "(cuda[A-Z]\w*)" is undefined', message)
     if undefined:
-        return f"{undefined[1]} is a call of the host's runtime. {_DEVICE_ONLY}"
+        return f"{undefined[1]} is a function of the CUDA runtime on the host. {_DEVICE_ONLY}"
     return message

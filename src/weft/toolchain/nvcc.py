@@ -63,7 +63,7 @@ def _tool() -> _Tool:
     text = _run([program, "--version"], Path.cwd()).stdout
     release = re.search(r"release (\d+\.\d+)", text)
     if not release:
-        raise ToolMissing(f"{program} --version does not say its release; put the nvcc of a CUDA toolkit on the PATH")
+        raise ToolMissing(f"{program} --version does not print a release; put the nvcc of a CUDA toolkit on the PATH")
     host = shutil.which("gcc")
     compiler = _run([host, "--version"], Path.cwd()).stdout.partition("\n")[0] if host else "no gcc"
     planned = _run([program, "--dryrun", "-E", "-x", "cu", os.devnull], Path.cwd()).stderr
@@ -82,9 +82,9 @@ def _find() -> str:
         if os.access(place, os.X_OK):
             return place
     raise ToolMissing(
-        "no nvcc on the PATH, in $CUDA_HOME/bin or in /usr/local/cuda/bin: install the CUDA toolkit, or leave "
-        "--compiler nvcc out (the default, NVRTC, comes by pip; `// weft: option -default-device` lets it read headers "
-        "with host code)"
+        "no nvcc on the PATH, in $CUDA_HOME/bin or in /usr/local/cuda/bin: install the CUDA toolkit, or omit "
+        "--compiler nvcc (the default, NVRTC, is a pip package; with `// weft: option -default-device` it accepts "
+        "headers with host code)"
     )
 
 
@@ -98,12 +98,14 @@ def compile_program(source: str, *, name: str, options: Sequence[str], expressio
         made = _run([_tool().program, "-ptx", "unit.cu", "-o", "unit.ptx", "-I.", near, *flags], here)
         log = made.stdout + made.stderr
         if made.returncode:
-            return Compilation(ok=False, log=_named(log, expressions).strip() or f"nvcc ended with {made.returncode}")
+            return Compilation(
+                ok=False, log=_named(log, expressions).strip() or f"nvcc exited with status {made.returncode}"
+            )
         text = (here / "unit.ptx").read_text()
         names = {int(number): symbol for number, symbol in _ENTRY_VARIABLE.findall(text)}
         if len(names) < len(expressions):
             missing = next(item for number, item in enumerate(expressions) if number not in names)
-            raise CompileError(f"nvcc did not name the entry {missing!r}")
+            raise CompileError(f"nvcc gave no symbol for the entry {missing!r}")
         ptx = _ENTRY_VARIABLE.sub("", text)
         (here / "unit.ptx").write_text(ptx)
         later = [flag for flag in flags if flag.startswith(_DEVICE_CODE)]

@@ -58,9 +58,9 @@ def compile_program(source: str, *, name: str, options: Sequence[str], expressio
     program = checked(nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []), "start")
     try:
         for expression in expressions:
-            checked(nvrtc.nvrtcAddNameExpression(program, expression.encode()), f"take entry {expression!r}")
+            checked(nvrtc.nvrtcAddNameExpression(program, expression.encode()), f"accept the entry {expression!r}")
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
-        log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, "give the log")
+        log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, "return the log")
         text = log.rstrip(b"\0 \n").decode(errors="replace")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             return Compilation(ok=False, log=text or status.name)
@@ -70,8 +70,8 @@ def compile_program(source: str, *, name: str, options: Sequence[str], expressio
             ).decode()
             for expression in expressions
         }
-        ptx = read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, "give the PTX").rstrip(b"\0").decode()
-        cubin = read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, "give the cubin")
+        ptx = read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, "return the PTX").rstrip(b"\0").decode()
+        cubin = read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, "return the cubin")
         return Compilation(ok=True, log=text, ptx=ptx, cubin=cubin, lowered=lowered)
     finally:
         nvrtc.nvrtcDestroyProgram(program)

@@ -96,7 +96,9 @@ class HostCalls:
                 text, used = reader.format(reader.word(places[0]), reader.word(places[1]))
                 self.lines.append((cta, len(self.lines), text))
                 if reader.missed is not None:
-                    self._found("M101", f"printf reads its arguments at {reader.missed:#x}", ins, warp, 1 << lane)
+                    self._found(
+                        "M101", f"printf reads arguments at {reader.missed:#x}, in no buffer", ins, warp, 1 << lane
+                    )
                 for item in returns.items:
                     if isinstance(item, Sym):
                         reader.write_local(symbols[item.name].address, used)

@@ -199,7 +199,7 @@ class _Run:
         if chosen is not None:
             wanted = frozenset(chosen)
             if not wanted or not wanted <= frozenset(ctas):
-                raise LaunchError(f"the CTAs to run must be among the {self.ctas} of grid {self.launch.grid}")
+                raise LaunchError(f"the CTAs to run must be among the {self.ctas} CTAs of grid {self.launch.grid}")
             ctas = [cta for cta in ctas if cta in wanted]
         return np.array(ctas, np.uint32), np.array(warps, np.uint32)
 
@@ -391,14 +391,14 @@ class _Run:
 
 def _check(launch: LaunchSpec, threads: int, needed: int, param_bytes: int) -> None:
     if not 1 <= threads <= MAX_THREADS:
-        raise ResourceError(f"block {launch.block} has {threads} threads; a block takes 1 to {MAX_THREADS}")
+        raise ResourceError(f"block {launch.block} has {threads} threads; a block has 1 to {MAX_THREADS}")
     if any(size < 1 for size in (*launch.grid, *launch.block)):
-        raise LaunchError(f"grid {launch.grid} and block {launch.block} must be at least 1 in every direction")
+        raise LaunchError(f"grid {launch.grid} and block {launch.block} must be at least 1 in every dimension")
     for name, sizes, limits in (("grid", launch.grid, LARGEST_GRID), ("block", launch.block, LARGEST_BLOCK)):
         if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
-            raise LaunchError(f"{name} {sizes} is larger than {limits}, the largest that a GPU takes")
+            raise LaunchError(f"{name} {sizes} is larger than {limits}, the limit of a GPU")
     if not needed <= len(launch.params) <= param_bytes:
-        raise LaunchError(f"{len(launch.params)} bytes of parameters; the kernel takes {needed}")
+        raise LaunchError(f"the launch has {len(launch.params)} bytes of parameters; the kernel takes {needed}")
 
 
 def _params(given: bytes, size: int, globals_at: list[int]) -> npt.NDArray[np.uint8]:

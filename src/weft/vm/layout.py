@@ -130,7 +130,7 @@ def place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dict
 
 def _target(sym: Sym, placed: Mapping[str, int], variable: Variable) -> int:
     if sym.name not in placed:
-        raise LaunchError(f"{variable.name} is initialised with the address of {sym.name}, which has none")
+        raise LaunchError(f"{variable.name} is initialised with the address of {sym.name}, which has no address")
     return placed[sym.name] + sym.offset
 
 

@@ -88,7 +88,7 @@ class GlobalMemory:
     def keep_written(self) -> Bytes:
         """Know from now on which bytes were written; what is there already counts as written."""
         if len(self.arena) > WINDOW_BYTES:
-            raise LaunchError(f"initcheck knows {WINDOW_BYTES} bytes of global memory; this run has {len(self.arena)}")
+            raise LaunchError(f"initcheck takes {WINDOW_BYTES} bytes of global memory; this run has {len(self.arena)}")
         if self.written is None:
             self.written = aligned_bytes(len(self.arena) + 64)  # a word may be read across the end
             self.written[: self.used] = 0xFF

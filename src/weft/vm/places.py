@@ -121,7 +121,7 @@ class Places:
     def _shared(self, access: _Access, at: int) -> Spot:
         for region in self.regions:
             if region.cut_from <= at < region.cut_from + region.size_bytes:
-                words = f"{access.verb} of region {region.name} at byte {at - region.cut_from} through another pointer"
+                words = f"{access.verb} at byte {at - region.cut_from} of region {region.name} through another pointer"
                 return Spot(OUTSIDE_REGION, words, region.name)
         system = " (the system's part of shared memory, for cooperative groups of several warps)" * (at < SHARED_START)
         arrays = shared_arrays(self.layout, self.dynamic_bytes)
@@ -145,7 +145,7 @@ class Places:
         gone = self.memory.freed_owner(address)
         if gone is not None:
             place = f"byte {address - gone.address} of {_shown(gone.name)}"
-            words = f"{access.verb} of freed memory: {place}, a buffer of an earlier launch"
+            words = f"access to freed memory: {access.verb} at {place}, a buffer of an earlier launch"
             return Spot(FOREIGN, words, _bare(gone.name))
         nearest = self.memory.nearest(address)
         if nearest is None:

@@ -98,7 +98,7 @@ class Regions:
         whole = next((each for each in self.objects if each.address <= start < _end(each)), None)
         if whole is None:
             return DeclaredRegion(
-                address, f"region {name} does not begin in a shared array, but at shared address {start:#x}"
+                address, f"region {name} starts at shared address {start:#x}, which is in no shared array"
             )
         span = f"region {name} [{start - whole.address:#x}, {end - whole.address:#x})"
         beyond = end - _end(whole)
@@ -120,9 +120,7 @@ class Regions:
         place = self.top + (start - self.top) % BANK_ROW
         top = place + size_bytes + gap_behind(size_bytes)
         if len(self.live) == MOST_REGIONS or top > self.area[1]:
-            return DeclaredRegion(
-                address, problem or f"{span} is one too many: a CTA has room for {MOST_REGIONS} regions"
-            )
+            return DeclaredRegion(address, problem or f"{span} is one too many: a CTA can have {MOST_REGIONS} regions")
         region = Region(name, start, size_bytes, place)
         self.top = top
         self.live.append(region)

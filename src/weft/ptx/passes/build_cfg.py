@@ -150,7 +150,7 @@ def _targets(function: Function, end: Instruction | None, starts: dict[str, int]
     elif name.name in function.tables:
         names = function.tables[name.name].targets
     else:
-        raise Unsupported(f"branch table {name.name}", end.line)
+        raise Unsupported(f"branch table {name.name}, which the function does not declare", end.line)
     for target in names:
         if target not in starts:
             raise ParseError(f"label {target} is not defined", end.line)

@@ -102,13 +102,13 @@ def _add(module: Module, made: _Inlined, item: Instruction | LabelDef, stack: tu
 
 
 def _arguments(call: Instruction, callee: Function) -> dict[str, str]:
-    """The callee's parameters and results → the caller's variables that stand for them."""
+    """Return the callee's parameters and results → the caller's variables that replace them."""
     names: dict[str, str] = {}
     for slot, declared in (("ret", callee.returns), ("args", callee.params)):
         given = call.operand(slot)
         assert isinstance(given, Args)
         if len(given.items) != len(declared):
-            raise ParseError(f"call of {callee.name} with {len(given.items)} of {len(declared)} {slot}", call.line)
+            raise ParseError(f"call of {callee.name} has {len(given.items)} {slot}, not {len(declared)}", call.line)
         for variable, item in zip(declared, given.items, strict=True):
             if not isinstance(item, Sym):
                 raise Unsupported(f"call of {callee.name} with {item}", call.line)

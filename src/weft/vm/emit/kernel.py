@@ -301,7 +301,7 @@ class KernelEmitter(KernelContract):
         """A memory operand: i64 for global and generic, i32 for shared and local; lifted to the current lanes."""
         operand = ins.operand(name)
         if not isinstance(operand, Mem):
-            raise Unsupported(f"operand {name} of {ins.opcode} is no address", ins.line)
+            raise Unsupported(f"operand {name} of {ins.opcode} is not an address", ins.line)
         narrow = space in ("shared", "local")
         scalar = "i32" if narrow else "i64"
         base = operand.base
