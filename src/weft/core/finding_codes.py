@@ -1,4 +1,4 @@
-"""Every code a finding can have: one table, which `weft explain`, the pages and the judge read."""
+"""Every code that a finding can have: one table, which `weft explain`, the pages and the judge read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is. An ERROR fails a run; a WARNING is shown, and fails one that is judged strictly."""
+    """How severe a finding is. An ERROR fails a run; a WARNING is shown, and fails a run that is judged strictly."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -15,18 +15,18 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class FindingCode:
-    """One row: what a code means whatever the kernel."""
+    """One row: what a code means for every kernel."""
 
     code: str
     name: str
     tool: str
-    """Who finds it: memcheck, initcheck, racecheck, synccheck, kernel (in every run), or in compiled code, without a
-    run: indexcheck, check."""
+    """The checker that finds it: memcheck, initcheck, racecheck, synccheck, kernel (in every run); or in compiled code,
+    without a run: indexcheck, check."""
     cure: str
-    """One sentence, shown where the finding itself has no better one."""
+    """One sentence, shown if the finding itself has no better one."""
     severity: Severity = Severity.ERROR
     ends_launch: bool = False
-    """Nothing runs after it, so the outputs mean nothing and no allow line can excuse it."""
+    """The launch ends with it, so the outputs are meaningless and no allow line can suppress it."""
 
 
 _ROWS = (

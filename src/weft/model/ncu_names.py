@@ -1,7 +1,7 @@
-"""Names of Nsight Compute's metrics: which there are, and the grammar of their endings.
+"""Names of Nsight Compute's metrics: which exist, and the grammar of their suffixes.
 
 A counter has a roll-up over the units of its kind and may have a part (`l1tex__t_sectors.sum.per_second`), a ratio has
-only `.ratio`, `.pct` or `.max_rate`, a throughput a roll-up and a percentage. A base name alone stands for all of them.
+only `.ratio`, `.pct` or `.max_rate`, a throughput a roll-up and a percentage. A base name alone means all of them.
 """
 
 import difflib
@@ -30,12 +30,12 @@ _PARTS = frozenset(
 _RATIOS = ("ratio", "pct", "max_rate")
 _PREFIX = re.compile(r"(breakdown|pmsampling):")
 CAPABILITIES = ("8.0", "8.6", "8.9", "9.0")
-"""Of the table."""
+"""The compute capabilities in the table."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A section of the table, and the capabilities that have the name."""
+    """A section of the table, and the compute capabilities that have the name."""
 
     section: str
     capabilities: tuple[str, ...]
@@ -43,7 +43,7 @@ class Kind:
 
 @cache
 def names() -> Mapping[str, Kind]:
-    """Base name → what it is. `[as they are]` and `[groups]` hold whole names."""
+    """Return base name → its kind. `[as they are]` and `[groups]` contain complete names."""
     found: dict[str, Kind] = {}
     section = ""
     for line in files(__package__).joinpath("ncu_names.txt").read_text(encoding="utf-8").splitlines():
@@ -56,7 +56,7 @@ def names() -> Mapping[str, Kind]:
 
 
 def problem(name: str, capability: str) -> str | None:
-    """Why ncu would not take this name on such a GPU, as far as the table tells; None where it would."""
+    """Return why ncu would not accept this name on such a GPU, according to the table; None if it would."""
     if name.startswith("regex:"):
         return _regex_problem(name.removeprefix("regex:"))
     whole = _PREFIX.sub("", name, count=1)

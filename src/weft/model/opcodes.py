@@ -14,7 +14,7 @@ FP32 = frozenset(["FFMA", "FADD", "FMUL"])
 ALU = frozenset(["IADD3", "LOP3", "SHF", "ISETP", "IMNMX", "FSETP", "FMNMX"])
 """Integer add, logic, shift, compare, minimum, maximum."""
 LSU = frozenset(["LDS", "STS", "LDG", "STG", "LDGSTS", "LD", "ST", "LDL", "STL"])
-"""32 addresses each. ldmatrix of one or two tiles gives 8 or 16 and is left out."""
+"""Instructions with 32 addresses each. ldmatrix of one or two tiles has 8 or 16 addresses and is left out."""
 WHOLE_TILES = frozenset(["LDSM", "STSM"])
 TENSOR = frozenset(["HMMA", "IMMA", "QMMA", "HGMMA", "IGMMA", "QGMMA"])
 UNKNOWN_TENSOR = frozenset(["DMMA", "BMMA", "BGMMA", "OMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA"])
@@ -38,13 +38,13 @@ class TensorInstruction:
 
     kind: TensorKind
     macs: int
-    """Dense multiply-adds: with a sparse operand, those that are done."""
+    """Dense multiply-adds: with a sparse operand, those that are executed."""
     of_group: bool
-    """wgmma: one of four warps' shares."""
+    """True for wgmma: one of four warps' shares."""
 
 
 def tensor_instruction(opcode: str) -> TensorInstruction:
-    """`HMMA.16816.F32.BF16` → bf16 into f32, 2048; raises Unsupported for a shape or type that is not known."""
+    """Return what an opcode multiplies: `HMMA.16816.F32.BF16` is bf16 into f32, 2048; raises Unsupported if unknown."""
     name, *modifiers = opcode.split(".")
     if name not in TENSOR:
         raise Unsupported(f"{opcode} has no rate in the model: add its shape and type to model/opcodes.py")
