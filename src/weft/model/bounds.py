@@ -106,7 +106,7 @@ def _l2_cycles(work: Work, chip: Chip) -> float:
 
 
 def _latency_cycles(work: Work, chip: Chip) -> float:
-    """Return the latency bound: a warp stays in one sub-partition, and a block holds its place until its last warp ends.
+    """Return the latency bound: a warp stays in one sub-partition, and a block in its place until its last warp ends.
 
     The slowest warp of a block has at least the mean work of the block's warps, and the blocks share the places of the
     GPU: places × time ≥ the sum of the blocks' times.

@@ -13,7 +13,7 @@ SPACES = frozenset([".global", ".const", ".shared", ".local", ".param"])
 
 
 def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Variable]:
-    """What follows a state space: `.align 16 .b8 tile[4096], other[16]`."""
+    """Read what follows a state space: `.align 16 .b8 tile[4096], other[16]`."""
     align, line = 0, p.token.line
     vector = 1
     while True:
@@ -64,7 +64,7 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
 
 
 def parse_parameter(p: Cursor) -> Variable:
-    """`.param .align 8 .b8 name[16]` in the list of a function or of a prototype."""
+    """Read `.param .align 8 .b8 name[16]` in the list of a function or of a prototype."""
     token = p.take()
     if token.text not in (".param", ".reg"):
         raise ParseError(f"expected a parameter, found {token.text!r}", token.line)

@@ -1,4 +1,4 @@
-"""CUDA C++ → Binary through NVRTC, or nvcc where it is asked for. No GPU, driver or toolkit is needed by default."""
+"""CUDA C++ → Binary through NVRTC, or nvcc if requested. No GPU, driver or toolkit is needed by default."""
 
 import hashlib
 import os
@@ -50,10 +50,10 @@ _MESSAGE = re.compile(
 _OF_THE_HOST_COMPILER = re.compile(
     r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?P<severity>(?:fatal )?error|warning): (?P<message>.*)$"
 )
-"""nvcc lets gcc preprocess: a missing header is its message."""
+"""nvcc uses gcc to preprocess: a missing header is reported by gcc."""
 _BARE = re.compile(r"^(?:nvrtc: |ptxas )?(?P<severity>error|fatal|warning)\s*: (?P<message>.*)$")
 _OWN_PRAGMA = "Pragma 'weft."
-"""ptxas says so of the marks of weft.h, and leaves them out."""
+"""The start of ptxas' warning about the marks of weft.h, which it ignores."""
 _DEVICE_ONLY = (
     "The kernel's file may contain host code, which Weft leaves out (docs/tutorials/own_kernel.md), but this is "
     "compiled as device code: remove it, or put it between `#ifndef __CUDACC_RTC__` and `#endif`, which nvcc still "
@@ -90,20 +90,20 @@ class _CompileProgram(Protocol):
 
 @dataclass(frozen=True)
 class _FrontEnd:
-    """One of COMPILERS, as far as the two differ."""
+    """One of COMPILERS: the parts in which the two differ."""
 
     version: str
     fingerprint: str
     compile_program: _CompileProgram
     search: tuple[str, ...]
-    """Its own options to find headers, and those it reads before the file."""
+    """Its options to find headers, and the headers that it reads before the file."""
     headers: tuple[Path, ...]
-    """Folders whose warnings are not the user's."""
+    """Folders whose warnings the user does not see."""
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """A translation unit as the compiler gets it."""
+    """A translation unit as the compiler receives it."""
 
     text: str
     spelled: str
@@ -255,7 +255,7 @@ def _compile(
 
 
 def plain_names(kernels: Sequence[str]) -> dict[str, str]:
-    """Readable name → PTX name; overloads, whose readable names clash, keep the mangled one."""
+    """Return readable name → PTX name; overloads, whose readable names clash, keep the mangled one."""
     readable = [demangle(kernel) for kernel in kernels]
     return {
         plain if readable.count(plain) == 1 else kernel: kernel for plain, kernel in zip(readable, kernels, strict=True)
@@ -263,7 +263,7 @@ def plain_names(kernels: Sequence[str]) -> dict[str, str]:
 
 
 def _read_back(defines: Mapping[str, str], unit: _Unit, includes: Includes) -> dict[str, str]:
-    """Mark each macro that no file of the user mentions, nor a header asks for: a misspelt -D, likely."""
+    """Mark each macro that no file of the user mentions and no header tests: probably a misspelt -D."""
     words = set(_IDENTIFIER.findall(unit.text))
     for _, content in includes.files:
         words.update(_IDENTIFIER.findall(content.decode(errors="replace")))
@@ -274,9 +274,9 @@ def _read_back(defines: Mapping[str, str], unit: _Unit, includes: Includes) -> d
 
 
 def parse_log(log: str, *, names: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """One Diagnostic per message of NVRTC, nvcc or ptxas, with the cure where Weft knows one.
+    """Return one Diagnostic per message of NVRTC, nvcc or ptxas, with the cure if Weft has one.
 
-    `names` maps the paths the compiler saw to the spelling of the user.
+    `names` maps the paths given to the compiler to the user's spelling.
     """
     found: list[Diagnostic] = []
     for text in log.splitlines():

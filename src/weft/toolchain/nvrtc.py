@@ -1,4 +1,4 @@
-"""NVRTC through cuda-bindings: source text and options in, log, PTX and cubin out. No driver is needed."""
+"""NVRTC through cuda-bindings: takes source text and options, returns log, PTX and cubin. No driver is needed."""
 
 import functools
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from weft.core.errors import CompileError, ToolMissing
 
 NAME_MAP = "__nv_name_map"
-"""The file to which NVRTC ascribes errors in name expressions."""
+"""The file name in NVRTC's errors about name expressions."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ def _library() -> Any:
 
 @functools.cache
 def version() -> str:
-    """For example `nvrtc 13.4`."""
+    """Return the version, such as `nvrtc 13.4`."""
     _, major, minor = _library().nvrtcVersion()
     return f"nvrtc {major}.{minor}"
 
 
 def compile_program(source: str, *, name: str, options: Sequence[str], expressions: Sequence[str] = ()) -> Compilation:
-    """Compile one translation unit. A refusal by the compiler is a value; anything else wrong raises."""
+    """Compile one translation unit. A refusal by the compiler is a value; any other failure raises."""
     nvrtc = _library()
 
     def checked(outcome: tuple[Any, ...], doing: str) -> Any:
@@ -51,7 +51,7 @@ def compile_program(source: str, *, name: str, options: Sequence[str], expressio
         return outcome[1] if len(outcome) > 1 else None
 
     def read(size_of: Any, copy: Any, doing: str) -> bytes:
-        buffer = bytearray(checked(size_of(program), doing))  # written in place: never an immutable bytes
+        buffer = bytearray(checked(size_of(program), doing))  # written in place: must not be an immutable bytes
         checked(copy(program, buffer), doing)
         return bytes(buffer)
 

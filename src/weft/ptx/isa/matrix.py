@@ -42,7 +42,7 @@ ROWS: tuple[Form, ...] = (
        shape="m8n8k4", dtype="f64", atype="f64", btype="f64", ctype="f64"),
     _f("9.7.14.5.15", "ldmatrix.sync.aligned.m8n8.num{.trans}{.space}.b16 *d:b32, [a]", num="x1 x2 x4",
        space="shared shared::cta"),
-    # Not the manual's order, but ptxas takes it: FlashInfer's headers write the first, CUTLASS' the second.
+    # Not the manual's order, but ptxas accepts it: FlashInfer's headers write the first, CUTLASS' the second.
     _f("9.7.14.5.15", "ldmatrix.sync.aligned.trans.m8n8.num{.space}.b16 *d:b32, [a]", num="x1 x2 x4",
        space="shared shared::cta"),
     _f("9.7.14.5.15", "ldmatrix.sync.aligned.num{.trans}.m8n8{.space}.b16 *d:b32, [a]", num="x1 x2 x4",

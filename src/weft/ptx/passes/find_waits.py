@@ -12,7 +12,7 @@ from .build_cfg import Block, Cfg
 
 
 def waits_for_others(cfg: Cfg) -> bool:
-    """True if some loop of the kernel polls global memory."""
+    """Return whether some loop of the kernel polls global memory."""
     return any(_polls([cfg.blocks[number] for number in sorted(loop)]) for loop in _loops(cfg))
 
 

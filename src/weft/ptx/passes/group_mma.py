@@ -27,14 +27,14 @@ class _Open:
         self.destinations.update(reg.name for reg in block.body[0].written())
 
     def stands(self, read: set[str], written: set[str]) -> bool:
-        """Whether an instruction leaves the members free to be executed after it."""
+        """Return whether the members can still be executed after this instruction."""
         return self.destinations.isdisjoint(read | written) and self.sources.isdisjoint(written)
 
 
 def group_mma(cfg: Cfg, starts: Iterable[int], *, most: int) -> Mapping[int, tuple[int, ...]]:
-    """Block of a group's last member → blocks of all members (2 to `most`), in order; `mma` is a block's first.
+    """Return block of a group's last member → blocks of all members (2 to `most`), in order; `mma` is a block's first.
 
-    `starts` are the blocks that can be entered other than by falling into them.
+    `starts` are the blocks that can be entered other than by falling through.
     """
     groups: dict[int, tuple[int, ...]] = {}
     for run in _runs(cfg, frozenset(starts)):

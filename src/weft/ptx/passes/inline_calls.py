@@ -1,4 +1,4 @@
-"""Calls of functions in the same module are replaced by their bodies.
+"""Replaces calls of functions in the same module by their bodies.
 
 Before:  st.param.b32 [param0], %r1;  call (retval0), f, (param0);  ld.param.b32 %r2, [retval0];
 After:   st.param.b32 [param0], %r1;  …f's body, its parameter being param0 and its result retval0…  L: ld.param …
@@ -47,7 +47,7 @@ class _Inlined:
 
 
 def inline_calls(module: Module, function: Function) -> Function:
-    """`function` with every call of a function that the module defines replaced by its body."""
+    """Return `function` with every call of a function that the module defines replaced by its body."""
     if not any(isinstance(item, Instruction) and _callee(module, item) for item in function.body):
         return function
     made = _Inlined(dict(function.registers), list(function.variables), tables=dict(function.tables))
@@ -117,7 +117,7 @@ def _arguments(call: Instruction, callee: Function) -> dict[str, str]:
 
 
 def _called_from(place: Place | None, call: Place | None) -> Place | None:
-    """The place, with the call's at the end of its chain."""
+    """Return the place, with the place of the call at the end of its chain."""
     if place is None:
         return call
     return replace(place, inlined_at=_called_from(place.inlined_at, call))
