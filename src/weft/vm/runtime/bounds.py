@@ -48,7 +48,7 @@ class Objects:
     owners: Field
     """u32 per granule: the number of the object there, 0 for none."""
     extents: Field
-    """Per object: i64 offset in the window, i64 size. Number 0 has size 0 and, in shared memory, the number of objects."""
+    """Per object: i64 offset in the window, i64 size. Number 0 has size 0; its offset (shared memory): their number."""
     granule_bytes: int
 
 

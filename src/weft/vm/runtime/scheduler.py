@@ -5,7 +5,7 @@
 A kernel whose CTAs may wait for each other has several places in the ring that starts at `worker`; each of their CTAs
 gets a round in turn. Other kernels have one place, whose CTA runs to its end.
 
-It returns DONE when the grid is finished, NEED_DIVERGENT when a warp diverged and the divergent code is not compiled yet
+It returns DONE when the grid is finished, NEED_DIVERGENT when a warp diverged and its code is not compiled yet
 (the host compiles it and calls again), STOPPED when the launch must end. All state is in the records, so a worker
 can return to the host at any time and continue later.
 """

@@ -84,7 +84,7 @@ class Scene:
     again: "Callable[[Instrumentation, Sequence[int] | None], npt.NDArray[np.uint8]]"
     """Runs some CTAs (None: all) again from the initial memory, then restores memory; returns the watcher's memory."""
     trace: "Callable[[Instrumentation], tuple[bytes, tuple[int, ...]]]"
-    """Runs the launch again from the initial memory; returns a digest of the final state, and the visits of each block."""
+    """Runs the launch again from the initial memory; returns a digest of the final state, and each block's visits."""
 
 
 class Instrumentation:
