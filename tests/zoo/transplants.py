@@ -300,7 +300,7 @@ TRANSPLANTS = (
         cause="missing_barrier",
         cure="__syncthreads() before P·V",
         rung="fa1",
-        edits=(Edit("        __syncthreads();  // V is there\n", ""),),
+        edits=(Edit("        __syncthreads();  // V is loaded\n", ""),),
         guilty="v_value[i] = d < D ?",
         findings=("R102",),
     ),
