@@ -1,4 +1,4 @@
-"""The source distribution holds everything that its tests import and read."""
+"""The source distribution contains everything that its tests import and read."""
 
 import ast
 import re

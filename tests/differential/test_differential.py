@@ -31,7 +31,7 @@ def test_debug_builds_equal_the_host(tmp_path: Path) -> None:
     assert comparison.compare(range(DEBUG), tmp_path, builds=[True]) == []
 
 
-def test_a_wrong_bit_is_seen(tmp_path: Path) -> None:
+def test_a_wrong_bit_is_detected(tmp_path: Path) -> None:
     function = generate(0)
     expected = comparison._on_host(comparison._compile_host([function], tmp_path), function)
     expected[100, function.outputs - 1] ^= np.uint64(1)

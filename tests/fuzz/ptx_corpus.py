@@ -48,7 +48,7 @@ BY_HAND = (
 
 
 def corpus(count: int, seed: int = 0) -> list[str]:
-    """`count` texts, all of them modules."""
+    """Return `count` texts, all of them modules."""
     draw = random.Random(seed)
     kernels = [found for ptx in _compiled() for found in _FUNCTION.findall(ptx)]
     texts = list(BY_HAND)

@@ -25,7 +25,7 @@ __global__ void k(const int* which, int* y) { y[threadIdx.x] = apply(table[which
 
 
 def _one_per_kernel() -> list[Case]:
-    """The last case of every kernel, whatever its template arguments; `benchmarks/debug_builds.py` runs all."""
+    """Return the last case of every kernel, for any template arguments; `benchmarks/debug_builds.py` runs all."""
     chosen = {
         (case.source.file, *(entry.partition("<")[0] for entry in case.source.entries)): case
         for case in CASES

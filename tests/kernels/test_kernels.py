@@ -34,7 +34,7 @@ def _compiled(case: str) -> Binary:
 
 
 def build(source: Cuda | Triton) -> Binary:
-    """Compile the source of a case as the case says."""
+    """Compile the source of a case with its options."""
     if isinstance(source, Cuda):
         return weft.compile_cuda(
             CUDA_FOLDER / source.file,
@@ -64,7 +64,7 @@ def _poisoned(buffer: Buffer) -> Array:
 
 
 def _argument(argument: Argument, arrays: Arrays) -> object:
-    """An array by its name; a struct as the tuple of its members; a scalar as it is."""
+    """Return an array by its name, a struct as the tuple of its members, a scalar unchanged."""
     if isinstance(argument, str):
         return arrays[argument]
     if isinstance(argument, Struct):

@@ -1,4 +1,4 @@
-"""`fp8_pipelined`: every bit of `fp8_mma`, and what it promises beyond: no bank conflict, no spill."""
+"""`fp8_pipelined`: bit-identical to `fp8_mma`, and in addition no bank conflict and no spill."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Names of ncu's metrics: real ones pass, invented ones and wrong endings are refused with what is near."""
+"""Names of ncu's metrics: real ones pass, invented ones and wrong suffixes are refused with similar names."""
 
 import re
 
@@ -60,7 +60,7 @@ def test_refused(name: str, said: str) -> None:
 
 
 def test_a_metric_of_another_chip() -> None:
-    """Thread block clusters came with 9.0; so did the link between chips."""
+    """Thread block clusters and the link between chips exist from 9.0 on."""
     assert problem("ctc__rx_bytes.sum", "9.0") is None
     assert problem("ctc__rx_bytes.sum", "8.9") == "ncu has it on compute capability 9.0, not on 8.9"
 

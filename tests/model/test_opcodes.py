@@ -87,12 +87,12 @@ def test_wgmma_is_recognised() -> None:
     assert not instructions_of({"FFMA": 1}).warp_group
 
 
-def test_what_has_no_rate_is_refused() -> None:
+def test_opcodes_without_a_rate_are_refused() -> None:
     with pytest.raises(Unsupported, match="DMMA"):
         instructions_of({"DMMA.884": 4})
 
 
-def test_counts_that_cannot_be() -> None:
+def test_impossible_counts_are_refused() -> None:
     with pytest.raises(UsageError, match="more than the 3 executed"):
         Instructions(3, fp32=2, alu=2)
     with pytest.raises(UsageError, match="mufu"):

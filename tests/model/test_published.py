@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "model.md"
 
 
 def gemm(n: int, threads: int, outputs_per_block: int, per_warp: dict[str, int], memory: Memory) -> Work:
-    """A GEMM of n³ by blocks that are all alike; `per_warp` is what a warp executes."""
+    """Return a GEMM of n³ by blocks that are all alike; `per_warp` is what a warp executes."""
     grid = n * n // outputs_per_block
     sass = {opcode: count * grid * threads // 32 for opcode, count in per_warp.items()}
     return Work(LaunchShape(threads, grid, 37, 0, uniform=True), instructions_of(sass), memory)
@@ -97,7 +97,7 @@ def attention(wavefronts_of_ldmatrix: int) -> Work:
 
 
 def with_published(series: str, kernel: str, work: Work) -> tuple[Bounds, float]:
-    """The bounds, and the larger of them as a share of the measured time."""
+    """Return the bounds, and the larger of them as a share of the measured time."""
     row = published()[series]
     bounds = lower_bounds(work, chip(row.chip), clock_ghz=row.clock_ghz)
     return bounds, bounds.microseconds(bounds.cold) / row.microseconds[kernel]

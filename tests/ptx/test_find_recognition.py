@@ -1,4 +1,4 @@
-"""Comparisons that recognise a call are found at their line; what attention kernels compare is not."""
+"""Comparisons that recognise a call are found at their line; ordinary comparisons of attention kernels are not."""
 
 from functools import cache
 
@@ -83,7 +83,7 @@ def found_in(name: str) -> tuple[Recognition, ...]:
 
 
 def line_of(name: str) -> int:
-    """Of the condition of a kernel."""
+    """Return the line of the condition of a kernel."""
     lines = module()[2].splitlines()
     return 3 + next(number for number, line in enumerate(lines) if f" {name}_(" in line)
 
@@ -106,5 +106,5 @@ def test_a_list_of_sizes_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", INNOCENT)
-def test_what_kernels_compare_is_not(name: str) -> None:
+def test_ordinary_comparisons_are_not_found(name: str) -> None:
     assert found_in(name) == ()

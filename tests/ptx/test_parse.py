@@ -1,4 +1,4 @@
-"""The parser: what it keeps, what it refuses, and the line it names."""
+"""The parser: what it keeps, what it refuses, and the line in its errors."""
 
 import pytest
 
@@ -284,7 +284,7 @@ def test_unknown_but_plausible_ptx_is_unsupported_with_its_line(statement: str) 
         "ld.global.u32 %r1, [%tid.x];",
     ],
 )
-def test_what_is_no_ptx_is_a_parse_error_with_its_line(statement: str) -> None:
+def test_invalid_ptx_is_a_parse_error_with_its_line(statement: str) -> None:
     text = f"{HEADER}.visible .entry k()\n{{\n{REGISTERS}\n\n  {statement}\n  ret;\n}}\n"
     with pytest.raises(ParseError) as caught:
         parse(text)
@@ -325,7 +325,7 @@ def test_unsupported_declarations(text: str) -> None:
     assert caught.value.line is not None
 
 
-def test_a_branch_to_nowhere_is_refused() -> None:
+def test_a_branch_to_an_undefined_label_is_refused() -> None:
     with pytest.raises((ParseError, Unsupported)):
         _function("bra NOWHERE;", declarations=REGISTERS)
 

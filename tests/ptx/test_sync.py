@@ -43,7 +43,7 @@ SPACE_FIRST = [
     "atom.global.gpu.acq_rel.add.f32",
     "atom.shared.cta.relaxed.add.u32",
 ]
-"""The order of modifiers in which Triton writes atomics; ptxas takes any."""
+"""The order of modifiers in which Triton writes atomics; ptxas accepts any."""
 ATOMICS = [
     *(f"atom.{space}.{op}.{t}" for space in ("global", "shared") for op, t in OPERATIONS),
     *(f"red.{space}.{op}.{t}" for space in ("global", "shared") for op, t in OPERATIONS if op not in ("exch", "cas")),
@@ -109,7 +109,7 @@ def _by_warp(values: Array) -> Array:
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
 @pytest.mark.parametrize("form", ["registers", "immediates"])
 def test_shfl(mode: str, form: str, rng: np.random.Generator) -> None:
-    """Every distance and every segment width, against CUDA's definition of __shfl_*_sync(value, distance, width)."""
+    """Every distance and every segment width, by CUDA's definition of __shfl_*_sync(value, distance, width)."""
     a = random_values("b32", N, rng)
     width = 2 ** (np.arange(N) // 32 % 6).astype(np.uint32)
     distance = (
@@ -346,7 +346,7 @@ def test_producer_and_consumer_warps_over_named_barriers(arrive: str, wait: str)
 
 
 def test_exited_threads_no_longer_count_at_a_barrier() -> None:
-    """Whole warps and single lanes leave before the barrier; the rest pass it."""
+    """Entire warps and single lanes exit before the barrier; the rest pass it."""
     body = f"""{ADDRESS}
       mov.b32 %d, 7;
       rem.u32 %t3, %t0, 5;
@@ -429,7 +429,7 @@ def _dtype(ptx_type: str) -> Any:
 
 
 def _apply(op: str, a: Any, b: Any, c: Any, ptx_type: str) -> Any:
-    """One atomic by hand, on Python numbers where they are exact."""
+    """Compute one atomic by hand, on Python numbers where they are exact."""
     if op.startswith("add"):
         if ptx_type in ("f16x2", "bf16x2"):
             pair = np.array([a, b], np.uint32).view(_FLOAT[ptx_type[:-2]]).reshape(2, 2)

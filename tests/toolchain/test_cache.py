@@ -17,7 +17,7 @@ def test_a_value_comes_back_and_another_key_misses() -> None:
     assert Cache("other").get(key) is None
 
 
-def test_the_key_sees_where_one_part_ends() -> None:
+def test_the_key_depends_on_where_a_part_ends() -> None:
     assert cache_key(["ab", "c"]) != cache_key(["a", "bc"])
     assert cache_key(["a"]) != cache_key(["a", ""])
 

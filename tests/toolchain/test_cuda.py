@@ -20,7 +20,7 @@ template <int D, bool causal> __global__ void attn(float* out) {
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names NVRTC was really called with."""
+    """Return the names with which NVRTC was really called."""
     calls: list[str] = []
 
     def counted(source: str, **options: object) -> Compilation:
