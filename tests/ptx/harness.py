@@ -80,7 +80,7 @@ _BYTE_FLOATS = "00 80 38 b8 7e fe 7f ff 01 81 07 08 3c bc 7b fb 7c fc"
 
 
 def edge_values(ptx_type: str) -> Array:
-    """Return values at which implementations differ: zeros, ones, extremes, NaNs, infinities, denormals, powers of two."""
+    """Return values at which implementations differ: zeros, ones, limits, NaN, infinity, denormals, powers of two."""
     if ptx_type == "pred":
         return np.array([False, True])
     if ptx_type in _FLOAT:
