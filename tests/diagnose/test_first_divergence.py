@@ -10,7 +10,7 @@ from tests.in_turn import one_in
 from weft.attention.reference import attention, default_scale
 from weft.attention.shapes import Shape
 from weft.diagnose.compare import compare_stages, first_wrong
-from weft.diagnose.conclusion import guilty_launch, place_of, sentence, stage_of
+from weft.diagnose.conclusion import faulty_launch, place_of, sentence, stage_of
 from weft.diagnose.diagnose import declared_algorithms, expected, shown_algorithm
 from weft.diagnose.launches import judge_launches
 from weft.diagnose.locate import locate
@@ -81,10 +81,10 @@ def test_reduction_alone(tmp_path: Path) -> None:
     file = write(tmp_path, "split_k", "u += expf(part_m[part] - m) * part_u", "u += part_u")
     found = explained(file, shape=FEW_KEYS)
     assert [launch.right for launch in found.launches] == [True, False]
-    guilty = guilty_launch(found)
-    assert guilty is not None and guilty.entry == "split_k_reduce"
-    assert guilty.place.line == line_of(file, "split_k_reduce<{D}>")
-    assert guilty.wrong["o"].any() and not guilty.wrong["lse"].any()
+    faulty = faulty_launch(found)
+    assert faulty is not None and faulty.entry == "split_k_reduce"
+    assert faulty.place.line == line_of(file, "split_k_reduce<{D}>")
+    assert faulty.wrong["o"].any() and not faulty.wrong["lse"].any()
     assert found.first is not None and found.first.stage == "o"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.diagnose.edited import explained, line_of, write
 from weft.attention.shapes import Shape
-from weft.diagnose.conclusion import mend_of, place_of, stage_of
+from weft.diagnose.conclusion import cure_place_of, place_of, stage_of
 
 WIDE = Shape("wide", 1, 1, 1, 2, 3, 40)
 """Two columns per lane for some lanes."""
@@ -77,24 +77,24 @@ def test_a_missing_barrier_has_its_line(tmp_path: Path) -> None:
     file = write(tmp_path, "fa1", "        __syncthreads();  // every warp is done with K\n", "\n")
     found = explained(file)
     assert found.signatures[0].name == "missing_barrier"
-    mend = mend_of(found)
+    after = cure_place_of(found)
     # Behind the loop that reads K: its bracket, and the line where the barrier stood.
-    assert mend is not None and mend.line == line_of(file, "(sKV, v_head, first_key") - 2
+    assert after is not None and after.line == line_of(file, "(sKV, v_head, first_key") - 2
     reads, writes = line_of(file, "const float k_value = sKV"), line_of(file, "(sKV, v_head, first_key")
-    assert found.signatures[0].cure == f"a barrier between line {reads} and line {writes}: behind line {mend.line}"
+    assert found.signatures[0].cure == f"a barrier between line {reads} and line {writes}: behind line {after.line}"
     races = [cause for cause in found.causes if cause.code in ("R102", "R103") and cause.warp != cause.other_warp]
     assert {cause.code for cause in races} == {"R102", "R103"}
-    assert {cause.remedy for cause in races} == {f"a barrier after line {mend.line}"}, "one place decides the line"
+    assert {cause.remedy for cause in races} == {f"add a barrier after line {after.line}"}, "one place decides the line"
 
 
 def test_a_barrier_that_is_missing_at_the_end_of_a_loop_belongs_behind_its_last_read(tmp_path: Path) -> None:
     file = write(tmp_path, "fa1", "        __syncthreads();  // every warp is done with V of the tile before\n", "\n")
     found = explained(file)
     reads, writes = line_of(file, "v_value[i] = d < D ? sKV"), line_of(file, "(sKV, k_head, first_key")
-    mend = mend_of(found)
-    assert mend is not None
+    after = cure_place_of(found)
+    assert after is not None
     gap = f"a barrier between line {reads} and line {writes} of the next round"
-    assert found.signatures[0].cure == f"{gap}: behind line {mend.line}"
+    assert found.signatures[0].cure == f"{gap}: behind line {after.line}"
     races = [cause for cause in found.causes if cause.code in ("R102", "R103") and cause.warp != cause.other_warp]
     assert {cause.code for cause in races} == {"R102", "R103"}
-    assert {cause.remedy for cause in races} == {f"a barrier after line {mend.line}"}, "not after the write"
+    assert {cause.remedy for cause in races} == {f"add a barrier after line {after.line}"}, "not after the write"

@@ -7,7 +7,7 @@ import pytest
 from weft.attention.shapes import Shape
 from weft.core.records import Place
 from weft.diagnose.conclusion import place_of
-from weft.diagnose.origins import BESIDE, MOST, origins
+from weft.diagnose.origins import NEARBY, MOST, origins
 from weft.diagnose.records import Diagnosis
 
 from .edited import explained, line_of, write
@@ -31,15 +31,15 @@ def test_a_wrong_index_is_among_what_its_use_hangs_on(kernel: Path, found: Diagn
     assert place is not None and 0 < len(found.origins) <= MOST
     wrong = line_of(kernel, "(kv_head * SQ + key) * D")
     lines = [at.line for at in found.origins]
-    assert min(abs(line - wrong) for line in lines) <= BESIDE
-    assert all(abs(line - place.line) > BESIDE for line in lines)
+    assert min(abs(line - wrong) for line in lines) <= NEARBY
+    assert all(abs(line - place.line) > NEARBY for line in lines)
 
 
 def test_lines_are_apart_and_above(kernel: Path, found: Diagnosis) -> None:
     load = Place(str(kernel), line_of(kernel, "float(k[row + d])"))
     lines = [at.line for at in origins(found.case, load)]
-    assert lines and all(load.line - line > BESIDE for line in lines)
-    assert len(lines) == 1 or abs(lines[0] - lines[1]) > BESIDE
+    assert lines and all(load.line - line > NEARBY for line in lines)
+    assert len(lines) == 1 or abs(lines[0] - lines[1]) > NEARBY
 
 
 def test_a_line_without_instructions_comes_from_nowhere(kernel: Path, found: Diagnosis) -> None:

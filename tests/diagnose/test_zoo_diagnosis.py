@@ -29,7 +29,7 @@ def test_named(name: str, tmp_path: Path) -> None:
     assert not found.healthy
     assert found.stage in (bug.stage, *bug.also)
     assert found.cause == bug.cause
-    assert bug.guilty_line() in (0, found.line)
+    assert bug.faulty_line() in (0, found.line)
 
 
 @pytest.mark.parametrize("name", ["Z05", "Z06", "Z16"])

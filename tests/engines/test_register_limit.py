@@ -66,7 +66,7 @@ def test_a_block_that_an_sm_cannot_hold_is_refused_with_the_cure(tmp_path: Path)
     path.write_text(REGISTERS)
     (resources,) = load(path).compile().resources.values()
     assert resources.registers > 64  # 65,536 registers for 1,024 threads
-    with pytest.raises(ResourceError, match=r"1024 threads of \d+ registers .* __launch_bounds__\(1024\)"):
+    with pytest.raises(ResourceError, match=r"1024 threads with \d+ registers .* __launch_bounds__\(1024\)"):
         load(path).run(weft.VirtualGPU())
 
 
@@ -90,7 +90,7 @@ def test_ctas_that_wait_need_registers_for_all_of_them(tmp_path: Path) -> None:
     path.write_text(TOGETHER)
     run = load(path).run(weft.VirtualGPU("l4"), max_steps=1 << 18).run
     (finding,) = run.findings
-    assert finding.code == "S302" and "42 CTAs have not begun" in finding.message
+    assert finding.code == "S302" and "42 CTAs have not started" in finding.message
     assert load(path).run(weft.VirtualGPU("l4"), sizes={"BLOCKS": 58}).run.clean
     assert load(path, defines={"HOARD": "0"}).run(weft.VirtualGPU("l4")).run.clean
 

@@ -49,7 +49,7 @@ def test_real_names(capability: str) -> None:
         ("sm__throughput.sum", "a throughput ends in"),
         ("l1tex__t_sector_hit_rate.avg", "a ratio ends in .ratio, .pct, .max_rate"),
         ("launch__registers_per_thread.sum", "takes no suffix"),
-        ("regex:^nothing_like_it$", "fits no metric"),
+        ("regex:^nothing_like_it$", "matches no known metric"),
         ("regex:(", "not a regular expression"),
         ("group:memory__no_table", "unknown metric"),
     ],

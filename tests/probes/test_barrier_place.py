@@ -96,7 +96,7 @@ def test_a_missing_barrier_behind_the_read_is_asked_for_there(entry: str, writer
     codes = set()
     for schedule in SCHEDULES:
         found = findings(entry, schedule, after_write=1, after_read=0, writer=writer)
-        assert {finding.remedy for finding in found} == {f"a barrier after line {line_of(f'{entry} reads')}"}
+        assert {finding.remedy for finding in found} == {f"add a barrier after line {line_of(f'{entry} reads')}"}
         codes |= {finding.code for finding in found}
     assert codes == {"R102", "R103"}, "both orders occur, or this test shows one only"
 
@@ -107,7 +107,7 @@ def test_a_missing_barrier_behind_the_write_is_asked_for_there(entry: str, write
     line, codes = line_of(f"{entry} writes"), set()
     for schedule in SCHEDULES:
         found = findings(entry, schedule, after_write=0, after_read=1, writer=writer)
-        assert {finding.remedy for finding in found} == {f"a barrier after line {line}"}
+        assert {finding.remedy for finding in found} == {f"add a barrier after line {line}"}
         codes |= {finding.code for finding in found}
     assert codes == {"R102", "R103"}
 
@@ -134,4 +134,4 @@ def test_what_the_host_wrote_counts_as_written() -> None:
         weft.compile_cuda(OVERWRITTEN, name="shift.cu"), "shift", 1, 64, [np.ones(64, np.float32)], watch=RaceCheck()
     ).findings
     assert {finding.code for finding in found} == {"R102", "R103"}
-    assert {finding.remedy for finding in found} == {"a barrier after line 4"}
+    assert {finding.remedy for finding in found} == {"add a barrier after line 4"}

@@ -184,7 +184,7 @@ def test_the_one_byte_that_is_missing() -> None:
     missing = 37 * 128 + 77
     (found,) = put_and_get(missing)
     assert (found.code, found.name, found.cta, found.warp, found.lanes) == ("I202", "bytes", (37, 0, 0), 2, 1 << 13)
-    assert found.message.startswith(f"uninitialised global memory read at bytes+{missing:#x}")
+    assert found.message.startswith(f"read of uninitialised global memory at bytes+{missing:#x}")
 
 
 def test_arrays_count_as_initialised_unless_told() -> None:

@@ -82,7 +82,7 @@ def launched(file: str, rounds: int) -> tuple[tuple[Finding, ...], float]:
 def test_replicas_of_a_triton_tensor_are_a_note() -> None:
     found, error = launched("sum.py", 1)
     assert {(each.code, each.level) for each in found} == {("R101", Severity.INFO)}
-    assert all("but for rounding" in each.message and each.cure.startswith("none needed") for each in found)
+    assert all("except for rounding" in each.message and each.cure.startswith("none needed") for each in found)
     assert abs(error) < 1e-5
 
 

@@ -256,7 +256,7 @@ def test_workers_of_xdist(project: pytest.Pytester) -> None:
     chosen = "right or beyond or other_chip or test_race or plain"
     result = run(project, "--weft", "-n", "2", "--junitxml=report.xml", "-k", chosen)
     result.assert_outcomes(passed=3, failed=3)
-    assert section(result.outlines, "test_beyond_the_end").count("M101 out-of-bounds read") == 1
+    assert section(result.outlines, "test_beyond_the_end").count("M101 out-of-bounds") == 1
     end = "\n".join(result.outlines).partition("Weft's findings")[2]
     assert f"R103 warning: write-after-read race, 4 bytes at out_ptr+0x0 · kernels.py:{line_of(KERNELS, 'race')}" in end
     assert "::error" not in end, "not on GitHub"

@@ -59,7 +59,7 @@ class Bug:
     flags: Mapping[str, str] = field(default_factory=dict)
     """Macros of the command line (`-D`) that the engineer gave."""
     twin_flags: Mapping[str, str] = field(default_factory=dict)
-    guilty: str = ""
+    faulty: str = ""
     """Text of the line that a diagnosis should name, and of no other line. Empty: it is no line of the kernel."""
     also: tuple[str, ...] = ()
     """Stages that may be named instead, because the first wrong values never leave a lane's registers."""
@@ -99,12 +99,12 @@ class Bug:
             text = _set_define(text, name, value)
         return text if self.rung is not None else _set_define(text, "BUG", "0" if fixed else "1")
 
-    def guilty_line(self) -> int:
+    def faulty_line(self) -> int:
         """Number of the line that a diagnosis should name; 0 if it is no line of the kernel."""
         lines = self.text().splitlines()
-        numbers = [number for number, line in enumerate(lines, 1) if self.guilty and self.guilty in line]
-        if len(numbers) != bool(self.guilty):
-            raise ValueError(f"{self.id}: {self.guilty!r} is in {len(numbers)} lines")
+        numbers = [number for number, line in enumerate(lines, 1) if self.faulty and self.faulty in line]
+        if len(numbers) != bool(self.faulty):
+            raise ValueError(f"{self.id}: {self.faulty!r} is in {len(numbers)} lines")
         return numbers[0] if numbers else 0
 
 

@@ -40,7 +40,7 @@ class Named:
     @property
     def line_right(self) -> bool:
         """True as well where no line of the kernel is at fault."""
-        return self.bug.guilty_line() in (0, self.line)
+        return self.bug.faulty_line() in (0, self.line)
 
 
 def diagnose_bug(bug: Bug, folder: Path, *, fixed: bool = False) -> Diagnosis:

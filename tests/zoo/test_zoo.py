@@ -49,9 +49,9 @@ def test_sixteen_and_their_transplants() -> None:
 
 
 @pytest.mark.parametrize("bug", ALL, ids=lambda bug: bug.id)
-def test_the_guilty_line_is_a_line_of_the_wrong_kernel(bug: Bug) -> None:
+def test_the_faulty_line_is_a_line_of_the_wrong_kernel(bug: Bug) -> None:
     assert bug.stage in PLACES
-    assert (bug.guilty_line() > 0) == (bug.stage not in ("quantiser", "build"))
+    assert (bug.faulty_line() > 0) == (bug.stage not in ("quantiser", "build"))
     if bug.launch:
         assert f"{bug.launch}<" in bug.text()
 

@@ -46,7 +46,7 @@ ZOO = (
         cause="uninitialised",
         cure="every lane fills its whole row: for (int n = 0; n < BLOCK_N; ++n)",
         source="z02.cu",
-        guilty="row[n] = sS[warp][n];  // the other lanes'",
+        faulty="row[n] = sS[warp][n];  // the other lanes'",
         findings=("I203",),
     ),
     Bug(
@@ -63,7 +63,7 @@ ZOO = (
                 "wmma::load_matrix_sync(b, &sKV[column][d], BLOCK_N);",
             ),
         ),
-        guilty="&sKV[column][d], BLOCK_N",
+        faulty="&sKV[column][d], BLOCK_N",
         findings=("I201",),
     ),
     Bug(
@@ -75,7 +75,7 @@ ZOO = (
         cure="the tables start after BLOCK_M · S_STRIDE floats, not halves",
         source="z04.cu",
         task="fp8_sdpa",
-        guilty="S_OFFSET + BLOCK_M * S_STRIDE * sizeof(half)",
+        faulty="S_OFFSET + BLOCK_M * S_STRIDE * sizeof(half)",
         shape="split_128",
     ),
     Bug(
@@ -93,7 +93,7 @@ ZOO = (
             ),
             Edit("u += expf(part_m[part] - m) * part_u", "u += part_l[part] * expf(part_m[part] - m) * part_u"),
         ),
-        guilty="u += part_l[part] * expf",
+        faulty="u += part_l[part] * expf",
         launch="split_k_reduce",
         shape="few_queries",
     ),
@@ -106,7 +106,7 @@ ZOO = (
         cure="subtract 0 instead of m where m is -inf",
         rung="wmma",
         edits=(Edit("const float m_safe = m_new == -CUDART_INF_F ? 0.0f : m_new;", "const float m_safe = m_new;"),),
-        guilty="const float p = __expf(score[j] - m_safe);",
+        faulty="const float p = __expf(score[j] - m_safe);",
         shape="few_keys",
         mask="bottom_right",
     ),
@@ -130,7 +130,7 @@ ZOO = (
                 "part = read_row(b, h, split, query, SQ);\n            u +=",
             ),
         ),
-        guilty="* SQ + query) * SPLITS + split;",
+        faulty="* SQ + query) * SPLITS + split;",
         launch="split_k_reduce",
         shape="few_queries",
     ),
@@ -142,7 +142,7 @@ ZOO = (
         cause="lane_owns_row",
         cure="no warp reduction: the lane already has the whole dot product",
         source="z08.cu",
-        guilty="s = warp_sum(s) * scale;",
+        faulty="s = warp_sum(s) * scale;",
         shape="gqa_4_ragged",
     ),
     Bug(
@@ -154,7 +154,7 @@ ZOO = (
         cure="wmma::col_major for the fragment of K",
         rung="wmma_qk",
         edits=(Edit("half, wmma::col_major> b;  // K[n][d] seen as Kᵀ", "half, wmma::row_major> b;  // K[n][d]"),),
-        guilty="half, wmma::row_major> b;  // K[n][d]",
+        faulty="half, wmma::row_major> b;  // K[n][d]",
     ),
     Bug(
         id="Z10",
@@ -173,7 +173,7 @@ ZOO = (
                 "            wmma::store_matrix_sync(&sS[row][column], scores,",
             ),
         ),
-        guilty="scores.x[i] *= scale;",
+        faulty="scores.x[i] *= scale;",
     ),
     Bug(
         id="Z11",
@@ -185,7 +185,7 @@ ZOO = (
         rung="fa1",
         edits=(Edit("(D + 1 - D % 2) * 4) opt_in_shared", "(D + 1 - D % 2) * 4)"),),
         defines={"BLOCK_N": "96", "WARPS": "8"},
-        guilty="shared((BLOCK_M + BLOCK_N) * (D + 1 - D % 2) * 4)",
+        faulty="shared((BLOCK_M + BLOCK_N) * (D + 1 - D % 2) * 4)",
         shape="d128",
     ),
     Bug(
@@ -202,7 +202,7 @@ ZOO = (
                 "if (lane == 0) sU[row][0] *= rescale;",
             ),
         ),
-        guilty="if (lane == 0) sU[row][0] *= rescale;",
+        faulty="if (lane == 0) sU[row][0] *= rescale;",
     ),
     Bug(
         id="Z13",
@@ -233,7 +233,7 @@ ZOO = (
             ),
             Edit("row_sum += p;", "row_sum += P_GAIN * p;"),
         ),
-        guilty="row_sum += P_GAIN * p;",
+        faulty="row_sum += P_GAIN * p;",
     ),
     Bug(
         id="Z15",
@@ -249,7 +249,7 @@ ZOO = (
                 "load_tile<D, BLOCK_N>(sKV, k_head, first_key, SKV);\n",
             ),
         ),
-        guilty="wmma::load_matrix_sync(b, &sKV[column][d], H::STRIDE);",
+        faulty="wmma::load_matrix_sync(b, &sKV[column][d], H::STRIDE);",
         findings=("R102",),
     ),
     Bug(

@@ -44,7 +44,7 @@ def fp8_matmul(a: Array, b: Array, c: Array | None = None) -> Array:
 
 
 def _power(values: Array) -> Array:
-    """2^exponent of each value; 0 for a zero, which never is the largest beside anything else."""
+    """2^exponent of each value; 0 for a zero, which is never larger than another value's."""
     exponent = np.maximum(np.frexp(values)[1] - 1, _LEAST_EXPONENT)
     return np.where(values == 0, np.float32(0), np.ldexp(np.float32(1), exponent))
 

@@ -74,7 +74,7 @@ def flash_gate(out: Array, gold: Array, ref16: Array, dtype: str) -> GateResult:
 
 
 NOISE_FACTOR = 3.0
-"""How much larger than expected an error may be: a block may be one row, whose error hangs on a few inputs."""
+"""How much larger than expected an error may be: a block may be one row, whose error depends on a few inputs."""
 
 
 def quantised_gate(out: Array, exact: Array, noise: Array, emulated: Array, gold: Array, dtype: str) -> GateResult:

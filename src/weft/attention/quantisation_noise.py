@@ -1,7 +1,7 @@
 """How large the error of quantised inputs should be: attention on inputs moved at random within a quantiser's bounds.
 
 Rounding moves each input by anything up to half a step. What that does to O depends on the inputs: it averages out
-over many keys and is blown up where a row hangs on one of two. Instead of a formula for each regime, it is tried.
+over many keys and is blown up where a row depends on one of two. Instead of a formula for each regime, the error is sampled.
 """
 
 import numpy as np

@@ -112,6 +112,6 @@ def softmax(scores: Array) -> tuple[Array, Array]:
     empty = np.isneginf(m)
     p = np.exp(scores - np.where(empty, 0, m))
     l = p.sum(axis=-1, keepdims=True)
-    some = np.where(empty, 1, l)  # divisor and logarithm of an empty row are never looked at
+    some = np.where(empty, 1, l)  # divisor and logarithm of an empty row are never used
     lse = np.where(empty, -np.inf, m + np.log(some))
     return p / some, lse[..., 0]

@@ -74,7 +74,7 @@ def first_wrong(compared: tuple[Compared, ...]) -> Compared | None:
             continue
         if stage not in CONSUMER:
             return each
-        # Q serves every tile; what one tile makes of it shows whether it is right.
+        # Q serves every tile; a single tile's result shows whether it is right.
         tiles = [key[1] for key in by_key if key[0] == CONSUMER[stage]] if tile is None else [tile]
         users = [by_key[CONSUMER[stage], at] for at in tiles if (CONSUMER[stage], at) in by_key]
         if not users or any(user.wrong.any() for user in users):

@@ -32,14 +32,14 @@ def place_of(diagnosis: Diagnosis) -> Place | None:
         return diagnosis.case.lost_place
     if diagnosis.first is not None and diagnosis.first.site is not None:
         return diagnosis.first.site.place
-    guilty = guilty_launch(diagnosis)
-    return guilty.place if guilty is not None else None
+    faulty = faulty_launch(diagnosis)
+    return faulty.place if faulty is not None else None
 
 
-def mend_of(diagnosis: Diagnosis) -> Place | None:
+def cure_place_of(diagnosis: Diagnosis) -> Place | None:
     """Where the cure goes: the line to look at, unless the cure names another."""
-    told = diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE)
-    return (diagnosis.signatures[0].mend if told else None) or place_of(diagnosis)
+    explained = diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE)
+    return (diagnosis.signatures[0].cure_place if explained else None) or place_of(diagnosis)
 
 
 def sentence(diagnosis: Diagnosis) -> str:
@@ -53,9 +53,9 @@ def sentence(diagnosis: Diagnosis) -> str:
         return said + (f": it makes {first.name} wrong" if first is not None else "")
     if first is not None:
         return _first_stage(first, diagnosis)
-    guilty = guilty_launch(diagnosis)
-    if guilty is not None:
-        return f"{guilty.entry} is {guilty.message}"
+    faulty = faulty_launch(diagnosis)
+    if faulty is not None:
+        return f"{faulty.entry} is {faulty.message}"
     return diagnosis.verdict.message
 
 
@@ -98,7 +98,7 @@ def explains(signature: Signature) -> str:
 def stage_of(diagnosis: Diagnosis) -> str:
     """The stage that is wrong; empty if none is known.
 
-    Where the rows went out of sight is seen, not inferred, so it counts more than what a signature says of a stage.
+    Where the rows went out of sight is seen, not inferred, so it counts more than a signature's statement about a stage.
     """
     named = diagnosis.signatures[0].stage if diagnosis.signatures else ""
     lost = diagnosis.case.lost[0] if diagnosis.case.lost is not None else ""
@@ -139,7 +139,7 @@ def _strayed(diagnosis: Diagnosis) -> str:
     return "" if earlier else stage
 
 
-def guilty_launch(diagnosis: Diagnosis) -> LaunchJudgement | None:
+def faulty_launch(diagnosis: Diagnosis) -> LaunchJudgement | None:
     """The first launch that is wrong on the reference's inputs."""
     return next((launch for launch in diagnosis.launches if launch.right is False), None)
 

@@ -87,5 +87,5 @@ class Nodes:
         tags = np.zeros(rows * columns, self.sizes.dtype())
         tags["kind"] = kind
         tags["row"], tags["col"] = np.divmod(np.arange(rows * columns), columns)
-        nobody = Where(0, np.zeros(rows * columns, np.int64))
-        return int(self.add(tags, values.reshape(-1), nobody)[0])
+        untouched = Where(0, np.zeros(rows * columns, np.int64))
+        return int(self.add(tags, values.reshape(-1), untouched)[0])

@@ -19,7 +19,7 @@ from .spelling import own_place
 from .taps import Taps
 
 MOST = 2
-BESIDE = 3
+NEARBY = 3
 """Lines this near are seen with the line itself."""
 _BRANCHES_AFTER = 3
 """Steps back, after which the conditions of branches are looked at too."""
@@ -35,7 +35,7 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
         return ()
     found: list[Place] = []
     for at in known:
-        if len(found) < MOST and all(abs(at.line - other.line) > BESIDE for other in (place, *found)):
+        if len(found) < MOST and all(abs(at.line - other.line) > NEARBY for other in (place, *found)):
             found.append(Place(at.file, at.line))
     if len(found) == MOST:
         return tuple(found)
@@ -47,7 +47,7 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
             line = own_place(ins.place, kernel)
             if line is None or line.file != place.file or not 0 < line.line < place.line or line.line in heads:
                 continue
-            if all(abs(line.line - other.line) > BESIDE for other in (place, *found)):
+            if all(abs(line.line - other.line) > NEARBY for other in (place, *found)):
                 found.append(Place(line.file, line.line))
             if len(found) == MOST:
                 return tuple(found)

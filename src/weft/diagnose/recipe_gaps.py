@@ -1,4 +1,4 @@
-"""Where an operand of a tensor core is not made of the input it stands for: zeros, bytes nobody wrote, another array.
+"""Where an operand of a tensor core is not made of the input it stands for: zeros, unwritten bytes, another array.
 
 Every code of Q, K and V that the recorded rows need is seen where it is multiplied. One that is not, while others of
 its array are, is the first thing wrong if what is made of it is wrong or out of sight too.

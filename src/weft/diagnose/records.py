@@ -162,7 +162,7 @@ class Signature:
     """Where, if it is elsewhere than the first divergence."""
     stage: str = ""
     """The stage that is wrong, if it is another than the first divergence's: `quantiser`, `launch`, `build` …"""
-    mend: Place | None = None
+    cure_place: Place | None = None
     """Where the cure goes, if that is another line than where the mistake shows: behind it a barrier is missing."""
 
 

@@ -44,7 +44,7 @@ class _Accesses:
         wrong = [ins for ins in alike if ins.line in strayed]
         lines = {self._line(ins) for ins in wrong}
         inside = [ins for ins in alike if ins.line in executed and self._line(ins) not in lines]
-        cleared = {ins.line for access in inside for ins in self._hangs_on(access)}
+        cleared = {ins.line for access in inside for ins in self._depends_on(access)}
         blamed = [self._lines(ins, cleared) for ins in wrong]
         own = lines if len(lines) > 1 else set()
         for line in self._lines(first, cleared):
@@ -53,10 +53,10 @@ class _Accesses:
 
     def _lines(self, access: Instruction, cleared: set[int]) -> list[Place]:
         """The access's own line, then those of its index."""
-        found = [self._line(ins) for ins in (access, *self._hangs_on(access)) if ins.line not in cleared]
+        found = [self._line(ins) for ins in (access, *self._depends_on(access)) if ins.line not in cleared]
         return list(dict.fromkeys(line for line in found if line is not None))
 
-    def _hangs_on(self, access: Instruction) -> list[Instruction]:
+    def _depends_on(self, access: Instruction) -> list[Instruction]:
         addresses = (made for made, of_address in self.sources.makers(access) if of_address)
         seeds = [self.sources.by_line[line] for line in sorted(set(addresses), reverse=True)]
         return list(filter(self.sources.is_index, (*seeds, *self.sources.back(seeds, branches=False))))

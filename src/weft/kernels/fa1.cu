@@ -154,7 +154,7 @@ fa1_attention(const ELEMENT* __restrict__ q, const ELEMENT* __restrict__ k, cons
 #pragma unroll
             for (int i = 0; i < PER_LANE; ++i) u[r][i] *= rescale;
         }
-        __syncthreads();  // V is loaded
+        __syncthreads();  // V is there
 
         // u[row r][column i · 32 + lane] += Σ_j P[row r][key j] · V[key j][column]
 #pragma unroll

@@ -78,8 +78,8 @@ def divide_for_modulo(line: Line) -> Edits:
     """`i / 32` ↔ `i % 32`, between integers."""
     table = {"/": "%", "%": "/"} if line.language == "CUDA" else {"//": "%", "%": "//"}
     for index, token in touchable(line):
-        beside = (at(line, index - 1), at(line, index + 1))
-        floating = any("." in text or text in ("float", "LARGEST", "tl") for text in beside)
+        neighbours = (at(line, index - 1), at(line, index + 1))
+        floating = any("." in text or text in ("float", "LARGEST", "tl") for text in neighbours)
         if token.text in table and not floating:
             yield put(line, token.start, token.end, table[token.text])
 

@@ -117,8 +117,8 @@ def diagonal_shifted(line: Line) -> Edits:
     if not any(token.text == "diagonal" for token in line.tokens):
         return
     for index, token in touchable(line):
-        beside = (at(line, index - 1), at(line, index + 1))
-        if token.text == "1" and ("+" in beside or "if" in beside) and beside[0] != "==":
+        neighbours = (at(line, index - 1), at(line, index + 1))
+        if token.text == "1" and ("+" in neighbours or "if" in neighbours) and neighbours[0] != "==":
             yield from (put(line, token.start, token.end, new) for new in ("0", "2"))
 
 

@@ -50,11 +50,11 @@ class MutantTrial:
 
 
 def write_mutant(mutant: Mutant, original: Candidate, folder: Path) -> Candidate:
-    """The mutant as a candidate of its own; what the original includes from beside itself is still found."""
+    """The mutant as a candidate of its own; what the original includes from folder itself is still found."""
     file = folder / f"{mutant.id}{original.path.suffix}"
     file.write_text(apply(mutant, original.path.read_text()))
-    beside = str(original.path.parent.absolute())
-    return replace(original, path=file, include_dirs=(*original.include_dirs, beside))
+    folder = str(original.path.parent.absolute())
+    return replace(original, path=file, include_dirs=(*original.include_dirs, folder))
 
 
 def try_mutant(original: Original, mutant: Mutant, folder: Path, todo: Sequence[Workload]) -> MutantTrial:
@@ -87,7 +87,7 @@ def try_source(
 ) -> tuple[MutantTrial, ...]:
     """A balanced sample of the mutants of a kernel file, each judged on the chosen workloads of its task.
 
-    Raises UsageError if the file itself does not pass them: then there is nothing its mutants could be told from.
+    Raises UsageError if the file itself does not pass them: then its mutants cannot be distinguished from it.
     """
     source = candidate.path.read_text()
     mutants = generate(source, language_of(candidate.path), candidate.path.name)

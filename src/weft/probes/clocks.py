@@ -12,7 +12,7 @@ b exactly if row(b)[thread(a)] >= epoch(a), or both are one thread's.
     mbarrier                 who arrives publishes there, who finds the phase over learns it; where copies arrive, that
                              these are over, and no more (`copy_clock.py`)
     strong read              learns what is published there: an acquire or an atomic at once, others at the next fence;
-                             an atomic whose result nobody uses learns nothing, it may as well have come first;
+                             an atomic whose result is unused learns nothing: it may as well have come first;
                              of places that are asked about it also knows, at once, the writes that it observed
                              (`observation.py`)
 Between CTAs this holds for fences and accesses whose scope is the GPU or more. There a barrier is no fence, but it
@@ -360,7 +360,7 @@ class _Pass:
                 if volatile and published:
                     self.flags.add(at)
             elif volatile:
-                # The same read again with nothing in between: the thread waits for somebody.
+                # The same read again with nothing in between: the thread waits for another thread.
                 poll = (thread, int(row["site"]), at[1], int(self.warps[number].epochs[lane]))
                 if poll in self.polled:
                     self.flags.add(at)

@@ -3,7 +3,7 @@
 Loads cost next to nothing: a buffer is only marked as read. Stores leave the number of their thread behind every byte,
 and notice the number of another. A buffer may have a race if a byte was stored by two threads, or if it was read and
 stored to, or changed atomically and touched otherwise; what stands of that, and where, is for `global_race_review.py`.
-Barriers and fences do not matter here. Every host thread has a board of its own, so none disturbs another; what two of
+Barriers and fences do not matter here. Every host thread has its own board, so none disturbs another; what two of
 them stored to is compared after the run.
 """
 

@@ -152,7 +152,7 @@ def _candidates(log: npt.NDArray[np.void], order: Order, semantics: Semantics, a
 
 
 def _unobserved(log: npt.NDArray[np.void], rows: Rows, order: Order) -> list[Spot]:
-    """Places where a strong write conflicts with a plain access, unless somebody observed the write in between.
+    """Places where a strong write conflicts with a plain access, unless some thread observed the write in between.
 
     Atomics are many and such places few, so who observed what is worked out only for these.
     """
@@ -185,7 +185,7 @@ def _conflicts(shape: _Shape, touching: npt.NDArray[np.void], ctas: npt.NDArray[
 
 
 def _interesting(rows: Rows) -> Rows:
-    """Only groups in which somebody writes, not all are atomic, and more than one thread (or a copy) takes part."""
+    """Only groups with at least one write, not only atomics, and more than one thread (or a copy)."""
     order = np.argsort(rows["key"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
     _, start, group = np.unique(rows["key"], return_index=True, return_inverse=True)
@@ -270,7 +270,7 @@ def _conflicting(rows: Rows, a: _Indices, b: _Indices, order: Order) -> tuple[_I
     a, b = a[once], b[once]
     same = rows["thread"][a] == rows["thread"][b]
     lasting = (rows["copy"][a] | rows["copy"][b] | rows["collective"][a] | rows["collective"][b]) > 0
-    # Volatile counts as relaxed: beside an atomic it is no race, among themselves they are data that lanes pass around.
+    # Volatile counts as relaxed: with an atomic it is no race; two volatile accesses are data that lanes pass around.
     strong = rows["strength"][a] + rows["strength"][b] >= STRONG + VOLATILE
     keep = (~same | lasting) & ~strong & ~_alike(rows, a, b)
     # The source and the destination of one copy, and the two sides of one ldmatrix, are one event.

@@ -168,7 +168,7 @@ def _local_name(verb: str, size: int) -> str:
 def _local_function(verb: str, size: int, report: str) -> Builder:
     """Check or mark the bytes of the lanes that are on; `report` says which were not written.
 
-    Local memory is interleaved by lane, so its shadow is looked at word by word.
+    Local memory is interleaved by lane, so its shadow is checked word by word.
     """
     params = [("ptr", "warp"), ("i32", "site"), (_WORDS, "offsets"), ("i32", "lanes")]
     b = function(_local_name(verb, size), "void", params)

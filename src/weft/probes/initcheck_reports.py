@@ -24,9 +24,9 @@ from .shared_probe import SharedProbe, shadow_size
 UNWRITTEN_SHARED = FIRST_PROBE_CODE
 UNWRITTEN_GLOBAL, UNWRITTEN_LOCAL = FIRST_PROBE_CODE + 64, FIRST_PROBE_CODE + 65
 CODES: Mapping[int, tuple[str, str]] = {
-    UNWRITTEN_SHARED: ("I201", "uninitialised shared memory read at {address:#x}"),
-    UNWRITTEN_GLOBAL: ("I202", "uninitialised global memory read, {where}"),
-    UNWRITTEN_LOCAL: ("I203", "uninitialised local memory read at {address:#x}"),
+    UNWRITTEN_SHARED: ("I201", "read of uninitialised shared memory at {address:#x}"),
+    UNWRITTEN_GLOBAL: ("I202", "read of uninitialised global memory, {where}"),
+    UNWRITTEN_LOCAL: ("I203", "read of uninitialised local memory at {address:#x}"),
 }
 CTAS_REPORTED = 16
 """CTAs in which a worker reports one instruction."""

@@ -8,7 +8,7 @@ nothing with other contents is then information. So is it in a -G build, where s
 copied with members that nobody has set. Where other contents change branches but not what the launch leaves, the value
 reaches only elements that nobody stores: a warning. Where they change what it leaves, it is an error.
 
-Following takes seconds, and a kernel is judged on many workloads: what it says of an instruction is kept for later
+Following takes seconds, and a kernel is judged on many workloads: its result for an instruction is kept for later
 launches of the same kernel that depend on their contents in the same way (`_Known`).
 """
 
@@ -210,20 +210,20 @@ def _runnable(scene: Scene, wanted: Sequence[int]) -> tuple[Sequence[int], ...]:
 
 def _described(finding: Finding, read: _Read, scene: Scene) -> Finding:
     name, offset = _object(finding, scene)
-    what = f"uninitialised {_SPACES[finding.code]} memory read"
+    what = f"read of uninitialised {_SPACES[finding.code]} memory"
     where = f"{name}+{offset:#x}" if name else f"{finding.address:#x}"
     message = f"{what} at {where}"
     if read.sink is not None:
         return replace(
             finding,
-            message=f"{message}, {_REACHES} {read.sink.what}",
+            message=f"{message}; {_REACHES} {read.sink.what}",
             name=name,
             other=read.sink.instruction.place,
         )
     if read.harmless_in:
-        message += f", without effect in the {len(read.harmless_in)} CTAs in which its value was followed"
+        message += f"; its value has no effect in the {len(read.harmless_in)} CTAs in which it was followed"
         return replace(finding, message=message, name=name, severity=Severity.WARNING.value)
-    return replace(finding, message=f"{message}, its value was not followed", name=name)
+    return replace(finding, message=f"{message}; whether its value has an effect is not known", name=name)
 
 
 def _object(finding: Finding, scene: Scene) -> tuple[str, int]:
@@ -273,7 +273,7 @@ def unset_variables(scene: Scene) -> tuple[Finding, ...]:
             if sink is None:
                 continue
             place = sink.instruction.place
-            message = f"uninitialised variable (register {read.register}), {_REACHES} {sink.what}"
+            message = f"read of an uninitialised variable (register {read.register}); {_REACHES} {sink.what}"
             finding = Finding("I203", message, line, place, read.cta, read.warp, read.lanes, name=read.register)
             found.setdefault(place or line, finding)
     return tuple(found.values())

@@ -1,6 +1,6 @@
 """A second shadow, 16 bits per byte of shared memory: which lane of the owning warp touched it since they last met.
 
-    bits 0-4   the lane; bit 5: several lanes, or nobody knows which
+    bits 0-4   the lane; bit 5: several lanes, or the lane is unknown
     bit 6      written
     bits 7-15  the warp's epoch; it counts the times its lanes have met, so what stands here from another one is over
 

@@ -42,7 +42,7 @@ record: two million of them filled 23 GB."""
 
 _WORDS = {
     "R101": "write-write race", "R102": "read-after-write race", "R103": "write-after-read race",
-    "R104": "copy in flight touched", "R105": "source of a copy overwritten",
+    "R104": "copy in flight accessed", "R105": "source of a copy overwritten",
 }  # fmt: skip
 
 
@@ -92,10 +92,10 @@ def judge_buffers(scene: Scene, known: Iterable[Finding]) -> tuple[Finding, ...]
     sources = {(finding.place, finding.other) for finding in known if finding.code == "R105"}
     kept = [finding for finding in found.values() if (finding.place, finding.other) not in sources]
     if judgement.left:
-        words = f"may race: {judgement.left} bytes that several threads use, first at"
-        message = f"{words} {_where(scene, judgement.address)}, were not judged in detail"
+        words = f"possible race: {judgement.left} bytes that several threads use, first at"
+        message = f"{words} {_where(scene, judgement.address)}, were not checked in detail"
         if judgement.severity is Severity.INFO:
-            message += "; others that the same instructions use were"
+            message += "; other bytes that the same instructions use were"
         name = _where(scene, judgement.address).rpartition("+")[0]
         rest = Finding("R102", message, severity=judgement.severity, cure="launch a smaller grid", name=name)
         kept.append(rest)
@@ -205,10 +205,10 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
     if conflict.across:
         words += f" with CTA {_position(conflict.earlier.cta, scene.launch.grid)}"
         if conflict.severity is Severity.WARNING:
-            words = f"may race: {words}"
+            words = f"possible {words}"
     same = ", the same value" if conflict.severity is Severity.INFO else ""
     if conflict.replicas:
-        same += " but for rounding: a tensor element that Triton keeps in several threads"
+        same += " except for rounding: a tensor element that Triton keeps in several threads"
     in_warp = not conflict.across and conflict.earlier.warp == conflict.later.warp
     after = barrier_line(
         _place(behind), _place(later if behind is earlier else earlier), _barriers(scene, of_warps=in_warp)
@@ -248,12 +248,12 @@ def _barriers(scene: Scene, *, of_warps: bool) -> list[Place]:
 def _unjudged(scene: Scene, severity: Severity, left: Mapping[int, set[int]], total: int) -> Finding:
     cta, sites = next(iter(left.items()))
     ins = scene.source.instruction_at.get(min(sites)) if sites else None
-    words = f"{len(left)} of {total} suspicious CTAs were not judged in detail"
+    words = f"{len(left)} of {total} suspicious CTAs were not checked in detail"
     if severity is Severity.INFO:
-        words += "; others that did the same were"
+        words += "; CTAs that did the same were"
     return Finding(
         "R102",
-        f"may race: {words}",
+        f"possible race: {words}",
         ptx_line=ins.line if ins else 0,
         place=ins.place if ins else None,
         cta=_position(cta, scene.launch.grid),

@@ -1,6 +1,6 @@
 """racecheck, second pass: the accesses of a log as rows, one per lane and granule, in groups that may conflict.
 
-A granule is the largest piece that every access touches wholly or not at all. Columns are int64 arrays by name; a group
+A granule is the largest piece that every access touches fully or not at all. Columns are int64 arrays by name; a group
 is a granule in a phase (between two barriers of everybody), and `key` is its number. A strong write that others may
 observe has a `number`, and `place` is its column (`observation.py`); others have -1. So have copies that arrive at an
 mbarrier a `late_number`, and `late` is the column (`copy_clock.py`).

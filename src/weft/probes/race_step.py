@@ -86,21 +86,21 @@ class Step:
     def state_after(self, verb: str) -> Value:
         """The state an access leaves. A load that conflicts changes nothing; whoever writes takes the byte."""
         b, state = self.b, self.state
-        nobody = b.icmp("eq", state, const(state.ty, 0))
+        untouched = b.icmp("eq", state, const(state.ty, 0))
         written, atomic = self.mark(STORED), self.mark(ATOMIC)
         if verb == "store":
             return written
         if verb == "copy":
             return self.mark(IN_FLIGHT)
         if verb == "load":
-            # A plain read beside one's own atomic: others' atomics conflict with it from now on.
+            # A plain read after the warp's own atomic: other warps' atomics conflict with it from now on.
             own = b.select(b.icmp("eq", state, atomic), written, state)
             unwritten = b.icmp("ult", state, const(state.ty, STORED))
-            alone = b.op("or", nobody, b.icmp("eq", state, self.me))
+            alone = b.op("or", untouched, b.icmp("eq", state, self.me))
             return b.select(unwritten, b.select(alone, self.me, const(state.ty, READERS)), own)
         atomics = b.icmp("eq", b.op("and", state, const(state.ty, 0xC0)), const(state.ty, ATOMIC))
         several = b.select(b.icmp("eq", state, atomic), atomic, const(state.ty, ATOMICS))
-        return b.select(nobody, atomic, b.select(atomics, several, written))
+        return b.select(untouched, atomic, b.select(atomics, several, written))
 
     def lane_after(self, verb: str) -> Value:
         """The entry an access leaves."""

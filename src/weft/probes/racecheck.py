@@ -11,7 +11,7 @@ One shadow byte per byte says who touched it since the last barrier of the whole
 
 A second shadow (`lane_shadow.py`) says which lane of w it was since the warp's lanes last met. A conflict shows at its
 second access, so this is enough to miss none: whoever comes second meets the first. Only the copy's mark outlives a
-barrier: until its wait, nobody may touch the bytes, not even the lane that asked. Barriers of a part of the CTA or of
+barrier: until its wait, no lane may touch the bytes, not even the lane that issued the copy. Barriers of a part of the CTA or of
 a warp, locks and fences are not understood here. A CTA in which something looks wrong is run again: `SecondLook` drops
 those in which it was only threads that store the same value, the rest is judged exactly (`race_review.py`), and only
 what that finds is a finding. Threads that have exited need not come to a barrier, as on the hardware: it also ends what
@@ -77,7 +77,7 @@ class RaceCheck(SharedProbe):
     """Finds R101 to R106."""
 
     name = "race"
-    codes = {SUSPECT: ("R102", "may race")}  # noqa: RUF012
+    codes = {SUSPECT: ("R102", "possible race")}  # noqa: RUF012
     keeps_before = True
     reviews_always = True
 

@@ -223,7 +223,7 @@ def _atomic(t: Taint, w: RunningWarp, ins: Instruction) -> None:
 
 def _cp(t: Taint, w: RunningWarp, ins: Instruction) -> None:
     own = t.of(w)
-    tracked = ins.form.chapter == "mbarrier"  # the bytes come with a phase; nobody reads them before
+    tracked = ins.form.chapter == "mbarrier"  # the bytes arrive with a phase and are not read before it
     if ins.has("commit_group") or ins.has("wait_all") or tracked:
         for lane in w.lanes_on():
             own.groups[lane].append(own.uncommitted[lane])

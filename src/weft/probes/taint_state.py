@@ -199,7 +199,7 @@ class Taint:
     def places_at(
         self, w: RunningWarp, space: str, address: npt.NDArray[np.uint64], size: int, lanes: Lanes
     ) -> list[Places]:
-        """The same for addresses at hand. Lanes outside every storage, which the interpreter reports, are left out."""
+        """The same for given addresses. Lanes outside every storage, which the interpreter reports, are left out."""
         found = []
         for name in _GENERIC if space == "generic" else (space,):
             shadow = self.shadow(w, name)
@@ -217,7 +217,7 @@ class Taint:
     def load(
         self, w: RunningWarp, ins: Instruction, places: list[Places], size: int, *, fresh_counts: bool = True
     ) -> Labels:
-        """Labels of the bytes at `places`, shape (32, size); bytes that nobody wrote are labelled with `ins`."""
+        """Labels of the bytes at `places`, shape (32, size); bytes that were never written are labelled with `ins`."""
         labels = np.zeros((32, size), np.uint64)
         for place in places:
             shadow = self.shadow(w, place.space)

@@ -111,7 +111,7 @@ def count_wavefronts(b: Builder, unit: int, *, joins: bool) -> tuple[Value, Valu
     with loop(b, lambda: b.icmp("ne", rest.get(), const("i32", 0))):
         left = rest.get()
         waves.set(b.op("add", waves.get(), phases(left)))
-        # Lanes already served write where nobody looks.
+        # Lanes already served write to a slot that is never read.
         target = b.select(unbits(b, left), slot, const(_WORDS, LANES))
         _scatter(b, chunk, _entries(b, table, target))
         served = bits(b, b.icmp("eq", _gather(b, _entries(b, table, slot)), chunk))

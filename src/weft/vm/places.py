@@ -1,9 +1,8 @@
-"""Describes an invalid address for the user: which array, allocation or region it misses, and by how much."""
+"""Describes a bad address for the user: which array, allocation or region it misses, and by how much."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weft.core.finding_text import counted
 from weft.ptx.module import WIDTH, Imm, Instruction
 
 from .layout import Layout, Placed, shared_arrays
@@ -17,23 +16,30 @@ from .memory import (
     WINDOW_BYTES,
     GlobalMemory,
     miss,
+    shown_name,
 )
 from .regions import Region
 
 GLOBAL_BYTES = 1 << 43
-"""Addresses within this distance of GLOBAL_BASE count as a wrong index; others are not device pointers."""
+"""Addresses this close to GLOBAL_BASE count as a wrong index, all others as no device pointer."""
 NULL_BYTES = 1 << 30
-"""Addresses within this distance of zero count as a null pointer plus an index."""
+"""Addresses this close to zero count as a null pointer plus an index."""
 OUT_OF_BOUNDS, FOREIGN, OUTSIDE_REGION = "M101", "M104", "M105"
-_ATOMIC = "atomic access"
-_VERBS = {"ld": "read", "st": "write", "atom": _ATOMIC, "red": _ATOMIC, "cp": "", "wmma": "", "ldmatrix": "read"}
-"""Name of a form → its access; that of cp and wmma depends on the instruction."""
-_MATRIX_ROW_BYTES = 16
+_KINDS = {
+    "ld": "read",
+    "ldmatrix": "read",
+    "st": "write",
+    "wmma": "read or write",
+    "atom": "atomic",
+    "red": "atomic",
+    "cp": "copy",
+    "mbarrier": "mbarrier access",
+}
 
 
 @dataclass(frozen=True)
 class Spot:
-    """The diagnosis of an invalid address: the finding's code, message, and the name of the nearest buffer."""
+    """What a bad address is: the finding's code, words, and the name of the buffer meant."""
 
     code: str
     message: str
@@ -41,34 +47,8 @@ class Spot:
 
 
 @dataclass(frozen=True)
-class _Access:
-    """How an instruction accesses memory."""
-
-    verb: str
-    """`read`, `write`, `atomic access`, or `access` where it is not known."""
-    size_bytes: int = 0
-    """Per lane; 0 where it is not known."""
-
-    @property
-    def outside(self) -> str:
-        return f"out-of-bounds {self.verb}"
-
-    def start(self, at: int, placed: Placed) -> str:
-        """Return where the access starts: `4 bytes starting exactly at the end of x (4000 bytes)`."""
-        size = f"{counted(self.size_bytes, 'byte')} " if self.size_bytes else ""
-        past = at - placed.address - placed.size_bytes
-        if at < placed.address:
-            where = f"{counted(placed.address - at, 'byte')} before the start of"
-        elif past < 0:
-            where = f"{counted(-past, 'byte')} before the end of"
-        else:
-            where = f"{counted(past, 'byte')} past the end of" if past else "exactly at the end of"
-        return f"{size}starting {where} {placed.name} ({placed.size_bytes} bytes)"
-
-
-@dataclass(frozen=True)
 class Places:
-    """Every object of a launch that has an address."""
+    """Everything of a launch that has an address."""
 
     memory: GlobalMemory
     layout: Layout
@@ -77,30 +57,27 @@ class Places:
     regions: tuple[Region, ...] = ()
 
     def spot(self, ins: Instruction | None, address: int) -> Spot:
-        """Return what is wrong with an access of `ins` to `address`, which is outside every object."""
+        """Returns what is wrong with an access of `ins` to `address`, which is outside every array and buffer."""
         space, at = _window(ins, address)
-        access = _access(ins, space)
-        if space == "shared":
-            return self._shared(access, at)
-        if space == "local":
-            frame = self._frame()
-            if access.verb == _ATOMIC:
-                return Spot(OUT_OF_BOUNDS, f"{access.outside}: local memory has no atomic operations", frame.name)
-            return Spot(OUT_OF_BOUNDS, f"{access.outside}: {access.start(at, frame)}", frame.name)
-        if space == "param":
-            if access.verb != "read":
-                return Spot(OUT_OF_BOUNDS, f"{access.outside}: the kernel's parameters are read-only")
-            block = Placed("the kernel's parameters", "param", 0, self.param_bytes)
-            return Spot(OUT_OF_BOUNDS, f"{access.outside}: {access.start(at, block)}", block.name)
-        return self._global(access, at)
-
-    def access(self, ins: Instruction | None, address: int) -> str:
-        """Return how `ins` accesses `address`: `4-byte read`."""
-        access = _access(ins, _window(ins, address)[0])
-        return f"{access.size_bytes}-byte {access.verb}" if access.size_bytes else access.verb
+        verb = ins.form.name if ins is not None else ""
+        what, size = access_words(ins, address)
+        match space:
+            case "shared":
+                return self._shared(at, what, size)
+            case "local" if verb in ("atom", "red"):
+                words = "out-of-bounds access: an atomic operation on local memory (only global and shared have them)"
+                return Spot(OUT_OF_BOUNDS, words, self._frame().name)
+            case "param" if verb != "ld":
+                words = "out-of-bounds write: a write to the kernel's parameters, which are read-only"
+                return Spot(OUT_OF_BOUNDS, words)
+            case "local":
+                return _outside(at, self._frame(), what, size)
+            case "param":
+                return _outside(at, Placed("the kernel's parameters", "param", 0, self.param_bytes), what, size)
+        return self._global(at, what, size)
 
     def where(self, ins: Instruction | None, address: int) -> str:
-        """Return the place of an address without a diagnosis: inside an array it is `name+0x40`."""
+        """Returns where an address is, right or wrong: inside an array it is `name+0x40`."""
         space, at = _window(ins, address)
         arrays: Iterable[Placed] = ()
         if space == "shared":
@@ -110,57 +87,56 @@ class Places:
         for array in arrays:
             if array.address <= at < array.address + array.size_bytes:
                 return f"{array.name}+{at - array.address:#x}"
-        if space != "global":
-            return f"{space} address {at:#x}"
-        owner = self.memory.owner(at)
-        return f"{_shown(owner.name)}+{at - owner.address:#x}" if owner else self.memory.describe(at)
+        return self.memory.describe(at) if space == "global" else f"{space} address {at:#x}"
 
     def _frame(self) -> Placed:
         return Placed("the thread's local memory", "local", LOCAL_START, self.layout.local_bytes - LOCAL_START)
 
-    def _shared(self, access: _Access, at: int) -> Spot:
+    def _shared(self, at: int, what: str, size: str) -> Spot:
         for region in self.regions:
             if region.cut_from <= at < region.cut_from + region.size_bytes:
-                words = f"{access.verb} at byte {at - region.cut_from} of region {region.name} through another pointer"
+                words = f"{what} at offset {at - region.cut_from} of region {region.name}"
+                words += " through another pointer than the one that WEFT_REGION returned"
                 return Spot(OUTSIDE_REGION, words, region.name)
-        system = " (the system's part of shared memory, for cooperative groups of several warps)" * (at < SHARED_START)
+        system = " (shared memory that the system reserves for cooperative groups of several warps)"
+        system *= at < SHARED_START
         arrays = shared_arrays(self.layout, self.dynamic_bytes)
         places = [*map(_standing, self.regions), *arrays]
         if not places:
-            words = f"{access.outside} at shared address {at:#x}: the kernel has no shared memory{system}"
+            words = f"out-of-bounds {what}: shared address {at:#x}, but the kernel has no shared memory{system}"
             return Spot(OUT_OF_BOUNDS, words)
         nearest = min(places, key=lambda placed: _distance(at, placed))
         if nearest.space == "region":
-            words = f"{access.verb} outside its region: {access.start(at, nearest)}"
-            return Spot(OUTSIDE_REGION, words, nearest.name)
-        return Spot(OUT_OF_BOUNDS, f"{access.outside}: {access.start(at, nearest)}{system}", nearest.name)
+            return Spot(OUTSIDE_REGION, f"out-of-region {what}: {size} {_missing(at, nearest)}", nearest.name)
+        return _outside(at, nearest, what, size, system)
 
-    def _global(self, access: _Access, address: int) -> Spot:
+    def _global(self, address: int, what: str, size: str) -> Spot:
         if is_foreign(address):
             signed = address - (address >> 63 << 64)
             if abs(signed) < NULL_BYTES:
-                offset = f", offset {signed:+} bytes" if signed else ""
-                return Spot(FOREIGN, f"{access.verb} through a null pointer{offset}")
-            return Spot(FOREIGN, f"{access.verb} at {address:#x}, which is not a device address: is it a host pointer?")
+                offset = f" at offset {signed:+} bytes" if signed else ""
+                return Spot(FOREIGN, f"{what} through a null pointer{offset}")
+            words = f"{what} at {address:#x}, which is not a device address: a host pointer, or no pointer"
+            return Spot(FOREIGN, words)
         gone = self.memory.freed_owner(address)
         if gone is not None:
-            place = f"byte {address - gone.address} of {_shown(gone.name)}"
-            words = f"access to freed memory: {access.verb} at {place}, a buffer of an earlier launch"
-            return Spot(FOREIGN, words, _bare(gone.name))
+            words = f"{what} of freed memory: offset {address - gone.address} in {shown_name(gone.name)}"
+            return Spot(FOREIGN, f"{words} of an earlier launch", _bare(gone.name))
         nearest = self.memory.nearest(address)
         if nearest is None:
-            return Spot(OUT_OF_BOUNDS, f"{access.outside} at address {address:#x}: the launch has no global memory")
-        buffer = Placed(_shown(nearest.name), "global", nearest.address, nearest.size_bytes)
-        return Spot(OUT_OF_BOUNDS, f"{access.outside}: {access.start(address, buffer)}", _bare(nearest.name))
+            words = f"out-of-bounds {what}: address {address:#x}, but the kernel has no global memory"
+            return Spot(OUT_OF_BOUNDS, words)
+        buffer = Placed(shown_name(nearest.name), "global", nearest.address, nearest.size_bytes)
+        return Spot(OUT_OF_BOUNDS, f"out-of-bounds {what}: {size} {_missing(address, buffer)}", _bare(nearest.name))
 
 
 def is_foreign(address: int) -> bool:
-    """Return whether a generic address cannot come from any device pointer, whatever the index."""
+    """Whether a generic address cannot be a device pointer plus an index."""
     return _window(None, address)[0] == "global" and abs(address - GLOBAL_BASE) >= GLOBAL_BYTES
 
 
 def _window(ins: Instruction | None, address: int) -> tuple[str, int]:
-    """Return the state space of an address and the address in that space."""
+    """Returns the state space of an address, and the address in that space."""
     named = ins.mods.get("space", "generic").partition("::")[0] if ins is not None else "generic"
     if named in ("shared", "local") and address < WINDOW_BYTES:
         return named, address
@@ -170,29 +146,27 @@ def _window(ins: Instruction | None, address: int) -> tuple[str, int]:
     return "global", address
 
 
-def _access(ins: Instruction | None, space: str) -> _Access:
-    name = ins.form.name if ins is not None else ""
-    if ins is None or name not in _VERBS:
-        return _Access("access")
-    if name == "cp":  # from global to shared memory; a fourth operand may make the source shorter
-        size = ins.find("size")
-        known = isinstance(size, Imm) and (space == "shared" or ins.find("extra") is None)
-        return _Access("write" if space == "shared" else "read", size.value if known and isinstance(size, Imm) else 0)
-    if name == "wmma":
-        return _Access("write" if ins.has("store") else "read")
-    if name == "ldmatrix":
-        return _Access("read", _MATRIX_ROW_BYTES)
-    return _Access(_VERBS[name], int(ins.mods.get("vec", "v1")[1:]) * WIDTH[ins.type] // 8)
+def access_words(ins: Instruction | None, address: int) -> tuple[str, str]:
+    """Returns the kind of an access to `address` (read, write, atomic) and its size, in words."""
+    verb = ins.form.name if ins is not None else ""
+    if ins is None or verb not in _KINDS:
+        return "access", "bytes"
+    if verb == "cp" and "mbarrier" in ins.opcode:
+        return _KINDS["mbarrier"], "8 bytes"
+    if verb == "cp":
+        size, target = ins.find("size"), _window(ins, address)[0] == "shared"
+        known = isinstance(size, Imm) and (target or ins.find("extra") is None)
+        return f"{'write' if target else 'read'} by cp.async", f"{size.value} bytes" if known else "bytes"
+    if verb == "wmma":
+        return "write" if ins.opcode.startswith("wmma.store") else "read", "bytes of a wmma tile"
+    if verb == "ldmatrix":
+        return "read", "a 16-byte row of ldmatrix"
+    count = int(ins.mods.get("vec", "v1")[1:]) * WIDTH[ins.type] // 8
+    return _KINDS[verb], f"{count} byte{'s' * (count != 1)}"
 
 
 def _bare(name: str) -> str:
     return name.removeprefix("argument ")
-
-
-def _shown(name: str) -> str:
-    """Return the name for a message: `x`; `argument 0` if the argument has only a number."""
-    bare = _bare(name)
-    return (name if bare.isdecimal() else bare) or "a buffer"
 
 
 def _standing(region: Region) -> Placed:
@@ -201,3 +175,18 @@ def _standing(region: Region) -> Placed:
 
 def _distance(at: int, placed: Placed) -> int:
     return miss(at, placed.address, placed.size_bytes)
+
+
+def _outside(at: int, placed: Placed, what: str, size: str, note: str = "") -> Spot:
+    return Spot(OUT_OF_BOUNDS, f"out-of-bounds {what}: {size} {_missing(at, placed)}{note}", placed.name)
+
+
+def _missing(at: int, placed: Placed) -> str:
+    name = f"{placed.name} ({placed.size_bytes} bytes)"
+    before = placed.address - at
+    if before > 0:
+        return f"starting {before} byte{'s' * (before != 1)} before the start of {name}"
+    behind = at - placed.address - placed.size_bytes
+    if behind < 0:
+        return f"across the end of {name}"
+    return f"starting {f'{behind} byte' + 's' * (behind != 1) + ' past' if behind else 'exactly at'} the end of {name}"

@@ -38,15 +38,15 @@ def missing_barrier(case: Case) -> Signature | None:
     first = min(found, key=lambda f: (f.warp == f.other_warp, f.code != "R102", f.code, -_written(f), -f.count))
     times = sum(f.count for f in found)
     message = f"{first.code}: {first.message}; {times} {'access' if times == 1 else 'accesses'} with no order"
-    cure, mend = first.remedy, first.cure_place
-    if first.place is not None and first.other is not None and mend is not None and mend.file == first.other.file:
+    cure, after = first.remedy, first.cure_place
+    if first.place is not None and first.other is not None and after is not None and after.file == first.other.file:
         above, below = sorted((_kernel_line(first.other), _kernel_line(first.place)))
-        barrier = "tl.debug_barrier()" if mend.file.endswith(".py") else "a barrier"
-        if mend.line >= below > above:
-            cure = f"{barrier} between line {below} and line {above} of the next round: behind line {mend.line}"
+        barrier = "tl.debug_barrier()" if after.file.endswith(".py") else "a barrier"
+        if after.line >= below > above:
+            cure = f"{barrier} between line {below} and line {above} of the next round: behind line {after.line}"
         elif above != below:
-            cure = f"{barrier} between line {above} and line {below}: behind line {mend.line}"
-    return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=_reader(case, first), mend=mend)
+            cure = f"{barrier} between line {above} and line {below}: behind line {after.line}"
+    return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=_reader(case, first), cure_place=after)
 
 
 def stored_twice(case: Case) -> Signature | None:
@@ -87,8 +87,8 @@ def _reader(case: Case, race: Finding) -> str:
     if raced and not raced & {"q", "k"}:  # not an operand of the scores, but a result itself
         return min(raced, key=TAPPED.index)
     place = race.other if race.code == "R103" else race.place
-    told = case.divergence is not None and case.divergence.stage not in ("o", "lse")
-    if told or case.taps is None or place is None:
+    stage_known = case.divergence is not None and case.divergence.stage not in ("o", "lse")
+    if stage_known or case.taps is None or place is None:
         return ""
     after = []
     for (stage, _), tap in case.taps.taps.items():
@@ -106,7 +106,7 @@ def uninitialised(case: Case) -> Signature | None:
     if not found:
         return None
     first = found[0]
-    message = f"{first.code}: {first.message}; {sum(f.count for f in found)} reads of values that nobody wrote"
+    message = f"{first.code}: {first.message}; {sum(f.count for f in found)} reads of values that were never written"
     # The line that reads is right: the one that fills only a part is to be mended.
     writer = writer_of(case, first)
     rank = 0.85 if writer is None else 0.9

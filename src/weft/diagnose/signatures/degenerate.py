@@ -54,7 +54,7 @@ def _empty(case: Case, out: Output, rows: Array) -> tuple[Bools, str]:
         for start in range(0, skv, share):
             without = np.asarray(~out.mask[:, start : start + share].any(axis=1))
             if np.array_equal(np.flatnonzero(without), rows):
-                return without, f"keys {start} to {min(start + share, skv) - 1}, a part of its own"
+                return without, f"keys {start} to {min(start + share, skv) - 1}, a separate split"
     return first, "KV tile 0"
 
 

@@ -1,4 +1,4 @@
-"""Before any stage: launches that never happened, macros that never arrived, outputs that nobody wrote."""
+"""Before any stage: launches that never happened, macros that never arrived, outputs that were never written."""
 
 import difflib
 import re

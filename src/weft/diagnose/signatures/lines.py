@@ -75,7 +75,7 @@ def below(place: Place | None, text: str, *, lines: int = 4) -> Place | None:
 def writer_of(case: Case, finding: Finding) -> Place | None:
     """Who stores, in the same memory, the kind of values that the finding's line reads."""
     for read in acts(case, "load"):
-        # By its line, not its instruction: of an unrolled loop, those that read only what nobody wrote follow nothing.
+        # By its line, not its instruction: in an unrolled loop, those that read only unwritten bytes follow nothing.
         if (place := line_of(case, read)) is None or finding.place is None or place.line != finding.place.line:
             continue
         for store in acts(case, "store", *read.kinds):

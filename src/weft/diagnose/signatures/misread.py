@@ -31,10 +31,10 @@ def misread_input(case: Case) -> Signature | None:
 def _by_columns(case: Case, taps: Taps) -> Signature | None:
     missing = {stage: _columns_left_out(taps, stage) for stage in ("q", "k")}
     # A factor that runs past the end of a row takes the other's last columns with it: who leaves out lower ones began.
-    guilty = sorted((int(columns[0]), stage) for stage, columns in missing.items() if columns.size)
-    if not guilty or (len(guilty) > 1 and guilty[0][0] == guilty[1][0]):
+    faulty = sorted((int(columns[0]), stage) for stage, columns in missing.items() if columns.size)
+    if not faulty or (len(faulty) > 1 and faulty[0][0] == faulty[1][0]):
         return None
-    stage = guilty[0][1]
+    stage = faulty[0][1]
     name, columns = stage.upper(), ranges(map(int, missing[stage]))
     message = f"columns {columns} of {name} never meet the other factor: {name} is read elsewhere"
     cure = f"check the column of {name}'s index: element d of a row of Q meets element d of a row of K"
@@ -45,10 +45,10 @@ def _by_keys(case: Case, taps: Taps) -> Signature | None:
     assert case.attention is not None
     needed = int(case.attention.mask.any(axis=0).sum())
     seen = {stage: int(_used(taps, stage).any(axis=(0, 1, 3)).sum()) for stage in ("k", "v")}
-    guilty = [stage for stage, count in seen.items() if count < MOST * needed]
-    if len(guilty) != 1:
+    faulty = [stage for stage, count in seen.items() if count < MOST * needed]
+    if len(faulty) != 1:
         return None
-    (stage,) = guilty
+    (stage,) = faulty
     name = stage.upper()
     message = f"{seen[stage]} of {needed} rows of {name} are used, and they meet the weights or scores of other keys"
     cure = f"check the row of {name}'s index: row n of K and row n of V belong to one key"

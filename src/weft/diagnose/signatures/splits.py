@@ -157,7 +157,7 @@ def partial_offsets(case: Case) -> Signature | None:
         return Signature("partial_offsets", message, cure, rank, explained, place=place)
     if len(case.launches) > 1 and all(launch.right for launch in case.launches):
         message = (
-            f"each of the {len(case.launches)} launches is right alone, and together they are wrong: what one leaves "
+            f"each of the {len(case.launches)} launches is right alone, and together they are wrong: what a launch leaves "
             "is not what the next one reads"
         )
         return Signature("partial_offsets", message, cure, 0.85)

@@ -102,8 +102,7 @@ def _enter(w: RunningWarp, ins: Instruction, callee: Code, args: Args) -> None:
         base = int(w.frame_base[lane])
         top = w.grid.program.frame_bytes(w.grid.layout) if caller.function.entry else base + caller_bytes
         if top + callee.frame_bytes > w.local.lane_bytes:
-            words = f"call stack exhausted in {callee.function.name}: possible infinite recursion"
-            w.report("S302", words, ins, w.mask)
+            w.report("S302", f"call stack exhausted in {callee.function.name}: endless recursion", ins, w.mask)
             raise Stop
         for variable, operand in zip(callee.function.params, args.items, strict=True):
             source = _local_address(w, caller, base, operand, ins)
