@@ -61,7 +61,7 @@ def test_another_size_completes_it(file: Path) -> None:
 
 
 def test_a_warp_that_is_whole_leaves_a_branch_open(tmp_path: Path) -> None:
-    """All 64 threads have an element: nobody ever left at `if (i >= n)`."""
+    """All 64 threads have an element: no thread ever returns at `if (i >= n)`."""
     path = tmp_path / "kernel.cu"
     path.write_text(KERNEL.replace("__shfl_sync(1u, x[k], 0)", "x[k]"))
     assert 7 in {branch.line for branch in run_sizes(path, 64).one_way}
@@ -93,7 +93,7 @@ def test_what_people_and_editors_read(file: Path) -> None:
         merge([found, Coverage(boundaries=(Boundary("N", 21, "kernel.cu", 9), Boundary("B", 7, why_not="no")))])
     )
     assert any(line.startswith("never executed: kernel.cu:1") for line in lines)
-    assert "also run where the kernel branches: N 21" in lines
+    assert "extra sizes run, at which the kernel's path changes: N 21" in lines
     assert "not run: B = 7 (no)" in lines
     text = list(listing(found, "kernel.cu", KERNEL))
     assert text[10].split()[:2] == ["never", "11"]

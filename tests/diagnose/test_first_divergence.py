@@ -61,7 +61,7 @@ def test_mask_one_too_far(tmp_path: Path) -> None:
     assert first is not None and (first.stage, first.tile) == ("masked", 0)
     _, _, rows, keys = np.nonzero(first.wrong)
     np.testing.assert_array_equal(keys, rows + 1)
-    assert "must not see key 1" in first.arithmetic[0]
+    assert "key 1 is not visible" in first.arithmetic[0]
 
 
 def test_v_of_the_next_key(tmp_path: Path) -> None:

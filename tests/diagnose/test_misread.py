@@ -78,10 +78,10 @@ def test_a_missing_barrier_has_its_line(tmp_path: Path) -> None:
     found = explained(file)
     assert found.signatures[0].name == "missing_barrier"
     after = cure_place_of(found)
-    # Behind the loop that reads K: its bracket, and the line where the barrier stood.
+    # After the loop that reads K: its bracket, and the line where the barrier was.
     assert after is not None and after.line == line_of(file, "(sKV, v_head, first_key") - 2
     reads, writes = line_of(file, "const float k_value = sKV"), line_of(file, "(sKV, v_head, first_key")
-    assert found.signatures[0].cure == f"a barrier between line {reads} and line {writes}: behind line {after.line}"
+    assert found.signatures[0].cure == f"add a barrier after line {after.line}, between line {reads} and line {writes}"
     races = [cause for cause in found.causes if cause.code in ("R102", "R103") and cause.warp != cause.other_warp]
     assert {cause.code for cause in races} == {"R102", "R103"}
     assert {cause.remedy for cause in races} == {f"add a barrier after line {after.line}"}, "one place decides the line"
@@ -93,8 +93,8 @@ def test_a_barrier_that_is_missing_at_the_end_of_a_loop_belongs_behind_its_last_
     reads, writes = line_of(file, "v_value[i] = d < D ? sKV"), line_of(file, "(sKV, k_head, first_key")
     after = cure_place_of(found)
     assert after is not None
-    gap = f"a barrier between line {reads} and line {writes} of the next round"
-    assert found.signatures[0].cure == f"{gap}: behind line {after.line}"
+    gap = f"between line {reads} and line {writes} of the next iteration"
+    assert found.signatures[0].cure == f"add a barrier after line {after.line}, {gap}"
     races = [cause for cause in found.causes if cause.code in ("R102", "R103") and cause.warp != cause.other_warp]
     assert {cause.code for cause in races} == {"R102", "R103"}
     assert {cause.remedy for cause in races} == {f"add a barrier after line {after.line}"}, "not after the write"

@@ -76,7 +76,7 @@ def test_why_stages_of_a_recorded_kernel_were_not_observed(tmp_path: Path) -> No
 
 def test_a_kernel_that_left_no_output(tmp_path: Path) -> None:
     found = explained(write(tmp_path, "fa1", "p[r][n] * scale :", "p[r][n] * scales :"))
-    assert found.not_observed_because == f"the kernel left no output to look at ({found.verdict.status})"
+    assert found.not_observed_because == f"the kernel produced no output ({found.verdict.status})"
 
 
 def test_why_lines_were_not_traced(scale_twice: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from weft.attention.shapes import Shape
 from weft.core.records import Place
 from weft.diagnose.conclusion import place_of
-from weft.diagnose.origins import NEARBY, MOST, origins
+from weft.diagnose.origins import MOST, NEARBY, origins
 from weft.diagnose.records import Diagnosis
 
 from .edited import explained, line_of, write

@@ -188,8 +188,8 @@ def test_silent_where_nothing_fits(name: str) -> None:
 
 def test_numbers_in_messages() -> None:
     said = {
-        ("plain", "scale_twice"): "× 0.125",
-        ("plain", "no_scale"): "× 8",
+        ("plain", "scale_twice"): "multiplied by 0.125",
+        ("plain", "no_scale"): "multiplied by 8",
         ("causal", "causal_sees_next"): "shifted by +1",
         ("causal", "causal_misses_self"): "shifted by -1",
         ("plain", "column_0_rescaled"): "columns 1-63",

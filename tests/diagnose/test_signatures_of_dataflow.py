@@ -92,7 +92,7 @@ def test_k_that_is_no_longer_seen() -> None:
     taps = {key: tap for key, tap in case.taps.taps.items() if key not in (("k", 1), ("v", 1))}
     case = replace(case, taps=replace(case.taps, taps=taps), lost=("k", 1))
     found = only(case, "region_overlap")
-    assert found.stage == "k" and "only 0 of what is multiplied" in found.message
+    assert found.stage == "k" and "only 0 of the elements multiplied" in found.message
     assert not recognised(replace(case, lost=None))
 
 

@@ -51,7 +51,7 @@ def test_the_same_every_time_and_ids_survive_changes_elsewhere() -> None:
     assert [(mutant.id, mutant.line - 1) for mutant in moved] == [(mutant.id, mutant.line) for mutant in found]
 
 
-def test_equal_lines_have_mutants_of_their_own() -> None:
+def test_equal_lines_have_separate_mutants() -> None:
     text = "__global__ void f() {\nx += y;\nx += y;\n}\n"
     marks = [mutant.id for mutant in generate(text, "CUDA", "f.cu") if mutant.operator == "sum_overwritten"]
     assert len(set(marks)) == 2

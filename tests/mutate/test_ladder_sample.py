@@ -50,7 +50,7 @@ def test_a_line_without_label_and_a_label_without_line_are_named() -> None:
     lines = touched_lines(row.path.read_text(), row.language, row.file)
     with pytest.raises(UsageError, match=f"line {lines[3][0]} has no label"):
         stages_of_lines(row.path.read_text(), row.language, row.file, (*labels[:3], *labels[4:]))
-    with pytest.raises(UsageError, match=r"no such line any more: y = x;"):
+    with pytest.raises(UsageError, match=r"label without a line: y = x;"):
         stages_of_lines(row.path.read_text(), row.language, row.file, (*labels, Label(("o",), "y = x;")))
 
 

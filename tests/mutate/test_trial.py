@@ -1,4 +1,4 @@
-"""A kernel's own mutants before its judge: killed, equivalent, or survivors that are told."""
+"""Mutants of a kernel before its judge: killed, equivalent, or survivors that are reported."""
 
 from pathlib import Path
 

@@ -37,7 +37,7 @@ _OTHER_BASE = {
 
 
 def index_plus_one(line: Line) -> Edits:
-    """`o[row * D + d]` → `o[row * D + d + 1]`; a plain `x[i]` of registers is left alone."""
+    """`o[row * D + d]` → `o[row * D + d + 1]`; a plain `x[i]` of registers is not changed."""
     for opened, closed in subscripts(line):
         if any(at(line, index) in ("+", "*", "/", "%") for index in range(opened, closed)):
             yield put(line, line.tokens[closed].start, line.tokens[closed].start, " + 1")
@@ -109,7 +109,7 @@ def stride_exchanged(line: Line) -> Edits:
 
 
 def base_exchanged(line: Line) -> Edits:
-    """`k + kv_head * SKV * D` → `v + …`; `sK` ↔ `sV`; one of two arrays of the same shape for the other."""
+    """`k + kv_head * SKV * D` → `v + …`; `sK` ↔ `sV`: an array is replaced by another of the same shape."""
     for index, token in touchable(line):
         new = _OTHER_BASE.get(token.text)
         if new is None or at(line, index + 1) == "=" or at(line, index - 1) in {*TYPES, "."} or at(line, 0) == "for":

@@ -1,16 +1,16 @@
-"""Behind which of two racing accesses a barrier belongs.
+"""Which of two racing accesses the barrier belongs after.
 
-Which of the two came first in a run is chance. In a loop that has no barrier at its end, a warp that runs ahead writes
-the next tile before another has read this one:
+Which of the two came first in a run is arbitrary. In a loop that has no barrier at its end, a warp that runs ahead
+writes the next tile before another has read this one:
 
     warp 0   write; barrier; read; write (next round); …
     warp 1   write; barrier;                             read; …
-That is a read after a write, and behind the write there is a barrier already. The missing one belongs behind the read.
+That is a read after a write, and a barrier already follows the write. The missing barrier belongs after the read.
 
-Two things tell. First, what a warp does between two of its barriers: if it reads and then writes, writes have to wait
-for reads. Second, where no warp does both, what the read was meant to see. If the line of the write has written the
-bytes before, in order, the read was meant to see that, and the write of the race came too early. If no thread has
-written these shared bytes before, the read came too early.
+Two observations decide. First, what a warp does between two of its barriers: if it reads and then writes, writes have
+to wait for reads. Second, where no warp does both, which value the read should return. If the line of the write has
+written the bytes before, in order, the read should return that value, and the racing write came too early. If no
+thread has written these shared bytes before, the read came too early.
 """
 
 import numpy as np
