@@ -135,7 +135,7 @@ def linear_gelu(M: int, N: int, K: int) -> Case:
 
 
 def split_k_matmul(M: int, N: int, K: int, splits: int) -> Case:
-    """Small integers: every sum is exact in fp32, whatever the order of the atomics."""
+    """Small integers: every sum is exact in fp32, in every order of the atomics."""
     kernel = Kernel(
         MODULE,
         "split_k_matmul",

@@ -39,7 +39,7 @@ Only <math.h> costs nothing; the library's headers take NVRTC seconds.
 
 
 def package_file(package: str, suffix: str) -> Path:
-    """Return the installed file of a pip package whose path ends with `suffix`; ToolMissing names the package."""
+    """The installed file of a pip package whose path ends with `suffix`; ToolMissing names the package."""
     try:
         files = importlib.metadata.files(package) or []
     except importlib.metadata.PackageNotFoundError:

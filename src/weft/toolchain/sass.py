@@ -35,7 +35,7 @@ def use_disassembler(run: Disassembler) -> None:
 
 
 def disassembler() -> Path:
-    """Return the path of the program. Raises ToolMissing."""
+    """The program. Raises ToolMissing."""
     try:
         return package_file("nvidia-cuda-nvdisasm", "bin/nvdisasm")
     except ToolMissing as error:

@@ -84,7 +84,7 @@ class Builder:
         self.block = "entry"
         self.closed = False
 
-    # -- plumbing -------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------
 
     def param(self, name: str) -> Value:
         """Return a parameter by name."""

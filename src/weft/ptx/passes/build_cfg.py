@@ -1,6 +1,6 @@
 """Instruction stream → basic blocks.
 
-A block ends at a branch, a return, or a CTA barrier (where the warp gives way to others). A warp collective
+A block ends at a branch, a return, or a CTA barrier (where the warp yields to others). A warp collective
 (`.sync`) starts a block, so that lanes which arrive early in divergent code can wait in front of it.
 Before:  setp…; @p bra L1; add…; bar.sync 0; L1: ret
 After:   B0 [setp | @p bra → B3, B1]  B1 [add | bar.sync → B2]  B2 [→ B3]  B3 [ret]

@@ -84,7 +84,7 @@ def _lg2_usual(e: Emitter, x: Value) -> Value:
     """Return log2 of a positive, finite, normal double."""
     op = e.b.op
     bits = e.bits(x)
-    # Exponent such that the fraction lies in [sqrt(1/2), sqrt(2)).
+    # Exponent such that the fraction is in [sqrt(1/2), sqrt(2)).
     offset = op("sub", bits, e.const("i64", 0x3FE6A09E667F3BCD))
     exponent = op("ashr", offset, e.const("i64", 52))
     m = e.as_float(op("sub", bits, op("shl", exponent, e.const("i64", 52))), "double")

@@ -3,7 +3,7 @@
     void @NAME(ptr d, ptr a, ptr b, ptr c)
 
 Each pointer names consecutive warp registers (32 x i32 each, f64: 32 x i64, 64-byte aligned); d may be c. With a
-`count`, b, c and d hold so many operand sets one after the other, and a is shared.
+`count`, b, c and d hold that many operand sets one after the other, and a is shared.
 The meaning is that of weft.vm.reference.tensorcore. The work is laid out for 16-lane vectors of C in its register
 order (tensorcore_operands.py). `hardware` mode computes, per element and step,
     E = max exponent, S = sum over k of trunc(a b 2^(F - E)) + trunc(c 2^(F - E)), d = round(S) 2^(E - F)

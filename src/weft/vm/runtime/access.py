@@ -339,7 +339,7 @@ def _move_words(b: Builder, shape: Shape, linear: Value, is_local: Value, valid:
         b.ret()
 
 
-# -- one address for the whole warp ---------------------------------------------------------------------------------
+# -- one address for the entire warp -------------------------------------------------------------------------------
 
 
 def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:

@@ -5,7 +5,7 @@
     <32 x i32> match.any.{b32,b64}     (warp, <32 x iN> a, i32 members)
     <32 x i32> match.all.{b32,b64}     (warp, <32 x iN> a, i32 members)  0 unless all values are equal
     <32 x i32> redux.<op>.<type>       (warp, <32 x i32> a, i32 members)  the same in every lane
-`predicate` receives the i32 mask of lanes whose source lies in range, whether they are on or not. A shuffle
+`predicate` receives the i32 mask of lanes whose source is in range, whether they are on or not. A shuffle
 takes the register content of the source lane even if that lane is off: PTX does not define the value. The
 predicate of match.all is "the result is not 0", because there is always at least one member.
 """

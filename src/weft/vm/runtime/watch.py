@@ -116,7 +116,7 @@ class Instrumentation:
     def prepare(self, memory: npt.NDArray[np.uint8], shared_limit: int, warps: int) -> None:
         """Write the initial data of the probe's code to its zeroed memory, before a run."""
 
-    # -- memory of the whole launch, at WORKER_BOARD: one per host thread ------------------------------------------
+    # -- memory of the entire launch, at WORKER_BOARD: one per host thread ----------------------------------------
 
     def board_bytes(self, memory: GlobalMemory) -> int:
         """Return the bytes needed in a launch on `memory`; they start as zeros."""
