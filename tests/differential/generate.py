@@ -152,7 +152,7 @@ class _Writer:
         self.emit(nesting, "}")
 
     def loop(self, nesting: int) -> None:
-        """Return a loop of at most eight rounds, as many as a value gives; it may break or continue."""
+        """Write a loop of at most eight rounds, as many as a value gives; it may break or continue."""
         rounds = self.expression(self.random.choice(INTEGERS), 1)
         counter = self.fresh("int32_t", assignable=False)
         self.emit(nesting, f"for (int32_t {counter} = 0; {counter} < (int32_t)({rounds} & 7); ++{counter}) {{")
@@ -182,7 +182,7 @@ class _Writer:
         self.emit(nesting, "} }")
 
     def array(self, nesting: int) -> None:
-        """Return a local array that is filled, changed at one place and read at another."""
+        """Write a local array that is filled, changed at one place and read at another."""
         kind, name = self.random.choice(TYPES), f"v{self.count}"
         self.count += 1
         size = self.random.choice((4, 8, 16))
@@ -198,7 +198,7 @@ class _Writer:
         self.emit(nesting, f"{kind} {self.fresh(kind)} = {name}[{place} & {size - 1}];")
 
     def block(self, nesting: int) -> None:
-        """Return the code inside braces: its declarations end there."""
+        """Write the code inside braces: its declarations end there."""
         known = list(self.variables)
         self.assign(nesting - 1)
         for _ in range(self.random.randint(0, 1)):

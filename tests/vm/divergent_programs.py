@@ -33,7 +33,7 @@ class _Program:
         return f"%v{self.rng.randrange(VALUES)}"
 
     def condition(self, predicate: str) -> None:
-        """Return a predicate that is true in some lanes and false in others."""
+        """Write a predicate that is true in some lanes and false in others."""
         mask = self.rng.choice((1, 3, 5, 7, 15, 31))
         self.emit(
             f"and.b32 %t0, {self.value()}, {mask};",

@@ -19,7 +19,7 @@ def cache_behind() -> Path | None:
 
 
 def store() -> str:
-    """Return WEFT_STORE: the database of searches and the journal, a path or a URL (default: in the user's data)."""
+    """Return WEFT_STORE: the database of searches and journal, a path or URL (default: in the user's data folder)."""
     explicit = os.environ.get("WEFT_STORE")
     if explicit:
         return explicit

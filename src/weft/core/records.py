@@ -21,7 +21,7 @@ class Place:
 
 
 def inlining_chain(place: Place | None) -> Iterator[Place]:
-    """Return the place, then the call it was inlined into, and so on outwards."""
+    """Yield the place, then the call it was inlined into, and so on outwards."""
     while place is not None:
         yield place
         place = place.inlined_at

@@ -72,7 +72,7 @@ def _by_indentation(lines: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def _by_braces(lines: Sequence[str]) -> list[tuple[int, ...]]:
-    """A head without braces contains the next statement."""
+    """Return each line's statements by braces; a head without braces contains the next statement."""
     chains: list[tuple[int, ...]] = []
     blocks: list[tuple[int, ...]] = []
     heads: list[int] = []

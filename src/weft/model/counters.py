@@ -19,12 +19,12 @@ _LOCAL = frozenset(["LDL", "STL"])
 
 
 def work_of(launch: LaunchShape, sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Work:
-    """Executed SASS opcodes, and counters under ncu's names and under Weft's names, all of one launch."""
+    """Return the work of a launch from its executed SASS opcodes and its counters under ncu's and Weft's names."""
     return Work(launch, _instructions(sass, ncu, vm), _memory(sass, ncu, vm))
 
 
 def _instructions(sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Instructions:
-    """Return the work of a launch.
+    """Return the instructions by unit.
 
     An access whose lanes are all off is executed but keeps no load/store unit busy: accesses are counted separately.
     Where ptxas copied a loop, PTX shows how often its work ran but not how often each copy's overhead did. Then only

@@ -32,7 +32,7 @@ class Estimate:
 
     @property
     def tensor_utilisation(self) -> tuple[float, float]:
-        """Share of the time that the tensor cores are busy, at the high and at the low end."""
+        """Return the share of the time that the tensor cores are busy, at the high and at the low end."""
         return self.tensor_cycles / self.high, self.tensor_cycles / self.low
 
     def microseconds(self, cycles: float) -> float:

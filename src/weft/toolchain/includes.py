@@ -31,7 +31,7 @@ class Includes:
 def find_includes(
     source: str, *, directory: Path, include_dirs: Sequence[Path], defines: Collection[str] = ()
 ) -> Includes:
-    """Return all included files, searched as the compiler does: quotes first in the folder of the including file.
+    """Return the included files, searched as the compiler does: quotes in the file's own folder first, then each `-I`.
 
     `defines` are macros of the command line.
     """

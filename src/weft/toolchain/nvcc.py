@@ -26,7 +26,7 @@ from .nvrtc import NAME_MAP, Compilation
 _ENTRY_VARIABLE = re.compile(r"^(?:\.visible )?\.global \.align 8 \.u64 weft_entry_(\d+) = ([\w$%]+);\n", re.MULTILINE)
 _NAME_ERROR = re.compile(rf"^({re.escape(NAME_MAP)}\((\d+)\): error[^:]*: )(.*)$", re.MULTILINE)
 _DEVICE_CODE = ("-arch=", "-lineinfo", "-G", "--ptxas-options=", "-Xptxas", "-maxrregcount", "--maxrregcount")
-"""Flags that matter only after the PTX stage."""
+"""Flags that the step from PTX to cubin takes too."""
 _NVRTC_ONLY = ("-default-device", "--device-as-default-execution-space")
 """Flags that let NVRTC read host code; nvcc does so without them."""
 _WORDS_OF_THE_ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
@@ -119,7 +119,7 @@ def compile_program(source: str, *, name: str, options: Sequence[str], expressio
 
 @contextlib.contextmanager
 def _folder(key: str) -> Iterator[Path]:
-    """Return the same folder for the same input, to one process at a time: nvcc hashes the path into internal names."""
+    """Yield the same folder for the same input, to one process at a time: nvcc hashes the path into internal names."""
     place = knobs.cache_dir() / "nvcc" / key
     try:
         place.mkdir(parents=True, exist_ok=True)

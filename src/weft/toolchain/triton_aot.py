@@ -20,7 +20,7 @@ from .ptxas_log import parse_resources
 
 _ARCH = re.compile(r"sm_(\d{2,3})a?")
 _COMPILING = threading.Lock()
-"""Lock: while Triton compiles, its settings and standard output are those of the entire process."""
+"""Held while Triton compiles, because its settings and standard output belong to the entire process."""
 
 
 def compile_triton(

@@ -63,7 +63,7 @@ class HostCalls:
         return "".join(text for _, _, text in sorted(self.lines, key=lambda row: row[:2]))
 
     def findings(self) -> Iterator[Finding]:
-        """Return failed assertions and bad regions: one per line, at the first CTA and warp, with all its lanes."""
+        """Yield failed assertions and bad regions: one per line, at the first CTA and warp, with all its lanes."""
         grouped: dict[int, list[Finding]] = {}
         for finding in sorted(self.failed, key=lambda each: (each.cta[::-1], each.warp)):
             grouped.setdefault(finding.ptx_line, []).append(finding)

@@ -80,7 +80,7 @@ def find_overflows(kernel: Function, steps: Sequence[Steps], launch: IndexLaunch
 
 
 def _corners(launch: IndexLaunch) -> Iterator[tuple[Dim3, int]]:
-    """Return CTAs and threads: three of the last CTA, then one of each of three other corners."""
+    """Yield CTAs and threads: three of the last CTA, then one of each of three other corners."""
     last = (launch.grid[0] - 1, launch.grid[1] - 1, launch.grid[2] - 1)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     chosen = [(last, thread) for thread in (0, threads - 1, (threads - 1) // 32 * 32)]

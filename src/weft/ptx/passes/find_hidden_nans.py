@@ -40,7 +40,7 @@ def find_hidden_nans(cfg: Cfg) -> frozenset[str]:
 
 
 def _blind(ins: Instruction) -> Iterator[str]:
-    """Return the registers that `ins` reads only as f32 numbers."""
+    """Yield the registers that `ins` reads only as f32 numbers."""
     name, chapter = ins.form.name, ins.form.chapter
     if chapter == "floating" and name in _ARITHMETIC and ins.type == "f32" and not ins.has("xorsign"):
         slots: tuple[str, ...] = ("a", "b", "c")

@@ -162,7 +162,7 @@ def _uncopied(operand: Operand | None, definitions: Mapping[str, Instruction]) -
 def _equals(
     ins: Instruction, made: Mapping[str, Made], definitions: Mapping[str, Instruction]
 ) -> Iterator[tuple[str, int]]:
-    """Return the sizes that a comparison tests for: n == 77, or (1 << (n - 45) & mask) != 0, which tests several."""
+    """Yield the sizes that a comparison tests for: n == 77, or (1 << (n - 45) & mask) != 0, which tests several."""
     if not _is_equality(ins):
         return
     a, b = ins.operand("a"), _literal(ins.operand("b"), definitions)
@@ -233,7 +233,7 @@ def _loaded(ins: Instruction, made: Mapping[str, Made], roles: Roles) -> Iterato
 
 
 def _computed(ins: Instruction, everything: Set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Return the sources after arithmetic: a moved address is an address; bits moved by a constant are an input."""
+    """Yield the sources after arithmetic: a moved address is an address; bits moved by a constant are an input."""
     name = ins.form.name
     kinds = {kind for kind, _ in everything}
     if name in ("add", "sub", "mad") and kinds & {_ADDRESS, _VARIABLE}:

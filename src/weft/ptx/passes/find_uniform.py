@@ -219,7 +219,7 @@ def _immediate_post_dominators(cfg: Cfg) -> list[int | None]:
 
 
 def _ways_that_stay(cfg: Cfg, block: Block) -> Iterator[int]:
-    """Return a block's successors without early exits: jumps to a bare `ret` if the kernel can also end otherwise."""
+    """Yield a block's successors without early exits: jumps to a bare `ret` if the kernel can also end otherwise."""
     staying = [way for way in block.successors if not _only_leaves(cfg.blocks[way])]
     early = len(staying) < len(block.successors) and staying and _can_leave(cfg, block, staying)
     yield from staying if early else block.successors

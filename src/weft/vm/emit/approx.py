@@ -52,7 +52,7 @@ def _double(e: Emitter, x: Value) -> Value:
 
 
 def _split_ex2(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
-    """x = k + f: the bits of k << 52, f, and the polynomial (2^f - 1) / f.
+    """Split x = k + f; return the bits of k << 52, f, and the polynomial (2^f - 1) / f.
 
     A NaN that was a float has its low bits clear, so the first is zero and the others are NaN.
     """

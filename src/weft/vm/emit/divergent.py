@@ -168,7 +168,7 @@ class Divergent(KernelEmitter):
         b.closed = True
 
     def join(self, point: int, partial: str) -> None:
-        """Return to the in-step code if all lanes are at `point` and the registers it keeps once per warp agree."""
+        """Write the return to the in-step code if all lanes are at `point` and its warp-wide registers agree."""
         b = self.b
         b.place(f"join.{point}")
         agree = const("i1", 1)

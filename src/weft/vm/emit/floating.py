@@ -85,7 +85,7 @@ def _rcp(e: Emitter, ins: Instruction) -> None:
 
 
 def _bit_operation(operation: str) -> _Emit:
-    """Write abs, which clears the sign, or neg, which flips it; NaN included."""
+    """Return the emitter of abs, which clears the sign, or neg, which flips it; NaN included."""
 
     def emit(e: Emitter, ins: Instruction) -> None:
         (a,) = _inputs(e, ins, "a")
@@ -168,7 +168,7 @@ def _rsqrt(e: Emitter, ins: Instruction) -> None:
 
 
 def _in_double(function: Callable[[Emitter, Value], Value]) -> _Emit:
-    """Write an f32 function that is evaluated in double and rounded once."""
+    """Return the emitter of an f32 function that is evaluated in double and rounded once."""
 
     def emit(e: Emitter, ins: Instruction) -> None:
         (a,) = inputs = _inputs(e, ins, "a")

@@ -96,7 +96,7 @@ def _in_double(function: Callable[[Emitter, Value], Value]) -> _Compute:
 
 
 def _bit_operation(operation: str, mask: int) -> _Emit:
-    """Write neg, which flips the sign bit, or abs, which clears it; NaN included."""
+    """Return the emitter of neg, which flips the sign bit, or abs, which clears it; NaN included."""
 
     def emit(e: Emitter, ins: Instruction) -> None:
         def lanes(base: str, values: list[Value]) -> Value:

@@ -124,7 +124,7 @@ def check_members(e: KernelContract, ins: Instruction) -> None:
 
 
 def vote(e: KernelContract, ins: Instruction) -> None:
-    """Return the lanes of the member mask that run here and whose predicate is true."""
+    """Write the vote of the lanes of the member mask that run here and whose predicate is true."""
     check_members(e, ins)
     b = e.b
     active = e.active()

@@ -57,7 +57,7 @@ def _by_halves(ins: Instruction, a: int, b: int, operation: Callable[[int, int],
 
 
 def _sum(sign: int, *, carry_in: bool) -> Callable[[Warp, Instruction], None]:
-    """Compute a + b or a - b, saturated, packed, or with carries according to the modifiers."""
+    """Return the function for a + b or a - b, saturated, packed, or with carries according to the modifiers."""
 
     def execute(w: Warp, ins: Instruction) -> None:
         a, b = _ints(w, ins, "a"), _ints(w, ins, "b")

@@ -52,7 +52,7 @@ class SpaceStorage:
 
     @cached_property
     def _bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the bounds of the objects, sorted: a module may have thousands of variables."""
+        """Return the starts and ends of the objects as arrays, because a module may have thousands of variables."""
         table = np.array(self.objects or (), np.int64).reshape(-1, 2)
         return table[:, 0], table[:, 0] + table[:, 1]
 

@@ -232,7 +232,7 @@ def _mangle(ty: str) -> str:
 
 
 def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instrumentation) -> None:
-    """Access windows: local memory is interleaved by words; a generic address may be in any window."""
+    """Move data of several windows: local memory is interleaved by words; a generic address may be in any window."""
     if shape.space == "local":
         generic = b.op("add", b.cast("zext", address, vec("i64")), const(vec("i64"), LOCAL_BASE))
     else:

@@ -145,7 +145,7 @@ def _entry(b: Builder, queue: Value, number: Value) -> Value:
 
 
 def _lanes(b: Builder, record: Value, field: Field) -> Value:
-    """A member that has one element per lane."""
+    """Return a member that has one element per lane."""
     return b.load(vec(field.ty), b.offset(record, field.at), align=4)
 
 

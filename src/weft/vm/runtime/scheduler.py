@@ -341,7 +341,7 @@ def _release(watch: Instrumentation) -> Builder:
 def _everyone_waits(b: Builder, worker: Value, barrier: Value, uncounted: Value) -> Value:
     """Return whether the lanes that wait at a barrier (not only arrived there) are all threads.
 
-    A barrier for the entire CTA does not wait for exited threads; one with a count does not consider them.
+    Exited threads are not needed at a barrier for the entire CTA; at a barrier with a count they are.
     """
     waiting = Variable(b, const("i32", 0))
     with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
