@@ -1,4 +1,4 @@
-"""Lines that the line to look at hangs on."""
+"""Lines that the line to inspect depends on."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def found(kernel: Path) -> Diagnosis:
     return explained(kernel, shape=TWO_HEADS)
 
 
-def test_a_wrong_index_is_among_what_its_use_hangs_on(kernel: Path, found: Diagnosis) -> None:
+def test_a_wrong_index_is_among_the_lines_its_use_depends_on(kernel: Path, found: Diagnosis) -> None:
     place = place_of(found)
     assert place is not None and 0 < len(found.origins) <= MOST
     wrong = line_of(kernel, "(kv_head * SQ + key) * D")
@@ -42,5 +42,5 @@ def test_lines_are_apart_and_above(kernel: Path, found: Diagnosis) -> None:
     assert len(lines) == 1 or abs(lines[0] - lines[1]) > NEARBY
 
 
-def test_a_line_without_instructions_comes_from_nowhere(kernel: Path, found: Diagnosis) -> None:
+def test_a_line_without_instructions_has_no_origins(kernel: Path, found: Diagnosis) -> None:
     assert origins(found.case, Place(str(kernel), 1)) == () == origins(found.case, None)

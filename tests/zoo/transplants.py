@@ -75,7 +75,7 @@ TRANSPLANTS = (
         stage="u",
         also=("o",),
         cause="double_counted_split",
-        cure="leave the partial output unnormalised",
+        cure="do not normalise the partial output",
         rung="split_k",
         edits=(Edit("part_u[part * D + d] = u[i];", "part_u[part * D + d] = u[i] / l;"),),
         faulty="part_u[part * D + d] = u[i] / l;",
@@ -84,7 +84,7 @@ TRANSPLANTS = (
     ),
     Bug(
         id="Z06-fa1",
-        title="a row with no key in sight: exp(-inf - -inf)",
+        title="a row without a visible key: exp(-inf - -inf)",
         seen="NaN",
         stage="p",
         cause="nan_from_empty_tile",
@@ -100,7 +100,7 @@ TRANSPLANTS = (
     ),
     Bug(
         id="Z06-split_k",
-        title="the merge of a query that no part has a key for: exp(-inf - -inf)",
+        title="the merge of a query without a visible key in any split: exp(-inf - -inf)",
         seen="NaN",
         stage="o",
         cause="nan_from_empty_tile",
@@ -119,7 +119,7 @@ TRANSPLANTS = (
         stage="l",
         also=("o",),
         cause="partial_offsets",
-        cure="one row for U, m and l",
+        cure="use the same row index for U, m and l",
         rung="split_k",
         edits=(
             SPLIT_ROW_OF_READER,
@@ -131,11 +131,11 @@ TRANSPLANTS = (
     ),
     Bug(
         id="Z08-fa1",
-        title="a lane has the whole score of its key, and the warp sums over 32 keys",
+        title="a lane has the complete score of its key, and the warp sums over 32 keys",
         seen=BUGS["Z08"].seen,
         stage="scores",
         cause="lane_owns_row",
-        cure="no warp reduction of the scores",
+        cure="remove the warp reduction of the scores",
         rung="fa1",
         edits=(
             Edit(
@@ -210,7 +210,7 @@ TRANSPLANTS = (
         seen=BUGS["Z11"].seen,
         stage="launch",
         cause="launch_never_happened",
-        cure="grid(cdiv(SQ, WARPS), …), and look at the launch's error",
+        cure="grid(cdiv(SQ, WARPS), …), and check the launch's error",
         rung="split_k",
         edits=(
             Edit(
@@ -245,7 +245,7 @@ TRANSPLANTS = (
         seen=BUGS["Z12"].seen,
         stage="u",
         cause="partial_rescale",
-        cure="every lane rescales all its columns: for (column = lane; column < COLUMNS; column += 32)",
+        cure="let every lane rescale all its columns: for (column = lane; column < COLUMNS; column += 32)",
         rung="fp8_wmma",
         task="fp8_sdpa",
         edits=(

@@ -1,9 +1,9 @@
-"""The bug zoo: sixteen bugs of a real laboratory, each in a kernel one would have written, with its right twin.
+"""The bug zoo: sixteen bugs of a real laboratory, each in a realistic kernel, with its right twin.
 
     path = build(BUGS["Z12"], folder)               # the wrong kernel
     path = build(BUGS["Z12"], folder, fixed=True)   # the right one
 
-`tests/zoo/transplants.py` has the same bugs in other rungs. `CORRECT` are right kernels that have been blamed.
+`tests/zoo/transplants.py` has the same bugs in other rungs. `CORRECT` are right kernels that were once reported wrong.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ ZOO = (
         seen="NaN or garbage on zero tensors",
         stage="quantiser",
         cause="zero_scale",
-        cure="a head whose absmax is below 1e-6 gets scale 1 and code 128 throughout",
+        cure="give a head whose absmax is below 1e-6 the scale 1 and code 128 everywhere",
         rung="fp8_scalar",
         task="fp8_sdpa",
         shape="small",
@@ -44,7 +44,7 @@ ZOO = (
         stage="masked",
         also=("m", "p", "l"),
         cause="uninitialised",
-        cure="every lane fills its whole row: for (int n = 0; n < BLOCK_N; ++n)",
+        cure="let every lane fill its complete row: for (int n = 0; n < BLOCK_N; ++n)",
         source="z02.cu",
         faulty="row[n] = sS[warp][n];  // the other lanes'",
         findings=("I203",),
@@ -68,7 +68,7 @@ ZOO = (
     ),
     Bug(
         id="Z04",
-        title="decoding tables lie in the score tile: wrong offset in a carved block",
+        title="decoding tables are in the score tile: wrong offset in a carved block",
         seen="the table reads 1.0, outputs share one sign",
         stage="k",
         cause="region_overlap",
@@ -80,11 +80,11 @@ ZOO = (
     ),
     Bug(
         id="Z05",
-        title="split-K merge weighs the unnormalised partial outputs with l · exp(m - M)",
+        title="split-K merge weights the unnormalised partial outputs with l · exp(m - M)",
         seen="wrong for more than one split",
         stage="o",
         cause="double_counted_split",
-        cure="weigh U and l of a part with exp(m - M) alone",
+        cure="weight U and l of each split with exp(m - M) only",
         rung="split_k",
         edits=(
             Edit(
@@ -99,7 +99,7 @@ ZOO = (
     ),
     Bug(
         id="Z06",
-        title="a row with no key in sight: exp(-inf - -inf)",
+        title="a row without a visible key: exp(-inf - -inf)",
         seen="NaN",
         stage="p",
         cause="nan_from_empty_tile",
@@ -116,7 +116,7 @@ ZOO = (
         seen="constant error of about 0.2",
         stage="o",
         cause="partial_offsets",
-        cure="one function for the row of the partial buffers, used by both kernels",
+        cure="use one function for the row of the partial buffers in both kernels",
         rung="split_k",
         edits=(
             SPLIT_ROW_OF_READER,
@@ -140,7 +140,7 @@ ZOO = (
         seen="10 to 40 times wrong, random signs",
         stage="scores",
         cause="lane_owns_row",
-        cure="no warp reduction: the lane already has the whole dot product",
+        cure="remove the warp reduction: the lane already has the complete dot product",
         source="z08.cu",
         faulty="s = warp_sum(s) * scale;",
         shape="gqa_4_ragged",
@@ -181,7 +181,7 @@ ZOO = (
         seen="garbage that may even pass",
         stage="launch",
         cause="launch_never_happened",
-        cure="opt in to more than 48 KB of shared memory, and look at the launch's error",
+        cure="opt in to more than 48 KB of shared memory, and check the launch's error",
         rung="fa1",
         edits=(Edit("(D + 1 - D % 2) * 4) opt_in_shared", "(D + 1 - D % 2) * 4)"),),
         defines={"BLOCK_N": "96", "WARPS": "8"},
@@ -194,7 +194,7 @@ ZOO = (
         seen="systematic bias",
         stage="u",
         cause="partial_rescale",
-        cure="every lane rescales its columns: for (column = lane; column < COLUMNS; column += 32)",
+        cure="let every lane rescale its columns: for (column = lane; column < COLUMNS; column += 32)",
         rung="wmma",
         edits=(
             Edit(
@@ -254,7 +254,7 @@ ZOO = (
     ),
     Bug(
         id="Z16",
-        title="build switch misspelt: it never reaches the binary",
+        title="build switch misspelt: it has no effect",
         seen="the optimisation measures as no change",
         stage="build",
         cause="define_not_compiled",

@@ -71,7 +71,7 @@ class SimFp8:
         return np.broadcast_to(half * (1 + 254 * 2.0**-23), x.shape)
 
     def bias(self, x: Array, codes: Array, scale: Array) -> Array:
-        """Return the mean signed error per head in LSB: about 0 if rounding is right, ±0.5 if it is off by half a step."""
+        """Return the mean signed error per head in LSB: about 0 if rounding is right, ±0.5 if off by half a step."""
         error = self.decode(codes, scale).astype(np.float64) - x.astype(np.float64)
         return np.asarray(error.mean(axis=(2, 3)) / self.lsb(scale))
 

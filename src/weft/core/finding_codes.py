@@ -41,7 +41,7 @@ _ROWS = (
         "M106",
         "index overflow",
         "indexcheck",
-        "compute the index in 64 bits (size_t), or state the limit in a `require` line",
+        "compute the index in 64 bits (size_t), or state the limit by a `require` line",
     ),
     FindingCode(
         "I201", "uninitialised shared memory", "initcheck", "write it, or wait for its copy, before reading it"
@@ -103,7 +103,7 @@ _ROWS = (
         "X404",
         "compiler-dependent code",
         "kernel",
-        "use the macro for host code only, and write the same device code for every compiler",
+        "keep only host code behind the macro, and let device code be the same for every compiler",
         Severity.INFO,
     ),
     FindingCode("K501", "input changed", "kernel", "declare the array inout, or do not write it"),

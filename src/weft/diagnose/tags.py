@@ -15,7 +15,7 @@ import numpy.typing as npt
 from weft.attention.shapes import Shape
 
 Tags = npt.NDArray[Any]
-"""A structured array of the dtype that `tag_dtype` makes."""
+"""A structured array of the dtype that `Sizes.dtype` returns."""
 Ids = npt.NDArray[np.int32]
 
 MIXED, NONE = -1, -2

@@ -439,7 +439,7 @@ def thinned(log: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
 
 
 def decides(log: npt.NDArray[np.void], semantics: Semantics) -> tuple[bytes, ...]:
-    """Return all that `_Pass` reads: who does what, where strong accesses and copies meet, phases of mbarriers."""
+    """Return all that `_Pass` reads: what each thread does, where strong accesses and copies are, mbarrier phases."""
     sites, index = np.unique(log["site"], return_inverse=True)
     kinds = np.array([semantics.kind(site) for site in sites.tolist()])[index]
     placed = log[kinds > 0]

@@ -9,7 +9,7 @@ An aligned lane of 8 or 16 bytes covers 2 or 4 neighbouring banks once each, so 
 banks: the maximum counts chunks. All phases are counted at once: a slot is a bank of a phase, and each round serves
 one chunk per slot.
 
-A wmma access counts once per 8 x 8 block, as ldmatrix and vector accesses would make it; atomics and the fills of
+A wmma access counts once per 8 x 8 block, as ldmatrix and vector accesses would; atomics and the fills of
 asynchronous copies are not counted.
 """
 
