@@ -155,8 +155,9 @@ def access_words(ins: Instruction | None, address: int) -> tuple[str, str]:
         return _KINDS["mbarrier"], "8 bytes"
     if verb == "cp":
         size, target = ins.find("size"), _window(ins, address)[0] == "shared"
-        known = isinstance(size, Imm) and (target or ins.find("extra") is None)
-        return f"{'write' if target else 'read'} by cp.async", f"{size.value} bytes" if known else "bytes"
+        full = target or ins.find("extra") is None
+        count_text = f"{size.value} bytes" if isinstance(size, Imm) and full else "bytes"
+        return f"{'write' if target else 'read'} by cp.async", count_text
     if verb == "wmma":
         return "write" if ins.opcode.startswith("wmma.store") else "read", "bytes of a wmma tile"
     if verb == "ldmatrix":
