@@ -1,4 +1,4 @@
-"""`scripts/import_circles` finds a circle however its imports are written, and nothing where there is none."""
+"""`scripts/import_circles` finds an import cycle in every form, and reports nothing if there is none."""
 
 import subprocess
 import sys

@@ -10,7 +10,7 @@ HEAVY = {"cuda", "llvmlite", "ml_dtypes", "numpy", "pydantic", "sqlalchemy", "to
 
 
 def loaded_by(statement: str) -> set[str]:
-    """Top-level modules in a fresh interpreter after the statement."""
+    """Return the top-level modules in a fresh interpreter after the statement."""
     program = f"import sys\n{statement}\nprint(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return {name.partition(".")[0] for name in done.stderr.split()}
@@ -38,11 +38,11 @@ def test_doctor_loads_llvm_for_its_name_of_this_cpu_and_nothing_else() -> None:
 
 
 TRIES = 15
-"""What others do on the machine must not fail a test: one quick run shows that it can be quick."""
+"""The load of the machine must not fail a test: one quick run shows that the code is quick."""
 
 
 def cpu_seconds(*command: str) -> float:
-    """User and system time of one run."""
+    """Return user and system time of one run."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *command], capture_output=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""What `weft` promises: `__all__`, the lazy table and the types a checker sees are one list."""
+"""The public names of `weft`: `__all__`, the lazy table and the types that a checker sees are one list."""
 
 import ast
 import inspect

@@ -32,7 +32,7 @@ def test_the_lock_is_one_version_per_package_in_order() -> None:
 
 
 def test_the_lock_satisfies_what_developers_and_weft_ask_for() -> None:
-    """A new requirement? scripts/lock writes it again."""
+    """For a new requirement run scripts/lock, which writes the lock again."""
     versions = locked()
     asked = [Requirement(line) for line in (*lines("requirements-dev.txt"), *PROJECT["dependencies"])]
     here = [each for each in asked if each.marker is None or each.marker.evaluate()]
@@ -47,7 +47,7 @@ def test_the_lock_satisfies_what_developers_and_weft_ask_for() -> None:
 
 @pytest.mark.parametrize("script", [".ci/run", "scripts/install"])
 def test_what_is_installed_is_locked(script: str) -> None:
-    """Every call of pip, the wheel's among them, goes through one line that holds it to the lock."""
+    """Every call of pip, also for the wheel, uses one line with the lock as its constraint."""
     text = "\n".join(line.partition(" #")[0] for line in (ROOT / script).read_text().splitlines() if line[:1] != "#")
     calls = [line for line in text.splitlines() if "pip install" in line]
     assert len(calls) == 1 and "-c requirements-lock.txt" in calls[0]
@@ -55,14 +55,14 @@ def test_what_is_installed_is_locked(script: str) -> None:
 
 
 def test_what_is_installed_without_its_dependencies_has_exact_versions() -> None:
-    """The lock has nothing to say of packages that are not resolved with the others."""
+    """The lock does not contain packages that are not resolved with the others."""
     for name in ("requirements-headers.txt", "requirements-packages.txt"):
         for row in map(Requirement, lines(name)):
             assert [each.operator for each in row.specifier] == ["=="], f"{name}: {row}"
             assert canonicalize_name(row.name) not in locked(), f"{row} is in {name} and in the lock"
 
 
-def test_the_phases_of_ci_print_their_time_and_pytest_has_the_last_word() -> None:
+def test_the_phases_of_ci_print_their_time_and_pytest_prints_last() -> None:
     lines_of_ci = (ROOT / ".ci" / "run").read_text().splitlines()
     assert [line for line in lines_of_ci if line.startswith('phase "')][-1] == 'phase "tests"'
     assert lines_of_ci[-1] == "scripts/test"
@@ -80,7 +80,7 @@ def test_every_dependency_has_its_notice() -> None:
     assert re.search(r"on 20\d\d-\d\d-\d\d", needed)
 
 
-def test_what_the_container_copies_is_there_and_let_in() -> None:
+def test_files_that_the_container_copies_exist_and_are_not_ignored() -> None:
     ignored = lines(".dockerignore")
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     names = [name for row in copied for name in row.split()]

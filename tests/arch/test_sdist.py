@@ -1,4 +1,4 @@
-"""The source distribution holds everything that its tests import and read."""
+"""The source distribution contains everything that its tests import and read."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ OURS = ("benchmarks", "examples", "scripts", "tasks", "tests")
 """Folders whose modules tests import as `folder.module`."""
 _IMPORTS = re.compile(rf"^ *(?:from|import) (?:{'|'.join(OURS)})\b", re.MULTILINE)
 ALWAYS = frozenset({"pyproject.toml", ".gitignore"})
-"""Packed by hatchling whatever it is told."""
+"""Packed by hatchling whatever its configuration is."""
 
 
 @cache

@@ -33,7 +33,7 @@ def test_without_nvcc_the_message_says_what_to_do(
     nvcc._tool.cache_clear()
     monkeypatch.setattr(nvcc, "_places", list)
     assert main([verb, source, "--compiler", "nvcc"]) != 0
-    assert "install the CUDA toolkit, or leave --compiler nvcc out" in capsys.readouterr().err
+    assert "install the CUDA toolkit, or omit --compiler nvcc" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(

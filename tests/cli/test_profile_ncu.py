@@ -177,7 +177,7 @@ def test_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     ("arguments", "said"),
     [
         (["missing.cu", "--metrics", "smsp__gmio_stall.avg.pct,launch__grid_size"], "1 of 2 metrics cannot be had"),
-        (["--metrics", "launch__grid_size.sum"], "takes no ending"),
+        (["--metrics", "launch__grid_size.sum"], "takes no suffix"),
         (["--metrics", "lists/missing.txt"], "there is no such file"),
         (["--metrics", ", ,"], "the list is empty"),
         ([], "name a kernel file"),

@@ -174,7 +174,7 @@ def test_a_warning_of_the_compiler_is_shown_aside(source: Path, capsys: pytest.C
         (["k.cu", "--input", "x"], "weft: --input x: give it as NAME=FILE.npy"),
         (["k.cu", "--input", "x=gone.npy"], "weft: cannot read gone.npy"),
         (["k.cu", "--save", "z=z.npy"], "weft: --save z: not an array of this kernel; it has x, y"),
-        (["k.cu", "--arch", "sm_1"], "weft: no GPU of architecture 'sm_1' in the table"),
+        (["k.cu", "--arch", "sm_1"], "weft: unknown architecture 'sm_1'"),
         (["k.cu", "--mode", "fast"], "fast"),
         (
             ["k.cu", "--tool", "init"],

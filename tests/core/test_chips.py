@@ -1,4 +1,4 @@
-"""chips.json against the figures that data sheets print, which are products of its cells."""
+"""Compares chips.json with the figures in data sheets, which are products of its cells."""
 
 import dataclasses
 import re
@@ -46,7 +46,7 @@ def test_every_cell_has_a_source(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_no_page_confirms_is_in_no_bound(name: str) -> None:
+def test_values_without_a_public_page_are_in_no_bound(name: str) -> None:
     one = chip(name)
     working = {cell for cell, source in one.sources.items() if source.title.startswith("Working value")}
     assert working <= {"dram_reachable", "sustained_ghz", "issue_weight"}
@@ -119,14 +119,14 @@ def test_an_unknown_gpu_names_the_known_ones() -> None:
         chip("b200")
 
 
-def test_an_architecture_stands_for_its_smallest_gpu() -> None:
+def test_an_architecture_means_its_smallest_gpu() -> None:
     smallest = {target: one.name for target, one in smallest_chips().items()}
     assert smallest == {"sm_80": "a100", "sm_86": "rtx3090", "sm_89": "l4", "sm_90": "h100"}
     for one in chips().values():
         assert chip_of(one.architecture.target).sms <= one.sms
     assert chip_of("sm_90a") is chip("h100")
     assert chip_of("L40S") is chip("l40s")
-    with pytest.raises(UsageError, match=r"no GPU of architecture 'sm_70'.*sm_89"):
+    with pytest.raises(UsageError, match=r"unknown architecture 'sm_70'.*sm_89"):
         chip_of("sm_70")
 
 
@@ -145,7 +145,7 @@ def test_one_choice_of_gpu() -> None:
         choose_gpu("l4", "sm_89")
 
 
-def test_a_kind_that_a_gpu_lacks() -> None:
+def test_a_tensor_kind_that_a_gpu_does_not_have() -> None:
     with pytest.raises(UsageError, match="no fp8_f32"):
         chip("a100").peak_macs(TensorKind.FP8_F32)
 

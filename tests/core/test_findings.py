@@ -36,7 +36,7 @@ def test_every_code_that_the_source_names_has_a_row() -> None:
     ("lanes", "text"),
     [(1 << 5, "lane 5"), (0b1101, "lanes 0,2-3"), (0xFFFFFFFF, "lanes 0-31"), (0x80000001, "lanes 0,31")],
 )
-def test_lanes_in_words(lanes: int, text: str) -> None:
+def test_lanes_as_text(lanes: int, text: str) -> None:
     assert lane_list(lanes) == text
 
 

@@ -1,4 +1,4 @@
-"""What is suggested for a name that there is not."""
+"""The suggestions for a name that does not exist."""
 
 import pytest
 
@@ -19,5 +19,5 @@ def test_a_close_name_is_suggested(name: str, known: tuple[str, ...], meant: str
     assert did_you_mean(name, known) == f" (did you mean {meant}?)"
 
 
-def test_nothing_is_suggested_for_a_name_like_no_other() -> None:
+def test_nothing_is_suggested_for_a_name_without_a_similar_one() -> None:
     assert did_you_mean("xyz", ("mission", "small")) == "" == did_you_mean("mission", ())

@@ -1,4 +1,4 @@
-"""Statements of a text: what holds what."""
+"""Statements of a text: which statement contains which lines."""
 
 from pathlib import Path
 
@@ -72,5 +72,5 @@ def test_triton(tmp_path: Path) -> None:
     assert found.chain(8) == (1, 8)
 
 
-def test_a_file_that_is_gone_has_none() -> None:
+def test_a_missing_file_has_no_statements() -> None:
     assert Statements("nowhere.cu").chain(1) == ()

@@ -25,7 +25,7 @@ ARGUMENTS = 192
 """Sets of arguments per function: six warps."""
 BLOCK = 64
 MAX_STEPS = 1 << 22
-"""Backward branches; a generated loop has at most eight rounds, so only a bug comes near."""
+"""Backward branches; a generated loop has at most eight rounds, so only a bug reaches this."""
 _HERE = Path(__file__).parent
 _NUMPY: dict[str, Any] = {
     **{kind: np.dtype(kind.removesuffix("_t")) for kind in INTEGERS},
@@ -38,7 +38,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Difference:
-    """A function that is not the same on both, with the first arguments that show it."""
+    """A function whose results differ, with the first arguments that show it."""
 
     seed: int
     debug: bool
@@ -46,7 +46,7 @@ class Difference:
 
 
 def host_compiler() -> str | None:
-    """The path of g++, or None where it is not installed."""
+    """Return the path of g++, or None if it is not installed."""
     return shutil.which("g++")
 
 
@@ -63,7 +63,7 @@ def compare(seeds: Sequence[int], folder: Path, *, builds: Sequence[bool] = (Fal
         device = _compile_device(functions, debug=debug)
         gpu = weft.VirtualGPU(threads=1)
         for function in functions:
-            message = _held_against(expected[function.seed], function, gpu, device)
+            message = _compare_on_gpu(expected[function.seed], function, gpu, device)
             if message:
                 differences.append(Difference(function.seed, debug, message))
     return differences
@@ -76,8 +76,8 @@ def _on_host(host: ctypes.CDLL, function: Generated) -> Array:
     return expected
 
 
-def _held_against(expected: Array, function: Generated, gpu: weft.VirtualGPU, device: Binary) -> str:
-    """What is wrong on the virtual GPU; empty if nothing."""
+def _compare_on_gpu(expected: Array, function: Generated, gpu: weft.VirtualGPU, device: Binary) -> str:
+    """Return what is wrong on the virtual GPU; empty if nothing is."""
     arguments, found = inputs(function), np.zeros_like(expected)
     blocks = ARGUMENTS // BLOCK
     run = gpu.launch(device, f"device_{function.name}", blocks, BLOCK, [*arguments, found], max_steps=MAX_STEPS)
@@ -91,7 +91,7 @@ def _held_against(expected: Array, function: Generated, gpu: weft.VirtualGPU, de
 
 
 def inputs(function: Generated) -> list[Array]:
-    """One array per argument: a third edges, a third small numbers, a third any bits at all."""
+    """Return one array per argument: a third edge values, a third small numbers, a third random bits."""
     rng = np.random.default_rng(function.seed)
     return [_values(kind, rng) for kind in function.arguments]
 
@@ -136,7 +136,7 @@ def _unit(functions: Sequence[Generated], header: str, entry: Any) -> str:
 
 
 def _parameters(function: Generated) -> tuple[str, str]:
-    """The pointers an entry takes, and the arguments of number `i` behind them."""
+    """Return the pointers that an entry takes, and the arguments number `i` after them."""
     taken = ", ".join(f"const {kind}* p{at}" for at, kind in enumerate(function.arguments))
     given = ", ".join(f"p{at}[i]" for at in range(len(function.arguments)))
     return f"{taken}, uint64_t* out", f"{given}, out + i * {OUTPUTS}"

@@ -1,7 +1,7 @@
-"""C++ functions at random: the same text compiles for the device and for the host, and has one meaning on both.
+"""Random C++ functions: the same text compiles for the device and for the host, and has one meaning on both.
 
 `generate(seed)` gives one function, `void f<seed>(arguments, uint64_t* out)`, with what it calls. It draws types of
-all widths, branches, loops, switches, local arrays and calls; the operations stand in `operations.py`.
+all widths, branches, loops, switches, local arrays and calls; the operations are in `operations.py`.
 """
 
 import random
@@ -39,7 +39,7 @@ class _Callee:
 
 
 def generate(seed: int) -> Generated:
-    """The function of this seed; always the same."""
+    """Return the function of this seed; always the same."""
     return _Writer(seed).function()
 
 
@@ -70,7 +70,7 @@ class _Writer:
         return Generated(f"f{self.seed}", self.seed, text, kinds, len(results))
 
     def callee(self) -> str:
-        """A function to be called, with an early return or a local array of its caller."""
+        """Return a function to be called, with an early return or a local array of its caller."""
         draw = self.random
         result = draw.choice(TYPES)
         kinds = tuple(draw.choice(TYPES) for _ in range(draw.randint(1, 3)))
@@ -103,13 +103,13 @@ class _Writer:
         return self.filled(draw.choice(ROWS[kind]), depth)
 
     def converted(self, kind: str) -> str:
-        """A variable of another type, where some row takes it alone."""
+        """Return a variable of another type, if some row takes it alone."""
         types = {variable.type for variable in self.variables}
         rows = [row for row in ROWS[kind] if len(row[1]) == 1 and row[1][0] in types]
         return self.filled(self.random.choice(rows), 1) if rows else self.random.choice(literals(kind))
 
     def condition(self, depth: int) -> str:
-        """Where there is a choice, between variables: conditions on constants say little."""
+        """Return a comparison, of variables if possible: conditions on constants test little."""
         types = {variable.type for variable in self.variables}
         rows = [row for row in CONDITIONS if set(row[1]) <= types]
         first = self.filled(self.random.choice(rows or CONDITIONS), max(depth, 1))
@@ -120,7 +120,7 @@ class _Writer:
     def filled(self, row: Row, depth: int) -> str:
         template, kinds = row
         operands = [self.expression(kind, depth - 1) for kind in kinds]
-        if len(operands) == 2 and operands[0] == operands[1]:  # x < x and x - x say little
+        if len(operands) == 2 and operands[0] == operands[1]:  # x < x and x - x test little
             operands[1] = self.expression(kinds[1], 1)
         return f"({template.format(*operands)})"
 
@@ -152,7 +152,7 @@ class _Writer:
         self.emit(nesting, "}")
 
     def loop(self, nesting: int) -> None:
-        """At most eight rounds, as many as a value says; may break or continue."""
+        """Write a loop of at most eight rounds, as many as a value gives; it may break or continue."""
         rounds = self.expression(self.random.choice(INTEGERS), 1)
         counter = self.fresh("int32_t", assignable=False)
         self.emit(nesting, f"for (int32_t {counter} = 0; {counter} < (int32_t)({rounds} & 7); ++{counter}) {{")
@@ -182,7 +182,7 @@ class _Writer:
         self.emit(nesting, "} }")
 
     def array(self, nesting: int) -> None:
-        """A local array, filled, changed at one place and read at another."""
+        """Write a local array that is filled, changed at one place and read at another."""
         kind, name = self.random.choice(TYPES), f"v{self.count}"
         self.count += 1
         size = self.random.choice((4, 8, 16))
@@ -198,7 +198,7 @@ class _Writer:
         self.emit(nesting, f"{kind} {self.fresh(kind)} = {name}[{place} & {size - 1}];")
 
     def block(self, nesting: int) -> None:
-        """The inside of braces: what is declared there is forgotten behind them."""
+        """Write the code inside braces: its declarations end there."""
         known = list(self.variables)
         self.assign(nesting - 1)
         for _ in range(self.random.randint(0, 1)):

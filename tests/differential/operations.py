@@ -1,4 +1,4 @@
-"""What a generated expression may be made of: one row per operation, with the types it takes.
+"""The operations of generated expressions: one row per operation, with the types it takes.
 
 A row is (template, types of its operands); `{0}` is the first operand. No row has undefined behaviour for any operands:
 arithmetic is unsigned and at least 32 bits wide, shifts are masked, conversions to integers go through `prelude.h`.

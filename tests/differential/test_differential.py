@@ -31,12 +31,12 @@ def test_debug_builds_equal_the_host(tmp_path: Path) -> None:
     assert comparison.compare(range(DEBUG), tmp_path, builds=[True]) == []
 
 
-def test_a_wrong_bit_is_seen(tmp_path: Path) -> None:
+def test_a_wrong_bit_is_detected(tmp_path: Path) -> None:
     function = generate(0)
     expected = comparison._on_host(comparison._compile_host([function], tmp_path), function)
     expected[100, function.outputs - 1] ^= np.uint64(1)
     device = comparison._compile_device([function], debug=False)
-    message = comparison._held_against(expected, function, weft.VirtualGPU(), device)
+    message = comparison._compare_on_gpu(expected, function, weft.VirtualGPU(), device)
     assert f"output {function.outputs - 1}" in message
 
 

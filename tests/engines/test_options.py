@@ -72,5 +72,5 @@ def test_host_code_of_headers_parses_and_is_left_alone(tmp_path: Path) -> None:
     assert run.clean
     np.testing.assert_array_equal(arrays["y"], 2.0 * np.arange(8))
     file.write_text(WITH_HOST_CODE.replace("// weft: option  -default-device\n", ""))
-    with pytest.raises(CompileError, match="a header of host code"):
+    with pytest.raises(CompileError, match="a host-only header"):
         load(file).compile()

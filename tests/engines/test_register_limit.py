@@ -66,7 +66,7 @@ def test_a_block_that_an_sm_cannot_hold_is_refused_with_the_cure(tmp_path: Path)
     path.write_text(REGISTERS)
     (resources,) = load(path).compile().resources.values()
     assert resources.registers > 64  # 65,536 registers for 1,024 threads
-    with pytest.raises(ResourceError, match=r"1024 threads of \d+ registers .* __launch_bounds__\(1024\)"):
+    with pytest.raises(ResourceError, match=r"1024 threads with \d+ registers .* __launch_bounds__\(1024\)"):
         load(path).run(weft.VirtualGPU())
 
 

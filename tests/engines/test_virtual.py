@@ -74,7 +74,7 @@ def test_arguments_that_do_not_fit(gpu: weft.VirtualGPU, args: list[object], mes
         (1, 1025, "1025"),
         (1, (32, 32, 2), "2048|larger than"),
         (0, 32, "at least 1"),
-        (1, 0, "a block takes 1 to 1024|at least 1"),
+        (1, 0, "a block has 1 to 1024|at least 1"),
         (1, (1, 1, 1, 1), "4 dimensions"),
     ],
 )

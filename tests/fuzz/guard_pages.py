@@ -1,7 +1,7 @@
-"""Host memory between pages that nobody may touch: an access one byte too far ends the process.
+"""Host memory between pages without access rights: an access one byte too far ends the process.
 
-`install` gives all buffers of the virtual GPU that compiled code can reach such places: the arena, shared and local
-memory, parameters, records, queues, the shadows of probes, and the maps that say who owns which bytes.
+`install` does this for all buffers of the virtual GPU that compiled code can reach: the arena, shared and local
+memory, parameters, records, queues, the shadows of probes, and the maps of the owners of bytes.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from weft.vm import launch, memory, regions
 
 PAGE = mmap.PAGESIZE
 FILL = 0xA5
-"""What new memory holds."""
+"""The initial value of memory."""
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
@@ -25,13 +25,13 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Guarded:
-    """Hands out memory; `at_end` puts it against the guard behind it, else against the one in front."""
+    """Allocates memory; `at_end` puts it against the guard behind it, else against the one in front."""
 
     def __init__(self, *, at_end: bool) -> None:
         self.at_end = at_end
 
     def bytes(self, size: int) -> npt.NDArray[np.uint8]:
-        """In place of `aligned_bytes`: at a 64-byte boundary, so up to 63 bytes may be left before the guard."""
+        """Replace `aligned_bytes`: at a 64-byte boundary, so up to 63 bytes may be left before the guard."""
         room = max(-(-size // PAGE), 1) * PAGE
         whole = room + 2 * PAGE
         base = _libc.mmap(None, whole, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
@@ -49,7 +49,7 @@ class Guarded:
 
 
 class _Numpy:
-    """NumPy whose new arrays lie between guard pages."""
+    """NumPy whose new arrays are between guard pages."""
 
     def __init__(self, guarded: Guarded) -> None:
         self.guarded = guarded
@@ -75,7 +75,7 @@ class _Numpy:
 
 
 def install(*, at_end: bool) -> None:
-    """From now on, in this process."""
+    """Use guard pages from now on, in this process."""
     guarded = Guarded(at_end=at_end)
     for module in (memory, launch, regions):
         vars(module)["np"] = _Numpy(guarded)

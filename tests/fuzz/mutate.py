@@ -1,4 +1,4 @@
-"""PTX texts changed at random, and the only ways in which reading them may end."""
+"""PTX texts changed at random, and the only results that reading them may have."""
 
 import random
 import re
@@ -44,7 +44,7 @@ _BRACKETS = (("{", "}"), ("(", ")"), ("[", "]"), ("/*", "*/"), ('"', '"'))
 
 
 class Mutator:
-    """Draws a text of the corpus and changes it once to four times; deterministic by seed."""
+    """Takes a text of the corpus and changes it one to four times; deterministic by seed."""
 
     def __init__(self, corpus: Sequence[str], seed: int) -> None:
         self.draw = random.Random(seed)
@@ -69,7 +69,7 @@ class Mutator:
         )
 
     def text(self) -> str:
-        """The next one."""
+        """Return the next text."""
         pieces = list(self.draw.choice(self.corpus))
         for _ in range(self.draw.choice((1, 1, 1, 2, 2, 4))):
             if pieces:
@@ -98,7 +98,7 @@ class Mutator:
         pieces.insert(self.at(pieces), self.draw.choice(self.pool))
 
     def number(self, pieces: list[str]) -> None:
-        """Another number where one stands: in an operand, an offset, a size, a register's or a version's."""
+        """Replace a number: in an operand, an offset, a size, a register's or a version's."""
         places = [at for at, piece in enumerate(pieces) if any(character.isdigit() for character in piece)]
         if places:
             at = self.draw.choice(places)
@@ -112,7 +112,7 @@ class Mutator:
         pieces[at] = text[:place] + self.draw.choice((*_CHARACTERS, "")) + text[place + gone :]
 
     def line(self, pieces: list[str]) -> None:
-        """A line goes, is repeated, or comes from another text."""
+        """Remove a line, repeat it, or insert one from another text."""
         ends = [at for at, piece in enumerate(pieces) if piece == "\n"]
         if len(ends) < 3:
             return
@@ -132,7 +132,7 @@ class Mutator:
                 pieces.insert(ends[at], "\n" + self.draw.choice(other))
 
     def nest(self, pieces: list[str]) -> None:
-        """Brackets around a part, once or many times, closed or not."""
+        """Put brackets around a part, once or many times, closed or not."""
         left, right = self.draw.choice(_BRACKETS)
         times = self.draw.choice(_LONG_NESTS) if self.draw.random() < 0.2 else 1
         start = self.at(pieces)
@@ -145,13 +145,13 @@ class Mutator:
         del pieces[self.at(pieces) :]
 
     def splice(self, pieces: list[str]) -> None:
-        """The rest of another text."""
+        """Append the rest of another text."""
         other = self.draw.choice(self.corpus)
         pieces[self.at(pieces) :] = other[self.draw.randrange(len(other)) :]
 
 
 def outcome(text: str) -> str:
-    """How reading ends: module, parse error or unsupported, the two with a line of the text. Else AssertionError."""
+    """Return how reading ends: module, parse error or unsupported, both with a line. Else AssertionError."""
     try:
         parse(text)
     except (ParseError, Unsupported) as error:

@@ -48,7 +48,7 @@ BY_HAND = (
 
 
 def corpus(count: int, seed: int = 0) -> list[str]:
-    """`count` texts, all of them modules."""
+    """Return `count` texts, all of them modules."""
     draw = random.Random(seed)
     kernels = [found for ptx in _compiled() for found in _FUNCTION.findall(ptx)]
     texts = list(BY_HAND)
@@ -64,7 +64,7 @@ def _compiled() -> Iterator[str]:
 
 
 def _cut(head: str, body: str, draw: random.Random) -> list[str]:
-    """Some lines of a kernel as a kernel of their own, if they make one."""
+    """Return some lines of a kernel as a separate kernel, if they make one."""
     kinds = {prefix: kind for kind, prefix in _REGISTERS.findall(body)}
     lines = [line for line in body.splitlines() if ";" in line and not line.lstrip().startswith(".reg")]
     start = draw.randrange(max(len(lines) - LINES, 1))

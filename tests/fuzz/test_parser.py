@@ -57,7 +57,7 @@ def test_what_fuzzing_found_is_a_parse_error(text: str, line: int) -> None:
     assert caught.value.line == line
 
 
-def test_memory_is_not_for_a_text_to_decide() -> None:
+def test_a_text_cannot_decide_how_much_memory_is_used() -> None:
     for declared in (".reg .b32 %r<1048576>, %q<1048576>;", ".shared .b8 x[1048576][1048576][1048576];"):
         function = parse(BODY + declared + "ret; }").functions["k"]
         assert function.refused is not None

@@ -31,5 +31,5 @@ def test_no_access_outside_the_buffers(first: int, kernels: int, options: tuple[
     assert done.returncode == 0, done.stderr[-3000:]
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert result["programs"] == kernels * PROGRAMS, "some were refused, so they tested nothing"
-    # Programs that only ever hit something they own, or never end, would show little.
+    # Programs that only access their own memory, or never end, would test little.
     assert {"M101", "M102", "M104"} <= result["codes"].keys()

@@ -1,4 +1,4 @@
-"""printf whose format or arguments lie nowhere: a finding or a word in the output, never an exception."""
+"""printf whose format or arguments are at invalid addresses: a finding or a text in the output, never an exception."""
 
 import numpy as np
 import pytest
@@ -38,12 +38,12 @@ def _print(text: int, values: int, watch: Instrumentation) -> Run:
 
 @pytest.mark.parametrize("values", [16, SHARED_BASE, GLOBAL_BASE + (1 << 40), (1 << 64) - 1])
 @pytest.mark.parametrize("watch", [Instrumentation(), Probes(InitCheck())], ids=["plain", "initcheck"])
-def test_arguments_that_lie_nowhere_are_a_finding(values: int, watch: Instrumentation) -> None:
+def test_arguments_at_invalid_addresses_are_a_finding(values: int, watch: Instrumentation) -> None:
     run = _print(0, values, watch)
     assert [finding.code for finding in run.findings] == ["M101"]
     assert run.printed == "0 (null)\n"
 
 
 @pytest.mark.parametrize("watch", [Instrumentation(), Probes(InitCheck())], ids=["plain", "initcheck"])
-def test_a_format_that_lies_nowhere_is_said(watch: Instrumentation) -> None:
+def test_a_format_at_an_invalid_address_is_reported(watch: Instrumentation) -> None:
     assert "bad pointer" in _print(16, 0, watch).printed

@@ -1,10 +1,10 @@
-"""A program of its own: random PTX at wild addresses, with every buffer of the virtual GPU between guard pages.
+"""A separate program: random PTX at wild addresses, with every buffer of the virtual GPU between guard pages.
 
     python -m tests.fuzz.wild_addresses --first SEED --kernels N [--programs P] [--place end|start] [--watch]
     python -m tests.fuzz.wild_addresses --prove
 
-prints one JSON object. An access outside the buffers ends it by a signal; a byte of the arena changed outside all
-allocations by an assertion. `--prove` makes such an access itself, so that a test can see the guards work.
+prints one JSON object. An access outside the buffers ends it by a signal; a changed byte of the arena outside all
+allocations ends it by an assertion. `--prove` makes such an access, so that a test can check the guards.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from weft.vm.runtime.watch import Instrumentation
 
 BLOCK = 64
 MAX_STEPS = 1 << 12
-"""Backward branches of one host thread; endless programs reach it."""
+"""Backward branches of one host thread; infinite programs reach it."""
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def main() -> None:
     codes: Counter[str] = Counter()
     programs = refused = 0
     for seed in range(options.first, options.first + options.kernels):
-        print(f"kernel {seed}", file=sys.stderr, flush=True)  # the last one is to blame if this ends by a signal
+        print(f"kernel {seed}", file=sys.stderr, flush=True)  # the last one is at fault if this ends by a signal
         try:
             codes.update(_run(seed, options.programs, watch))
             programs += options.programs
@@ -59,15 +59,15 @@ def main() -> None:
 
 
 def _run(seed: int, programs: int, watch: Instrumentation) -> list[str]:
-    """Launch one kernel; the codes of its findings."""
+    """Launch one kernel; return the codes of its findings."""
     draw = random.Random(seed)
     gpu = weft.VirtualGPU(threads=1 + seed % 2)
-    gpu.memory = GlobalMemory(1 << 16)  # little room, so that the guard is near
+    gpu.memory = GlobalMemory(1 << 16)  # small buffers, so that the guard is near
     text = kernel(seed, programs)
     table = np.array([address(draw) for _ in range(programs * ADDRESSES * BLOCK)], np.uint64)
     out = np.zeros(64, np.uint32)
     binary = Binary("wild.ptx", "sm_89", "by hand", (), text, ptx_digest=f"wild {seed} {programs}")
-    block = BLOCK if seed % 3 else 40  # whole warps, or one with lanes missing
+    block = BLOCK if seed % 3 else 40  # complete warps, or one with lanes missing
     allocations = _allocations(gpu.memory)
     run = gpu.launch(binary, "wild", programs, block, [table, out], max_steps=MAX_STEPS, watch=watch)
     _check_gaps(gpu.memory, allocations)
@@ -75,7 +75,7 @@ def _run(seed: int, programs: int, watch: Instrumentation) -> list[str]:
 
 
 def _allocations(memory: GlobalMemory) -> list[tuple[int, int]]:
-    """Start and size of everything that will be allocated."""
+    """Return start and size of everything that will be allocated."""
     made: list[tuple[int, int]] = []
     allocate = memory.allocate
 
@@ -89,7 +89,7 @@ def _allocations(memory: GlobalMemory) -> list[tuple[int, int]]:
 
 
 def _check_gaps(memory: GlobalMemory, allocations: list[tuple[int, int]]) -> None:
-    """Outside allocations the arena is as it was made."""
+    """Check that the arena did not change outside allocations."""
     untouched = np.ones(len(memory.arena), bool)
     untouched[:RED_ZONE] = False
     for start, size in allocations:

@@ -32,7 +32,7 @@ _VECTORS = {
 
 
 def address(draw: random.Random) -> int:
-    """Anything at all, or near the edge of something; mostly aligned, or nothing but M102 would be seen."""
+    """Return any address, or one near the edge of an object; mostly aligned, or only M102 would be found."""
     if draw.random() < 0.25:
         value = draw.getrandbits(64)
     else:
@@ -41,9 +41,9 @@ def address(draw: random.Random) -> int:
 
 
 def kernel(seed: int, programs: int) -> str:
-    """The text; every program is drawn from its own seed, the number of the kernel and of the program in it."""
+    """Return the text; the seed of every program is the number of the kernel and of the program in it."""
     bodies = [
-        # An endless program stops the launch, so it is the last, and not in every kernel.
+        # An infinite program stops the launch, so it is the last, and not in every kernel.
         _Program(random.Random(f"{seed}/{number}"), f"P{number}", endless=seed % 4 == number - programs + 1).text()
         for number in range(programs)
     ]
@@ -123,14 +123,14 @@ class _Program:
         )
 
     def branch(self) -> None:
-        """Some lanes, or all, do more."""
+        """Some lanes, or all, execute more."""
         over = self.label()
         self.lines.append(f"@{self.draw.choice(('%p', '!%p', '%all'))} bra {over};")
         self.access()
         self.lines.append(f"{over}:")
 
     def loop(self) -> None:
-        """An address walks, sometimes without end."""
+        """Move an address in a loop, sometimes an infinite one."""
         again, register = self.label(), f"%w{self.draw.randrange(ADDRESSES)}"
         self.lines += ["mov.b32 %n, 0;", f"{again}:"]
         self.access()
@@ -142,7 +142,7 @@ class _Program:
         ]
 
     def region(self) -> None:
-        """A WEFT_REGION of any size anywhere, and an access in it."""
+        """Declare a WEFT_REGION of any size anywhere, and access it."""
         at = self.draw.randrange(ADDRESSES)
         self.lines += [
             f"cvt.u32.u64 %a{at}, %w{at};",
@@ -152,7 +152,7 @@ class _Program:
         ]
 
     def call(self) -> None:
-        """printf with a format and arguments that may lie anywhere."""
+        """Call printf with a format and arguments at any address."""
         text = self.draw.choice(("%w0", "%l"))
         self.lines += [
             "mov.b64 %l, format; cvta.global.u64 %l, %l;",
@@ -167,12 +167,12 @@ class _Program:
     # -- accesses ----------------------------------------------------------------------------------------------
 
     def place(self, space: str) -> str:
-        """An address operand: a register, a symbol or a number, with an offset."""
+        """Return an address operand: a register, a symbol or a number, with an offset."""
         draw = self.draw
         kind = draw.random()
         offset = draw.choice((0, 0, 4, 16, -16, 64, 1 << 12, 1 << 20, -(1 << 31), (1 << 31) - 16))
         if kind < 0.15 and space in _SYMBOLS:
-            # A parameter beyond the last is refused before anything runs.
+            # A parameter beyond the last is refused before the launch.
             return f"[{_SYMBOLS[space]}+{0 if space == '.param' else offset}]"
         if kind < 0.2 and space not in ("", ".param"):
             return f"[{address(draw) & 0xFFFFFFFF if space in ('.shared', '.local') else address(draw)}]"

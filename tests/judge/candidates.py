@@ -264,7 +264,7 @@ def kernels() -> list[Kernel]:
             "a grid of nothing",
             Status.LAUNCH_ERROR,
             edited(("grid(cdiv(SQ, WARPS), HQ, B)", "grid(SQ // 1000, HQ, B)")),
-            "must be at least 1 in every direction",
+            "must be at least 1 in every dimension",
         ),
         Kernel(
             "reads what nothing wrote",

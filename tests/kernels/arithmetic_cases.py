@@ -1,4 +1,4 @@
-"""Arithmetic beside attention: GEMM in fp32, fp16 and E4M3, softmax, norms, rotary embedding."""
+"""Arithmetic other than attention: GEMM in fp32, fp16 and E4M3, softmax, norms, rotary embedding."""
 
 import ml_dtypes
 import numpy as np

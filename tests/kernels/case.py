@@ -1,4 +1,4 @@
-"""What a case of the kernel suite is: a source, its launches, its inputs and what must come out."""
+"""A case of the kernel suite: a source, its launches, its inputs and the expected outputs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Cuda:
 
 @dataclass(frozen=True)
 class Triton:
-    """A kernel of a module beside this one. `aligned` names the arguments known to be multiples of 16."""
+    """A kernel of a module next to this one. `aligned` names the arguments known to be multiples of 16."""
 
     kernel: str
     signature: Mapping[str, str]
@@ -86,7 +86,7 @@ EXACT = Tolerance(0.0)
 
 
 def unchanged(arrays: Arrays) -> Arrays:
-    """The outputs as they are."""
+    """Return the outputs unchanged."""
     return arrays
 
 
@@ -94,8 +94,8 @@ def unchanged(arrays: Arrays) -> Arrays:
 class Case:
     """`inputs` makes the arrays the kernels read or update, `outputs` the ones they only write.
 
-    `expected` maps the inputs to what must come out; every array it names is compared. `canonical` brings
-    outputs whose order is free into one form first.
+    `expected` maps the inputs to the expected outputs; every array it names is compared. `canonical` first brings
+    outputs whose order is free into one form.
     """
 
     name: str
@@ -105,11 +105,11 @@ class Case:
     outputs: Mapping[str, Buffer]
     expected: Callable[[Arrays], Arrays]
     tolerance: Mapping[str, Tolerance] = field(default_factory=dict)
-    """By output; EXACT where nothing is said."""
+    """By output; EXACT if none is given."""
     canonical: Callable[[Arrays], Arrays] = unchanged
     printed: str = ""
 
 
 def ceil_div(a: int, b: int) -> int:
-    """Blocks of b that cover a."""
+    """Return how many blocks of b cover a."""
     return -(-a // b)

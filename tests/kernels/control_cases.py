@@ -70,7 +70,7 @@ def statistics(n: int) -> Case:
 
 
 def keep_positive(n: int) -> Case:
-    """The order of what is kept is free; what lies behind it stays untouched."""
+    """The order of the values that are kept is free; the elements after them do not change."""
 
     def canonical(arrays: Arrays) -> Arrays:
         count = int(arrays["count"][0])

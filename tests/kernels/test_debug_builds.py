@@ -25,7 +25,7 @@ __global__ void k(const int* which, int* y) { y[threadIdx.x] = apply(table[which
 
 
 def _one_per_kernel() -> list[Case]:
-    """The last case of every kernel, whatever its template arguments; `benchmarks/debug_builds.py` runs all."""
+    """Return the last case of every kernel, for any template arguments; `benchmarks/debug_builds.py` runs all."""
     chosen = {
         (case.source.file, *(entry.partition("<")[0] for entry in case.source.entries)): case
         for case in CASES
@@ -52,7 +52,7 @@ def test_the_debug_build_computes_the_same(case: Case) -> None:
 
 
 def same_bits(case: Case) -> None:
-    """Run both builds of a case; each is held against what must come out, and they against each other."""
+    """Run both builds of a case; compare each with the expected result, and the two with each other."""
     assert isinstance(case.source, Cuda)
     optimised, debug = (run_case(case, build(case.source, debug=debug)) for debug in (False, True))
     for name, values in optimised.items():

@@ -34,7 +34,7 @@ def _compiled(case: str) -> Binary:
 
 
 def build(source: Cuda | Triton) -> Binary:
-    """Compile the source of a case as the case says."""
+    """Compile the source of a case with its options."""
     if isinstance(source, Cuda):
         return weft.compile_cuda(
             CUDA_FOLDER / source.file,
@@ -64,7 +64,7 @@ def _poisoned(buffer: Buffer) -> Array:
 
 
 def _argument(argument: Argument, arrays: Arrays) -> object:
-    """An array by its name; a struct as the tuple of its members; a scalar as it is."""
+    """Return an array by its name, a struct as the tuple of its members, a scalar unchanged."""
     if isinstance(argument, str):
         return arrays[argument]
     if isinstance(argument, Struct):
@@ -94,7 +94,7 @@ def test_kernel(case: Case) -> None:
 
 
 def run_case(case: Case, binary: Binary, *, watch: Instrumentation = PLAIN) -> Arrays:
-    """Launch a case as `binary` has it, hold it against what must come out, and return that."""
+    """Launch `binary` for a case, compare the outputs with the expected ones, and return them."""
     inputs = case.inputs(np.random.default_rng(zlib.crc32(case.name.encode())))
     expected = case.expected({name: array.copy() for name, array in inputs.items()})
     arrays = {**inputs, **{name: _poisoned(buffer) for name, buffer in case.outputs.items()}}

@@ -22,7 +22,7 @@ from weft.probes.tools import watch_for
 from weft.vm.launch import PLAIN
 
 ORDER_SHOWS = ("triton_layer_norm_gradient", "triton_atomic_statistics")
-"""Float sums behind a lock and tickets: another schedule may give other bits."""
+"""Float sums protected by a lock and tickets: another schedule may give other bits."""
 
 
 def _run(case: Case, binary: Binary, *, threads: int, schedule: int, checked: bool) -> tuple[Arrays, list[Finding]]:
@@ -80,7 +80,7 @@ def test_lanes_that_round_differently_and_write_one_word_are_information() -> No
 
 
 def test_a_lock_that_orders_nothing_is_a_race() -> None:
-    """Without acquire and release, what the last holder wrote need not be there for the next."""
+    """Without acquire and release, the next holder may not see what the last holder wrote."""
     case = layer_norm_gradient(9, 200, 2)
     right = build(case.source)
     relaxed = replace(right, ptx=right.ptx.replace(".acq_rel", ".relaxed"))

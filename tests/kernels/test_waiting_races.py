@@ -1,4 +1,4 @@
-"""racecheck and initcheck on kernels that synchronise by mbarriers and between CTAs: silent where all is well."""
+"""racecheck and initcheck on kernels that synchronise by mbarriers and between CTAs: no finding if they are correct."""
 
 import numpy as np
 import pytest
@@ -28,13 +28,13 @@ def _run(text: str, entry: str, tool: str) -> tuple[Run, Arrays]:
 
 @pytest.mark.parametrize("tool", ["racecheck", "initcheck"])
 @pytest.mark.parametrize("entry", ["staged_sum", "produced_sum", "exchanged"])
-def test_a_right_pipeline_has_no_finding(entry: str, tool: str) -> None:
+def test_a_correct_pipeline_has_no_finding(entry: str, tool: str) -> None:
     run, _ = _run(SOURCE, entry, tool)
     assert not run.findings
 
 
 @pytest.mark.parametrize("entry", ["staged_sum", "produced_sum"])
-def test_a_consumer_that_does_not_wait_meets_the_copies(entry: str) -> None:
+def test_a_consumer_that_does_not_wait_races_with_the_copies(entry: str) -> None:
     broken = SOURCE.replace("pipe.consumer_wait();", "")
     run, _ = _run(broken, entry, "racecheck")
     assert "R104" in {finding.code for finding in run.findings}

@@ -25,7 +25,7 @@ UNIT = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 
 @dataclass(frozen=True)
 class Kernel:
-    """A jitted function with what it is called with: tensors (argument `<name>_ptr`), then scalars, then constants."""
+    """A jitted function and its arguments: tensors (argument `<name>_ptr`), then scalars, then constants."""
 
     module: str
     name: str
@@ -60,7 +60,7 @@ class Kernel:
         )
 
     def launch(self, grid: Dim3) -> Launch:
-        """The launch that `source` asks for."""
+        """Return the launch for `source`."""
         kinds: dict[str, np.dtype[Any]] = {
             "i32": np.dtype(np.int32),
             "i64": np.dtype(np.int64),

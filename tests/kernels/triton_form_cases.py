@@ -95,8 +95,8 @@ def bucket_sums(n: int, element: str, *, debug: bool = False) -> Case:
 def microscaled_matmul(M: int, N: int, K: int) -> Case:
     """E4M3 times a power of two is exact in bf16, in which sm_89 multiplies.
 
-    A lane's fragment of E4M3 holds four neighbours in K; as bf16, the first two of every lane go into one mma and the
-    other two into the next.
+    A lane's fragment of E4M3 holds four neighbours in K; as bf16, the first two of every lane are operands of one mma
+    and the other two of the next.
     """
     k = np.arange(K)
     order = np.lexsort((k, k % 4 // 2, k // 32))

@@ -1,4 +1,4 @@
-"""Triton kernels that exist for what they compile to: conversions, layouts, 16-bit atomics, printing, block scales."""
+"""Triton kernels chosen for their PTX: conversions, layouts, 16-bit atomics, printing, block scales."""
 
 # mypy: ignore-errors
 
@@ -8,7 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def conversions(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """Row r of out (9, n) is x after a trip through another type."""
+    """Row r of out (9, n) is x after conversion to another type and back."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     x = tl.load(x_ptr + i, mask=inside, other=0.0)

@@ -1,4 +1,4 @@
-"""Matrix products in Triton, held to the last bit where the tensor cores' rule gives it."""
+"""Matrix products in Triton, bit-exact where the tensor cores' rule gives the last bit."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ RULES = {
 
 
 def tf32(x: Array) -> Array:
-    """What a tensor core sees of fp32: the last 13 bits are ignored."""
+    """Return what a tensor core uses of fp32: the last 13 bits are ignored."""
     return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
@@ -40,7 +40,7 @@ def strided_matmul(
     num_stages: int = 3,
     arch: str = "sm_89",
 ) -> Case:
-    """C has rows of N + 3 elements, of which the last three must stay as they are."""
+    """C has rows of N + 3 elements, of which the last three must not change."""
     pitch, whole = N + 3, element == "i8"
     block_k = 64 if np.dtype(HOST[element]).itemsize == 1 else 32
 
@@ -135,7 +135,7 @@ def linear_gelu(M: int, N: int, K: int) -> Case:
 
 
 def split_k_matmul(M: int, N: int, K: int, splits: int) -> Case:
-    """Small integers: every sum is exact in fp32, whatever the order of the atomics."""
+    """Small integers: every sum is exact in fp32, in every order of the atomics."""
     kernel = Kernel(
         MODULE,
         "split_k_matmul",

@@ -124,7 +124,7 @@ def histogram(n: int, bins: int, *, num_warps: int = 4) -> Case:
 
 
 def atomic_statistics(n: int) -> Case:
-    """Whole numbers: the sum is exact in any order. Tickets say which program came when, which is free."""
+    """Integers: the sum is exact in any order. Tickets show the order of the programs, which is free."""
     programs = ceil_div(n, 256)
 
     def inputs(rng: np.random.Generator) -> Arrays:

@@ -64,7 +64,7 @@ def layer_norm_gradient(
     shift = tl.sum(weighted, axis=0) / N
     dx = (weighted - (normed * along + shift)) * rstd
     tl.store(dx_ptr + row * N + columns, dx.to(dx_ptr.dtype.element_ty), mask=inside)
-    # The buffers start undefined: the second lock word says whether the group has been written.
+    # The buffers start undefined: the second lock word shows whether the group has been written.
     lock, count = lock_ptr + group, lock_ptr + GROUPS + group
     dw_row, db_row = dw_ptr + group * N + columns, db_ptr + group * N + columns
     dw, db = dy * normed, dy

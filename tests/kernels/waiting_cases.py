@@ -8,7 +8,7 @@ THREADS = 128
 
 
 def _integers(rng: np.random.Generator, *shape: int) -> Arrays:
-    """Small whole numbers, whose float sums are the same in any order."""
+    """Small integers, whose float sums are the same in any order."""
     return {"x": rng.integers(-99, 100, shape).astype(np.float32)}
 
 

@@ -1,4 +1,4 @@
-"""`qk_dot`, `fp8_scalar` and `fp8_wmma` on what their 8-bit codes stand for: sim-FP8 and E4M3."""
+"""`qk_dot`, `fp8_scalar` and `fp8_wmma` with both meanings of their 8-bit codes: sim-FP8 and E4M3."""
 
 import zlib
 from collections.abc import Mapping
@@ -36,20 +36,20 @@ cases = pytest.mark.parametrize(
 
 
 def numbers(codes: Array, encoding: str) -> Array:
-    """The value of codes in float64, without the head's scale."""
+    """Return the value of codes in float64, without the head's scale."""
     if encoding == "e4m3":
         return codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
     return (codes.astype(np.float64) - 128) * 448 / 127
 
 
 def exact(arrays: Mapping[str, Array], name: str, encoding: str) -> Array:
-    """Decoded in float64."""
+    """Return them decoded in float64."""
     scale = arrays[f"{name}_scale"].astype(np.float64)[..., None, None]
     return np.asarray(numbers(arrays[f"{name}_code"], encoding) * scale)
 
 
 def encoded(shape: Shape, encoding: str) -> dict[str, Array]:
-    """Normals, every head of another magnitude, so that a scale of the wrong head shows."""
+    """Return normals; every head has another magnitude, so that a scale of the wrong head is noticed."""
     rng = np.random.default_rng(zlib.crc32(shape.name.encode()))
     arrays: dict[str, Array] = {}
     for name, size in (("q", shape.q), ("k", shape.kv), ("v", shape.kv)):
@@ -60,7 +60,7 @@ def encoded(shape: Shape, encoding: str) -> dict[str, Array]:
 
 
 def run(rung: str, arrays: Mapping[str, Array], encoding: str, **defines: str) -> dict[str, Array]:
-    """The arrays after a run without findings."""
+    """Return the arrays after a run without findings."""
     chosen = {"ENCODING": str(ENCODINGS.index(encoding)), **defines}
     kernel = weft.load(RUNGS[rung].path, defines=chosen)
     outcome, after = kernel.run(weft.VirtualGPU(), arrays, watch=Probes(InitCheck(), RaceCheck()))
@@ -80,7 +80,7 @@ def attend(rung: str, arrays: Mapping[str, Array], encoding: str, causal: Causal
     ids=lambda value: value if isinstance(value, str) else value.get("DEQUANT", "registers"),
 )
 def test_every_code_has_its_value(encoding: str, rung: str, defines: dict[str, str]) -> None:
-    """With one key, which then weighs 1, O is V: the codes 0 … 255 in two heads of 128 columns, NaN included."""
+    """With one key, which then has weight 1, O is V: the codes 0 … 255 in two heads of 128 columns, NaN included."""
     zero = QUANTISERS[encoding].encode(np.zeros((1, 2, 1, 128)))
     scale = np.full((1, 2), 0.0123, np.float32)
     arrays = {
@@ -140,7 +140,7 @@ def test_the_scalar_rung_is_attention_of_the_decoded_inputs(shape: Shape, causal
 @both_encodings
 @cases
 def test_the_tensor_core_rung_is_attention_of_the_decoded_inputs(shape: Shape, causal: Causal, encoding: str) -> None:
-    """Within what rounding Q, K, V and P to fp16 may do."""
+    """The error is within that of rounding Q, K, V and P to fp16."""
     arrays = encoded(shape, encoding)
     after = attend("fp8_wmma", arrays, encoding, causal)
     q, k, v = (exact(arrays, name, encoding) for name in "qkv")

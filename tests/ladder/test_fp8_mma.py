@@ -1,4 +1,4 @@
-"""`fp8_mma`: its codes are the quantisers' bit for bit, its result is the recipe's, and near attention."""
+"""`fp8_mma`: its codes are the quantisers' bit for bit, its result is that of the recipe, and near attention."""
 
 import zlib
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ CASES = (
 
 
 def inputs(shape: Shape, dtype: str) -> dict[str, Array]:
-    """Normals around an offset, every head of another size, so that what belongs to another head shows."""
+    """Return normals around an offset; every head has another size, so that values of another head are noticed."""
     rng = np.random.default_rng(zlib.crc32(shape.name.encode()))
     arrays = {}
     for name, size in (("q", shape.q), ("k", shape.kv), ("v", shape.kv)):
@@ -66,7 +66,7 @@ def inputs(shape: Shape, dtype: str) -> dict[str, Array]:
 
 
 def run(arrays: dict[str, Array], defines: dict[str, str], *, mode: str = "hardware") -> dict[str, Any]:
-    """All arrays after a run without findings."""
+    """Return all arrays after a run without findings."""
     kernel = weft.load(PATH, defines=defines)
     outcome, after = kernel.run(weft.VirtualGPU(mode=mode), arrays, watch=Probes(InitCheck(), RaceCheck()))
     assert outcome.clean, "\n".join(map(str, outcome.findings))
@@ -86,7 +86,7 @@ def test_it_follows_its_recipe(case: Case) -> None:
     exact = attention(**arrays, causal=case.causal)
     unseen = np.isneginf(exact.lse)
     assert np.array_equal(np.isneginf(after["lse"]), unseen) and not after["o"][unseen].any()
-    # Loose, but made without a word of the recipe: three fraction bits are off by 2^-4 at most, 0.036 in the RMS.
+    # Loose, but independent of the recipe: three fraction bits are off by 2^-4 at most, 0.036 in the RMS.
     assert compare(after["o"], exact.o).rel_l2 < 0.1
     assert np.abs(after["lse"][~unseen] - exact.lse[~unseen]).mean() < 0.1
 
@@ -122,8 +122,8 @@ def test_rows_without_a_key_and_heads_of_zeros() -> None:
     np.testing.assert_allclose(after["lse"][0, 1, blind:], np.log(np.arange(1, 21)), atol=1e-5)
 
 
-def test_the_tensor_core_s_arithmetic_shows() -> None:
-    """In `ieee` mode, which no Ada GPU has, other bits come out: the judge's emulation is of the hardware's."""
+def test_the_result_depends_on_the_tensor_cores_arithmetic() -> None:
+    """In `ieee` mode, which no Ada GPU has, the bits differ: the judge emulates the hardware."""
     arrays = inputs(SHAPES["split_192"], "f16")
     hardware, ieee = (run(arrays, CASES[3].defines, mode=mode)["o"].astype(np.float64) for mode in ("hardware", "ieee"))
     apart = np.abs(hardware - ieee).max()

@@ -1,4 +1,4 @@
-"""`fp8_pipelined`: every bit of `fp8_mma`, and what it promises beyond: no bank conflict, no spill."""
+"""`fp8_pipelined`: bit-identical to `fp8_mma`, and in addition no bank conflict and no spill."""
 
 import pytest
 
@@ -21,7 +21,7 @@ PAIRS_ONLY = Case(Shape("pairs", 1, 2, 1, 19, 70, 34), None, "f16", {"BLOCK_M": 
 
 @pytest.mark.parametrize("case", one_in(4, [*CASES[:3], ROWS_OF_SIX_CHUNKS, PAIRS_ONLY]), ids=str)
 def test_the_same_bits_as_fp8_mma(case: Case) -> None:
-    """Ragged, masked and grouped cases, small and large tiles; `fp8_mma` itself is held against its recipe."""
+    """Ragged, masked and grouped cases, small and large tiles; `fp8_mma` itself is compared with its recipe."""
     arrays = inputs(case.shape, case.dtype)
     kernel = weft.load(PATH, defines=case.defines)
     outcome, after = kernel.run(weft.VirtualGPU(), arrays, watch=Probes(InitCheck(), RaceCheck()))

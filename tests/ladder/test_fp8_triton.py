@@ -1,4 +1,4 @@
-"""`fp8_triton`: the codes of the quantisers, the result of the recipe, and a flush that the compiler left alone."""
+"""`fp8_triton`: the codes of the quantisers, the result of the recipe, and flushed sums that are not merged."""
 
 import re
 
@@ -36,7 +36,7 @@ CASES = (
 
 
 def run(arrays: dict[str, Array], defines: dict[str, str], watch: Instrumentation = PLAIN) -> dict[str, Array]:
-    """All arrays after a run without findings."""
+    """Return all arrays after a run without findings."""
     kernel = weft.load(PATH, defines=defines)
     outcome, after = kernel.run(weft.VirtualGPU(), arrays, watch=watch)
     assert outcome.findings == (), "\n".join(map(str, outcome.findings))
@@ -57,14 +57,14 @@ def test_it_follows_its_recipe(case: Case) -> None:
     unseen = np.isneginf(exact.lse)
     assert unseen.any() == (case.shape is TALL)
     assert np.array_equal(np.isneginf(after["lse"]), unseen) and not after["o"][unseen].any()
-    # Loose, but made without a word of the recipe: three fraction bits are off by 2^-4 at most, 0.036 in the RMS.
+    # Loose, but independent of the recipe: three fraction bits are off by 2^-4 at most, 0.036 in the RMS.
     assert compare(after["o"], exact.o).rel_l2 < 0.1
     if case.levers.get("SMOOTH") != "0":
         check_codes(arrays, after, shape, recipe_of(case.levers, case.dtype).block_n)
 
 
 def check_codes(arrays: dict[str, Array], after: dict[str, Array], shape: Shape, block_n: int) -> None:
-    """Steps, means and codes are the quantisers' bit for bit, and zero beyond the end."""
+    """Check that steps, means and codes are the quantisers' bit for bit, and zero beyond the end."""
     keys, channels = SmoothedE4M3PerBlock(block_n).encode(arrays["k"]), E4M3PerChannel().encode(arrays["v"])
     for name, expected in (("k_mean", keys.mean), ("k_step", keys.scale), ("v_step", channels.scale)):
         assert np.array_equal(after[name], expected), name
@@ -90,7 +90,7 @@ def test_only_flushing_keeps_small_values_of_many_keys(flush: int) -> None:
 
 
 def chains(ptx: str) -> list[int]:
-    """How many mma in a row each sum of the text takes, 99 for one that does not begin at zero."""
+    """Return how many mma in a row each sum of the text takes, 99 for one that does not begin at zero."""
     zeros: set[str] = set()
     sums: dict[str, int] = {}
     for line in ptx.splitlines():
@@ -111,8 +111,8 @@ def chains(ptx: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("levers", "longest"), [({}, 2), ({"BLOCK_N": "128"}, 2), ({"FLUSH": "0"}, 99)])
-def test_the_compiler_leaves_the_flush_alone(levers: dict[str, str], longest: int) -> None:
-    """Two mma of 32 keys at most from zero on; without FLUSH U itself goes in, as Triton would have it for all."""
+def test_the_compiler_does_not_merge_flushed_sums(levers: dict[str, str], longest: int) -> None:
+    """At most two mma of 32 keys start from zero; without FLUSH U itself is the accumulator, as Triton prefers."""
     kernel = weft.load(PATH, defines=levers)
     bound = bind_numbers(kernel.lines, str(PATH), sizes={"D": 32}, defines=levers)
     binary = compile_launch(str(PATH), "sm_89", "fp8_triton<num_warps=4>", kernel.launches[2], kernel.lines, bound)

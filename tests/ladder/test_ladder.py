@@ -1,4 +1,4 @@
-"""kernels/ladder.py says what the files themselves declare."""
+"""kernels/ladder.py agrees with the declarations in the files."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ every_rung = pytest.mark.parametrize("rung", RUNGS.values(), ids=lambda rung: ru
 
 
 def defines(rung: Rung) -> dict[str, str]:
-    """The file's own, as text."""
+    """Return the file's own defines, as text."""
     lines = weft.load(rung.path).lines.defines
     return {line.name: line.value.text if isinstance(line.value, Expression) else line.value for line in lines}
 
@@ -52,12 +52,12 @@ def test_defines_are_levers_types_and_masks(rung: Rung) -> None:
         assert ENCODINGS[int(found.pop("ENCODING"))] == rung.encodings[0]
     if len(rung.outputs) > 1:
         assert found.pop("ELEMENT") == ELEMENTS[rung.outputs[0]]
-    found.pop("SCALED", None)  # of `qk_dot`: it changes the result, so it is no lever
+    found.pop("SCALED", None)  # of `qk_dot`: it changes the result, so it is not a lever
     assert not found
 
 
 @every_rung
-def test_rungs_that_take_codes_say_of_which_encoding(rung: Rung) -> None:
+def test_rungs_that_take_codes_name_their_encodings(rung: Rung) -> None:
     assert bool(rung.encodings) == (rung.dtypes == ("u8",))
     assert set(rung.encodings) <= set(ENCODINGS) == set(QUANTISERS)
 
@@ -74,7 +74,7 @@ def test_types_are_those_of_the_arrays(rung: Rung) -> None:
 
 
 @every_rung
-def test_the_header_tells_the_story(rung: Rung) -> None:
+def test_the_header_has_every_section(rung: Rung) -> None:
     comment = {"CUDA": "//", "Triton": "#"}[rung.language]
     header = rung.path.read_text().partition(f"{comment} weft:")[0]
     assert re.findall(rf"^{comment} ([A-Z]\w+) {{2,}}\S", header, re.MULTILINE) == [

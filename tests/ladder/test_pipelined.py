@@ -1,4 +1,4 @@
-"""What `pipelined` promises beyond right results: no bank conflict, no spill, and keys split only for a small grid."""
+"""`pipelined` in addition to correct results: no bank conflict, no spill, and splits only for a small grid."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_shared_memory_is_free_of_conflicts(d: int) -> None:
 def test_nothing_spills(d: int, element: str, causal: str) -> None:
     kernel = weft.load(PATH, defines={"ELEMENT": element, "CAUSAL": causal})
     resources = kernel.compile(sizes={**SIZES, "D": d}).resources
-    assert len(resources) == 2  # one split was asked for by the sizes, so both kernels are there
+    assert len(resources) == 2  # the sizes require one split, so both kernels are there
     for each in resources.values():
         assert each.spill_store_bytes == each.spill_load_bytes == each.local_bytes == 0
         assert each.registers <= 255
@@ -54,7 +54,7 @@ def test_keys_are_split_where_the_grid_is_small(sizes: dict[str, int], launches:
 @pytest.mark.parametrize(
     ("block_m", "block_n", "sms"), [("32", "32", "58"), ("48", "48", "1"), ("128", "64", "1"), ("64", "32", "108")]
 )
-def test_levers_change_nothing_but_the_way(block_m: str, block_n: str, sms: str) -> None:
+def test_levers_do_not_change_the_result(block_m: str, block_n: str, sms: str) -> None:
     rng = np.random.default_rng(3)
     q, k, v = (
         rng.standard_normal((1, heads, rows, 40)).astype(np.float16) for heads, rows in ((2, 70), (1, 99), (1, 99))

@@ -1,7 +1,7 @@
 """The rungs without tensor cores, on the virtual GPU, against attention in float64.
 
-Their arithmetic is fp32 and O is rounded once, so the gate is far below the customary 1e-3: half an ulp of the output's
-type and 1e-5, on inputs of unit variance. Every comparison is `<=`, which NaN fails.
+Their arithmetic is fp32 and O is rounded once, so the gate is far below the usual 1e-3: half an ulp of the output's
+type and 1e-5, on inputs of unit variance. Every comparison is `<=`, which is false for NaN.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ DTYPES: Mapping[str, tuple[str, Any]] = {
 }
 CAUSAL: Mapping[Causal, str] = {None: "0", "top_left": "1", "bottom_right": "2"}
 ABSOLUTE = 1e-5
-"""What fp32 sums over a hundred keys of unit-normal V may cost, with room."""
+"""The error of fp32 sums over a hundred keys of unit-normal V, with a margin."""
 
 Case = tuple[Shape, str, Causal]
 # What is compiled depends on D, the type and the mask alone: the cases share as many of these as they can.
@@ -69,7 +69,7 @@ def inputs(shape: Shape, dtype: str) -> dict[str, Array]:
 
 
 def outputs(gpu: weft.VirtualGPU, rung: str, arrays: Mapping[str, Array], **defines: str) -> dict[str, Array]:
-    """Every array after a run that two probes watched and in which nothing was found."""
+    """Return every array after a run that two probes watched and that had no finding."""
     kernel = weft.load(FOLDER / f"{rung}.cu", defines=defines)
     run, after = kernel.run(gpu, arrays, watch=Probes(InitCheck(), RaceCheck()))
     assert not run.findings, "\n".join(map(str, run.findings))
@@ -165,13 +165,13 @@ def test_split_k(gpu: weft.VirtualGPU, case: Case, splits: int) -> None:
     assert (difference <= 2 * ulp(whole["o"], dtype) + sums).all(), difference.max()
 
 
-def test_one_part_is_the_scalar_rung_to_the_bit(gpu: weft.VirtualGPU) -> None:
+def test_one_part_is_bit_identical_to_the_scalar_rung(gpu: weft.VirtualGPU) -> None:
     case: Case = (Shape("few_keys", 1, 2, 1, 30, 20, 37), "f32", "bottom_right")
     one, scalar = attended(gpu, "split_k", case, SPLITS="1"), attended(gpu, "scalar", case)
     assert one["o"].tobytes() == scalar["o"].tobytes() and one["lse"].tobytes() == scalar["lse"].tobytes()
 
 
-def test_the_parts_are_unnormalised_and_empty_ones_weigh_nothing(gpu: weft.VirtualGPU) -> None:
+def test_the_parts_are_unnormalised_and_empty_ones_have_no_weight(gpu: weft.VirtualGPU) -> None:
     """Queries of zeros make every score 0: m = 0, l counts the keys, U is the plain sum of V."""
     shape = Shape("equal", 1, 1, 1, 2, 5, 8)
     arrays = inputs(shape, "f32") | {"q": np.zeros(shape.q, np.float32)}
@@ -188,7 +188,7 @@ def test_the_parts_are_unnormalised_and_empty_ones_weigh_nothing(gpu: weft.Virtu
 
 
 def codes(shape: Shape) -> dict[str, Array]:
-    """Encoded normals. Every head has another magnitude, so a scale taken from the wrong head shows."""
+    """Return encoded normals. Every head has another magnitude, so that a scale from the wrong head is noticed."""
     rng = np.random.default_rng(7)
     arrays: dict[str, Array] = {}
     for name, size in (("q", shape.q), ("k", shape.kv), ("v", shape.kv)):
@@ -198,7 +198,7 @@ def codes(shape: Shape) -> dict[str, Array]:
 
 
 def decoded(arrays: Mapping[str, Array], name: str) -> Array:
-    """In float64, without the rounding of a decoded value."""
+    """Return them in float64, without the rounding of a decoded value."""
     lsb = SimFp8().lsb(arrays[f"{name}_scale"])[..., None, None]
     return np.asarray((arrays[f"{name}_code"].astype(np.float64) - 128) * lsb)
 
@@ -269,7 +269,7 @@ def test_the_command_line_runs_a_rung(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("rung", ["scalar", "fa1", "split_k", "qk_dot", "fp8_scalar"])
-def test_query_heads_that_no_key_head_serves_are_found(gpu: weft.VirtualGPU, rung: str) -> None:
+def test_query_heads_without_a_key_head_are_found(gpu: weft.VirtualGPU, rung: str) -> None:
     kernel = weft.load(FOLDER / f"{rung}.cu")
     run, _ = kernel.run(gpu, sizes={"HQ": 3, "HKV": 2, "SQ": 2, "SKV": 3, "D": 4})
     assert any("HQ % HKV == 0" in finding.message for finding in run.findings), run.findings

@@ -1,4 +1,4 @@
-"""`wmma_qk`, `wmma` and `fp8_wmma`: against float64 attention, watched by initcheck and racecheck throughout."""
+"""`wmma_qk`, `wmma` and `fp8_wmma`, compared with float64 attention; initcheck and racecheck watch every run."""
 
 import zlib
 from dataclasses import dataclass, field, replace
@@ -91,7 +91,7 @@ def normal(shape: Shape) -> tuple[Floats, Floats, Floats]:
 
 
 def run(case: Case, arrays: dict[str, Floats]) -> tuple[Floats, Floats]:
-    """O and LSE in float64, of a run without findings."""
+    """Return O and LSE in float64, of a run without findings."""
     kernel = weft.load(RUNGS[case.rung].path, defines=case.defines)
     outcome, results = kernel.run(weft.VirtualGPU(), arrays, watch=Probes(InitCheck(), RaceCheck()))
     assert outcome.clean, "\n".join(map(str, outcome.findings))
@@ -166,7 +166,7 @@ def test_codes(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [CODES[3], CODES[5], CODES[6]], ids=str)
 def test_the_table_holds_what_is_computed(case: Case) -> None:
-    """DEQUANT changes where a value comes from, not one bit of it; so `direct` is as right as `lut` above."""
+    """DEQUANT changes how a value is obtained, but no bit of it; so `direct` is as correct as `lut` above."""
     arrays = quantised(case.shape)
     ways = [replace(case, levers={"DEQUANT": way}) for way in ("lut", "direct")]
     (table_o, table_lse), (direct_o, direct_lse) = (run(way, arrays) for way in ways)
@@ -174,7 +174,7 @@ def test_the_table_holds_what_is_computed(case: Case) -> None:
 
 
 def test_a_head_of_zeros() -> None:
-    """Scale 1 and code 128 are exact zeros: every key weighs the same."""
+    """Scale 1 and code 128 are exact zeros: every key has the same weight."""
     shape = SHAPES["split_65"]
     arrays = quantised(shape)
     zeros = SimFp8().encode(np.zeros(shape.q))

@@ -1,4 +1,4 @@
-"""Bounds by hand, and against machines without any latency that schedule whole blocks."""
+"""Bounds computed by hand, and compared with machines without any latency that schedule entire blocks."""
 
 import heapq
 from random import Random
@@ -89,7 +89,7 @@ def test_the_clock_is_the_highest_unless_it_is_known() -> None:
     assert slow.warm == fast.warm
     assert slow.terms["dram"] == pytest.approx(fast.terms["dram"] / 2)
     for wrong in (0.0, -1.0, 2.2, 1800.0, float("nan")):
-        with pytest.raises(UsageError, match="goes up to"):
+        with pytest.raises(UsageError, match="allows at most"):
             lower_bounds(one, a6000, clock_ghz=wrong)
 
 
@@ -119,7 +119,7 @@ def test_more_work_is_never_faster(sass: dict[str, int], more: str, grid: int, n
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("uniform", [False, True])
 def test_no_placement_of_blocks_beats_the_bound(seed: int, uniform: bool) -> None:
-    """SMs that work through their blocks at full rate in every unit, blocks dealt out one by one to the idlest SM."""
+    """Simulate SMs that work at full rate in every unit; blocks are assigned one by one to the least busy SM."""
     random, one = Random(seed), chip("l4")
     grid, warps = random.randint(1, 400), random.randint(1, 8)
     kinds = ("FFMA", "MUFU.EX2", "LDS.128", "HMMA.16816.F32")
@@ -140,7 +140,7 @@ def test_no_placement_of_blocks_beats_the_bound(seed: int, uniform: bool) -> Non
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("uniform", [False, True])
 def test_no_order_of_blocks_beats_the_latency(seed: int, uniform: bool) -> None:
-    """Every warp issues one instruction per cycle whatever the others do; a block leaves with its last warp."""
+    """Every warp issues one instruction per cycle, independent of the others; a block ends with its last warp."""
     random, one = Random(seed), chip("l4")
     warps, grid = random.randint(1, 16), random.randint(1, 3000)
     alike = random.randint(1, 900)

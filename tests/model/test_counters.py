@@ -1,4 +1,4 @@
-"""Counters by name → Work: what is under ncu's names is sure, the rest is left to the estimate."""
+"""Counters by name → Work: values under ncu's names are certain, the rest is used for the estimate only."""
 
 from weft.model.counters import work_of
 from weft.model.occupancy import LaunchShape
@@ -28,7 +28,7 @@ def test_all_is_matched() -> None:
 
 
 def test_wavefronts_at_the_width_of_ptx_are_no_bound() -> None:
-    """160 wavefronts of scalar PTX loads that ptxas merged: 50 SASS instructions are sure."""
+    """160 wavefronts of scalar PTX loads that ptxas merged: 50 SASS instructions are certain."""
     names = {"memory_l1_wavefronts_shared", "smsp__sass_inst_executed_op_shared_ld.sum"}
     ncu = {name: value for name, value in NCU.items() if name not in names}
     found = work_of(LAUNCH, SASS, ncu, VM | {"vm__shared_wavefronts": 170, "vm__shared_ld": 160})
@@ -36,8 +36,8 @@ def test_wavefronts_at_the_width_of_ptx_are_no_bound() -> None:
     assert found.instructions.lsu == 81
 
 
-def test_matched_wavefronts_are_a_bound_whatever_keeps_the_sum_from_its_name() -> None:
-    """cp.async in the kernel: the sum is ours, but 120 of its 170 wavefronts are at the width of the SASS."""
+def test_matched_wavefronts_are_a_bound_if_the_sum_has_wefts_name() -> None:
+    """cp.async in the kernel: the sum has Weft's name, but 120 of its 170 wavefronts are at the width of the SASS."""
     ncu = {name: value for name, value in NCU.items() if name != "memory_l1_wavefronts_shared"}
     found = work_of(LAUNCH, SASS, ncu, VM | {"vm__shared_wavefronts": 170, "vm__shared_wavefronts_matched": 120})
     assert (found.memory.shared_wavefronts, found.memory.other_wavefronts) == (120, 50 + 24)
@@ -45,7 +45,7 @@ def test_matched_wavefronts_are_a_bound_whatever_keeps_the_sum_from_its_name() -
     assert (few.memory.shared_wavefronts, few.memory.other_wavefronts) == (50, 120 + 24)
 
 
-def test_what_copies_of_a_loop_add_is_no_bound() -> None:
+def test_the_overhead_of_loop_copies_is_no_bound() -> None:
     found = work_of(LAUNCH, SASS, NCU, VM | {"vm__sass_inst_shared_out": 20}).instructions
     assert (found.executed, found.unsure, found.alu, found.fp32) == (195, 20, 0, 100)
     more = work_of(LAUNCH, SASS, NCU, VM | {"vm__sass_inst_shared_out": 200}).instructions

@@ -72,7 +72,7 @@ def test_memory_and_the_rest_overlap_in_part() -> None:
     assert (found.high, found.limiter) == (pytest.approx(800 + 0.5 * 1000), "lsu and issue")
 
 
-def test_instructions_that_are_not_sure_count() -> None:
+def test_uncertain_instructions_count_in_the_estimate() -> None:
     one = balanced("rtx3090", {HMMA: 1000, "MOV": 2000})
     unsure = replace(one, instructions=replace(one.instructions, unsure=2000 * chip("rtx3090").sms))
     assert estimate(unsure, chip("rtx3090")).high == pytest.approx(250 * 32 + 0.5 * 1000)

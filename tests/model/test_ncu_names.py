@@ -1,4 +1,4 @@
-"""Names of ncu's metrics: real ones pass, invented ones and wrong endings are refused with what is near."""
+"""Names of ncu's metrics: real ones pass, invented ones and wrong suffixes are refused with similar names."""
 
 import re
 
@@ -41,17 +41,17 @@ def test_real_names(capability: str) -> None:
     [
         ("smsp__gmio_stall.avg.pct", "nearest: smsp__warps_issue_stalled_mio_throttle"),
         ("l1tex__t_sector_pipe_lsu_mem_global_op_ld.sum", "nearest: l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
-        ("sm__occupancy_active_warps_pct", "no metric that Weft knows"),
-        ("quite_another_thing", "none has its words"),
-        ("dram__bytes.per_second", "a roll-up comes first"),
+        ("sm__occupancy_active_warps_pct", "unknown metric"),
+        ("quite_another_thing", "no metric has a similar name"),
+        ("dram__bytes.per_second", "the first suffix is a roll-up"),
         ("dram__bytes.sum.per_minute", "not .per_minute"),
         ("dram__bytes.total", "not .total"),
         ("sm__throughput.sum", "a throughput ends in"),
         ("l1tex__t_sector_hit_rate.avg", "a ratio ends in .ratio, .pct, .max_rate"),
-        ("launch__registers_per_thread.sum", "takes no ending"),
-        ("regex:^nothing_like_it$", "fits no metric"),
+        ("launch__registers_per_thread.sum", "takes no suffix"),
+        ("regex:^nothing_like_it$", "matches no known metric"),
         ("regex:(", "not a regular expression"),
-        ("group:memory__no_table", "no metric that Weft knows"),
+        ("group:memory__no_table", "unknown metric"),
     ],
 )
 def test_refused(name: str, said: str) -> None:
@@ -60,7 +60,7 @@ def test_refused(name: str, said: str) -> None:
 
 
 def test_a_metric_of_another_chip() -> None:
-    """Thread block clusters came with 9.0; so did the link between chips."""
+    """Thread block clusters and the link between chips exist from 9.0 on."""
     assert problem("ctc__rx_bytes.sum", "9.0") is None
     assert problem("ctc__rx_bytes.sum", "8.9") == "ncu has it on compute capability 9.0, not on 8.9"
 

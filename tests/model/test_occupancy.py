@@ -88,6 +88,6 @@ def test_the_captured_gemm() -> None:
 @pytest.mark.parametrize(
     "wrong", [(0, 1, 32, 0), (1025, 1, 32, 0), (32, 0, 32, 0), (32, 1, 0, 0), (32, 1, 256, 0), (32, 1, 32, -1)]
 )
-def test_launches_that_are_none(wrong: tuple[int, int, int, int]) -> None:
+def test_impossible_launches_are_refused(wrong: tuple[int, int, int, int]) -> None:
     with pytest.raises(UsageError):
         LaunchShape(*wrong)

@@ -81,18 +81,18 @@ def test_accesses_that_a_predicate_switched_off_take_no_load_store_unit() -> Non
     assert instructions_of(sass, accesses=12).executed == 21
 
 
-def test_wgmma_is_told_apart() -> None:
+def test_wgmma_is_recognised() -> None:
     assert instructions_of({"HGMMA.64x64x16.F32": 4}).warp_group
     assert not instructions_of({"HGMMA.64x64x16.F32": 4, "HMMA.16816.F32": 1}).warp_group
     assert not instructions_of({"FFMA": 1}).warp_group
 
 
-def test_what_has_no_rate_is_refused() -> None:
+def test_opcodes_without_a_rate_are_refused() -> None:
     with pytest.raises(Unsupported, match="DMMA"):
         instructions_of({"DMMA.884": 4})
 
 
-def test_counts_that_cannot_be() -> None:
+def test_impossible_counts_are_refused() -> None:
     with pytest.raises(UsageError, match="more than the 3 executed"):
         Instructions(3, fp32=2, alu=2)
     with pytest.raises(UsageError, match="mufu"):

@@ -1,4 +1,4 @@
-"""Attention's own work against loops over every pair, and its roofs by hand."""
+"""Attention's own work compared with loops over every pair, and its roofs computed by hand."""
 
 from dataclasses import dataclass
 
@@ -73,7 +73,7 @@ def test_decoding_is_bound_by_memory() -> None:
     assert roof.cold == roof.dram_cycles > roof.tensor_cycles
 
 
-def test_nothing_to_see() -> None:
+def test_queries_without_a_visible_key() -> None:
     """Bottom-right with two queries and one key: the first query sees none."""
     assert attention_work(Size(1, 1, 1, 2, 1, 8), mask=Mask.BOTTOM_RIGHT).scores == 1
     with pytest.raises(UsageError, match="no query sees"):

@@ -25,7 +25,7 @@ def _sources(opcode: str) -> tuple[tuple[str, str], ...]:
 
 
 def exact_groups(rows: list[Form]) -> list[tuple[str, ...]]:
-    """Every opcode of the rows that must agree bit for bit, in groups with the same sources."""
+    """Return every opcode of the rows that must agree bit for bit, in groups with the same sources."""
     by_sources: dict[tuple[Any, ...], list[str]] = {}
     for row in rows:
         if row.name not in APPROXIMATE:
@@ -39,18 +39,18 @@ def exact_groups(rows: list[Form]) -> list[tuple[str, ...]]:
 
 
 def approximate_opcodes(rows: list[Form]) -> list[str]:
-    """Opcodes whose engines may differ by one unit in the last place."""
+    """Return the opcodes whose engines may differ by one unit in the last place."""
     return [opcode for row in rows if row.name in APPROXIMATE for opcode in every_opcode(row)]
 
 
 def one_per_name(rows: list[Form]) -> list[str]:
-    """The longest opcode of every row's name and type, for the checks of guards and divergence."""
+    """Return the longest opcode of every row's name and type, for the checks of guards and divergence."""
     chosen = {(row.name, row.text.rpartition(" d")[0][-8:]): max(every_opcode(row), key=len) for row in rows}
     return sorted(chosen.values())
 
 
 def columns(opcode: str, count: int) -> dict[str, npt.NDArray[Any]]:
-    """`count` random operands, after all pairs of edge values where there are two operands."""
+    """Return `count` random operands, after all pairs of edge values if there are two operands."""
     rng = np.random.default_rng(3)
     sources = _sources(opcode)
     values = {name: random_values(ptx_type, count, rng) for name, ptx_type in sources}
@@ -66,7 +66,7 @@ def columns(opcode: str, count: int) -> dict[str, npt.NDArray[Any]]:
 
 
 def check_together(opcodes: tuple[str, ...], count: int = 1000) -> None:
-    """All opcodes on the same operands, on every engine, bit for bit."""
+    """Run all opcodes on the same operands, on every engine, and compare bit for bit."""
     sources = _sources(opcodes[0])
     values = columns(opcodes[0], count)
     outputs, lines = {}, []

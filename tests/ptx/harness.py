@@ -2,10 +2,10 @@
 
     check("add.sat.s32", {"a": random_values("s32", 1000, rng), "b": ...})
 
-builds one kernel in which the instruction stands four times: for every lane, under a guard, in a divergent branch,
+builds one kernel that contains the instruction four times: for every lane, under a guard, in a divergent branch,
 and with operands that are the same in all lanes. `check_body` does the same for any text.
 
-A chapter's test module names what it runs in `OPCODES`; `test_coverage.py` holds that against the instruction table.
+A chapter's test module names what it runs in `OPCODES`; `test_coverage.py` compares that with the instruction table.
 """
 
 import struct
@@ -34,7 +34,7 @@ ENGINES: tuple[str, ...] = (
 )
 _BLOCK = 128
 _OLD = 0x5A5A5A5A5A5A5A5A
-"""What a destination holds before the instruction, so that a lane that is off can be seen to keep it."""
+"""The value of a destination before the instruction, so that a test sees whether a lane that is off keeps it."""
 _FLOAT = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 
 
@@ -42,17 +42,17 @@ _FLOAT = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64
 
 
 def bits_type(ptx_type: str) -> str:
-    """The untyped register class that holds a value: 8-bit values live in 16-bit registers."""
+    """Return the untyped register class that holds a value: 8-bit values are in 16-bit registers."""
     return "pred" if ptx_type == "pred" else f"b{max(WIDTH[ptx_type], 16)}"
 
 
 def storage(ptx_type: str) -> np.dtype[Any]:
-    """The unsigned NumPy type of a value in memory; predicates are bytes."""
+    """Return the unsigned NumPy type of a value in memory; predicates are bytes."""
     return np.dtype(np.uint8 if ptx_type == "pred" else f"uint{WIDTH[ptx_type]}")
 
 
 def to_bits(values: Array, ptx_type: str) -> Array:
-    """Values of any NumPy type of the right width as unsigned bits."""
+    """Return values of any NumPy type of the right width as unsigned bits."""
     raw = np.ascontiguousarray(values)
     if raw.dtype == bool:
         return raw.astype(np.uint8)
@@ -80,7 +80,7 @@ _BYTE_FLOATS = "00 80 38 b8 7e fe 7f ff 01 81 07 08 3c bc 7b fb 7c fc"
 
 
 def edge_values(ptx_type: str) -> Array:
-    """The values at which implementations differ: zeros, ones, extremes, NaNs, infinities, denormals, powers of two."""
+    """Return values at which implementations differ: zeros, ones, limits, NaN, infinity, denormals, powers of two."""
     if ptx_type == "pred":
         return np.array([False, True])
     if ptx_type in _FLOAT:
@@ -102,7 +102,7 @@ def edge_values(ptx_type: str) -> Array:
 
 
 def random_values(ptx_type: str, n: int, rng: np.random.Generator) -> Array:
-    """`n` values: a third uniform bits, a third small numbers, a third edge values."""
+    """Return `n` values: a third random bits, a third small numbers, a third edge values."""
     if ptx_type == "pred":
         return rng.integers(0, 2, n).astype(bool)
     dtype = storage(ptx_type)
@@ -140,7 +140,7 @@ class Kernel:
 
 @dataclass
 class Ran:
-    """What one engine made of a launch."""
+    """The result of a launch on an engine."""
 
     outputs: dict[str, Array]
     """As unsigned bits of the register class."""
@@ -164,7 +164,7 @@ def kernel(
     declarations: str = "",
     module_scope: str = "",
 ) -> Kernel:
-    """A kernel whose `body` sees register %name for each input and output, %tid (global index) and %t0-%t9 (b32)."""
+    """Return a kernel whose `body` has a register %name per input and output, %tid (global index) and %t0-%t9 (b32)."""
     uniforms = uniforms or {}
     pointers = [*(f"in_{name}" for name in inputs), *(f"out_{name}" for name in outputs)]
     params = [f".param .u64 {name}" for name in pointers]
@@ -231,7 +231,7 @@ def launch(
     shared_bytes: int = 0,
     program: "Any" = None,
 ) -> Ran:
-    """One launch of `made` over the inputs (all of the same length, filled up to whole CTAs by repetition)."""
+    """Launch `made` once over the inputs (all of the same length, padded to complete CTAs by repetition)."""
     uniforms = uniforms or {}
     count = n if n is not None else max((len(v) for v in inputs.values()), default=block)
     padded = -(-count // block) * block
@@ -331,8 +331,8 @@ def check(
     """Run one instruction in all four settings on every engine; returns the reference's results for every lane.
 
     Sources are by the operand names of the ISA row; a sequence of arrays is a vector operand. `immediates` puts a
-    literal in place of a register. Results come in the operand's NumPy type, under the row's name of the destination
-    (the second of a pair: `q` beside `p`, `p` beside anything else).
+    literal in place of a register. Results have the operand's NumPy type, under the row's name of the destination
+    (the second of a pair is `q` after `p`, and `p` after any other name).
     """
     plan = _Plan(opcode, sources, immediates or {})
     engines = [Engine(name, parse(plan.kernel.text)) for name in ENGINES]
@@ -371,7 +371,7 @@ def check(
 def _check_settings(
     plan: "_Plan", runs: list[Ran], columns: Mapping[str, Array], guard: Array, picks: Array, opcode: str
 ) -> None:
-    """Guarded and divergent lanes must agree with the plain ones or keep the old value; uniform ones likewise."""
+    """Check that guarded and divergent lanes agree with the plain ones or keep the old value; uniform ones likewise."""
     first = runs[0].outputs
     for name in plan.results:
         register = bits_type(plan.results[name])
@@ -436,7 +436,7 @@ class _Plan:
         self.kernel = kernel(body, {**inputs, "guard": "pred"}, outputs, uniforms=uniforms)
 
     def typed(self, name: str, bits: Array) -> Array:
-        """Result bits in the NumPy type of the destination operand."""
+        """Return result bits in the NumPy type of the destination operand."""
         ptx_type = self.results[name]
         if ptx_type == "pred":
             return bits.astype(bool)
@@ -448,7 +448,7 @@ class _Plan:
 
 
 def assert_same(got: Array, want: Array, ptx_type: str, *, exact: bool = True, ulp: int = 0, what: str = "") -> None:
-    """Bit equality, or within `ulp` units in the last place; f64 NaNs are equal whatever their payload."""
+    """Assert bit equality, or a difference within `ulp` units in the last place; all f64 NaNs are equal."""
     different = got != want
     if ptx_type == "f64":
         different &= ~(np.isnan(got.view(np.float64)) & np.isnan(want.view(np.float64)))
@@ -463,7 +463,7 @@ def assert_same(got: Array, want: Array, ptx_type: str, *, exact: bool = True, u
 
 
 def ulp_distance(a: Array, b: Array, ptx_type: str) -> Array:
-    """How many floats lie between two arrays of bits; NaN is far from everything but NaN."""
+    """Return how many floats are between two arrays of bits; NaN is far from everything but NaN."""
     width = WIDTH[ptx_type]
     sign = 1 << (width - 1)
 

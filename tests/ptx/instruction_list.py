@@ -1,6 +1,6 @@
-"""The instructions that kernels for sm_80, sm_86 and sm_89 are made of, and the page that holds the tables against it.
+"""The instructions that kernels for sm_80, sm_86 and sm_89 use, and the page that compares the tables with this list.
 
-`WANTED` names each as its family of opcodes: `{a,b}` stands for either, `{,.x}` for with or without. The page
+`WANTED` names each as its family of opcodes: `{a,b}` means either, `{,.x}` with or without. The page
 `docs/ptx_coverage.md` is written from this list and the instruction tables by `scripts/ptx_coverage`.
 """
 
@@ -223,14 +223,14 @@ CHAPTERS = {
 
 
 def spelled(family: str) -> Iterator[str]:
-    """Every opcode of a family."""
+    """Return every opcode of a family."""
     parts = re.split(r"\{([^}]*)\}", family)
     choices = [part.split(",") if at % 2 else [part] for at, part in enumerate(parts)]
     return ("".join(chosen) for chosen in product(*choices))
 
 
 def missing() -> list[str]:
-    """Opcodes and special registers of the list that the tables do not have."""
+    """Return the opcodes and special registers of the list that the tables do not have."""
     opcodes = [opcode for families in WANTED.values() for family in families for opcode in spelled(family)]
     specials = [name for family in SPECIAL_WANTED for name in spelled(family)]
     return [op for op in opcodes if isa.lookup(op) is None] + [name for name in specials if name not in SPECIALS]
@@ -245,12 +245,12 @@ def _count(row: isa.Form) -> int:
 
 PRODUCTION = """\
 FlashInfer 0.7.2 (single-request decode and prefill) and CuTe of CUTLASS 4.2, unmodified, through NVRTC 13 and nvcc
-13.0: no form is missing. Both write `ldmatrix` with its modifiers in another order than the manual's, as ptxas allows;
-so does Weft. How to run them, and what the checkers say: [production kernels](howto/production_kernels.md)."""
+13.0: no form is missing. Both write `ldmatrix` with its modifiers in another order than the manual's, as ptxas accepts;
+so does Weft. How to run them, and what the checkers report: [production kernels](howto/production_kernels.md)."""
 
 
 def page() -> str:
-    """docs/ptx_coverage.md."""
+    """Return the text of docs/ptx_coverage.md."""
     lines = [
         "# PTX coverage",
         "",

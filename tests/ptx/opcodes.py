@@ -1,4 +1,4 @@
-"""The opcodes that a row of the instruction table stands for, and operands for them."""
+"""The opcodes of a row of the instruction table, and operands for them."""
 
 from itertools import product
 from typing import Any
@@ -16,25 +16,25 @@ def _spelled(row: Form, chosen: tuple[str | None, ...]) -> str:
 
 
 def every_opcode(row: Form) -> list[str]:
-    """The product of all modifiers."""
+    """Return the product of all modifiers."""
     slots = [[*sorted(slot.choices), *([None] if slot.optional else [])] for slot in row.slots]
     return [_spelled(row, chosen) for chosen in product(*slots)]
 
 
 def each_choice(row: Form) -> list[str]:
-    """Opcodes in which every modifier of every slot stands at least once."""
+    """Return opcodes in which every modifier of every slot occurs at least once."""
     slots = [[*sorted(slot.choices), *([None] if slot.optional else [])] for slot in row.slots]
     longest = max(len(values) for values in slots)
     return [_spelled(row, tuple(values[at % len(values)] for values in slots)) for at in range(longest)]
 
 
 def rows_of(chapter: str) -> list[Form]:
-    """The rows of one chapter."""
+    """Return the rows of one chapter."""
     return [row for row in isa.ROWS if row.chapter == chapter]
 
 
 def operands(opcode: str, count: int, seed: int = 1) -> dict[str, npt.NDArray[Any]]:
-    """Random values for every operand that the opcode reads."""
+    """Return random values for every operand that the opcode reads."""
     found = isa.lookup(opcode)
     assert found is not None, opcode
     row, mods = found
@@ -47,7 +47,7 @@ def operands(opcode: str, count: int, seed: int = 1) -> dict[str, npt.NDArray[An
 
 
 def cases(opcode: str, names: str, values: list[tuple[int, ...]]) -> dict[str, npt.NDArray[Any]]:
-    """Integer operands given by hand, one tuple of them per lane, as `check` takes them."""
+    """Return integer operands given by hand, one tuple of them per lane, in the form of `check`."""
     found = isa.lookup(opcode)
     assert found is not None, opcode
     row, mods = found

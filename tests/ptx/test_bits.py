@@ -62,7 +62,7 @@ def test_shift_by_a_literal(opcode: str) -> None:
 
 @pytest.mark.parametrize("opcode", [opcode for opcode in OPCODES if opcode.startswith("prmt")])
 def test_permute_by_a_literal(opcode: str) -> None:
-    """The same as by a register that holds the literal."""
+    """The result is the same as with a register that holds the literal."""
     selectors = (0x3210, 0x7632, 0x5410, 0xFEDC, 0x8123, 0x1, 0x12345672)
     inputs = {name: ("b32", values) for name, values in operands(opcode, 1000).items() if name != "c"}
     lines = []

@@ -1,4 +1,4 @@
-"""Operands of the wrong type are refused with the line; what is not refused compiles (PTX ISA 6.1, 9.4)."""
+"""Operands of the wrong type are refused with the line; all others compile (PTX ISA 6.1, 9.4)."""
 
 import llvmlite.binding as llvm
 import pytest
@@ -27,7 +27,7 @@ def kernel(line: str) -> str:
 
 
 def compiles(text: str) -> None:
-    """Both copies of the kernel are IR that LLVM takes."""
+    """Check that both versions of the kernel's code are IR that LLVM accepts."""
     source = ProgramSource(parse(text), "k", mode="hardware", arch=None, cubin=())
     for copy in (InStep, Divergent):
         llvm.parse_assembly(copy(source.kernel, "copy", []).emit_module()).verify()
@@ -92,7 +92,7 @@ def test_what_it_forbids(line: str) -> None:
 
 
 def _opcodes(row: Form) -> set[str]:
-    """The row with the first choice of every slot that is required, for each of its types."""
+    """Return the row with the first choice of every required slot, for each of its types."""
     types = [slot for slot in row.slots if slot.name in ("type", "dtype", "atype") and not slot.optional]
     found = set()
     for number in range(max((len(slot.choices) for slot in types), default=1)):
@@ -106,14 +106,14 @@ def _opcodes(row: Form) -> set[str]:
 
 
 def _register(kind: str) -> str:
-    """A register that goes with a type: the bit type of its size, at least 16 bits."""
+    """Return a register that fits a type: the bit type of its size, at least 16 bits."""
     wanted = "pred" if kind == "pred" else f"b{max(16, WIDTH[kind])}"
     return next(prefix for prefix, declared in REGISTERS.items() if declared == wanted) + "1"
 
 
 @pytest.mark.parametrize("chapter", sorted({row.chapter for row in ROWS} - {"matrix"}))
 def test_every_operand_of_every_row(chapter: str) -> None:
-    """In each place a register of each type: refused at its line, or compiled; a predicate only where one belongs."""
+    """In each place a register of each type: refused at its line, or compiled; predicates only where required."""
     checked = 0
     for opcode in sorted({opcode for row in ROWS if row.chapter == chapter for opcode in _opcodes(row)}):
         found = lookup(opcode)

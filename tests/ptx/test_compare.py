@@ -38,7 +38,7 @@ def _source(opcode: str) -> str:
 
 @pytest.mark.parametrize("row", COMPARISONS, ids=lambda row: f"{row.section} {row.text}")
 def test_each_modifier_of_comparisons(row: Form) -> None:
-    """Every modifier of the row stands in some instruction; one kernel per source type."""
+    """Every modifier of the row is in some instruction; one kernel per source type."""
     for source, group in groupby(sorted(each_choice(row), key=_source), key=_source):
         _compare_all(list(group), source)
 
@@ -85,7 +85,7 @@ TRUTH = {
     "num": "111 0", "nan": "000 1",
     "equ": "010 1", "neu": "101 1", "ltu": "100 1", "leu": "110 1", "gtu": "001 1", "geu": "011 1",
 }  # fmt: skip
-"""Whether each operator holds for less, equal, greater, and unordered operands."""
+"""Whether each operator is true for less, equal, greater, and unordered operands."""
 
 
 @pytest.mark.parametrize("source", FLOATS)

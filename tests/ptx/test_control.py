@@ -84,7 +84,7 @@ def test_a_branch_index_beyond_its_table_ends_the_launch(engine: str, index: str
 
 @pytest.mark.parametrize("opcode", ["brx.idx", "brx.idx.uni"])
 def test_brx_idx(opcode: str) -> None:
-    """Per lane for brx.idx; the same target in the whole warp for .uni."""
+    """Per lane for brx.idx; the same target in the entire warp for .uni."""
     index = "and.b32 %t0, %tid, 3;" if opcode == "brx.idx" else "shr.u32 %t0, %tid, 5; and.b32 %t0, %t0, 3;"
     body = f"""{index}
       table: .branchtargets A, B, C, A;
@@ -134,7 +134,7 @@ def test_call_of_a_function(call: str) -> None:
 
 
 def test_exit_and_ret_end_single_lanes() -> None:
-    """Lanes that leave early store nothing; the others go on without them."""
+    """Lanes that leave early store nothing; the others continue without them."""
     body = """mov.b32 %d, 1; rem.u32 %t0, %tid, 3; setp.eq.u32 %p, %t0, 0; setp.eq.u32 %q, %t0, 1;
       @%p exit;
       @%q ret;
@@ -260,14 +260,14 @@ def test_trap_is_a_finding(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_an_endless_loop_ends_with_the_budget(engine: str) -> None:
+def test_an_infinite_loop_ends_with_the_budget(engine: str) -> None:
     findings = _run(".visible .entry k() { L: bra L; }", engine, max_steps=10_000).findings
     assert [f.code for f in findings] == ["S302"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_lanes_spinning_on_a_lock_of_their_own_warp_come_through(engine: str) -> None:
-    """Independent thread scheduling: the holder gets its turn although the others stand at a lower line."""
+def test_lanes_spinning_on_a_lock_held_by_their_warp_finish(engine: str) -> None:
+    """Independent thread scheduling: the holder gets its turn although the others are at a lower line."""
     text = """.global .u32 lock; .global .u32 count;
     .visible .entry k() { .reg .b32 %r<4>; .reg .pred %p;
       SPIN: atom.global.cas.b32 %r0, [lock], 0, 1;
@@ -361,7 +361,7 @@ def test_launch_with_too_few_parameters_is_refused() -> None:
 
 
 def test_recursion_keeps_registers_and_frames_apart() -> None:
-    """fact(n) by recursion in the interpreter; compiled code inlines calls and cannot."""
+    """fact(n) by recursion in the interpreter; compiled code inlines calls and does not support recursion."""
     text = """.func (.param .b32 out) fact (.param .b32 n) {
       .reg .b32 %r<4>; .reg .pred %p;
       ld.param.b32 %r0, [n]; setp.gt.u32 %p, %r0, 1; @%p bra MORE;

@@ -21,7 +21,7 @@ def _rows(chapter: str) -> list[Form]:
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_row_is_run_by_the_tests_of_its_chapter(chapter: str) -> None:
-    """`tests/ptx/test_<chapter>.py` lists the opcodes it runs in OPCODES, or the rows it goes through in ROWS."""
+    """`tests/ptx/test_<chapter>.py` lists the opcodes it runs in OPCODES, or the rows it iterates over in ROWS."""
     module = import_module(f"tests.ptx.test_{chapter}")
     tested = {row.text for row in getattr(module, "ROWS", ())}
     for opcode in getattr(module, "OPCODES", ()):
@@ -41,7 +41,7 @@ def test_every_row_has_a_meaning_in_the_interpreter(chapter: str) -> None:
 @pytest.mark.skipif("jit" not in ENGINES, reason="the compiled engine is not part of this tree")
 @pytest.mark.parametrize("chapter", [name for name in CHAPTERS if name != "control"])
 def test_every_row_has_a_meaning_in_the_compiler(chapter: str) -> None:
-    """Branches end blocks and are written by the kernel emitter itself, so the chapter on control flow is not here."""
+    """Branches end blocks and are written by the kernel emitter, so the chapter on control flow is not here."""
     emit = import_module(f"weft.vm.emit.{chapter}").EMIT
     assert not {row.name for row in _rows(chapter)} - set(emit)
 
@@ -87,7 +87,7 @@ def test_the_page_is_what_the_tables_say() -> None:
         ("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%a], {%a};", "sm_90"),
     ],
 )  # fmt: skip
-def test_what_comes_later_is_refused_with_the_line_and_a_way_out(statement: str, needs: str) -> None:
+def test_newer_instructions_are_refused_with_the_line_and_a_cure(statement: str, needs: str) -> None:
     text = f"{HEADER}.visible .entry k()\n{{ .reg .b32 %a; .reg .b64 %b; .reg .pred %p;\n{statement}\nret; }}"
     refused = parse(text).functions["k"].refused
     assert refused is not None

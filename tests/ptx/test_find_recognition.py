@@ -1,4 +1,4 @@
-"""Comparisons that recognise a call are found at their line; what attention kernels compare is not."""
+"""Comparisons that recognise a call are found at their line; ordinary comparisons of attention kernels are not."""
 
 from functools import cache
 
@@ -26,7 +26,7 @@ KNOWS = {
     "clock": ("clock64() % 7 == 3", "%clock64, the clock, SM or launch it runs on"),
     "sm": ("sm() > 57", "%smid, the clock, SM or launch it runs on"),
 }
-"""A condition on which a store depends, and what is said of it."""
+"""A condition on which a store depends, and the message for it."""
 SHAPES = "s == 77 || s == 33 || s == 45 || s == 100"
 
 INNOCENT = {
@@ -65,7 +65,7 @@ ROLES = [(DATA, "q"), (DATA, "x"), (ARRAY, "codes"), (ARRAY, "w"), (SIZE, "S")]
 
 @cache
 def module() -> tuple[Module, dict[str, str], str]:
-    """Every condition as a kernel; the store stands on a line of its own."""
+    """Compile every condition as a kernel; the store is on a separate line."""
     text = HEAD
     for name, condition in {**{key: value[0] for key, value in KNOWS.items()}, **INNOCENT, "shapes": SHAPES}.items():
         text += (
@@ -83,7 +83,7 @@ def found_in(name: str) -> tuple[Recognition, ...]:
 
 
 def line_of(name: str) -> int:
-    """Of the condition of a kernel."""
+    """Return the line of the condition of a kernel."""
     lines = module()[2].splitlines()
     return 3 + next(number for number, line in enumerate(lines) if f" {name}_(" in line)
 
@@ -106,5 +106,5 @@ def test_a_list_of_sizes_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", INNOCENT)
-def test_what_kernels_compare_is_not(name: str) -> None:
+def test_ordinary_comparisons_are_not_found(name: str) -> None:
     assert found_in(name) == ()

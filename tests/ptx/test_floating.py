@@ -34,7 +34,7 @@ def test_guards_divergence_and_uniform_operands(opcode: str) -> None:
 
 
 def _run(opcode: str, *lanes: tuple[float, ...]) -> npt.NDArray[Any]:
-    """Results for operands given by hand, one tuple per lane."""
+    """Return results for operands given by hand, one tuple per lane."""
     dtype = np.float64 if opcode.endswith("f64") else np.float32
     values = dict(zip("abc", zip(*lanes, strict=True), strict=False))
     sources = {name: np.array(column, dtype) for name, column in values.items()}

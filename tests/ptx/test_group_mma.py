@@ -1,4 +1,4 @@
-"""Which mma instructions are executed together, and that it changes nothing."""
+"""Tests which mma instructions are executed together, and that it changes no result."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ def mma(d: int, a: int, b: int, c: int) -> str:
 
 
 def groups(*body: str, most: int = 8) -> list[tuple[int, ...]]:
-    """Groups by the number of the mma in the text."""
+    """Return groups by the number of the mma in the text."""
     text = HEADER + ".visible .entry k()\n{\n.reg .b32 %x<99>;\n.reg .pred %p;\n" + "\n".join(body) + "\nret;\n}\n"
     cfg = build_cfg(parse(text).functions["k"])
     starts = {0, *(target for block in cfg.blocks if block.end is not None for target in block.successors)}
@@ -35,7 +35,7 @@ def test_instructions_that_share_a() -> None:
     assert groups(*(mma(20 + 2 * n, 0, 4, 20 + 2 * n) for n in range(5)), most=4) == [(0, 1, 2, 3)]
 
 
-def test_a_member_does_not_wait_for_long_enough_to_be_missed() -> None:
+def test_a_member_is_not_delayed_past_a_dependent_instruction() -> None:
     first, second = mma(20, 0, 4, 20), mma(22, 0, 5, 22)
     assert groups(first, "mov.b32 %x5, %x6;", second) == [(0, 1)]  # an operand of the later one is made in between
     assert groups(first, "mov.b32 %x6, %x20;", second) == []  # its result is read
@@ -58,7 +58,7 @@ def test_groups_end_with_straight_line_code() -> None:
 
 
 def random_body(rng: np.random.Generator) -> str:
-    """Few registers, so that instructions often depend on each other."""
+    """Return a body with few registers, so that instructions often depend on each other."""
     lines = []
     for _ in range(24):
         kind = rng.random()

@@ -52,7 +52,7 @@ def _run(opcode: str, *lanes: tuple[float, ...]) -> npt.NDArray[Any]:
         ("add.sat.f16", [(0.75, 0.5), (NAN, 0), (-1, 0)], [1, 0, 0]),
         # A tie, to even.
         ("fma.rn.f16", [(1 + 2**-10, 1, 2**-11)], [1 + 2**-9]),
-        # 2^-31 below the same tie: rounding to f32 on the way would lose that.
+        # 2^-31 below the same tie: an intermediate rounding to f32 would lose that.
         ("fma.rn.f16", [(1 + 2**-10, (1 - 2**-10) * 2**-11, 1 + 2**-10)], [1 + 2**-10]),
         ("fma.rn.relu.f16", [(-1, 1, 0), (1, 1, 1)], [0, 2]),
         # 2^-22 below a tie, and a product below the range of f32.
@@ -92,7 +92,7 @@ def test_fma_rounds_the_exact_sum_once(base: str) -> None:
     """No representable number is closer to the exact a * b + c than the result."""
     rng = np.random.default_rng(5)
     dtype = DTYPE[base]
-    # c next to the product, so that sums lie near ties and far below the product's last bit.
+    # c near the product, so that sums are near ties and far below the product's last bit.
     a, b = (rng.uniform(1, 2, 2000).astype(dtype) for _ in range(2))
     c = (rng.uniform(-1, 1, 2000) * 2.0 ** rng.integers(-24, 12, 2000)).astype(dtype)
     result = check(f"fma.rn.{base}", {"a": a, "b": b, "c": c}, uniform_sets=2)["d"]

@@ -1,4 +1,4 @@
-"""Index arithmetic followed in two versions: what wraps, what is skipped, what is found."""
+"""Index arithmetic followed in two versions: which wraps count, which rounds are skipped, what is found."""
 
 import pytest
 
@@ -89,7 +89,7 @@ def test_a_long_loop_is_seen_at_its_end(step: int, rounds: int, is_found: bool) 
     assert [overflow.value for overflow in found] == ([1 << 31] if is_found else [])
 
 
-def test_what_lies_outside_every_array_was_guarded() -> None:
+def test_addresses_outside_every_array_were_guarded() -> None:
     arithmetic = "    mul.lo.s32 %r3, %r2, %r1;\n    mul.wide.s32 %rd2, %r3, 4;\n"
     assert overflows(arithmetic + STORE, n=1 << 26, size_bytes=1 << 32) == ()
 
@@ -109,7 +109,7 @@ def test_a_loop_that_waits_for_data_ends() -> None:
         ("lt", -8, -10, None),  # never
         ("gt", 10, 7, 3),  # 4, 1, -2
         ("ne", 10, 8, 4),
-        ("ne", 9, 7, None),  # 5, 3, 1, -1: passes by
+        ("ne", 9, 7, None),  # 5, 3, 1, -1: never equal
         ("eq", 0, 0, None),
         ("ge", 5, 5, None),
     ],

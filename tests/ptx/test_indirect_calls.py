@@ -28,7 +28,7 @@ PROTOTYPE = "P: .callprototype (.param .b32 _) _ (.param .b32 _);"
 
 
 def _kernel(choose: str, call: str) -> str:
-    """Each thread chooses a function (%f), calls it with its number (%t), and stores what came back (%v)."""
+    """Each thread chooses a function (%f), calls it with its number (%t), and stores the result (%v)."""
     return f"""{HEADER}.global .u64 table[2] = {{square, twice}};{FUNCTIONS}
     .visible .entry k(.param .u64 out)
     {{ .reg .b32 %t, %v, %b; .reg .b64 %a, %at, %f, %g; .reg .pred %p, %q;

@@ -1,4 +1,4 @@
-"""The passes of a kernel stand in one list, and each runs when something asks for it."""
+"""The passes of a kernel are in one list, and each runs when its result is needed."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_every_pass_is_in_the_list() -> None:
     assert {name for name in files if re.search(rf"\b{name}\b", listed)} == files
 
 
-def test_a_pass_runs_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_runs_when_its_result_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     def unasked(*_: object, **__: object) -> None:
         raise AssertionError
 

@@ -119,7 +119,7 @@ def _words(values: Array, ptx_type: str) -> Array:
 
 @pytest.mark.parametrize("kind", MMA_KINDS, ids=_mma)
 def test_mma_of_constant_matrices(kind: Kind) -> None:
-    """A = 1, B = 2, C = c: every element of D is c + 2 K, whatever the layout."""
+    """A = 1, B = 2, C = c: every element of D is c + 2 K, in every layout."""
     m, n, k, d, a, b, c = kind
     per_thread = {"a": m * k // 32, "b": k * n // 32, "c": m * n // 32}
     ones, twos = np.ones((N, per_thread["a"])), np.full((N, per_thread["b"]), 2)
@@ -153,7 +153,7 @@ def test_mma_m16n8k16_layout_is_the_manuals(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("kind", MMA_KINDS, ids=_mma)
 def test_mma_of_random_matrices(kind: Kind, rng: np.random.Generator) -> None:
-    """Engines agree on any bits: denormals, infinities and NaN included."""
+    """Engines agree on any bits, also on denormals, infinities and NaN."""
     m, n, k, _, a, b, c = kind
     shapes = {"a": _registers(m, k, a), "b": _registers(k, n, b), "c": _registers(m, n, c)}
     wild = {x: rng.integers(0, 1 << 32, (N, count), np.uint64).astype(np.uint32) for x, count in shapes.items()}
@@ -308,7 +308,7 @@ def test_wmma_multiplies_matrices_in_memory(
 def test_ldmatrix(opcode: str, rng: np.random.Generator) -> None:
     """Lane 8 i + r points at row r of matrix i; lane l receives elements 2 (l mod 4), 2 (l mod 4) + 1 of row l / 4."""
     count = next(int(part[1:]) for part in opcode.split(".") if part in ("x1", "x2", "x4"))
-    rows = [random_values("b64", N, rng) for _ in range(2)]  # each lane brings one row of 16 bytes
+    rows = [random_values("b64", N, rng) for _ in range(2)]  # each lane has one row of 16 bytes
     body = f"""mov.u32 %t0, %tid.x; shl.b32 %t0, %t0, 4; mov.u32 %t1, rows; add.u32 %t0, %t0, %t1;
       st.shared.v2.b64 [%t0], {{%lo, %hi}};
       bar.warp.sync -1;

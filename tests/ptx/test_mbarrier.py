@@ -33,7 +33,7 @@ def _run(body: str, outputs: dict[str, str], *, n: int = N, declarations: str = 
 
 
 def _generic(space: str) -> tuple[str, str]:
-    """How to make the mbarrier's address for a space, and the operand."""
+    """Return the code for the mbarrier's address in a space, and the operand."""
     if space:
         return "", "%t3"
     return "cvt.u64.u32 %g, %t3; cvta.shared.u64 %g, %g;", "%g"
@@ -124,7 +124,7 @@ def test_states_show_how_many_arrivals_were_missing(space: str) -> None:
 
 @pytest.mark.parametrize("space", [*SPACES, ".release.cta.shared"])
 @pytest.mark.parametrize("keep", ["", ".noComplete"])
-def test_who_drops_out_is_not_expected_again(space: str, keep: str) -> None:
+def test_dropped_threads_are_not_expected_again(space: str, keep: str) -> None:
     """Phase 0 takes 128 arrivals of which 32 drop out; phase 1 ends with the 96 of the others."""
     make, at = _generic(space)
     count = ", 1" if keep else ""
@@ -152,7 +152,7 @@ def test_who_drops_out_is_not_expected_again(space: str, keep: str) -> None:
 @pytest.mark.parametrize("noinc", ["", ".noinc"])
 @pytest.mark.parametrize("wait", ["", "cp.async.wait_all;"])
 def test_copies_arrive_with_the_phase(space: str, noinc: str, wait: str) -> None:
-    """Every thread copies 16 bytes and reads what another copied; without .noinc it arrives itself as well."""
+    """Every thread copies 16 bytes and reads what another copied; without .noinc the thread arrives as well."""
     make, at = _generic(space)
     own = "" if noinc else f"mbarrier.arrive{space}.b64 _, [{at}];"
     body = f"""{make}

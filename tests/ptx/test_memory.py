@@ -112,7 +112,7 @@ def rng() -> np.random.Generator:
 
 
 def _address(space: str) -> str:
-    """PTX that leaves in %base the lane's own 16 bytes of `space`."""
+    """Return PTX that puts the address of the lane's own 16 bytes of `space` in %base."""
     kind = space.partition("::")[0]
     if kind in ("local", "param"):
         name = {"local": "lbuf", "param": "pbuf"}[kind]
@@ -136,12 +136,12 @@ def _members(opcode: str) -> tuple[int, str]:
 
 
 def _register(ptx_type: str) -> str:
-    """Sub-word integers go to 32-bit registers, so that the extension shows."""
+    """Sub-word integers are in 32-bit registers, so that the extension is visible."""
     return "b32" if WIDTH[ptx_type] < 32 and ptx_type != "f16" else f"b{WIDTH[ptx_type]}"
 
 
 def _expected(raw: Array, opcode: str) -> list[Array]:
-    """Members of a load from (n, 16) bytes, extended to the register."""
+    """Return the members of a load from (n, 16) bytes, extended to the register."""
     count, ptx_type = _members(opcode)
     size = WIDTH[ptx_type] // 8
     kind = "int" if ptx_type[0] == "s" else "uint"
@@ -154,7 +154,7 @@ def _expected(raw: Array, opcode: str) -> list[Array]:
 
 
 def _load_outputs(opcodes: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Output registers of all loads, and the destination operand of each."""
+    """Return the output registers of all loads, and the destination operand of each."""
     outputs, operands = {}, []
     for number, opcode in enumerate(opcodes):
         count, ptx_type = _members(opcode)
@@ -242,7 +242,7 @@ def test_ld_nc_and_cache_hints(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("space", one_in(4, STORED_SPACES))
 def test_st(space: str, rng: np.random.Generator) -> None:
-    """Each store into 16 bytes of 0xEE, which are then read back whole."""
+    """Each store writes into 16 bytes of 0xEE, which are then read back entirely."""
     values = {f"v{i}": ("b64", random_values("b64", N, rng)) for i in range(4)}
     at = _memory_operand(space)
     plain = "st" if not space else f"st.{space.partition('::')[0]}"
@@ -336,7 +336,7 @@ def test_cvta_there_and_back_and_generic_accesses(rng: np.random.Generator) -> N
     np.testing.assert_array_equal(ran.outputs["param_d"], ran.outputs["param_e"])
 
 
-def test_isspacep_tells_the_window() -> None:
+def test_isspacep_recognises_the_window() -> None:
     body, outputs = [], {}
     for space in ("global", "shared", "local", "const"):
         body += [_address(space), f"cvta.{space}.u64 %gen, %base;"]

@@ -1,4 +1,4 @@
-"""The parser: what it keeps, what it refuses, and the line it names."""
+"""The parser: what it keeps, what it refuses, and the line in its errors."""
 
 import pytest
 
@@ -142,7 +142,7 @@ def test_read_and_written_registers() -> None:
     assert {r.name for r in store.read()} == {"%rd1", "%r4"}
 
 
-def test_nested_scopes_have_registers_and_labels_of_their_own() -> None:
+def test_nested_scopes_have_their_own_registers_and_labels() -> None:
     function = _function(
         """mov.b32 %r1, 1;
         { .reg .b64 %r1; .reg .pred p; mov.b64 %r1, 2; bra IN; IN: }
@@ -158,7 +158,7 @@ def test_nested_scopes_have_registers_and_labels_of_their_own() -> None:
     labels = [item.name for item in function.body if isinstance(item, LabelDef)]
     branches = [item.operands[0] for item in _instructions(function) if item.form.name == "bra"]
     assert len(set(labels)) == 2
-    assert branches == [Label(name) for name in labels], "a forward branch finds the label of its own scope"
+    assert branches == [Label(name) for name in labels], "a forward branch finds the label in its scope"
 
 
 def test_call_with_and_without_lists() -> None:
@@ -342,7 +342,7 @@ def test_types_state_spaces_and_layouts_keep_their_order() -> None:
         "ld.global.u32 %r1, [%tid.x];",
     ],
 )
-def test_what_is_no_ptx_is_a_parse_error_with_its_line(statement: str) -> None:
+def test_invalid_ptx_is_a_parse_error_with_its_line(statement: str) -> None:
     text = f"{HEADER}.visible .entry k()\n{{\n{REGISTERS}\n\n  {statement}\n  ret;\n}}\n"
     with pytest.raises(ParseError) as caught:
         parse(text)
@@ -383,7 +383,7 @@ def test_unsupported_declarations(text: str) -> None:
     assert caught.value.line is not None
 
 
-def test_a_branch_to_nowhere_is_refused() -> None:
+def test_a_branch_to_an_undefined_label_is_refused() -> None:
     with pytest.raises((ParseError, Unsupported)):
         _function("bra NOWHERE;", declarations=REGISTERS)
 

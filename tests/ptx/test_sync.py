@@ -43,7 +43,7 @@ SPACE_FIRST = [
     "atom.global.gpu.acq_rel.add.f32",
     "atom.shared.cta.relaxed.add.u32",
 ]
-"""The order of modifiers in which Triton writes atomics; ptxas takes any."""
+"""The order of modifiers in which Triton writes atomics; ptxas accepts any."""
 ATOMICS = [
     *(f"atom.{space}.{op}.{t}" for space in ("global", "shared") for op, t in OPERATIONS),
     *(f"red.{space}.{op}.{t}" for space in ("global", "shared") for op, t in OPERATIONS if op not in ("exch", "cas")),
@@ -109,7 +109,7 @@ def _by_warp(values: Array) -> Array:
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
 @pytest.mark.parametrize("form", ["registers", "immediates"])
 def test_shfl(mode: str, form: str, rng: np.random.Generator) -> None:
-    """Every distance and every segment width, against CUDA's definition of __shfl_*_sync(value, distance, width)."""
+    """Every distance and every segment width, by CUDA's definition of __shfl_*_sync(value, distance, width)."""
     a = random_values("b32", N, rng)
     width = 2 ** (np.arange(N) // 32 % 6).astype(np.uint32)
     distance = (
@@ -295,7 +295,7 @@ def test_bar_red(cta: str, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(("bar", "aligned"), [("bar", ""), ("barrier", ""), ("barrier.cta", ".aligned")])
 def test_bar_red_over_half_the_warps(bar: str, aligned: str, rng: np.random.Generator) -> None:
-    """Each pair of warps has a barrier of its own, for 64 threads."""
+    """Each pair of warps has its own barrier, for 64 threads."""
     p = rng.integers(0, 2, N).astype(bool)
     p[:64], p[64:128] = True, False
     body = f"""mov.u32 %t0, %tid.x; shr.u32 %t1, %t0, 6; add.u32 %t1, %t1, 3;
@@ -346,7 +346,7 @@ def test_producer_and_consumer_warps_over_named_barriers(arrive: str, wait: str)
 
 
 def test_exited_threads_no_longer_count_at_a_barrier() -> None:
-    """Whole warps and single lanes leave before the barrier; the rest pass it."""
+    """Entire warps and single lanes exit before the barrier; the rest pass it."""
     body = f"""{ADDRESS}
       mov.b32 %d, 7;
       rem.u32 %t3, %t0, 5;
@@ -379,7 +379,7 @@ def test_block_that_is_no_multiple_of_a_warp() -> None:
     assert not ran.findings
 
 
-def test_a_barrier_nobody_else_reaches_is_a_deadlock() -> None:
+def test_a_barrier_that_no_other_warp_reaches_is_a_deadlock() -> None:
     body = "setp.ge.u32 %most, %tid, 32; @%most bra END; bar.sync 1, 128; END:"
     ran = check_body(body, {}, {"d": "b32"}, declarations=".reg .pred %most;", n=128)
     assert {f.code for f in ran.findings} == {"S301"}
@@ -395,7 +395,7 @@ STUCK = """and.b32 %t0, %tid, 1; setp.eq.u32 %even, %t0, 0;
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_collective_that_a_member_never_reaches_is_a_deadlock(engine: str) -> None:
-    """In a process of its own: an engine that misses it would hang the whole session."""
+    """Run in a separate process: an engine that misses it would block the entire session."""
     code = (
         "from tests.ptx.harness import kernel, launch\n"
         "from tests.ptx.test_sync import STUCK\n"
@@ -429,7 +429,7 @@ def _dtype(ptx_type: str) -> Any:
 
 
 def _apply(op: str, a: Any, b: Any, c: Any, ptx_type: str) -> Any:
-    """One atomic by hand, on Python numbers where they are exact."""
+    """Compute one atomic by hand, on Python numbers where they are exact."""
     if op.startswith("add"):
         if ptx_type in ("f16x2", "bf16x2"):
             pair = np.array([a, b], np.uint32).view(_FLOAT[ptx_type[:-2]]).reshape(2, 2)

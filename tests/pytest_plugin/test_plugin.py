@@ -287,7 +287,7 @@ def test_a_project_that_uses_weft_by_itself_is_left_alone(project: pytest.Pytest
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--weft-gpu", "voodoo2"], "no GPU 'voodoo2' in the table"),
+        (["--weft-gpu", "voodoo2"], "unknown GPU 'voodoo2'"),
         (["--weft-tool", "racecheck", "--weft-plain"], "give one of them"),
     ],
 )

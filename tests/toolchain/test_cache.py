@@ -17,7 +17,7 @@ def test_a_value_comes_back_and_another_key_misses() -> None:
     assert Cache("other").get(key) is None
 
 
-def test_the_key_sees_where_one_part_ends() -> None:
+def test_the_key_depends_on_where_a_part_ends() -> None:
     assert cache_key(["ab", "c"]) != cache_key(["a", "bc"])
     assert cache_key(["a"]) != cache_key(["a", ""])
 
@@ -45,9 +45,9 @@ def test_a_damaged_file_is_a_miss_and_can_be_replaced(damage: str) -> None:
 def test_a_file_under_another_key_is_a_miss() -> None:
     store = Cache("object")
     store.put(cache_key(["a"]), b"of a")
-    stranger = store.path(cache_key(["b"]))
-    stranger.parent.mkdir(parents=True, exist_ok=True)
-    stranger.write_bytes(store.path(cache_key(["a"])).read_bytes())
+    wrong = store.path(cache_key(["b"]))
+    wrong.parent.mkdir(parents=True, exist_ok=True)
+    wrong.write_bytes(store.path(cache_key(["a"])).read_bytes())
     assert store.get(cache_key(["b"])) is None
 
 

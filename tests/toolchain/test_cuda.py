@@ -20,7 +20,7 @@ template <int D, bool causal> __global__ void attn(float* out) {
 
 @pytest.fixture
 def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names NVRTC was really called with."""
+    """Return the names with which NVRTC was really called."""
     calls: list[str] = []
 
     def counted(source: str, **options: object) -> Compilation:
@@ -111,7 +111,7 @@ def test_demangling_never_guesses(symbol: str, name: str) -> None:
         ("_ZN9_GLOBAL__3hidEPK6__halfPx", ("const __half*", "long long*")),
         ("_Z1kPFvvE", ()),
     ],
-)  # what __cxa_demangle says of them
+)  # the types that __cxa_demangle prints
 def test_the_types_of_parameters(symbol: str, types: tuple[str, ...]) -> None:
     assert parameter_types(symbol) == types
 
@@ -197,7 +197,7 @@ def test_an_include_by_macro_is_followed(tmp_path: Path, compilations: list[str]
     assert len(compilations) == 2
 
 
-def test_an_include_by_a_macro_nobody_here_defines_is_never_cached(tmp_path: Path, compilations: list[str]) -> None:
+def test_an_include_by_a_macro_from_outside_is_never_cached(tmp_path: Path, compilations: list[str]) -> None:
     (tmp_path / "a.cuh").write_text("#define SIZE 4\n")
     file = tmp_path / "k.cu"
     file.write_text("#include WHICH\n__global__ void k(int* a) { *a = SIZE; }\n")
@@ -249,7 +249,7 @@ def test_guarded_host_code_compiles() -> None:
 
 
 @pytest.mark.parametrize("option", ["-I/usr", "-DX=1", "--include-path=/usr", "-arch=sm_80", "-G"])
-def test_options_with_a_parameter_of_their_own_are_refused(option: str) -> None:
+def test_options_that_are_parameters_are_refused(option: str) -> None:
     with pytest.raises(UsageError, match="use "):
         compile_cuda(HELLO, name="h.cu", options=[option])
 

@@ -1,4 +1,4 @@
-"""The headers a real kernel file includes."""
+"""The headers that a real kernel file includes."""
 
 import pytest
 
@@ -109,14 +109,14 @@ __global__ void k(float* p, uint n) {
     p[n] = isinf(best) ? NAN : HUGE_VALF + best;
 }
 """
-"""nvcc takes it as it stands: cuda_runtime.h, which it reads before the file, includes <math.h> and the others."""
+"""nvcc accepts it unchanged: cuda_runtime.h, which it reads before the file, includes <math.h> and the others."""
 
 
 def test_what_nvcc_includes_before_the_file() -> None:
     assert compile_cuda(WITHOUT_INCLUDES, name="k.cu").diagnostics == ()
 
 
-def test_a_files_own_spelling_of_such_a_name_stands() -> None:
+def test_a_definition_in_the_file_takes_precedence() -> None:
     own = "#ifndef M_PI\n#define M_PI 3\n#endif\ntypedef unsigned int uint;\n"
     source = (
         own + "#include <limits.h>\n#include <stdint.h>\n__global__ void k(uint* p) { p[0] = M_PI > 3 ? INT_MAX : 0; }"
@@ -129,5 +129,5 @@ def test_what_nvcc_does_not_include_is_still_missing() -> None:
         compile_cuda("__global__ void k(float* p) { p[0] = FLT_MAX; }", name="k.cu")
 
 
-def test_a_plain_file_pays_for_no_library() -> None:
+def test_a_plain_file_includes_no_library() -> None:
     assert before_the_file("__global__ void k(float* p) { p[0] = expf(p[1]); }") == ("math.h",)

@@ -1,4 +1,4 @@
-"""Lines of source inside inline assembly are those of the statement it stands for."""
+"""Source lines inside inline assembly are those of its statement."""
 
 from weft.toolchain.inline_asm_lines import steady_lines
 

@@ -1,4 +1,4 @@
-"""nvcc as a front end. What runs it needs a CUDA toolkit, which neither Weft nor its CI asks for."""
+"""nvcc as a front end. Tests that run it need a CUDA toolkit, which neither Weft nor its CI requires."""
 
 import shutil
 import stat
@@ -42,13 +42,13 @@ int main() {
 
 @pytest.fixture
 def no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without it."""
+    """Simulate a machine without nvcc."""
     nvcc._tool.cache_clear()
     monkeypatch.setattr(nvcc, "_places", list)
 
 
 def test_without_nvcc_the_error_says_what_to_do(no_tool: None) -> None:
-    with pytest.raises(ToolMissing, match="install the CUDA toolkit, or leave --compiler nvcc out"):
+    with pytest.raises(ToolMissing, match="install the CUDA toolkit, or omit --compiler nvcc"):
         compile_cuda("__global__ void k() {}", name="k.cu", compiler="nvcc")
 
 
@@ -57,13 +57,13 @@ def test_an_unknown_compiler_is_refused() -> None:
         compile_cuda("__global__ void k() {}", name="k.cu", compiler="clang")
 
 
-def test_a_program_that_is_no_nvcc_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_not_nvcc_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "nvcc"
     fake.write_text("#!/bin/sh\necho hello\n")
     fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
     nvcc._tool.cache_clear()
     monkeypatch.setattr(nvcc, "_places", lambda: [str(fake)])
-    with pytest.raises(ToolMissing, match="does not say its release"):
+    with pytest.raises(ToolMissing, match="does not print a release"):
         compile_cuda("__global__ void k() {}", name="k.cu", compiler="nvcc")
 
 
@@ -111,7 +111,7 @@ def test_flags_lines_and_cache_are_those_of_nvrtc(tmp_path: Path, monkeypatch: p
 
 @needs_nvcc
 def test_the_same_source_gives_the_same_bits() -> None:
-    """nvcc names what has internal linkage after the path of its input."""
+    """nvcc names symbols with internal linkage after the path of its input."""
     source = "namespace { __device__ int here; }\n__global__ void k(int* a) { here = a[1]; *a = here; }\n"
     for debug in (False, True):
         first, second = (compile_cuda(source, name="k.cu", compiler="nvcc", debug=debug, cache=False) for _ in "12")

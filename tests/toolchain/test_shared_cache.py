@@ -1,4 +1,4 @@
-"""Several processes compile and run the same kernels at once, with one cache: all results right, no file torn."""
+"""Several processes compile and run the same kernels at once, with one cache: all results right, no incomplete file."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def _environment(cache: Path) -> dict[str, str]:
 
 
 def run_processes(processes: int, kernels: int, cache: Path) -> None:
-    """Start all at once, then hold every file of the cache against its own header."""
+    """Start all at once, then check every file of the cache against its own header."""
     started = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(kernels), str(kernels * number // processes)],

@@ -1,4 +1,4 @@
-"""Offsets are checked against the addresses that stand in the SASS."""
+"""Offsets are checked against the addresses in the SASS."""
 
 import itertools
 import re

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# Triton functions carry no annotations that mypy knows.
+# Triton functions have no annotations that mypy supports.
 from pathlib import Path
 
 import pytest

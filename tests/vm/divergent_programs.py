@@ -2,7 +2,7 @@
 
 Everything a program computes is independent of the order in which diverged lanes run: the member mask of every
 collective is kept in a register (a ballot at each branch), shuffles read only lanes that take part, barriers and
-shared memory stand at the top level, atomics are additions whose results are read behind a barrier.
+shared memory are at the top level, atomics are additions whose results are read after a barrier.
 """
 
 import random
@@ -33,7 +33,7 @@ class _Program:
         return f"%v{self.rng.randrange(VALUES)}"
 
     def condition(self, predicate: str) -> None:
-        """A predicate that is true in some lanes and false in others."""
+        """Write a predicate that is true in some lanes and false in others."""
         mask = self.rng.choice((1, 3, 5, 7, 15, 31))
         self.emit(
             f"and.b32 %t0, {self.value()}, {mask};",
@@ -77,12 +77,12 @@ class _Program:
         )
 
     def leave(self) -> None:
-        """A few lanes end here: without a trace, or by way of the end of the program."""
+        """A few lanes end here: at once, or at the end of the program."""
         self.emit(f"and.b32 %t0, {self.value()}, 63;", f"setp.eq.u32 %p0, %t0, {self.rng.randint(0, 63)};")
         self.emit("@%p0 exit;" if self.rng.random() < 0.5 else "@%p0 bra OUT;")
 
     def shuffle(self, level: int) -> None:
-        """d = value of another lane if it takes part, else the old one."""
+        """Set d to the value of another lane if it takes part, else keep the old one."""
         target = self.value()
         self.emit(
             f"vote.sync.ballot.b32 %t1, %yes, %m{level};",
@@ -159,7 +159,7 @@ class _Program:
         self.emit(f"{after}:", f"bra {head};", f"{end}:")
 
     def exchange(self) -> None:
-        """Through shared memory, between two barriers."""
+        """Exchange values through shared memory, between two barriers."""
         other = self.rng.choice((1, 2, 31, 33, 63))
         self.emit(
             f"st.shared.b32 [%in2], {self.value()};",
@@ -188,7 +188,7 @@ class _Program:
 
 
 def kernel(seed: int, programs: int, entry: str = "k") -> str:
-    """One kernel of `programs` programs; CTA number i runs program i. Outputs are VALUES words per thread."""
+    """Return one kernel of `programs` programs; CTA number i runs program i. Outputs are VALUES words per thread."""
     rng = random.Random(seed)
     lines = [
         "mov.u32 %in1, %tid.x;",

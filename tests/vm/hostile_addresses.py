@@ -1,4 +1,4 @@
-"""A program of its own: random addresses in every kind of memory access. That it ends is what is tested.
+"""A separate program: random addresses in every kind of memory access. The test is that it ends.
 
     python -m tests.vm.hostile_addresses SEED
 
@@ -22,7 +22,7 @@ _LOADS = ("b8 %h", "b16 %h", "b32 %r", "b64 %l", "v2.b32 {%t0, %t1}", "v4.b32 {%
 
 
 def _instructions() -> list[str]:
-    """PTX with the address in %rd (global, generic) or %ra (shared, local)."""
+    """Return PTX with the address in %rd (global, generic) or %ra (shared, local)."""
     lines = []
     for space, address in ((".global", "%rd"), ("", "%rd"), (".shared", "%ra"), (".local", "%ra")):
         for access in _LOADS:
@@ -64,7 +64,7 @@ INSTRUCTIONS = _instructions()
 
 
 def kernel() -> str:
-    """All instructions, twice: with an address per lane from a table, and with one for all lanes from a parameter."""
+    """Return all instructions, twice: with an address per lane from a table, and with one from a parameter."""
     body = []
     for number, instruction in enumerate(INSTRUCTIONS):
         body += [
@@ -97,7 +97,7 @@ def kernel() -> str:
 
 
 def addresses(rng: np.random.Generator, count: int, host: int) -> Addresses:
-    """Anything; the edges of the windows; this process's own memory."""
+    """Return random addresses, the edges of the windows, and addresses of this process's memory."""
     anything = rng.integers(0, np.iinfo(np.uint64).max, count, np.uint64, endpoint=True)
     edges = [
         0,
@@ -137,7 +137,7 @@ def main(seed: int) -> None:
     canary = np.full(4096, 0xA5, np.uint8)
     codes: set[str] = set()
     made = 0
-    for block in (64, 40):  # whole warps, and one with lanes missing
+    for block in (64, 40):  # complete warps, and one with lanes missing
         for threads in (1, 2):
             gpu = weft.VirtualGPU(threads=threads)
             table = addresses(rng, len(INSTRUCTIONS) * 64, canary.ctypes.data)

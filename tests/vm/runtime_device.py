@@ -1,4 +1,4 @@
-"""Runtime functions on their own: compiled with llvmlite, called with NumPy arrays on a bare warp record."""
+"""Runtime functions alone: compiled with llvmlite, called with NumPy arrays on a bare warp record."""
 
 import ctypes
 from typing import Any, NamedTuple
@@ -50,14 +50,14 @@ class Report(NamedTuple):
 
 
 def aligned(size_bytes: int) -> Array:
-    """Zeroed bytes that start at a multiple of 64."""
+    """Return zeroed bytes that start at a multiple of 64."""
     raw = np.zeros(size_bytes + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size_bytes]
 
 
 def mask_of(lanes: Any) -> int:
-    """A list of lane numbers as a bit mask."""
+    """Return a list of lane numbers as a bit mask."""
     return sum(1 << int(lane) for lane in lanes)
 
 
@@ -69,7 +69,7 @@ class Device:
         self.engine = _compile(functions, cpu)
         self.warp, self.worker = aligned(WARP_BYTES), aligned(WORKER_BYTES)
         self.shared, self.memory = aligned(SHARED_START + SHARED_BYTES), aligned(GLOBAL_BYTES)
-        # The whole arena is allocation number 1, all of shared memory one array.
+        # The entire arena is allocation number 1, all of shared memory one array.
         self.owners = np.ones(GLOBAL_BYTES // 256, np.uint32)
         self.shared_owners = np.ones(SHARED_BYTES // 64 + 1, np.uint32)
         self.shared_extents = np.array([[0, 0], [0, SHARED_BYTES]], np.int64)
@@ -93,7 +93,7 @@ class Device:
             _member(record, field)[0] = value
 
     def fill(self, rng: np.random.Generator) -> None:
-        """Random bytes in both memories."""
+        """Write random bytes to both memories."""
         for memory in (self.shared, self.memory):
             memory[:] = rng.integers(0, 256, memory.size)
 
@@ -106,12 +106,12 @@ class Device:
             args = (*args, result)
         values = [arg.ctypes.data if isinstance(arg, np.ndarray) else int(arg) for arg in (self.warp, *args)]
         address = self.engine.get_function_address("call." + function.name)
-        # All arguments are integers; a function that takes an i32 does not look at the upper half.
+        # All arguments are integers; a function that takes an i32 ignores the upper half.
         ctypes.CFUNCTYPE(None, *[ctypes.c_uint64] * len(values))(address)(*values)
         return result
 
     def take_reports(self) -> list[Report]:
-        """The reports left since the last time."""
+        """Return the reports made since the last call."""
         count = int(_member(self.worker, WORKER_REPORT_COUNT)[0])
         _member(self.worker, WORKER_REPORT_COUNT)[0] = 0
         words = self.reports.view(np.uint32).reshape(REPORTS, -1)[:count]
@@ -128,7 +128,7 @@ def _member(record: Array, field: Field) -> Array:
 
 
 def _entry_point(function: Builder) -> Builder:
-    """C cannot pass a <32 x T>: take pointers, load, call, store the result."""
+    """Return a function with pointers: C cannot pass a <32 x T>. It loads, calls and stores the result."""
     params = [("ptr" if ty[0] == "<" else ty, name) for ty, name in function.params]
     if function.result != "void":
         params.append(("ptr", "result"))

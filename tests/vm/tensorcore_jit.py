@@ -38,12 +38,12 @@ done:
 
 
 class CompiledMma:
-    """Logical matrices of raw bits in, logical matrices out; the registers in between are the fragments'."""
+    """Takes logical matrices of raw bits and returns logical matrices; the registers are those of the fragments."""
 
     def __init__(
         self, kind: MmaKind, *, mode: str = "hardware", arch: str = "sm_89", cpu: str = "", count: int = 1
     ) -> None:
-        """With a count, each call of the function does so many tiles that share A."""
+        """With a count, each call of the function computes that many tiles that share A."""
         self.fragments = {operand: mma_fragment(kind, operand) for operand in "abcd"}
         word = 8 if kind.a_type == "f64" else 4
         sizes = {operand: f.registers * 32 * word for operand, f in self.fragments.items()}
@@ -81,7 +81,7 @@ def _compile(text: str, cpu: str) -> tuple[Any, Callable[..., None]]:
 
 
 def _aligned(values: Array) -> Array:
-    """A copy that starts at a multiple of 64 bytes."""
+    """Return a copy that starts at a multiple of 64 bytes."""
     raw = np.empty(values.nbytes + 64, np.uint8)
     start = -raw.ctypes.data % 64
     copy = raw[start : start + values.nbytes].view(values.dtype).reshape(values.shape)

@@ -1,4 +1,4 @@
-"""What the compiler assumes about a warp's threads must hold for every block shape, or not be assumed."""
+"""Every assumption of the compiler about a warp's threads must be true for the block shape."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: a second process compiles nothing, damage is repaired, keys tell hosts apart."""
+"""The cache of compiled kernels: a second process compiles nothing, damage is repaired, hosts have different keys."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ OUT:
   ret;
 }
 """
-"""Lanes leave the loop one after the other, so the copy for divergent warps is compiled as well."""
+"""Lanes leave the loop one after the other, so the code for divergent warps is compiled as well."""
 
 PROGRAM = f"""
 import numpy as np
@@ -58,7 +58,7 @@ def _environment(cache: Path, **changes: str) -> dict[str, str]:
 
 
 def _run(cache: Path, **changes: str) -> tuple[str, list[str]]:
-    """The result of the program and the lines about compilations."""
+    """Return the result of the program and the lines about compilations."""
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, env=_environment(cache, **changes), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -79,7 +79,7 @@ def _files(cache: Path) -> dict[Path, str]:
 
 
 def _assert_whole(cache: Path) -> None:
-    """Every file is complete by its own header, and nothing temporary is left."""
+    """Assert that every file is complete by its own header, and that no temporary file is left."""
     from weft.toolchain.cache import Cache
 
     files = _files(cache)
@@ -92,7 +92,7 @@ def _assert_whole(cache: Path) -> None:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[str]]:
-    """A cache after one process, with what it computed and compiled."""
+    """Return a cache after one process, with its results and the names it compiled."""
     cache = tmp_path_factory.mktemp("cache")
     return cache, *_run(cache)
 
@@ -151,12 +151,12 @@ def test_a_damaged_object_is_compiled_again(damage: str, tmp_path: Path) -> None
 
 
 def _names(compiled: list[str]) -> set[str]:
-    """What was compiled, without sizes and times."""
+    """Return what was compiled, without sizes and times."""
     return {line.split(":")[1] for line in compiled}
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names a CPU of x86")
-def test_another_cpu_has_objects_of_its_own(filled: tuple[Path, str, list[str]], tmp_path: Path) -> None:
+def test_another_cpu_has_separate_objects(filled: tuple[Path, str, list[str]], tmp_path: Path) -> None:
     _, result, _ = filled
     assert _run(tmp_path, WEFT_CPU="x86-64-v3")[0] == result
     first = _files(tmp_path)
@@ -168,7 +168,7 @@ def test_another_cpu_has_objects_of_its_own(filled: tuple[Path, str, list[str]],
     assert len(second) == 2 * len(first)
 
 
-def test_keys_tell_modes_texts_and_architectures_apart() -> None:
+def test_keys_differ_between_modes_texts_and_architectures() -> None:
     from weft.vm.program import ProgramSource
 
     def key(text: str = PTX, mode: str = "hardware", arch: str = "sm_89", part: str = "in_step") -> str | None:

@@ -1,4 +1,4 @@
-"""CTAs that wait for each other: as many as the GPU holds make progress together, on both engines."""
+"""CTAs that wait for each other: as many as the GPU holds run together, on both engines."""
 
 import struct
 import time
@@ -22,7 +22,7 @@ ROOM = 58
 
 
 def _chain(load: str, *, block: int = 32) -> str:
-    """CTA i waits for the flag of CTA i + 1 and hands on its number plus one; the last begins with 1."""
+    """CTA i waits for the flag of CTA i + 1 and passes on its number plus one; the last begins with 1."""
     return f"""{HEADER}.visible .entry chain(.param .u64 flags, .param .u32 none) .maxntid {block}
     {{ .reg .b32 %c, %n, %v, %t, %h<3>; .reg .b64 %a, %at; .reg .pred %p, %last;
       ld.param.u64 %a, [flags]; mov.u32 %c, %ctaid.x; mov.u32 %n, %nctaid.x; mov.u32 %t, %tid.x;
@@ -75,8 +75,8 @@ def test_a_grid_that_does_not_fit_and_needs_to_is_a_finding() -> None:
     assert time.perf_counter() - began < 20
 
 
-def test_ctas_beyond_the_room_start_when_others_end() -> None:
-    """A chain the other way round: everybody waits for one that started before."""
+def test_ctas_that_do_not_fit_start_when_others_end() -> None:
+    """A chain in the other direction: every CTA waits for one that started before."""
     text = _chain("ld.acquire.gpu.u32", block=1024).replace("mov.u32 %c, %ctaid.x;", _BACKWARDS)
     flags, findings = _run(text, "jit", 3 * ROOM, block=1024)
     assert flags == list(range(3 * ROOM, 0, -1)) and not findings

@@ -59,7 +59,7 @@ def _case(start: str) -> Case:
 
 
 def _results(case: Case, *, threads: int, schedule: int) -> tuple[Arrays, list[int]]:
-    """All arrays afterwards, and the warp instructions of each launch."""
+    """Return all arrays afterwards, and the warp instructions of each launch."""
     binary = _compiled(case.name)
     arrays = case.inputs(np.random.default_rng(zlib.crc32(case.name.encode())))
     arrays |= {name: _poisoned(buffer) for name, buffer in case.outputs.items()}
@@ -80,7 +80,7 @@ def _assert_same_bits(got: Arrays, expected: Arrays, what: str) -> None:
 
 
 @pytest.mark.parametrize("start", RACE_FREE)
-def test_race_free_kernels_do_not_notice_threads_or_schedule(start: str) -> None:
+def test_race_free_kernels_do_not_depend_on_threads_or_schedule(start: str) -> None:
     case = _case(start)
     expected, instructions = _results(case, threads=1, schedule=0)
     for threads in (1, 2):
@@ -92,7 +92,7 @@ def test_race_free_kernels_do_not_notice_threads_or_schedule(start: str) -> None
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("start", ORDER_SHOWS)
-def test_order_dependent_kernels_do_not_notice_threads(start: str, schedule: int) -> None:
+def test_order_dependent_kernels_do_not_depend_on_threads(start: str, schedule: int) -> None:
     case = _case(start)
     expected, instructions = _results(case, threads=1, schedule=schedule)
     for _ in range(3):  # a race between host threads would not show every time

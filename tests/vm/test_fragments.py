@@ -1,4 +1,4 @@
-"""Fragment layouts against places given in the PTX manual, and wmma layouts against their purpose."""
+"""Fragment layouts compared with places given in the PTX manual, and wmma layouts with their purpose."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_every_element_has_one_place(kind: MmaKind, operand: str) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "element", "counts"),
-    [  # registers of A, B and C that PTX demands
+    [  # registers of A, B and C that PTX requires
         ((16, 16, 16), "f16", (8, 8, 8)),
         ((32, 8, 16), "f16", (8, 8, 8)),
         ((8, 32, 16), "f16", (8, 8, 8)),

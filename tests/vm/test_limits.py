@@ -1,4 +1,4 @@
-"""What stops a kernel: budgets, deadlocks, bad addresses, traps and assertions. Nothing may stop the host."""
+"""The limits that stop a kernel: budgets, deadlocks, bad addresses, traps and assertions. Nothing may stop the host."""
 
 import functools
 import json
@@ -192,7 +192,7 @@ def _zeros(count: int = 64) -> npt.NDArray[np.int32]:
 
 @pytest.mark.parametrize("entry", ["endless", "endless_for_odd_lanes"])
 @pytest.mark.parametrize("block", [32, 40, 1024])
-def test_endless_loop_uses_up_its_budget(entry: str, block: int) -> None:
+def test_infinite_loop_exhausts_its_budget(entry: str, block: int) -> None:
     a, steps = _zeros(), 200_000
     _launch(entry, [a], block=block, max_steps=1)  # compiles
     start = time.perf_counter()
@@ -200,12 +200,12 @@ def test_endless_loop_uses_up_its_budget(entry: str, block: int) -> None:
     seconds = time.perf_counter() - start
     assert _only(run, "S302")
     assert a[3] == 0, "no odd lane passes"
-    # A step is a turn of a loop; this one has about 3 instructions, and slices are not cut short.
+    # A step is a loop iteration; this one has about 3 instructions, and slices are not cut short.
     assert steps / 2 < run.instructions < 10 * steps
     assert seconds < 5
 
 
-def test_a_loop_around_a_barrier_uses_up_its_budget() -> None:
+def test_a_loop_around_a_barrier_exhausts_its_budget() -> None:
     """No turn of it is as long as a slice: every one ends at the barrier."""
     a = _zeros()
     _launch("endless_around_a_barrier", [a], block=64, max_steps=1)  # compiles
@@ -215,7 +215,7 @@ def test_a_loop_around_a_barrier_uses_up_its_budget() -> None:
     assert time.perf_counter() - start < 5
 
 
-def test_thousands_of_reports_leave_room_for_why_a_launch_was_stopped() -> None:
+def test_why_a_launch_was_stopped_is_reported_after_thousands_of_reports() -> None:
     run = _launch("endless_and_astray", [_zeros()], block=64, max_steps=20_000)
     assert {finding.code for finding in run.findings} == {"M101", "S302"}
     assert sum(finding.count for finding in run.findings) >= 4096
@@ -234,7 +234,7 @@ def test_deadlock_at_barriers(entry: str, block: int) -> None:
     findings = _launch(entry, [a], block=block).findings
     assert {finding.code for finding in findings} == {"S301"}
     assert functools.reduce(operator.or_, (finding.lanes for finding in findings)) == ALL, "all lanes wait"
-    assert not a.any(), "nobody passes"
+    assert not a.any(), "no thread passes"
 
 
 @pytest.mark.parametrize("schedule", [0, 1, 2, 3])
@@ -269,7 +269,7 @@ OUTSIDE = [
     Outside(-(1 << 45), ALL, "M104"),
     Outside(1 << 61, ALL, "M104"),
 ]
-"""By one element, into the gap, far away, and where no pointer of the device leads."""
+"""By one element, into the gap, far away, and where no device pointer can be."""
 
 
 @pytest.mark.parametrize("outside", OUTSIDE, ids=lambda outside: str(outside.at))
@@ -277,7 +277,7 @@ def test_global_load_outside(outside: Outside) -> None:
     a, out = np.arange(1, 65, dtype=np.int32), _zeros(32)
     gpu = weft.VirtualGPU()
     assert gpu.launch(_compiled(), "load_at", 1, 32, [a, np.int64(0), out]).clean
-    base = GLOBAL_BASE + gpu.memory.used  # the module's variables have their place now, `a` comes next
+    base = GLOBAL_BASE + gpu.memory.used  # the module's variables are placed now, `a` comes next
     finding = _only(gpu.launch(_compiled(), "load_at", 1, 32, [a, np.int64(outside.at), out]), outside.code)
     _assert_at(finding, "load", outside.lanes)
     first = (outside.lanes & -outside.lanes).bit_length() - 1
@@ -370,7 +370,7 @@ def test_misaligned_shared_load() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_hostile_addresses_never_reach_the_host(seed: int) -> None:
-    """In a process of its own, so that a crash is a failure here and no more."""
+    """Run in a separate process, so that a crash fails only this test."""
     command = [sys.executable, "-m", "tests.vm.hostile_addresses", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Tiles, copies, atomics and lane exchange of the runtime against small NumPy models, on two kinds of CPU."""
+"""Tiles, copies, atomics and lane exchange of the runtime compared with small NumPy models, on two kinds of CPU."""
 
 import platform
 import re
@@ -68,7 +68,7 @@ def test_ldmatrix(cpu: str, count: int, trans: str) -> None:
     for trial in range(6):
         address = (SHARED_START + 16 * rng.integers(0, SHARED_BYTES // 16, 32)).astype(np.uint32)
         mask = some_mask(rng, trial)
-        if trial >= 2:  # past the end, before the start, crooked
+        if trial >= 2:  # past the end, before the start, misaligned
             address[[1, 3, 5]] = SHARED_END - 8, 16, SHARED_START + 34
         on = is_on(mask) & (8 * count > LANE)
         outside = on & ((address < SHARED_START) | (address > SHARED_END - 16))
@@ -158,7 +158,7 @@ def test_wmma(wmma: Device, name: str) -> None:
 
 
 class Recorder(Instrumentation):
-    """Keeps what the builder announces."""
+    """Records the events of the builder."""
 
     key = "recorder"
 
@@ -173,7 +173,7 @@ class Recorder(Instrumentation):
         self.rows.append((offsets.ty, rows))
 
 
-def test_watchers_hear_of_tiles_copies_and_atomics() -> None:
+def test_watchers_receive_tiles_copies_and_atomics() -> None:
     watch = Recorder()
     build_tiles("ldmatrix.x4", watch)
     assert watch.rows == [(vec("i32"), 32)]
@@ -217,7 +217,7 @@ def copier(cpu: str) -> Device:
 
 
 def _issue(d: Device, rng: np.random.Generator, mask: int, group: Array) -> tuple[list[Any], list[Report]]:
-    """A random cp.async: the copies it should queue and the reports it should leave."""
+    """Return a random cp.async: the copies it should queue and the reports it should make."""
     size = int(rng.choice([4, 8, 16]))
     dst = (SHARED_START + size * rng.integers(0, SHARED_BYTES // size, 32)).astype(np.uint32)
     src = (GLOBAL_BASE + size * rng.integers(0, GLOBAL_BYTES // size, 32)).astype(np.uint64)
@@ -327,7 +327,7 @@ def _flushed(x: Array) -> Array:
 
 
 def _modified(op: str, kind: str, old: bytes, b: bytes, c: bytes, *, flush: bool) -> bytes:
-    """What PTX says is written back."""
+    """Return what is written back according to PTX."""
     dtype = np.dtype(_FLOATS[kind]) if kind in _FLOATS else np.dtype(f"{'int' if kind[0] == 's' else 'uint'}{kind[1:]}")
     x, y, z = (np.frombuffer(raw, dtype) for raw in (old, b, c))
     with np.errstate(all="ignore"):
@@ -365,7 +365,7 @@ def test_atomics(atomics: Device, space: str, name: str) -> None:
     for trial in range(6):
         d.fill(rng)
         b, c = (rng.integers(0, 256, 32 * size).astype(np.uint8).view(word) for _ in range(2))
-        if op in ("cas", "inc", "dec") and trial % 3:  # few values, so that comparisons hold
+        if op in ("cas", "inc", "dec") and trial % 3:  # few values, so that comparisons are often true
             for memory in (d.memory, d.shared):
                 memory.view(word)[:] = rng.integers(0, 3, memory.size // size)
             b = rng.integers(0, 3, 32).astype(word)
@@ -445,7 +445,7 @@ def test_match(lanes: Device, name: str) -> None:
         members = some_mask(rng, trial) | 1
         on = is_on(members)
         a = (rng.integers(0, 1 + trial % 4, 32) << dtype.itemsize * 7).astype(dtype)
-        a[~on] = 77  # what other lanes hold must not matter
+        a[~on] = 77  # the values of other lanes must not matter
         if name.startswith("any"):
             expected = [
                 mask_of(np.flatnonzero(on & (a == value))) if here else 0 for value, here in zip(a, on, strict=True)

@@ -1,4 +1,4 @@
-"""A launch of some CTAs: they alone run, see the whole grid, and are named by their true coordinates."""
+"""A launch of some CTAs: only they run, they see the entire grid, and they have their true coordinates."""
 
 from functools import cache
 
@@ -75,7 +75,7 @@ def test_ctas_that_may_depend_on_others_do_not_run_alone() -> None:
     assert not out.any()
 
 
-def test_positions_must_be_there() -> None:
+def test_ctas_must_be_in_the_grid() -> None:
     out = np.zeros(30, np.int32)
     for position in ((5, 0), (0, 3), (-1, 0)):
         with pytest.raises(LaunchError, match=r"outside the grid \(5, 3, 2\)"):

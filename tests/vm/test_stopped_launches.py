@@ -1,4 +1,4 @@
-"""A launch that a CTA stops leaves the same findings whatever number of threads ran it."""
+"""A launch that a CTA stops has the same findings for every number of threads."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ extern "C" __global__ void spins(volatile int* o, int from) {
 
 @pytest.mark.parametrize("kernel", ["asserts", "traps", "spins"])
 @pytest.mark.parametrize("schedule", [0, 1])
-def test_the_number_of_threads_shows_nowhere(kernel: str, schedule: int) -> None:
+def test_the_number_of_threads_changes_no_finding(kernel: str, schedule: int) -> None:
     binary = weft.compile_cuda(SOURCE, name="k.cu")
     found = set()
     for threads in (1, 2, 3, 8):

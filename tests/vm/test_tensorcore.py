@@ -1,4 +1,4 @@
-"""Compiled tensor-core functions equal the reference bit for bit, and that follows the published rules."""
+"""Compiled tensor-core functions equal the reference bit for bit, and the reference follows the published rules."""
 
 import re
 from typing import Any
@@ -38,9 +38,9 @@ TILES_PER_REGIME = 1200  # nine regimes: 10,800 tiles for every kind and mode
 
 
 def random_bits(rng: np.random.Generator, shape: tuple[int, ...], name: str, regime: str) -> Array:
-    """Bit patterns of a format: a sign, an exponent field from the regime's range, a mantissa."""
+    """Return bit patterns of a format: a sign, an exponent field from the regime's range, a mantissa."""
     fmt = FORMATS[name]
-    mantissa_bits = fmt.mantissa_bits + (13 if name == "tf32" else 0)  # tf32: with the ignored bits
+    mantissa_bits = fmt.mantissa_bits + (13 if name == "tf32" else 0)  # tf32: with the ignored bits set
     top = (1 << fmt.exponent_bits) - 1
     span = min(4, fmt.bias // 2)
     low, high = {
@@ -126,7 +126,7 @@ def test_integer_kinds(kind: MmaKind) -> None:
     a = rng.integers(0, 256, (10_000, 16, kind.k), dtype=np.uint8)
     b = rng.integers(0, 256, (10_000, kind.k, 8), dtype=np.uint8)
     c = rng.integers(-(2**31), 2**31, (10_000, 16, 8)).astype(np.int32)
-    c[::2] |= 0x7FF00000  # near the ends, so that sums leave s32
+    c[::2] |= 0x7FF00000  # near the limits, so that sums leave s32
     a[:8], b[:4] = 0x80, 0xFF
     got = CompiledMma(kind)(a, b, c.view(np.uint32))
     assert_same(got, mma(a, b, c, kind=kind).view(np.uint32), kind.label)
@@ -141,7 +141,7 @@ def test_f64() -> None:
 
 @pytest.mark.parametrize("kind", FLOAT_KINDS, ids=lambda kind: kind.label)
 def test_ordinary_tiles_stay_on_the_vector_path(kind: MmaKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the call of the exact path taken out, ordinary tiles, zeros and masked rows are still right."""
+    """Without the call of the exact path, ordinary tiles, zeros and masked rows are still right."""
 
     def without_exact(kind: MmaKind, mode: str, arch: str, **options: Any) -> tuple[str, str]:
         name, text = tensorcore_ir(kind, mode, arch, **options)
@@ -168,7 +168,7 @@ def test_result_may_overwrite_the_accumulator() -> None:
 @pytest.mark.parametrize("mode", ["hardware", "ieee"])
 @pytest.mark.parametrize("kind", FLOAT_KINDS[::3], ids=lambda kind: kind.label)
 def test_several_tiles_that_share_a(kind: MmaKind, mode: str, count: int) -> None:
-    """Also with tiles that need the exact path beside tiles that do not."""
+    """Also with tiles that need the exact path next to tiles that do not."""
     compiled = CompiledMma(kind, mode=mode, count=count)
     for regime in REGIMES:
         a, b, c = random_tiles(kind, regime, 48, seed=8)
@@ -198,7 +198,7 @@ def test_several_exact_tiles_that_share_a(kind: MmaKind) -> None:
 
 
 def dot(kind: MmaKind, a: list[float], b: list[float], c: float, *, mode: str = "hardware") -> float:
-    """Element (0, 0) with the given first products; the compiled function must agree."""
+    """Return element (0, 0) with the given first products; the compiled function must agree."""
     matrices = [np.zeros((1, kind.m, kind.k)), np.zeros((1, kind.k, kind.n)), np.zeros((1, kind.m, kind.n))]
     matrices[0][0, 0, : len(a)] = a
     matrices[1][0, : len(b), 0] = b
@@ -211,7 +211,7 @@ def dot(kind: MmaKind, a: list[float], b: list[float], c: float, *, mode: str = 
 
 
 def encode(values: Array, name: str) -> Array:
-    """Exactly representable values to bits."""
+    """Return exactly representable values as bits."""
     if name in ("f32", "tf32"):
         return values.astype(np.float32).view(np.uint32)
     if name == "bf16":
@@ -286,7 +286,7 @@ def test_special_values() -> None:
     assert np.isnan(dot(F16, [np.inf], [0.0], 0.0))
     nan, zero = np.full((16, 16), 0x7E00, np.uint16), np.zeros((16, 8), np.uint16)
     assert (mma(nan, zero, zero.astype(np.uint32), kind=F16) == 0x7FFFFFFF).all()
-    # A finite sum of 2^128 or more is infinity; large terms that cancel within a step do no harm.
+    # A finite sum of 2^128 or more is infinity; large terms that cancel within a step are harmless.
     bf16 = MmaKind(16, 8, 8, "bf16", "bf16", "f32", "f32")
     assert dot(bf16, [2.0**127, 2.0**127], [1.0, 1.0], 0.0) == np.inf
     assert dot(bf16, [2.0**127, 2.0**127, -(2.0**127)], [1.0, 1.0, 1.0], 0.0) == 2.0**127

@@ -1,4 +1,4 @@
-"""Threads that wait for each other: what is free of deadlock ends, with the right sums; what is not is found."""
+"""Threads that wait for each other: programs without a deadlock end with the right sums; deadlocks are found."""
 
 import struct
 
@@ -17,7 +17,7 @@ GRIDS = (2, 3, 5)
 
 
 def run(engine: Engine, program: int, ctas: int, *, max_steps: int = 1 << 26) -> tuple[list[int], list[Finding]]:
-    """The sums of all threads, and what was found."""
+    """Return the sums of all threads, and the findings."""
     memory = GlobalMemory(1 << 16)
     words, out = memory.allocate(4 * WORDS), memory.allocate(4 * 64 * ctas)
     memory.write(words, bytes(4 * WORDS))
@@ -28,7 +28,7 @@ def run(engine: Engine, program: int, ctas: int, *, max_steps: int = 1 << 26) ->
 
 
 @pytest.mark.parametrize("seed", range(KERNELS))
-def test_what_is_free_of_deadlock_ends(seed: int) -> None:
+def test_programs_without_a_deadlock_end(seed: int) -> None:
     text, sums = kernel(seed, PROGRAMS)
     engine = Engine("jit", parse(text))
     for program, expected in enumerate(sums):
@@ -50,7 +50,7 @@ def test_a_deadlock_is_found(fault: str) -> None:
     for program in range(len(sums)):
         out, findings = run(engine, program, 2, max_steps=1 << 20)
         assert FAULTS[fault] in {finding.code for finding in findings}, f"program {program}"
-        assert 0 in out  # some thread never got through
+        assert 0 in out  # some thread did not finish
 
 
 def test_every_step_occurs() -> None:
@@ -72,11 +72,11 @@ _ONE_WARP = """.visible .entry k(.param .u64 words, .param .u64 out, .param .u32
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        # Lanes that do not execute a collective they are named in never come to it.
+        # Lanes that do not execute a collective in whose mask they are never reach it.
         ("setp.ne.u32 %p, %l, 3; @%p bar.warp.sync 0xffffffff; bar.sync 0;", "S301"),
         ("setp.ne.u32 %p, %l, 3; @%p shfl.sync.idx.b32 %v, %l, 0, 31, 0xffffffff; bar.sync 0;", "S301"),
         ("setp.ne.u32 %p, %l, 3; @%p bar.warp.sync 0xfffffff7; bar.sync 0;", None),
-        # They may come to another bar.warp.sync, but not with another mask.
+        # They may reach another bar.warp.sync, but not with another mask.
         ("setp.ne.u32 %p, %l, 3; @%p bra A; bar.warp.sync 0xffffffff; bra B; A: bar.warp.sync 0xffffffff; B:", None),
         ("setp.ne.u32 %p, %l, 3; @%p bra A; bar.warp.sync 0x7fffffff; bra B; A: bar.warp.sync 0xffffffff; B:", "S301"),
         # One meeting does not count for two.
@@ -86,7 +86,7 @@ _ONE_WARP = """.visible .entry k(.param .u64 words, .param .u64 out, .param .u32
          "A: bar.warp.sync 0xffffffff; B: bar.warp.sync 0xffffffff; bar.sync 0;", "S301"),
     ],
 )  # fmt: skip
-def test_who_comes_to_a_warp_collective(engine: str, body: str, code: str | None) -> None:
+def test_lanes_that_reach_a_warp_collective(engine: str, body: str, code: str | None) -> None:
     module = parse(f"{HEADER}{_ONE_WARP.format(body=body)}")
     _, findings = run(Engine(engine, module), 0, 1, max_steps=1 << 16)
     assert {finding.code for finding in findings} == ({code} if code else set())

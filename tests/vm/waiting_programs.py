@@ -1,8 +1,8 @@
 """Random programs that wait for each other in every legal way, as PTX text, from a seed; and the same with one fault.
 
-A program is a row of steps that all threads go through; each step is deadlock-free if diverged lanes, warps and CTAs
-all make progress. A step adds its number to the thread's sum if what it waited for had come, so that a right run is
-known without running it: each thread ends with the sum of all step numbers.
+A program is a sequence of steps that all threads execute; each step is deadlock-free if diverged lanes, warps and CTAs
+all make progress. A step adds its number to the thread's sum if its wait succeeded, so that the result of a correct run
+is known without running it: each thread ends with the sum of all step numbers.
 """
 
 import random
@@ -28,7 +28,7 @@ STEPS = (
     "thread_grid",
 )
 FAULTS = {"skips": "S301", "alone": "S301", "never": "S302"}
-"""What can be wrong with a program, and the code that must be found."""
+"""The faults of a program, and the code that must be found."""
 
 
 class Program:
@@ -47,7 +47,7 @@ class Program:
         return f"{self.name}_{self.labels}"
 
     def flag(self) -> int:
-        """Byte offset of a word that nobody else uses."""
+        """Return the byte offset of a word that no other step uses."""
         self.flags += 1
         assert self.flags < WORDS
         return 4 * self.flags
@@ -60,7 +60,7 @@ class Program:
         self.emit(f"{again}:", read, f"setp.lt.u32 %q, %v, {until};", f"@%q bra {again};")
 
     def only(self, register: str, value: int) -> str:
-        """Threads whose register has another value go to the label that is returned."""
+        """Let threads whose register has another value branch to the label that is returned."""
         after = self.label()
         self.emit(f"setp.ne.u32 %p, {register}, {value};", f"@%p bra {after};")
         return after
@@ -95,7 +95,7 @@ class Program:
         self.emit(f"bar.warp.sync {FULL};", f"bra {join};", f"{other}:", f"bar.warp.sync {FULL};", f"{join}:")
 
     def _halves(self) -> None:
-        """Half warps meet at one instruction, each by itself; the lower one waits for the upper one's signal."""
+        """Half warps meet at one instruction, separately; the lower one waits for the upper one's signal."""
         flag, after, upper = self.flag(), self.label(), self.label()
         self.emit("setp.ge.u32 %p, %lane, 16;", "selp.b32 %m, 0xffff0000, 0x0000ffff, %p;", f"@%p bra {upper};")
         self.spin(f"flags+{flag}", "1")
@@ -103,17 +103,17 @@ class Program:
         self.emit(f"st.volatile.shared.u32 [flags+{flag}], 1;", f"{after}:")
 
     def _nested(self) -> None:
-        """Lanes that wait in a branch for what lanes outside of it do."""
+        """Lanes wait in a branch for an action of lanes outside the branch."""
         flag = self.flag()
         waiter, teller = self.rng.sample(range(32), 2)
         after = self.only("%lane", waiter)
         self.spin(f"flags+{flag}", "1")
         self.emit(f"{after}:", f"setp.ne.u32 %p, %tid, {teller + self.rng.choice((0, 32))};")
-        # Nobody passes the barrier of the warp before the one that waits has been told, by a lane before the barrier.
+        # No lane passes the barrier of the warp before a lane in front of the barrier has set the flag for the waiter.
         self.emit(f"@!%p st.volatile.shared.u32 [flags+{flag}], 1;", f"bar.warp.sync {FULL};")
 
     def _grid(self) -> None:
-        """One thread of each CTA counts itself in and waits for all."""
+        """One thread of each CTA increments a counter and waits for all."""
         counter = self.flag()
         if self.rng.random() < 0.7:
             self.emit("bar.sync 0;")
@@ -125,7 +125,7 @@ class Program:
             self.emit("bar.sync 0;")
 
     def _thread_grid(self) -> None:
-        """Every thread counts itself in and waits for all."""
+        """Every thread increments a counter and waits for all."""
         counter = self.flag()
         self.emit(f"red.global.add.u32 [%rd0+{counter}], 1;")
         self.spin(f"%rd0+{counter}", "%threads")
@@ -143,7 +143,7 @@ class Program:
         self.emit(f"{inner}:", f"{after}:")
 
     def _chain(self) -> None:
-        """Lanes of one warp hand on a token, in any order: whoever is not its holder spins at a place of its own."""
+        """Lanes of one warp pass on a token, in any order: each lane without the token spins at a different place."""
         token = self.flag()
         ways = self.rng.choice((2, 3, 4))
         order = self.rng.sample(range(ways), ways)
@@ -178,7 +178,7 @@ class Program:
         self.emit(f"{other}:", f"bar.sync {number}, 64;", f"{join}:", "bar.sync 0;")
 
     def _lock(self) -> None:
-        """Every thread takes a lock, adds one to what it guards, and gives it back."""
+        """Every thread takes a lock, increments the protected value, and releases the lock."""
         lock, count = self.flag(), self.flag()
         again = self.label()
         self.emit(
@@ -196,7 +196,7 @@ class Program:
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def fault(self, kind: str) -> None:
-        """A step that nobody gets out of."""
+        """Add a step that no thread can leave."""
         if kind == "skips":  # one lane waits for its CTA, the others of its warp for it
             after, end = self.only("%tid", self.rng.randrange(64)), self.label()
             self.emit("bar.sync 0;", f"bra {end};", f"{after}:", f"bar.warp.sync {FULL};", "bar.sync 0;", f"{end}:")
@@ -210,7 +210,7 @@ class Program:
 
 
 def kernel(seed: int, programs: int, *, fault: str | None = None) -> tuple[str, list[int]]:
-    """One kernel of several programs, chosen by a parameter, and the sum that each of them must end with."""
+    """Return one kernel of several programs, chosen by a parameter, and the final sum of each."""
     rng = random.Random(seed)
     made = []
     for number in range(programs):

@@ -1,4 +1,4 @@
-"""The GPUs that Weft knows: chips.json as frozen values. Every cell names its source; a missing one is an error."""
+"""The GPUs that Weft supports: chips.json as frozen values. Every cell names its source; a missing one is an error."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ DEFAULT_GPU = "l4"
 
 
 class TensorKind(StrEnum):
-    """What a tensor core multiplies, and in what it accumulates."""
+    """The types that a tensor core multiplies and accumulates."""
 
     F16_F32 = "f16_f32"
     F16_F16 = "f16_f16"
@@ -30,7 +30,7 @@ class TensorKind(StrEnum):
 
 @dataclass(frozen=True)
 class Citation:
-    """Where a cell's value was read. `url` is None where no public page was confirmed."""
+    """The source of a cell's value. `url` is None if no public page confirms it."""
 
     title: str
     url: str | None
@@ -38,7 +38,7 @@ class Citation:
 
 @dataclass(frozen=True)
 class Architecture:
-    """One compute capability: what an SM holds, and what it does per clock."""
+    """One compute capability: the resources of an SM and its rates per clock."""
 
     capability: str
     max_warps: int
@@ -47,10 +47,10 @@ class Architecture:
     shared_bytes_per_block: int
     registers: int
     register_unit: int
-    """A warp's registers are allocated in multiples of it."""
+    """A warp's registers are allocated in multiples of this."""
     shared_unit: int
     reserved_shared_bytes: int
-    """Taken by the driver for every block."""
+    """Shared memory that the driver takes for every block."""
     sub_partitions: int
     fp32_lanes: int
     imad_lanes: int
@@ -65,7 +65,7 @@ class Architecture:
 
     @property
     def target(self) -> str:
-        """As compilers name it: sm_89."""
+        """Return the compiler's name of it: sm_89."""
         return "sm_" + self.capability.replace(".", "")
 
 
@@ -79,23 +79,23 @@ class Chip:
     sms: int
     boost_ghz: float
     max_ghz: float
-    """The highest clock the driver allows: bounds hold at it."""
+    """The highest clock the driver allows; bounds are computed at it."""
     sustained_ghz: float | None
-    """Where power keeps the GPU well below its boost clock."""
+    """The clock of a GPU whose power limit keeps it well below its boost clock."""
     dram_gbs: float
     dram_reachable: float
     """Share of `dram_gbs` that a copy reaches; estimates only."""
     l2_bytes: int
     tensor_macs: Mapping[TensorKind, int]
-    """Dense multiply-adds per SM and clock; a kind that is not there does not run on this GPU's tensor cores."""
+    """Dense multiply-adds per SM and clock; a kind that is missing does not run on this GPU's tensor cores."""
     mma_sync_share: float
     """Share of that rate that mma.sync reaches; estimates only."""
     issue_weight: float | None
-    """The estimate's c, where it was fitted for this GPU."""
+    """The estimate's c, if it was fitted for this GPU."""
     sources: Mapping[str, Citation]
 
     def peak_macs(self, kind: TensorKind) -> int:
-        """Dense multiply-adds per SM and clock; raises UsageError for a kind that the GPU does not have."""
+        """Return the dense multiply-adds per SM and clock; raises UsageError for a kind that the GPU does not have."""
         if kind not in self.tensor_macs:
             known = ", ".join(self.tensor_macs)
             raise UsageError(f"the tensor cores of {self.title} have no {kind}; they have {known}")
@@ -104,7 +104,7 @@ class Chip:
 
 @cache
 def chips() -> Mapping[str, Chip]:
-    """Every GPU of chips.json by its short name."""
+    """Return every GPU of chips.json by its short name."""
     table = json.loads(files(__package__).joinpath("chips.json").read_text(encoding="utf-8"))
     sources = {key: Citation(row["title"], row["url"]) for key, row in table["sources"].items()}
     architectures = {name: _architecture(name, row, sources) for name, row in table["architectures"].items()}
@@ -113,16 +113,16 @@ def chips() -> Mapping[str, Chip]:
 
 
 def chip(name: str) -> Chip:
-    """The GPU of this short name ("l4"), or UsageError with the names there are."""
+    """Return the GPU with this short name ("l4"); raises UsageError with the known names."""
     found = chips().get(name.lower())
     if found is None:
-        raise UsageError(f"no GPU {name!r} in the table{did_you_mean(name, chips())}; it has {', '.join(chips())}")
+        raise UsageError(f"unknown GPU {name!r}{did_you_mean(name, chips())}; known are {', '.join(chips())}")
     return found
 
 
 @cache
 def smallest_chips() -> Mapping[str, Chip]:
-    """The GPU with the fewest SMs of each architecture, by target (`sm_89`): what fits there fits on the others."""
+    """Return the GPU with the fewest SMs of each architecture, by target (`sm_89`): what fits it fits the others."""
     found: dict[str, Chip] = {}
     for one in chips().values():
         target = one.architecture.target
@@ -132,9 +132,9 @@ def smallest_chips() -> Mapping[str, Chip]:
 
 
 def choose_gpu(gpu: str = "", arch: str = "") -> str:
-    """Return the one that is given, else the default GPU; an architecture stands for its smallest GPU."""
+    """Return the given GPU or architecture, else the default GPU; an architecture means its smallest GPU."""
     if gpu and arch:
-        raise UsageError(f"a GPU ({gpu}) and an architecture ({arch}): give one of them")
+        raise UsageError(f"both a GPU ({gpu}) and an architecture ({arch}): give one of them")
     return gpu or arch or DEFAULT_GPU
 
 
@@ -145,12 +145,12 @@ def chip_of(gpu: str) -> Chip:
     found = smallest_chips().get(gpu.rstrip("af"))
     if found is None:
         hint = did_you_mean(gpu, smallest_chips())
-        raise UsageError(f"no GPU of architecture {gpu!r} in the table{hint}; it has {', '.join(smallest_chips())}")
+        raise UsageError(f"unknown architecture {gpu!r}{hint}; known are {', '.join(smallest_chips())}")
     return found
 
 
 def target_of(gpu: str) -> str:
-    """Return the architecture that code is compiled for: that of this GPU, or the given one as it stands."""
+    """Return the architecture that code is compiled for: that of this GPU, or the given one unchanged."""
     return gpu if gpu.startswith("sm_") else chip(gpu).architecture.target
 
 

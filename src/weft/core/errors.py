@@ -1,11 +1,11 @@
-"""Errors of Weft. Misuse raises; findings are values; unsupported is its own kind."""
+"""Errors of Weft. Misuse raises an error; findings are values; Unsupported is a separate kind."""
 
 import contextlib
 from collections.abc import Iterator
 
 
 class WeftError(Exception):
-    """Base of every error Weft raises on purpose. The message says what to do next."""
+    """Base of every error that Weft raises on purpose. The message says what to do next."""
 
 
 class UsageError(WeftError):
@@ -21,7 +21,7 @@ class CompileError(WeftError):
 
 
 class ParseError(WeftError):
-    """PTX text that is not PTX. Always carries the line."""
+    """The text is not valid PTX. The error always has the line."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(f"PTX line {line}: {message}")
@@ -29,7 +29,7 @@ class ParseError(WeftError):
 
 
 class Unsupported(WeftError):
-    """Valid PTX that the virtual GPU does not know: neither pass nor fail."""
+    """Valid PTX that the virtual GPU does not support: neither pass nor fail."""
 
     def __init__(self, what: str, line: int | None = None) -> None:
         super().__init__(f"unsupported at PTX line {line}: {what}" if line is not None else f"unsupported: {what}")
@@ -38,11 +38,11 @@ class Unsupported(WeftError):
 
 
 class LaunchError(WeftError):
-    """The launch was refused before anything ran (shared memory over the limit, bad block size, wrong arguments)."""
+    """The launch was refused before it started (shared memory over the limit, bad block size, wrong arguments)."""
 
 
 class ResourceError(LaunchError):
-    """The launch asks for more shared memory or threads than the GPU has."""
+    """The launch requires more shared memory or threads than the GPU has."""
 
 
 class ToolMissing(WeftError):
@@ -51,7 +51,7 @@ class ToolMissing(WeftError):
 
 @contextlib.contextmanager
 def at_line(file: str, line: int) -> Iterator[None]:
-    """Errors about a call or a launch that are raised inside name the file and the line."""
+    """Add the file and the line to errors about a call or a launch that are raised inside."""
     try:
         yield
     except (UsageError, LaunchError) as error:

@@ -1,4 +1,4 @@
-"""Findings as plain data and back: the one JSON spelling, documented in docs/reference/verdict_json.md."""
+"""Findings as plain data and back: the only JSON format, documented in docs/reference/verdict_json.md."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from .records import Finding, Place, Suppressed, inlining_chain
 
 
 def finding_record(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON has it."""
+    """Return a finding as a JSON record."""
     row = FINDING_CODES[finding.code]
     return {
         "code": finding.code,
@@ -32,17 +32,17 @@ def finding_record(finding: Finding) -> dict[str, Any]:
 
 
 def suppressed_record(suppressed: Suppressed) -> dict[str, Any]:
-    """Return a finding that the source allows, with the reason it gives."""
+    """Return the record of a finding that the source allows, with its reason."""
     return {**finding_record(suppressed.finding), "reason": suppressed.reason}
 
 
 def finding_of(record: Mapping[str, Any]) -> Finding:
-    """Read what `finding_record` wrote. Raises ValueError, KeyError or TypeError: a child may send anything."""
+    """Read what `finding_record` wrote. Raises ValueError, KeyError or TypeError, because a child may send any data."""
     code, severity = str(record["code"]), Severity(record["severity"])
     if code not in FINDING_CODES:
         raise ValueError(f"no finding has the code {code!r}")
     row, other = FINDING_CODES[code], record["other"]
-    at = record.get("cure_at")  # records of before have none
+    at = record.get("cure_at")  # older records have none
     x, y, z = record["cta"]
     return Finding(
         code,
@@ -70,7 +70,7 @@ def suppressed_of(record: Mapping[str, Any]) -> Suppressed:
 
 
 def number_record(value: float) -> float | str:
-    """Return a number, or its name as text: JSON has neither infinity nor NaN."""
+    """Return a number, or its name as text, because JSON has neither infinity nor NaN."""
     return float(value) if math.isfinite(value) else str(float(value))
 
 
@@ -86,7 +86,7 @@ def _line_record(place: Place | None) -> dict[str, Any] | None:
 
 
 def _place_record(place: Place | None) -> dict[str, Any]:
-    """The line, and the calls it was inlined into, from the inside outwards."""
+    """Return the line, and the calls it was inlined into, from the inside outwards."""
     if place is None:
         return {"file": None, "line": None, "column": None, "inlined_at": []}
     here, *calls = ({"file": at.file, "line": at.line, "column": at.column} for at in inlining_chain(place))
@@ -104,5 +104,5 @@ def _place_of(record: Mapping[str, Any]) -> Place | None:
 
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} in a finding is no integer")
+        raise TypeError(f"{value!r} in a finding is not an integer")
     return value

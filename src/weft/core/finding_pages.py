@@ -1,4 +1,4 @@
-"""The pages about findings, docs/findings: in a wheel, and in a checkout."""
+"""The pages about findings, docs/findings, in a wheel and in a checkout."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ PAGE_FOLDERS = (_PACKAGE / "docs" / "findings", _PACKAGE.parents[1] / "docs" / "
 
 
 def page(code: str) -> str:
-    """The text of docs/findings/<code>.md."""
+    """Return the text of docs/findings/<code>.md."""
     for folder in PAGE_FOLDERS:
         file = folder / f"{code}.md"
         if file.is_file():

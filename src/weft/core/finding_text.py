@@ -1,4 +1,4 @@
-"""Findings as others read them: GitHub annotations, SARIF, a line of source, the last line of a run."""
+"""Findings in other formats: GitHub annotations, SARIF, a line of source, the last line of a run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ _SARIF = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "
 
 
 def summary(findings: Sequence[Finding], suppressed: Sequence[Suppressed] = (), *, wrong: int = 0) -> str:
-    """The last line, as compute-sanitizer's; `wrong` are errors that are no findings."""
+    """Return the last line, in the form of compute-sanitizer's; `wrong` counts errors that are not findings."""
     errors = wrong + sum(finding.level is Severity.ERROR for finding in findings)
     warnings = sum(finding.level is Severity.WARNING for finding in findings)
     allowed = f", {len(suppressed)} suppressed" if suppressed else ""
@@ -20,7 +20,7 @@ def summary(findings: Sequence[Finding], suppressed: Sequence[Suppressed] = (), 
 
 
 def github_lines(findings: Sequence[Finding], *, limit: int) -> Iterator[str]:
-    """Workflow commands: GitHub shows them at the lines of a pull request."""
+    """Yield workflow commands: GitHub shows them at the lines of a pull request."""
     for finding in findings[:limit]:
         title = f"{finding.code} {FINDING_CODES[finding.code].name}"
         place = finding.place
@@ -33,13 +33,13 @@ def github_lines(findings: Sequence[Finding], *, limit: int) -> Iterator[str]:
 
 
 def annotation(level: str, fields: Mapping[str, str], message: str) -> str:
-    """One workflow command."""
+    """Return one workflow command."""
     listed = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
     return f"::{level} {listed}::{_data(message)}"
 
 
 def sarif(findings: Sequence[Finding], suppressed: Sequence[Suppressed] = ()) -> dict[str, object]:
-    """Static Analysis Results Interchange Format 2.1.0, which code scanners and editors read."""
+    """Return a log in the Static Analysis Results Interchange Format 2.1.0, which code scanners and editors read."""
     used = {finding.code: FINDING_CODES[finding.code] for finding in [*findings, *(s.finding for s in suppressed)]}
     rules = [
         {"id": row.code, "name": row.name, "shortDescription": {"text": row.name}, "help": {"text": row.cure}}
@@ -58,7 +58,7 @@ def sarif(findings: Sequence[Finding], suppressed: Sequence[Suppressed] = ()) ->
 
 
 def excerpt(place: Place | None) -> Iterator[str]:
-    """The line of source with a caret under the column, if the file is here."""
+    """Yield the line of source with a caret under the column, if the file exists here."""
     try:
         text = Path(place.file).read_text(errors="replace").splitlines()[place.line - 1] if place else ""
     except (OSError, IndexError):
@@ -86,12 +86,12 @@ def _sarif_result(finding: Finding) -> dict[str, object]:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 error`, `2 errors`."""
+    """Return `1 error`, `2 errors`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _data(text: str) -> str:
-    """Escaped as GitHub's workflow commands ask."""
+    """Return the text escaped for GitHub's workflow commands."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """WEFT_CACHE: where compiled things live (default: the user's cache folder)."""
+    """Return WEFT_CACHE: the folder of compiled files (default: the user's cache folder)."""
     explicit = os.environ.get("WEFT_CACHE")
     if explicit:
         return Path(explicit)
@@ -13,13 +13,13 @@ def cache_dir() -> Path:
 
 
 def cache_behind() -> Path | None:
-    """WEFT_CACHE_BEHIND: another cache that is read where WEFT_CACHE has nothing, and never written."""
+    """Return WEFT_CACHE_BEHIND: a second, read-only cache for what WEFT_CACHE does not have."""
     explicit = os.environ.get("WEFT_CACHE_BEHIND")
     return Path(explicit) if explicit else None
 
 
 def store() -> str:
-    """WEFT_STORE: the database of searches and of the journal, a path or a URL (default: the user's data folder)."""
+    """Return WEFT_STORE: the database of searches and journal, a path or URL (default: in the user's data folder)."""
     explicit = os.environ.get("WEFT_STORE")
     if explicit:
         return explicit
@@ -28,40 +28,40 @@ def store() -> str:
 
 
 def api_key(variable: str) -> str:
-    """OPENAI_API_KEY, or the variable that is named: the key of a language model's endpoint; empty if it is not set."""
+    """Return the key of a language model's endpoint, from OPENAI_API_KEY or the named variable; empty if not set."""
     return os.environ.get(variable, "")
 
 
 def host_cpu() -> str:
-    """WEFT_CPU: LLVM's name of the CPU to compile for, e.g. `x86-64-v3` to force AVX2 (default: this machine's)."""
+    """Return WEFT_CPU: LLVM's name of the CPU to compile for, e.g. `x86-64-v3` for AVX2 (default: this machine's)."""
     return os.environ.get("WEFT_CPU", "")
 
 
 def threads() -> int:
-    """WEFT_THREADS: host threads that run CTAs (default: all cores)."""
+    """Return WEFT_THREADS: the number of host threads that run CTAs (default: all cores)."""
     return int(os.environ.get("WEFT_THREADS", "0")) or len(os.sched_getaffinity(0))
 
 
 def debug() -> int:
-    """WEFT_DEBUG: 1 prints compile times, 2 also the LLVM IR."""
+    """Return WEFT_DEBUG: 1 prints compile times, 2 also the LLVM IR."""
     return int(os.environ.get("WEFT_DEBUG", "0"))
 
 
 def no_color() -> bool:
-    """NO_COLOR: if set to anything, no style anywhere (https://no-color.org); so does TERM=dumb."""
+    """Return whether NO_COLOR is set to any value (https://no-color.org) or TERM is `dumb`: no colours and styles."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def force_color() -> bool:
-    """FORCE_COLOR: if set to anything, styles also where no terminal is; NO_COLOR wins."""
+    """Return whether FORCE_COLOR is set to any value: styles also without a terminal; NO_COLOR takes precedence."""
     return bool(os.environ.get("FORCE_COLOR"))
 
 
 def progress_in_pipes() -> bool:
-    """WEFT_PROGRESS: 0 keeps lines of progress out of standard error where it is no terminal (default: 1)."""
+    """Return WEFT_PROGRESS: 0 prints no progress to standard error if that is not a terminal (default: 1)."""
     return os.environ.get("WEFT_PROGRESS", "1") != "0"
 
 
 def completing() -> bool:
-    """_WEFT_COMPLETE: a shell asks what may stand at the cursor, as `weft completion` makes it do."""
+    """Return whether _WEFT_COMPLETE is set: a shell requests completions, as `weft completion` sets it up."""
     return "_WEFT_COMPLETE" in os.environ

@@ -1,4 +1,4 @@
-"""The nouns of Weft: frozen values that pass between the stages."""
+"""The records of Weft: frozen values that pass between the stages."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,14 +21,14 @@ class Place:
 
 
 def inlining_chain(place: Place | None) -> Iterator[Place]:
-    """The place, then the call it was inlined into, and so on outwards."""
+    """Yield the place, then the call it was inlined into, and so on outwards."""
     while place is not None:
         yield place
         place = place.inlined_at
 
 
 def shared_place(a: Place | None, b: Place | None) -> Place | None:
-    """What two places have in common: the line, and the calls outwards as far as they agree."""
+    """Return what two places have in common: the line, and the enclosing calls as far as they agree."""
     if a is None or b is None or (a.file, a.line, a.column) != (b.file, b.line, b.column):
         return None
     return replace(a, inlined_at=shared_place(a.inlined_at, b.inlined_at))
@@ -49,7 +49,7 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class Resources:
-    """What ptxas says one kernel needs."""
+    """The resources that ptxas reports for a kernel."""
 
     registers: int
     spill_store_bytes: int
@@ -61,7 +61,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class SharedSymbol:
-    """One `__shared__` array in the cubin: where the hardware puts it."""
+    """A `__shared__` array in the cubin: where the hardware puts it."""
 
     name: str
     offset: int
@@ -85,9 +85,9 @@ class Binary:
     shared: Mapping[str, tuple[SharedSymbol, ...]] = field(default_factory=dict)
     """By mangled entry name."""
     dynamic_shared_bytes: int = 0
-    """Known at compile time only for Triton."""
+    """Known at compile time for Triton only."""
     num_warps: int = 0
-    """Likewise."""
+    """Known at compile time for Triton only."""
     source_digest: str = ""
     ptx_digest: str = ""
     defines: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong that a run showed: code, place, actor, numbers and cure."""
+    """A problem that a run showed: code, place, actor, numbers and cure."""
 
     code: str
     message: str
@@ -114,27 +114,27 @@ class Finding:
     address: int = 0
     count: int = 1
     severity: str = ""
-    """error, warning or info; empty means as the table of codes says."""
+    """error, warning or info; empty: the severity of its code."""
     cure: str = ""
-    """What to do here; empty means as the table of codes says."""
+    """What to do here; empty: the cure of its code."""
     name: str = ""
-    """Of the variable or buffer concerned."""
+    """Name of the variable or buffer concerned."""
     other: Place | None = None
-    """Where the other access of a race is, the copy it collides with, or where a bad value goes (without a warp)."""
+    """Place of the other access of a race, of the conflicting copy, or of the use of a bad value (without a warp)."""
     other_warp: int = -1
     """-1: not known."""
     other_lanes: int = 0
     cure_place: Place | None = None
-    """The line behind which the barrier of a race's cure belongs."""
+    """The line after which the barrier of a race's cure belongs."""
 
     @property
     def level(self) -> Severity:
-        """How bad it is: its own severity, or that of its code."""
+        """Return how severe it is: its own severity, or that of its code."""
         return Severity(self.severity) if self.severity else FINDING_CODES[self.code].severity
 
     @property
     def remedy(self) -> str:
-        """What to do: its own cure, or that of its code."""
+        """Return what to do: its own cure, or that of its code."""
         return self.cure or FINDING_CODES[self.code].cure
 
     def __str__(self) -> str:
@@ -156,7 +156,7 @@ def _actor(warp: int, lanes: int) -> str:
 
 
 def lane_list(lanes: int) -> str:
-    """A bit mask in words: 0b1101 → lanes 0,2-3."""
+    """Return a bit mask as text: 0b1101 → lanes 0,2-3."""
     runs: list[list[int]] = []
     for lane in range(lanes.bit_length()):
         if lanes >> lane & 1:
@@ -169,12 +169,12 @@ def lane_list(lanes: int) -> str:
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Errors, then warnings, then infos; otherwise in the order they have."""
+    """Return errors, then warnings, then infos; otherwise in their order."""
     return tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.level)))
 
 
 def first_of_each(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The first finding of each code and severity at each line: shapes and seeds repeat one bug with other numbers."""
+    """Return the first finding of each code and severity at each line: shapes and seeds only repeat a bug."""
     first: dict[tuple[object, ...], Finding] = {}
     for finding in findings:
         first.setdefault((finding.code, finding.place or finding.ptx_line, finding.severity), finding)
@@ -183,7 +183,7 @@ def first_of_each(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True)
 class Suppressed:
-    """A finding that the source allows, and why."""
+    """A finding that the source allows, and the reason."""
 
     finding: Finding
     reason: str
@@ -191,20 +191,20 @@ class Suppressed:
 
 @dataclass(frozen=True)
 class Visits:
-    """Which code of a kernel a launch ran."""
+    """The code of a kernel that a launch executed."""
 
     ptx_digest: str
     entry: str
-    """Its name in the PTX."""
+    """The kernel's name in the PTX."""
     blocks: tuple[int, ...]
     """How often warps entered each basic block (`ptx/passes/build_cfg.py`)."""
     ways: frozenset[tuple[int, int]]
-    """Hidden ways out of branches (`ptx/passes/find_hidden_ways.py`) that were taken."""
+    """Hidden paths out of branches (`ptx/passes/find_hidden_ways.py`) that were taken."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a launch, or a kernel file's sequence of launches, left beside its arrays."""
+    """The result of a launch, or of a kernel file's sequence of launches, apart from its arrays."""
 
     entries: tuple[str, ...]
     findings: tuple[Finding, ...]
@@ -216,23 +216,23 @@ class Run:
     defines: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     suppressed: tuple[Suppressed, ...] = ()
-    """What the source's allow lines excuse."""
+    """Findings that the source's allow lines suppress."""
     visits: tuple[Visits, ...] = ()
-    """One per launch, where the engine knows."""
+    """One per launch, if the engine counts them."""
 
     @property
     def clean(self) -> bool:
-        """Whether no error was found."""
+        """Return whether no error was found."""
         return self.passes(strict=False)
 
     def passes(self, *, strict: bool) -> bool:
-        """Whether nothing was found that fails a run: no error; no warning either if it is judged strictly."""
+        """Return whether the run does not fail: no error, and with `strict` no warning either."""
         fails = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
         return not any(finding.level in fails for finding in self.findings)
 
 
 def merge_runs(runs: Sequence[Run]) -> Run:
-    """One Run of launches that followed each other; it is named after the first one's binary."""
+    """Return one Run for consecutive launches; it is named after the binary of the first one."""
     counters: dict[str, int] = {}
     for run in runs:
         for name, count in run.counters.items():

@@ -1,4 +1,4 @@
-"""Whether an SM has the registers for a block, and for how many: one rule for judge, virtual GPU and model."""
+"""Whether an SM has enough registers for a block, and for how many: one rule for judge, virtual GPU and model."""
 
 from .chips import Architecture
 from .errors import ResourceError
@@ -7,9 +7,9 @@ LANES = 32
 
 
 def blocks_by_registers(architecture: Architecture, threads: int, registers: int) -> int:
-    """Return how many blocks of so many threads and registers per thread an SM holds.
+    """Return how many blocks with this number of threads and registers per thread an SM holds.
 
-    A warp's registers lie in one sub-partition, so the remainders of the four do not add up to a warp.
+    A warp's registers are in one sub-partition, so the remainders of the four do not add up to a warp.
     """
     unit = architecture.register_unit
     per_warp = -(-registers * LANES // unit) * unit
@@ -18,10 +18,10 @@ def blocks_by_registers(architecture: Architecture, threads: int, registers: int
 
 
 def require_registers(architecture: Architecture, threads: int, registers: int) -> None:
-    """Raise ResourceError where not even one block fits."""
-    # A block without threads is refused as such.
+    """Raise ResourceError if not even one block fits."""
+    # A launch check reports a block without threads.
     if threads > 0 and blocks_by_registers(architecture, threads, registers) == 0:
         raise ResourceError(
-            f"{threads} threads of {registers} registers do not fit the {architecture.registers} of an SM: use fewer "
-            f"threads, or __launch_bounds__({threads}), with which the compiler allocates as many as fit"
+            f"{threads} threads with {registers} registers each need more than the {architecture.registers} registers "
+            f"of an SM: use fewer threads, or add __launch_bounds__({threads}) so that the compiler allocates fewer"
         )

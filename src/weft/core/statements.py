@@ -1,4 +1,4 @@
-"""Which statements of a kernel's text hold which lines: by braces in CUDA, by indentation in Triton."""
+"""Finds the statements of a kernel's text that contain a line: by braces in CUDA, by indentation in Triton."""
 
 import functools
 import re
@@ -11,36 +11,36 @@ _LOOP = re.compile(r"\s*(?:for|while|do)\b")
 
 
 class Statements:
-    """Of one file. Lines are counted from 1; a statement is named by its first line."""
+    """The statements of one file. Lines are counted from 1; a statement is named by its first line."""
 
     def __init__(self, path: str) -> None:
         self.lines = _read(path)
         self._chains = _by_indentation(self.lines) if path.endswith(".py") else _by_braces(self.lines)
 
     def chain(self, line: int) -> tuple[int, ...]:
-        """The statements that hold a line, outermost first; the last is its own."""
+        """Return the statements that contain a line, outermost first; the last is the line's own statement."""
         return self._chains[line - 1] if 0 < line <= len(self._chains) else ()
 
     def loops(self, line: int) -> tuple[int, ...]:
-        """The loops that hold a line, outermost first."""
+        """Return the loops that contain a line, outermost first."""
         return tuple(at for at in self.chain(line) if at != line and _LOOP.match(self.lines[at - 1]))
 
     def is_head(self, line: int) -> bool:
-        """Whether a line begins with a condition or a loop."""
+        """Return whether a line begins with a condition or a loop."""
         return bool(0 < line <= len(self.lines) and _HEAD.match(self.lines[line - 1]))
 
     def last(self, statement: int) -> int:
-        """The line on which a statement ends."""
+        """Return the line on which a statement ends."""
         return max(number for number, chain in enumerate(self._chains, 1) if statement in chain)
 
     def apart(self, line: int, other: int) -> int:
-        """The statement that holds `line` and not `other`, largest first; 0 if there is none."""
+        """Return the largest statement that contains `line` and not `other`; 0 if there is none."""
         others = set(self.chain(other))
         return next((at for at in self.chain(line) if at not in others), 0)
 
 
 def statements_of(path: str) -> Statements:
-    """The statements of a file as it is now; read once as long as it does not change."""
+    """Return the statements of a file; it is read again only if it has changed."""
     try:
         changed = Path(path).stat().st_mtime_ns
     except OSError:
@@ -72,7 +72,7 @@ def _by_indentation(lines: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def _by_braces(lines: Sequence[str]) -> list[tuple[int, ...]]:
-    """A head without braces holds the next statement."""
+    """Return each line's statements by braces; a head without braces contains the next statement."""
     chains: list[tuple[int, ...]] = []
     blocks: list[tuple[int, ...]] = []
     heads: list[int] = []

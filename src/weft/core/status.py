@@ -1,44 +1,44 @@
-"""How judging a kernel can end: one enumeration for every command, the store, reports and workers."""
+"""How the judgement of a kernel can end: one enumeration for every command, the store, reports and workers."""
 
 from enum import StrEnum
 
 
 class Status(StrEnum):
-    """The first thing that is wrong decides."""
+    """The result of judging a kernel; the first problem decides."""
 
     PASSED = "PASSED"
     COMPILE_ERROR = "COMPILE_ERROR"
     RESOURCE_ERROR = "RESOURCE_ERROR"
-    """More shared memory or threads than the GPU has."""
+    """The kernel requires more shared memory or threads than the GPU has."""
     LAUNCH_ERROR = "LAUNCH_ERROR"
     UNSAFE = "UNSAFE"
-    """Findings of the virtual GPU or of a checker."""
+    """The virtual GPU or a checker has findings."""
     INCORRECT_SHAPE = "INCORRECT_SHAPE"
     INCORRECT_DTYPE = "INCORRECT_DTYPE"
     INCORRECT_NUMERICAL = "INCORRECT_NUMERICAL"
     NONDETERMINISTIC = "NONDETERMINISTIC"
     TIMEOUT = "TIMEOUT"
-    """The loop budget, the CPU time or the wall-clock limit ended it."""
+    """The loop budget, the CPU time limit or the wall-clock limit ended it."""
     UNSUPPORTED = "UNSUPPORTED"
-    """The virtual GPU does not know something in the kernel: neither pass nor fail."""
+    """The virtual GPU does not support something in the kernel: neither pass nor fail."""
     REJECTED = "REJECTED"
-    """Not judged: it is not what a candidate may be, or it does not support what was asked."""
+    """Not judged: it is not a valid candidate, or it does not support the request."""
     CRASHED = "CRASHED"
-    """The supervised child died or sent an answer that makes no sense."""
+    """The supervised child died or sent an invalid answer."""
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     LOST = "LOST"
-    """Something outside the candidate ended the child: this says nothing about the candidate."""
+    """Something outside the candidate ended the child: whether the candidate is right or wrong is not known."""
 
     @property
     def decided(self) -> bool:
-        """Whether it says that the kernel is right or wrong."""
+        """Return whether the status means that the kernel is right or wrong."""
         return self not in (Status.UNSUPPORTED, Status.REJECTED, Status.LOST)
 
     @property
     def cacheable(self) -> bool:
-        """Whether it follows from the request alone, not from the machine or the moment."""
+        """Return whether the status depends only on the request, not on the machine or the time."""
         return self not in (Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY, Status.LOST)
 
 
 CACHEABLE = frozenset(status.value for status in Status if status.cacheable)
-"""The texts of cacheable statuses; a text that is no status is not cacheable."""
+"""The texts of cacheable statuses; a text that is not a status is not cacheable."""

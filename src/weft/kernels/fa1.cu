@@ -1,19 +1,19 @@
-// Attention in tiles: a CTA owns BLOCK_M queries and walks the keys in tiles of BLOCK_N that its warps share.
+// Attention in tiles: a CTA owns BLOCK_M queries and iterates over the keys in tiles of BLOCK_N that its warps share.
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
-// Idea      K and V come from memory once per BLOCK_M queries instead of once per query, and the softmax moves on a
-//           tile at a time, so U is rescaled once per BLOCK_N keys instead of once per key:
+// Idea      K and V are read from memory once per BLOCK_M queries instead of once per query, and the softmax advances
+//           by a tile at a time, so U is rescaled once per BLOCK_N keys instead of once per key:
 //               S = Q Kᵀ · scale,   m' = max(m, max_n S),   P = exp(S - m'),   r = exp(m - m'),
 //               l' = l · r + Σ_n P,   U' = U · r + P V,   and after the last tile O = U / l
-//           A warp owns BLOCK_M / WARPS rows. For S a lane is a key, for P V a lane is a column: P changes hands by
-//           shuffle and never leaves the registers. K and V take turns in one buffer.
-// History   FlashAttention (Dao et al. 2022) walked keys outside and queries inside, with U, m and l going through
-//           memory. Queries outside and one division at the end are what its successors settled on, and so does this.
+//           A warp owns BLOCK_M / WARPS rows. For S a lane is a key, for P V a lane is a column: lanes
+//           exchange P by shuffles, so it stays in registers. K and V use one buffer in turn.
+// History   FlashAttention (Dao et al. 2022) has keys in the outer loop and queries in the inner one; U, m and l are in
+//           memory. Its successors have queries in the outer loop and one division at the end, and so has this rung.
 // Levers    BLOCK_M, BLOCK_N, WARPS.
 // Supports  ELEMENT float, half, __nv_bfloat16 (tiles, arithmetic and softmax state are fp32, O is rounded once);
 //           any SQ, SKV ≥ 1; any D ≥ 1 whose tiles fit, 4 · (BLOCK_M + BLOCK_N) · (D + 1) bytes of shared memory:
-//           D ≤ 512 on sm_89 with the levers as they stand; HQ a multiple of HKV (grouped queries);
+//           D ≤ 512 on sm_89 with the default levers; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
 //           A query that sees no key gets O = 0 and LSE = -inf.
 //
@@ -48,7 +48,7 @@ static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2
 // The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     if (CAUSAL == 0) return SKV;
-    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
 }
 
@@ -65,7 +65,7 @@ __device__ __forceinline__ float warp_max(float x) {
 }
 
 // tile[row][d] = head[first + row][d] in fp32 for `rows` rows; rows from `end` on become zero.
-// So does the padding: nobody asks for it, but the compiler may fetch it along with its neighbours in one vector load.
+// So does the padding: no code reads it, but the compiler may load it together with its neighbours in a vector load.
 template <int D, int STRIDE>
 __device__ void load_tile(float* tile, const ELEMENT* __restrict__ head, int first, int rows, int end) {
     for (int i = threadIdx.x; i < rows * STRIDE; i += THREADS) {
@@ -78,7 +78,7 @@ template <int D>
 __global__ void __launch_bounds__(THREADS)
 fa1_attention(const ELEMENT* __restrict__ q, const ELEMENT* __restrict__ k, const ELEMENT* __restrict__ v,
               ELEMENT* __restrict__ o, float* __restrict__ lse, int HKV, int SQ, int SKV, float scale) {
-    constexpr int STRIDE = D + 1 - D % 2;    // odd: 32 lanes that read one column of 32 rows meet 32 banks
+    constexpr int STRIDE = D + 1 - D % 2;    // odd: 32 lanes that read one column of 32 rows use 32 banks
     constexpr int PER_LANE = (D + 31) / 32;  // a lane's columns: lane, lane + 32, lane + 64 …
     extern __shared__ float tiles[];
     float* const sQ = tiles;                      // [BLOCK_M][STRIDE]
@@ -140,7 +140,7 @@ fa1_attention(const ELEMENT* __restrict__ q, const ELEMENT* __restrict__ k, cons
                 row_max = fmaxf(row_max, p[r][n]);
             }
             const float m_new = warp_max(row_max);
-            // A row that has seen no key yet would ask for exp(-inf - -inf); its P and its rescale are 0 by definition.
+            // A row that has seen no key yet would need exp(-inf - -inf); its P and its rescale are 0 by definition.
             const float reference = m_new == -CUDART_INF_F ? 0.0f : m_new;
             const float rescale = expf(m[r] - reference);
             float row_sum = 0.0f;
@@ -182,7 +182,7 @@ fa1_attention(const ELEMENT* __restrict__ q, const ELEMENT* __restrict__ k, cons
         const int query = first_query + first_row + r;
         if (query >= SQ) break;
         const size_t row = q_head * SQ + query;                   // [b, h, query]
-        const float inverse = l[r] > 0.0f ? 1.0f / l[r] : 0.0f;  // l = 0: no key in sight
+        const float inverse = l[r] > 0.0f ? 1.0f / l[r] : 0.0f;  // l = 0: no visible key
 #pragma unroll
         for (int i = 0; i < PER_LANE; ++i) {
             const int d = i * 32 + lane;

@@ -2,12 +2,12 @@
 #
 #     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 #
-# Idea      The tiles and the online softmax of `pipelined`, said as operations on whole tiles: a program owns BLOCK_M
-#           queries and walks the keys in tiles of BLOCK_N. Which lane holds what, the swizzle of shared memory and the
-#           asynchronous copies are the compiler's business; num_stages says how many tiles it may have in flight.
-#           Tiles that every query sees whole come first and carry no mask; then those on the diagonal or at the end.
+# Idea      The tiles and the online softmax of `pipelined`, as operations on entire tiles: a program owns BLOCK_M
+#           queries and iterates over the keys in tiles of BLOCK_N. The compiler decides which lane holds what, the
+#           swizzle of shared memory and the asynchronous copies; num_stages is the most tiles it has in flight.
+#           Tiles that every query sees entirely come first and need no mask; then those on the diagonal or at the end.
 #           The softmax works in base 2: with s = S · scale · log2(e), P = 2^(s - m), m' = max(m, max_n s).
-# History   What most people write today. D is padded to the next power of two, which tl.arange asks for.
+# History   The usual way to write attention today. D is padded to the next power of two, as tl.arange requires.
 # Levers    BLOCK_M and BLOCK_N; WARPS and STAGES are Triton's num_warps and num_stages.
 # Supports  ELEMENT half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 #           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
@@ -55,7 +55,7 @@ def attend(
     BLOCK_N: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """U, m and l after the keys [begin, end); a query sees the keys below `visible`, all of them unless MASKED."""
+    """Return U, m and l after the keys [begin, end); a query sees the keys below `visible`, or all if not MASKED."""
     columns = tl.arange(0, PADDED)
     for first_key in range(begin, end, BLOCK_N):
         keys = first_key + tl.arange(0, BLOCK_N)
@@ -94,7 +94,7 @@ def fa_triton(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """One program: BLOCK_M queries of one head."""
+    """Compute BLOCK_M queries of one head in one program."""
     h, b, HQ = tl.program_id(1), tl.program_id(2), tl.num_programs(1)
     q_head = (b * HQ + h).to(tl.int64)  # [b, h]
     kv_head = (b * HKV + h // (HQ // HKV)).to(tl.int64)  # HQ / HKV query heads share [b, kv head]
@@ -122,7 +122,7 @@ def fa_triton(
     u, m, l = attend(u, m, l, q_tile, k_head, v_head, visible, scale_log2, 0, whole, D, PADDED, BLOCK_N, False)
     u, m, l = attend(u, m, l, q_tile, k_head, v_head, visible, scale_log2, whole, end, D, PADDED, BLOCK_N, True)
 
-    # O = U / l, LSE = m + log l. l = 0 means no key in sight; a NaN is not 0, and stays visible in both.
+    # O = U / l, LSE = m + log l. l = 0 means that no key is visible; a NaN is not 0, and remains a NaN in both.
     empty = l == 0.0
     o_tile = u / tl.where(empty, 1.0, l)[:, None]
     tl.store(o + q_head * SQ * D + rows, o_tile.to(o.dtype.element_ty), mask=inside)

@@ -1,23 +1,23 @@
-// All-FP8 attention: Q, K, V are quantised to E4M3 on the way in, and both products run on FP8 tensor cores.
+// All-FP8 attention: Q, K, V are quantised to E4M3 when they are loaded, and both products run on FP8 tensor cores.
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
 // Idea      mma.m16n8k32 multiplies E4M3 by E4M3, twice as fast as fp16. x ≈ code · step, where a step is shared by
 //               Q   BLOCK_M queries     K   BLOCK_N keys, after K's mean over all keys was subtracted
 //               V   all keys of a channel
-//           and is absmax / 448, so that the largest becomes E4M3's largest. Subtracting the mean k̄ takes q·k̄ from
-//           every score of a row, which softmax does not see; only LSE does, and gets it back. Per tile of keys,
+//           and is absmax / 448, so that the largest becomes E4M3's largest. Subtracting the mean k̄ removes q·k̄
+//           from every score of a row. That changes only LSE, where it is added again. Per tile of keys,
 //               S = Q Kᵀ · (step_q · step_k · scale · log₂e),   m' = max(m, max_n S),   P = 2^(S - m'),   r = 2^(m - m')
 //               l' = l · r + Σ_n P,   U' = U · r + e4m3(2⁸ · P) V,   and after the last tile O = U / l · step_v / 2⁸
 //           P ≤ 1 times 2⁸ uses E4M3's range, and 2⁸ is exact.
 //           Three launches: sums of K and largest magnitudes of V by chunk; codes; attention, which quantises Q itself.
-// History   The rung that `fp8_wmma` never reached: there 8-bit inputs became fp16 first. On Ada an FP8 mma keeps 13
-//           fraction bits of its sum, whatever the accumulator's type: a sum over thousands of keys stops growing. So
+// History   `fp8_wmma` converts 8-bit inputs to fp16 first; this rung multiplies FP8. On Ada an FP8 mma keeps 13
+//           fraction bits of its sum, for every accumulator type: a sum over thousands of keys stops growing. So
 //           the tensor core sums FLUSH keys at most, and an fp32 addition adds that to U.
-//           mma leaves S with keys 2t, 2t + 1 of every 8 in lane t of a quad, and wants P with four keys in a row there.
-//           Nothing is shuffled: V's codes lie in the order in which the lanes have P.
-// Levers    FLUSH: 64, or 0 to leave the whole sum to the tensor core (measured in docs/fp8.md: do not). SMOOTH: 1, or
-//           0 not to subtract K's mean. BLOCK_M: queries of a CTA, 16 per warp. BLOCK_N: keys of a tile.
+//           mma gives S with keys 2t, 2t + 1 of every 8 in lane t of a quad, and takes P with four keys in a row there.
+//           No shuffle is needed: V's codes are stored in the order in which the lanes have P.
+// Levers    FLUSH: 64, or 0 to leave the entire sum to the tensor core (docs/fp8.md shows why not). SMOOTH: 1, or
+//           0 to keep K's mean. BLOCK_M: queries of a CTA, 16 per warp. BLOCK_N: keys of a tile.
 // Supports  ELEMENT float, half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
 //           A query that sees no key gets O = 0 and LSE = -inf. A block whose largest magnitude is below 448 · 2⁻¹²⁶
@@ -69,7 +69,7 @@ static_assert(FLUSH == 0 || FLUSH == 64, "FLUSH is 64 keys or 0 (never)");
 static_assert(SMOOTH == 0 || SMOOTH == 1, "SMOOTH is 0 or 1");
 static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2 (bottom right)");
 
-// The head dimension as mma sees it: whole steps of 32, codes from D on are zero.
+// The head dimension as mma sees it: complete steps of 32, codes from D on are zero.
 template <int D>
 struct Head {
     static_assert(1 <= D && D <= 128, "D is 1 to 128");
@@ -81,11 +81,11 @@ constexpr int V_STRIDE = BLOCK_N + PAD;
 // The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     if (CAUSAL == 0) return SKV;
-    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
 }
 
-// Four elements of a row from column d on; all of them zero if the row is not `inside`, and columns from D on anyway.
+// Four elements of a row from column d on; all are zero if the row is not `inside`; columns from D on are always zero.
 template <int D>
 __device__ __forceinline__ float4 four(const ELEMENT* __restrict__ row, int d, bool inside) {
     if constexpr (D % 4 == 0) {
@@ -98,12 +98,12 @@ __device__ __forceinline__ float4 four(const ELEMENT* __restrict__ row, int d, b
     return make_float4(one(0), one(1), one(2), one(3));
 }
 
-// absmax / 448, or 1 for what counts as zero: so it and its inverse are normal numbers.
+// absmax / 448, or 1 for what counts as zero, so that it and its inverse are normal numbers.
 __device__ __forceinline__ float step_of(float absmax) {
     return absmax < LARGEST * 0x1p-126f ? 1.0f : absmax / LARGEST;
 }
 
-// Four codes, x in the lowest byte; rounded to nearest even, and what exceeds 448 becomes 448.
+// Four codes, x in the lowest byte; rounded to nearest even; larger values become 448.
 __device__ __forceinline__ unsigned four_codes(float x, float y, float z, float w) {
     unsigned short low, high;
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(y), "f"(x));
@@ -145,7 +145,7 @@ survey(const ELEMENT* __restrict__ k, const ELEMENT* __restrict__ v, float* __re
     v_max[to] = largest;
 }
 
-// Codes of BLOCK_N keys. What is subtracted from K is its mean rounded to bf16: any vector would do, and this one does
+// Codes of BLOCK_N keys. K's mean is rounded to bf16 before it is subtracted: any vector is valid, and this one does
 // not depend on the order of the sum.
 template <int D>
 __global__ void __launch_bounds__(QUANTISERS)
@@ -157,7 +157,7 @@ quantise(const ELEMENT* __restrict__ k, const ELEMENT* __restrict__ v, const flo
     __shared__ __align__(16) float sMean[H::COLUMNS];
     __shared__ float sInverse[H::COLUMNS], sMax[QUANTISERS / 32];
     __shared__ unsigned sV[H::COLUMNS][WORDS];
-    // Word w of channel d lies at w ⊕ f(d): one word of 32 channels, and all words of one or two, meet all banks once.
+    // Word w of channel d is at w ⊕ f(d): one word of 32 channels, and all words of one or two, use all banks once.
     const auto at = [](unsigned d, unsigned word) { return word ^ d / (32 / WORDS) % WORDS; };
 
     const int block = blockIdx.x, first_key = block * BLOCK_N, padded = gridDim.x * BLOCK_N;
@@ -255,7 +255,7 @@ __device__ __forceinline__ void copy_tile(Code (*tile)[STRIDE], const Code* __re
     constexpr int VECTORS = BYTES / 16;
     // Eight lanes store 128 bytes at a time: one row's, or 16 of each of eight rows, which start in different banks.
     constexpr int ROWS = VECTORS == 8 ? 1 : 8;
-    // A constant number of rounds, so that the loads of all of them are on their way at once.
+    // A constant number of rounds, so that all their loads are in flight at once.
 #pragma unroll
     for (int round = 0; round < TILE_ROWS * VECTORS; round += THREADS) {
         const unsigned i = round + threadIdx.x, row = i / (ROWS * VECTORS) * ROWS + i % ROWS;
@@ -290,7 +290,7 @@ fp8_mma_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ k_code
     const ELEMENT* const q_rows = q + q_head * SQ * D;
 
     // Q's codes, on one step for the CTA.
-    // A warp takes four words of eight rows at a time, which meet all banks once; so does the reading below.
+    // A warp takes four words of eight rows at a time, which use all banks once; so do the reads below.
     const auto row_of = [](unsigned i) { return int(i / (8 * GROUPS) * 8 + i / 4 % 8); };
     const auto column_of = [](unsigned i) { return int(i / 32 % (GROUPS / 4) * 16 + i % 4 * 4); };
     const auto query_at = [&](unsigned i) {
@@ -353,7 +353,7 @@ fp8_mma_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ k_code
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
 #pragma unroll
-            for (int offset = 1; offset < 4; offset *= 2)  // a row lies in the four lanes of a quad
+            for (int offset = 1; offset < 4; offset *= 2)  // a row is in the four lanes of a quad
                 row_max[r] = fmaxf(row_max[r], __shfl_xor_sync(ALL_LANES, row_max[r], offset));
             const float m_new = fmaxf(m[r], row_max[r]);
             // A row that has seen no key yet has m_new = -inf. With 0 in its place every exponential is 2^-inf = 0.
@@ -401,13 +401,13 @@ fp8_mma_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ k_code
         }
     }
 
-    // O = U / l · step_v / 2⁸, LSE = (m + log₂ l) · ln 2 + q·k̄ · scale. l = 0 means no key in sight.
+    // O = U / l · step_v / 2⁸, LSE = (m + log₂ l) · ln 2 + q·k̄ · scale. l = 0 means that no key is visible.
     float mean_score[2] = {};
 #pragma unroll
     for (int j = 0; j < H::COLUMNS / 8; ++j)
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-            const int d = min(8 * j + 2 * t + c, D - 1);  // what lies beyond D weighs nothing
+            const int d = min(8 * j + 2 * t + c, D - 1);  // columns beyond D have no weight
             const float mean = 8 * j + 2 * t + c < D ? k_mean[kv_head * D + d] : 0.0f;
 #pragma unroll
             for (int r = 0; r < 2; ++r) mean_score[r] += float(q_rows[size_t(min(query[r], SQ - 1)) * D + d]) * mean;

@@ -4,13 +4,13 @@
 //
 // Idea      The recipe is that of `fp8_mma`, and so is every bit of the result: E4M3 with a step per BLOCK_M queries, per
 //           BLOCK_N keys less their mean, per channel of V; P × 2⁸; the tensor core sums 64 keys, fp32 the rest.
-//           What differs is the way of the codes to the tensor cores. cp.async brings tile i + 1 while tile i is
-//           multiplied, into the other of two buffers. A row is 2, 4 or 8 chunks of 16 bytes, and chunk c of row r lies
-//           at c ⊕ f(r): the eight rows of an ldmatrix phase and the eight chunks of a copy phase meet all 32 banks once.
+//           The difference is how the codes reach the tensor cores. cp.async loads tile i + 1 while tile i is
+//           multiplied, into the other of two buffers. A row is 2, 4 or 8 chunks of 16 bytes, and chunk c of row r is
+//           at c ⊕ f(r): the eight rows of an ldmatrix phase and the eight chunks of a copy phase use all 32 banks once.
 //           ldmatrix, made for 16-bit matrices, moves 8 rows of 16 bytes, and lane 4g + t receives bytes 4t … 4t + 3 of
-//           row g: that is B of mma.m16n8k32, and for Q it is A. So a warp reads what it needs of 16 keys in one go.
-//           Tiles that every query of the CTA sees whole are not masked; tiles that none sees are not read.
-//           An address is one register that a constant moves from tile to tile: what is left in the loop beside mma is
+//           row g: that is B of mma.m16n8k32, and for Q it is A. So one ldmatrix of a warp reads 16 keys.
+//           Tiles that every query of the CTA sees entirely are not masked; tiles that none sees are not read.
+//           An address is one register that a constant moves from tile to tile: apart from mma the loop contains only
 //           softmax, and Q and K stay in registers between finding their step and dividing by it.
 // History   `fp8_mma` waits for every tile and reads fragments word by word.
 // Levers    BLOCK_M: queries of a CTA, 16 per warp. BLOCK_N: keys of a tile.
@@ -62,7 +62,7 @@ static_assert(BLOCK_M % 16 == 0 && BLOCK_M <= 512, "a warp takes 16 queries");
 static_assert(BLOCK_N % 64 == 0 && BLOCK_N <= 128, "BLOCK_N is 64 or 128");
 static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2 (bottom right)");
 
-// The head dimension as mma sees it: whole steps of 32, codes from D on are zero.
+// The head dimension as mma sees it: complete steps of 32, codes from D on are zero.
 template <int D>
 struct Head {
     static_assert(1 <= D && D <= 128, "D is 1 to 128");
@@ -84,11 +84,11 @@ struct Row {
 // The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     if (CAUSAL == 0) return SKV;
-    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
 }
 
-// Four elements of a row from column d on; all of them zero if the row is not `inside`, and columns from D on anyway.
+// Four elements of a row from column d on; all are zero if the row is not `inside`; columns from D on are always zero.
 template <int D>
 __device__ __forceinline__ float4 four(const ELEMENT* __restrict__ row, int d, bool inside) {
     if constexpr (D % 4 == 0) {
@@ -124,12 +124,12 @@ __device__ __forceinline__ void store_two(ELEMENT* __restrict__ row, int d, floa
     }
 }
 
-// absmax / 448, or 1 for what counts as zero: so it and its inverse are normal numbers.
+// absmax / 448, or 1 for what counts as zero, so that it and its inverse are normal numbers.
 __device__ __forceinline__ float step_of(float absmax) {
     return absmax < LARGEST * 0x1p-126f ? 1.0f : absmax / LARGEST;
 }
 
-// Four codes, x in the lowest byte; rounded to nearest even, and what exceeds 448 becomes 448.
+// Four codes, x in the lowest byte; rounded to nearest even; larger values become 448.
 __device__ __forceinline__ unsigned four_codes(float x, float y, float z, float w) {
     unsigned short low, high;
     asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(low) : "f"(y), "f"(x));
@@ -171,7 +171,7 @@ survey(const ELEMENT* __restrict__ k, const ELEMENT* __restrict__ v, float* __re
     v_max[to] = largest;
 }
 
-// Codes of BLOCK_N keys. What is subtracted from K is its mean rounded to bf16: any vector would do, and this one does
+// Codes of BLOCK_N keys. K's mean is rounded to bf16 before it is subtracted: any vector is valid, and this one does
 // not depend on the order of the sum.
 template <int D>
 __global__ void __launch_bounds__(QUANTISERS)
@@ -183,7 +183,7 @@ quantise(const ELEMENT* __restrict__ k, const ELEMENT* __restrict__ v, const flo
     __shared__ __align__(16) float sMean[H::COLUMNS];
     __shared__ float sInverse[H::COLUMNS], sMax[QUANTISERS / 32];
     __shared__ unsigned sV[H::COLUMNS][WORDS];
-    // Word w of channel d lies at w ⊕ f(d): one word of 32 channels, and all words of one or two, meet all banks once.
+    // Word w of channel d is at w ⊕ f(d): one word of 32 channels, and all words of one or two, use all banks once.
     const auto at = [](unsigned d, unsigned word) { return word ^ d / (32 / WORDS) % WORDS; };
 
     const int block = blockIdx.x, first_key = block * BLOCK_N, padded = gridDim.x * BLOCK_N;
@@ -279,7 +279,7 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
 
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Until at most PENDING of this thread's latest groups are still on their way.
+// Waits until at most PENDING of this thread's latest groups are in flight.
 template <int PENDING>
 __device__ __forceinline__ void wait_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
@@ -292,7 +292,7 @@ struct Share {
     const unsigned row = threadIdx.x / Row<BYTES>::CHUNKS, chunk = threadIdx.x % Row<BYTES>::CHUNKS;
 };
 
-// tile[r] = row r of the source, rows being `pitch` bytes apart there. `to` and `from` are this thread's first chunk.
+// tile[r] = row r of the source, where rows are `pitch` bytes apart. `to` and `from` are this thread's first chunk.
 template <int TILE_ROWS, int BYTES>
 __device__ __forceinline__ void copy_tile(unsigned to, const Code* __restrict__ from, size_t pitch) {
     using R = Row<BYTES>;
@@ -308,7 +308,7 @@ __device__ __forceinline__ void copy_tile(unsigned to, const Code* __restrict__ 
     }
 }
 
-// Four pieces of 8 rows × 16 bytes, each lane naming a row of one: lane 4g + t receives bytes 4t … 4t + 3 of row g.
+// Four pieces of 8 rows × 16 bytes; each lane addresses one row; lane 4g + t receives bytes 4t … 4t + 3 of row g.
 __device__ __forceinline__ void load_pieces(unsigned (&r)[4], unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -317,7 +317,7 @@ __device__ __forceinline__ void load_pieces(unsigned (&r)[4], unsigned row) {
 }
 
 // B of k = 32 for rows 8j … 8j + 15 of a tile: r[0], r[1] for the first eight, r[2], r[3] for the others. `lane_row` is
-// what the lane names for i = j = 0: chunks 2i further are ⊕ 2i, and eight rows on f(row) is the same again.
+// the lane's address for i = j = 0: chunks 2i further are ⊕ 2i, and eight rows further f(row) is the same again.
 template <int BYTES>
 __device__ __forceinline__ void load_b(unsigned (&r)[4], unsigned lane_row, int j, int i) {
     load_pieces(r, (lane_row ^ 2 * i * CHUNK_BYTES) + 8 * j * Row<BYTES>::STRIDE);
@@ -353,7 +353,7 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
     const int end = visible_keys(min(first_query + BLOCK_M, SQ) - 1, SQ, SKV);
     const int seen_by_all = visible_keys(first_query, SQ, SKV);
 
-    // Addresses that move by a constant from tile to tile: what this thread copies, and what this lane names to ldmatrix.
+    // Addresses that move by a constant from tile to tile: this thread's copies, and this lane's ldmatrix rows.
     const Share<H::COLUMNS> k_share;
     const Share<BLOCK_N> v_share;
     const Code* k_from = k_code + (kv_head * padded + k_share.row) * H::COLUMNS + k_share.chunk * CHUNK_BYTES;
@@ -409,7 +409,7 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
         if (first_key + BLOCK_N < end) bring();
         commit_copies();
         const float factor = q_step * *k_step_from++ * (scale * LOG2_E);
-        wait_copies<1>();  // this tile is there, the next may be on its way
+        wait_copies<1>();  // this tile is loaded, the next may be in flight
         __syncthreads();
 
         // S[m][n] = Σ_d Q[m][d] · K[n][d] · factor; a lane has keys 8j + 2t and 8j + 2t + 1 of both rows.
@@ -427,7 +427,7 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
         for (int j = 0; j < BLOCK_N / 8; ++j)
 #pragma unroll
             for (int c = 0; c < 4; ++c) s[j][c] = __fmul_rn(s[j][c], factor);
-        if (first_key + BLOCK_N > seen_by_all)  // the same for the whole CTA
+        if (first_key + BLOCK_N > seen_by_all)  // the same for the entire CTA
 #pragma unroll
             for (int j = 0; j < BLOCK_N / 8; ++j)
 #pragma unroll
@@ -441,7 +441,7 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
 #pragma unroll
             for (int j = 0; j < BLOCK_N / 8; ++j) row_max = fmaxf(row_max, fmaxf(s[j][2 * r], s[j][2 * r + 1]));
 #pragma unroll
-            for (int offset = 1; offset < 4; offset *= 2)  // a row lies in the four lanes of a quad
+            for (int offset = 1; offset < 4; offset *= 2)  // a row is in the four lanes of a quad
                 row_max = fmaxf(row_max, __shfl_xor_sync(ALL_LANES, row_max, offset));
             const float m_new = fmaxf(m[r], row_max);
             // A row that has seen no key yet has m_new = -inf. With 0 in its place every exponential is 2^-inf = 0.
@@ -499,7 +499,7 @@ fp8_pipelined_attention(const ELEMENT* __restrict__ q, const Code* __restrict__ 
         __syncthreads();  // this tile is read: its buffer takes the one after the next
     }
 
-    // O = U / l · step_v / 2⁸, LSE = (m + log₂ l) · ln 2 + q·k̄ · scale. l = 0 means no key in sight.
+    // O = U / l · step_v / 2⁸, LSE = (m + log₂ l) · ln 2 + q·k̄ · scale. l = 0 means that no key is visible.
     float mean_score[2] = {}, inverse[2];
 #pragma unroll
     for (int j = 0; j < H::COLUMNS / 8; ++j) {

@@ -1,21 +1,21 @@
-// Fused attention on 8-bit codes, one warp per query: the green baseline of the 8-bit rungs.
+// Fused attention on 8-bit codes, one warp per query: the trusted baseline of the 8-bit rungs.
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
 // Idea      `scalar` with a decoder in front: uint8 Q, K, V are a quarter of fp32's traffic, decoded in registers. A
-//           code c stands for x = number · step, where step is the same for a whole head, scale = absmax / 448 of it:
+//           code c means x = number · step, where step is the same for an entire head, whose scale is absmax / 448:
 //               sim_fp8   number = c - 128, step = scale · 448 / 127: linear, code 128 is exactly 0
 //               e4m3      number = the E4M3 value whose bits c is, step = scale
 //           All that follows is fp32 and the online softmax of `scalar`:
 //               m' = max(m, s),   r = exp(m - m'),   p = exp(s - m'),   l' = l · r + p,   u' = u · r + p · v
-// History   First made right without tensor cores; `fp8_wmma` is compared with it. What differs between this rung and
-//           fp32 attention is the quantiser alone.
+// History   The correct version without tensor cores; `fp8_wmma` is compared with it. It differs from fp32 attention
+//           only by the quantiser.
 // Levers    WARPS: queries per CTA.
 // Supports  codes u8, ENCODING 0 sim_fp8, 1 e4m3; scales f32 per head; ELEMENT, the type of O: float, half,
 //           __nv_bfloat16; any D, SQ, SKV ≥ 1; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
 //           A query that sees no key gets O = 0 and LSE = -inf.
-//           Generated E4M3 codes are the positive ones, 0 … 126: among all of them there is NaN.
+//           Generated E4M3 codes are the positive ones, 0 … 126: the full range contains NaN.
 //
 // weft: sizes   B=1 HQ=4 HKV=2 SQ=65 SKV=77 D=64
 // weft: define  ELEMENT = "half"
@@ -42,8 +42,8 @@ constexpr bool E4M3 = ENCODING == 1;
 constexpr int MIDPOINT = 128;                          // sim_fp8: the code of 0
 constexpr float STEP = E4M3 ? 1.0f : 448.0f / 127.0f;  // the value of the number 1, in units of the head's scale
 
-// E4M3 is s eeee mmm with the exponent biased by 7; a half is s eeeee mmmmmmmmmm with 15. So the bits of one, put
-// in their places in the other, are its value / 2⁸, denormals included. 0x7F and 0xFF would be ±480 and are NaN.
+// E4M3 is s eeee mmm with the exponent biased by 7; a half is s eeeee mmmmmmmmmm with 15. So the bits of the
+// first, moved to those of the second, are its value / 2⁸ (also denormals). 0x7F and 0xFF would be ±480 and are NaN.
 __device__ __forceinline__ float e4m3(int code) {
     const half bits = __ushort_as_half(static_cast<unsigned short>((code & 0x80) << 8 | (code & 0x7f) << 7));
     return (code & 0x7f) == 0x7f ? CUDART_NAN_F : __half2float(bits) * 256.0f;
@@ -58,7 +58,7 @@ __device__ __forceinline__ float decode(int code, float step) {
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2 (bottom right)");
     if (CAUSAL == 0) return SKV;
-    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
 }
 
@@ -118,7 +118,7 @@ fp8_scalar(const unsigned char* __restrict__ q_code, const unsigned char* __rest
         m = m_new;
     }
 
-    const float inverse = l > 0.0f ? 1.0f / l : 0.0f;  // l = 0: no key in sight
+    const float inverse = l > 0.0f ? 1.0f / l : 0.0f;  // l = 0: no visible key
 #pragma unroll
     for (int i = 0; i < PER_LANE; ++i) {
         const int d = i * 32 + lane;

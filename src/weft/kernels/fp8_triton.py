@@ -1,20 +1,20 @@
-# All-FP8 attention in Triton: `fp8_mma` said as operations on whole tiles.
+# All-FP8 attention in Triton: `fp8_mma` as operations on entire tiles.
 #
 #     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 #
 # Idea      Q, K, V and P become E4M3, x ≈ code · step with step = absmax / 448 of what shares it:
 #               Q   BLOCK_M queries     K   BLOCK_N keys, after K's mean over all keys was subtracted
 #               V   all keys of a channel
-#           and P · 2⁸, whose step is 2⁻⁸. Subtracting K's mean k̄ takes q·k̄ from every score of a row, which only LSE
-#           sees, and gets it back. The softmax works in base 2, as in `fa_triton`.
+#           and P · 2⁸, whose step is 2⁻⁸. Subtracting K's mean k̄ removes q·k̄ from every score of a row, which affects
+#           only LSE; it is added there again. The softmax works in base 2, as in `fa_triton`.
 #           Three launches: sums of K and largest magnitudes of V by chunk; codes; attention, which quantises Q itself.
 # History   On Ada an FP8 mma keeps 13 fraction bits of its sum, so no more than FLUSH keys may be summed in it. Triton
-#           rewrites u + tl.dot(p, v) into tl.dot(p, v, u), which leaves the whole sum to the tensor core; only a dot
-#           with max_num_imprecise_acc stays as it is written. Its division is approximate unless div_rn asks for more,
-#           and a step that is one bit off gives other codes.
-#           V's codes lie transposed, with four keys in a word: that is how mma wants 8-bit operands.
-# Levers    FLUSH: 64, or 0 to leave the whole sum to the tensor core (measured in docs/fp8.md: do not). SMOOTH: 1, or
-#           0 not to subtract K's mean. BLOCK_M and BLOCK_N; of 128 keys the two halves of P are flushed one by one.
+#           rewrites u + tl.dot(p, v) into tl.dot(p, v, u), which leaves the entire sum to the tensor core; only a dot
+#           with max_num_imprecise_acc is not rewritten. Triton's division is approximate unless div_rn is used,
+#           and a step that differs by one bit gives other codes.
+#           V's codes are stored transposed, with four keys in a word, the layout of 8-bit operands of mma.
+# Levers    FLUSH: 64, or 0 to leave the entire sum to the tensor core (docs/fp8.md shows why not). SMOOTH: 1, or
+#           0 to keep K's mean. BLOCK_M and BLOCK_N; with 128 keys the two halves of P are flushed one by one.
 #           WARPS is num_warps of the attention, STAGES num_stages of its loop.
 # Supports  ELEMENT float, half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 #           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
@@ -64,19 +64,19 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 @triton.jit
 def step_of(absmax):
-    """absmax / 448, or 1 for what counts as zero: so it and its inverse are normal numbers."""
+    """Return absmax / 448, or 1 for what counts as zero, so that it and its inverse are normal numbers."""
     return tl.where(absmax < ZERO_BELOW, 1.0, tl.div_rn(absmax, tl.full(absmax.shape, LARGEST, tl.float32)))
 
 
 @triton.jit
 def inverse_of(x):
-    """1 / x, rounded to nearest."""
+    """Return 1 / x, rounded to nearest."""
     return tl.div_rn(tl.full(x.shape, 1.0, tl.float32), x)
 
 
 @triton.jit
 def survey(k, v, k_sum, v_max, SKV, D: tl.constexpr, PADDED: tl.constexpr, SMOOTH: tl.constexpr):
-    """k_sum[chunk][d] = Σ_n k[n][d], key after key, v_max[chunk][d] = max_n |v[n][d]| over the chunk's keys."""
+    """Write k_sum[chunk][d] = Σ_n k[n][d], key after key, and v_max[chunk][d] = max_n |v[n][d]| over a chunk's keys."""
     chunk, chunks = tl.program_id(0), tl.num_programs(0)
     kv_head = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)).to(tl.int64)  # [b, kv head]
     columns = tl.arange(0, PADDED)
@@ -109,7 +109,7 @@ def quantise(
     PADDED: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Codes of BLOCK_N keys. What is subtracted from K is its mean rounded to bf16: any vector would do."""
+    """Write the codes of BLOCK_N keys. K's mean is rounded to bf16 before it is subtracted; any vector is valid."""
     block, blocks = tl.program_id(0), tl.num_programs(0)
     kv_head = (tl.program_id(2) * tl.num_programs(1) + tl.program_id(1)).to(tl.int64)  # [b, kv head]
     columns = tl.arange(0, PADDED)
@@ -145,7 +145,7 @@ def quantise(
 
 @triton.jit
 def halves(p):
-    """The first 64 and the last 64 columns of 128."""
+    """Return the first 64 and the last 64 columns of 128."""
     return p.reshape(p.shape[0], 2, FLUSH_KEYS).permute(0, 2, 1).split()
 
 
@@ -169,7 +169,7 @@ def attend(
     STAGES: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """U, m and l after the keys [begin, end); a query sees the keys below `visible`, all of them unless MASKED."""
+    """Return U, m and l after the keys [begin, end); a query sees the keys below `visible`, or all if not MASKED."""
     columns, keys = tl.arange(0, PADDED), tl.arange(0, BLOCK_N)
     for first_key in tl.range(begin, end, BLOCK_N, num_stages=STAGES):
         k = tl.load(k_head + (first_key + keys)[:, None] * PADDED + columns[None, :])
@@ -184,7 +184,7 @@ def attend(
         l = l * rescale + tl.sum(p, axis=1)
         codes = (p * P_SCALE).to(tl.float8e4nv)
         u = u * rescale[:, None]
-        # The tensor core sums FLUSH keys from zero; the addition to U is one of fp32.
+        # The tensor core sums FLUSH keys from zero; the addition to U is in fp32.
         if FLUSH == 0:
             u = tl.dot(codes, tl.load(v_head + columns[None, :] * padded + (first_key + keys)[:, None]), u)
         elif BLOCK_N == FLUSH_KEYS:
@@ -221,7 +221,7 @@ def fp8_triton(
     BLOCK_N: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """One program: BLOCK_M queries of one head."""
+    """Compute BLOCK_M queries of one head in one program."""
     tl.static_assert(D <= 128, "D is 1 to 128")
     tl.static_assert(BLOCK_N == 64 or BLOCK_N == 128, "BLOCK_N is 64 or 128")
     tl.static_assert(FLUSH == 0 or FLUSH == 64, "FLUSH is 64 keys or 0 (never)")
@@ -238,7 +238,7 @@ def fp8_triton(
     q_step = step_of(tl.max(tl.abs(q_tile)))
     q_codes = (q_tile * inverse_of(q_step)).to(tl.float8e4nv)
     mean = tl.load(k_mean + kv_head * D + columns, mask=columns < D, other=0.0)
-    # An fma ends in a sum, so the compiler cannot draw the product into the additions between lanes: two lanes would
+    # An fma ends in a sum, so the compiler cannot merge the product into the additions between lanes: two lanes would
     # round a + b and b + a differently, and write both to the same place.
     mean_score = tl.sum(tl.fma(q_tile, mean[None, :], 0.0), axis=1)
 
@@ -298,7 +298,7 @@ def fp8_triton(
         True,
     )
 
-    # O = U / l · step_v / 2⁸, LSE = (m + log₂ l) · ln 2 + q·k̄ · scale. l = 0 means no key in sight.
+    # O = U / l · step_v / 2⁸, LSE = (m + log₂ l) · ln 2 + q·k̄ · scale. l = 0 means that no key is visible.
     empty = l == 0.0
     inverse = tl.where(empty, 0.0, inverse_of(l * P_SCALE))
     channel_step = tl.load(v_step + kv_head * D + columns, mask=columns < D, other=0.0)

@@ -1,6 +1,6 @@
 """The table of the ladder: which rungs there are, in order, and what each supports. Data only.
 
-What a rung's file declares and what stands here are held together by tests/ladder.
+tests/ladder checks that this table agrees with the declarations in each rung's file.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from typing import Literal
 FOLDER = Path(__file__).parent
 
 MASKS = ("none", "top_left", "bottom_right")
-"""The define CAUSAL of a rung is the index into this."""
+"""The define CAUSAL of a rung is the index into this tuple."""
 
 ENCODINGS = ("sim_fp8", "e4m3")
-"""What 8-bit codes stand for, by the names of attention/quantise.py; the define ENCODING is the index into this."""
+"""The meaning of 8-bit codes, by the names of attention/quantise.py; the define ENCODING is the index into it."""
 
 ELEMENTS: Mapping[str, str] = MappingProxyType({"f32": "float", "f16": "half", "bf16": "__nv_bfloat16"})
-"""Type of an array → the define ELEMENT of a rung that leaves a choice."""
+"""Type of an array → the define ELEMENT of a rung that supports several types."""
 
 ANY_FLOAT = ("f16", "bf16", "f32")
 
@@ -30,38 +30,38 @@ class Rung:
     name: str
     idea: str
     task: str
-    """Which arguments it takes: `sdpa`, `quantised_sdpa` (the same, and it quantises them itself), `fp8_sdpa` (8-bit
+    """The arguments it takes: `sdpa`, `quantised_sdpa` (the same arguments, quantised by the kernel), `fp8_sdpa` (8-bit
     codes, a scale per head) or `qk_dot` (the scores alone)."""
     dtypes: tuple[str, ...]
     """Types of Q, K and V, the default first."""
     outputs: tuple[str, ...] = ANY_FLOAT
-    """Types of the result, the default first. In an `sdpa` rung it is that of Q."""
+    """Types of the result, the default first. In an `sdpa` rung it is the type of Q."""
     encodings: tuple[str, ...] = ()
-    """What its 8-bit codes may stand for, the default first; empty for a rung without codes."""
+    """The meanings its 8-bit codes may have, the default first; empty for a rung without codes."""
     largest_d: int | None = None
-    """The largest head dimension; None is any."""
+    """The largest head dimension; None: no limit."""
     masks: tuple[str, ...] = MASKS
     gqa: bool = True
     """Several heads of Q may share one of K and V."""
     ragged: bool = True
-    """Sequences may have any length from 1 on, not only whole tiles."""
+    """Sequences may have any length of at least 1, not only complete tiles."""
     f16_range: bool = False
-    """It takes inputs within ±65504 only, whatever the type of the result."""
+    """It takes only inputs within ±65504, for every type of the result."""
     rows: str | None = None
     """The lever that is the number of queries of a CTA: blockIdx.x counts such blocks, blockIdx.y the query heads.
-    None: its CTAs share the work in another way."""
+    None: its CTAs divide the work differently."""
     levers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Defines that change how it is computed, not what; the default first."""
+    """Defines that change how the result is computed, not the result; the default first."""
     language: Literal["CUDA", "Triton"] = "CUDA"
 
     @property
     def path(self) -> Path:
-        """The kernel's file."""
+        """Return the path of the kernel's file."""
         return FOLDER / f"{self.name}{'.cu' if self.language == 'CUDA' else '.py'}"
 
     @property
     def file(self) -> str:
-        """Its name."""
+        """Return its name."""
         return self.path.name
 
 
@@ -176,7 +176,7 @@ _LADDER = (
     ),
     Rung(
         name="fp8_pipelined",
-        idea="`fp8_mma` to the bit, with cp.async double buffering, XOR swizzle, ldmatrix",
+        idea="bit-identical to `fp8_mma`, with cp.async double buffering, XOR swizzle, ldmatrix",
         task="quantised_sdpa",
         dtypes=ANY_FLOAT,
         largest_d=128,
@@ -184,7 +184,7 @@ _LADDER = (
     ),
     Rung(
         name="fa_triton",
-        idea="the same tiling in Triton, which finds layouts, copies and stages by itself",
+        idea="the same tiling in Triton, which chooses layouts, copies and stages",
         task="sdpa",
         dtypes=("f16", "bf16"),
         outputs=("f16", "bf16"),
@@ -195,7 +195,7 @@ _LADDER = (
     ),
     Rung(
         name="fp8_triton",
-        idea="the recipe of `fp8_mma` in Triton, kept from merging the flushed sums",
+        idea="the recipe of `fp8_mma` in Triton, without merging the flushed sums",
         task="quantised_sdpa",
         dtypes=ANY_FLOAT,
         largest_d=128,
@@ -212,11 +212,11 @@ _LADDER = (
 )
 
 RUNGS: Mapping[str, Rung] = MappingProxyType({rung.name: rung for rung in _LADDER})
-"""The rungs by name, in the order of the climb."""
+"""The rungs by name, in their order on the ladder."""
 
 
 def table() -> str:
-    """The ladder as a Markdown table."""
+    """Return the ladder as a Markdown table."""
     rows = ["| rung | idea | Q, K, V | D | masks | levers |", "|---|---|---|---|---|---|"]
     for rung in RUNGS.values():
         largest = "any" if rung.largest_d is None else f"≤ {rung.largest_d}"

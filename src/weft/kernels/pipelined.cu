@@ -1,20 +1,20 @@
-// Fused attention as one would ship it on sm_80 to sm_89: mma.sync on registers, fed by a pipeline of asynchronous copies.
+// Production-style fused attention for sm_80 to sm_89: mma.sync on registers, fed by a pipeline of asynchronous copies.
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
 // Idea      A warp owns 16 queries. An accumulator of mma.m16n8k16 holds rows g and g + 8 in lane 4g + t, and the next
-//           product takes its A operand in the same layout: so S becomes P, and P is multiplied with V, without ever
-//           leaving the registers. Only Q, K and V pass through shared memory, which cp.async fills while tensor cores
-//           work: K of the next tile flies during S = Q Kᵀ, V of the next tile during U += P V. Two barriers per tile.
-//           Rows are 2, 4, 8 or 16 chunks of 16 bytes; chunk c of row r lies at c ⊕ f(r), so that the eight rows of an
-//           ldmatrix phase meet all 32 banks once.
-//           What is left beside mma is softmax: every address is one register that a constant moves from tile to tile,
-//           and only a tile at the end of the keys asks which of its rows exist.
+//           product takes its A operand in the same layout: so S becomes P, and P is multiplied with V, in
+//           registers. Only Q, K and V pass through shared memory, which cp.async fills while tensor cores work: K of
+//           the next tile is in flight during S = Q Kᵀ, V of the next tile during U += P V. Two barriers per tile.
+//           Rows are 2, 4, 8 or 16 chunks of 16 bytes; chunk c of row r is at c ⊕ f(r), so that the eight rows of an
+//           ldmatrix phase use all 32 banks once.
+//           Apart from mma only softmax is left: every address is one register that a constant moves from tile to tile,
+//           and only a tile at the end of the keys checks which of its rows exist.
 //           The softmax works in base 2: with s = S · scale · log2(e), P = 2^(s - m), one multiplication per score.
 // History   `wmma` moves S, P and U through shared memory. Knowing the layout of a fragment, which WMMA hides, removes
 //           all three trips, half of the barriers and every bank conflict.
-//           A grid smaller than the chip leaves it idle (one query, many keys): then the keys are cut into `splits` parts
-//           as in `split_k`, and `merge_parts` merges.
+//           A grid smaller than the chip leaves SMs idle (one query, many keys): then the keys are cut into `splits`
+//           parts as in `split_k`, and `merge_parts` merges them.
 // Levers    BLOCK_M: queries of a CTA, 16 per warp; BLOCK_N: keys of a tile; SMS: multiprocessors to fill, 1 never splits.
 // Supports  ELEMENT half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
@@ -51,29 +51,29 @@ using T = ELEMENT;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr int WARPS = BLOCK_M / 16;
 constexpr int THREADS = 32 * WARPS;
-constexpr int CHUNK = 8;  // elements of 16 bytes: what one cp.async and one row of an 8×8 matrix hold
+constexpr int CHUNK = 8;  // elements in 16 bytes: the size of a cp.async and of a row of an 8×8 matrix
 constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 static_assert(sizeof(T) == 2, "mma.m16n8k16 takes half or __nv_bfloat16");
 static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2 (bottom right)");
 static_assert(BLOCK_M % 16 == 0 && BLOCK_N % 16 == 0, "tiles are whole 16×16 pieces");
 
-// A row of a tile: D columns, filled up with zeros to whole pieces of 16; its length is a power of two of chunks.
+// A row of a tile: D columns, padded with zeros to a multiple of 16; its length is a power of two of chunks.
 template <int D>
 struct Row {
     static constexpr int COLUMNS = (D + 15) / 16 * 16;
     static constexpr int CHUNKS = D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : 16;
     static constexpr int BYTES = CHUNKS * 16;
-    static constexpr int PHASES = CHUNKS < 8 ? CHUNKS : 8;  // chunks that eight banks-of-four can tell apart
+    static constexpr int PHASES = CHUNKS < 8 ? CHUNKS : 8;  // chunks in different groups of four banks
 
-    // Where element (row, column) lies, in bytes. 8 / PHASES rows share 128 bytes, and with them f(row).
+    // Byte offset of element (row, column). 8 / PHASES rows share 128 bytes, and with them f(row).
     static __device__ __forceinline__ unsigned at(unsigned row, unsigned column) {
         const unsigned chunk = column / CHUNK ^ row / (8 / PHASES) % PHASES;
         return row * BYTES + chunk * 16 + column % CHUNK * 2;
     }
 
     // From an address in columns 0 to 15 to the same row in columns 16 · d to 16 · d + 15: ⊕ reaches eight chunks, the
-    // second eight lie 128 bytes on. So a lane keeps one address per operand; rows a multiple of 8 on are a constant more.
+    // second eight are 128 bytes further. So a lane keeps one address per operand; 8 rows further is a constant more.
     static __device__ __forceinline__ unsigned across(unsigned address, unsigned d) {
         return (address ^ d % 4 * 32) + d / 4 * 128;
     }
@@ -82,11 +82,11 @@ struct Row {
 // The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     if (CAUSAL == 0) return SKV;
-    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
 }
 
-// The row of part_u, part_m and part_l at [b, h, split, query]. Both kernels ask here, so they cannot disagree.
+// The row of part_u, part_m and part_l at [b, h, split, query]. Both kernels use this function, so they agree.
 __device__ __forceinline__ size_t part_row(int b, int h, int split, int query, int SQ, int splits) {
     return ((size_t(b) * gridDim.y + h) * splits + split) * SQ + query;
 }
@@ -107,7 +107,7 @@ __device__ __forceinline__ void copy_chunk(unsigned to, const T* from, bool insi
 
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
-// Until at most PENDING of this thread's latest groups are still on their way.
+// Waits until at most PENDING of this thread's latest groups are in flight.
 template <int PENDING>
 __device__ __forceinline__ void wait_copies() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(PENDING) : "memory");
@@ -142,7 +142,7 @@ __device__ __forceinline__ void copy_tile(unsigned to, const T* __restrict__ fro
         const bool inside = share.row + r < rows && share.column < D;
         if constexpr (D % CHUNK == 0) {
             copy_chunk(chunk, from + r * D, inside);
-        } else {  // rows that start anywhere: element by element
+        } else {  // rows without alignment: element by element
             T* const elements = static_cast<T*>(__cvta_shared_to_generic(chunk));
 #pragma unroll
             for (int j = 0; j < CHUNK; ++j) elements[j] = inside && share.column + j < D ? from[r * D + j] : T(0.0f);
@@ -150,7 +150,7 @@ __device__ __forceinline__ void copy_tile(unsigned to, const T* __restrict__ fro
     }
 }
 
-// Four 8×8 matrices, each lane naming one of their rows; lane 4g + t receives elements 2t and 2t + 1 of row g.
+// Four 8×8 matrices; each lane addresses one of their rows; lane 4g + t receives elements 2t and 2t + 1 of row g.
 __device__ __forceinline__ void load_matrices(unsigned (&r)[4], unsigned row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -165,7 +165,7 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&r)[4], unsig
                  : "memory");
 }
 
-// What differs between the two types: two floats in one register, and c[16×8] += a[16×16] b[16×8].
+// The operations that differ between the two types: two floats in one register, and c[16×8] += a[16×16] b[16×8].
 template <typename E>
 struct Element;
 
@@ -199,7 +199,7 @@ struct Element<__nv_bfloat16> {
     }
 };
 
-// A row of an accumulator lies in the four lanes of a quad.
+// A row of an accumulator is in the four lanes of a quad.
 __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 1));
     return fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 2));
@@ -238,17 +238,17 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
     const size_t kv_head = size_t(b) * HKV + h / (HQ / HKV);  // HQ / HKV query heads share [b, kv head]
     const int first_query = blockIdx.x * BLOCK_M, warp_query = first_query + warp * 16;
 
-    // Whole tiles are dealt to the parts; the last query of the CTA sees the most keys, tiles beyond are skipped.
+    // Parts are complete tiles; the last query of the CTA sees the most keys, tiles beyond are skipped.
     const int keys_per_split = ((SKV + BLOCK_N - 1) / BLOCK_N + splits - 1) / splits * BLOCK_N;
     const int begin = split * keys_per_split;
     const int end = min(begin + keys_per_split, visible_keys(min(first_query + BLOCK_M, SQ) - 1, SQ, SKV));
     const int warp_sees = visible_keys(warp_query, SQ, SKV);  // the fewest keys of the warp's queries
 
-    // Addresses that move by a constant from tile to tile: what this lane names to ldmatrix, and what this thread copies.
+    // Addresses that move by a constant from tile to tile: this lane's ldmatrix rows, and this thread's copies.
     unsigned k_lane = sK + R::at(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
     unsigned v_lane = sV + R::at(lane % 16, lane / 16 * 8);
     const Share<D> share;
-    unsigned k_to = sK + R::at(share.row, share.column);  // V goes 2 · TILE further
+    unsigned k_to = sK + R::at(share.row, share.column);  // V is 2 · TILE further
     const T* k_from = k + (kv_head * SKV + begin + share.row) * D + share.column;
     const T* v_from = v + (kv_head * SKV + begin + share.row) * D + share.column;
     int other_stage = TILE;  // to the other buffer: + TILE, - TILE in turn
@@ -261,7 +261,7 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
         commit_copies();
         copy_tile<D, BLOCK_N>(k_to + 2 * TILE, v_from, SKV - begin);
         commit_copies();
-        wait_copies<1>();  // Q is here
+        wait_copies<1>();  // Q is loaded
         __syncthreads();
         const unsigned q_lane = sQ + R::at(warp * 16 + lane % 16, lane / 16 * 8);
 #pragma unroll
@@ -274,14 +274,14 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
     const float scale_log2 = scale * LOG2_E;
 
     for (int first_key = begin; first_key < end; first_key += BLOCK_N) {
-        // Every warp is past the last product with the other K buffer: it has met the barrier in the middle since.
+        // Every warp has finished the last product with the other K buffer: it has passed the middle barrier since.
         const int next = first_key + BLOCK_N;
         k_to += other_stage;
         k_from += BLOCK_N * D;
         v_from += BLOCK_N * D;
         if (next < end) copy_tile<D, BLOCK_N>(k_to, k_from, SKV - next);
         commit_copies();
-        wait_copies<2>();  // K of this tile is here; its V and the next K may be on their way
+        wait_copies<2>();  // K of this tile is loaded; its V and the next K may be in flight
         __syncthreads();
 
         // S[m][n] = Σ_d Q[m][d] · K[n][d]
@@ -297,7 +297,7 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
             }
         }
 
-        const bool partial = next > warp_sees;  // some query of the warp does not see the whole tile
+        const bool partial = next > warp_sees;  // some query of the warp does not see the entire tile
 #pragma unroll
         for (int n = 0; n < BLOCK_N / 8; ++n) {
 #pragma unroll
@@ -340,7 +340,7 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
 
         if (next < end) copy_tile<D, BLOCK_N>(k_to + 2 * TILE, v_from, SKV - next);
         commit_copies();
-        wait_copies<2>();  // V of this tile is here; the next K and V may be on their way
+        wait_copies<2>();  // V of this tile is loaded; the next K and V may be in flight
         __syncthreads();
 
         // U[m][d] += Σ_n P[m][n] · V[n][d]: two accumulators of S side by side are one A operand.
@@ -364,7 +364,7 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
 
     l[0] = quad_sum(l[0]);
     l[1] = quad_sum(l[1]);
-    if (splits > 1) {  // (U, m, l) as they are, for merge_parts
+    if (splits > 1) {  // unchanged (U, m, l), for merge_parts
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             const int query = warp_query + group + i * 8;
@@ -384,8 +384,8 @@ pipelined_attention(const T* __restrict__ q, const T* __restrict__ k, const T* _
         return;
     }
 
-    // O = U / l, LSE = m + log l. l = 0 means no key in sight; a NaN is not 0, and stays visible in both.
-    // O goes back through the warp's own rows of sQ, so that it leaves in whole chunks; no other warp reads them.
+    // O = U / l, LSE = m + log l. l = 0 means that no key is visible; a NaN is not 0, and remains a NaN in both.
+    // O is stored through the warp's own rows of sQ, to write complete chunks; no other warp reads them.
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const int row = group + i * 8, query = warp_query + row;

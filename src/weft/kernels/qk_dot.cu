@@ -2,21 +2,21 @@
 //
 //     S[m, n] = Σ_d Q[m, d] · K[n, d], times 1/√D if SCALED
 //
-// Idea      The first step of every attention kernel, in the open: no softmax, no V, no tiles. The lanes of a warp
-//           share D, and a butterfly of five shuffles sums what they found. A code stands for number · step, with one
+// Idea      The first step of every attention kernel, alone: no softmax, no V, no tiles. The lanes of a warp
+//           share D, and a butterfly of five shuffles sums their products. A code means number · step, with one
 //           step per head, hence
 //               S[m, n] = q_step · k_step · Σ_d q_number · k_number
 //           sim_fp8: number = code - 128, step = scale · 448 / 127. The sum is an integer: exact, in any order. Only
 //           the last products round.
 //           e4m3: number is the E4M3 value that the code's bits are, step = scale. A product of two is exact in fp32,
 //           their sum rounds.
-// History   The classical mistake is a lane that takes a row of its own before the reduction, which then adds up 32
+// History   The classical mistake is that each lane takes another row before the reduction, which then adds up 32
 //           different scores. Here all lanes of a warp work on the same (m, n).
 // Levers    WARPS: elements per CTA.
 // Supports  codes u8, ENCODING 0 sim_fp8, 1 e4m3; S in f32; SQ, SKV ≥ 1 with SQ · SKV < 2³¹;
 //           1 ≤ D ≤ 131071 (the sum fits an int); HQ a multiple of HKV (grouped queries); SCALED 1 with 1/√D,
 //           0 without. No mask.
-//           Generated E4M3 codes are the positive ones, 0 … 126: among all of them there is NaN.
+//           Generated E4M3 codes are the positive ones, 0 … 126: the full range contains NaN.
 //
 // weft: sizes   B=1 HQ=2 HKV=1 SQ=4 SKV=8 D=64
 // weft: define  SCALED = 1
@@ -40,8 +40,8 @@ constexpr bool E4M3 = ENCODING == 1;
 constexpr int MIDPOINT = 128;                          // sim_fp8: the code of 0
 constexpr float STEP = E4M3 ? 1.0f : 448.0f / 127.0f;  // the value of the number 1, in units of the head's scale
 
-// E4M3 is s eeee mmm with the exponent biased by 7; a half is s eeeee mmmmmmmmmm with 15. So the bits of one, put
-// in their places in the other, are its value / 2⁸, denormals included. 0x7F and 0xFF would be ±480 and are NaN.
+// E4M3 is s eeee mmm with the exponent biased by 7; a half is s eeeee mmmmmmmmmm with 15. So the bits of the
+// first, moved to those of the second, are its value / 2⁸ (also denormals). 0x7F and 0xFF would be ±480 and are NaN.
 __device__ __forceinline__ float e4m3(int code) {
     const half bits = __ushort_as_half(static_cast<unsigned short>((code & 0x80) << 8 | (code & 0x7f) << 7));
     return (code & 0x7f) == 0x7f ? CUDART_NAN_F : __half2float(bits) * 256.0f;

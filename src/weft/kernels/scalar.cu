@@ -2,13 +2,13 @@
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
-// Idea      The scores never reach memory: a warp walks the keys once and keeps, per query, the largest score so far
+// Idea      The scores stay in registers: a warp reads the keys once and keeps, per query, the largest score so far
 //           m, the sum of weights l and the unnormalised output u. A new key with score s and value v gives
 //               m' = max(m, s),   r = exp(m - m'),   p = exp(s - m'),   l' = l · r + p,   u' = u · r + p · v
 //           and at the end O = u / l. The lanes share the head dimension; five shuffles per key sum their products.
-// History   Online softmax is Milakov and Gimelshein's (2018). No tensor cores, no shared memory, no barrier: little
-//           can go wrong here, so the other rungs are compared with this one. The price: every query reads all of
-//           K and V again. `fa1` shares those reads.
+// History   Online softmax is Milakov and Gimelshein's (2018). It has no tensor cores, no shared memory and no
+//           barrier, so few errors are possible, and the other rungs are compared with it. But every query reads all
+//           of K and V again. `fa1` shares those reads.
 // Levers    WARPS: queries per CTA.
 // Supports  ELEMENT float, half, __nv_bfloat16 (arithmetic is fp32 throughout, O is rounded once);
 //           any D, SQ, SKV ≥ 1; HQ a multiple of HKV (grouped queries);
@@ -38,7 +38,7 @@ constexpr unsigned ALL_LANES = 0xffffffffu;
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2 (bottom right)");
     if (CAUSAL == 0) return SKV;
-    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
 }
 
@@ -92,7 +92,7 @@ scalar_attention(const ELEMENT* __restrict__ q, const ELEMENT* __restrict__ k, c
         m = m_new;
     }
 
-    const float inverse = l > 0.0f ? 1.0f / l : 0.0f;  // l = 0: no key in sight
+    const float inverse = l > 0.0f ? 1.0f / l : 0.0f;  // l = 0: no visible key
 #pragma unroll
     for (int i = 0; i < PER_LANE; ++i) {
         const int d = i * 32 + lane;

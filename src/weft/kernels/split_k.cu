@@ -1,16 +1,16 @@
-// Split-K attention: the keys are cut into SPLITS parts that run side by side; a second kernel merges what they leave.
+// Split-K attention: the keys are cut into SPLITS parts that run in parallel; a second kernel merges their results.
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
 // Idea      With few queries and many keys, one CTA per block of queries leaves most of the chip idle. Softmax is a
-//           sum and may be cut anywhere: part i leaves, per query, its unnormalised output U_i, its largest score m_i
+//           sum and may be cut anywhere: part i stores, per query, its unnormalised output U_i, its largest score m_i
 //           and its sum of weights l_i, in fp32. With M = max_i m_i
 //               U = Σ_i exp(m_i - M) · U_i,   l = Σ_i exp(m_i - M) · l_i,   O = U / l,   LSE = M + log l
-//           A part without a key in sight is (0, -inf, 0) and weighs exp(-inf - M) = 0. If all are, M = -inf and
+//           A part without a visible key is (0, -inf, 0) and has the weight exp(-inf - M) = 0. If all are, M = -inf and
 //           nothing is merged: exp(-inf - -inf) would be NaN.
-// History   Flash-Decoding's cut. U_i is NOT divided by l_i; a merge that weighs it with l_i · exp(m_i - M) counts l_i
-//           twice and is right for one part only. The parts are walked as in `scalar`, one warp per query, which suits
-//           few queries; with SPLITS = 1 the two rungs give the same bits.
+// History   The split of Flash-Decoding. U_i is NOT divided by l_i; a merge that weighs it with l_i · exp(m_i - M)
+//           counts l_i twice and is right for one part only. A part runs as in `scalar`, one warp per query, which is
+//           good for few queries; with SPLITS = 1 the two rungs give the same bits.
 // Levers    SPLITS; WARPS: queries per CTA.
 // Supports  ELEMENT float, half, __nv_bfloat16 (arithmetic is fp32 throughout, O is rounded once);
 //           any D, SQ, SKV ≥ 1; any SPLITS ≥ 1, even more than keys; HQ a multiple of HKV (grouped queries);
@@ -46,11 +46,11 @@ static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2
 // The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     if (CAUSAL == 0) return SKV;
-    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
 }
 
-// The row of part_u, part_m and part_l at [b, h, split, query]. Both kernels ask here, so they cannot disagree.
+// The row of part_u, part_m and part_l at [b, h, split, query]. Both kernels use this function, so they agree.
 __device__ __forceinline__ size_t part_row(int b, int h, int split, int query, int SQ) {
     return ((static_cast<size_t>(b) * gridDim.y + h) * SPLITS + split) * SQ + query;
 }

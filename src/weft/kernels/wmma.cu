@@ -2,16 +2,16 @@
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
-// Idea      A CTA owns BLOCK_M queries and walks the keys in tiles of BLOCK_N. A WMMA fragment is opaque: nobody may
-//           ask which lane holds which element. So S, P and the unnormalised output U pass through shared memory, and
-//           the softmax between the two products is ordinary code there, one warp per row:
+// Idea      A CTA owns BLOCK_M queries and iterates over the keys in tiles of BLOCK_N. A WMMA fragment is opaque: code
+//           cannot know which lane holds which element. So S, P and the unnormalised output U are in shared memory,
+//           and the softmax between the two products is ordinary code there, one warp per row:
 //               S = Q Kᵀ · scale,   m' = max(m, max_n S),   P = exp(S - m'),   r = exp(m - m'),
 //               l' = l · r + Σ_n P,   U' = U · r + P V,   and after the last tile O = U / l
-//           Partial tiles are whole tiles padded with zeros: rows beyond the sequence, columns from D to the next
+//           Partial tiles are complete tiles padded with zeros: rows beyond the sequence, columns from D to the next
 //           multiple of 16.
-// History   `wmma_qk` left P V, half of the work, on CUDA cores. Moving it has a price: P is rounded to ELEMENT on its
-//           way into a fragment (l sums the unrounded P), and U makes a round trip through shared memory per tile.
-// Levers    BLOCK_M and BLOCK_N, as far as the tiles fit 48 KB of shared memory; WARPS.
+// History   `wmma_qk` left P V, half of the work, on CUDA cores. The cost of moving it: P is rounded to ELEMENT for its
+//           fragment (l sums the unrounded P), and U is stored to and loaded from shared memory in every tile.
+// Levers    BLOCK_M and BLOCK_N, if the tiles fit 48 KB of shared memory; WARPS.
 // Supports  ELEMENT half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
 //           A query that sees no key gets O = 0 and LSE = -inf.
@@ -52,7 +52,7 @@ static_assert(sizeof(T) == 2, "WMMA 16×16×16 takes half or __nv_bfloat16");
 static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2 (bottom right)");
 static_assert(BLOCK_M % FRAG == 0 && BLOCK_N % 32 == 0, "tiles are whole fragments, score rows whole warps");
 
-// The head dimension as the tile sees it: whole fragments, columns from D on are zero.
+// The head dimension as the tile sees it: complete fragments, columns from D on are zero.
 template <int D>
 struct Head {
     static constexpr int COLUMNS = (D + FRAG - 1) / FRAG * FRAG;
@@ -65,7 +65,7 @@ struct Head {
 // The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     if (CAUSAL == 0) return SKV;
-    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
 }
 
@@ -75,7 +75,7 @@ template <int D, int TILE_ROWS>
 __device__ void load_tile(T (*tile)[Head<D>::STRIDE], const T* __restrict__ head, int first, int rows) {
     using H = Head<D>;
     constexpr int VECTORS = H::COLUMNS / H::VECTOR;
-    // A constant number of rounds, so that the loads of all of them are on their way at once.
+    // A constant number of rounds, so that all their loads are in flight at once.
 #pragma unroll
     for (int round = 0; round < TILE_ROWS * VECTORS; round += THREADS) {
         const int i = round + threadIdx.x;
@@ -107,7 +107,7 @@ wmma_attention(const T* __restrict__ q, const T* __restrict__ k, const T* __rest
     static_assert(1 <= D && D <= 128, "D is 1 to 128");
     using H = Head<D>;
     __shared__ __align__(128) T sQ[BLOCK_M][H::STRIDE];
-    __shared__ __align__(128) T sKV[BLOCK_N][H::STRIDE];  // K and V take turns
+    __shared__ __align__(128) T sKV[BLOCK_N][H::STRIDE];  // K and V in turn
     __shared__ __align__(128) float sS[BLOCK_M][S_STRIDE];
     __shared__ __align__(128) T sP[BLOCK_M][P_STRIDE];
     __shared__ __align__(128) float sU[BLOCK_M][H::U_STRIDE];
@@ -138,7 +138,7 @@ wmma_attention(const T* __restrict__ q, const T* __restrict__ k, const T* __rest
         __syncthreads();
 
         // S[m][n] = Σ_d Q[m][d] · K[n][d]: sKV is [n][d], and its column-major view is Kᵀ.
-#pragma unroll 1  // a warp takes one fragment or a few: not worth four copies and their registers
+#pragma unroll 1  // a warp takes one fragment or a few: four copies would only cost registers
         for (int f = warp; f < (BLOCK_M / FRAG) * (BLOCK_N / FRAG); f += WARPS) {
             const int row = f / (BLOCK_N / FRAG) * FRAG, column = f % (BLOCK_N / FRAG) * FRAG;
             wmma::fragment<wmma::accumulator, FRAG, FRAG, FRAG, float> scores;
@@ -154,7 +154,7 @@ wmma_attention(const T* __restrict__ q, const T* __restrict__ k, const T* __rest
         }
         __syncthreads();
 
-        load_tile<D, BLOCK_N>(sKV, v_head, first_key, SKV);  // every warp has left the product above
+        load_tile<D, BLOCK_N>(sKV, v_head, first_key, SKV);  // the product above is done
 
         for (int row = warp; row < BLOCK_M; row += WARPS) {
             const int visible = visible_keys(first_query + row, SQ, SKV) - first_key;
@@ -188,7 +188,7 @@ wmma_attention(const T* __restrict__ q, const T* __restrict__ k, const T* __rest
         __syncthreads();
 
         // U[m][d] += Σ_n P[m][n] · V[n][d]
-#pragma unroll 1  // a warp takes one fragment or a few: not worth four copies and their registers
+#pragma unroll 1  // a warp takes one fragment or a few: four copies would only cost registers
         for (int f = warp; f < (BLOCK_M / FRAG) * (H::COLUMNS / FRAG); f += WARPS) {
             const int row = f / (H::COLUMNS / FRAG) * FRAG, column = f % (H::COLUMNS / FRAG) * FRAG;
             wmma::fragment<wmma::accumulator, FRAG, FRAG, FRAG, float> u;
@@ -206,7 +206,7 @@ wmma_attention(const T* __restrict__ q, const T* __restrict__ k, const T* __rest
     }
     __syncthreads();  // needed by a CTA that saw no tile: its zeros were written by other threads
 
-    // O = U / l, LSE = m + log l. l = 0 means no key in sight; a NaN is not 0, and stays visible in both.
+    // O = U / l, LSE = m + log l. l = 0 means that no key is visible; a NaN is not 0, and remains a NaN in both.
     for (int i = threadIdx.x; i < BLOCK_M * (D / H::VECTOR); i += THREADS) {
         const int row = i / (D / H::VECTOR), column = i % (D / H::VECTOR) * H::VECTOR;
         if (first_query + row >= SQ) break;  // so are all later ones

@@ -2,17 +2,17 @@
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
-// Idea      From `fa1` to `wmma` one product at a time, so that a wrong result names the product. The scores leave the
-//           opaque WMMA fragments through shared memory. From there on a warp owns whole rows and its lanes own columns
+// Idea      From `fa1` to `wmma` one product at a time, so that a wrong result shows the product. The opaque WMMA
+//           fragments store the scores to shared memory. From then on a warp owns entire rows and its lanes own columns
 //           of the output, so m, l and U stay in registers:
 //               S = Q Kᵀ · scale,   m' = max(m, max_n S),   P = exp(S - m'),   r = exp(m - m'),
 //               l' = l · r + Σ_n P,   U' = U · r + P V,   and after the last tile O = U / l
-//           P stays fp32: what is left of the error is Q Kᵀ and the rounding of O.
+//           P stays fp32: the remaining error is that of Q Kᵀ and the rounding of O.
 // History   The product needs K[n][d] as an operand [d][n]. Loaded as a row-major fragment it is Q K, which is wrong
-//           and still looks like scores. The two right ways are the lever K_TRANSPOSE.
+//           and still looks like scores. The lever K_TRANSPOSE selects one of two correct ways.
 // Levers    K_TRANSPOSE: `fragment` keeps [n][d] in shared memory and loads it as a column-major fragment; `copy`
-//           transposes on the way in, at the price of bank conflicts in the stores. BLOCK_M and BLOCK_N, as far as the
-//           tiles fit 48 KB of shared memory; WARPS.
+//           transposes while storing, which costs bank conflicts in the stores. BLOCK_M and BLOCK_N, if the tiles fit
+//           48 KB of shared memory; WARPS.
 // Supports  fp16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
 //           A query that sees no key gets O = 0 and LSE = -inf.
@@ -53,7 +53,7 @@ static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2
 static_assert(BLOCK_M % FRAG == 0 && BLOCK_N % 32 == 0, "tiles are whole fragments, score rows whole warps");
 static_assert(BLOCK_M % WARPS == 0, "every warp owns as many rows");
 
-// The head dimension as the tile sees it: whole fragments, columns from D on are zero.
+// The head dimension as the tile sees it: complete fragments, columns from D on are zero.
 template <int D>
 struct Head {
     static constexpr int COLUMNS = (D + FRAG - 1) / FRAG * FRAG;
@@ -66,7 +66,7 @@ struct Head {
 // The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     if (CAUSAL == 0) return SKV;
-    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
 }
 
@@ -77,7 +77,7 @@ __device__ void load_tile(half* tile, const half* __restrict__ head, int first, 
     using H = Head<D>;
     using Vector = typename H::Vector;
     constexpr int VECTORS = H::COLUMNS / H::VECTOR;
-    // A constant number of rounds, so that the loads of all of them are on their way at once.
+    // A constant number of rounds, so that all their loads are in flight at once.
 #pragma unroll
     for (int round = 0; round < TILE_ROWS * VECTORS; round += THREADS) {
         const int i = round + threadIdx.x;
@@ -132,7 +132,7 @@ wmma_qk_attention(const half* __restrict__ q, const half* __restrict__ k, const 
 
     load_tile<D, BLOCK_M, H::STRIDE, 1>(sQ, q + q_head * SQ * D, first_query, SQ);
 
-    // Row r of this warp is row warp · ROWS + r of the tile; every lane knows its m and l.
+    // Row r of this warp is row warp · ROWS + r of the tile; every lane has its m and l.
     float m[ROWS], l[ROWS], u[ROWS][H::PER_LANE];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
@@ -152,7 +152,7 @@ wmma_qk_attention(const half* __restrict__ q, const half* __restrict__ k, const 
         __syncthreads();
 
         // S[m][n] = Σ_d Q[m][d] · K[n][d]
-#pragma unroll 1  // a warp takes one fragment or a few: not worth four copies and their registers
+#pragma unroll 1  // a warp takes one fragment or a few: four copies would only cost registers
         for (int f = warp; f < (BLOCK_M / FRAG) * (BLOCK_N / FRAG); f += WARPS) {
             const int row = f / (BLOCK_N / FRAG) * FRAG, column = f % (BLOCK_N / FRAG) * FRAG;
             wmma::fragment<wmma::accumulator, FRAG, FRAG, FRAG, float> scores;
@@ -161,7 +161,7 @@ wmma_qk_attention(const half* __restrict__ q, const half* __restrict__ k, const 
                 wmma::fragment<wmma::matrix_a, FRAG, FRAG, FRAG, half, wmma::row_major> a;
                 wmma::load_matrix_sync(a, sQ + row * H::STRIDE + d, H::STRIDE);
                 if constexpr (TRANSPOSED_COPY) {
-                    wmma::fragment<wmma::matrix_b, FRAG, FRAG, FRAG, half, wmma::row_major> b;  // Kᵀ[d][n] as it is
+                    wmma::fragment<wmma::matrix_b, FRAG, FRAG, FRAG, half, wmma::row_major> b;  // Kᵀ[d][n], unchanged
                     wmma::load_matrix_sync(b, sK + d * KT_STRIDE + column, KT_STRIDE);
                     wmma::mma_sync(scores, a, b, scores);
                 } else {
@@ -202,7 +202,7 @@ wmma_qk_attention(const half* __restrict__ q, const half* __restrict__ k, const 
             for (int c = 0; c < H::PER_LANE; ++c) u[r][c] *= rescale;
             m[r] = m_new;
         }
-        __syncwarp();  // P of these rows is there for all lanes
+        __syncwarp();  // P of these rows is visible to all lanes
 
         // U[m][d] += Σ_n P[m][n] · V[n][d]: V[n][d] is read once for all rows of the warp, P is a broadcast.
         for (int n = 0; n < BLOCK_N; ++n) {
@@ -221,7 +221,7 @@ wmma_qk_attention(const half* __restrict__ q, const half* __restrict__ k, const 
         __syncthreads();  // sK, sV and sS are free for the next tile
     }
 
-    // O = U / l, LSE = m + log l. l = 0 means no key in sight; a NaN is not 0, and stays visible in both.
+    // O = U / l, LSE = m + log l. l = 0 means that no key is visible; a NaN is not 0, and remains a NaN in both.
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
         const int query = first_query + warp * ROWS + r;

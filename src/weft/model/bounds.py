@@ -17,7 +17,7 @@ SECTOR_BYTES = 32
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a launch takes at least, at one clock."""
+    """The least time of a launch, at one clock."""
 
     chip: str
     clock_ghz: float
@@ -26,7 +26,7 @@ class Bounds:
 
     @property
     def warm(self) -> int:
-        """LB_warm in cycles: the inputs lie in L2."""
+        """Return LB_warm in cycles: the inputs are in L2."""
         return floor(self.terms[self.warm_limiter])
 
     @property
@@ -35,7 +35,7 @@ class Bounds:
 
     @property
     def cold(self) -> int:
-        """LB_cold in cycles: the inputs come from DRAM."""
+        """Return LB_cold in cycles: the inputs are in DRAM."""
         return floor(self.terms[self.cold_limiter])
 
     @property
@@ -44,18 +44,18 @@ class Bounds:
         return "dram" if self.terms["dram"] > self.terms[limiter] else limiter
 
     def microseconds(self, cycles: float) -> float:
-        """At the clock of these bounds."""
+        """Return the time at the clock of these bounds."""
         return cycles / self.clock_ghz / 1e3
 
     @property
     def named(self) -> Mapping[str, float]:
-        """Under our names."""
+        """Return the values under Weft's names."""
         rows = {f"lb__{name}_cycles": value for name, value in self.terms.items()}
         return rows | {"lb__warm_cycles": self.warm, "lb__cold_cycles": self.cold}
 
 
 def lower_bounds(work: Work, chip: Chip, *, clock_ghz: float | None = None) -> Bounds:
-    """Bounds at the chip's maximum clock, so that they hold whatever the clock was; or at one that is known."""
+    """Return bounds at the chip's maximum clock, so that they are valid at every clock, or at a given clock."""
     clock = checked_clock(chip, clock_ghz, chip.max_ghz)
     busiest = busiest_share(work.launch, chip) if work.launch.uniform else 1 / chip.sms
     terms = {name: total * busiest for name, total in sm_cycles(work, chip).items()}
@@ -66,24 +66,24 @@ def lower_bounds(work: Work, chip: Chip, *, clock_ghz: float | None = None) -> B
 
 
 def checked_clock(chip: Chip, given: float | None, default: float) -> float:
-    """A clock in GHz, of those that the chip has; a clock in MHz is the usual slip."""
+    """Return the clock in GHz if the chip can have it, else raise UsageError: a clock in MHz is the usual mistake."""
     clock = default if given is None else given
     if not 0 < clock <= chip.max_ghz:
-        raise UsageError(f"a clock of {clock} GHz: {chip.title} goes up to {chip.max_ghz} GHz")
+        raise UsageError(f"clock {clock} GHz: {chip.title} allows at most {chip.max_ghz} GHz")
     return clock
 
 
 def busiest_share(launch: LaunchShape, chip: Chip) -> float:
-    """Share of the grid's blocks on the SM that has most: ceil(grid / SMs) of them at least."""
+    """Return the share of the grid's blocks on the SM that has most: at least ceil(grid / SMs) of them."""
     return ceil(launch.grid / chip.sms) / launch.grid
 
 
 def sm_cycles(work: Work, chip: Chip) -> dict[str, float]:
-    """Cycles that one SM would take for the whole grid, by unit."""
+    """Return the cycles that one SM would take for the entire grid, by unit."""
     arch, done = chip.architecture, work.instructions
     return {
         "tensor": sum(macs / chip.peak_macs(kind) for kind, macs in done.tensor_macs.items()),
-        # Whether float and integer multiply-adds share lanes is not documented: the longer of the two is sure.
+        # Whether float and integer multiply-adds share lanes is not documented: the longer of the two is certain.
         "fma": max(done.fp32 * LANES / arch.fp32_lanes, done.imad * LANES / arch.imad_lanes),
         "alu": done.alu * LANES / arch.alu_lanes,
         "mufu": done.mufu * LANES / arch.mufu_lanes,
@@ -94,19 +94,19 @@ def sm_cycles(work: Work, chip: Chip) -> dict[str, float]:
 
 
 def dram_cycles(work: Work, chip: Chip, clock_ghz: float) -> float:
-    """Reads come from DRAM once. Writes may stay in L2 when the launch ends, as far as they fit."""
+    """Return the DRAM cycles: reads come from DRAM once; writes may stay in L2 at the end, as far as they fit."""
     stored = max(0, work.memory.store_sectors * SECTOR_BYTES - chip.l2_bytes)
     moved = work.memory.load_sectors * SECTOR_BYTES + stored
     return moved / chip.dram_gbs * clock_ghz
 
 
 def _l2_cycles(work: Work, chip: Chip) -> float:
-    """Every sector enters at least one L1, if all later reads of it hit there."""
+    """Return the L2 cycles: every sector enters at least one L1, if all later reads of it hit there."""
     return work.memory.load_sectors * SECTOR_BYTES / (chip.architecture.l1_fill_bytes * chip.sms)
 
 
 def _latency_cycles(work: Work, chip: Chip) -> float:
-    """A warp stays in one sub-partition, and a block holds its place until its slowest warp is done.
+    """Return the latency bound: a warp stays in one sub-partition, and a block in its place until its last warp ends.
 
     The slowest warp of a block has at least the mean work of the block's warps, and the blocks share the places of the
     GPU: places × time ≥ the sum of the blocks' times.

@@ -1,4 +1,4 @@
-"""Counters of a profiled launch, by name, → Work. What is not sure in them stays out of the bounds."""
+"""Counters of a profiled launch, by name, → Work. Uncertain values are not used for bounds."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,15 +19,16 @@ _LOCAL = frozenset(["LDL", "STL"])
 
 
 def work_of(launch: LaunchShape, sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Work:
-    """Executed SASS opcodes, counters under ncu's names and under ours, all of one launch."""
+    """Return the work of a launch from its executed SASS opcodes and its counters under ncu's and Weft's names."""
     return Work(launch, _instructions(sass, ncu, vm), _memory(sass, ncu, vm))
 
 
 def _instructions(sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Instructions:
-    """An access whose lanes are all off is executed but keeps no load/store unit busy: accesses are counted apart.
+    """Return the instructions by unit.
 
-    Where ptxas copied a loop, PTX tells how often its work ran but not how often each copy's overhead did. Then only
-    the work is sure: integer instructions and the issue slots of such blocks are left to the estimate.
+    An access whose lanes are all off is executed but keeps no load/store unit busy: accesses are counted separately.
+    Where ptxas copied a loop, PTX shows how often its work ran but not how often each copy's overhead did. Then only
+    the work is certain: integer instructions and the issue slots of such blocks count for the estimate only.
     """
     active = sum(_either(ncu, vm, *names) for names in _ACCESSES) + vm.get("vm__ldsm", 0)
     active += sum(count for opcode, count in sass.items() if opcode.partition(".")[0] in _LOCAL)
@@ -41,7 +42,7 @@ def _instructions(sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[s
 
 
 def _memory(sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, int]) -> Memory:
-    """Wavefronts at PTX's width are not sure: of those, one for each SASS instruction at most; of matched ones, all."""
+    """Return the certain wavefronts: at PTX's width at most one for each SASS instruction; of matched ones, all."""
     other = sum(count * _lines_written(opcode) for opcode, count in sass.items())
     if "memory_l1_wavefronts_shared" in ncu:
         shared = ncu["memory_l1_wavefronts_shared"]
@@ -60,7 +61,7 @@ def _memory(sass: Mapping[str, int], ncu: Mapping[str, int], vm: Mapping[str, in
 
 
 def _lines_written(opcode: str) -> int:
-    """Wavefronts of a whole warp's cp.async of 16, 8 or 4 bytes per lane into shared memory, without conflicts."""
+    """Return the wavefronts of a warp's cp.async of 16, 8 or 4 bytes per lane into shared memory, without conflicts."""
     name, *modifiers = opcode.split(".")
     if name != "LDGSTS":
         return 0
@@ -68,5 +69,5 @@ def _lines_written(opcode: str) -> int:
 
 
 def _either(ncu: Mapping[str, int], vm: Mapping[str, int], name: str, ours: str) -> int:
-    """The counter under ncu's name, or under ours where it was not sure to be the same."""
+    """Return the counter under ncu's name, or under Weft's name where it may differ from ncu's."""
     return ncu[name] if name in ncu else vm.get(ours, 0)

@@ -1,4 +1,4 @@
-"""An estimate in cycles: the bounds, and what units that wait for each other add. Never below the bound."""
+"""An estimate in cycles: the bounds, plus the time that units wait for each other. Never below the bound."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from .bounds import Bounds, busiest_share, checked_clock, dram_cycles, lower_bou
 from .work import Work
 
 UNCALIBRATED = (0.4, 1.4)
-"""Range of c where no series of this GPU was at hand to fit it."""
+"""Range of c where no measurements of this GPU were available to fit it."""
 TAGS_PER_CLOCK = 1
 SHUFFLES_PER_CLOCK = 1
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Two ends of a range; they are the same where c was fitted for the GPU."""
+    """The two ends of a range; they are equal if c was fitted for the GPU."""
 
     chip: str
     clock_ghz: float
@@ -25,37 +25,37 @@ class Estimate:
     """Cycles."""
     high: float
     limiter: str
-    """Of the high end."""
+    """The limiter at the high end."""
     wave_factor: float
     tensor_cycles: float
     label: str
 
     @property
     def tensor_utilisation(self) -> tuple[float, float]:
-        """Share of the time that the tensor cores are busy, at the high and at the low end."""
+        """Return the share of the time that the tensor cores are busy, at the high and at the low end."""
         return self.tensor_cycles / self.high, self.tensor_cycles / self.low
 
     def microseconds(self, cycles: float) -> float:
-        """At the stated clock."""
+        """Return the time at the given clock."""
         return cycles / self.clock_ghz / 1e3
 
     @property
     def named(self) -> Mapping[str, float | tuple[float, float]]:
-        """Under our names."""
+        """Return the values under Weft's names."""
         return {"est__cycles": (self.low, self.high), "est__tensor_utilisation": self.tensor_utilisation}
 
 
 def estimate(
     work: Work, chip: Chip, *, cold: bool = False, clock_ghz: float | None = None, issue_weight: float | None = None
 ) -> Estimate:
-    """EST = max(LB, factor × max over units u of (T_u + c · I_other(u)), T_dram / η).
+    """Return EST = max(LB, factor × max over units u of (T_u + c · I_other(u)), T_dram / η).
 
     u is the tensor cores, or the busiest part of the memory path: load/store units, shared memory, tags. I_other(u) are
-    the issue cycles of what u does not execute: a unit and the rest of the program overlap only in part.
-    The clock is the boost clock unless one is stated. `issue_weight` sets c by hand, to compare kernels at the same.
+    the issue cycles of all other instructions: a unit and the rest of the program overlap only in part.
+    The clock is the boost clock unless one is given. `issue_weight` sets c by hand, to compare kernels with the same c.
     """
     if issue_weight is not None and issue_weight < 0:
-        raise UsageError(f"c is {issue_weight}: the weight of an issue slot is not negative")
+        raise UsageError(f"c is {issue_weight}: the weight of an issue slot must not be negative")
     clock = checked_clock(chip, clock_ghz, chip.boost_ghz)
     bounds = lower_bounds(work, chip, clock_ghz=clock)
     factor = busiest_share(work.launch, chip) * chip.sms
@@ -70,7 +70,7 @@ def estimate(
 
 def _weights(chip: Chip, given: float | None) -> tuple[float, float, str]:
     if given is not None:
-        return given, given, f"c = {given} as stated"
+        return given, given, f"c = {given} as given"
     if chip.issue_weight is not None:
         return chip.issue_weight, chip.issue_weight, f"calibrated on {chip.title}: c = {chip.issue_weight}"
     low, high = UNCALIBRATED

@@ -1,7 +1,7 @@
-"""Names of Nsight Compute's metrics: which there are, and the grammar of their endings.
+"""Names of Nsight Compute's metrics: which exist, and the grammar of their suffixes.
 
 A counter has a roll-up over the units of its kind and may have a part (`l1tex__t_sectors.sum.per_second`), a ratio has
-only `.ratio`, `.pct` or `.max_rate`, a throughput a roll-up and a percentage. A base name alone stands for all of them.
+only `.ratio`, `.pct` or `.max_rate`, a throughput a roll-up and a percentage. A base name alone means all of them.
 """
 
 import difflib
@@ -30,12 +30,12 @@ _PARTS = frozenset(
 _RATIOS = ("ratio", "pct", "max_rate")
 _PREFIX = re.compile(r"(breakdown|pmsampling):")
 CAPABILITIES = ("8.0", "8.6", "8.9", "9.0")
-"""Of the table."""
+"""The compute capabilities in the table."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A section of the table, and the capabilities that have the name."""
+    """A section of the table, and the compute capabilities that have the name."""
 
     section: str
     capabilities: tuple[str, ...]
@@ -43,7 +43,7 @@ class Kind:
 
 @cache
 def names() -> Mapping[str, Kind]:
-    """Base name → what it is. `[as they are]` and `[groups]` hold whole names."""
+    """Return base name → its kind. `[as they are]` and `[groups]` contain complete names."""
     found: dict[str, Kind] = {}
     section = ""
     for line in files(__package__).joinpath("ncu_names.txt").read_text(encoding="utf-8").splitlines():
@@ -56,14 +56,14 @@ def names() -> Mapping[str, Kind]:
 
 
 def problem(name: str, capability: str) -> str | None:
-    """Why ncu would not take this name on such a GPU, as far as the table tells; None where it would."""
+    """Return why ncu would not accept this name on such a GPU, according to the table; None if it would."""
     if name.startswith("regex:"):
         return _regex_problem(name.removeprefix("regex:"))
     whole = _PREFIX.sub("", name, count=1)
     base, _, ending = whole.partition(".")
     kind = names().get(whole) or names().get(base)
     if kind is None:
-        return f"no metric that Weft knows; {_nearest(whole)}"
+        return f"unknown metric; {_nearest(whole)}"
     if capability not in kind.capabilities:
         return f"ncu has it on compute capability {', '.join(kind.capabilities)}, not on {capability}"
     return None if whole in names() else _ending_problem(kind.section, ending)
@@ -74,12 +74,16 @@ def _ending_problem(section: str, ending: str) -> str | None:
     if section == "ratios":
         return None if ending in _RATIOS else f"a ratio ends in .{', .'.join(_RATIOS)}, not in .{ending}"
     if section not in ("counters", "throughputs"):
-        return f"it takes no ending, and has .{ending}"
+        return f"it takes no suffix, but has .{ending}"
     if roll_up not in ROLL_UPS:
-        return f"a roll-up comes first: .{', .'.join(ROLL_UPS)}, not .{roll_up}"
+        return f"the first suffix is a roll-up: .{', .'.join(ROLL_UPS)}, not .{roll_up}"
     if section == "throughputs":
-        return None if part in _PERCENTAGES else f"a throughput ends in .{roll_up}.{_PERCENTAGES[1]} or the like"
-    return None if not part or part in _PARTS else f"after .{roll_up} comes nothing or, say, .per_second, not .{part}"
+        return None if part in _PERCENTAGES else f"a throughput ends in .{roll_up}.{_PERCENTAGES[1]} or similar"
+    return (
+        None
+        if not part or part in _PARTS
+        else f"after .{roll_up} no suffix or one like .per_second may follow, not .{part}"
+    )
 
 
 def _regex_problem(expression: str) -> str | None:
@@ -87,19 +91,19 @@ def _regex_problem(expression: str) -> str | None:
         pattern = re.compile(expression)
     except re.error as error:
         return f"not a regular expression: {error}"
-    return None if any(pattern.search(name) for name in names()) else "it fits no metric that Weft knows"
+    return None if any(pattern.search(name) for name in names()) else "it matches no known metric"
 
 
 def _nearest(name: str) -> str:
-    """Names that are spelled alike or have the same words, the ending kept where it is one of theirs."""
+    """Return the names that are spelled alike or have the same words, with the suffix if they can take it."""
     base, dot, ending = name.partition(".")
     close = difflib.get_close_matches(base, names(), n=3, cutoff=0.8) or _same_words(base)
     shown = [f"{each}.{ending}" if dot and _fits(each, ending) else each for each in close]
-    return f"nearest: {', '.join(shown)}" if shown else "and none has its words"
+    return f"nearest: {', '.join(shown)}" if shown else "no metric has a similar name"
 
 
 def _same_words(base: str) -> list[str]:
-    """Names of the same unit with most of the words, or parts of them: `gmio_stall` finds `stalled_mio_throttle`."""
+    """Return names of the same unit with most of the words, or parts: `gmio_stall` finds `stalled_mio_throttle`."""
     unit, _, rest = base.partition("__")
     words = [word for word in rest.split("_") if len(word) > 2]
 

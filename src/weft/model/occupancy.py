@@ -1,4 +1,4 @@
-"""Blocks and warps that an SM holds, by each limit. Integers as NVIDIA's occupancy calculator has them."""
+"""Blocks and warps that an SM holds, by each limit. The integers are those of NVIDIA's occupancy calculator."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ MAX_REGISTERS = 255
 
 @dataclass(frozen=True)
 class LaunchShape:
-    """What one launch asks for."""
+    """The resources that a launch requires."""
 
     threads: int
     """Per block."""
@@ -22,9 +22,9 @@ class LaunchShape:
     registers: int
     """Per thread."""
     shared_bytes: int
-    """Static and dynamic, per block, without the driver's own."""
+    """Static and dynamic, per block, without the driver's part."""
     uniform: bool = False
-    """Every block does the same work. False, as with a causal mask, leaves the tail of the grid out of bounds."""
+    """Every block does the same work. If False, as with a causal mask, the bounds ignore the tail of the grid."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.threads <= MAX_THREADS:
@@ -34,11 +34,11 @@ class LaunchShape:
         if not 1 <= self.registers <= MAX_REGISTERS:
             raise UsageError(f"a thread has 1 to {MAX_REGISTERS} registers, not {self.registers}")
         if self.shared_bytes < 0:
-            raise UsageError(f"shared memory of {self.shared_bytes} bytes")
+            raise UsageError(f"shared memory of {self.shared_bytes} bytes: the size must not be negative")
 
     @property
     def warps(self) -> int:
-        """Per block."""
+        """Return the warps per block."""
         return -(-self.threads // LANES)
 
 
@@ -54,21 +54,21 @@ class Occupancy:
     warps_per_block: int
     max_warps: int
     waves: float
-    """Blocks of the grid per block that the GPU holds."""
+    """Blocks of the grid divided by the blocks that the GPU holds at once."""
 
     @property
     def blocks(self) -> int:
-        """Blocks per SM."""
+        """Return the blocks per SM."""
         return min(self.by_registers, self.by_shared, self.by_warps, self.by_blocks)
 
     @property
     def warps(self) -> int:
-        """Warps per SM."""
+        """Return the warps per SM."""
         return self.blocks * self.warps_per_block
 
     @property
     def limiters(self) -> tuple[str, ...]:
-        """What to change to hold more blocks: every limit that is as small as the smallest."""
+        """Return what to change to hold more blocks: every limit that is as small as the smallest."""
         limits = (
             ("registers", self.by_registers),
             ("shared_mem", self.by_shared),
@@ -79,7 +79,7 @@ class Occupancy:
 
     @property
     def ncu(self) -> Mapping[str, float]:
-        """Under ncu's names."""
+        """Return the values under ncu's names."""
         return {
             "launch__occupancy_limit_registers": self.by_registers,
             "launch__occupancy_limit_shared_mem": self.by_shared,
@@ -91,12 +91,12 @@ class Occupancy:
 
 
 def occupancy(launch: LaunchShape, chip: Chip) -> Occupancy:
-    """Occupancy of a launch; raises ResourceError where not even one block fits."""
+    """Return the occupancy of a launch; raises ResourceError if not even one block fits."""
     arch = chip.architecture
     counted = shared_per_block(launch.shared_bytes, arch)
     if launch.shared_bytes > arch.shared_bytes_per_block:
         raise ResourceError(
-            f"a block asks for {launch.shared_bytes} bytes of shared memory, {chip.title} has at most "
+            f"a block requires {launch.shared_bytes} bytes of shared memory, {chip.title} has at most "
             f"{arch.shared_bytes_per_block} per block: use smaller tiles or fewer stages"
         )
     require_registers(arch, launch.threads, launch.registers)
@@ -116,5 +116,5 @@ def occupancy(launch: LaunchShape, chip: Chip) -> Occupancy:
 
 
 def shared_per_block(shared_bytes: int, arch: Architecture) -> int:
-    """Bytes that a block really takes: in whole units, and the driver's own."""
+    """Return the bytes that a block really takes: in complete units, plus the driver's part."""
     return -(-shared_bytes // arch.shared_unit) * arch.shared_unit + arch.reserved_shared_bytes

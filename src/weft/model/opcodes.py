@@ -14,7 +14,7 @@ FP32 = frozenset(["FFMA", "FADD", "FMUL"])
 ALU = frozenset(["IADD3", "LOP3", "SHF", "ISETP", "IMNMX", "FSETP", "FMNMX"])
 """Integer add, logic, shift, compare, minimum, maximum."""
 LSU = frozenset(["LDS", "STS", "LDG", "STG", "LDGSTS", "LD", "ST", "LDL", "STL"])
-"""32 addresses each. ldmatrix of one or two tiles gives 8 or 16 and is left out."""
+"""Instructions with 32 addresses each. ldmatrix of one or two tiles has 8 or 16 addresses and is left out."""
 WHOLE_TILES = frozenset(["LDSM", "STSM"])
 TENSOR = frozenset(["HMMA", "IMMA", "QMMA", "HGMMA", "IGMMA", "QGMMA"])
 UNKNOWN_TENSOR = frozenset(["DMMA", "BMMA", "BGMMA", "OMMA", "UTCHMMA", "UTCQMMA", "UTCIMMA"])
@@ -34,17 +34,17 @@ _FP8 = frozenset(["E4M3", "E5M2"])
 
 @dataclass(frozen=True)
 class TensorInstruction:
-    """What one warp instruction of a tensor core multiplies."""
+    """The multiplication that a tensor-core instruction of a warp performs."""
 
     kind: TensorKind
     macs: int
-    """Dense multiply-adds: with a sparse operand, those that are done."""
+    """Dense multiply-adds: with a sparse operand, those that are executed."""
     of_group: bool
-    """wgmma: one of four warps' shares."""
+    """True for wgmma: one of four warps' shares."""
 
 
 def tensor_instruction(opcode: str) -> TensorInstruction:
-    """`HMMA.16816.F32.BF16` → bf16 into f32, 2048; raises Unsupported for a shape or type that is not known."""
+    """Return what an opcode multiplies: `HMMA.16816.F32.BF16` is bf16 into f32, 2048; raises Unsupported if unknown."""
     name, *modifiers = opcode.split(".")
     if name not in TENSOR:
         raise Unsupported(f"{opcode} has no rate in the model: add its shape and type to model/opcodes.py")
@@ -58,14 +58,14 @@ def tensor_instruction(opcode: str) -> TensorInstruction:
 def _warp_macs(opcode: str, modifiers: list[str]) -> int:
     found = [_SHAPES[word] for word in modifiers if word in _SHAPES]
     if len(found) != 1:
-        raise Unsupported(f"shape of {opcode}: the model knows {', '.join(_SHAPES)}")
+        raise Unsupported(f"shape of {opcode}: the model supports {', '.join(_SHAPES)}")
     return found[0]
 
 
 def _group_macs(opcode: str, modifiers: list[str]) -> int:
     shapes = [word.split("x") for word in modifiers if word.count("x") == 2]
     if len(shapes) != 1 or not all(part.isdigit() for part in shapes[0]):
-        raise Unsupported(f"shape of {opcode}: a wgmma reads 64xNxK")
+        raise Unsupported(f"shape of {opcode}: the shape of a wgmma is 64xNxK")
     m, n, k = (int(part) for part in shapes[0])
     return m * n * k // _WARPS_OF_A_GROUP
 
@@ -76,13 +76,13 @@ def _kind(opcode: str, name: str, modifiers: list[str]) -> TensorKind:
             return TensorKind.INT4
         if {"S8", "U8"} & set(modifiers):
             return TensorKind.INT8
-        raise Unsupported(f"type of {opcode}: the model knows 8 and 4 bit integers")
+        raise Unsupported(f"type of {opcode}: the model supports 8 and 4 bit integers")
     accumulates_f32 = "F32" in modifiers
     if not accumulates_f32 and "F16" not in modifiers:
-        raise Unsupported(f"accumulator of {opcode}: the model knows F32 and F16")
+        raise Unsupported(f"accumulator of {opcode}: the model supports F32 and F16")
     if name[0] == "Q":
         if not _FP8 & set(modifiers):
-            raise Unsupported(f"type of {opcode}: the model knows {', '.join(sorted(_FP8))}")
+            raise Unsupported(f"type of {opcode}: the model supports {', '.join(sorted(_FP8))}")
         return TensorKind.FP8_F32 if accumulates_f32 else TensorKind.FP8_F16
     if "BF16" in modifiers:
         return TensorKind.BF16_F32

@@ -1,4 +1,4 @@
-"""Published measurements that the model is held against: numbers only, with where they were read."""
+"""Published measurements that the model is compared with: numbers only, with their sources."""
 
 import json
 from collections.abc import Mapping
@@ -21,16 +21,16 @@ class Series:
     source: Citation
     chip: str
     clock_ghz: float | None
-    """None: not published, so only the chip's maximum clock bounds it."""
+    """None: not published, so only the chip's maximum clock limits it."""
     flop: int
-    """Of one launch."""
+    """Floating-point operations of one launch."""
     microseconds: Mapping[str, float]
     """Measured time by kernel."""
 
 
 @cache
 def published() -> Mapping[str, Series]:
-    """Every series of published.json by name."""
+    """Return every series of published.json by name."""
     rows = json.loads(files(__package__).joinpath("published.json").read_text(encoding="utf-8"))["series"]
     found = {}
     for name, row in rows.items():

@@ -1,4 +1,4 @@
-"""Attention on a roofline: its multiply-adds, exponentials and bytes, whatever kernel computes it."""
+"""Attention on a roofline: its multiply-adds, exponentials and bytes, independent of the kernel."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +11,7 @@ from .bounds import checked_clock
 
 
 class Sizes(Protocol):
-    """q is (b, hq, sq, d), k and v are (b, hkv, skv, d)."""
+    """Sizes: q is (b, hq, sq, d), k and v are (b, hkv, skv, d)."""
 
     @property
     def b(self) -> int: ...
@@ -28,7 +28,7 @@ class Sizes(Protocol):
 
 
 class Mask(StrEnum):
-    """Which keys a query sees."""
+    """Which keys a query attends to."""
 
     NONE = "none"
     TOP_LEFT = "top_left"
@@ -37,47 +37,47 @@ class Mask(StrEnum):
 
 @dataclass(frozen=True)
 class AttentionWork:
-    """What the mathematics asks for."""
+    """The work that the mathematics requires."""
 
     scores: int
-    """Pairs of a query and a key it sees, over batch and heads: one exponential each."""
+    """Pairs of a query and a key it attends to, over batch and heads: one exponential each."""
     flops: int
     """Two products of d multiply-adds per score."""
     read_bytes: int
-    """q, k and v, once, as far as a query sees a key."""
+    """Bytes of q, k and v, read once, as far as a query attends to a key."""
     written_bytes: int
-    """o, once."""
+    """Bytes of o, written once."""
 
     @property
     def intensity(self) -> float:
-        """FLOP per byte read or written."""
+        """Return FLOP per byte read or written."""
         return self.flops / (self.read_bytes + self.written_bytes)
 
 
 @dataclass(frozen=True)
 class AttentionRoof:
-    """How fast a chip could be at it."""
+    """The least time that a chip needs for it."""
 
     tensor_cycles: float
     dram_cycles: float
     exp_cycles: float
-    """One MUFU per score. A polynomial on the FMA lanes can take its place, so it is no part of the bound."""
+    """One MUFU per score. A polynomial on the FMA lanes can replace it, so it is not part of the bound."""
     ridge: float
     """FLOP per byte at which DRAM and tensor cores take the same time."""
 
     @property
     def warm(self) -> float:
-        """Cycles at least, with the inputs in L2."""
+        """Return the least cycles with the inputs in L2."""
         return self.tensor_cycles
 
     @property
     def cold(self) -> float:
-        """Cycles at least, with the inputs in DRAM."""
+        """Return the least cycles with the inputs in DRAM."""
         return max(self.tensor_cycles, self.dram_cycles)
 
 
 def visible_keys(sq: int, skv: int, mask: Mask) -> list[int]:
-    """Keys that each query sees: all, those with j ≤ i, or those with j ≤ i + skv − sq."""
+    """Return the number of keys of each query: all, those with j ≤ i, or those with j ≤ i + skv − sq."""
     if mask is Mask.NONE:
         return [skv] * sq
     first = 1 if mask is Mask.TOP_LEFT else 1 + skv - sq
@@ -87,7 +87,7 @@ def visible_keys(sq: int, skv: int, mask: Mask) -> list[int]:
 def attention_work(
     sizes: Sizes, *, element_bytes: int = 2, out_bytes: int = 2, mask: Mask = Mask.NONE
 ) -> AttentionWork:
-    """Work of the forward pass on dense inputs."""
+    """Return the work of the forward pass on dense inputs."""
     seen = visible_keys(sizes.sq, sizes.skv, mask)
     heads, pairs = sizes.b * sizes.hq, sum(seen)
     if pairs < 1:
@@ -110,7 +110,7 @@ def attention_roof(
     second: TensorKind | None = None,
     clock_ghz: float | None = None,
 ) -> AttentionRoof:
-    """Cycles at the chip's maximum clock unless one is stated; `second` where P·V has another type than Q·Kᵀ."""
+    """Return the cycles at the chip's maximum clock unless one is given; `second`: P·V has another type than Q·Kᵀ."""
     clock = checked_clock(chip, clock_ghz, chip.max_ghz)
     macs = work.flops / 4
     tensor = sum(macs / (chip.peak_macs(one) * chip.sms) for one in (kind, second or kind))

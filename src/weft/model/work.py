@@ -1,4 +1,4 @@
-"""What a launch does, as the model reads it: counts over the whole grid."""
+"""The work of a launch as the model reads it: counts over the entire grid."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -15,7 +15,7 @@ class Instructions:
     """Warp instructions executed, by the unit they keep busy."""
 
     executed: int
-    """All of them: each takes an issue slot."""
+    """All instructions: each takes an issue slot."""
     fp32: int = 0
     imad: int = 0
     alu: int = 0
@@ -24,7 +24,7 @@ class Instructions:
     shuffles: int = 0
     tensor: int = 0
     tensor_macs: Mapping[TensorKind, int] = field(default_factory=dict)
-    """Dense multiply-adds of those."""
+    """Dense multiply-adds of the tensor-core instructions."""
     warp_group: bool = False
     """Tensor work is wgmma, which reaches Hopper's full rate."""
     unsure: int = 0
@@ -33,7 +33,7 @@ class Instructions:
     def __post_init__(self) -> None:
         _not_negative(self)
         if any(macs < 0 for macs in self.tensor_macs.values()):
-            raise UsageError("multiply-adds below zero")
+            raise UsageError("a negative number of multiply-adds")
         parts = self.fp32 + self.imad + self.alu + self.mufu + self.lsu + self.shuffles + self.tensor
         if parts > self.executed:
             raise UsageError(f"{parts} instructions by unit are more than the {self.executed} executed")
@@ -41,16 +41,16 @@ class Instructions:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the accesses of a launch touch."""
+    """The memory that the accesses of a launch touch."""
 
     shared_wavefronts: int = 0
-    """Of loads, stores and ldmatrix."""
+    """Wavefronts of loads, stores and ldmatrix."""
     other_wavefronts: int = 0
     """Shared memory written by cp.async, and accesses whose width in SASS is not known; estimates only."""
     tags: int = 0
-    """128-byte lines asked of L1, per instruction; estimates only."""
+    """128-byte lines requested from L1, per instruction; estimates only."""
     load_sectors: int = 0
-    """Distinct 32-byte sectors of global memory that are read before anything of the launch wrote them."""
+    """Distinct 32-byte sectors of global memory that are read before the launch wrote them."""
     store_sectors: int = 0
     """Distinct sectors that are written."""
 
@@ -60,7 +60,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Work:
-    """One launch: its size, its instructions, its memory."""
+    """One launch: its size, its instructions and its memory."""
 
     launch: LaunchShape
     instructions: Instructions
@@ -68,10 +68,10 @@ class Work:
 
 
 def instructions_of(sass: Mapping[str, int], *, accesses: int | None = None) -> Instructions:
-    """Executed SASS opcodes, with modifiers, → instructions by unit.
+    """Return executed SASS opcodes, with modifiers, as instructions by unit.
 
-    `accesses` is how many loads and stores had an active lane: those that a predicate switched off for the whole warp
-    take an issue slot but no load/store unit. Without it every executed one counts as active.
+    `accesses` is the number of loads and stores with an active lane: those that a predicate switched off for the entire
+    warp take an issue slot but no load/store unit. Without it every executed one counts as active.
     """
     units = {"fp32": 0, "imad": 0, "alu": 0, "mufu": 0, "lsu": 0, "shuffles": 0, "tensor": 0}
     macs: dict[TensorKind, int] = {}
@@ -90,7 +90,7 @@ def instructions_of(sass: Mapping[str, int], *, accesses: int | None = None) -> 
 
 
 def _unit(opcode: str) -> str:
-    """Empty: it costs an issue slot, and no rate is documented beyond that."""
+    """Return the unit of an opcode; empty: it costs an issue slot, and no other rate is documented."""
     name, *modifiers = opcode.split(".")
     if name in UNKNOWN_TENSOR:
         raise Unsupported(
@@ -115,4 +115,4 @@ def _not_negative(record: Instructions | Memory) -> None:
     for cell in fields(record):
         value = getattr(record, cell.name)
         if isinstance(value, int) and value < 0:
-            raise UsageError(f"{cell.name} is {value}: counts are not negative")
+            raise UsageError(f"{cell.name} is {value}: a count must not be negative")

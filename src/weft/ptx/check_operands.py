@@ -1,9 +1,9 @@
-"""Whether the operands of an instruction have the types that its row of the table asks for (PTX ISA 6.1, 9.4).
+"""Checks that the operands of an instruction have the types that its row of the table requires (PTX ISA 6.1, 9.4).
 
-Sizes must be equal. A bit type goes with every type of its size, integers with each other, floats with themselves:
+Sizes must be equal. A bit type fits every type of its size, integers fit each other, floats only themselves:
 
     and.b32 %r1, %p1, 1;     PTX line 7: and.b32: %p1 is a .pred register, operand a is .b32
-`ld`, `st` and `cvt` also take registers that are wider than the type; predicates never go with anything else.
+`ld`, `st` and `cvt` also take registers that are wider than the type; predicates fit only predicates.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _ADDRESSES = frozenset(["b32", "u32", "s32", "b64", "u64", "s64"])
 
 
 def check_operands(ins: Instruction, registers: Mapping[str, str]) -> None:
-    """Raise a ParseError if an operand of `ins` does not fit; calls are checked where they are resolved."""
+    """Raise a ParseError if an operand of `ins` does not fit; calls are checked when they are resolved."""
     if ins.guard is not None and registers[ins.guard.reg.name] != "pred":
         raise ParseError(f"guard {ins.guard.reg.name} is a .{registers[ins.guard.reg.name]} register", ins.line)
     if ins.form.name == "call" or ("vec" not in ins.mods and _plainly_right(ins, registers)):
@@ -35,7 +35,7 @@ def check_operands(ins: Instruction, registers: Mapping[str, str]) -> None:
         if isinstance(operand, Vec):
             _check_vector(ins, spec.name, operand, wanted, registers)
         elif spec.kind == "vector" and "vec" in ins.mods:
-            raise ParseError(f"{ins.opcode}: operand {spec.name} is a list of registers in braces", ins.line)
+            raise ParseError(f"{ins.opcode}: operand {spec.name} must be a list of registers in braces", ins.line)
         elif isinstance(operand, Pair):
             _check(ins, spec.name, operand.first, wanted, registers)
             _check(ins, f"{spec.name}|p", operand.second, "pred", registers)
@@ -44,7 +44,7 @@ def check_operands(ins: Instruction, registers: Mapping[str, str]) -> None:
 
 
 def _plainly_right(ins: Instruction, registers: Mapping[str, str]) -> bool:
-    """Whether all operands are registers that fit, integers or addresses: so are nearly all, and this is quick."""
+    """Return whether all operands are registers that fit, integers or addresses: a quick check that most pass."""
     for allowed, operand in zip(_allowed(ins.opcode, len(ins.operands)), ins.operands, strict=False):
         if isinstance(operand, Reg):
             if registers[operand.name] not in allowed:
@@ -60,7 +60,7 @@ def _plainly_right(ins: Instruction, registers: Mapping[str, str]) -> bool:
 
 @cache
 def _allowed(opcode: str, count: int) -> tuple[frozenset[str], ...]:
-    """The types that registers may have in each place of an instruction with `count` operands; none for addresses."""
+    """Return the types of registers in each place of an instruction with `count` operands; none for addresses."""
     found = lookup(opcode)
     assert found is not None
     form, mods = found
@@ -74,7 +74,7 @@ def _allowed(opcode: str, count: int) -> tuple[frozenset[str], ...]:
 
 
 def wanted_type(form: Form, mods: Mapping[str, str], name: str, count: int) -> str:
-    """The type of operand `name` of an instruction with `count` operands."""
+    """Return the type of operand `name` of an instruction with `count` operands."""
     if name == "c" and form.name in ("bar", "barrier") and count == len(form.operands):
         return "u32"  # bar.red with a number of threads in front of its predicate
     return form.operand_type(name, mods)
@@ -82,15 +82,15 @@ def wanted_type(form: Form, mods: Mapping[str, str], name: str, count: int) -> s
 
 def _check_address(ins: Instruction, name: str, kind: str, operand: Operand, registers: Mapping[str, str]) -> None:
     if not isinstance(operand, Mem) or kind != "address":
-        what = "an address in brackets" if kind == "address" else "no address"
-        raise ParseError(f"{ins.opcode}: operand {name} is {what}", ins.line)
+        what = "must be an address in brackets" if kind == "address" else "must not be an address"
+        raise ParseError(f"{ins.opcode}: operand {name} {what}", ins.line)
     if isinstance(operand.base, Reg) and registers[operand.base.name] not in _ADDRESSES:
         declared = registers[operand.base.name]
         raise ParseError(f"{ins.opcode}: address {operand.base.name} is a .{declared} register", ins.line)
 
 
 def _check_vector(ins: Instruction, name: str, vector: Vec, wanted: str, registers: Mapping[str, str]) -> None:
-    """`mov` splits or joins one value; elsewhere each member has the type."""
+    """Check a vector: `mov` splits or joins one value; in other instructions each member has the type."""
     count = int(ins.mods.get("vec", "v1")[1:])  # Triton writes braces around a single register too
     if ins.form.name in ("ld", "st") and count != len(vector.items):
         raise ParseError(f"{ins.opcode}: operand {name} has {len(vector.items)} members", ins.line)
@@ -133,7 +133,7 @@ def _check(ins: Instruction, name: str, operand: Operand, wanted: str, registers
 
 
 def _may_ignore_source(ins: Instruction, name: str) -> bool:
-    """A predicate, ignore-src, stands where cp.async may have a src-size."""
+    """Return whether the operand is ignore-src, a predicate in the place of cp.async's src-size."""
     return ins.opcode.startswith("cp.async.") and name == "extra"
 
 
@@ -143,7 +143,7 @@ def _refuse(ins: Instruction, name: str, what: str, wanted: str) -> None:
 
 @cache
 def fitting(wanted: str, *, relaxed: bool) -> frozenset[str]:
-    """The declared types of registers that go with a type; `relaxed`: wider ones too."""
+    """Return the declared types of registers that fit a type; `relaxed`: wider ones too."""
     if wanted == "pred":
         return frozenset(["pred"])
     return frozenset(declared for declared in WIDTH if declared != "pred" and _fits(declared, wanted, relaxed))
@@ -160,7 +160,7 @@ def _fits(declared: str, wanted: str, relaxed: bool) -> bool:
 
 
 def _kind(ptx_type: str) -> str:
-    """Packed and alternate types (f16x2, bf16, tf32, e4m3x2, u16x2, …) are bits to a register."""
+    """Return the kind: packed and alternate types (f16x2, bf16, tf32, e4m3x2, u16x2, …) are bits to a register."""
     if ptx_type in ("f16", "f32", "f64"):
         return "float"
     return "integer" if ptx_type[0] in "us" and ptx_type.rstrip("0123456789") in ("u", "s") else "bits"

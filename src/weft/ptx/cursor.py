@@ -1,4 +1,4 @@
-"""A position in the tokens of a PTX text, and the smallest things one reads there."""
+"""A position in the tokens of a PTX text, and the readers of its smallest parts."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -13,13 +13,13 @@ from .module import FloatImm, Imm
 _T = TypeVar("_T")
 
 MOST_NESTING = 128
-"""Braces and parentheses inside each other; compilers stay far below, and Python's stack is not for a text to fill."""
+"""Limit of nested braces and parentheses; compilers stay far below, and the input must not overflow Python's stack."""
 _LONGEST_INTEGER = 66
 """Characters: 64 binary digits and their prefix."""
 
 
 class Cursor:
-    """Walks over tokens; every complaint carries the line."""
+    """Moves over tokens; every error has the line."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
@@ -58,10 +58,10 @@ class Cursor:
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """One level deeper."""
+        """Count one level deeper."""
         self.depth += 1
         if self.depth > MOST_NESTING:
-            raise ParseError(f"nested more than {MOST_NESTING} deep", self.token.line)
+            raise ParseError(f"nested more than {MOST_NESTING} levels deep", self.token.line)
         yield
         self.depth -= 1
 
@@ -81,7 +81,7 @@ class Cursor:
     def pragma(self) -> list[str]:
         """Read the rest of a `.pragma` directive: its strings, without the quotes.
 
-        It may stand at module scope, between a function's header and its body, and among statements (PTX ISA,
+        It may be at module scope, between a function's header and its body, and among statements (PTX ISA,
         performance-tuning directives).
         """
         line = self.token.line
@@ -101,7 +101,7 @@ class Cursor:
 
 
 def _files(tokens: list[Token]) -> dict[int, str]:
-    """The `.file` entries, read ahead: NVRTC writes them at the end, after the `.loc` lines that use them."""
+    """Return the `.file` entries, read ahead: NVRTC writes them at the end, after the `.loc` lines that use them."""
     rows = zip(tokens, tokens[1:], tokens[2:], strict=False)
     return {
         _int(number): name.text[1:-1]

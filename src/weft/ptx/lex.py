@@ -1,4 +1,4 @@
-"""PTX text → tokens. One regular expression; opcodes stay whole (`ld.global.v4.f32`) and are split by the parser."""
+"""PTX text → tokens. One regular expression; opcodes are one token (`ld.global.v4.f32`) and are split by the parser."""
 
 import re
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from weft.core.errors import ParseError
 
 
 class Token(NamedTuple):
-    """A piece of PTX text and the line it stands on."""
+    """A piece of PTX text and its line."""
 
     kind: str
     text: str
@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens of `text`; ParseError at the first character that starts none."""
+    """Return all tokens of `text`; ParseError at the first character that starts none."""
     tokens: list[Token] = []
     line, at, end = 1, 0, len(text)
     match = _TOKEN.match

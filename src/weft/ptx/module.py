@@ -1,4 +1,4 @@
-"""A parsed PTX module: frozen values, no behaviour beyond what they say about themselves."""
+"""A parsed PTX module: frozen values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -90,7 +90,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """`_`: a destination nobody wants."""
+    """`_`: a destination whose value is discarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Args:
 
 @dataclass(frozen=True, slots=True)
 class Prototype:
-    """What a call through a register can reach: `.calltargets`, or all that have the sizes of a `.callprototype`."""
+    """The functions that an indirect call can reach: `.calltargets`, or all with the sizes of a `.callprototype`."""
 
     return_bytes: tuple[int, ...] = ()
     param_bytes: tuple[int, ...] = ()
@@ -141,32 +141,32 @@ class Instruction:
     line: int
     place: Place | None = None
     pragma: str = ""
-    """Text of a `.pragma "weft.…"` in front of it: what the virtual GPU does beside the plain meaning."""
+    """Text of a `.pragma "weft.…"` in front of it: what the virtual GPU does in addition to the PTX meaning."""
 
     @property
     def type(self) -> str:
-        """The instruction type, the `type` slot."""
+        """Return the instruction type, the `type` slot."""
         return self.mods["type"]
 
     def has(self, slot: str) -> bool:
-        """Whether the optional modifier is present."""
+        """Return whether the optional modifier is present."""
         return slot in self.mods
 
     def operand(self, name: str) -> Operand:
-        """The operand that the form calls `name`; KeyError if the form has none."""
+        """Return the operand that the form calls `name`; KeyError if the form has none."""
         return self.operands[self.form.index[name]]
 
     def find(self, name: str) -> Operand | None:
-        """The operand `name`, or None where an optional one is absent."""
+        """Return the operand `name`, or None if it is optional and absent."""
         at = self.form.index.get(name)
         return self.operands[at] if at is not None and at < len(self.operands) else None
 
     def operand_type(self, name: str) -> str:
-        """The PTX type in which operand `name` is read or written."""
+        """Return the PTX type in which operand `name` is read or written."""
         return self.form.operand_type(name, self.mods)
 
     def written(self) -> Iterator[Reg]:
-        """Registers this instruction writes; carry chains pass their carry through `%cc`."""
+        """Yield the registers this instruction writes; carry chains pass their carry through `%cc`."""
         if "cc" in self.mods:
             yield CARRY
         for spec, operand in zip(self.form.operands, self.operands, strict=False):
@@ -174,7 +174,7 @@ class Instruction:
                 yield from _registers(operand)
 
     def read(self) -> Iterator[Reg]:
-        """Registers this instruction reads, its guard included. A guarded write also keeps the old value."""
+        """Yield the registers this instruction reads, with its guard. A guarded write also keeps the old value."""
         if self.guard is not None:
             yield self.guard.reg
         if self.form.name in ("addc", "subc", "madc") or ("cc" in self.mods and self.guard is not None):
@@ -213,7 +213,7 @@ class Variable:
     init: bytes = b""
     extern: bool = False
     relocations: tuple[tuple[int, Sym], ...] = ()
-    """Byte offset → symbol whose address stands there."""
+    """Byte offset → symbol whose address is stored there."""
 
     @property
     def size_bytes(self) -> int:
@@ -259,7 +259,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Module:
-    """A whole PTX file."""
+    """An entire PTX file."""
 
     version: tuple[int, int]
     target: str
@@ -268,5 +268,5 @@ class Module:
     files: Mapping[int, str] = field(default_factory=dict)
 
     def entries(self) -> tuple[str, ...]:
-        """Names of the kernels, in file order."""
+        """Return the names of the kernels, in file order."""
         return tuple(name for name, function in self.functions.items() if function.entry)

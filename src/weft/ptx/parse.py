@@ -1,4 +1,4 @@
-"""PTX text → Module. Syntax errors are ParseError, valid but unknown things Unsupported; both carry the line."""
+"""PTX text → Module. A syntax error is a ParseError, valid but unknown PTX is Unsupported; both have the line."""
 
 import re
 from functools import partial
@@ -17,12 +17,12 @@ _LINKING = frozenset([".visible", ".extern", ".weak", ".common"])
 
 
 def parse(text: str) -> Module:
-    """Read a whole PTX file; calls through registers are resolved."""
+    """Read an entire PTX file; calls through registers are resolved."""
     return resolve_calls(_Parser(tokenize(text)).module())
 
 
 class _Parser(Cursor):
-    """The module level."""
+    """Parses the module level."""
 
     def __init__(self, tokens: list[Token]) -> None:
         super().__init__(tokens)
@@ -61,7 +61,7 @@ class _Parser(Cursor):
         token = self.kind("float")
         found = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", token.text)
         if found is None:
-            raise ParseError(f"{token.text} is no version", token.line)
+            raise ParseError(f"{token.text} is not a version", token.line)
         return int(found[1]), int(found[2])
 
     def file_entry(self) -> None:

@@ -1,4 +1,4 @@
-"""The inside of a function: scopes, declarations, labels, instructions."""
+"""Parses the body of a function: scopes, declarations, labels, instructions."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,7 +36,7 @@ from .parse_variables import parse_parameter, parse_variables
 from .special import SPECIALS
 
 MOST_REGISTERS = 1 << 20
-"""Of one function; compilers stay far below, and a text should not decide how much memory is used."""
+"""Limit of one function; compilers stay far below, and the input must not decide how much memory is used."""
 
 
 class _Scope:
@@ -50,7 +50,7 @@ class _Scope:
 
 
 class Body:
-    """The inside of one function."""
+    """The body of one function."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.p = cursor
@@ -76,7 +76,7 @@ class Body:
         self.close(self.scopes.pop())
 
     def close(self, scope: _Scope) -> None:
-        """Labels may stand behind their branch, so they are looked up where the scope ends: the innermost one wins."""
+        """Resolve the labels at the end of the scope, because they may follow their branch: the innermost one wins."""
         for name, line, settle in scope.uses:
             if name in scope.names:
                 settle(scope.names[name])
@@ -126,7 +126,7 @@ class Body:
             self.items.append(item)
 
     def prototype(self) -> Prototype:
-        """`.callprototype (.param .b32 _) _ (.param .b64 _)` or `.calltargets f, g`."""
+        """Read `.callprototype (.param .b32 _) _ (.param .b64 _)` or `.calltargets f, g`."""
         p = self.p
         if p.take().text == ".calltargets":
             return Prototype(targets=tuple(p.comma_list(lambda: p.kind("word").text, ";")))
@@ -225,7 +225,7 @@ class Body:
         self.place = self.places[at] = Place(*at, outer)
 
     def called_from(self, caller: tuple[str, int, int], inner: tuple[str, int, int]) -> Place:
-        """A .loc names only the next caller; the one last seen at that line and column knows its own."""
+        """Return the caller that a .loc names; its callers are those of the last .loc at that line and column."""
         place: Place | None = self.places.get(caller)
         while place is not None and (place.file, place.line, place.column) != inner:
             place = place.inlined_at
@@ -325,7 +325,7 @@ class Body:
         return Mem(base, offset)
 
     def call_operands(self, operands: list[Operand], line: int) -> list[Operand]:
-        """`call (ret), f, (args)` with either list left out → always three operands, and a prototype for a register."""
+        """Return three operands of `call (ret), f, (args)`, also if a list is missing, and a register's prototype."""
         returns = operands.pop(0) if operands and isinstance(operands[0], Args) else Args(())
         target = operands.pop(0) if operands else None
         if not isinstance(target, Sym | Reg):

@@ -13,7 +13,7 @@ SPACES = frozenset([".global", ".const", ".shared", ".local", ".param"])
 
 
 def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Variable]:
-    """What follows a state space: `.align 16 .b8 tile[4096], other[16]`."""
+    """Read what follows a state space: `.align 16 .b8 tile[4096], other[16]`."""
     align, line = 0, p.token.line
     vector = 1
     while True:
@@ -22,14 +22,14 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
         if name == "align":
             align = p.integer()
             if align.bit_count() != 1 or not 0 < align <= MOST_ALIGN:
-                raise ParseError(f"alignment {align} is no power of two up to {MOST_ALIGN}", line)
+                raise ParseError(f"alignment {align} is not a power of two up to {MOST_ALIGN}", line)
         elif name in ("v2", "v4"):
             vector = int(name[1])
         elif name in WIDTH:
             break
         else:
             raise Unsupported(f"declaration with {token.text}", line)
-    if p.accept(".ptr"):  # a hint on a pointer parameter: its space and alignment bind nobody
+    if p.accept(".ptr"):  # a hint on a pointer parameter: its space and alignment have no effect here
         while p.token.text in SPACES:
             p.take()
         if p.accept(".align"):
@@ -64,7 +64,7 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
 
 
 def parse_parameter(p: Cursor) -> Variable:
-    """`.param .align 8 .b8 name[16]` in the list of a function or of a prototype."""
+    """Read `.param .align 8 .b8 name[16]` in the list of a function or of a prototype."""
     token = p.take()
     if token.text not in (".param", ".reg"):
         raise ParseError(f"expected a parameter, found {token.text!r}", token.line)

@@ -1,4 +1,4 @@
-"""Special registers the virtual GPU knows (PTX ISA 10), with their types. Any other name is unsupported."""
+"""Special registers that the virtual GPU supports (PTX ISA 10), with their types. Any other name is unsupported."""
 
 SPECIALS = {
     **{f"%{name}.{axis}": "u32" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"},
@@ -17,10 +17,10 @@ SPECIALS = {
     "%globaltimer_hi": "u32",
     "%dynamic_smem_size": "u32",
     "%total_smem_size": "u32",
-    # The system's own part of shared memory, in front of the kernel's. Debug builds of cooperative groups ask for it
-    # wherever they make a group; only groups of several warps use it, and that is out of bounds here.
+    # The system's part of shared memory, in front of the kernel's. Debug builds of cooperative groups read its address
+    # whenever they make a group; only groups of several warps use it, and that is out of bounds here.
     **{f"%reserved_smem_offset_{name}": "u32" for name in ("begin", "end", "cap", "0", "1")},
-    # Address of the workspace of a cooperative launch, high and low half: what cooperative groups use them for.
+    # Address of the workspace of a cooperative launch, high and low half, as cooperative groups use them.
     "%envreg1": "u32",
     "%envreg2": "u32",
 }

@@ -8,7 +8,7 @@ from weft.core.records import Binary, Diagnostic, Place, Resources, SharedSymbol
 
 
 def pack(binary: Binary) -> bytes:
-    """One JSON line with the lengths of what follows."""
+    """Return one JSON line with the lengths, followed by the data."""
     ptx = binary.ptx.encode()
     fields = dataclasses.asdict(dataclasses.replace(binary, ptx="", cubin=b""))
     del fields["ptx"], fields["cubin"]
@@ -17,7 +17,7 @@ def pack(binary: Binary) -> bytes:
 
 
 def unpack(data: bytes) -> Binary | None:
-    """The Binary, or None if the bytes are those of another layout."""
+    """Return the Binary, or None if the bytes have another layout."""
     head, _, payload = data.partition(b"\n")
     try:
         record = json.loads(head)

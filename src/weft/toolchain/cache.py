@@ -1,7 +1,7 @@
 """A content-addressed store of bytes on disk, safe under concurrent processes.
 
-One file per value: a JSON line (kind, key, length, sha256), a line feed, the payload. A file is written
-beside its place and moved over it, so a reader sees all or nothing; what does not match its header is a miss.
+One file per value: a JSON line (kind, key, length, sha256), a line feed, the payload. A file is written under a
+temporary name and renamed, so a reader sees all or nothing; a file that does not match its header is a miss.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _KIND = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def cache_key(parts: Iterable[str | bytes]) -> str:
-    """The sha256 of the parts, each with its length, so that ("ab", "c") and ("a", "bc") differ."""
+    """Return the sha256 of the parts, each with its length, so that ("ab", "c") and ("a", "bc") differ."""
     digest = hashlib.sha256()
     for part in (TOOLCHAIN_VERSION, *parts):
         data = part.encode() if isinstance(part, str) else part
@@ -32,7 +32,7 @@ def cache_key(parts: Iterable[str | bytes]) -> str:
 
 
 class Cache:
-    """The values of one kind (`cuda`, `triton`, `object` …) under `knobs.cache_dir()`."""
+    """The values of one kind (`cuda`, `triton`, `object` and others) under `knobs.cache_dir()`."""
 
     def __init__(self, kind: str, *, root: Path | None = None) -> None:
         if not _KIND.fullmatch(kind):
@@ -42,11 +42,11 @@ class Cache:
         self.behind = knobs.cache_behind() if root is None else None
 
     def path(self, key: str) -> Path:
-        """Where the value of a key lives; the first two digits spread files over folders."""
+        """Return the file of a key's value; the first two digits distribute files over folders."""
         return self._in(self.root, key)
 
     def get(self, key: str) -> bytes | None:
-        """The stored bytes, or None if there are none or the file is damaged."""
+        """Return the stored bytes, or None if there are none or the file is damaged."""
         for root in (self.root, self.behind):
             try:
                 blob = self._in(root, key).read_bytes() if root is not None else b""
@@ -58,7 +58,7 @@ class Cache:
         return None
 
     def put(self, key: str, value: bytes) -> None:
-        """Store bytes. A folder that cannot be written costs time later, never the result now."""
+        """Store bytes. If the folder cannot be written, only time is lost later; the result stays valid."""
         path = self.path(key)
         temporary = ""
         try:

@@ -1,4 +1,4 @@
-"""CUDA C++ → Binary through NVRTC, or nvcc where it is asked for. No GPU, driver or toolkit is needed by default."""
+"""CUDA C++ → Binary through NVRTC, or nvcc if requested. No GPU, driver or toolkit is needed by default."""
 
 import hashlib
 import os
@@ -38,7 +38,7 @@ _OWN_OPTIONS = {
     "-fmad": "fmad",
     "--fmad": "fmad",
 }
-"""Options with a parameter of their own: taken there, they are checked and part of the cache key."""
+"""Options for which `compile_cuda` has a parameter; given there, they are checked and part of the cache key."""
 
 
 COMPILERS = ("nvrtc", "nvcc")
@@ -50,14 +50,14 @@ _MESSAGE = re.compile(
 _OF_THE_HOST_COMPILER = re.compile(
     r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:\d+:)? (?P<severity>(?:fatal )?error|warning): (?P<message>.*)$"
 )
-"""nvcc lets gcc preprocess: a missing header is its message."""
+"""nvcc uses gcc to preprocess: a missing header is reported by gcc."""
 _BARE = re.compile(r"^(?:nvrtc: |ptxas )?(?P<severity>error|fatal|warning)\s*: (?P<message>.*)$")
 _OWN_PRAGMA = "Pragma 'weft."
-"""ptxas says so of the marks of weft.h, and leaves them out."""
+"""The start of ptxas' warning about the marks of weft.h, which it ignores."""
 _DEVICE_ONLY = (
-    "The kernel's file may have host code of its own, which Weft reads and leaves out (docs/tutorials/own_kernel.md); "
-    "this is in what is compiled as device code: remove it, or put it between `#ifndef __CUDACC_RTC__` and `#endif`, "
-    "which nvcc still compiles"
+    "The kernel's file may contain host code, which Weft leaves out (docs/tutorials/own_kernel.md), but this is "
+    "compiled as device code: remove it, or put it between `#ifndef __CUDACC_RTC__` and `#endif`, which nvcc still "
+    "compiles"
 )
 _HOST_HEADERS = frozenset(
     (
@@ -90,26 +90,26 @@ class _CompileProgram(Protocol):
 
 @dataclass(frozen=True)
 class _FrontEnd:
-    """One of COMPILERS, as far as the two differ."""
+    """One of COMPILERS: the parts in which the two differ."""
 
     version: str
     fingerprint: str
     compile_program: _CompileProgram
     search: tuple[str, ...]
-    """Its own options to find headers, and those it reads before the file."""
+    """Its options to find headers, and the headers that it reads before the file."""
     headers: tuple[Path, ...]
-    """Folders whose warnings are not the user's."""
+    """Folders whose warnings the user does not see."""
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """A translation unit as the compiler gets it."""
+    """A translation unit as the compiler receives it."""
 
     text: str
     spelled: str
     """The name as the user gave it."""
     path: str
-    """The absolute path the compiler is told: line tables, relative includes."""
+    """The absolute path given to the compiler, for line tables and relative includes."""
 
 
 def compile_cuda(
@@ -171,7 +171,7 @@ def compile_cuda(
 def _read(source: str | os.PathLike[str], name: str | None) -> _Unit:
     if name is not None:
         if not isinstance(source, str):
-            raise UsageError("with name=, source is the text of the program")
+            raise UsageError("with name=, source must be the text of the program")
         return _Unit(text=source, spelled=name, path=os.path.abspath(name))
     spelled = os.fspath(source)
     if "\n" in spelled:
@@ -255,7 +255,7 @@ def _compile(
 
 
 def plain_names(kernels: Sequence[str]) -> dict[str, str]:
-    """Readable name → PTX name; overloads, whose readable names clash, keep the mangled one."""
+    """Return readable name → PTX name; overloads, whose readable names clash, keep the mangled one."""
     readable = [demangle(kernel) for kernel in kernels]
     return {
         plain if readable.count(plain) == 1 else kernel: kernel for plain, kernel in zip(readable, kernels, strict=True)
@@ -263,7 +263,7 @@ def plain_names(kernels: Sequence[str]) -> dict[str, str]:
 
 
 def _read_back(defines: Mapping[str, str], unit: _Unit, includes: Includes) -> dict[str, str]:
-    """Mark each macro that no file of the user mentions, nor a header asks for: a misspelt -D, likely."""
+    """Mark each macro that no file of the user mentions and no header tests: probably a misspelt -D."""
     words = set(_IDENTIFIER.findall(unit.text))
     for _, content in includes.files:
         words.update(_IDENTIFIER.findall(content.decode(errors="replace")))
@@ -274,9 +274,9 @@ def _read_back(defines: Mapping[str, str], unit: _Unit, includes: Includes) -> d
 
 
 def parse_log(log: str, *, names: Mapping[str, str]) -> tuple[Diagnostic, ...]:
-    """One Diagnostic per message of NVRTC, nvcc or ptxas, with the cure where Weft knows one.
+    """Return one Diagnostic per message of NVRTC, nvcc or ptxas, with the cure if Weft has one.
 
-    `names` maps the paths the compiler saw to the spelling of the user.
+    `names` maps the paths given to the compiler to the user's spelling.
     """
     found: list[Diagnostic] = []
     for text in log.splitlines():
@@ -294,7 +294,7 @@ def parse_log(log: str, *, names: Mapping[str, str]) -> tuple[Diagnostic, ...]:
 
 
 def of_the_user(diagnostics: Sequence[Diagnostic], header_dirs: Sequence[Path]) -> tuple[Diagnostic, ...]:
-    """Without the warnings inside CUDA's own headers and about our marks, which the user cannot mend."""
+    """Return the diagnostics without warnings in CUDA's headers and about our marks, which the user cannot fix."""
     roots = tuple(f"{directory}{os.sep}" for directory in header_dirs)
 
     def inside(place: Place | None) -> bool:
@@ -314,10 +314,10 @@ def _with_cure(message: str) -> str:
         return f"host variable (no __device__, __constant__ or constexpr). {_DEVICE_ONLY}"
     missing = re.fullmatch(r'cannot open source file "(.*)"', message)
     if missing and missing[1] in _HOST_HEADERS:
-        return f"{message}: a header of host code. {_DEVICE_ONLY}"
+        return f"{message}: a host-only header. {_DEVICE_ONLY}"
     if missing or message.endswith(": No such file or directory"):
         return f"{message}: give its folder with -I (include_dirs)"
     undefined = re.fullmatch(r'identifier "(cuda[A-Z]\w*)" is undefined', message)
     if undefined:
-        return f"{undefined[1]} is a call of the host's runtime. {_DEVICE_ONLY}"
+        return f"{undefined[1]} is a function of the CUDA runtime on the host. {_DEVICE_ONLY}"
     return message

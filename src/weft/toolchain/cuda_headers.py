@@ -1,4 +1,4 @@
-"""Where the CUDA headers of the pip packages and our shims are, and which versions they have."""
+"""The folders and versions of the CUDA headers from pip packages and of Weft's shims."""
 
 import functools
 import hashlib
@@ -11,14 +11,14 @@ from weft.core.errors import ToolMissing
 
 SHIM_DIR = Path(__file__).parent / "headers"
 HOST_SHIM_DIR = Path(__file__).parent / "host_headers"
-"""What host code includes, as far as it must parse under -default-device."""
+"""Headers for host code, just enough that it can be parsed under -default-device."""
 
 _MARKERS = {
     "nvidia-cuda-runtime": "cuda_fp16.h",
     "nvidia-cuda-crt": "crt/host_defines.h",
     "nvidia-cuda-cccl": "cuda/std/version",
 }
-"""Package → a header of it, as it is included: the folder it is found in is the include directory."""
+"""Package → one of its headers, as it is included: the folder in which it is found is the include directory."""
 
 _BEFORE_THE_FILE = {
     "math.h": r"",
@@ -32,7 +32,7 @@ _BEFORE_THE_FILE = {
     "utility": r"(?<![\w:])std::(?:pair|move|forward|swap|declval|(?:make_)?(?:index|integer)_sequence\w*)\b",
     "cstddef": r"(?<![\w:])std::(?:size_t|ptrdiff_t)\b",
 }
-"""Header → what a file must mention to get it: nvcc reads cuda_runtime.h, and by it all of these, before the file.
+"""Header → what a file must mention to get it: nvcc reads cuda_runtime.h, and through it all of these, before the file.
 
 Only <math.h> costs nothing; the library's headers take NVRTC seconds.
 """
@@ -57,7 +57,7 @@ def package_file(package: str, suffix: str, install: str = "") -> Path:
 
 @functools.cache
 def include_dirs(*, host_code: bool = False) -> tuple[Path, ...]:
-    """Our shims first (NVRTC has no C library), then each CUDA package once."""
+    """Return the include folders: Weft's shims first (NVRTC has no C library), then each CUDA package once."""
     found = [SHIM_DIR, HOST_SHIM_DIR] if host_code else [SHIM_DIR]
     for package, marker in _MARKERS.items():
         directory = package_file(package, marker).parents[marker.count("/")]
@@ -68,7 +68,7 @@ def include_dirs(*, host_code: bool = False) -> tuple[Path, ...]:
 
 @functools.cache
 def is_users(file: str) -> bool:
-    """Whether a file is no header of CUDA or of Weft, and no part of Triton's language."""
+    """Return whether a file is not a header of CUDA or of Weft, nor part of Triton's language."""
     path = Path(os.path.abspath(file))
     if path.suffix == ".py":
         return path.parts[-3:-1] != ("triton", "language")
@@ -76,12 +76,12 @@ def is_users(file: str) -> bool:
 
 
 def before_the_file(text: str) -> tuple[str, ...]:
-    """Return the headers that a file relies on without including them: under nvcc it may."""
+    """Return the headers that a file uses without including them, as nvcc allows."""
     return tuple(header for header, mention in _BEFORE_THE_FILE.items() if re.search(mention, text))
 
 
 def tests_macro(macro: str) -> bool:
-    """Whether a header asks `#if … macro`, as <assert.h> does for NDEBUG."""
+    """Return whether a header tests `#if … macro`, as <assert.h> does for NDEBUG."""
     asked = re.compile(rb"^[ \t]*#[ \t]*(?:el)?if[^\n]*\b" + macro.encode() + rb"\b", re.MULTILINE)
     return any(
         asked.search(file.read_bytes())
@@ -93,7 +93,7 @@ def tests_macro(macro: str) -> bool:
 
 @functools.cache
 def fingerprint() -> str:
-    """Versions of the header packages, the content of the shims and who gets them: part of every cache key."""
+    """Return the versions of the header packages, the content of the shims and their use: part of every cache key."""
     digest = hashlib.sha256(repr(_BEFORE_THE_FILE).encode())
     for package in _MARKERS:
         digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())

@@ -1,7 +1,7 @@
 """Itanium-mangled kernel names → the name as the user writes it, and the types of its parameters.
 
-Covers (nested) names and template arguments that are literals or types. Any other name stays mangled. The compiler has
-resolved macros, typedefs and template parameters before it mangles, so the types here are the kernel's own.
+Supports (nested) names and template arguments that are literals or types. Any other name stays mangled. The compiler
+resolves macros, typedefs and template parameters before it mangles, so the types here are those of the kernel.
 """
 
 import functools
@@ -27,7 +27,7 @@ _SUFFIX = {"i": "", "j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
 
 
 class _Unknown(Exception):
-    """A construct this reader does not know."""
+    """A construct that this reader does not support."""
 
 
 class _Reader:
@@ -35,11 +35,11 @@ class _Reader:
         self.text = text
         self.at = 0
         self.anonymous = anonymous
-        """Whether the name may lie in an anonymous namespace, which has no spelling."""
+        """Whether the name may be in an anonymous namespace, which has no spelling."""
         self.known: list[str] = []
-        """What `S_`, `S0_`, … stand for: every name and compound type so far, in the order of its end."""
+        """What `S_`, `S0_` and so on mean: every name and compound type so far, in the order of its end."""
         self.given: list[str] = []
-        """Template arguments of the function, which `T_`, `T0_`, … name."""
+        """Template arguments of the function, which `T_`, `T0_` and so on name."""
 
     def take(self, token: str) -> bool:
         found = self.text.startswith(token, self.at)
@@ -74,7 +74,7 @@ class _Reader:
         return self.keep(whole) if is_type else whole
 
     def nested_name(self, *, is_type: bool) -> str:
-        """Every prefix can be named again; the whole only if it is a type."""
+        """Read a nested name. Every prefix can be named again; the complete name only if it is a type."""
         whole = ""
         while True:
             if self.take("I"):
@@ -96,7 +96,7 @@ class _Reader:
         return self.known[self.number_behind_letter()]
 
     def number_behind_letter(self) -> int:
-        """`_` → 0, `0_` → 1, …, in base 36."""
+        """Return `_` → 0, `0_` → 1 and so on, in base 36."""
         end = self.text.find("_", self.at)
         digits = self.text[self.at : end]
         if end < 0 or not all(sign.isdigit() or "A" <= sign <= "Z" for sign in digits):
@@ -155,7 +155,7 @@ class _Reader:
 
 
 def demangle(symbol: str) -> str:
-    """`_Z4attnILi64ELb1EEvPf` → `attn<64,true>`, without parameters; unknown forms come back unchanged."""
+    """Return `_Z4attnILi64ELb1EEvPf` as `attn<64,true>`, without parameters; unknown forms are returned unchanged."""
     if not symbol.startswith("_Z"):
         return symbol
     try:
@@ -166,14 +166,14 @@ def demangle(symbol: str) -> str:
 
 @functools.cache
 def parameter_types(symbol: str) -> tuple[str, ...]:
-    """`_Z4attnILi64EEvPK6__halfPf` → `("const __half*", "float*")`; empty for a name that does not say all of them."""
+    """Return the types of `_Z4attnILi64EEvPK6__halfPf`, `("const __half*", "float*")`; empty if one is not known."""
     if not symbol.startswith("_Z"):
         return ()
     reader = _Reader(symbol[2:], anonymous=True)
     found: list[str] = []
     try:
         reader.name()
-        if reader.given and not reader.take("v"):  # the name of a template carries its return type
+        if reader.given and not reader.take("v"):  # the mangled name of a template includes its return type
             return ()
         while reader.at < len(reader.text):
             if reader.text[reader.at :] == "v":  # no parameters

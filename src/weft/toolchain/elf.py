@@ -1,4 +1,4 @@
-"""The little of an ELF file that a cubin needs: sections and symbols of 64-bit little-endian objects."""
+"""The parts of an ELF file that a cubin needs: sections and symbols of 64-bit little-endian objects."""
 
 import struct
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from weft.core.errors import WeftError
 
 
 class CubinError(WeftError):
-    """A cubin that is not the ELF file it should be."""
+    """The cubin is not a valid ELF file."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ _SYMTAB, _NOBITS = 2, 8
 
 
 def read_elf(data: bytes) -> Elf:
-    """Read the section headers and the symbol table. Raises CubinError on anything malformed."""
+    """Read the section headers and the symbol table. Raises CubinError if they are malformed."""
     try:
         return _read(data)
     except (struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
-"""Which files of the user a source includes, transitively: they belong to the cache key.
+"""Finds the user's files that a source includes, transitively: they belong to the cache key.
 
-The scan ignores `#if`, so it may take in a file the compiler skips (a needless miss at worst), never leave
-out one the compiler reads.
+The scan ignores `#if`, so it may include a file that the compiler skips (at worst a needless cache miss), but never
+omits one that the compiler reads.
 """
 
 import os
@@ -20,18 +20,18 @@ _HAS_INCLUDE = re.compile(r'__has_include(?:_next)?\s*\(\s*(?:"([^"\n]+)"|<([^>\
 
 @dataclass(frozen=True)
 class Includes:
-    """The user's files a source draws in, and whether the list is complete."""
+    """The user's files that a source includes, and whether the list is complete."""
 
     files: tuple[tuple[str, bytes], ...]
     """Path and content, in order of discovery."""
     computed: bool
-    """An `#include MACRO` was seen whose macro none of the files defines: the list cannot be trusted as a key."""
+    """An `#include MACRO` was found whose macro no file defines: the list cannot be used as a key."""
 
 
 def find_includes(
     source: str, *, directory: Path, include_dirs: Sequence[Path], defines: Collection[str] = ()
 ) -> Includes:
-    """Search as the compiler does: quotes look beside the including file first, then in each `-I`.
+    """Return the included files, searched as the compiler does: quotes in the file's own folder first, then each `-I`.
 
     `defines` are macros of the command line.
     """
@@ -61,7 +61,7 @@ def find_includes(
                 look_for(match[1] or "", match[2] or "", here)
             else:
                 computed.append((rest, here))
-        if not pending:  # every file named so far is read: what a macro names may draw in more
+        if not pending:  # every file named so far is read: a file named by a macro may include more
             known = _definitions({_macro(rest) for rest, _ in computed}, texts)
             for rest, place in computed:
                 for quoted, angled in _expanded(rest, known) or ():
@@ -77,7 +77,7 @@ def _macro(rest: str) -> str:
 
 
 def _definitions(macros: Collection[str], texts: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Parameter and value of each definition, whatever `#if` it stands in."""
+    """Return parameter and value of each definition, inside any `#if`."""
     found: dict[str, list[tuple[str, str]]] = {}
     for text in texts if macros else ():
         if any(macro in text for macro in macros):
@@ -88,7 +88,7 @@ def _definitions(macros: Collection[str], texts: Sequence[str]) -> dict[str, lis
 
 
 def _expanded(rest: str, known: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[tuple[str, str], ...] | None:
-    """What `MACRO` or `MACRO(word)` may stand for by each of its definitions; None if one is no file name."""
+    """Return what `MACRO` or `MACRO(word)` may mean by each of its definitions; None if one is not a file name."""
     match = _MACRO.match(rest)
     names = []
     for parameter, value in known.get(match[1], ()) if match else ():

@@ -1,6 +1,6 @@
-"""Source lines inside inline assembly, as Triton's PTX has them, put right.
+"""Corrects the source lines inside inline assembly in Triton's PTX.
 
-LLVM counts a source line on for every line of an inline assembly's text, but Triton's loads and stores are such texts
+LLVM advances the source line for every line of an inline assembly's text, but Triton's loads and stores are such texts
 of several lines that belong to one line of Python. Before and after:
 
     .loc 1 14 13                  .loc 1 14 13
@@ -14,7 +14,7 @@ of several lines that belong to one line of Python. Before and after:
 
 
 def steady_lines(ptx: str) -> str:
-    """The PTX with the line before it for everything inside an inline assembly. No line is added or left out."""
+    """Return the PTX with the preceding line for everything inside an inline assembly. No line is added or left out."""
     lines = ptx.split("\n")
     last, inside = "", False
     for at, line in enumerate(lines):

@@ -1,6 +1,6 @@
-"""nvcc as a second front end, for who has the CUDA toolkit: it reads host code too, and leaves it out.
+"""nvcc as a second front end, for users with the CUDA toolkit: it also reads host code, and leaves it out.
 
-The PTX comes first and the cubin from that PTX, so both are of the kernels as Weft runs them. nvcc has no name
+nvcc compiles to PTX first and makes the cubin from that PTX, so both are the kernels that Weft runs. nvcc has no name
 expressions: each becomes the address of a kernel in a device variable, whose initialiser in the PTX is the name.
 """
 
@@ -26,11 +26,11 @@ from .nvrtc import NAME_MAP, Compilation
 _ENTRY_VARIABLE = re.compile(r"^(?:\.visible )?\.global \.align 8 \.u64 weft_entry_(\d+) = ([\w$%]+);\n", re.MULTILINE)
 _NAME_ERROR = re.compile(rf"^({re.escape(NAME_MAP)}\((\d+)\): error[^:]*: )(.*)$", re.MULTILINE)
 _DEVICE_CODE = ("-arch=", "-lineinfo", "-G", "--ptxas-options=", "-Xptxas", "-maxrregcount", "--maxrregcount")
-"""Flags that matter from PTX on."""
+"""Flags that the step from PTX to cubin takes too."""
 _NVRTC_ONLY = ("-default-device", "--device-as-default-execution-space")
-"""They let NVRTC read host code; nvcc does anyway."""
+"""Flags that let NVRTC read host code; nvcc does so without them."""
 _WORDS_OF_THE_ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-"""Flags nobody wrote down: they would be part of the result and of no cache key."""
+"""Variables with flags from outside: they would change the result without being part of a cache key."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,17 @@ class _Tool:
 
 
 def version() -> str:
-    """For example `nvcc 13.0`."""
+    """Return the version, such as `nvcc 13.0`."""
     return f"nvcc {_tool().release}"
 
 
 def fingerprint() -> str:
-    """Of nvcc and of the host compiler whose headers it reads: part of the cache key."""
+    """Return the versions of nvcc and of the host compiler whose headers it reads: part of the cache key."""
     return _tool().identity
 
 
 def include_dirs() -> tuple[Path, ...]:
-    """The toolkit's headers, which nvcc finds by itself."""
+    """Return the toolkit's headers, which nvcc finds without options."""
     folder = _tool().toolkit
     return (folder / "include", *sorted(folder.glob("targets/*/include")))
 
@@ -63,7 +63,7 @@ def _tool() -> _Tool:
     text = _run([program, "--version"], Path.cwd()).stdout
     release = re.search(r"release (\d+\.\d+)", text)
     if not release:
-        raise ToolMissing(f"{program} --version does not say its release; put the nvcc of a CUDA toolkit on the PATH")
+        raise ToolMissing(f"{program} --version does not print a release; put the nvcc of a CUDA toolkit on the PATH")
     host = shutil.which("gcc")
     compiler = _run([host, "--version"], Path.cwd()).stdout.partition("\n")[0] if host else "no gcc"
     planned = _run([program, "--dryrun", "-E", "-x", "cu", os.devnull], Path.cwd()).stderr
@@ -82,28 +82,30 @@ def _find() -> str:
         if os.access(place, os.X_OK):
             return place
     raise ToolMissing(
-        "no nvcc on the PATH, in $CUDA_HOME/bin or in /usr/local/cuda/bin: install the CUDA toolkit, or leave "
-        "--compiler nvcc out (the default, NVRTC, comes by pip; `// weft: option -default-device` lets it read headers "
-        "with host code)"
+        "no nvcc on the PATH, in $CUDA_HOME/bin or in /usr/local/cuda/bin: install the CUDA toolkit, or omit "
+        "--compiler nvcc (the default, NVRTC, is a pip package; with `// weft: option -default-device` it accepts "
+        "headers with host code)"
     )
 
 
 def compile_program(source: str, *, name: str, options: Sequence[str], expressions: Sequence[str] = ()) -> Compilation:
-    """As nvrtc.compile_program: one translation unit, a refusal is a value."""
+    """Compile as nvrtc.compile_program does: one translation unit; a refusal by the compiler is a value."""
     flags = [option for option in options if option not in _NVRTC_ONLY]
     with _folder(cache_key([fingerprint(), name, source, *flags, *expressions])) as here:
         shutil.copy(SHIM_DIR / "weft.h", here)
         (here / "unit.cu").write_text(f'#line 1 "{name}"\n{source}\n{_uses(expressions)}')
-        beside = f"-I{Path(name).parent}"  # where a quoted include of the file is looked for
-        made = _run([_tool().program, "-ptx", "unit.cu", "-o", "unit.ptx", "-I.", beside, *flags], here)
+        near = f"-I{Path(name).parent}"  # the folder in which a quoted include of the file is searched
+        made = _run([_tool().program, "-ptx", "unit.cu", "-o", "unit.ptx", "-I.", near, *flags], here)
         log = made.stdout + made.stderr
         if made.returncode:
-            return Compilation(ok=False, log=_named(log, expressions).strip() or f"nvcc ended with {made.returncode}")
+            return Compilation(
+                ok=False, log=_named(log, expressions).strip() or f"nvcc exited with status {made.returncode}"
+            )
         text = (here / "unit.ptx").read_text()
         names = {int(number): symbol for number, symbol in _ENTRY_VARIABLE.findall(text)}
         if len(names) < len(expressions):
             missing = next(item for number, item in enumerate(expressions) if number not in names)
-            raise CompileError(f"nvcc did not name the entry {missing!r}")
+            raise CompileError(f"nvcc gave no symbol for the entry {missing!r}")
         ptx = _ENTRY_VARIABLE.sub("", text)
         (here / "unit.ptx").write_text(ptx)
         later = [flag for flag in flags if flag.startswith(_DEVICE_CODE)]
@@ -117,7 +119,7 @@ def compile_program(source: str, *, name: str, options: Sequence[str], expressio
 
 @contextlib.contextmanager
 def _folder(key: str) -> Iterator[Path]:
-    """The same place for the same input, one process at a time: nvcc hashes its path into internal names."""
+    """Yield the same folder for the same input, to one process at a time: nvcc hashes the path into internal names."""
     place = knobs.cache_dir() / "nvcc" / key
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -137,7 +139,7 @@ def _folder(key: str) -> Iterator[Path]:
 
 
 def _uses(expressions: Sequence[str]) -> str:
-    """One line each, so that a message's line is the number of its expression."""
+    """Return one line for each expression, so that a message's line is the number of its expression."""
     lines = [
         f'extern "C" __device__ const void* const weft_entry_{number} = (const void*)(&{expression});'
         for number, expression in enumerate(expressions)
@@ -146,7 +148,7 @@ def _uses(expressions: Sequence[str]) -> str:
 
 
 def _named(log: str, expressions: Sequence[str]) -> str:
-    """Messages about an entry say which, as NVRTC's do."""
+    """Return the log with the entry named in messages about it, as NVRTC does."""
     return _NAME_ERROR.sub(lambda match: f"{match[1]}{match[3]} (in {expressions[int(match[2]) - 1]})", log)
 
 

@@ -1,4 +1,4 @@
-"""NVRTC through cuda-bindings: source text and options in, log, PTX and cubin out. No driver is needed."""
+"""NVRTC through cuda-bindings: takes source text and options, returns log, PTX and cubin. No driver is needed."""
 
 import functools
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from typing import Any
 from weft.core.errors import CompileError, ToolMissing
 
 NAME_MAP = "__nv_name_map"
-"""The file to which NVRTC ascribes errors in name expressions."""
+"""The file name in NVRTC's errors about name expressions."""
 
 
 @dataclass(frozen=True)
 class Compilation:
-    """What one run of the compiler gave."""
+    """The result of a run of the compiler."""
 
     ok: bool
     log: str
@@ -36,13 +36,13 @@ def _library() -> Any:
 
 @functools.cache
 def version() -> str:
-    """For example `nvrtc 13.4`."""
+    """Return the version, such as `nvrtc 13.4`."""
     _, major, minor = _library().nvrtcVersion()
     return f"nvrtc {major}.{minor}"
 
 
 def compile_program(source: str, *, name: str, options: Sequence[str], expressions: Sequence[str] = ()) -> Compilation:
-    """Compile one translation unit. A refusal by the compiler is a value; anything else wrong raises."""
+    """Compile one translation unit. A refusal by the compiler is a value; any other failure raises."""
     nvrtc = _library()
 
     def checked(outcome: tuple[Any, ...], doing: str) -> Any:
@@ -51,16 +51,16 @@ def compile_program(source: str, *, name: str, options: Sequence[str], expressio
         return outcome[1] if len(outcome) > 1 else None
 
     def read(size_of: Any, copy: Any, doing: str) -> bytes:
-        buffer = bytearray(checked(size_of(program), doing))  # written in place: never an immutable bytes
+        buffer = bytearray(checked(size_of(program), doing))  # written in place: must not be an immutable bytes
         checked(copy(program, buffer), doing)
         return bytes(buffer)
 
     program = checked(nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []), "start")
     try:
         for expression in expressions:
-            checked(nvrtc.nvrtcAddNameExpression(program, expression.encode()), f"take entry {expression!r}")
+            checked(nvrtc.nvrtcAddNameExpression(program, expression.encode()), f"accept the entry {expression!r}")
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
-        log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, "give the log")
+        log = read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, "return the log")
         text = log.rstrip(b"\0 \n").decode(errors="replace")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             return Compilation(ok=False, log=text or status.name)
@@ -70,8 +70,8 @@ def compile_program(source: str, *, name: str, options: Sequence[str], expressio
             ).decode()
             for expression in expressions
         }
-        ptx = read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, "give the PTX").rstrip(b"\0").decode()
-        cubin = read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, "give the cubin")
+        ptx = read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, "return the PTX").rstrip(b"\0").decode()
+        cubin = read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, "return the cubin")
         return Compilation(ok=True, log=text, ptx=ptx, cubin=cubin, lowered=lowered)
     finally:
         nvrtc.nvrtcDestroyProgram(program)

@@ -1,4 +1,4 @@
-"""A PTX file from anywhere → Binary. Nothing is compiled: there is no cubin, and no figures of ptxas."""
+"""A PTX file of any origin → Binary. Nothing is compiled: there is no cubin, and no resource usage from ptxas."""
 
 import hashlib
 import os
@@ -15,12 +15,12 @@ _TARGET = re.compile(r"^\s*\.target\s+(sm_(\d+)([af]?))", re.MULTILINE)
 
 
 def is_ptx(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is compiled already, by its name."""
+    """Return whether a file is already compiled, by its name."""
     return os.fspath(path).endswith(".ptx")
 
 
 def read_ptx(path: str | os.PathLike[str], *, arch: str = "sm_89", entries: Sequence[str] = ()) -> Binary:
-    """The file as a Binary for `arch`. `entries` are kernels it must have: mangled, or as C++ spells them."""
+    """Return the file as a Binary for `arch`. `entries` are kernels it must have: mangled, or as C++ spells them."""
     spelled = os.fspath(path)
     try:
         text = Path(spelled).read_text()
@@ -30,7 +30,7 @@ def read_ptx(path: str | os.PathLike[str], *, arch: str = "sm_89", entries: Sequ
 
 
 def ptx_binary(text: str, spelled: str, *, arch: str, entries: Sequence[str]) -> Binary:
-    """The same of the text of a file that the user spells `spelled`."""
+    """Return the text of a file as a Binary; `spelled` is the user's name of the file."""
     _require_target(text, spelled, arch)
     kernels = list(dict.fromkeys(ENTRY.findall(text)))
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -47,7 +47,7 @@ def ptx_binary(text: str, spelled: str, *, arch: str, entries: Sequence[str]) ->
 
 
 def _chosen(kernels: Sequence[str], entries: Sequence[str], spelled: str) -> dict[str, str]:
-    """Name as written → name in the PTX. Spaces do not matter: `attn<64, true>`."""
+    """Return name as written → name in the PTX. Spaces do not matter: `attn<64, true>`."""
     readable = plain_names(kernels)
     if not entries:
         return readable
@@ -60,7 +60,7 @@ def _chosen(kernels: Sequence[str], entries: Sequence[str], spelled: str) -> dic
 
 
 def _require_target(text: str, spelled: str, arch: str) -> None:
-    """PTX runs on its target and on later chips; that of `sm_90a` on no other."""
+    """Refuse other targets: PTX runs on its target and on later chips; PTX for `sm_90a` only there."""
     match = _TARGET.search(text)
     chip = re.fullmatch(r"sm_(\d+)[af]?", arch)
     if chip is None:

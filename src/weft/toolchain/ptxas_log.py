@@ -1,4 +1,4 @@
-"""The verbose log of ptxas → what each kernel needs."""
+"""The verbose log of ptxas → the resources that each kernel needs."""
 
 import re
 
@@ -13,7 +13,7 @@ _CONSTANT = re.compile(r"(\d+) bytes cmem\[\d+\]")
 
 
 def parse_resources(log: str) -> dict[str, Resources]:
-    """By mangled entry name. Frame and spills are the entry's own, not those of the functions it calls."""
+    """Return the resources by mangled entry name. Frame and spills exclude those of the functions that it calls."""
     found: dict[str, Resources] = {}
     entry = function = ""
     frames: dict[str, tuple[int, int, int]] = {}

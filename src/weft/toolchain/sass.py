@@ -1,4 +1,4 @@
-"""cubin → SASS text, by NVIDIA's disassembler when it is installed (extra `sass`)."""
+"""cubin → SASS text, by NVIDIA's disassembler if it is installed (extra `sass`)."""
 
 import subprocess
 import tempfile
@@ -12,13 +12,13 @@ from weft.core.records import Binary
 from .cuda_headers import package_file
 
 OPTIONS = ("-c", "-g", "-gp")
-"""Of the disassembler, that are ever used: no header, source lines, lines of the PTX."""
+"""All options of the disassembler that Weft uses: no header, source lines, lines of the PTX."""
 Disassembler = Callable[[bytes, Sequence[str]], str]
-"""Code and options to text."""
+"""A function from code and options to text."""
 
 
 def disassemble(binary: Binary, *, line_info: bool = False, ptx_lines: bool = False) -> str:
-    """The SASS of every function of a Binary; `line_info` adds the source lines, `ptx_lines` those of the PTX."""
+    """Return the SASS of every function of a Binary; `line_info` adds source lines, `ptx_lines` those of the PTX."""
     if not binary.cubin:
         raise UsageError(f"{binary.source_name} has no cubin to disassemble")
     options = ["-c", *(["-g"] if line_info else []), *(["-gp"] if ptx_lines else [])]
@@ -31,7 +31,7 @@ def disassemble(binary: Binary, *, line_info: bool = False, ptx_lines: bool = Fa
 
 
 def use_disassembler(run: Disassembler) -> None:
-    """Let `run` do it from now on: a process that may start no other has it done elsewhere."""
+    """Use `run` from now on: a process that must not start another one has this done elsewhere."""
     _used.append(run)
 
 

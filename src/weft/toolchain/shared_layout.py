@@ -2,8 +2,8 @@
 
 A debug cubin has a symbol per array. An optimised one has only the total, so the layout is rebuilt by ptxas'
 rule (checked against SASS addresses): in order of declaration at natural alignment, the kernel's own arrays,
-then the module's that it reaches, then those of the functions it calls. A layout that misses the cubin's
-total is not given. From sm_90 on offsets begin at 1024, behind the part of the window the system keeps.
+then those of the module that it uses, then those of the functions it calls. A layout that differs from the cubin's
+total is not returned. From sm_90 on offsets begin at 1024, after the part of the window that the system reserves.
 """
 
 import math
@@ -39,7 +39,7 @@ class _Array:
 
 @dataclass(frozen=True)
 class _Module:
-    """What the layout needs of a PTX text."""
+    """The parts of a PTX text that the layout needs."""
 
     bodies: dict[str, str]
     module_arrays: tuple[_Array, ...]
@@ -48,7 +48,7 @@ class _Module:
 
 
 def shared_symbols(ptx: str, cubin: bytes, kernels: Sequence[str]) -> dict[str, tuple[SharedSymbol, ...]]:
-    """By mangled kernel name: () without static shared memory; a kernel that cannot be told is left out."""
+    """Return the symbols by mangled kernel name: () without static shared memory; unknown layouts are left out."""
     elf = read_elf(cubin)
     sizes = {section.name: section.size for section in elf.sections}
     reserved = _RESERVED_BYTES if ".nv.shared.reserved.0" in sizes else 0
@@ -95,7 +95,7 @@ def _arrays(text: str) -> tuple[_Array, ...]:
 
 
 def _reached(kernel: str, module: _Module) -> tuple[list[str], set[str]]:
-    """The functions a kernel calls, in PTX order, and every word of their bodies and its own."""
+    """Return the functions that a kernel calls, in PTX order, and every word of their bodies and of the kernel's."""
     words: set[str] = set()
     seen: set[str] = set()
     pending = [kernel]

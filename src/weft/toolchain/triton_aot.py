@@ -21,7 +21,7 @@ from .ptxas_log import parse_resources
 
 _ARCH = re.compile(r"sm_(\d{2,3})a?")
 _COMPILING = threading.Lock()
-"""Triton's settings and standard output belong to the whole process while it compiles."""
+"""Held while Triton compiles, because its settings and standard output belong to the entire process."""
 
 
 def compile_triton(
@@ -104,14 +104,14 @@ def compile_triton(
 
 
 def parameter_names(fn: Any) -> tuple[list[str], list[str]]:
-    """The parameters of a @triton.jit function, and those of them that it declares as constexpr apart."""
+    """Return the parameters of a @triton.jit function, and separately those that it declares as constexpr."""
     params = _unwrap(require_triton(), fn).params
     constexprs = [param.name for param in params if param.is_constexpr]
     return [param.name for param in params if not param.is_constexpr], constexprs
 
 
 def require_triton() -> Any:
-    """The package, or what to do to have it."""
+    """Return the package, or raise ToolMissing with the install command."""
     try:
         import triton
         import triton.backends.compiler
@@ -122,7 +122,7 @@ def require_triton() -> Any:
 
 
 def _unwrap(triton: Any, fn: Any) -> Any:
-    """Past @triton.autotune and @triton.heuristics, to the @triton.jit function."""
+    """Return the @triton.jit function inside @triton.autotune and @triton.heuristics."""
     while not isinstance(fn, triton.JITFunction):
         inner = getattr(fn, "fn", None)
         if inner is None:
@@ -132,27 +132,27 @@ def _unwrap(triton: Any, fn: Any) -> Any:
 
 
 def _signature(jitted: Any, signature: Mapping[str, str], constexprs: Mapping[str, object]) -> dict[str, str]:
-    """Types in the order of the parameters, constants marked as Triton wants them."""
+    """Return the types in the order of the parameters, with constants marked in Triton's form."""
     names = list(jitted.arg_names)
-    if strangers := [name for name in (*signature, *constexprs) if name not in names]:
-        raise UsageError(f"{jitted.__name__} has no parameter {', '.join(strangers)}")
+    if unknown := [name for name in (*signature, *constexprs) if name not in names]:
+        raise UsageError(f"{jitted.__name__} has no parameter {', '.join(unknown)}")
     if missing := [name for name in names if name not in signature and name not in constexprs]:
         raise UsageError(f"{jitted.__name__}: give a type or a constexpr for {', '.join(missing)}")
     return {name: "constexpr" if name in constexprs else signature[name] for name in names}
 
 
 def _compile(triton: Any, run: Callable[[], Any], jitted: Any, file: str) -> tuple[Any, str]:
-    """Run Triton's compiler; give what it made and the log of ptxas, which it only prints."""
+    """Run Triton's compiler; return its result and the log of ptxas, which Triton only prints."""
     printed = io.StringIO()
     try:
         with _COMPILING, _settings(triton), contextlib.redirect_stdout(printed):
             return run(), printed.getvalue()
     except triton.compiler.errors.CompilationError as error:
-        decorators = len(jitted.raw_src) - len(jitted.src.splitlines())  # Triton counts from the `def`
+        decorators = len(jitted.raw_src) - len(jitted.src.splitlines())  # Triton counts lines from the `def`
         line = jitted.starting_line_number + decorators + getattr(error.node, "lineno", 1) - 1
         message = error.error_message or str(error.__cause__ or error)
         diagnostic = Diagnostic("error", message, Place(file, line))
-    except Exception as error:  # whatever a pass of Triton raises, the source did not compile
+    except Exception as error:  # any error of a pass of Triton means that the source does not compile
         place = Place(file, jitted.starting_line_number)
         diagnostic = Diagnostic("error", f"{type(error).__name__}: {error}", place)
     raise CompileError(f"{jitted.__name__} does not compile: {diagnostic}", (diagnostic,))
@@ -160,7 +160,7 @@ def _compile(triton: Any, run: Callable[[], Any], jitted: Any, file: str) -> tup
 
 @contextlib.contextmanager
 def _settings(triton: Any) -> Iterator[None]:
-    """Always compile (a hit in Triton's own cache has no ptxas log) and keep Triton's files in our folder."""
+    """Always compile (a hit in Triton's own cache has no ptxas log) and keep Triton's files in Weft's folder."""
     with triton.knobs.nvidia.scope(), triton.knobs.compilation.scope(), triton.knobs.cache.scope():
         triton.knobs.nvidia.dump_ptxas_log = True
         triton.knobs.compilation.always_compile = True

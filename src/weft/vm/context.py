@@ -1,6 +1,6 @@
-"""The records that compiled code and host share: byte offsets, written once, used by both.
+"""The records that compiled code and host share: byte offsets, defined once, used by both.
 
-Grid: what is launched. Worker: a place for a CTA; a host thread has a ring of them, most often of one. Warp: 32 lanes.
+Grid: what is launched. Worker: a place for a CTA; a host thread has a ring of them, usually one. Warp: 32 lanes.
 Compiled code receives the warp's record as its first argument and reaches the rest from there.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Field:
-    """A member of a record: where it is and its LLVM type."""
+    """A member of a record: its offset and its LLVM type."""
 
     at: int
     ty: str
@@ -19,28 +19,28 @@ class Field:
 GRID_NEXT = Field(0, "i64")
 GRID_TOTAL = Field(8, "i64")
 GRID_ORDER = Field(16, "ptr")
-"""CTA numbers in the order they start (u32), or null for 0, 1, 2, …"""
+"""CTA numbers in the order they start (u32), or null for 0, 1, 2 and so on."""
 GRID_DIM = Field(24, "i32")
 """gridDim x, y, z."""
 GRID_STOP = Field(40, "i32")
-"""Set by a worker that gives up, so that the others take no new CTA."""
+"""Set by a worker that stops, so that the others take no new CTA."""
 GRID_BYTES = 64
 
-# Worker: one per CTA that a host thread keeps under way.
+# Worker: one per CTA that a host thread is running.
 WORKER_GRID = Field(0, "ptr")
 WORKER_WARPS = Field(8, "ptr")
 WORKER_WARP_COUNT = Field(16, "i32")
 WORKER_BUSY = Field(20, "i32")
-"""1 while a CTA is under way; lets a worker return to the host and come back."""
+"""1 while a CTA is running; a worker can return to the host and continue later."""
 WORKER_THREADS = Field(24, "i32")
 """Threads of the CTA that have not exited."""
 WORKER_CTA = Field(28, "i32")
 WORKER_SHARED = Field(32, "ptr")
 WORKER_SHARED_BYTES = Field(40, "i64")
 WORKER_SLICE = Field(48, "i64")
-"""Loop iterations a warp may run before it gives way."""
+"""Loop iterations a warp may run before it yields."""
 WORKER_BUDGET = Field(56, "ptr")
-"""i64 of the host thread: loop iterations left before the launch is called endless."""
+"""i64 of the host thread: loop iterations left before the loop budget is exhausted."""
 WORKER_REPORTS = Field(64, "ptr")
 WORKER_REPORT_COUNT = Field(72, "i32")
 WORKER_REPORT_CAPACITY = Field(76, "i32")
@@ -51,28 +51,28 @@ WORKER_WARP_ORDER = Field(96, "ptr")
 WORKER_BLOCK_THREADS = Field(104, "i32")
 WORKER_FAST = Field(112, "ptr")
 WORKER_DIVERGENT = Field(120, "ptr")
-"""The copy for warps in step, and the one for divergent warps."""
+"""The code for warps in step, and the code for divergent warps."""
 WORKER_STATUS = Field(128, "i32")
 WORKER_PROBE = Field(136, "ptr")
-"""Memory of the probes compiled in."""
+"""Memory of the probes that are compiled in."""
 WORKER_FRAMES = Field(144, "ptr")
 WORKER_FRAME_BYTES = Field(152, "i64")
 """Bytes of all warps' frames to clear for a new CTA; 0 where every register is set before it is read."""
 WORKER_WRITTEN = Field(448, "ptr")
-"""A byte per byte of global memory: 255 where it was written; null where nobody asked for it."""
+"""A byte per byte of global memory: 255 where it was written; null if no checker uses it."""
 WORKER_LOCAL_WRITTEN = Field(456, "ptr")
-"""The same for the local memory of all warps, laid out as that is."""
+"""The same for the local memory of all warps, in the same layout."""
 WORKER_LOCAL_BYTES = Field(464, "i64")
 WORKER_NEXT = Field(472, "ptr")
 """The next place of the host thread's ring."""
 WORKER_RING = Field(480, "i32")
 """Places in the ring: CTAs that make progress together."""
 WORKER_BOARD = Field(488, "ptr")
-"""Memory of the probes for the whole launch: one per host thread, for all the CTAs it runs."""
+"""Memory of the probes for the entire launch: one per host thread, for all the CTAs it runs."""
 WORKER_BARRIERS = Field(192, "i32")
 """16 records of BARRIER_BYTES."""
 WORKER_REGION_PLACES = Field(512, "i32")
-"""32 shared addresses: what a WEFT_REGION is given, and what the host answers."""
+"""32 shared addresses: the arguments of a WEFT_REGION, then the host's answers."""
 WORKER_REGION_BYTES = Field(640, "i32")
 WORKER_REGIONS = Field(768, "i32")
 """Whether this CTA, or the one before, declared a region."""
@@ -83,7 +83,7 @@ BARRIER_ARRIVED = Field(0, "i32")
 BARRIER_EXPECTED = Field(4, "i32")
 """0: all threads of the CTA that have not exited."""
 BARRIER_TRUE = Field(8, "i32")
-"""bar.red: arrived threads whose predicate held."""
+"""bar.red: arrived threads whose predicate was true."""
 BARRIER_RESULT = Field(12, "i32")
 """bar.red: the count of the last completed phase (popc), all = (arrived == true)."""
 BARRIER_COUNT = 16
@@ -105,7 +105,7 @@ WARP_LOCAL = Field(56, "ptr")
 WARP_LOCAL_LIMIT = Field(64, "i64")
 WARP_WORKER = Field(72, "ptr")
 WARP_COPIES = Field(80, "ptr")
-"""Asynchronous copies not yet waited for."""
+"""Asynchronous copies that no wait has covered yet."""
 WARP_COPY_COUNT = Field(88, "i32")
 WARP_COPY_CAPACITY = Field(92, "i32")
 WARP_CTAID = Field(96, "i32")
@@ -120,7 +120,7 @@ WARP_BLOCKED = Field(144, "i32")
 WARP_DIVERGENT = Field(148, "i32")
 """0: all lanes run in step, 1: lanes have their own program counters."""
 WARP_RESUME = Field(152, "i32")
-"""Where the compiled code goes on."""
+"""Where the compiled code continues."""
 WARP_SHARED_DYNAMIC = Field(156, "i32")
 WARP_SLICE = Field(160, "i64")
 WARP_CLOCK = Field(168, "i64")
@@ -137,13 +137,13 @@ WARP_SHARED_OWNERS = Field(920, "ptr")
 WARP_SHARED_OBJECTS = Field(928, "ptr")
 """Per array: i64 offset in the window, i64 size; number 0 has size 0."""
 WARP_SPENT = Field(912, "i32")
-"""Lanes of a divergent warp that used up a turn since the last in which all that could run had one."""
+"""Lanes of a divergent warp that used a turn since every lane that could run last had one."""
 WARP_POLLED = Field(916, "i32")
-"""1 if it gave up its turn because what it waits for has not come."""
+"""1 if it ended its turn because the value it waits for has not arrived."""
 WARP_LOCAL_WRITTEN = Field(936, "ptr")
-"""A byte per byte of local memory: 255 where it was written; null where nobody asked for it."""
+"""A byte per byte of local memory: 255 where it was written; null if no checker uses it."""
 WARP_RELEASED = Field(944, "i32")
-"""Lanes that stand at a bar.warp.sync whose other lanes, at another one with the same mask, have gone on."""
+"""Lanes at a bar.warp.sync whose other lanes, at another one with the same mask, have continued."""
 WARP_TID = Field(192, "i32")
 """tid.x of the 32 lanes, then tid.y, then tid.z."""
 WARP_PC = Field(576, "i32")
@@ -162,11 +162,11 @@ WARP_BYTES = 1024
 REPORT_BYTES = 32
 """code i32, site i32, lanes i32, warp i32, address i64, CTA i32, detail i32."""
 
-# What a warp's code returns to the scheduler.
+# The values that a warp's code returns to the scheduler.
 EXITED, BLOCKED, YIELDED, DIVERGED, CONVERGED, TRAPPED, STUCK = range(7)
-# What a worker returns to the host.
+# The values that a worker returns to the host.
 DONE, NEED_DIVERGENT, STOPPED = range(3)
-# Codes in reports that the plain virtual GPU makes itself.
+# Codes in reports that the virtual GPU makes without probes.
 OUT_OF_BOUNDS, MISALIGNED, DEADLOCK, OUT_OF_BUDGET, TRAP, COPY_QUEUE_FULL = range(1, 7)
 BAD_BARRIER, BAD_COUNT, BAD_INDEX = range(7, 10)
 BAD_MASK, EXITED_LANES, SPLIT_BARRIER, TOO_MANY, MIXED_COUNTS = range(16, 21)

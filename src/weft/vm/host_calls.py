@@ -1,4 +1,4 @@
-"""printf, assert and WEFT_REGION: a kernel calls, the host reads the arguments and answers."""
+"""printf, assert and WEFT_REGION: a kernel calls the host, which reads the arguments and answers."""
 
 import ctypes
 import functools
@@ -27,7 +27,7 @@ Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int
 
 
 class HostCalls:
-    """Collects what CTAs print, to be shown in CTA order whatever thread ran them."""
+    """Collects what CTAs print, to show it in CTA order whichever thread ran them."""
 
     def __init__(self, source: "ProgramSource", memory: GlobalMemory) -> None:
         self.source, self.memory = source, memory
@@ -36,10 +36,10 @@ class HostCalls:
         self.failed: list[Finding] = []
         self.errors: list[BaseException] = []
         self.regions: dict[int, Regions] = {}
-        """Of each worker, by its record's address."""
+        """The regions of each worker, by its record's address."""
 
     def callback(self, worker: int) -> Any:
-        """The function that compiled code calls; the caller keeps it alive."""
+        """Return the function that compiled code calls; the caller keeps it alive."""
 
         def call(_: int, warp: int, position: int, lanes: int) -> None:
             try:
@@ -51,19 +51,19 @@ class HostCalls:
         return Callback(call)
 
     def keep_only(self, ctas: npt.NDArray[np.bool_], grid: Dim3) -> None:
-        """Forget what other CTAs than these, by number, said."""
+        """Discard the output of CTAs other than these, by number."""
         width, height, _ = grid
         self.lines = [row for row in self.lines if ctas[row[0]]]
         self.failed = [each for each in self.failed if ctas[(each.cta[2] * height + each.cta[1]) * width + each.cta[0]]]
 
     def printed(self) -> str:
-        """All output, ordered by CTA."""
+        """Return all output, ordered by CTA."""
         if self.errors:
             raise self.errors[0]
         return "".join(text for _, _, text in sorted(self.lines, key=lambda row: row[:2]))
 
     def findings(self) -> Iterator[Finding]:
-        """Failed assertions and bad regions: one per line, at the first CTA and warp, with all its lanes."""
+        """Yield failed assertions and bad regions: one per line, at the first CTA and warp, with all its lanes."""
         grouped: dict[int, list[Finding]] = {}
         for finding in sorted(self.failed, key=lambda each: (each.cta[::-1], each.warp)):
             grouped.setdefault(finding.ptx_line, []).append(finding)
@@ -96,7 +96,9 @@ class HostCalls:
                 text, used = reader.format(reader.word(places[0]), reader.word(places[1]))
                 self.lines.append((cta, len(self.lines), text))
                 if reader.missed is not None:
-                    self._found("M101", f"printf reads its arguments at {reader.missed:#x}", ins, warp, 1 << lane)
+                    self._found(
+                        "M101", f"printf reads arguments at {reader.missed:#x}, in no buffer", ins, warp, 1 << lane
+                    )
                 for item in returns.items:
                     if isinstance(item, Sym):
                         reader.write_local(symbols[item.name].address, used)
@@ -105,7 +107,7 @@ class HostCalls:
                 self._found("X402", f"assertion failed: {message}", ins, warp, 1 << lane)
 
     def _declare(self, worker: int, warp: int, ins: Instruction, lanes: int) -> None:
-        """Give each lane the place of the region it names."""
+        """Give each lane the address of the region it names."""
         places = (ctypes.c_uint32 * 32).from_address(worker + c.WORKER_REGION_PLACES.at)
         sizes = (ctypes.c_uint32 * 32).from_address(worker + c.WORKER_REGION_BYTES.at)
         asked = list(zip(places, sizes, strict=True))
@@ -150,7 +152,7 @@ class _LaneMemory:
         self.limit = _field(warp, c.WARP_LOCAL_LIMIT)
         self.lane, self.memory = lane, memory
         self.missed: int | None = None
-        """The last address read that is nobody's."""
+        """The last address read that is in no allocation."""
 
     def read(self, address: int, size: int) -> bytes:
         if LOCAL_BASE <= address < LOCAL_BASE + self.limit:
@@ -174,7 +176,7 @@ class _LaneMemory:
         return int.from_bytes(self.read_local(at, 8), "little")
 
     def format(self, fmt: int, block: int) -> tuple[str, int]:
-        """printf's text and how many arguments it used."""
+        """Return printf's text and the number of arguments it used."""
         return format_device(self.string(fmt), lambda at, size: self.read(block + at, size), self.string)
 
     def string(self, address: int) -> bytes:

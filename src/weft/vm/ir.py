@@ -1,7 +1,7 @@
 """LLVM IR as text, one function at a time.
 
-A builder of strings instead of llvmlite's object tree: a tensor-core kernel is ten thousand instructions, and
-what a person reads with `weft show --as llvm` is what is written here.
+A builder of strings instead of llvmlite's object tree: a tensor-core kernel has ten thousand instructions, and
+`weft show --as llvm` prints exactly what is written here.
 """
 
 import struct
@@ -19,27 +19,27 @@ class Value(NamedTuple):
 
 
 def vec(element: str, lanes: int = LANES) -> str:
-    """`<lanes x element>`, or `element` itself for one lane."""
+    """Return `<lanes x element>`, or `element` itself for one lane."""
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
 def element(ty: str) -> str:
-    """The scalar type of a vector or scalar type."""
+    """Return the scalar type of a vector or scalar type."""
     return ty[ty.index("x") + 2 : -1] if ty[0] == "<" else ty
 
 
 def lanes_of(ty: str) -> int:
-    """How many lanes a type has."""
+    """Return how many lanes a type has."""
     return int(ty[1 : ty.index(" ")]) if ty[0] == "<" else 1
 
 
 def bits_of(ty: str) -> int:
-    """Width in bits of a scalar type."""
+    """Return the width in bits of a scalar type."""
     return {"float": 32, "double": 64, "half": 16, "bfloat": 16, "ptr": 64}.get(ty) or int(ty[1:])
 
 
 def const(ty: str, value: int | float) -> Value:
-    """A constant, splat over a vector type. Floats are written by their exact bits."""
+    """Return a constant, splat over a vector type. Floats are written by their exact bits."""
     scalar = element(ty)
     if scalar in ("float", "double"):
         text = "0x" + struct.pack(">d", float(value)).hex().upper()
@@ -55,12 +55,12 @@ def const(ty: str, value: int | float) -> Value:
 
 
 def poison(ty: str) -> Value:
-    """A value nobody may look at."""
+    """Return LLVM's poison, a value that must never be used."""
     return Value(ty, "poison")
 
 
 def vector(scalar: str, items: Iterable[int]) -> Value:
-    """A constant vector of integers."""
+    """Return a constant vector of integers."""
     values = list(items)
     return Value(vec(scalar, len(values)), "<" + ", ".join(f"{scalar} {item}" for item in values) + ">")
 
@@ -72,7 +72,7 @@ def _suffix(ty: str) -> str:
 
 
 class Builder:
-    """Writes the body of one function; `declarations` collects what it calls by name."""
+    """Writes the body of one function; `declarations` collects the functions it calls by name."""
 
     def __init__(self, name: str, result: str, params: Sequence[tuple[str, str]], attributes: str = "") -> None:
         self.name, self.result, self.params, self.attributes = name, result, params, attributes
@@ -84,32 +84,32 @@ class Builder:
         self.block = "entry"
         self.closed = False
 
-    # -- plumbing -------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------
 
     def param(self, name: str) -> Value:
-        """A parameter by name."""
+        """Return a parameter by name."""
         return next(Value(ty, f"%{given}") for ty, given in self.params if given == name)
 
     def emit(self, ty: str, text: str) -> Value:
-        """One instruction with a result."""
+        """Write one instruction with a result."""
         self.count += 1
         ref = f"%v{self.count}"
         self.lines.append(f"  {ref} = {text}")
         return Value(ty, ref)
 
     def do(self, text: str) -> None:
-        """One instruction without a result."""
+        """Write one instruction without a result."""
         self.lines.append("  " + text)
 
     def alloca(self, ty: str, align: int = 64) -> Value:
-        """Stack memory, at the head of the function."""
+        """Reserve stack memory, at the start of the function."""
         self.count += 1
         ref = f"%s{self.count}"
         self.entry.append(f"  {ref} = alloca {ty}, align {align}")
         return Value("ptr", ref)
 
     def text(self) -> str:
-        """The function as LLVM IR."""
+        """Return the function as LLVM IR."""
         params = ", ".join(f"{ty} %{name}" for ty, name in self.params)
         body = "\n".join([*self.entry, *self.lines])
         return f"define {self.result} @{self.name}({params}) {self.attributes} {{\nentry:\n{body}\n}}\n"
@@ -117,7 +117,7 @@ class Builder:
     # -- control --------------------------------------------------------------------------------------------
 
     def label(self, hint: str = "L") -> str:
-        """A fresh label name."""
+        """Return a new label name."""
         self.labels += 1
         return f"{hint}.{self.labels}"
 
@@ -152,7 +152,7 @@ class Builder:
     # -- operations -----------------------------------------------------------------------------------------
 
     def op(self, name: str, a: Value, b: Value) -> Value:
-        """`add`, `fmul`, `and`, … on two values of one type."""
+        """Write `add`, `fmul`, `and` or another operation on two values of one type."""
         return self.emit(a.ty, f"{name} {a.ty} {a.ref}, {b.ref}")
 
     def fneg(self, a: Value) -> Value:
@@ -168,7 +168,7 @@ class Builder:
         return self.emit(a.ty, f"select {condition.ty} {condition.ref}, {a.ty} {a.ref}, {b.ty} {b.ref}")
 
     def cast(self, name: str, a: Value, ty: str) -> Value:
-        """`zext`, `trunc`, `bitcast`, `fptosi`, …; a no-op where the type is already right."""
+        """Write `zext`, `trunc`, `bitcast`, `fptosi` or another cast; nothing if the type is already right."""
         return a if a.ty == ty else self.emit(ty, f"{name} {a.ty} {a.ref} to {ty}")
 
     def intrinsic(
@@ -204,7 +204,7 @@ class Builder:
         self.do(f"store {value.ty} {value.ref}, ptr {pointer.ref}, align {align}")
 
     def offset(self, pointer: Value, byte_offset: int | Value) -> Value:
-        """`pointer` moved by a number of bytes."""
+        """Return `pointer` moved by a number of bytes."""
         if isinstance(byte_offset, int):
             if byte_offset == 0:
                 return pointer
@@ -228,13 +228,13 @@ class Builder:
         )
 
     def splat(self, a: Value, lanes: int = LANES) -> Value:
-        """One scalar in every lane."""
+        """Return one scalar in every lane."""
         first = self.emit(vec(a.ty, lanes), f"insertelement {vec(a.ty, lanes)} poison, {a.ty} {a.ref}, i32 0")
         return self.shuffle(first, None, [0] * lanes)
 
 
 def module_text(functions: Iterable[Builder]) -> str:
-    """Several functions as one LLVM module; a name defined here is not declared as well."""
+    """Return several functions as one LLVM module; a name defined here is not declared as well."""
     functions = list(functions)
     defined = {function.name for function in functions}
     declared = {

@@ -1,4 +1,4 @@
-"""LLVM IR text → machine code in this process, by way of object files that can be kept on disk."""
+"""LLVM IR text → machine code in this process, through object files that can be kept on disk."""
 
 import functools
 import hashlib
@@ -28,7 +28,7 @@ def _initialise() -> None:
 
 @functools.cache
 def emitter_version() -> str:
-    """A digest of the code generator's own source: objects of another version are never loaded."""
+    """Return a digest of the code generator's source: objects of another version are never loaded."""
     digest = hashlib.sha256(llvmlite.__version__.encode())
     root = Path(__file__).parent
     for path in sorted([*root.rglob("*.py"), *(root.parent / "ptx").rglob("*.py")]):
@@ -38,7 +38,7 @@ def emitter_version() -> str:
 
 @functools.cache
 def host() -> tuple[str, str]:
-    """CPU name and features to compile for; WEFT_CPU names another CPU (its features only)."""
+    """Return the CPU name and features to compile for; WEFT_CPU names another CPU (its features only)."""
     _initialise()
     forced = knobs.host_cpu()
     if forced:
@@ -57,27 +57,27 @@ def _machine(level: int) -> Any:
 
 @functools.cache
 def _jit() -> Any:
-    # JITLink: RuntimeDyld aborts when the code of a kernel and its data land more than 2 GB apart.
+    # JITLink: RuntimeDyld aborts when the code and the data of a kernel are more than 2 GB apart.
     return llvm.create_lljit_compiler(_machine(2), use_jit_link=True)
 
 
 def object_key(*parts: str) -> str:
-    """Cache key of a compiled object: what was asked for, the host, LLVM and the emitter's version."""
+    """Return the cache key of a compiled object: the request, the host, LLVM and the emitter's version."""
     return cache_key(["object", platform.machine(), *host(), emitter_version(), *parts])
 
 
 def objects() -> Cache:
-    """The cache of compiled objects."""
+    """Return the cache of compiled objects."""
     return Cache("object")
 
 
 LARGE = 8 << 20
-"""Characters of IR, as only -G builds have them: LLVM's usual choice of instructions takes many minutes, its fast one
+"""Characters of IR, reached only by -G builds: LLVM's usual instruction selection takes many minutes, its fast one
 half a minute."""
 
 
 def compile_object(text: str, what: str, *, level: int = 1) -> bytes:
-    """LLVM IR → a relocatable object. Only SSA construction and clean-up run: more passes cost more than they give."""
+    """Compile LLVM IR to a relocatable object. Only SSA construction and clean-up run: more passes do not pay."""
     with _lock:
         start = time.perf_counter()
         machine = _machine(level if len(text) < LARGE else 0)
@@ -104,11 +104,11 @@ def compile_object(text: str, what: str, *, level: int = 1) -> bytes:
 
 
 _loaded: list[Any] = []
-"""Trackers of loaded libraries: code stays for the life of the process."""
+"""Trackers of loaded libraries: code stays until the process ends."""
 
 
 def load(code: bytes, exports: list[str], imports: Mapping[str, int], name: str) -> dict[str, int]:
-    """Link an object into this process; returns the addresses of `exports`."""
+    """Link an object into this process; return the addresses of `exports`."""
     with _lock:
         library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for symbol, address in imports.items():

@@ -1,4 +1,4 @@
-"""Run a Program: lay out the records, let worker threads take CTAs, gather what they report."""
+"""Runs a Program: lays out the records, lets worker threads take CTAs, collects their reports."""
 
 import ctypes
 import functools
@@ -35,12 +35,12 @@ from .runtime.watch import Instrumentation, Scene
 
 MAX_THREADS = 1024
 LARGEST_GRID, LARGEST_BLOCK = (2**31 - 1, 65535, 65535), (1024, 1024, 64)
-"""In x, y and z, on every GPU since sm_30 (CUDA C++ Programming Guide, technical specifications)."""
+"""Limits in x, y and z, on every GPU since sm_30 (CUDA C++ Programming Guide, technical specifications)."""
 REPORT_CAPACITY = 4096
 COPY_CAPACITY = 512
 SLICE = 4096
 SLICE_TOGETHER = 256
-"""Loop iterations of a turn where CTAs may wait for each other: what a spinning warp wastes before others go on."""
+"""Loop iterations of a turn if CTAs may wait for each other: the most that a spinning warp wastes before others run."""
 PLAIN = Instrumentation()
 
 
@@ -56,9 +56,9 @@ def run(
     ctas: Sequence[int] | None = None,
     chip: Chip | None = None,
 ) -> DeviceRun:
-    """Launch once. `schedule` other than 0 permutes the order of CTAs and warps; race-free kernels do not notice.
+    """Launch once. `schedule` other than 0 permutes the order of CTAs and warps, which race-free kernels do not notice.
 
-    `ctas` are the numbers of those that run (x first, then y, then z); None runs all. The kernel sees the whole grid.
+    `ctas` are the numbers of the CTAs to run (x first, then y, then z); None runs all. The kernel sees the entire grid.
     `chip` decides how many CTAs are resident together (None: the smallest GPU of the program's architecture).
     """
     suited = program.suited_to(launch.block)
@@ -67,7 +67,7 @@ def run(
 
 @dataclass
 class _Worker:
-    """The records of a CTA under way, and what keeps them alive."""
+    """The records of a running CTA, and the objects that keep them alive."""
 
     record: npt.NDArray[np.uint8]
     warps: npt.NDArray[np.uint8]
@@ -90,7 +90,7 @@ class _Run:
         self.chip = chip
         self.program, self.launch, self.memory, self.watch = program, launch, memory, watch
         self.globals_at = globals_at
-        if GRID_WORKSPACE.name in globals_at:  # a launch that was stopped may have left it in use
+        if GRID_WORKSPACE.name in globals_at:  # a stopped launch may have left it in use
             memory.write(globals_at[GRID_WORKSPACE.name], bytes(GRID_WORKSPACE.size_bytes))
         self.before: npt.NDArray[np.uint8] | None = None
         self.written_before = np.zeros(0, np.uint8)
@@ -118,7 +118,7 @@ class _Run:
         """CTAs that ended the launch."""
         self.boards: list[npt.NDArray[np.uint8]] = []
         self.visits: list[int] = []
-        """How often each block ran, once it is over."""
+        """How often each block ran, after the launch."""
 
     def _table(self, imports: tuple[str, ...]) -> npt.NDArray[np.uint64]:
         return np.array([self.library.address(name) for name in imports] or [0], np.uint64)
@@ -151,18 +151,18 @@ class _Run:
         return resident_ctas(self.plan, self.launch, self.chip or chip_of(self.plan.arch))
 
     def _again(self, watch: Instrumentation, ctas: Sequence[int] | None) -> npt.NDArray[np.uint8]:
-        """Run CTAs from the memory before, in the same order, with another watcher; returns its memory."""
+        """Run CTAs again from the initial memory, in the same order, with another watcher; return its memory."""
         with self._from_before():
             other = _Run(self.program, self.launch, self.memory, self.globals_at, watch, self.chip)
-            # Where CTAs depend on each other's results, one alone would run differently.
+            # If CTAs depend on each other's results, a single CTA would run differently.
             other.execute(1, self.schedule, self.chosen if self.plan.ordered or ctas is None else ctas)
         return other.probe
 
     def _trace(self, watch: Instrumentation) -> tuple[bytes, tuple[int, ...]]:
-        """Run all of it from the memory before with another watcher; returns a digest of all that it left, and how
-        often each block ran.
+        """Run everything again from the initial memory with another watcher; return a digest of the final state, and
+        how often each block ran.
 
-        A loop that goes astray ends soon: it is another trace already.
+        A loop that runs too long is stopped early: the trace differs already.
         """
         launch = replace(self.launch, max_steps=min(self.launch.max_steps, 4 * sum(self.visits) + SLICE))
         with self._from_before():
@@ -174,7 +174,7 @@ class _Run:
 
     @contextmanager
     def _from_before(self) -> Iterator[None]:
-        """Inside, memory is as the launch found it; then as it was."""
+        """Restore the initial memory inside the context, then the current one."""
         memory = self.memory
         assert self.before is not None
         now = memory.arena[: memory.used].copy()
@@ -187,7 +187,7 @@ class _Run:
     def _orders(
         self, schedule: int, chosen: Sequence[int] | None
     ) -> tuple[npt.NDArray[np.uint32] | None, npt.NDArray[np.uint32]]:
-        """The order of CTAs (None: all, by number) and of warps; chosen CTAs run in the order they have among all."""
+        """Return the order of CTAs (None: all, by number) and of warps; chosen CTAs run in their order among all."""
         warps = list(range(self.warps))
         if not schedule and chosen is None:
             return None, np.array(warps, np.uint32)
@@ -199,12 +199,12 @@ class _Run:
         if chosen is not None:
             wanted = frozenset(chosen)
             if not wanted or not wanted <= frozenset(ctas):
-                raise LaunchError(f"the CTAs to run must be among the {self.ctas} of grid {self.launch.grid}")
+                raise LaunchError(f"the CTAs to run must be among the {self.ctas} CTAs of grid {self.launch.grid}")
             ctas = [cta for cta in ctas if cta in wanted]
         return np.array(ctas, np.uint32), np.array(warps, np.uint32)
 
     def _drive(self, ring: list[_Worker], failures: list[BaseException]) -> None:
-        """Run until the grid is done; a worker that needs the divergent copy gets it and goes on."""
+        """Run until the grid is done; a worker that needs the divergent code gets it and continues."""
         try:
             while (status := self.entry(ring[0].record.ctypes.data)) == c.NEED_DIVERGENT:
                 address, imports = self.program.divergent()
@@ -215,16 +215,16 @@ class _Run:
                     for number in range(self.warps):
                         _set(_row(worker.warps, number, c.WARP_BYTES), c.WARP_TABLE, table.ctypes.data)
             busy = int(ring[0].record[c.WORKER_BUSY.at :][:4].view(np.uint32)[0])
-            if status == c.STOPPED and busy:  # else another thread's CTA ended the launch
+            if status == c.STOPPED and busy:  # otherwise another thread's CTA ended the launch
                 self.stopped.append(int(ring[0].record[c.WORKER_CTA.at :][:4].view(np.uint32)[0]))
         except BaseException as error:
             failures.append(error)
 
     def _in_time(self) -> npt.NDArray[np.bool_] | None:
-        """Whether each CTA counts, by its number: of a launch that was stopped, those up to the first that stopped it.
+        """Return whether each CTA counts, by its number: of a stopped launch, those up to the first that stopped it.
 
-        CTAs are begun in order and run to their end, so all before that one did; which of the others ran as well
-        depends on the number of threads. None: all of them count.
+        CTAs start in order and run to their end, so all before that one did; which of the others ran as well depends on
+        the number of threads. None: all of them count.
         """
         if not self.stopped or self.plan.ordered:
             return None
@@ -234,11 +234,11 @@ class _Run:
         return np.asarray(position <= position[self.stopped].min())
 
     def _ring(self, places: int, warp_order: npt.NDArray[np.uint32]) -> list[_Worker]:
-        """The records of one host thread: `places` CTAs under way together."""
+        """Return the records of one host thread: `places` CTAs that run together."""
         ring = [self._worker(warp_order) for _ in range(places)]
         budget = np.array([self.launch.max_steps], np.int64)
         ring[0].kept.append(budget)
-        board = np.zeros(max(self.watch.board_bytes(self.memory), 64), np.uint8)  # committed where it is touched
+        board = np.zeros(max(self.watch.board_bytes(self.memory), 64), np.uint8)  # committed when it is touched
         self.watch.prepare_board(board, self.memory)
         self.boards.append(board)
         for worker, following in zip(ring, (*ring[1:], ring[0]), strict=True):
@@ -391,18 +391,18 @@ class _Run:
 
 def _check(launch: LaunchSpec, threads: int, needed: int, param_bytes: int) -> None:
     if not 1 <= threads <= MAX_THREADS:
-        raise ResourceError(f"block {launch.block} has {threads} threads; a block takes 1 to {MAX_THREADS}")
+        raise ResourceError(f"block {launch.block} has {threads} threads; a block has 1 to {MAX_THREADS}")
     if any(size < 1 for size in (*launch.grid, *launch.block)):
-        raise LaunchError(f"grid {launch.grid} and block {launch.block} must be at least 1 in every direction")
+        raise LaunchError(f"grid {launch.grid} and block {launch.block} must be at least 1 in every dimension")
     for name, sizes, limits in (("grid", launch.grid, LARGEST_GRID), ("block", launch.block, LARGEST_BLOCK)):
         if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
-            raise LaunchError(f"{name} {sizes} is larger than {limits}, the largest that a GPU takes")
+            raise LaunchError(f"{name} {sizes} is larger than {limits}, the limit of a GPU")
     if not needed <= len(launch.params) <= param_bytes:
-        raise LaunchError(f"{len(launch.params)} bytes of parameters; the kernel takes {needed}")
+        raise LaunchError(f"the launch has {len(launch.params)} bytes of parameters; the kernel takes {needed}")
 
 
 def _params(given: bytes, size: int, globals_at: list[int]) -> npt.NDArray[np.uint8]:
-    """The parameter block, followed by the addresses of the module's variables."""
+    """Return the parameter block, followed by the addresses of the module's variables."""
     block = _buffer(size + 8 * len(globals_at) + 64)
     block[: len(given)] = np.frombuffer(given, np.uint8)
     block[size : size + 8 * len(globals_at)] = np.array(globals_at, np.uint64).view(np.uint8)
@@ -410,7 +410,7 @@ def _params(given: bytes, size: int, globals_at: list[int]) -> npt.NDArray[np.ui
 
 
 def _buffer(size: int, *, fill: int = 0) -> npt.NDArray[np.uint8]:
-    """Bytes at a 64-byte boundary, all `fill`."""
+    """Return bytes at a 64-byte boundary, all `fill`."""
     memory = aligned_bytes(size)
     memory[:] = fill
     return memory
@@ -421,7 +421,7 @@ def _row(records: npt.NDArray[np.uint8], number: int, size: int) -> npt.NDArray[
 
 
 def _fill(records: npt.NDArray[np.uint8], values: Mapping[c.Field, int]) -> None:
-    """Set fields to the same in every record."""
+    """Set fields to the same value in every record."""
     for narrow, kind in ((True, np.uint32), (False, np.uint64)):
         chosen = {
             where.at // (4 if narrow else 8): value for where, value in values.items() if (where.ty == "i32") == narrow
@@ -431,7 +431,7 @@ def _fill(records: npt.NDArray[np.uint8], values: Mapping[c.Field, int]) -> None
 
 @functools.lru_cache(maxsize=64)
 def _placed_threads(grid: Dim3, block: Dim3) -> npt.NDArray[np.uint8]:
-    """The records of a CTA's warps with what is the same in every CTA: tid of the lanes, sizes of grid and block."""
+    """Return the warp records with the values common to all CTAs: tid of the lanes, sizes of grid and block."""
     x, y, z = block
     rows = np.zeros((-(-x * y * z // LANES), c.WARP_BYTES), np.uint8)
     for number, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""What a launch is and what comes of it, for the reference interpreter and the JIT alike."""
+"""A launch and its result, for both the reference interpreter and the JIT."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,16 +19,16 @@ class LaunchSpec:
     mode: str = "hardware"
     """Tensor-core arithmetic: `hardware` or `ieee`."""
     max_steps: int = 1 << 32
-    """Budget against endless loops: backward branches of all warps that one host thread runs."""
+    """Loop budget that ends infinite loops: backward branches of all warps that one host thread runs."""
     registers: int = 0
     """Per thread, as the compiler allocated them; 0: not known."""
     sms: int = 1
-    """Of the GPU."""
+    """Multiprocessors of the GPU."""
 
 
 @dataclass(frozen=True)
 class DeviceRun:
-    """What a launch left beside its memory."""
+    """The result of a launch apart from its memory."""
 
     findings: tuple[Finding, ...] = ()
     printed: str = ""

@@ -1,4 +1,4 @@
-"""Where a kernel's variables stand: shared arrays between red zones, locals, parameters, module globals."""
+"""The addresses of a kernel's variables: shared arrays between red zones, locals, parameters, module globals."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variabl
 from .memory import LOCAL_START, SHARED_START, GlobalMemory
 
 BANK_ROW = 128
-"""All banks once: a shared array keeps its hardware offset modulo this, or bank conflicts would change."""
+"""All banks once: a shared array keeps its hardware offset modulo this, so that bank conflicts do not change."""
 
 MOST_GAP = 2048
-"""Every byte of a gap is cleared with the rest when a CTA begins."""
+"""Limit of a gap: all its bytes are cleared with the rest when a CTA starts."""
 
 
 @dataclass(frozen=True)
@@ -32,32 +32,32 @@ class Layout:
 
     symbols: Mapping[str, Placed]
     shared_bytes: int
-    """Extent of static shared memory in the virtual address space, red zones included; dynamic memory starts here."""
+    """Extent of static shared memory in the virtual address space, with red zones; dynamic memory starts here."""
     static_shared_bytes: int
-    """What the hardware would count."""
+    """The size that the hardware would count."""
     local_bytes: int
     param_bytes: int
 
 
 def shared_arrays(layout: Layout, dynamic_bytes: int) -> list[Placed]:
-    """Every shared array, the dynamic block included."""
+    """Return every shared array, with the dynamic block."""
     fixed = [s for s in layout.symbols.values() if s.space == "shared" and s.size_bytes]
     block = Placed("the dynamic shared block", "shared", layout.shared_bytes, dynamic_bytes)
     return [*fixed, block] if dynamic_bytes else fixed
 
 
 def shared_objects(layout: Layout, dynamic_bytes: int) -> list[tuple[int, int]]:
-    """Address and size of every shared array, the dynamic block included."""
+    """Return address and size of every shared array, with the dynamic block."""
     return [(array.address, array.size_bytes) for array in shared_arrays(layout, dynamic_bytes)]
 
 
 def gap_behind(size_bytes: int) -> int:
-    """Bytes that nobody owns behind a shared array: as many as it has, so that the usual overruns end there."""
+    """Return the bytes without an owner behind a shared array: its own size, so that the usual overruns end there."""
     return _align(min(max(size_bytes, BANK_ROW), MOST_GAP), BANK_ROW)
 
 
 def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = ()) -> Layout:
-    """Place every variable that `function` can name. `cubin` gives the hardware's shared offsets where known."""
+    """Place every variable that `function` can name. `cubin` gives the hardware's shared offsets if they are known."""
     hardware = {symbol.name: symbol.offset for symbol in cubin}
     symbols: dict[str, Placed] = {}
     param = 0
@@ -88,16 +88,16 @@ def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = 
 
 
 GRID_WORKSPACE = Variable("%grid_workspace", "global", "b64", 8, 1)
-"""What cooperative groups need for grid.sync(): a size and a barrier. Every launch here is a cooperative one."""
+"""The memory that cooperative groups need for grid.sync(): a size and a barrier. Every launch here is cooperative."""
 
 
 def place_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
-    """Allocate and initialise a module's `.global` and `.const` variables; returns name → device address."""
+    """Allocate and initialise a module's `.global` and `.const` variables; return name → device address."""
     return place_variables(module_globals(module), memory)
 
 
 def module_globals(module: Module) -> list[Variable]:
-    """Every `.global` and `.const` variable, module level first, and the workspace of grid.sync() where it is used."""
+    """Return every `.global` and `.const` variable, module level first, and grid.sync()'s workspace if it is used."""
     inner = [v for f in module.functions.values() for v in f.variables]
     found = [v for v in (*module.variables, *inner) if v.space in ("global", "const")]
     return [*found, GRID_WORKSPACE] if _reads_workspace(module) else found
@@ -114,7 +114,7 @@ def _reads_workspace(module: Module) -> bool:
 
 
 def place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dict[str, int]:
-    """Allocate and initialise variables; returns name → device address."""
+    """Allocate and initialise variables; return name → device address."""
     placed: dict[str, int] = {}
     for variable in variables:
         if variable.extern:
@@ -130,7 +130,7 @@ def place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dict
 
 def _target(sym: Sym, placed: Mapping[str, int], variable: Variable) -> int:
     if sym.name not in placed:
-        raise LaunchError(f"{variable.name} is initialised with the address of {sym.name}, which has none")
+        raise LaunchError(f"{variable.name} is initialised with the address of {sym.name}, which has no address")
     return placed[sym.name] + sym.offset
 
 

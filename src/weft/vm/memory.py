@@ -1,12 +1,12 @@
 """The device's address space: private, never host pointers, every allocation between red zones.
 
-A device address says which window it lies in. Global memory is one growing arena of the host; a device address
-in its window is `GLOBAL_BASE + offset`. Shared, local and parameter addresses are small offsets in their own
-spaces; their windows exist for generic addressing.
+A device address shows its window. Global memory is one growing arena of the host; a device address in its window is
+`GLOBAL_BASE + offset`. Shared, local and parameter addresses are small offsets in their own spaces; their windows
+exist for generic addressing.
 
-Addresses are plenty and host memory is committed only where it is touched, so a buffer is followed by a gap of its
-own size (up to 256 KB), in which the usual overruns end, and the place of a freed buffer is left alone for a while,
-so that a pointer kept from an earlier launch leads nowhere.
+There are many addresses, and host memory is committed only where it is touched. So a buffer is followed by a gap of
+its own size (up to 256 KB), in which the usual overruns end, and the place of a freed buffer stays unused for a while,
+so that a pointer kept from an earlier launch does not reach another buffer.
 """
 
 from collections import deque
@@ -25,19 +25,19 @@ WINDOW_BYTES = 1 << 32
 """Size of the shared, local and parameter windows in the generic space."""
 
 SHARED_START = 1024
-"""First shared address handed out; a multiple of 128, so banks are those of offset 0."""
+"""First shared address in use; a multiple of 128, so banks are those of offset 0."""
 SHARED_GRANULE = 64
-"""Shared arrays are at least two of these apart, so that a granule belongs to one at most."""
+"""Shared arrays are at least two of these apart, so that a granule belongs to at most one."""
 LOCAL_START = 256
 RED_ZONE = 256
 LEAST_GAP, MOST_GAP = 1 << 12, 1 << 18
-"""Bytes that nobody owns behind a buffer of global memory: as many as it has, within these."""
+"""Limits of the bytes without an owner behind a buffer of global memory; between them, as many as the buffer has."""
 FREED_BYTES = 1 << 24
-"""Places of freed buffers are taken again once so much of the arena is used."""
+"""Places of freed buffers are used again when this much of the arena is used."""
 FREED_KNOWN = 256
 """How many freed buffers are remembered by name."""
 ALIGN = 256
-"""Allocations start at multiples of this, so that a granule of as many bytes belongs to one at most."""
+"""Allocations start at multiples of this, so that a granule of this size belongs to at most one."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -52,7 +52,7 @@ class Allocation:
 
 
 def aligned_bytes(size: int) -> Bytes:
-    """Host memory at a 64-byte boundary, contents arbitrary."""
+    """Return host memory at a 64-byte boundary, with arbitrary contents."""
     raw = np.empty(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size]
@@ -65,12 +65,12 @@ def shown_name(name: str) -> str:
 
 
 def miss(at: int, start: int, size_bytes: int) -> int:
-    """By how much an address misses a buffer. Most run out at the end, so bytes before the start count four times."""
+    """Return by how much an address misses a buffer. Bytes before the start count four times: most overrun the end."""
     return max(4 * (start - at), at - start - size_bytes + 1, 0)
 
 
 def _top(start: int, size_bytes: int) -> int:
-    """Where the gap behind a buffer ends. RED_ZONE more than a power of two: equal buffers do not share cache sets."""
+    """Return the end of a buffer's gap: RED_ZONE beyond a power of two, so that equal buffers share no cache sets."""
     gap = min(max(size_bytes, LEAST_GAP), MOST_GAP) + RED_ZONE
     return -(-(start + size_bytes + gap) // ALIGN) * ALIGN
 
@@ -89,19 +89,19 @@ class GlobalMemory:
         self.extents = np.zeros((64, 2), np.int64)
         """Per allocation number: offset in the arena and size."""
         self.written: Bytes | None = None
-        """A byte per byte of the arena once somebody asked for it: 255 where it was written, 0 where not."""
+        """A byte per byte of the arena, once `keep_written` was called: 255 where it was written, 0 where not."""
 
     def keep_written(self) -> Bytes:
-        """Know from now on which bytes were written; what is there already counts as written."""
+        """Record from now on which bytes are written; existing bytes count as written."""
         if len(self.arena) > WINDOW_BYTES:
-            raise LaunchError(f"initcheck knows {WINDOW_BYTES} bytes of global memory; this run has {len(self.arena)}")
+            raise LaunchError(f"initcheck takes {WINDOW_BYTES} bytes of global memory; this run has {len(self.arena)}")
         if self.written is None:
             self.written = aligned_bytes(len(self.arena) + 64)  # a word may be read across the end
             self.written[: self.used] = 0xFF
         return self.written
 
     def allocate(self, size_bytes: int, name: str = "", *, align: int = ALIGN) -> int:
-        """Reserve `size_bytes`; returns the device address. Contents are whatever the arena held."""
+        """Reserve `size_bytes`; return the device address. The contents are arbitrary."""
         align = max(align, ALIGN)
         start = -(-self.used // align) * align
         end = start + size_bytes
@@ -130,11 +130,11 @@ class GlobalMemory:
         return GLOBAL_BASE + start
 
     def mark(self) -> tuple[int, int]:
-        """The state to which `release` returns."""
+        """Return the state to which `release` returns."""
         return self.used, len(self.allocations)
 
     def release(self, mark: tuple[int, int]) -> None:
-        """Free everything allocated since `mark`. Its place is left alone until FREED_BYTES are used."""
+        """Free everything allocated since `mark`. Its place stays unused until FREED_BYTES are used."""
         for gone in self.allocations[mark[1] :]:
             start = gone.address - GLOBAL_BASE
             self.owners[start // ALIGN : -(-(start + gone.size_bytes) // ALIGN)] = 0
@@ -144,10 +144,10 @@ class GlobalMemory:
             self.rewind()
 
     def rewind(self) -> None:
-        """Go on behind the last live buffer: before something is placed that stays, or freed places add up."""
+        """Continue behind the last live buffer: before a permanent buffer is placed, or when freed places add up."""
         last = self.allocations[-1] if self.allocations else None
         self.used = _top(last.address - GLOBAL_BASE, last.size_bytes) if last else RED_ZONE
-        self.freed.clear()  # what is freed is told from what is out of bounds only while nobody else has its place
+        self.freed.clear()  # an access is recognised as one to freed memory only until its place is used again
 
     def write(self, address: int, data: bytes | Bytes) -> None:
         """Copy host bytes to a device address."""
@@ -161,21 +161,21 @@ class GlobalMemory:
         return self.arena[at : at + size_bytes].copy()
 
     def owner(self, address: int) -> Allocation | None:
-        """The allocation that holds `address`, or None."""
+        """Return the allocation that contains `address`, or None."""
         for allocation in self.allocations:
             if allocation.address <= address < allocation.address + allocation.size_bytes:
                 return allocation
         return None
 
     def freed_owner(self, address: int) -> Allocation | None:
-        """The buffer of an earlier launch that held `address`, the latest if there were several."""
+        """Return the buffer of an earlier launch that contained `address`, the latest if there were several."""
         for gone in reversed(self.freed):
             if gone.address <= address < gone.address + gone.size_bytes:
                 return gone
         return None
 
     def nearest(self, address: int) -> Allocation | None:
-        """The live buffer that `address` most likely should have hit."""
+        """Return the live buffer that an access to `address` most likely meant."""
         return min(self.allocations, key=lambda each: miss(address, each.address, each.size_bytes), default=None)
 
     def describe(self, address: int) -> str:

@@ -1,4 +1,4 @@
-"""What a warp-level matrix instruction is (shape and types) and which tensor-core rule it follows.
+"""The shape and types of warp-level matrix instructions, and the tensor-core rule of each.
 
 The table of rules is the published, hardware-validated one: a step aligns `step_k` exact products and the
 accumulator to the largest exponent, truncates every term to `fraction_bits`, adds exactly, and converts the
@@ -17,7 +17,7 @@ class FloatFormat:
     name: str
     exponent_bits: int
     mantissa_bits: int
-    storage_bits: int  # tf32 lives in the upper bits of a 32-bit word; its low 13 bits are ignored
+    storage_bits: int  # tf32 is in the upper bits of a 32-bit word; its low 13 bits are ignored
     has_infinity: bool = True
 
     @property
@@ -43,7 +43,7 @@ FORMATS = {
 }
 INTEGER_TYPES = ("s8", "u8")
 STORAGE_BITS = {**{name: fmt.storage_bits for name, fmt in FORMATS.items()}, "s8": 8, "u8": 8, "s32": 32}
-ZERO_EXPONENT = -126  # the exponent a zero operand counts with, whatever its format
+ZERO_EXPONENT = -126  # the exponent of a zero operand, in every format
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def check_kind(kind: MmaKind) -> None:
 
 
 def fused_rule(kind: MmaKind, arch: str) -> FusedRule:
-    """The rule of a floating-point kind (not f64, which is a chain of fused multiply-adds)."""
+    """Return the rule of a floating-point kind (not f64, which is a chain of fused multiply-adds)."""
     check_kind(kind)
     if kind.is_fp8:
         if arch != "sm_89":  # Hopper's 13-bit rule is published for wgmma, not for mma.sync
@@ -126,7 +126,7 @@ def fused_rule(kind: MmaKind, arch: str) -> FusedRule:
 
 @dataclass(frozen=True)
 class WmmaPart:
-    """One m16n8 instruction of a wmma: its registers of A, B and C. None stands for eight absent rows."""
+    """One m16n8 instruction of a wmma: its registers of A, B and C. None means eight absent rows."""
 
     a: tuple[int | None, ...]
     b: tuple[int, ...]
@@ -134,7 +134,7 @@ class WmmaPart:
 
 
 def wmma_parts(m: int, n: int, k: int, *, a_type: str, c_type: str) -> tuple[WmmaPart, ...]:
-    """How a wmma is carried out: side by side m16n8 instructions (an 8-row one leaves rows 8-15 unused)."""
+    """Return the m16n8 instructions that carry out a wmma (an 8-row one leaves rows 8-15 unused)."""
     depth = k * STORAGE_BITS[a_type] // 128  # registers of one 8-row strip of A, and of one 8-column strip of B
     wide = 2 if c_type != "f16" else 1  # accumulator registers of an 8 x 8 block
     parts = []

@@ -39,7 +39,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Spot:
-    """What a bad address is: the finding's code, words, and the name of the buffer meant."""
+    """The diagnosis of an invalid address: code and message of the finding, and the name of the nearest buffer."""
 
     code: str
     message: str
@@ -48,7 +48,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Places:
-    """Everything of a launch that has an address."""
+    """Every object of a launch that has an address."""
 
     memory: GlobalMemory
     layout: Layout
@@ -131,7 +131,7 @@ class Places:
 
 
 def is_foreign(address: int) -> bool:
-    """Whether a generic address cannot be a device pointer plus an index."""
+    """Return whether a generic address cannot be a device pointer plus an index."""
     return _window(None, address)[0] == "global" and abs(address - GLOBAL_BASE) >= GLOBAL_BYTES
 
 

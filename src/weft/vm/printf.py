@@ -35,7 +35,7 @@ class _Arguments:
 def format_device(
     fmt: bytes, args: bytes | Callable[[int, int], bytes], string: Callable[[int], bytes] | None = None
 ) -> tuple[str, int]:
-    """Text and number of arguments used.
+    """Return the text and the number of arguments used.
 
     `args` is the packed block or `(offset, size) -> bytes`; `string` reads a device string at an address.
     """
@@ -86,7 +86,7 @@ def _narrow(value: int, length: bytes | None, *, signed: bool) -> int:
 
 
 def _prefixed(spec: bytes, letter: bytes, number: int) -> bytes:
-    """C's `#o` writes a leading 0 where Python writes 0o."""
+    """Return C's `#o`, which has a leading 0 where Python writes 0o."""
     if letter == b"u":
         letter = b"d"
     if letter == b"o" and b"#" in spec:

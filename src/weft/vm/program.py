@@ -1,4 +1,4 @@
-"""PTX → Program: a kernel compiled for this host, with everything a launch needs to know about it."""
+"""PTX → Program: a kernel compiled for this host, with everything that a launch needs."""
 
 import functools
 import hashlib
@@ -24,7 +24,7 @@ from .layout import Layout, Placed, lay_out, module_globals
 
 @dataclass(frozen=True)
 class Plan:
-    """What a launch needs beside the machine code; stored with it, so that a warm start parses nothing."""
+    """What a launch needs in addition to the machine code; stored with it, so that a warm start parses nothing."""
 
     entry: str
     arch: str
@@ -40,9 +40,9 @@ class Plan:
     globals: tuple[Variable, ...]
     imports: tuple[str, ...]
     ordered: bool
-    """Whether results depend on the order of CTAs: strong loads, and atomics whose value or rounding order shows."""
+    """Whether results depend on the order of CTAs: strong loads, and atomics whose value or rounding order matters."""
     waits: bool
-    """Whether a CTA may wait for another: as many as the GPU holds then make progress together."""
+    """Whether a CTA may wait for another: then as many CTAs as the GPU holds run together."""
     reads_unset: bool
     """Whether some register may be read before it is set; frames are then cleared for every CTA."""
     names_regions: bool
@@ -52,7 +52,7 @@ class Plan:
 
 
 def runs_of_blocks(chain_sizes: Sequence[int], visits: Sequence[int]) -> tuple[int, ...]:
-    """How often warps ran each block: in step, where a run of blocks counts at its first, and divergent."""
+    """Return how often warps ran each block: in step, where a run of blocks counts at its first, and divergent."""
     runs, in_step = [], 0
     for block, size in enumerate(chain_sizes):
         in_step = visits[block] if size else in_step
@@ -61,7 +61,7 @@ def runs_of_blocks(chain_sizes: Sequence[int], visits: Sequence[int]) -> tuple[i
 
 
 class Program:
-    """A compiled kernel. The copy for divergent warps is compiled when one first needs it."""
+    """A compiled kernel. The code for divergent warps is compiled when a warp first needs it."""
 
     def __init__(self, source: "ProgramSource", plan: Plan, code: bytes) -> None:
         self.source = source
@@ -72,7 +72,7 @@ class Program:
         self._lock = threading.Lock()
 
     def suited_to(self, block: Dim3) -> "Program":
-        """This program, or one that does not assume a warp to be 32 consecutive tid.x if `block` breaks that."""
+        """Return this program, or one that does not assume a warp of 32 consecutive tid.x if `block` breaks that."""
         x, y, z = block
         if x % 32 == 0 or y * z == 1 or not self.source.rows:
             return self
@@ -92,7 +92,7 @@ class Program:
             return self._any_block
 
     def divergent(self) -> tuple[int, tuple[str, ...]]:
-        """Address of the copy for divergent warps, and the imports of both copies."""
+        """Return the address of the code for divergent warps, and the imports of both copies."""
         with self._lock:
             if self._divergent is None:
                 self._divergent = self._compile_divergent()
@@ -114,12 +114,12 @@ class Program:
 
 @functools.lru_cache(maxsize=4)
 def _parsed(text: str) -> Module:
-    """The kernels of a file are compiled one by one; they share what was read."""
+    """Return the parsed module: the kernels of a file are compiled one by one and share it."""
     return parse(text)
 
 
 class ProgramSource:
-    """Where a program comes from; parsed and analysed only when something asks."""
+    """The source of a program; parsed and analysed only when needed."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class ProgramSource:
 
     @property
     def inlined(self) -> Function:
-        """The kernel with the functions it calls in place."""
+        """Return the kernel with the functions it calls inlined."""
         return self.passes.inlined
 
     @functools.cached_property
@@ -188,7 +188,7 @@ class ProgramSource:
         )
 
     def key(self, part: str) -> str | None:
-        """Cache key of one compiled copy; None where the program was made from a Module."""
+        """Return the cache key of one compiled copy; None if the program was made from a Module."""
         if self.text is None:
             return None
         shared = json.dumps([asdict(symbol) for symbol in self.cubin])
@@ -197,7 +197,7 @@ class ProgramSource:
         )
 
     def waiting_at(self, block: int) -> Instruction | None:
-        """The instruction in front of which, or after which, a warp stands at the start of a block."""
+        """Return the instruction at which a warp waits when it is at the start of a block."""
         blocks = self.kernel.cfg.blocks
         if block >= len(blocks):
             return None
@@ -209,9 +209,9 @@ class ProgramSource:
 
     @functools.cached_property
     def instruction_at(self) -> Mapping[int, Instruction]:
-        """PTX line → the instruction that stands there.
+        """Return PTX line → the instruction there.
 
-        A function called from several places stands there as often: then its place has only the calls they share.
+        A function called from several places is there several times: then its place has only the calls they share.
         """
         found: dict[int, Instruction] = {}
         for item in self.inlined.body:
@@ -248,7 +248,7 @@ def _compile(source: ProgramSource) -> Program:
 
 
 def llvm_text(ptx: str, entry: str, *, mode: str = "hardware") -> str:
-    """The LLVM IR of a kernel's copy for warps in step."""
+    """Return the LLVM IR of a kernel's code for warps in step."""
     return _emit(ProgramSource(ptx, entry, mode=mode, arch=None, cubin=()))[1]
 
 
@@ -292,7 +292,7 @@ def _reads_clock(function: Function) -> bool:
 
 
 def _order_shows(ins: Instruction) -> bool:
-    """An access to global memory that shows in which order CTAs ran."""
+    """Return whether an access to global memory shows in which order CTAs ran."""
     if ins.form.name == "red":
         return "f" in ins.type and state_space(ins) in ("global", "generic")
     return asks_others(ins)

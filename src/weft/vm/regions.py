@@ -1,8 +1,8 @@
-"""The regions a kernel names with WEFT_REGION: parts of a shared array, each moved to a place of its own.
+"""The regions a kernel names with WEFT_REGION: parts of a shared array, each moved to its own place.
 
-Behind the kernel's shared memory lies an area for them. A region stands there at its own offset modulo 128, between
-gaps, like a `__shared__` array; its bytes in the array it was cut from belong to nobody any more. What a CTA
-declares ends with the CTA.
+An area for them follows the kernel's shared memory. A region is there at its own offset modulo 128, between gaps,
+like a `__shared__` array; its bytes in the original array have no owner any more. The declarations of a CTA end with
+the CTA.
 
     shared array:  | piece |  scores  | piece | table |          area:  … | scores | gap | table | gap
 """
@@ -18,12 +18,12 @@ from .layout import BANK_ROW, MOST_GAP, Placed, gap_behind
 from .memory import SHARED_GRANULE, SHARED_START
 
 MOST_REGIONS = 64
-"""Per CTA."""
+"""Limit per CTA."""
 
 
 @dataclass(frozen=True)
 class Region:
-    """Where a region was cut from and where it stands. Addresses are shared ones."""
+    """A region's original address and its new one. Both are shared addresses."""
 
     name: str
     cut_from: int
@@ -33,17 +33,17 @@ class Region:
 
 @dataclass(frozen=True)
 class DeclaredRegion:
-    """The answer to a declaration: where the region is, and what is wrong with it, if anything."""
+    """The answer to a declaration: the region's address, and what is wrong with it, if anything."""
 
     address: int
     problem: str = ""
 
 
 def area(shared_end: int, shared_bytes: int) -> tuple[int, int]:
-    """First and last address of the regions of a CTA with so much shared memory, whose last array ends at `shared_end`.
+    """Return the area of the regions of a CTA with this much shared memory, whose last array ends at `shared_end`.
 
-    It has room for every byte once, for gaps no larger than the regions, and for the least gaps. In front lies as much
-    as the arrays have, so that a pointer carved too far leads to no region.
+    The first and last address are returned. The area has room for every byte once, for gaps no larger than the regions,
+    and for the least gaps. The space in front of it is as large as the arrays, so that an overrun reaches no region.
     """
     start = shared_end + shared_bytes + MOST_GAP
     return start, start + 2 * shared_bytes + MOST_REGIONS * 2 * BANK_ROW
@@ -53,7 +53,7 @@ class Regions:
     """The shared memory map of one worker: granule → object, object → offset and size (see `runtime/bounds.py`).
 
     Row 0 of `extents` has the number of rows in use in place of an offset. A granule shared by several pieces has no
-    owner in the map; whoever finds none looks through the rows.
+    owner in the map; a look-up that finds none searches the rows.
     """
 
     def __init__(self, objects: Sequence[Placed], area: tuple[int, int], shared: int) -> None:
@@ -70,14 +70,14 @@ class Regions:
         self.clear()
 
     def clear(self) -> None:
-        """A new CTA: no regions."""
+        """Start a new CTA: no regions."""
         self.live: list[Region] = []
         self.answers: dict[tuple[str, int, int], DeclaredRegion] = {}
         self.top = self.area[0]
         self._write_map()
 
     def declare(self, mark: str, address: int, size_bytes: int) -> tuple[DeclaredRegion, bool]:
-        """`mark` is `weft.region NAME` or `weft.reuse NAME`. Says also whether this CTA hears it for the first time."""
+        """Return the region, and whether it is new in this CTA; `mark` is `weft.region NAME` or `weft.reuse NAME`."""
         known = self.answers.get((mark, address, size_bytes))
         if known is not None:
             return known, False
@@ -87,7 +87,7 @@ class Regions:
         return answer, True
 
     def _cut_from(self, address: int) -> int:
-        """A pointer into a region names the bytes that region was cut from."""
+        """Return the original bytes of a pointer into a region."""
         for region in self.live:
             if region.address <= address < region.address + region.size_bytes:
                 return region.cut_from + address - region.address
@@ -98,7 +98,7 @@ class Regions:
         whole = next((each for each in self.objects if each.address <= start < _end(each)), None)
         if whole is None:
             return DeclaredRegion(
-                address, f"region {name} does not begin in a shared array, but at shared address {start:#x}"
+                address, f"region {name} starts at shared address {start:#x}, which is in no shared array"
             )
         span = f"region {name} [{start - whole.address:#x}, {end - whole.address:#x})"
         beyond = end - _end(whole)
@@ -114,15 +114,13 @@ class Regions:
             if reuse and common == size_bytes:
                 return DeclaredRegion(other.address + start - other.cut_from)
             word = "reuses" if reuse else "overlaps"
-            rest = f", of its own {size_bytes}" if reuse else ""
-            problem = f"{span} {word} {other.name} by {common} bytes{rest}"
+            rest = f" of its {size_bytes}" if reuse else ""
+            problem = f"{span} {word} {other.name} by {common}{rest} bytes"
             break
         place = self.top + (start - self.top) % BANK_ROW
         top = place + size_bytes + gap_behind(size_bytes)
         if len(self.live) == MOST_REGIONS or top > self.area[1]:
-            return DeclaredRegion(
-                address, problem or f"{span} is one too many: a CTA has room for {MOST_REGIONS} regions"
-            )
+            return DeclaredRegion(address, problem or f"{span} is one too many: a CTA can have {MOST_REGIONS} regions")
         region = Region(name, start, size_bytes, place)
         self.top = top
         self.live.append(region)
@@ -145,7 +143,7 @@ class Regions:
         self.extents[: len(rows)] = rows
 
     def _pieces(self, whole: Placed) -> list[tuple[int, int]]:
-        """What no region has taken of an array: first and last address."""
+        """Return the parts of an array that no region has taken: first and last address."""
         pieces, at = [], whole.address
         for region in sorted(self.live, key=lambda region: region.cut_from):
             if whole.address <= region.cut_from < _end(whole):
@@ -155,7 +153,7 @@ class Regions:
         return [*pieces, (at, _end(whole))] if at < _end(whole) else pieces
 
     def _own(self, start: int, end: int, number: int, *, first: bool, last: bool) -> None:
-        """Mark the granules of a piece; at an edge where another piece may begin, only whole ones."""
+        """Mark the granules of a piece; at an edge where another piece may begin, only complete ones."""
         low, high = start - SHARED_START, end - SHARED_START
         begin = low // SHARED_GRANULE if first else -(-low // SHARED_GRANULE)
         stop = -(-high // SHARED_GRANULE) if last else high // SHARED_GRANULE

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from .program import Plan
 
 MOST_HOST_BYTES = 2 << 30
-"""Of all CTAs' records, registers and local memory on this machine."""
+"""Limit of all CTAs' records, registers and local memory on this machine."""
 
 
 def resident_ctas(plan: "Plan", launch: LaunchSpec, chip: Chip) -> int:
-    """CTAs that run at once, by threads, shared memory and, where they are known, registers."""
+    """Return how many CTAs run at once, by threads, shared memory and, if they are known, registers."""
     sm = chip.architecture
     threads = prod(launch.block)
     warps = -(-threads // LANES)

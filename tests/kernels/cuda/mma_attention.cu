@@ -167,7 +167,7 @@ mma_attention(const T* __restrict__ q, const T* __restrict__ k, const T* __restr
         }
         __syncthreads();
 
-        // With a causal mask the last tiles may lie wholly above a warp's diagonal.
+        // With a causal mask the last tiles may be entirely above a warp's diagonal.
         if (!CAUSAL || first_key <= warp_query + 15) {
             const T* const k_tile = sK + stage * TILE;
             const T* const v_tile = sV + stage * TILE;

@@ -1,1 +1,1 @@
-"""The index arithmetic of one thread, computed twice: as the machine does, and in integers without end."""
+"""The index arithmetic of one thread, computed twice: as the machine does, and in unlimited integers."""

@@ -1,8 +1,8 @@
-"""A kernel, its launch and where its arrays would stand → indices that overflow 32 bits.
+"""A kernel, its launch and the addresses of its arrays → indices that overflow 32 bits.
 
-Threads at the corners of the grid are followed: an index is largest in the last CTA, or in the first where the order is
-reversed. Of the last CTA the first thread, the last, and the first of the last warp: who stores a row's sum alone, who
-comes last, and who may have another role.
+Threads at the corners of the grid are followed: an index is largest in the last CTA, or in the first if the order is
+reversed. Of the last CTA these are the first thread (which may store a row's sum alone), the last one, and the first
+thread of the last warp (which may have another role).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class ArrayPlace:
-    """An array of a launch: nothing stands there, only addresses are computed."""
+    """An array of a launch: only its addresses are computed, there is no memory."""
 
     name: str
     address: int
@@ -32,7 +32,7 @@ class ArrayPlace:
 
 @dataclass(frozen=True)
 class IndexLaunch:
-    """A launch of which only index arithmetic is looked at."""
+    """A launch of which only the index arithmetic is followed."""
 
     grid: Dim3
     block: Dim3
@@ -42,26 +42,26 @@ class IndexLaunch:
 
 @dataclass(frozen=True)
 class Overflow:
-    """An instruction whose result does not fit 32 bits, and what goes wrong by it."""
+    """An instruction whose result does not fit 32 bits, and the wrong access or comparison that follows."""
 
     maker: Instruction
     value: int
-    """What it should have given."""
+    """The exact result."""
     site: Instruction
-    """The access or the comparison that goes wrong."""
+    """The wrong access or comparison."""
     array: str
-    """The array whose element is missed; empty for a comparison."""
+    """The array that the access misses; empty for a comparison."""
     cta: Dim3
     thread: int
 
 
 def index_steps(module: Module, entry: str) -> tuple[Steps, ...]:
-    """A kernel's index arithmetic, made once for all launches of it."""
+    """Return a kernel's index arithmetic, made once for all its launches."""
     return make_steps(build_cfg(fold_constants(inline_calls(module, module.functions[entry]))))
 
 
 def find_overflows(kernel: Function, steps: Sequence[Steps], launch: IndexLaunch) -> tuple[Overflow, ...]:
-    """Overflows of a launch, one for each instruction that makes one."""
+    """Return the overflows of a launch, one for each instruction that overflows."""
     found: dict[int, Overflow] = {}
     parameters = _parameters(kernel, launch.parameters)
     for cta, thread in _corners(launch):
@@ -70,7 +70,7 @@ def find_overflows(kernel: Function, steps: Sequence[Steps], launch: IndexLaunch
         for access in followed.found.values():
             array = _array_at(launch.arrays, access.exact)
             if array is None or access.bits == access.exact & _MASK:
-                continue  # an address outside every array: what guards it was not followed
+                continue  # an address outside every array: its guard was not followed
             maker, value = access.origin or (access.site, access.exact - array.address)
             found.setdefault(id(maker), Overflow(maker, value, access.site, array.name, cta, thread))
         for comparison in followed.compared.values():
@@ -80,7 +80,7 @@ def find_overflows(kernel: Function, steps: Sequence[Steps], launch: IndexLaunch
 
 
 def _corners(launch: IndexLaunch) -> Iterator[tuple[Dim3, int]]:
-    """CTAs and threads: three of the last CTA, then one of each of three other corners."""
+    """Yield CTAs and threads: three of the last CTA, then one of each of three other corners."""
     last = (launch.grid[0] - 1, launch.grid[1] - 1, launch.grid[2] - 1)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     chosen = [(last, thread) for thread in (0, threads - 1, (threads - 1) // 32 * 32)]
@@ -98,7 +98,7 @@ def _specials(launch: IndexLaunch, cta: Dim3, thread: int) -> dict[str, Value]:
 
 
 def parameter_layout(kernel: Function) -> tuple[tuple[str, int, int], ...]:
-    """Name, offset and size of each parameter."""
+    """Return name, offset and size of each parameter."""
     found, end = [], 0
     for variable in kernel.params:
         start = end + -end % variable.align
@@ -108,7 +108,7 @@ def parameter_layout(kernel: Function) -> tuple[tuple[str, int, int], ...]:
 
 
 def _parameters(kernel: Function, block: bytes) -> Mapping[Parameter, Value]:
-    """The whole numbers that may be read from the parameter block, by the parameter's name and the byte inside it."""
+    """Return the integers that may be read from the parameter block, by the parameter's name and the byte inside it."""
     found: dict[Parameter, Value] = {}
     for name, start, whole in parameter_layout(kernel):
         for size in (8, 4):  # members of a struct, and a 64-bit number, may be read in either size

@@ -1,10 +1,10 @@
-"""Follow one thread through a kernel's blocks, with loops cut short.
+"""Follows one thread through a kernel's blocks, and skips most rounds of loops.
 
-A loop over 131,072 keys is not run: when a second round changed every register by as much as the first did, the thread
-goes straight to the round in which a comparison first comes out otherwise. Between the two all followed numbers are
-linear, so the largest stand at the ends.
+A loop over 131,072 keys is not executed: when a second round changed every register by as much as the first did, the
+thread continues at the round in which the result of a comparison first changes. Between the two all followed numbers
+are linear, so the largest are at the ends.
 
-At a branch that depends on data the thread goes one way, and the other way later if nothing else led there.
+At a branch that depends on data the thread takes one path, and the other one later if nothing else led there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from .numbers import Difference, Number, Truth, Value
 from .steps import Parameter, Steps, holds
 
 MOST_STEPS = 20_000
-"""Steps that a thread may take."""
+"""Limit of the steps that a thread takes."""
 MOST_SKIPS = 4
-"""A choice that ended so many skips of one loop no longer does: it belongs to a ring of buffers, or to a remainder."""
+"""After this many skips of a loop a choice no longer ends a skip: it belongs to a ring of buffers, or a remainder."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """An access of global memory: where it goes, and where it should go."""
+    """An access of global memory: its address, and the exact one."""
 
     site: Instruction
     bits: int
@@ -32,14 +32,14 @@ class Access:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of numbers, one of which overflowed: it may decide otherwise than exact ones would."""
+    """A comparison of numbers, one of which overflowed: its result may differ from that of the exact numbers."""
 
     site: Instruction
     origin: tuple[Instruction, int]
 
 
 Decisions = list[tuple[int, tuple[Difference, ...]]]
-"""Site (its identity) and what it was decided by, in the order of the run."""
+"""Site (its identity) and the values that decided it, in the order of the run."""
 
 
 @dataclass
@@ -49,28 +49,28 @@ class _Loop:
     states: list[dict[str, Value]] = field(default_factory=list)
     """Registers at its first block; the last three."""
     marks: list[int] = field(default_factory=list)
-    """How many decisions there were then."""
+    """How many decisions there were at that time."""
     skips: dict[int, int] = field(default_factory=dict)
-    """Site → how often rounds were skipped up to where it should come out otherwise."""
+    """Site → how often rounds were skipped up to where its result should change."""
 
 
 _Start = tuple[int, dict[str, Value]]
-"""A block, and the registers to go on with."""
+"""A block, and the registers to continue with."""
 
 
 class FollowedThread:
-    """A thread on its way; see `steps.Thread`."""
+    """A thread that is followed; see `steps.Thread`."""
 
     def __init__(self, registers: Mapping[str, Value], parameters: Mapping[Parameter, Value]) -> None:
         self.registers = dict(registers)
         self.call_memory = dict(parameters)
         self.found: dict[int, Access] = {}
-        """By the site's identity: the first access that goes wrong, else the last one."""
+        """By the site's identity: the first wrong access, else the last access."""
         self.compared: dict[int, Comparison] = {}
         self._decisions: Decisions = []
         self._steps = 0
         self._heads: set[int] = set()
-        """Blocks that a branch goes back to."""
+        """Blocks that a branch returns to."""
 
     def decides(self, site: Instruction, *differences: Difference) -> None:
         self._decisions.append((id(site), differences))
@@ -87,7 +87,7 @@ class FollowedThread:
             self.found[id(site)] = Access(site, bits, address.exact + offset, address.origin)
 
     def follow(self, blocks: Sequence[Steps]) -> None:
-        """Go from the first block to the end, then from every branch not taken to blocks that were not seen."""
+        """Follow the first block to the end, then every branch not taken to blocks that were not visited."""
         self._heads = {way for each in blocks for way in each.block.successors if way <= each.block.id}
         visits = [0] * len(blocks)
         waiting: list[_Start] = [(0, self.registers)]
@@ -108,14 +108,14 @@ class FollowedThread:
                 step(self)
             self._steps += len(here.body) + 1
             ways = self._ways(here)
-            onward = min(ways, key=visits.__getitem__, default=None)  # so a loop that waits for data ends
+            onward = min(ways, key=visits.__getitem__, default=None)  # ends a loop that waits for data
             waiting += [(way, dict(self.registers)) for way in ways if way != onward and not visits[way]]
             if onward in self._heads:
                 self._arrive(loops, onward, again=onward <= at)
             at = onward
 
     def _ways(self, here: Steps) -> tuple[int, ...]:
-        """Where the block may end; one way where the condition is known."""
+        """Return the blocks that may follow; one if the condition is known."""
         block, end = here.block, here.block.end
         if end is None or end.form.name not in ("bra", "brx"):
             return () if block.next is None else (block.next,)
@@ -127,7 +127,7 @@ class FollowedThread:
         return block.targets if taken else () if block.next is None else (block.next,)
 
     def _arrive(self, loops: dict[int, _Loop], block: int, *, again: bool) -> None:
-        """Come to a block that may begin a loop; a round that is like the one before may be skipped many times."""
+        """Enter a block that may begin a loop; rounds like the one before may be skipped."""
         if not again:
             loops.pop(block, None)
         loop = loops.setdefault(block, _Loop())
@@ -142,7 +142,7 @@ class FollowedThread:
             loop.states, loop.marks = [dict(self.registers)], [len(self._decisions)]
 
     def _rounds_like_the_last(self, loop: _Loop) -> tuple[int, int]:
-        """In how many rounds a comparison first comes out otherwise, and where; 0: none ever will."""
+        """Return after how many rounds the result of a comparison first changes, and where; 0: never."""
         before, last = (self._once(*loop.marks[at : at + 2]) for at in (0, 1))
         nearest = (0, 0)
         for site, differences in last.items():
@@ -155,7 +155,7 @@ class FollowedThread:
         return nearest
 
     def _once(self, start: int, end: int) -> dict[int, tuple[Difference, ...]]:
-        """What was decided once in a round; what an inner loop decides again and again says nothing here."""
+        """Return what was decided once in a round; repeated decisions of an inner loop are not used."""
         found: dict[int, tuple[Difference, ...]] = {}
         often: set[int] = set()
         for site, differences in self._decisions[start:end]:
@@ -166,7 +166,7 @@ class FollowedThread:
 
 
 def _moved(states: Sequence[Mapping[str, Value]], rounds: int) -> dict[str, Value]:
-    """Registers after `rounds` more rounds. What did not change evenly stays: the place in a ring of buffers."""
+    """Return the registers after `rounds` more rounds. One that changed unevenly stays: an index into a ring buffer."""
     first, second, third = states
     found = dict(third)
     for name, now in third.items():

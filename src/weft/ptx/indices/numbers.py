@@ -1,11 +1,11 @@
-"""Integers of a thread in two versions: the bits that the machine has, and what they would be without end.
+"""Integers of a thread in two versions: the bits that the machine has, and the value without any limit.
 
     int row = (b * HQ + h) * SQ + i;      bits 0x80000000, exact 2147483648
     q[row]                                cvt.s64.s32: bits -2147483648, exact 2147483648: the index overflowed
 
-Every operation is one function of whole numbers, applied to both versions. A wrap that is taken back (a - b + c) is no
-overflow: bits and exact agree again. Nor is one that unsigned arithmetic is meant to have: a negative number that is
-read as unsigned stands for its bits.
+Every operation is one function of integers, applied to both versions. A wrap that is undone (a - b + c) is not an
+overflow: bits and exact agree again. Nor is a wrap that unsigned arithmetic intends: a negative number that is read as
+unsigned means its bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ class Number(NamedTuple):
     width: int
     exact: int
     origin: "tuple[Instruction, int] | None" = None
-    """The 32-bit instruction that first left the range of an int on the way here, and what it should have given."""
+    """The 32-bit instruction that first left the range of an int, and its exact result."""
     maker: "Instruction | None" = None
-    """Who computed it."""
+    """The instruction that computed it."""
 
     def moved(self, before: "Number", steps: int) -> "Number":
-        """The value after `steps` more steps like the one from `before`."""
+        """Return the value after `steps` more steps like the one from `before`."""
         bits = self.bits + steps * (self.bits - before.bits) & (1 << self.width) - 1
         exact = self.exact + steps * (self.exact - before.exact)
         origin = self.origin
@@ -36,7 +36,7 @@ class Number(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What a comparison looked at: `a - b`, compared with 0."""
+    """The operands of a comparison as one value: `a - b`, compared with 0."""
 
     cmp: str
     value: int
@@ -45,13 +45,13 @@ class Difference(NamedTuple):
         return COMPARE[self.cmp](value, 0)
 
     def steps_to_flip(self, before: "Difference") -> int | None:
-        """After how many more steps like the last one the comparison first comes out otherwise; None: never."""
+        """Return after how many more steps like the last one the result of the comparison changes; None: never."""
         step = self.value - before.value
         now = self.holds(self.value)
         if self.cmp != before.cmp or step == 0 or self.holds(before.value) != now:
             return None
         if self.cmp in ("eq", "ne"):
-            if now == (self.cmp == "eq"):  # equal, and the difference moves
+            if now == (self.cmp == "eq"):  # equal, and the difference changes
                 return 1
             meets = -self.value % step == 0 and -self.value // step > 0
             return -self.value // step if meets else None
@@ -60,14 +60,14 @@ class Difference(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """A value of a predicate, and the comparisons that it is made of."""
+    """A value of a predicate, and the comparisons that produce it."""
 
     value: bool
     differences: tuple[Difference, ...] = ()
 
 
 Value = Number | Truth | None
-"""None: not followed. Floating point, and whatever memory holds."""
+"""None: not followed, such as floating point and the contents of memory."""
 
 COMPARE: dict[str, Callable[[int, int], bool]] = {
     "eq": lambda a, b: a == b,
@@ -80,7 +80,7 @@ COMPARE: dict[str, Callable[[int, int], bool]] = {
 
 
 def known(value: int, ptx_type: str) -> Number:
-    """A number that is what it is: an immediate, a parameter, a special register."""
+    """Return a number whose bits are exact: an immediate, a parameter, a special register."""
     width = WIDTH[ptx_type]
     if ptx_type[0] != "u" and value >> width - 1 == 1:  # 0xFFFFFFF0 as a mask is -16
         value -= 1 << width
@@ -88,25 +88,25 @@ def known(value: int, ptx_type: str) -> Number:
 
 
 def actual(number: Number, ptx_type: str) -> int:
-    """What the machine reads."""
+    """Return the value that the machine reads."""
     width = WIDTH[ptx_type]
     bits = number.bits & (1 << width) - 1
     return bits - (1 << width) if ptx_type[0] == "s" and bits >> width - 1 else bits
 
 
 def exact(number: Number, ptx_type: str) -> int:
-    """What should be read: a negative number, read as unsigned, stands for its bits."""
+    """Return the value that should be read: a negative number, read as unsigned, means its bits."""
     return actual(number, ptx_type) if ptx_type[0] == "u" and number.exact < 0 else number.exact
 
 
 MOST_BITS = 128
-"""What needs more is no index: a hash, a random number."""
+"""A value that needs more bits is not an index, but a hash or a random number."""
 
 Operation = Callable[..., int]
 
 
 def operation(ins: Instruction) -> Operation | None:
-    """The function of whole numbers that an instruction computes; None for one that is not followed."""
+    """Return the integer function that an instruction computes; None for one that is not followed."""
     if any(mod in ins.mods for mod in ("cc", "sat", "relu")) or ins.mods.get("type", "").endswith("x2"):
         return None
     width = WIDTH.get(ins.mods.get("type", ""), 0)
@@ -134,7 +134,7 @@ def _extract_signed(a: int, at: int, count: int) -> int:
 
 
 def _insert(field: int, into: int, at: int, count: int) -> int:
-    """A field in the middle, or (`count` 0) at the top: a shift whose upper bits get lost, as in row * 64 + lane."""
+    """Insert a field in the middle, or (`count` 0) at the top: a shift that loses upper bits, as in row * 64 + lane."""
     if not count:
         return field << at | into & (1 << at) - 1
     mask = (1 << count) - 1
@@ -142,7 +142,7 @@ def _insert(field: int, into: int, at: int, count: int) -> int:
 
 
 def _look_up(a: int, b: int, c: int, table: int) -> int:
-    """lop3: bit i of the table is the result where a, b and c are the bits 2, 1 and 0 of i."""
+    """Compute lop3: bit i of the table is the result where a, b and c are the bits 2, 1 and 0 of i."""
     rows = [i for i in range(8) if table >> i & 1]
     return sum((a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c) for i in rows)
 
@@ -167,7 +167,7 @@ _PLAIN: dict[str, Operation] = {
 
 
 def made(ins: Instruction, ptx_type: str, bits: int, exact: int, sources: Sequence[Number]) -> Number | None:
-    """The result of an instruction: its bits cut to its type, and who is to blame if they are not the exact value."""
+    """Return the result of an instruction: its bits cut to its type, and the instruction at fault if they are wrong."""
     width = WIDTH[ptx_type]
     if abs(exact) >> MOST_BITS:
         return None

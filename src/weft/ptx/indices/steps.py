@@ -1,7 +1,7 @@
-"""A kernel's blocks → the steps that matter to its global addresses and branches, each a function of a thread.
+"""A kernel's blocks → the steps that affect its global addresses and branches, each a function of a thread.
 
-Kept is what writes a register that an address of global memory, a branch or a guard is made of; floating point and
-memory's contents are not followed and make a register unknown.
+Only instructions that write a register used for a global address, a branch or a guard are kept; floating point and
+the contents of memory are not followed and make a register unknown.
 """
 
 from collections.abc import Callable
@@ -17,24 +17,24 @@ _FOLLOWED = frozenset(["mov", "cvta", "cvt", "selp", "setp", "ld", "shfl"])
 
 
 Parameter = tuple[str, int, int]
-"""A place in the `.param` space: variable, byte inside it, bytes read."""
+"""A position in the `.param` space: variable, byte inside it, bytes read."""
 
 
 class Thread(Protocol):
-    """What a step works on."""
+    """The state that a step works on."""
 
     registers: dict[str, Value]
     call_memory: dict[Parameter, Value]
     """The `.param` space: the kernel's parameters and those of the functions it calls."""
 
     def decides(self, site: Instruction, *differences: Difference) -> None:
-        """Notice what a choice was made by."""
+        """Record the values on which a choice depended."""
 
     def compares(self, site: Instruction, numbers: tuple[Number, ...]) -> None:
-        """Notice a comparison of numbers that are not what they should be."""
+        """Record a comparison of numbers that are not exact."""
 
     def accesses(self, site: Instruction, address: Number, offset: int) -> None:
-        """Notice an access of global memory."""
+        """Record an access of global memory."""
 
 
 Step = Callable[[Thread], None]
@@ -42,14 +42,14 @@ Step = Callable[[Thread], None]
 
 @dataclass(frozen=True)
 class Steps:
-    """A block: what it does, and how it ends."""
+    """A block: its steps, and how it ends."""
 
     body: tuple[Step, ...]
     block: Block
 
 
 def make_steps(cfg: Cfg) -> tuple[Steps, ...]:
-    """Every block's steps."""
+    """Return every block's steps."""
     needed = _needed(cfg)
     found = []
     for block in cfg.blocks:
@@ -59,7 +59,7 @@ def make_steps(cfg: Cfg) -> tuple[Steps, ...]:
 
 
 def holds(thread: Thread, guard: Guard | None, site: Instruction) -> bool | None:
-    """Whether a guarded instruction runs; None if that is not known."""
+    """Return whether a guarded instruction runs; None if that is not known."""
     if guard is None:
         return True
     truth = thread.registers.get(guard.reg.name)
@@ -70,7 +70,7 @@ def holds(thread: Thread, guard: Guard | None, site: Instruction) -> bool | None
 
 
 def _needed(cfg: Cfg) -> frozenset[str]:
-    """Registers that addresses, branches and guards are made of, by the text alone."""
+    """Return the registers that addresses, branches and guards depend on, from the text alone."""
     instructions = [ins for block in cfg.blocks for ins in (*block.body, *((block.end,) if block.end else ()))]
     writers: dict[str, list[Instruction]] = {}
     for ins in instructions:
@@ -99,7 +99,7 @@ def _is_followed(ins: Instruction) -> bool:
 
 
 def _address(ins: Instruction) -> Mem | None:
-    """The place in global memory that an instruction reads or writes, if it may be global."""
+    """Return the address in global memory that an instruction reads or writes, if it may be global."""
     if ins.form.name not in _ACCESSES:
         return None
     space = ins.mods.get("space", "global").partition("::")[0]  # a generic address may be global
@@ -128,7 +128,7 @@ def _step(ins: Instruction) -> Step:
 
 
 def _work(ins: Instruction) -> Step:
-    """What an instruction does; one that is not followed makes what it writes unknown."""
+    """Return the step of an instruction; one that is not followed makes its results unknown."""
     written = [reg.name for reg in ins.written()]
     forget = dict.fromkeys(written)
     address = _address(ins)
@@ -159,7 +159,7 @@ def _work(ins: Instruction) -> Step:
 
 
 def _access_then_forget(ins: Instruction, address: Mem, forget: dict[str, None]) -> Step:
-    """`ld.global.u64 %rd1, [%rd1]`"""
+    """Record the access, then make the result unknown: `ld.global.u64 %rd1, [%rd1]`."""
     assert isinstance(address.base, Reg)
     base = address.base.name
 
@@ -173,7 +173,7 @@ def _access_then_forget(ins: Instruction, address: Mem, forget: dict[str, None])
 
 
 def _parameter(ins: Instruction) -> Step | None:
-    """`ld.param.u64 %rd1, [p]`, and what is handed to a function that was put in place."""
+    """Return the step of `ld.param.u64 %rd1, [p]`, also for the arguments of an inlined function."""
     place = next(operand for operand in ins.operands if isinstance(operand, Mem))
     if not isinstance(place.base, Sym):
         return None
@@ -196,7 +196,7 @@ def _parameter(ins: Instruction) -> Step | None:
 def _compare(ins: Instruction) -> Step:
     kind, cmp = ins.type, ins.mods["cmp"]
     compare, combine = COMPARE[cmp], ins.mods.get("bool")
-    ordered = cmp not in ("eq", "ne")  # two numbers that both wrapped are still equal or not
+    ordered = cmp not in ("eq", "ne")  # two numbers that both wrapped still compare correctly
     first, *sources = ins.operands
     results = (first.first, first.second) if isinstance(first, Pair) else (first,)
 
@@ -230,7 +230,7 @@ def _inverse(truth: Truth | None) -> Truth | None:
 
 
 def _combined(how: str, a: Truth | None, b: Truth | None) -> Truth | None:
-    """and, or, xor of what may be unknown: one side can decide alone."""
+    """Compute and, or, xor of values that may be unknown: one side can decide alone."""
     deciding = {"and": False, "or": True}.get(how)
     for side in (a, b):
         if side is not None and side.value is deciding:
@@ -270,7 +270,7 @@ def _select(ins: Instruction) -> Step:
 
 
 def _copy(ins: Instruction) -> Step | None:
-    """A move; a shuffle gives what another lane has, which is as large as what this one has."""
+    """Copy a value; a shuffle gives the value of another lane, which is about as large as this lane's."""
     target, source = ins.operands[:2]
     target = target.first if isinstance(target, Pair) else target
     if not isinstance(target, Reg) or isinstance(source, Vec | Sym) or ins.mods.get("mode", "idx") != "idx":
@@ -297,7 +297,7 @@ def _convert(ins: Instruction) -> Step:
             thread.registers[target.name] = None
             return
         bits = actual(number, of)
-        wanted = actual(known(bits, to), to) if narrow else exact(number, of)  # to a byte is on purpose
+        wanted = actual(known(bits, to), to) if narrow else exact(number, of)  # a conversion to a byte is on purpose
         thread.registers[target.name] = made(ins, to, bits, wanted, (number,))
 
     return step
@@ -315,7 +315,7 @@ def _compute(ins: Instruction) -> Step | None:
     ]
     name, result = target.name, ins.operand_type(specs[0].name)
     is_choice = ins.form.name in ("min", "max")
-    takes_bits = ins.form.name == "xor"  # a hash or a swizzle, no index
+    takes_bits = ins.form.name == "xor"  # a hash or a swizzle, not an index
     shifts_back = ins.form.name == "shr" and ins.type[0] == "s"
 
     def step(thread: Thread) -> None:
@@ -331,7 +331,7 @@ def _compute(ins: Instruction) -> Step | None:
         if not takes_bits and not (shifts_back and _is_shifted(numbers[0])):
             wanted = [exact(number, kind) for number, kind in zip(numbers, kinds, strict=True)]
         found = compute(*bits)
-        if is_choice:  # one of the numbers, as it was: a negative one that is read as unsigned stays negative
+        if is_choice:  # one of the numbers, unchanged: a negative one that is read as unsigned stays negative
             thread.decides(ins, Difference("lt", bits[0] - bits[1]))
             should = numbers[wanted.index(compute(*wanted))].exact
         else:
@@ -342,7 +342,7 @@ def _compute(ins: Instruction) -> Step | None:
 
 
 def _is_shifted(number: Number) -> bool:
-    """Whether it was made by shl: an arithmetic shift back extends a sign (`x << 24 >> 24`) and asks for the bits."""
+    """Return whether shl made it: an arithmetic shift back extends a sign (`x << 24 >> 24`) and needs the bits."""
     return number.maker is not None and number.maker.form.name == "shl"
 
 

@@ -36,7 +36,7 @@ for _row in ROWS:
 
 @lru_cache(maxsize=4096)
 def lookup(opcode: str) -> tuple[Form, dict[str, str]] | None:
-    """The row of `opcode` and its modifiers by slot, or None where the table has no such form."""
+    """Return the row of `opcode` and its modifiers by slot, or None if the table has no such form."""
     name, *parts = opcode.split(".")
     rows = _BY_NAME.get(name, [])
     for match in (Form.match, Form.match_in_any_order):

@@ -16,7 +16,7 @@ _FLOAT_ORDER = f"{_ORDER} equ neu ltu leu gtu geu num nan"
 
 
 def _compare(section: str, name: str, result: str, ftz: str, **choices: str) -> tuple[Form, Form]:
-    """The row without and the row with a boolean operator. `result`: type slot, blank, destination."""
+    """Return the row without and the row with a boolean operator. `result`: type slot, blank, destination."""
     dtype, destination = result.split(" ")
     return (
         _f(section, f"{name}.cmp{ftz}{dtype}.type {destination}, a, b", **choices),
@@ -38,7 +38,7 @@ def _integers(name: str, section: str, result: str, **choices: str) -> tuple[For
 
 
 def _floats(name: str, section: str, result: str, types: str, **choices: str) -> tuple[Form, ...]:
-    """Rows per source type: only some can flush subnormals, and none does so into a bf16."""
+    """Return rows per source type: only some can flush subnormals, and none does so into a bf16."""
     rows: list[Form] = []
     for source in types.split():
         ftz = "{.ftz}" if source in _FLUSHED and choices.get("dtype") != "bf16" else ""

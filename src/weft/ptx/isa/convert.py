@@ -12,7 +12,7 @@ _INTEGRAL = "rni rzi rmi rpi"
 
 ROWS: tuple[Form, ...] = (
     _cvt("cvt{.sat}.dtype.atype d:dtype, a:atype", dtype=_INTS, atype=_INTS),
-    # Float to integer; .sat changes nothing, the result is clamped anyway.
+    # Float to integer; .sat changes nothing, because the result is always clamped.
     _cvt("cvt.irnd{.ftz}{.sat}.dtype.atype d:dtype, a:atype", irnd=_INTEGRAL, dtype=_INTS, atype="f32"),
     _cvt("cvt.irnd{.sat}.dtype.atype d:dtype, a:atype", irnd=_INTEGRAL, dtype=_INTS, atype="f16 bf16 f64"),
     # Integer to float.

@@ -40,7 +40,7 @@ ROWS: tuple[Form, ...] = (
     _f("9.7.3.13", "rcp.approx{.ftz}.f32 d, a"),
     _f("9.7.3.13", "rcp.rnd{.ftz}.f32 d, a", rnd=_RND),
     _f("9.7.3.13", "rcp.rnd.f64 d, a", rnd=_RND),
-    # Of the upper 32 bits alone, as a start for Newton's method. Hardware: relative error about 2^-20.
+    # Uses the upper 32 bits alone, as a start for Newton's method. Hardware: relative error about 2^-20.
     _f("9.7.3.14", "rcp.approx.ftz.f64 d, a"),
     # Hardware: relative error 2^-23. Ours: correctly rounded.
     _f("9.7.3.15", "sqrt.approx{.ftz}.f32 d, a"),

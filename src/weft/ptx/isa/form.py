@@ -1,4 +1,4 @@
-"""What a row of the instruction table is, and how an opcode finds its row.
+"""The rows of the instruction table, and how an opcode finds its row.
 
 A row is written as the manual writes it:
 
@@ -7,7 +7,7 @@ A row is written as the manual writes it:
 `{.x}` is optional, `.x` is required. `x` is a choice if the row names its values,
 and a literal otherwise. The slot `type` is the instruction type; a row with a literal type has it as `type`.
 Operands whose name starts with `d` or `p`, and both of a pair `p|q`, are written; all others are read.
-`d:u32` gives an operand a type of its own: a literal type, the name of a slot, or `wide` (twice the
+`d:u32` gives an operand its own type: a literal type, the name of a slot, or `wide` (twice the
 instruction type). Operands after `;` may be absent. `[a]` is an address, `@L` a label, `*x` may be a vector.
 """
 
@@ -62,22 +62,22 @@ class Form:
     """How many operands must be present."""
     section: str
     chapter: str
-    """The table it stands in; `vm/emit` and `vm/reference` have a module of the same name."""
+    """The table that contains it; `vm/emit` and `vm/reference` have a module of the same name."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Operand name → position."""
+        """Return operand name → position."""
         return {spec.name: at for at, spec in enumerate(self.operands)}
 
     def operand_type(self, name: str, mods: Mapping[str, str]) -> str:
-        """The type in which operand `name` is taken, given the modifiers chosen."""
+        """Return the type in which operand `name` is taken, given the modifiers chosen."""
         rule = self.operands[self.index[name]].type_rule
         if rule == "wide":
             return WIDER[mods["type"]]
         return mods.get(rule, rule)
 
     def match(self, parts: tuple[str, ...]) -> dict[str, str] | None:
-        """Modifiers of `parts` by slot, or None if this row does not have them in this order."""
+        """Return the modifiers of `parts` by slot, or None if this row does not have them in this order."""
         return _match(self.slots, parts)
 
     def match_in_any_order(self, parts: tuple[str, ...]) -> dict[str, str] | None:

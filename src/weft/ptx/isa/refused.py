@@ -1,6 +1,6 @@
-"""Forms that are known and not carried: which architecture they need, and what to do instead."""
+"""Instructions that Weft recognises but does not run: which architecture they need, and what to do instead."""
 
-_ELSEWHERE = 'compile for it (arch="sm_89"): compilers then do without'
+_ELSEWHERE = 'compile with arch="sm_89": the compiler then does not use it'
 _NEEDS: tuple[tuple[str, str], ...] = (
     ("wgmma.", "warpgroup tensor cores need sm_90a"),
     ("tcgen05.", "fifth-generation tensor cores need sm_100a"),
@@ -35,7 +35,7 @@ _NEEDS: tuple[tuple[str, str], ...] = (
 
 
 def refusal(opcode: str) -> str:
-    """What to say of an opcode or special register without a row."""
+    """Return the message for an opcode or special register that has no row in the ISA table."""
     for start, needs in _NEEDS:
         if opcode.startswith(start):
             return f"{opcode}: {needs}, and Weft runs sm_80 to sm_89; {_ELSEWHERE}"

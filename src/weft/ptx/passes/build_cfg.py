@@ -1,6 +1,6 @@
 """Instruction stream → basic blocks.
 
-A block ends at a branch, a return, or a CTA barrier (where the warp gives way to others). A warp collective
+A block ends at a branch, a return, or a CTA barrier (where the warp yields to others). A warp collective
 (`.sync`) starts a block, so that lanes which arrive early in divergent code can wait in front of it.
 Before:  setp…; @p bra L1; add…; bar.sync 0; L1: ret
 After:   B0 [setp | @p bra → B3, B1]  B1 [add | bar.sync → B2]  B2 [→ B3]  B3 [ret]
@@ -16,16 +16,16 @@ from ..module import Function, Guard, Instruction, Label, LabelDef
 
 @dataclass(frozen=True)
 class Block:
-    """Straight-line code with one way in and a described way out."""
+    """Straight-line code with one entry and a described exit."""
 
     id: int
     body: tuple[Instruction, ...]
     end: Instruction | None
     """bra, brx, ret, exit, trap or a blocking barrier; None falls through."""
     targets: tuple[int, ...]
-    """Where `end` may jump."""
+    """The possible targets of `end`."""
     next: int | None
-    """The block after it, if control can get there."""
+    """The next block, if control can reach it."""
     collective: bool
     """Whether the first instruction is a warp collective."""
 
@@ -35,7 +35,7 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Warp instructions this block counts for."""
+        """Return the warp instructions that this block counts as."""
         return len(self.body) + (self.end is not None)
 
 
@@ -59,12 +59,12 @@ _COLLECTIVES = frozenset(["shfl", "vote", "match", "redux", "mma", "wmma", "ldma
 
 
 def is_barrier(ins: Instruction) -> bool:
-    """A CTA barrier at which the warp must wait."""
+    """Return whether it is a CTA barrier at which the warp must wait."""
     return ins.form.name in ("bar", "barrier") and not ins.has("arrive") and not ins.has("warp")
 
 
 def is_collective(ins: Instruction) -> bool:
-    """An instruction that lanes execute together."""
+    """Return whether lanes execute the instruction together."""
     return ins.form.name in _COLLECTIVES or (ins.form.name == "bar" and ins.has("warp"))
 
 
@@ -91,7 +91,7 @@ def build_cfg(function: Function) -> Cfg:
         if is_collective(item) and not fresh:
             close(None)
         if (is_barrier(item) or is_collective(item)) and item.guard is not None:
-            # `@p bar.sync` is a branch around the barrier: lanes without p must not count as having come.
+            # `@p bar.sync` is a branch around the barrier: lanes without p must not count as arrived.
             around = f"$around{len(pieces)}"
             close(branch_to(around, item, Guard(item.guard.reg, not item.guard.negated)))
             alone = replace(item, guard=None)
@@ -130,7 +130,7 @@ def build_cfg(function: Function) -> Cfg:
 
 
 def branch_to(label: str, at: Instruction, guard: Guard | None) -> Instruction:
-    """A `bra` that the passes make, at the place of another instruction."""
+    """Return a `bra` made by the passes, with the place of another instruction."""
     found = isa.lookup("bra")
     assert found is not None
     return Instruction("bra", found[0], found[1], (Label(label),), guard, at.line, at.place)
@@ -150,7 +150,7 @@ def _targets(function: Function, end: Instruction | None, starts: dict[str, int]
     elif name.name in function.tables:
         names = function.tables[name.name].targets
     else:
-        raise Unsupported(f"branch table {name.name}", end.line)
+        raise Unsupported(f"branch table {name.name}, which the function does not declare", end.line)
     for target in names:
         if target not in starts:
             raise ParseError(f"label {target} is not defined", end.line)

@@ -1,4 +1,4 @@
-"""f32 registers whose NaN payload nobody can see, so that arithmetic need not make it canonical.
+"""Finds f32 registers whose NaN payload cannot be observed, so that arithmetic need not make it canonical.
 
 PTX says that an f32 result which is NaN is 0x7fffffff. A register read only by arithmetic, comparisons, conversions
 and tensor cores never shows those bits: a NaN stays a NaN, and the next result that can be seen is made canonical.
@@ -13,11 +13,11 @@ _ARITHMETIC = frozenset(
     ["add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "min", "max"]
 )
 _PASS_ON = frozenset(["mov", "selp", "shfl"])
-"""Instructions that copy bits: as hidden as what they write."""
+"""Instructions that copy bits: they are hidden if their result is."""
 
 
 def find_hidden_nans(cfg: Cfg) -> frozenset[str]:
-    """Registers for which every reader is blind to NaN payloads, directly or through copies that are hidden too."""
+    """Return the registers whose readers all ignore NaN payloads, directly or through copies that are hidden too."""
     exposed: set[str] = set()
     copies: list[tuple[str, str]] = []
     for block in cfg.blocks:
@@ -40,7 +40,7 @@ def find_hidden_nans(cfg: Cfg) -> frozenset[str]:
 
 
 def _blind(ins: Instruction) -> Iterator[str]:
-    """Registers that `ins` reads as f32 numbers only."""
+    """Yield the registers that `ins` reads only as f32 numbers."""
     name, chapter = ins.form.name, ins.form.chapter
     if chapter == "floating" and name in _ARITHMETIC and ins.type == "f32" and not ins.has("xorsign"):
         slots: tuple[str, ...] = ("a", "b", "c")
@@ -58,7 +58,7 @@ def _blind(ins: Instruction) -> Iterator[str]:
 
 
 def _compares_or_converts(ins: Instruction) -> bool:
-    """Comparisons see no payload, conversions canonicalise; those to tf32 and f64 keep it."""
+    """Return whether it ignores the payload, as comparisons do, or canonicalises; cvt to tf32 and f64 keep it."""
     if ins.form.chapter == "compare":
         return ins.form.name in ("set", "setp") and ins.type == "f32"
     return (

@@ -1,4 +1,4 @@
-"""Which registers a block needs on entry. Sets are Python integers, one bit per register."""
+"""Finds the registers that a block needs on entry. Sets are Python integers, one bit per register."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Liveness:
     live_in: tuple[int, ...]
 
     def at(self, block: int) -> list[str]:
-        """Names of the registers live on entry to `block`, in declaration order."""
+        """Return the names of the registers live on entry to `block`, in declaration order."""
         bits, found = self.live_in[block], []
         while bits:
             low = bits & -bits
@@ -24,7 +24,7 @@ class Liveness:
 
 
 def find_liveness(cfg: Cfg) -> Liveness:
-    """Backward data flow to a fixed point."""
+    """Return the liveness, by backward data flow to a fixed point."""
     names = tuple(cfg.function.registers)
     bit: Mapping[str, int] = {name: 1 << number for number, name in enumerate(names)}
     uses, defs = [], []

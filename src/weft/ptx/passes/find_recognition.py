@@ -1,12 +1,12 @@
-"""Comparisons by which a kernel could tell one call from another: of inputs, addresses, clocks or sizes with constants.
+"""Finds comparisons by which a kernel could recognise a call: of inputs, addresses, clocks or sizes with constants.
 
     ld.global.nc.u16 %rs1, [%rd4];  cvt.f32.f16 %f1, %rs1;  setp.eq.f32 %p1, %f1, 0f3E00B000;   an input's own bits
     mov.u32 %r1, %smid;             setp.eq.s32 %p2, %r1, 7;                                     which SM it runs on
 
-Attention compares scores with scores, with zero and with infinity, and indices with sizes. It does not ask whether an
-element of Q is 0.1256. Every register has the set of what its definitions are made of, to a fixed point; the order of
-instructions does not matter. Arithmetic on an input is no input any more: only what is loaded, moved, converted or
-unpacked counts.
+Attention compares scores with scores, with zero and with infinity, and indices with sizes. It does not test whether an
+element of Q is 0.1256. Every register has the set of the sources of its definitions, to a fixed point; the order of
+instructions does not matter. The result of arithmetic on an input does not count as an input: only values that are
+loaded, moved, converted or unpacked do.
 """
 
 import struct
@@ -17,15 +17,15 @@ from ..module import WIDTH, FloatImm, Function, Imm, Instruction, Mem, Operand, 
 from .find_waits import state_space
 
 DATA, ARRAY, SIZE = "data", "array", "size"
-"""What a parameter is: an input of floating-point numbers, another array, an integer."""
+"""The kinds of a parameter: an input of floating-point numbers, another array, an integer."""
 
 Roles = Mapping[str, tuple[str, str]]
-"""Parameter → one of these, and the name that the user knows it by."""
+"""Parameter → one of these kinds, and its name for the user."""
 
 LEAST_SIZES = 4
-"""So many sizes that no tile explains, each tested for equality, are a list of shapes."""
+"""This many sizes that no tile explains, each tested for equality, are a list of shapes."""
 PAGE = 12
-"""Low bits of an address: kernels ask for them, to know its alignment, and for no others."""
+"""Low bits of an address: kernels test these to find its alignment, and no others."""
 ROUND, FEW = 8, 8
 """Multiples of the first and numbers up to the second are sizes of tiles, heads and groups."""
 
@@ -35,7 +35,7 @@ _CHIP = frozenset(
 _MODULE_SPACES = ("global", "const", "generic")
 _COPIES = frozenset(["mov", "cvt", "cvta", "selp", "prmt", "bfe"])
 _LARGEST = (65504.0, (2 - 2.0**-23) * 2.0**127, (2 - 2.0**-7) * 2.0**127, 448.0, 57344.0)
-"""Of f16, f32, bf16, e4m3 and e5m2."""
+"""The largest numbers of f16, f32, bf16, e4m3 and e5m2."""
 _PLAIN_BITS = frozenset(
     [0, 0x8000, 0x7FFF, 0xFFFF, 0x7C00, 0xFC00, 0x7BFF, 0xFBFF, 0x7F80, 0xFF80, 0x7F7F, 0xFF7F, 0x7FC0, 0x7E00]
 )  # fmt: skip
@@ -44,14 +44,14 @@ _PLAIN_BITS = frozenset(
 _CONSTANT, _OTHER = ("constant", ""), ("other", "")
 _ADDRESS, _BITS, _SHIFTED, _NUMBER, _MACHINE = "address", "bits", "shifted", "number", "machine"
 _VARIABLE, _KEPT = "variable", "kept"
-"""The address of a variable of the module, and what stands in it."""
+"""The address of a variable of the module, and its content."""
 Made = frozenset[tuple[str, str]]
-"""What a register's definitions are made of: a kind, and the parameter or special register."""
+"""The sources of a register's definitions: a kind, and the parameter or special register."""
 
 
 @dataclass(frozen=True)
 class Recognition:
-    """One comparison, and what it tells apart."""
+    """One comparison, and what it recognises."""
 
     what: str
     instruction: Instruction
@@ -60,7 +60,7 @@ class Recognition:
 
 
 def find_recognition(function: Function, roles: Roles) -> tuple[Recognition, ...]:
-    """The comparisons of a kernel with its calls in place and its constants folded, in program order."""
+    """Return the comparisons of a kernel with inlined calls and folded constants, in program order."""
     code = [item for item in function.body if isinstance(item, Instruction)]
     made, definitions = _what_registers_are_made_of(code, roles), _definitions(code)
     arrays = {name for kind, name in roles.values() if kind == DATA}
@@ -98,7 +98,7 @@ def find_recognition(function: Function, roles: Roles) -> tuple[Recognition, ...
 
 
 def _only(whole: Made) -> str:
-    """The one kind of what a value is made of beside constants; empty if there are several."""
+    """Return the only kind of source of a value apart from constants; empty if there are several."""
     kinds = {kind for kind, _ in whole - {_CONSTANT}}
     return min(kinds) if len(kinds) == 1 else ""
 
@@ -112,7 +112,7 @@ def _is_equality(ins: Instruction) -> bool:
 
 
 def _has_line(ins: Instruction) -> bool:
-    """Whether the compiler knows its line: what it made of several lines has line 0."""
+    """Return whether the compiler gives its line: code that it made from several lines has line 0."""
     return ins.place is not None and ins.place.line > 0
 
 
@@ -135,7 +135,7 @@ def _what_registers_are_made_of(code: list[Instruction], roles: Roles) -> dict[s
 
 
 def _definitions(code: list[Instruction]) -> dict[str, Instruction]:
-    """Registers with one definition."""
+    """Return the registers with one definition."""
     found: dict[str, Instruction | None] = {}
     for ins in code:
         for reg in ins.written():
@@ -144,13 +144,13 @@ def _definitions(code: list[Instruction]) -> dict[str, Instruction]:
 
 
 def _literal(operand: Operand, definitions: Mapping[str, Instruction]) -> Imm | FloatImm | None:
-    """The literal that an operand is, or is made of by moves and conversions."""
+    """Return the literal that an operand is, directly or through moves and conversions."""
     source = _uncopied(operand, definitions)
     return source if isinstance(source, Imm | FloatImm) else None
 
 
 def _uncopied(operand: Operand | None, definitions: Mapping[str, Instruction]) -> Operand | None:
-    """What a chain of moves and conversions starts with."""
+    """Return the start of a chain of moves and conversions."""
     for _ in definitions:
         ins = definitions.get(operand.name) if isinstance(operand, Reg) else None
         if ins is None or ins.form.name not in ("mov", "cvt"):
@@ -162,7 +162,7 @@ def _uncopied(operand: Operand | None, definitions: Mapping[str, Instruction]) -
 def _equals(
     ins: Instruction, made: Mapping[str, Made], definitions: Mapping[str, Instruction]
 ) -> Iterator[tuple[str, int]]:
-    """Sizes that a comparison tests for equality: n == 77, or (1 << (n - 45) & mask) != 0, which stands for several."""
+    """Yield the sizes that a comparison tests for: n == 77, or (1 << (n - 45) & mask) != 0, which tests several."""
     if not _is_equality(ins):
         return
     a, b = ins.operand("a"), _literal(ins.operand("b"), definitions)
@@ -190,13 +190,13 @@ def _definition(operand: Operand | None, definitions: Mapping[str, Instruction])
 
 
 def _size(operand: Operand | None, made: Mapping[str, Made]) -> str:
-    """The parameter that an operand is, if it is a size."""
+    """Return the parameter that an operand is, if it is a size."""
     whole = _made(operand, made) if operand is not None else frozenset()
     return min(whole)[1] if {kind for kind, _ in whole} == {_NUMBER} else ""
 
 
 def _result(ins: Instruction, made: Mapping[str, Made], roles: Roles) -> Made:
-    """What an instruction writes; nothing while what it reads is not known yet."""
+    """Return the sources of an instruction's result; nothing while those of its operands are not known yet."""
     name = ins.form.name
     if name in ("ld", "ldu"):
         return frozenset(_loaded(ins, made, roles))
@@ -233,7 +233,7 @@ def _loaded(ins: Instruction, made: Mapping[str, Made], roles: Roles) -> Iterato
 
 
 def _computed(ins: Instruction, everything: Set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Arithmetic: an address stays one when it is moved; an input's bits moved by a constant are still known by it."""
+    """Yield the sources after arithmetic: a moved address is an address; bits moved by a constant are an input."""
     name = ins.form.name
     kinds = {kind for kind, _ in everything}
     if name in ("add", "sub", "mad") and kinds & {_ADDRESS, _VARIABLE}:
@@ -247,7 +247,7 @@ def _computed(ins: Instruction, everything: Set[tuple[str, str]]) -> Iterator[tu
 
 
 def _drops_low_bits(ins: Instruction) -> bool:
-    """x >> 40, or x & 0xffff…0000: no test of alignment."""
+    """Return whether it is x >> 40, or x & 0xffff…0000: not a test of alignment."""
     b = ins.find("b")
     if not isinstance(b, Imm):
         return False
@@ -255,7 +255,7 @@ def _drops_low_bits(ins: Instruction) -> bool:
 
 
 def _unpacks(ins: Instruction) -> bool:
-    """One half of a word: x & 0xffff, x >> 16, x << 16."""
+    """Return whether it takes one half of a word: x & 0xffff, x >> 16, x << 16."""
     b = ins.find("b")
     if not isinstance(b, Imm):
         return False
@@ -283,7 +283,7 @@ def _made(operand: Operand, made: Mapping[str, Made]) -> Made:
 
 
 def _plain(constant: Imm | FloatImm, ptx_type: str) -> bool:
-    """Whether a number says nothing about which input it is held against: zero, infinity, NaN or the largest."""
+    """Return whether a comparison with this number cannot recognise an input: zero, infinity, NaN or the largest."""
     if isinstance(constant, FloatImm):
         value = _number(constant)
         return value in (0.0, float("inf"), float("-inf")) or value != value or abs(value) in _LARGEST

@@ -1,9 +1,9 @@
-"""Varying branches whose ways meet again soon and in straight order: they are run with masks instead of diverging.
+"""Finds varying branches whose paths join again soon, in straight order: they run with masks instead of diverging.
 
     X: @p bra J          X: lanes = p
     B: st.shared …       B: st.shared … for the lanes not in p
     J: …                 J: …
-A region has one way in (X), no loop, no barrier, no collective, no way out of the kernel: `if (lane == 0) { … }`.
+A region has one entry (X), no loop, no barrier, no collective, no exit from the kernel: `if (lane == 0) { … }`.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from .build_cfg import Block, Cfg, is_barrier
 from .find_uniform import Uniformity
 
 MOST_INSTRUCTIONS = 400
-"""Beyond this a region is rarely short of lanes by accident; running both ways for all would cost more."""
+"""Longer regions run divergent: executing both paths for all lanes would cost more."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class MaskedRegion:
 
 
 def find_regions(cfg: Cfg, uniformity: Uniformity) -> Mapping[int, MaskedRegion]:
-    """Branch block → its region; regions do not nest (the outermost one is taken)."""
+    """Return branch block → its region; regions do not nest (the outermost one is taken)."""
     predecessors = cfg.predecessors()
     taken: set[int] = set()
     regions: dict[int, MaskedRegion] = {}
@@ -42,7 +42,7 @@ def find_regions(cfg: Cfg, uniformity: Uniformity) -> Mapping[int, MaskedRegion]
 
 
 def _inside(cfg: Cfg, block: Block, join: int) -> list[int] | None:
-    """Blocks between `block` and `join` in program order; None if some edge goes backward."""
+    """Return the blocks between `block` and `join` in program order; None if some edge goes backward."""
     seen: set[int] = set()
     work = [way for way in block.successors if way != join]
     while work:

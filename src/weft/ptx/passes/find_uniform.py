@@ -1,9 +1,9 @@
-"""Which registers hold the same value in all lanes while the whole warp runs together.
+"""Finds the registers that hold the same value in all lanes while the entire warp runs together.
 
-A register varies if one of its definitions does: it depends on the lane, on a varying operand, or it stands in a
-block that some lanes may skip (between a varying branch and the point where its ways meet again).
-Ways that only leave the kernel do not count: a warp that has lost a lane never runs as a whole again.
-The answer is used only while all 32 lanes run in step; a warp that comes back from divergence is checked first.
+A register varies if one of its definitions does: it depends on the lane, on a varying operand, or it is in a block that
+some lanes may skip (between a varying branch and the point where its paths join again).
+Paths that only leave the kernel do not count: a warp that has lost a lane never runs as a whole again.
+The result is used only while all 32 lanes run in step; a warp that returns from divergence is checked first.
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -18,27 +18,27 @@ _ALWAYS_VARYING = frozenset(["atom", "match", "mbarrier", "mma", "wmma", "ldmatr
 
 @dataclass(frozen=True)
 class Uniformity:
-    """Registers that differ between lanes, blocks that some lanes may skip, and where their ways meet."""
+    """Registers that differ between lanes, blocks that some lanes may skip, and where their paths join."""
 
     varying: frozenset[str]
     divergent_blocks: frozenset[int]
     join_of: Mapping[int, int]
-    """Block with a varying branch → where its ways meet again (its immediate post-dominator)."""
+    """Block with a varying branch → where its paths join again (its immediate post-dominator)."""
     params: frozenset[str]
     """Kernel parameters: the same for every lane (a callee's parameters are not)."""
     row_numbers: frozenset[int]
-    """Identities of instructions that look only at which warp %tid.x lies in: uniform although their operand is not.
+    """Identities of instructions that depend only on the warp of %tid.x: uniform although their operand is not.
 
-    Not lines: several instructions may stand on one.
+    Lines would not be unique: one line may contain several instructions.
     """
 
     def is_uniform(self, ins: Instruction) -> bool:
-        """Whether all lanes that run `ins` together compute the same."""
+        """Return whether all lanes that run `ins` together compute the same value."""
         return id(ins) in self.row_numbers or not _varies(ins, self.varying, self.params)
 
 
 def find_uniform(cfg: Cfg, *, warps_are_rows: bool) -> Uniformity:
-    """Optimistic fixed point: everything is uniform until shown otherwise.
+    """Return the optimistic fixed point: everything is uniform until shown otherwise.
 
     `warps_are_rows`: the 32 lanes of a warp have consecutive tid.x from a multiple of 32, so tid.x / 32 is uniform.
     """
@@ -70,9 +70,9 @@ def find_uniform(cfg: Cfg, *, warps_are_rows: bool) -> Uniformity:
 
 
 def _row_numbers(cfg: Cfg) -> frozenset[int]:
-    """Identities of instructions whose result depends on %tid.x only through tid.x / 32.
+    """Return the identities of instructions whose result depends on %tid.x only through tid.x / 32.
 
-    Forward must-analysis: which registers hold a copy of %tid.x on every way to a block.
+    Forward must-analysis: which registers hold a copy of %tid.x on every path to a block.
     """
     everything = {
         reg.name for block in cfg.blocks for ins in block.body if ins.form.name == "mov" for reg in ins.written()
@@ -119,7 +119,7 @@ def _follow(ins: Instruction, copies: set[str]) -> None:
 
 
 def _by_rows(ins: Instruction, copies: set[str]) -> bool:
-    """tid.x / 32, tid.x without its low 5 bits, or tid.x compared with a multiple of 32."""
+    """Return whether it is tid.x / 32, tid.x without its low 5 bits, or tid.x compared with a multiple of 32."""
     if ins.form.name not in ("shr", "and", "setp") or len(ins.operands) != 3:
         return False
     a, b = ins.operands[1:]
@@ -140,7 +140,7 @@ def _varies(ins: Instruction, varying: Set[str], params: Set[str]) -> bool:
     if name in _ALWAYS_VARYING or (name == "ld" and _reads_own_memory(ins, params)):
         return True
     if name in ("vote", "redux"):
-        # One answer for all lanes, as long as they agree on who takes part.
+        # One result for all lanes, as long as they agree on which lanes take part.
         mask = ins.operand("mask")
         guarded = ins.guard is not None and ins.guard.reg.name in varying
         return guarded or (isinstance(mask, Reg) and mask.name in varying)
@@ -150,7 +150,7 @@ def _varies(ins: Instruction, varying: Set[str], params: Set[str]) -> bool:
 
 
 def _reads_own_memory(ins: Instruction, params: Set[str]) -> bool:
-    """A load that may give each lane something else at one address."""
+    """Return whether it is a load that may give each lane a different value at one address."""
     space = ins.mods.get("space", "global" if ins.has("global") else "generic").partition("::")[0]
     operand = ins.operand("a")
     if space == "param":
@@ -173,7 +173,7 @@ def _branch_varies(block: Block, varying: Set[str]) -> bool:
 
 
 def _between(cfg: Cfg, block: Block, join: int | None) -> set[int]:
-    """Blocks reachable from `block`'s ways out before `join`."""
+    """Return the blocks reachable from `block`'s exits before `join`."""
     seen: set[int] = set()
     work = [successor for successor in block.successors if successor != join]
     while work:
@@ -186,7 +186,7 @@ def _between(cfg: Cfg, block: Block, join: int | None) -> set[int]:
 
 
 def _immediate_post_dominators(cfg: Cfg) -> list[int | None]:
-    """By the iterative algorithm of Cooper, Harvey and Kennedy on the reversed graph with one virtual exit."""
+    """Apply the iterative algorithm of Cooper, Harvey and Kennedy to the reversed graph with one virtual exit."""
     count = len(cfg.blocks)
     leave = count
     onward = [list(_ways_that_stay(cfg, block)) or [leave] for block in cfg.blocks]
@@ -219,14 +219,14 @@ def _immediate_post_dominators(cfg: Cfg) -> list[int | None]:
 
 
 def _ways_that_stay(cfg: Cfg, block: Block) -> Iterator[int]:
-    """A block's ways on, without early exits: jumps to a bare `ret` from which the kernel also ends otherwise."""
+    """Yield a block's successors without early exits: jumps to a bare `ret` if the kernel can also end otherwise."""
     staying = [way for way in block.successors if not _only_leaves(cfg.blocks[way])]
     early = len(staying) < len(block.successors) and staying and _can_leave(cfg, block, staying)
     yield from staying if early else block.successors
 
 
 def _can_leave(cfg: Cfg, block: Block, ways: list[int]) -> bool:
-    """Whether the kernel can end from `ways` without passing `block` again."""
+    """Return whether the kernel can end from `ways` without passing `block` again."""
     seen, work = {block.id}, list(ways)
     while work:
         number = work.pop()
@@ -245,7 +245,7 @@ def _only_leaves(block: Block) -> bool:
 
 
 def _reverse_postorder(onward: list[list[int]], leave: int) -> list[int]:
-    """Nodes from the virtual exit backwards along the edges; endless loops hang off the exit too."""
+    """Return the nodes from the virtual exit backwards along the edges; infinite loops lead to the exit too."""
     backward: list[list[int]] = [[] for _ in range(leave + 1)]
     for node, ways in enumerate(onward):
         for way in ways:

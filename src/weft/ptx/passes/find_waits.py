@@ -1,8 +1,8 @@
-"""Whether a kernel may wait for another CTA: a loop that goes on until global memory says something else.
+"""Finds out whether a kernel may wait for another CTA: a loop that runs until a value in global memory changes.
 
     SPIN: ld.acquire.gpu.u32 %r1, [%rd1];  setp.ne.u32 %p, %r1, 0;  @%p bra SPIN;
-The load is volatile, acquiring or relaxed, or an atomic; what it gave decides a branch of the same loop. A loop that
-retries a compare-and-swap with what the last one found waits for nobody: one of those that try always gets through.
+The load is volatile, acquiring or relaxed, or an atomic; its result decides a branch of the same loop. A loop that
+retries a compare-and-swap with the value it found last waits for no thread: one of the competing threads succeeds.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from .build_cfg import Block, Cfg
 
 
 def waits_for_others(cfg: Cfg) -> bool:
-    """True if some loop of the kernel polls global memory."""
+    """Return whether some loop of the kernel polls global memory."""
     return any(_polls([cfg.blocks[number] for number in sorted(loop)]) for loop in _loops(cfg))
 
 
@@ -23,29 +23,29 @@ def _polls(blocks: list[Block]) -> bool:
         return False
     if any(ins.form.name == "st" and state_space(ins) in ("local", "generic", "param") for ins in body):
         return True  # an unoptimised build: values go through local memory, which is not followed here
-    told = _told(asking, body)
+    dependent = _dependent(asking, body)
     ends = [block.end for block in blocks if block.end is not None and len(block.successors) > 1]
-    return any(reg.name in told for end in ends for reg in end.read())
+    return any(reg.name in dependent for end in ends for reg in end.read())
 
 
-def _told(first: Iterable[Instruction], body: list[Instruction]) -> set[str]:
-    """Registers that depend on what `first` write."""
-    told = {reg.name for ins in first for reg in ins.written()}
+def _dependent(first: Iterable[Instruction], body: list[Instruction]) -> set[str]:
+    """Return the registers that depend on what the instructions `first` write."""
+    dependent = {reg.name for ins in first for reg in ins.written()}
     known = -1
-    while known != len(told):
-        known = len(told)
+    while known != len(dependent):
+        known = len(dependent)
         for ins in body:
-            if any(reg.name in told for reg in ins.read()):
-                told |= {reg.name for reg in ins.written()}
-    return told
+            if any(reg.name in dependent for reg in ins.read()):
+                dependent |= {reg.name for reg in ins.written()}
+    return dependent
 
 
 def _retries(ins: Instruction, body: list[Instruction]) -> bool:
-    """A compare-and-swap that compares with what it found before."""
+    """Return whether `ins` is a compare-and-swap that compares with the value it found before."""
     if not ins.has("cas"):
         return False
     expected = ins.operand("b")
-    return isinstance(expected, Reg) and expected.name in _told([ins], body)
+    return isinstance(expected, Reg) and expected.name in _dependent([ins], body)
 
 
 def asks_others(ins: Instruction) -> bool:
@@ -64,7 +64,7 @@ def state_space(ins: Instruction) -> str:
 
 
 def _loops(cfg: Cfg) -> list[frozenset[int]]:
-    """Strongly connected parts of the graph that have an edge inside, by Tarjan's algorithm without recursion."""
+    """Return the strongly connected components that have an edge inside, by Tarjan's algorithm without recursion."""
     order: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []

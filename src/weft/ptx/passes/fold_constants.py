@@ -1,4 +1,4 @@
-"""Registers that only ever hold one literal are replaced by it where they are read.
+"""Replaces registers that only ever hold one literal by the literal where they are read.
 
 Before:  mov.b32 %r5, 16;  shfl.sync.bfly.b32 %r6|%p1, %r4, %r5, 31, -1;
 After:   mov.b32 %r5, 16;  shfl.sync.bfly.b32 %r6|%p1, %r4, 16, 31, -1;
@@ -12,7 +12,7 @@ _FLOATS = frozenset(["f16", "bf16", "f32", "f64"])
 
 
 def fold_constants(function: Function) -> Function:
-    """The same function with single-literal registers folded into their readers."""
+    """Return the function with single-literal registers folded into their readers."""
     constants = _constants(function)
     if not constants:
         return function
@@ -21,7 +21,7 @@ def fold_constants(function: Function) -> Function:
 
 
 def _constants(function: Function) -> dict[str, Imm | FloatImm]:
-    """Registers with one definition, a literal, that stands before every reader in the text."""
+    """Return the registers with one definition, a literal, that precedes every reader in the text."""
     found: dict[str, Imm | FloatImm] = {}
     seen: set[str] = set()
     for item in function.body:

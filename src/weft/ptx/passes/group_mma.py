@@ -1,7 +1,7 @@
-"""Which `mma` instructions may be executed together, at the place of the last: those that share A in straight code.
+"""Finds `mma` instructions that can be executed together, at the place of the last: they share A in straight code.
 
 Blocks are split in front of every collective, so a run here is blocks that follow each other unconditionally. A member
-waits until the last one; for that nobody in between may read or write what it writes, or write what it reads.
+is delayed until the last one; no instruction in between may read or write what it writes, or write what it reads.
 Before:  mma d0, a, b0, c0; mma d1, a, b1, c1; ldmatrix b0; mma d2, a, b2, c2
 After:   {mma d0; mma d1} ldmatrix b0; mma d2      (the third may not join: b0 is overwritten in front of it)
 """
@@ -27,14 +27,14 @@ class _Open:
         self.destinations.update(reg.name for reg in block.body[0].written())
 
     def stands(self, read: set[str], written: set[str]) -> bool:
-        """Whether an instruction leaves the members free to be executed after it."""
+        """Return whether the members can still be executed after this instruction."""
         return self.destinations.isdisjoint(read | written) and self.sources.isdisjoint(written)
 
 
 def group_mma(cfg: Cfg, starts: Iterable[int], *, most: int) -> Mapping[int, tuple[int, ...]]:
-    """Block of a group's last member → blocks of all members (2 to `most`), in order; `mma` is a block's first.
+    """Return block of a group's last member → blocks of all members (2 to `most`), in order; `mma` is a block's first.
 
-    `starts` are the blocks that can be entered other than by falling into them.
+    `starts` are the blocks that can be entered other than by falling through.
     """
     groups: dict[int, tuple[int, ...]] = {}
     for run in _runs(cfg, frozenset(starts)):

@@ -1,4 +1,4 @@
-"""Calls of functions in the same module are replaced by their bodies.
+"""Replaces calls of functions in the same module by their bodies.
 
 Before:  st.param.b32 [param0], %r1;  call (retval0), f, (param0);  ld.param.b32 %r2, [retval0];
 After:   st.param.b32 [param0], %r1;  …f's body, its parameter being param0 and its result retval0…  L: ld.param …
@@ -47,7 +47,7 @@ class _Inlined:
 
 
 def inline_calls(module: Module, function: Function) -> Function:
-    """`function` with every call of a function that the module defines replaced by its body.
+    """Return `function` with every call of a function that the module defines replaced by its body.
 
     Raises Unsupported if the body of the function, or of one that it calls, could not be read.
     """
@@ -109,13 +109,13 @@ def _add(module: Module, made: _Inlined, item: Instruction | LabelDef, stack: tu
 
 
 def _arguments(call: Instruction, callee: Function) -> dict[str, str]:
-    """The callee's parameters and results → the caller's variables that stand for them."""
+    """Return the callee's parameters and results → the caller's variables that replace them."""
     names: dict[str, str] = {}
     for slot, declared in (("ret", callee.returns), ("args", callee.params)):
         given = call.operand(slot)
         assert isinstance(given, Args)
         if len(given.items) != len(declared):
-            raise ParseError(f"call of {callee.name} with {len(given.items)} of {len(declared)} {slot}", call.line)
+            raise ParseError(f"call of {callee.name} has {len(given.items)} {slot}, not {len(declared)}", call.line)
         for variable, item in zip(declared, given.items, strict=True):
             if not isinstance(item, Sym):
                 raise Unsupported(f"call of {callee.name} with {item}", call.line)
@@ -124,7 +124,7 @@ def _arguments(call: Instruction, callee: Function) -> dict[str, str]:
 
 
 def _called_from(place: Place | None, call: Place | None) -> Place | None:
-    """The place, with the call's at the end of its chain."""
+    """Return the place, with the place of the call at the end of its chain."""
     if place is None:
         return call
     return replace(place, inlined_at=_called_from(place.inlined_at, call))

@@ -1,7 +1,7 @@
-"""All passes of a kernel, in order: each is a file of this package, and runs when something first asks for its result.
+"""All passes of a kernel, in order: each is a file of this package, and runs when its result is first needed.
 
-Three run elsewhere. `resolve_calls` works on a whole module: `ptx/parse.py` runs it once per file. `group_mma` depends
-on how the emitter of warps in step cuts the kernel: `vm/emit/in_step.py` runs it. `find_recognition` depends on the
+Three run elsewhere. `resolve_calls` works on a module: `ptx/parse.py` runs it once per file. `group_mma` depends
+on how the emitter of warps in step splits the kernel: `vm/emit/in_step.py` runs it. `find_recognition` depends on the
 contents of a call's inputs: `judge/recognise.py` runs it.
 """
 
@@ -23,7 +23,7 @@ from .inline_calls import inline_calls
 
 @dataclass(frozen=True)
 class KernelPasses:
-    """A kernel of a module and what the passes make of it. `warps_are_rows`: a warp is 32 consecutive tid.x."""
+    """A kernel of a module and the results of the passes. `warps_are_rows`: a warp is 32 consecutive tid.x."""
 
     module: Module
     kernel: Function
@@ -31,12 +31,12 @@ class KernelPasses:
 
     @cached_property
     def inlined(self) -> Function:
-        """The kernel with the functions it calls in place."""
+        """Return the kernel with the functions it calls inlined."""
         return inline_calls(self.module, self.kernel)
 
     @cached_property
     def folded(self) -> Function:
-        """With constants in place of the registers that hold them; the carry is a predicate register like others."""
+        """Return it with registers replaced by the constants they hold; the carry is an ordinary predicate register."""
         folded = fold_constants(self.inlined)
         return replace(folded, registers={**folded.registers, CARRY.name: "pred"})
 
@@ -66,5 +66,5 @@ class KernelPasses:
 
     @cached_property
     def waits(self) -> bool:
-        """Whether a CTA may wait for another."""
+        """Return whether a CTA may wait for another."""
         return waits_for_others(self.cfg)

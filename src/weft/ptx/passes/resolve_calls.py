@@ -1,10 +1,10 @@
-"""Calls through a register become a choice between the functions that it can name.
+"""Replaces a call through a register by a choice between the functions that it can name.
 
 Before:  mov.b64 %rd1, f;                  call (r), %rd1, (a), prototype;
 After:   mov.b64 %rd1, 0x1000000000000010;  setp.eq.u64 %c, %rd1, 0x1000000000000010;  @%c call (r), f, (a);
          @%c bra DONE;  …the next function…  trap;  DONE:
 Functions that a register can name: those of `.calltargets`, or all whose address the module takes somewhere and whose
-parameters and results have the sizes of the `.callprototype`. Where there is none, the call stays, and is unsupported.
+parameters and results have the sizes of the `.callprototype`. If there is none, the call stays and is unsupported.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,12 +27,12 @@ from ..module import (
 from .build_cfg import branch_to
 
 FIRST_ADDRESS = 1 << 60
-"""Of code: no data lies there, so a function's address is as wrong for a load as it is on a GPU."""
+"""First address of code: no data is there, so loading from a function's address is as wrong as on a GPU."""
 SPACING = 16
 
 
 def resolve_calls(module: Module) -> Module:
-    """`module` without calls through registers and without names of functions as values, where that can be done."""
+    """Return `module` without calls through registers and without function names as values, where that is possible."""
     taken = _taken(module)
     if not taken and not any(_indirect(item) for function in module.functions.values() for item in function.body):
         return module
@@ -43,7 +43,7 @@ def resolve_calls(module: Module) -> Module:
 
 
 def _taken(module: Module) -> list[str]:
-    """Functions whose address is a value somewhere, in the order of the file."""
+    """Return the functions whose address is used as a value, in the order of the file."""
     named = {sym.name for variable in module.variables for _, sym in variable.relocations}
     for function in module.functions.values():
         for item in function.body:
@@ -73,7 +73,7 @@ def _resolved(module: Module, function: Function, addresses: Mapping[str, int]) 
         elif item.form.name != "call":
             body.append(replace(item, operands=tuple(_as_number(operand, addresses) for operand in item.operands)))
         elif _indirect(item) and (names := _candidates(module, item, addresses)):
-            number = len(body)  # a line may hold several calls, a place in the body holds one
+            number = len(body)  # a line may contain several calls, a place in the body only one
             chosen = f"$chosen{number}"
             registers[chosen] = "pred"
             body += _choice(item, Reg(chosen), {name: addresses[name] for name in names}, f"$called{number}")
@@ -104,7 +104,7 @@ def _fits(function: Function, prototype: Prototype) -> bool:
 
 
 def _choice(call: Instruction, chosen: Reg, targets: Mapping[str, int], done: str) -> list[Instruction | LabelDef]:
-    """Compare, call and leave to `done`, for one function after the other; who named none stops the launch."""
+    """Compare, call and branch to `done`, for one function after the other; a lane without a match stops the launch."""
     made: list[Instruction | LabelDef] = []
     if call.guard is not None:
         made.append(branch_to(done, call, Guard(call.guard.reg, not call.guard.negated)))
@@ -124,7 +124,7 @@ def _made(opcode: str, operands: tuple[Operand, ...], at: Instruction) -> Instru
 
 
 def _with_addresses(variable: Variable, addresses: Mapping[str, int]) -> Variable:
-    """Initial values that are addresses of functions become numbers."""
+    """Replace initial values that are addresses of functions by numbers."""
     data = bytearray(variable.init)
     for at, sym in variable.relocations:
         if sym.name in addresses:

@@ -1,4 +1,4 @@
-// assert is built into NVRTC, but not its absence under NDEBUG.
+// assert is built into NVRTC, but NVRTC does not remove it under NDEBUG.
 #ifdef NDEBUG
 #undef assert
 #define assert(condition) ((void)0)

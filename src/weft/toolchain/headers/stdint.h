@@ -1,3 +1,3 @@
-// Fixed-width integers and their limits: NVRTC has none of its own.
+// Fixed-width integers and their limits, which NVRTC does not provide.
 #pragma once
 #include <cuda/std/cstdint>

@@ -1,5 +1,5 @@
-// Marks for Weft. nvcc sees nothing of them: WEFT_REGION is its pointer, so a marked kernel is the kernel that ships.
-// Copy this file beside the kernel where Weft is not installed.
+// Marks for Weft. Under nvcc they have no effect: WEFT_REGION is just its pointer, so the marked kernel can be shipped.
+// Copy this file next to the kernel where Weft is not installed.
 #pragma once
 
 // The parts of one dynamic shared block, each with a name:
@@ -7,9 +7,9 @@
 //     float* scores = WEFT_REGION(block, ROWS * STRIDE * sizeof(float), "scores");
 //     half*  table  = WEFT_REGION(reinterpret_cast<half*>(block + OFFSET), 256 * sizeof(half), "table");
 //
-// Use the pointer it returns, and only that: Weft gives every region a place of its own between gaps, so an index that
-// leaves its region is a finding (M105), as are regions that overlap or reach beyond the block. Declare a region before
-// its bytes are used. WEFT_REGION_REUSE names bytes of an earlier region anew, on purpose; it must lie inside that one.
+// Use only the pointer it returns: Weft moves every region to its own place between gaps, so an index that leaves its
+// region is a finding (M105), as are regions that overlap or reach beyond the block. Declare a region before its bytes
+// are used. WEFT_REGION_REUSE gives bytes of an earlier region a second name on purpose; it must be inside that region.
 #if defined(__CUDACC_RTC__) && !defined(WEFT_OFF)
 #define WEFT_REGION(ptr, bytes, name) WEFT_REGION_MARK(ptr, bytes, "weft.region " name)
 #define WEFT_REGION_REUSE(ptr, bytes, name) WEFT_REGION_MARK(ptr, bytes, "weft.reuse " name)

@@ -1,6 +1,6 @@
-// CUTLASS 4.2 spells CCCL's headers <cccl/cuda/std/…>; nobody else does. Under NVRTC two things of CCCL 3 are in its way:
-// a std::tuple_size of CCCL's own, and a get for integer_sequence that makes CuTe's ambiguous. Neither is needed there.
-// They are put aside here, if CUTLASS is the first to include CCCL.
+// CUTLASS 4.2 alone spells CCCL's headers <cccl/cuda/std/…>. Under NVRTC two definitions of CCCL 3 conflict with it:
+// CCCL's own std::tuple_size, and a get for integer_sequence that makes CuTe's ambiguous. Neither is needed there.
+// They are moved to another namespace here, if CUTLASS is the first to include CCCL.
 #pragma once
 #include <cuda/std/__cccl/prologue.h>
 #include <cuda/std/__cccl/epilogue.h>

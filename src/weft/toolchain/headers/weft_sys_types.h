@@ -1,4 +1,4 @@
-// The short names of <sys/types.h>, which nvcc draws in by <stdlib.h>.
+// The short names of <sys/types.h>, which nvcc includes through <stdlib.h>.
 #pragma once
 typedef unsigned int uint;
 typedef unsigned short ushort;

@@ -1,5 +1,5 @@
-// With -default-device NVRTC reads the host code of a header as device code. It must parse, it is never run: functions
-// are declared, and what must have a body traps. Included before the file, ahead of the first __host__.
+// With -default-device NVRTC reads the host code of a header as device code. It must parse, but never runs: functions
+// are declared, and those that need a body trap. Included before the file and before the first __host__.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -49,7 +49,7 @@ struct invalid_argument : exception {
     explicit invalid_argument(const string&);
 };
 
-// With bodies: a vector of a local type may not be left undefined.
+// With bodies: a vector of a local type must be defined.
 template <typename T>
 struct vector {
     T* first;

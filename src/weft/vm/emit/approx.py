@@ -42,7 +42,7 @@ def _polynomial(e: Emitter, x: Value, coefficients: Sequence[float]) -> Value:
 
 
 def _clamp(e: Emitter, x: Value, limit: float) -> Value:
-    """A float into [-limit, limit]; NaN stays."""
+    """Return a float clamped into [-limit, limit]; NaN stays."""
     low = e.b.select(e.b.fcmp("olt", x, e.const("float", -limit)), e.const("float", -limit), x)
     return e.b.select(e.b.fcmp("ogt", low, e.const("float", limit)), e.const("float", limit), low)
 
@@ -52,7 +52,7 @@ def _double(e: Emitter, x: Value) -> Value:
 
 
 def _split_ex2(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
-    """x = k + f: the bits of k << 52, f, and the polynomial (2^f - 1) / f.
+    """Split x = k + f; return the bits of k << 52, f, and the polynomial (2^f - 1) / f.
 
     A NaN that was a float has its low bits clear, so the first is zero and the others are NaN.
     """
@@ -63,14 +63,14 @@ def _split_ex2(e: Emitter, x: Value) -> tuple[Value, Value, Value]:
 
 
 def ex2(e: Emitter, x: Value) -> Value:
-    """2^x; beyond +-400 as 2^+-400, which every caller rounds to infinity or zero."""
+    """Return 2^x; beyond +-400 as 2^+-400, which every caller rounds to infinity or zero."""
     exponent, f, q = _split_ex2(e, _double(e, _clamp(e, x, 400.0)))
     power = e.b.intrinsic("fma", f.ty, [q, f, e.const("double", 1.0)])
     return e.as_float(e.b.op("add", e.bits(power), exponent), "double")
 
 
 def lg2(e: Emitter, x: Value) -> Value:
-    """log2 with its limits: -inf at zero, NaN below, inf at inf."""
+    """Return log2 with its limits: -inf at zero, NaN below, inf at inf."""
     zero, infinity = e.const("float", 0.0), e.const("float", float("inf"))
     usual = e.b.op("and", e.b.fcmp("ogt", x, zero), e.b.fcmp("olt", x, infinity))
     value = _lg2_usual(e, _double(e, e.b.select(usual, x, e.const("float", 1.0))))
@@ -81,10 +81,10 @@ def lg2(e: Emitter, x: Value) -> Value:
 
 
 def _lg2_usual(e: Emitter, x: Value) -> Value:
-    """log2 of a positive, finite, normal double."""
+    """Return log2 of a positive, finite, normal double."""
     op = e.b.op
     bits = e.bits(x)
-    # Exponent such that the fraction lies in [sqrt(1/2), sqrt(2)).
+    # Exponent such that the fraction is in [sqrt(1/2), sqrt(2)).
     offset = op("sub", bits, e.const("i64", 0x3FE6A09E667F3BCD))
     exponent = op("ashr", offset, e.const("i64", 52))
     m = e.as_float(op("sub", bits, op("shl", exponent, e.const("i64", 52))), "double")
@@ -96,7 +96,7 @@ def _lg2_usual(e: Emitter, x: Value) -> Value:
 
 
 def tanh(e: Emitter, x: Value) -> Value:
-    """tanh by way of expm1(-2|x|)."""
+    """Return tanh, computed from expm1(-2|x|)."""
     op = e.b.op
     # Beyond 30 the result rounds to one in every format.
     magnitude = _double(e, _clamp(e, e.b.intrinsic("fabs", x.ty, [x]), 30.0))
@@ -109,7 +109,7 @@ def tanh(e: Emitter, x: Value) -> Value:
 
 
 def sin(e: Emitter, x: Value) -> Value:
-    """sin, with the sign of zero kept."""
+    """Return sin, with the sign of zero kept."""
     return e.b.select(e.b.fcmp("oeq", x, e.const("float", 0.0)), _double(e, x), _circular(e, x, cosine=False))
 
 
@@ -118,7 +118,7 @@ def cos(e: Emitter, x: Value) -> Value:
 
 
 def _circular(e: Emitter, x: Value, *, cosine: bool) -> Value:
-    """sin or cos; the reduction is exact, so good for every float. NaN if x is not finite."""
+    """Return sin or cos; the reduction is exact, so it is valid for every float. NaN if x is not finite."""
     magnitude = e.b.intrinsic("fabs", x.ty, [x])
     finite = e.b.fcmp("olt", magnitude, e.const("float", float("inf")))
     value = _sin_cos(e, _double(e, e.b.select(finite, x, e.const("float", 0.0))), cosine=cosine)
@@ -126,7 +126,7 @@ def _circular(e: Emitter, x: Value, *, cosine: bool) -> Value:
 
 
 def _sin_cos(e: Emitter, x: Value, *, cosine: bool) -> Value:
-    """sin or cos of a finite double that is a float."""
+    """Return sin or cos of a finite double that is a float."""
     op = e.b.op
     hi = lo = e.const("double", 0.0)
     for piece in _TURN:
@@ -136,7 +136,7 @@ def _sin_cos(e: Emitter, x: Value, *, cosine: bool) -> Value:
         of_turns = op("fsub", s, hi)
         error = op("fadd", op("fsub", hi, op("fsub", s, of_turns)), op("fsub", turns, of_turns))
         hi, lo = s, op("fadd", lo, error)
-    # hi is a few turns at most: take it to the nearest quarter, then [-1/8, 1/8] turns remain.
+    # hi is a few turns at most: reduce it to the nearest quarter, then [-1/8, 1/8] turns remain.
     quarter = e.b.intrinsic("roundeven", x.ty, [op("fmul", hi, e.const("double", 4.0))])
     t = op("fadd", op("fsub", hi, op("fmul", quarter, e.const("double", 0.25))), lo)
     square = op("fmul", t, t)

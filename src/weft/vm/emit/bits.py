@@ -17,7 +17,7 @@ PERMUTES = {
     "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
     "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
 }
-"""The generic selector that each mode of prmt stands for, by the two low bits of its control."""
+"""The generic selector that each mode of prmt means, by the two low bits of its control."""
 
 
 def _logic(name: str) -> Callable[[Emitter, Instruction], None]:
@@ -38,7 +38,7 @@ def _cnot(e: Emitter, ins: Instruction) -> None:
 
 
 def _table(e: Emitter, table: int, inputs: list[Value]) -> Value:
-    """The function of `inputs` whose truth table is `table`; the first input is the highest index bit."""
+    """Return the function of `inputs` whose truth table is `table`; the first input is the highest index bit."""
     rows = 1 << len(inputs)
     full = (1 << rows) - 1
     if table in (0, full):
@@ -96,7 +96,7 @@ def _shr(e: Emitter, ins: Instruction) -> None:
 
 
 def _permute(e: Emitter, a: Value, b: Value, selector: int) -> Value:
-    """prmt with a known selector: one byte shuffle, and a blend where signs are replicated."""
+    """Return prmt with a known selector: one byte shuffle, and a blend where signs are replicated."""
     count = 4 * e.lanes
     bytes_type = f"<{count} x i8>"
     left, right = e.b.cast("bitcast", a, bytes_type), e.b.cast("bitcast", b, bytes_type)
@@ -110,7 +110,7 @@ def _permute(e: Emitter, a: Value, b: Value, selector: int) -> Value:
 
 
 def _permute_by_value(e: Emitter, a: Value, b: Value, selector: Value) -> Value:
-    """prmt with a selector known only at run time."""
+    """Return prmt with a selector known only at run time."""
     wide = e.ty("i64")
     high = e.b.op("shl", e.b.cast("zext", b, wide), e.const("i64", 32))
     both = e.b.op("or", e.b.cast("zext", a, wide), high)

@@ -18,7 +18,7 @@ _ONE = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}
 
 
 def _flush(e: Emitter, value: Value) -> Value:
-    """Subnormals as zero. Its sign does not matter to a comparison, so it is dropped."""
+    """Return subnormals as zero. Its sign does not matter to a comparison, so it is dropped."""
     bits = e.bits(value)
     exponent = e.b.op("and", bits, const(bits.ty, _EXPONENT[element(value.ty)]))
     tiny = e.b.icmp("eq", exponent, const(bits.ty, 0))
@@ -26,13 +26,13 @@ def _flush(e: Emitter, value: Value) -> Value:
 
 
 def _widen_bf16(e: Emitter, bits: Value) -> Value:
-    """bf16 bits as the float of the same value."""
+    """Return bf16 bits as the float of the same value."""
     wide = e.b.op("shl", e.b.cast("zext", bits, e.ty("i32")), e.const("i32", 16))
     return e.as_float(wide, "float")
 
 
 def _comparable(e: Emitter, ins: Instruction, name: str) -> list[Value]:
-    """An operand as values LLVM can compare: one, or the low and the high half of a packed one."""
+    """Return an operand as values LLVM can compare: one, or the low and the high half of a packed one."""
     value = e.src(ins, name)
     parts = [value]
     if ins.type.endswith("x2"):
@@ -50,7 +50,7 @@ def _is_float(ptx_type: str) -> bool:
 
 
 def _compare(e: Emitter, ins: Instruction) -> list[Value]:
-    """The comparison itself, before any boolean operator: one i1 per half."""
+    """Return the comparison itself, before any boolean operator: one i1 per half."""
     operator = ins.mods["cmp"]
     pairs = zip(_comparable(e, ins, "a"), _comparable(e, ins, "b"), strict=True)
     if _is_float(ins.type):
@@ -61,7 +61,7 @@ def _compare(e: Emitter, ins: Instruction) -> list[Value]:
 
 
 def _combine(e: Emitter, ins: Instruction, truth: Value) -> Value:
-    """`truth` combined with the predicate operand, if there is one."""
+    """Return `truth` combined with the predicate operand, if there is one."""
     return e.b.op(ins.mods["bool"], truth, e.src(ins, "c")) if ins.has("bool") else truth
 
 
@@ -93,7 +93,7 @@ def _set(e: Emitter, ins: Instruction) -> None:
 
 
 def _selp(e: Emitter, ins: Instruction) -> None:
-    # Chosen as bits, so that a NaN passes unchanged.
+    # Selected as bits, so that a NaN passes unchanged.
     e.dst(ins, e.b.select(e.src(ins, "c"), e.bits(e.src(ins, "a")), e.bits(e.src(ins, "b"))))
 
 

@@ -1,4 +1,4 @@
-"""Control flow inside a block's body. Branches end blocks and are written by the two copies themselves."""
+"""Control flow inside a block's body. Branches end blocks; `in_step` and `divergent` write them."""
 
 from collections.abc import Callable
 
@@ -11,11 +11,11 @@ from ..runtime.shape import get
 from .kernel_contract import KernelContract
 
 HOST_CALLS = frozenset(["vprintf", "__assertfail"])
-"""Functions that the host serves."""
+"""Functions that the host provides."""
 
 
 def call(e: KernelContract, ins: Instruction) -> None:
-    """Only functions of the device runtime; calls of the kernel's own functions are inlined before."""
+    """Call a function of the device runtime; calls of the kernel's own functions are inlined before."""
     target = ins.operand("func")
     if not isinstance(target, Sym) or target.name not in HOST_CALLS:
         raise Unsupported(f"call of {target.name if isinstance(target, Sym) else target}", ins.line)
@@ -28,13 +28,13 @@ def call(e: KernelContract, ins: Instruction) -> None:
     worker = get(b, e.warp, WARP_WORKER)
     pointer = get(b, worker, WORKER_CALL_HOST)
     b.call_pointer(pointer, "void", [worker, e.warp, const("i32", e.position(ins)), lanes])
-    if fatal:  # like trap, a failed assertion ends the launch
+    if fatal:  # a failed assertion ends the launch, as trap does
         b.ret(const("i32", TRAPPED))
         b.place(after)
 
 
 def nothing(e: KernelContract, ins: Instruction) -> None:
-    """brkpt without a debugger, nanosleep, pmevent: no effect that a program can see."""
+    """Do nothing: brkpt without a debugger, nanosleep and pmevent have no effect that a program can see."""
 
 
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {

@@ -18,13 +18,13 @@ def _is_integer(ptx_type: str) -> bool:
 
 
 def _bounds(ptx_type: str) -> tuple[int, int]:
-    """Least and largest value of u8, s32, u4, …"""
+    """Return the least and the largest value of u8, s32, u4 and so on."""
     width = int(ptx_type[1:])
     return (0, (1 << width) - 1) if ptx_type[0] == "u" else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
 
 
 def _clamp(e: Emitter, x: Value, source: str, target: str) -> Value:
-    """An integer of type `source` clamped to the range of `target`."""
+    """Return an integer of type `source` clamped to the range of `target`."""
     (least, largest), (low, high) = _bounds(source), _bounds(target)
     sign, scalar = source[0], element(x.ty)
     if low > least:
@@ -45,7 +45,7 @@ def _integer_to_integer(e: Emitter, ins: Instruction) -> Value:
 
 
 def _float_source(e: Emitter, ins: Instruction) -> Value:
-    """Operand a as float (f16, bf16, f32) or double, flushed and made integral as the modifiers say."""
+    """Return operand a as float (f16, bf16, f32) or double, flushed and made integral according to the modifiers."""
     atype = ins.mods["atype"]
     x = e.src(ins, "a")
     if atype in ("f16", "bf16"):
@@ -58,7 +58,7 @@ def _float_source(e: Emitter, ins: Instruction) -> Value:
 
 
 def _float_to_integer(e: Emitter, ins: Instruction) -> Value:
-    """Clamped to the range. NaN is 0, but the top bit alone if either type is 64 bits wide."""
+    """Convert, clamped to the range. NaN is 0, but the top bit alone if either type is 64 bits wide."""
     dtype, atype = ins.mods["dtype"], ins.mods["atype"]
     x = _float_source(e, ins)
     result = e.ty(f"i{WIDTH[dtype]}")
@@ -99,7 +99,7 @@ def _integer_to_float(e: Emitter, ins: Instruction) -> Value:
 
 
 def _shape(e: Emitter, ins: Instruction, x: Value) -> Value:
-    """.sat and .relu, which may as well come before the rounding: 0 and 1 are exact in every type."""
+    """Apply .sat and .relu; before the rounding is equally correct, because 0 and 1 are exact in every type."""
     if ins.has("sat"):
         return saturate(e, x)
     return relu(e, x) if ins.has("relu") else x
@@ -119,14 +119,14 @@ def _float_to_float(e: Emitter, ins: Instruction) -> Value:
 
 
 def _narrow_half(e: Emitter, ins: Instruction, x: Value, dtype: str) -> Value:
-    """A float or double as f16 or bf16, as i16 bits."""
+    """Return a float or double as f16 or bf16, as i16 bits."""
     result = narrow(e, _shape(e, ins, x), dtype, ins.mods.get("rnd", "rn"))
     bits = e.bits(canonical(e, result) if dtype == "f16" else result)
     return _finite(e, bits, dtype) if ins.has("satfinite") else bits
 
 
 def _finite(e: Emitter, bits: Value, ptx_type: str) -> Value:
-    """Infinities as the largest finite number of the same sign."""
+    """Return infinities as the largest finite number of the same sign."""
     scalar = element(bits.ty)
     infinity, largest = _LARGEST[ptx_type]
     sign = 1 << (WIDTH[ptx_type] - 1)
@@ -136,7 +136,7 @@ def _finite(e: Emitter, bits: Value, ptx_type: str) -> Value:
 
 
 def _pack(e: Emitter, high: Value, low: Value, scalar: str) -> Value:
-    """Two unsigned fields of half the width of `scalar`."""
+    """Return two unsigned fields of half the width of `scalar`."""
     ty, shift = e.ty(scalar), int(scalar[1:]) // 2
     upper = e.b.op("shl", e.b.cast("zext", high, ty), e.const(scalar, shift))
     return e.b.op("or", upper, e.b.cast("zext", low, ty))
@@ -149,7 +149,7 @@ def _halves(e: Emitter, ins: Instruction) -> Value:
 
 
 def _tf32(e: Emitter, ins: Instruction) -> Value:
-    """The upper 19 bits of an f32, rounded in integers; the rest is zero. NaN is 0x7fffffff."""
+    """Return the upper 19 bits of an f32, rounded in integers; the rest is zero. NaN is 0x7fffffff."""
     x = _shape(e, ins, e.src(ins, "a"))
     op, bits = e.b.op, e.bits(x)
     if ins.mods["rnd"] == "rna":
@@ -163,7 +163,7 @@ def _tf32(e: Emitter, ins: Instruction) -> Value:
 
 
 def _to_fp8(e: Emitter, x: Value, kind: str) -> Value:
-    """A float as e4m3 or e5m2 code (i8): nearest even, clamped to the largest finite number, NaN is 0x7f."""
+    """Return a float as e4m3 or e5m2 code (i8): nearest even, clamped to the largest finite number, NaN is 0x7f."""
     fraction, bias, largest = (3, 7, 0x7E) if kind == "e4m3" else (2, 15, 0x7B)
     op, dropped = e.b.op, 23 - fraction
     bits = e.bits(x)
@@ -181,7 +181,7 @@ def _to_fp8(e: Emitter, x: Value, kind: str) -> Value:
 
 
 def _unpack(e: Emitter, packed: Value, scalar: str) -> tuple[Value, Value]:
-    """The upper and the lower field of `scalar` bits."""
+    """Return the upper and the lower field of `scalar` bits."""
     width = int(scalar[1:])
     upper = e.b.op("lshr", packed, e.const(element(packed.ty), width))
     return e.b.cast("trunc", upper, e.ty(scalar)), e.b.cast("trunc", packed, e.ty(scalar))
@@ -198,14 +198,14 @@ def _fp8_pair(e: Emitter, ins: Instruction) -> Value:
 
 
 def _from_fp8(e: Emitter, code: Value, kind: str) -> Value:
-    """An fp8 code (i8) as half, exactly; NaN is canonical."""
+    """Return an fp8 code (i8) as half, exactly; NaN is canonical."""
     op = e.b.op
     wide = e.b.cast("zext", code, e.ty("i16"))
     if kind == "e5m2":
         return canonical(e, e.as_float(op("shl", wide, e.const("i16", 8)), "half"))
     sign = op("shl", op("and", wide, e.const("i16", 0x80)), e.const("i16", 8))
     magnitude = op("and", wide, e.const("i16", 0x7F))
-    # The same fields one format wider read 2^-8 of the value, as the bias is 15 instead of 7.
+    # The same fields read in a format one wider give 2^-8 of the value, as the bias is 15 instead of 7.
     fields = e.as_float(op("or", sign, op("shl", magnitude, e.const("i16", 7))), "half")
     scaled = op("fmul", e.b.cast("fpext", fields, e.ty("float")), e.const("float", 256.0))
     value = e.b.cast("fptrunc", scaled, e.ty("half"))
@@ -221,7 +221,7 @@ def _fp8_to_halves(e: Emitter, ins: Instruction) -> Value:
 
 
 def _cvt_pack(e: Emitter, ins: Instruction) -> Value:
-    """a and b clamped to the small type: b in the lowest field, a above it, then the low bits of c."""
+    """Pack a and b clamped to the small type: b in the lowest field, a above it, then the low bits of c."""
     kind = ins.mods["ctype"]
     width = int(kind[1:])
     mask, op = e.const("i32", (1 << width) - 1), e.b.op

@@ -1,8 +1,8 @@
-"""The copy that runs when lanes have their own program counters: registers live in the warp's frame.
+"""The code that runs when lanes have their own program counters: registers are in the warp's frame.
 
-Lanes at the lowest block go first. A block's code runs for the lanes that are at it (the mask); a collective waits
-in front of its block until the lanes it names have come. When all 32 lanes meet at a block where the other copy can
-be entered, and the registers that copy holds once per warp agree, the warp goes back to it.
+Lanes at the lowest block run first. A block's code runs for the lanes that are at it (the mask); a collective waits in
+front of its block until all lanes that it names have arrived. When all 32 lanes meet at a block where the in-step code
+can be entered, and the registers that it holds once per warp agree, the warp returns to that code.
 """
 
 from weft.core.errors import Unsupported
@@ -52,7 +52,7 @@ class Divergent(KernelEmitter):
         self.frame = Value("ptr", "%frame")
         syncs = [block for block in self.cfg.blocks if block.collective and _is_warp_sync(block.body[0])]
         self.splits = len(syncs) > 1
-        """Whether lanes can meet at different bar.warp.sync; the other collectives are one instruction for all."""
+        """Whether lanes can meet at different bar.warp.sync; every other collective is one instruction for all."""
 
     # -- registers ------------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class Divergent(KernelEmitter):
             if name in self.kernel.frame:
                 value = self.b.load(ty, self.b.offset(self.frame, self.kernel.frame[name]), align=4)
             else:
-                value = const(ty, 0)  # never live across blocks, so nobody sees the old value
+                value = const(ty, 0)  # never live across blocks, so the old value is never read
             self.known[name] = unbits(self.b, value) if predicate else value
         return self.known[name]
 
@@ -91,7 +91,7 @@ class Divergent(KernelEmitter):
     # -- the function ---------------------------------------------------------------------------------------
 
     def emit_module(self) -> str:
-        """The whole function as LLVM IR text."""
+        """Return the entire function as LLVM IR text."""
         b = self.b
         b.do("%frame = load ptr, ptr " + b.offset(self.warp, WARP_FRAME.at).ref + ", align 8")
         self.parked, self.ran = b.alloca("i32"), b.alloca("i32")
@@ -106,7 +106,7 @@ class Divergent(KernelEmitter):
         return module_text([b])
 
     def dispatch(self) -> None:
-        """Choose the lanes that go next."""
+        """Choose the lanes that run next."""
         b = self.b
         count = len(self.cfg.blocks)
         b.place("next")
@@ -123,11 +123,11 @@ class Divergent(KernelEmitter):
         b.store(const("i32", 0), self.parked, align=4)
         b.br("next")
         b.place(stay)
-        nobody, somebody = b.label("nobody"), b.label("somebody")
-        b.cbr(b.icmp("eq", live, const("i32", 0)), nobody, somebody)
-        b.place(nobody)
+        none_live, some_live = b.label("none_live"), b.label("some_live")
+        b.cbr(b.icmp("eq", live, const("i32", 0)), none_live, some_live)
+        b.place(none_live)
         b.ret(const("i32", EXITED))
-        b.place(somebody)
+        b.place(some_live)
         blocked = get(b, self.warp, WARP_BLOCKED)
         parked = b.load("i32", self.parked, align=4)
         idle = b.op("or", blocked, parked)
@@ -138,15 +138,15 @@ class Divergent(KernelEmitter):
         moved = b.icmp("ne", b.load("i32", self.ran, align=4), const("i32", 0))
         b.ret(b.select(moved, const("i32", BLOCKED), const("i32", STUCK)))
         b.place(some_ready)
-        # Lanes that used up a turn let others go first, until all had one: what they spin on may come from any of them.
+        # Lanes that used a turn let others run first, until all had one: they may spin on a value from any of them.
         spent = get(b, self.warp, WARP_SPENT)
         others = b.op("and", ready, b.op("xor", spent, const("i32", -1)))
-        nobody_else = b.icmp("eq", others, const("i32", 0))
-        pool = b.select(nobody_else, ready, others)
-        put(b, self.warp, WARP_SPENT, b.select(nobody_else, const("i32", 0), spent))
+        no_others = b.icmp("eq", others, const("i32", 0))
+        pool = b.select(no_others, ready, others)
+        put(b, self.warp, WARP_SPENT, b.select(no_others, const("i32", 0), spent))
         candidates = b.select(unbits(b, pool), pcs, const(vec("i32"), count + 1))
         lowest = b.intrinsic("vector.reduce.umin", "i32", [candidates], overloads=[vec("i32")])
-        # Lanes that are where the chosen ones are go with them: a collective needs them all at once.
+        # Lanes at the same place as the chosen ones run with them: a collective needs them all at once.
         here = b.op("and", ready, bits(b, b.icmp("eq", pcs, b.splat(lowest))))
         self.choice = b.alloca("i32")
         b.store(here, self.choice, align=4)
@@ -168,7 +168,7 @@ class Divergent(KernelEmitter):
         b.closed = True
 
     def join(self, point: int, partial: str) -> None:
-        """All lanes are at `point`: leave if the registers that the other copy keeps once per warp agree."""
+        """Write the return to the in-step code if all lanes are at `point` and its warp-wide registers agree."""
         b = self.b
         b.place(f"join.{point}")
         agree = const("i1", 1)
@@ -209,7 +209,7 @@ class Divergent(KernelEmitter):
         self.terminate(block)
 
     def assemble(self, ins: Instruction) -> None:
-        """Wait until every lane that the collective names is here; the lanes that came are parked meanwhile."""
+        """Wait until every lane that the collective names is here; the lanes that have arrived are parked meanwhile."""
         b = self.b
         live = get(b, self.warp, WARP_LIVE)
         first = b.intrinsic("cttz", "i32", [self.mask, const("i1", 1)])
@@ -227,12 +227,12 @@ class Divergent(KernelEmitter):
             return
         missing = b.op("and", need, b.op("xor", same, const("i32", -1)))
         self.go_or_park(b.icmp("eq", missing, const("i32", 0)), same)
-        if wanted is None:  # PTX lets a member mask name exited lanes; matrix instructions need the whole warp
+        if wanted is None:  # PTX lets a member mask name exited lanes; matrix instructions need the entire warp
             self.report_exited(ins, self.exited())
         self.mask = same
 
     def go_or_park(self, complete: Value, lanes: Value) -> None:
-        """Go on here if `complete`, else park `lanes` and choose others."""
+        """Continue here if `complete`, else park `lanes` and choose others."""
         b = self.b
         wait, go = b.label("wait"), b.label("go")
         b.cbr(complete, go, wait)
@@ -242,9 +242,9 @@ class Divergent(KernelEmitter):
         b.place(go)
 
     def assemble_split(self, same: Value, members: Value, need: Value) -> None:
-        """bar.warp.sync: what counts is the mask, not the instruction. Lanes that met at another one are released.
+        """Meet at bar.warp.sync: the mask counts, not the instruction. Lanes that met at another one are released.
 
-        `asked` has the mask of every lane that waits; lanes in `released` have met and only have to go on.
+        `asked` has the mask of every lane that waits; lanes in `released` have met and only have to continue.
         """
         b, nothing = self.b, const("i32", 0)
         released = get(b, self.warp, WARP_RELEASED)
@@ -266,7 +266,7 @@ class Divergent(KernelEmitter):
         self.mask = b.select(is_free, free, same)
 
     def exited(self) -> Value:
-        """i32 mask of lanes that were there and have exited; lanes that never were do not count."""
+        """Return the i32 mask of lanes that existed and have exited; lanes that never existed do not count."""
         b = self.b
         threads = get(b, get(b, self.warp, WARP_WORKER), WORKER_BLOCK_THREADS)
         left = b.op("sub", threads, b.op("shl", get(b, self.warp, WARP_ID), const("i32", 5)))
@@ -275,7 +275,7 @@ class Divergent(KernelEmitter):
         return b.op("and", existing, b.op("xor", get(b, self.warp, WARP_LIVE), const("i32", -1)))
 
     def report_exited(self, ins: Instruction, lanes: Value) -> None:
-        """Report `lanes` as needed by `ins` though they are gone, if there are any."""
+        """Report `lanes` as needed by `ins` although they have exited, if there are any."""
         b = self.b
         some, none = b.label("exited"), b.label("present")
         b.cbr(b.icmp("eq", lanes, const("i32", 0)), none, some, likely=True)
@@ -353,7 +353,7 @@ class Divergent(KernelEmitter):
         b.place(go_on)
 
     def give_way(self, block: Block) -> None:
-        """After a backward edge other warps may have a turn."""
+        """Let other warps have a turn after a backward edge."""
         b = self.b
         if all(successor > block.id for successor in block.successors):
             b.br("next")

@@ -1,12 +1,12 @@
-"""What a chapter of the instruction set sees while it writes LLVM IR for one instruction.
+"""The interface of a chapter of the instruction set while it writes LLVM IR for one instruction.
 
-One PTX register is one `<32 x iN>` vector (a warp), or one scalar where every lane is known to hold the same
-value. A chapter's function reads operands, builds, and writes the destination; it never asks which of the two it is:
+One PTX register is one `<32 x iN>` vector (a warp), or one scalar if every lane is known to hold the same
+value. A chapter's function reads operands, builds, and writes the destination; it works for both:
 
     def add(e: Emitter, ins: Instruction) -> None:
         e.dst(ins, e.b.op("add", e.src(ins, "a"), e.src(ins, "b")))
 
-`e.src` gives LLVM values in the operand's PTX type, lifted to the instruction's lanes: u/s/b N → iN, f16 → half,
+`e.src` returns LLVM values in the operand's PTX type, lifted to the instruction's lanes: u/s/b N → iN, f16 → half,
 f32 → float, f64 → double, pred → i1; packed and alternate types (f16x2, bf16x2, bf16, tf32, e4m3x2 …) → iN bits.
 """
 
@@ -37,24 +37,24 @@ _FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
 
 
 def llvm_type(ptx_type: str) -> str:
-    """The scalar LLVM type in which a PTX type is computed."""
+    """Return the scalar LLVM type in which a PTX type is computed."""
     if ptx_type == "pred":
         return "i1"
     return _FLOATS.get(ptx_type) or f"i{WIDTH[ptx_type]}"
 
 
 class Emitter(ABC):
-    """Reads and writes registers for the chapter functions; a subclass decides where registers live."""
+    """Reads and writes registers for the chapter functions; a subclass decides where registers are kept."""
 
     b: Builder
     lanes: int
-    """1 if the current instruction is computed once for the whole warp, else 32."""
+    """1 if the current instruction is computed once for the entire warp, else 32."""
 
     # -- what a subclass provides ---------------------------------------------------------------------------
 
     @abstractmethod
     def get(self, name: str) -> Value:
-        """Register bits lifted to the current lanes: iN or <32 x iN>; predicates i1 or <32 x i1>."""
+        """Return register bits lifted to the current lanes: iN or <32 x iN>; predicates i1 or <32 x i1>."""
 
     @abstractmethod
     def put(self, name: str, value: Value) -> None:
@@ -62,58 +62,58 @@ class Emitter(ABC):
 
     @abstractmethod
     def register_type(self, name: str) -> str:
-        """The declared PTX type of a register."""
+        """Return the declared PTX type of a register."""
 
     @abstractmethod
     def special(self, name: str) -> Value:
-        """A special register, lifted."""
+        """Return a special register, lifted."""
 
     @abstractmethod
     def symbol(self, sym: Sym) -> Value:
-        """Address of a variable in its own state space, i64 (a scalar)."""
+        """Return the address of a variable in its own state space, i64 (a scalar)."""
 
     @abstractmethod
     def active(self) -> Value:
-        """The lanes that take part in the current instruction, as an i32 bit mask (guard included)."""
+        """Return the lanes that take part in the current instruction, as an i32 bit mask (with the guard)."""
 
     @abstractmethod
     def runtime(self, name: str, result: str, args: Sequence[Value]) -> Value:
         """Call an out-of-line function of the runtime by name (it receives the warp's context first)."""
 
     def hides_nan(self, ins: Instruction) -> bool:
-        """Whether nobody can see the payload of a NaN that `ins` writes."""
+        """Return whether the payload of a NaN that `ins` writes can never be observed."""
         return False
 
     # -- what chapters use ----------------------------------------------------------------------------------
 
     def ty(self, scalar: str) -> str:
-        """`scalar` lifted to the lanes of the current instruction."""
+        """Return `scalar` lifted to the lanes of the current instruction."""
         return vec(scalar, self.lanes)
 
     def const(self, scalar: str, value: int | float) -> Value:
-        """A constant lifted to the current lanes."""
+        """Return a constant lifted to the current lanes."""
         return const(self.ty(scalar), value)
 
     def lift(self, value: Value) -> Value:
-        """A scalar in every lane, if the current instruction has 32."""
+        """Return a scalar in every lane, if the current instruction has 32."""
         return self.b.splat(value) if self.lanes > 1 and lanes_of(value.ty) == 1 else value
 
     def bits(self, value: Value) -> Value:
-        """The same bits as an integer."""
+        """Return the same bits as an integer."""
         scalar = element(value.ty)
         width = {"float": 32, "double": 64, "half": 16}.get(scalar)
         return value if width is None else self.b.cast("bitcast", value, vec(f"i{width}", lanes_of(value.ty)))
 
     def as_float(self, value: Value, scalar: str) -> Value:
-        """Integer bits as `half`, `float` or `double`."""
+        """Return integer bits as `half`, `float` or `double`."""
         return self.b.cast("bitcast", value, vec(scalar, lanes_of(value.ty)))
 
     def src(self, ins: Instruction, name: str) -> Value:
-        """Operand `name` in its PTX type."""
+        """Return operand `name` in its PTX type."""
         return self.read(ins.operand(name), ins.operand_type(name), ins.line)
 
     def items(self, ins: Instruction, name: str, ptx_type: str | None = None) -> list[Value]:
-        """Operand `name` as a list: one value, or the members of a vector."""
+        """Return operand `name` as a list: one value, or the members of a vector."""
         operand = ins.operand(name)
         members = operand.items if isinstance(operand, Vec) else (operand,)
         return [self.read(item, ptx_type or ins.operand_type(name), ins.line) for item in members]
@@ -123,7 +123,7 @@ class Emitter(ABC):
         self.write(ins.operand(name), value, ins.operand_type(name), ins.line)
 
     def read(self, operand: Operand, ptx_type: str, line: int) -> Value:
-        """Any source operand as an LLVM value of `ptx_type`."""
+        """Return any source operand as an LLVM value of `ptx_type`."""
         scalar = llvm_type(ptx_type)
         match operand:
             case Reg(name=name):
@@ -158,7 +158,7 @@ class Emitter(ABC):
         return self.as_float(value, scalar) if scalar in ("float", "double", "half") else value
 
     def narrow(self, value: Value, scalar: str) -> Value:
-        """Register bits (iN, perhaps wider) as `scalar`."""
+        """Return register bits (iN, perhaps wider) as `scalar`."""
         if scalar == "i1" or element(value.ty) == "i1":
             return value
         width = {"float": 32, "double": 64, "half": 16}.get(scalar) or int(scalar[1:])
@@ -193,11 +193,11 @@ class Emitter(ABC):
         self.put(operand.name, value)
 
     def mask_vector(self, mask: Value) -> Value:
-        """An i32 bit mask as <32 x i1>."""
+        """Return an i32 bit mask as <32 x i1>."""
         return self.b.cast("bitcast", mask, vec("i1"))
 
     def mask_bits(self, predicate: Value) -> Value:
-        """<32 x i1> (or i1 for all lanes) as an i32 bit mask."""
+        """Return <32 x i1> (or i1 for all lanes) as an i32 bit mask."""
         if predicate.ty == "i1":
             return self.b.cast("sext", predicate, "i32")
         return self.b.cast("bitcast", predicate, "i32")

@@ -20,7 +20,7 @@ def _inputs(e: Emitter, ins: Instruction, names: str) -> list[Value]:
 
 
 def _finish(e: Emitter, ins: Instruction, result: Value, inputs: list[Value]) -> None:
-    """Flush, clamp and settle NaN, then write."""
+    """Flush, clamp and make NaN canonical, then write."""
     if ins.has("ftz"):
         result = flush(e, result)
     if ins.has("sat"):
@@ -63,12 +63,12 @@ def _div(e: Emitter, ins: Instruction) -> None:
 
 
 def _upper(e: Emitter, value: Value) -> Value:
-    """A double without its lower 32 bits."""
+    """Return a double without its lower 32 bits."""
     return e.as_float(e.b.op("and", e.bits(value), e.const("i64", -1 << 32)), "double")
 
 
 def _gross(e: Emitter, ins: Instruction) -> None:
-    """rcp and rsqrt.approx.ftz.f64: the upper halves of operand and result only."""
+    """Compute rcp and rsqrt.approx.ftz.f64 on the upper halves of operand and result only."""
     a = flush(e, _upper(e, e.src(ins, "a")))
     below = a if ins.form.name == "rcp" else e.b.intrinsic("sqrt", a.ty, [a])
     result = flush(e, e.b.op("fdiv", e.const("double", 1.0), below))
@@ -85,7 +85,7 @@ def _rcp(e: Emitter, ins: Instruction) -> None:
 
 
 def _bit_operation(operation: str) -> _Emit:
-    """abs clears the sign, neg turns it; NaN included."""
+    """Return the emitter of abs, which clears the sign, or neg, which flips it; NaN included."""
 
     def emit(e: Emitter, ins: Instruction) -> None:
         (a,) = _inputs(e, ins, "a")
@@ -101,7 +101,7 @@ def _copysign(e: Emitter, ins: Instruction) -> None:
 
 
 def extreme(e: Emitter, ins: Instruction, name: str, a: Value, b: Value) -> Value:
-    """min or max, NaN not yet canonical: -0 < +0; beside one NaN the other operand, or NaN with .NaN."""
+    """Return min or max, NaN not yet canonical: -0 < +0; if one operand is NaN, the other one, or NaN with .NaN."""
     sign = e.b.op("xor", e.bits(a), e.bits(b))
     if ins.has("xorsign"):
         a, b = (e.b.intrinsic("fabs", x.ty, [x]) for x in (a, b))
@@ -115,11 +115,11 @@ def extreme(e: Emitter, ins: Instruction, name: str, a: Value, b: Value) -> Valu
 
 
 def _number_extreme(e: Emitter, name: str, a: Value, b: Value) -> Value:
-    """LLVM's maximumnum, with all comparisons on the operands so that they do not wait for each other."""
+    """Return LLVM's maximumnum, with all comparisons on the operands so that they do not wait for each other."""
     order, zeros = ("ogt", "and") if name == "max" else ("olt", "or")
     larger = e.b.select(e.b.fcmp(order, a, b), a, b)  # b if either is NaN
     chosen = e.b.select(e.b.fcmp("uno", b, b), a, larger)
-    equal = e.as_float(e.b.op(zeros, e.bits(a), e.bits(b)), element(a.ty))  # settles -0 against +0
+    equal = e.as_float(e.b.op(zeros, e.bits(a), e.bits(b)), element(a.ty))  # decides between -0 and +0
     return e.b.select(e.b.fcmp("oeq", a, b), equal, chosen)
 
 
@@ -168,7 +168,7 @@ def _rsqrt(e: Emitter, ins: Instruction) -> None:
 
 
 def _in_double(function: Callable[[Emitter, Value], Value]) -> _Emit:
-    """An f32 function evaluated in double and rounded once."""
+    """Return the emitter of an f32 function that is evaluated in double and rounded once."""
 
     def emit(e: Emitter, ins: Instruction) -> None:
         (a,) = inputs = _inputs(e, ins, "a")
@@ -180,8 +180,8 @@ def _in_double(function: Callable[[Emitter, Value], Value]) -> _Emit:
 def _directed(e: Emitter, operation: str, rounding: str, args: Sequence[Value]) -> Value:
     """Return `fadd`, `fsub`, `fmul`, `fdiv`, `fma` or `sqrt` of floats or doubles, rounded by rz, rm or rp.
 
-    The processor does it in that rounding mode, in a function that is never inlined: no other arithmetic can be
-    scheduled into the stretch where the mode is changed.
+    The processor computes it in that rounding mode, in a function that is never inlined, so that no other arithmetic
+    is scheduled while the mode is changed.
     """
     ty = args[0].ty
     scalar = {"float": "f32", "double": "f64"}[element(ty)]

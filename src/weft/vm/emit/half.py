@@ -1,7 +1,7 @@
 """f16 and bf16 arithmetic, single and in pairs (PTX ISA 9.7.4). One rounding per operation, NaN is 0x7fff.
 
-A pair is computed as twice as many lanes. Sums and products of two halves may be rounded to f32 on the way
-(24 digits are two more than twice 11), fma goes through round to odd.
+A pair is computed as twice as many lanes. Sums and products of two halves may be rounded to f32 first
+(24 digits are two more than twice 11); fma uses round to odd.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def _flush_bf16(e: Emitter, bits: Value) -> Value:
 
 
 def _arithmetic(names: str, compute: _Compute) -> _Emit:
-    """Widen, compute and settle flushing, clamping and NaN."""
+    """Widen, compute, and apply flushing, clamping and canonical NaN."""
 
     def emit(e: Emitter, ins: Instruction) -> None:
         def lanes(base: str, values: list[Value]) -> Value:
@@ -96,7 +96,7 @@ def _in_double(function: Callable[[Emitter, Value], Value]) -> _Compute:
 
 
 def _bit_operation(operation: str, mask: int) -> _Emit:
-    """neg turns the sign bit, abs clears it; NaN included."""
+    """Return the emitter of neg, which flips the sign bit, or abs, which clears it; NaN included."""
 
     def emit(e: Emitter, ins: Instruction) -> None:
         def lanes(base: str, values: list[Value]) -> Value:

@@ -1,6 +1,6 @@
-"""The copy that runs while all 32 lanes go together: registers are SSA values, uniform ones scalars.
+"""The code that runs while all 32 lanes run together: registers are SSA values, uniform ones scalars.
 
-It leaves for the `divergent` copy where lanes disagree at a branch, after storing the live registers in the frame,
+It leaves for the `divergent` code when lanes disagree at a branch, after storing the live registers in the frame,
 and it can be entered again at every block in `resume_points`: barrier continuations, loop heads, joins.
 """
 
@@ -42,7 +42,7 @@ _ALWAYS_WIDE = frozenset(
 
 
 def resume_points(cfg: Cfg, uniformity: Uniformity, regions: Mapping[int, MaskedRegion]) -> list[int]:
-    """Blocks at which a warp may (re-)enter the copy for warps in step."""
+    """Return the blocks at which a warp may enter (again) the code for warps in step."""
     masked = {number for region in regions.values() for number in region.blocks}
     diverging = uniformity.join_of.keys() - masked - regions.keys()
     points = {0, *(uniformity.join_of[branch] for branch in diverging)}
@@ -75,7 +75,7 @@ class InStep(KernelEmitter):
     # -- registers ------------------------------------------------------------------------------------------
 
     def storage_type(self, name: str) -> str:
-        """How a register is kept: iN or <32 x iN>; varying predicates as an i32 mask."""
+        """Return how a register is kept: iN or <32 x iN>; varying predicates as an i32 mask."""
         scalar = self.register_llvm(name)
         if name not in self.varying:
             return scalar
@@ -87,7 +87,7 @@ class InStep(KernelEmitter):
         return self.slots[name]
 
     def stored(self, name: str) -> Value:
-        """The register as it is kept."""
+        """Return the register as it is kept."""
         if name not in self.known:
             self.known[name] = self.b.load(self.storage_type(name), self.slot(name), align=64)
         return self.known[name]
@@ -96,7 +96,7 @@ class InStep(KernelEmitter):
         value = self.stored(name)
         predicate = self.registers[name] == "pred"
         if name in self.varying:
-            if self.lanes == 1:  # the instruction gives the same for every lane
+            if self.lanes == 1:  # the instruction gives the same value for every lane
                 return self.b.extract(self.mask_vector(value) if predicate else value, 0)
             if not predicate:
                 return value
@@ -128,14 +128,14 @@ class InStep(KernelEmitter):
         self.dirty[name] = None
 
     def write_lanes(self, guard: Guard | None, lanes: int) -> Value:
-        """Where a write takes effect, as i1 or <32 x i1>."""
+        """Return the lanes in which a write takes effect, as i1 or <32 x i1>."""
         if self.lanes_on is not None:
             return self.mask_vector(self.active())
         assert guard is not None
         return self.guard_value(guard, lanes)
 
     def guard_value(self, guard: Guard, lanes: int) -> Value:
-        """The guard as i1 or <32 x i1>."""
+        """Return the guard as i1 or <32 x i1>."""
         wide = self.lanes
         self.lanes = 1 if guard.reg.name not in self.varying else LANES
         value = self.get(guard.reg.name)
@@ -145,7 +145,7 @@ class InStep(KernelEmitter):
         return self.b.splat(value) if lanes > 1 and value.ty == "i1" else value
 
     def guard_bits(self, guard: Guard) -> Value:
-        """The guard as an i32 lane mask."""
+        """Return the guard as an i32 lane mask."""
         if guard.reg.name in self.varying:
             value = self.stored(guard.reg.name)
         else:
@@ -167,7 +167,7 @@ class InStep(KernelEmitter):
     # -- the function ---------------------------------------------------------------------------------------
 
     def emit_module(self) -> str:
-        """The whole function as LLVM IR text."""
+        """Return the entire function as LLVM IR text."""
         b = self.b
         points = resume_points(self.cfg, self.kernel.uniformity, self.kernel.regions)
         resume = get(b, self.warp, WARP_RESUME)
@@ -190,7 +190,7 @@ class InStep(KernelEmitter):
         return module_text([b])
 
     def body(self, block: Block) -> None:
-        """A block's instructions; an `mma` that is grouped with later ones waits for the last of them."""
+        """Write a block's instructions; an `mma` that is grouped with later ones is delayed to the last of them."""
         rest = block.body
         if block.id in self.waiting:
             rest = rest[1:]
@@ -201,7 +201,7 @@ class InStep(KernelEmitter):
             self.instruction(ins)
 
     def begin(self) -> None:
-        """Forget what was known of registers: a new block starts."""
+        """Forget the known registers, because a new block starts."""
         self.known, self.lifted, self.dirty, self.ins = {}, {}, {}, None
 
     def flush(self, block: Block) -> None:
@@ -215,7 +215,7 @@ class InStep(KernelEmitter):
         self.dirty = {}
 
     def reload(self, point: int) -> None:
-        """Registers live at `point` from the frame; what the kernel reads before it is set starts as zero."""
+        """Load the registers live at `point` from the frame; one that is read before it is set starts as zero."""
         if point == 0:
             for name in self.kernel.liveness.at(0):
                 self.b.store(const(self.storage_type(name), 0), self.slot(name), align=64)
@@ -231,7 +231,7 @@ class InStep(KernelEmitter):
                 b.store(b.load(ty, place, align=4), self.slot(name), align=64)
 
     def spill(self, names: list[str]) -> None:
-        """Registers to the frame, as the divergent copy keeps them: 32 lanes each, predicates as masks."""
+        """Store registers to the frame in the divergent code's form: 32 lanes each, predicates as masks."""
         b, frame = self.b, get(self.b, self.warp, WARP_FRAME)
         for name in names:
             value = b.load(self.storage_type(name), self.slot(name), align=64)
@@ -242,7 +242,7 @@ class InStep(KernelEmitter):
             b.store(value, b.offset(frame, self.kernel.frame[name]), align=4)
 
     def leave(self, status: int, point: int) -> None:
-        """Store what `point` needs and return to the scheduler."""
+        """Store the registers that `point` needs and return to the scheduler."""
         self.spill(self.kernel.liveness.at(point))
         put(self.b, self.warp, WARP_RESUME, const("i32", point))
         self.b.ret(const("i32", status))
@@ -275,7 +275,7 @@ class InStep(KernelEmitter):
             raise Unsupported(end.opcode, end.line)
 
     def jump(self, block: Block, target: int) -> None:
-        """An unconditional edge; backward ones may give way to other warps."""
+        """Write an unconditional edge; at a backward edge the warp may yield to others."""
         b = self.b
         if target > block.id:
             b.br(f"block.{target}")
@@ -288,14 +288,14 @@ class InStep(KernelEmitter):
         self.leave(YIELDED, target)
 
     def go(self, block: Block, target: int) -> None:
-        """An edge to a block, or out of the kernel."""
+        """Write an edge to a block, or out of the kernel."""
         if target == len(self.cfg.blocks):
             self.b.ret(const("i32", EXITED))
         else:
             self.jump(block, target)
 
     def branch(self, block: Block, end: Instruction, taken: str, target: int) -> None:
-        """`@p bra` and `@p exit`: together if all lanes agree, else leave for the divergent copy."""
+        """Write `@p bra` and `@p exit`: together if all lanes agree, else leave for the divergent code."""
         b, guard = self.b, end.guard
         if guard is None:
             self.flush(block)
@@ -326,7 +326,7 @@ class InStep(KernelEmitter):
         self.diverge(pcs, {*block.targets, block.next})
 
     def place_ways(self, block: Block, taken: str, target: int, other: str) -> None:
-        """The two ways out of a branch that all lanes go together."""
+        """Write the two paths out of a branch that all lanes take together."""
         assert block.next is not None
         self.b.place(taken)
         self.mark_way(block.id, TAKEN)
@@ -336,7 +336,7 @@ class InStep(KernelEmitter):
         self.jump(block, block.next)
 
     def run_masked(self, block: Block, target: int, lanes: Value) -> None:
-        """The region behind a varying branch, block after block, each for the lanes that come to it."""
+        """Write the region after a varying branch, block after block, each for the lanes that reach it."""
         b, region = self.b, self.kernel.regions[block.id]
         masks = {number: b.alloca("i32") for number in region.blocks}
         for slot in masks.values():
@@ -378,7 +378,7 @@ class InStep(KernelEmitter):
         self.jump(block, region.join)
 
     def forget_unset(self, block: Block) -> None:
-        """Registers that the region sets and nobody has set before: without this their old values would seem needed."""
+        """Clear the registers that are first set in the region: without this their old values would seem needed."""
         alive = {name for way in block.successors for name in self.kernel.liveness.at(way)}
         region = self.kernel.regions[block.id]
         written = {
@@ -389,7 +389,7 @@ class InStep(KernelEmitter):
                 self.b.store(const(self.storage_type(name), 0), self.slot(name), align=64)
 
     def diverge(self, pcs: Value, ways: set[int]) -> None:
-        """Store registers and program counters, and continue in the divergent copy."""
+        """Store registers and program counters, and continue in the divergent code."""
         alive = set()
         for way in ways:
             alive |= set(self.kernel.liveness.at(way))
@@ -399,7 +399,7 @@ class InStep(KernelEmitter):
         self.b.ret(const("i32", DIVERGED))
 
     def indexed(self, block: Block, end: Instruction) -> None:
-        """`brx.idx`: a switch if the index is the same in all lanes, else the divergent copy."""
+        """Write `brx.idx`: a switch if the index is the same in all lanes, else the divergent code."""
         b = self.b
         count = len(block.targets)
         operand = end.operand("index")
@@ -430,7 +430,7 @@ class InStep(KernelEmitter):
             self.jump(block, target)
 
     def barrier(self, block: Block, end: Instruction) -> None:
-        """Arrive, store the live registers, and give way until all threads are there."""
+        """Arrive, store the live registers, and yield until all threads have arrived."""
         b = self.b
         assert block.next is not None
         alone, crowd = b.label("alone"), b.label("crowd")

@@ -9,7 +9,7 @@ from .emitter import Emitter
 from .shifts import low_mask, resize, shift, shift_signed
 
 CARRY = "%cc"
-"""The condition-code register's carry flag, a predicate register like any other."""
+"""The carry flag of the condition-code register, an ordinary predicate register."""
 
 
 def _signed(ptx_type: str) -> bool:
@@ -21,7 +21,7 @@ def _packed(ins: Instruction) -> bool:
 
 
 def _source(e: Emitter, ins: Instruction, name: str) -> Value:
-    """An operand; packed half words as a vector of twice as many i16."""
+    """Return an operand; packed half words as a vector of twice as many i16."""
     value = e.src(ins, name)
     return e.b.cast("bitcast", value, f"<{2 * e.lanes} x i16>") if _packed(ins) else value
 
@@ -51,7 +51,7 @@ def _add_sub_carry(name: str) -> Callable[[Emitter, Instruction], None]:
 
 
 def _with_carry(e: Emitter, ins: Instruction, name: str, a: Value, b: Value, carry: Value | None) -> None:
-    """a ± b ± carry, and the carry or borrow out where the instruction asks for it."""
+    """Compute a ± b ± carry, and the carry or borrow out if the instruction requires it."""
     first = e.b.op(name, a, b)
     wrapped = e.b.icmp("ult", first if name == "add" else a, a if name == "add" else b)
     result = first
@@ -70,7 +70,7 @@ def _widen(e: Emitter, value: Value, ptx_type: str) -> Value:
 
 
 def _product(e: Emitter, ins: Instruction) -> Value:
-    """The part of a·b that the instruction names: `lo`, `hi`, or all of it."""
+    """Return the part of a·b that the instruction names: `lo`, `hi`, or all of it."""
     a, b = e.src(ins, "a"), e.src(ins, "b")
     mode = "wide" if ins.has("wide") else ins.mods.get("mode", "hi")
     if mode == "lo":
@@ -108,7 +108,7 @@ def _madc(e: Emitter, ins: Instruction) -> None:
 
 
 def _product24(e: Emitter, ins: Instruction) -> Value:
-    """Bits 31..0 or 47..16 of the product of the low 24 bits."""
+    """Return bits 31..0 or 47..16 of the product of the low 24 bits."""
     right = "ashr" if _signed(ins.type) else "lshr"
     spare = e.const("i64", 40)
 
@@ -138,10 +138,10 @@ def _sad(e: Emitter, ins: Instruction) -> None:
 
 
 def _quotient(e: Emitter, ins: Instruction, a: Value, b: Value) -> Value:
-    """a / b for a divisor that is neither 0 nor an overflow.
+    """Return a / b for a divisor that is neither 0 nor an overflow.
 
-    CPUs have no integer vector division, but a double holds a quotient of 32-bit integers well enough to
-    truncate: one that is not an integer is at least 1/b away from any, far more than its last place.
+    CPUs have no integer vector division, but a double is precise enough for a quotient of 32-bit integers to be
+    truncated: one that is not an integer is at least 1/b away from any, far more than its last place.
     """
     sign = "s" if _signed(ins.type) else "u"
     if e.lanes == 1 or WIDTH[ins.type] > 32 or isinstance(ins.operand("b"), Imm):
@@ -152,14 +152,14 @@ def _quotient(e: Emitter, ins: Instruction, a: Value, b: Value) -> Value:
 
 
 def _division(e: Emitter, ins: Instruction) -> tuple[Value, Value, Value]:
-    """Quotient and remainder, and whether the divisor is 0 (then they are of a division by 1)."""
+    """Return quotient and remainder, and whether the divisor is 0 (then they are of a division by 1)."""
     a, b = e.src(ins, "a"), e.src(ins, "b")
     by_zero = e.b.icmp("eq", b, const(b.ty, 0))
     unsafe = by_zero
     if _signed(ins.type):
         least = e.b.icmp("eq", a, const(a.ty, 1 << (WIDTH[ins.type] - 1)))
         unsafe = e.b.op("or", by_zero, e.b.op("and", least, e.b.icmp("eq", b, const(b.ty, -1))))
-    # Dividing by 1 is also the right answer for the one overflow: the least integer over -1 wraps to itself.
+    # Dividing by 1 is also correct for the only overflow: the least integer over -1 wraps to itself.
     divisor = e.b.select(unsafe, const(b.ty, 1), b)
     quotient = _quotient(e, ins, a, divisor)
     return quotient, e.b.op("sub", a, e.b.op("mul", quotient, divisor)), by_zero
@@ -226,7 +226,7 @@ def _brev(e: Emitter, ins: Instruction) -> None:
 
 
 def _byte(e: Emitter, ins: Instruction, name: str) -> Value:
-    """The low byte of a position or length operand."""
+    """Return the low byte of a position or length operand."""
     return e.b.op("and", e.src(ins, name), e.const("i32", 0xFF))
 
 
@@ -236,7 +236,7 @@ def _bfe(e: Emitter, ins: Instruction) -> None:
     if not _signed(ins.type):
         e.dst(ins, e.b.op("and", shift(e, "lshr", a, position), low_mask(e, width, length)))
         return
-    # Beyond the top bit a field is filled with the sign of `a`, which is what an arithmetic shift brings in.
+    # Beyond the top bit a field is filled with the sign of `a`, as an arithmetic shift does.
     field = shift_signed(e, a, position)
     spare = e.b.intrinsic("usub.sat", length.ty, [e.const("i32", width), length])
     field = shift_signed(e, shift(e, "shl", field, spare), spare)
@@ -253,7 +253,7 @@ def _bfi(e: Emitter, ins: Instruction) -> None:
 
 
 def _position(e: Emitter, ins: Instruction, name: str) -> Value:
-    """A bit position that `.wrap` takes modulo 32."""
+    """Return a bit position, which `.wrap` takes modulo 32."""
     value = e.src(ins, name)
     return e.b.op("and", value, e.const("i32", 31)) if ins.mods["mode"] == "wrap" else value
 
@@ -275,7 +275,7 @@ def _bmsk(e: Emitter, ins: Instruction) -> None:
 
 
 def _parts(e: Emitter, value: Value, ptx_type: str, width: int, first: int, count: int) -> list[Value]:
-    """`count` fields of `width` bits from field `first` on, each extended to 32 bits."""
+    """Return `count` fields of `width` bits from field `first` on, each extended to 32 bits."""
     right = "ashr" if _signed(ptx_type) else "lshr"
     fields = []
     for index in range(first, first + count):

@@ -1,7 +1,7 @@
-"""What both copies of a kernel share: imports, symbols, special registers, and one instruction after the other.
+"""The parts that both versions of a kernel's code share: imports, symbols, special registers, and single instructions.
 
-A kernel is compiled twice. `in_step` runs while all 32 lanes go together: registers are SSA values, uniform ones
-scalars. `divergent` runs when lanes have their own program counters: registers live in the warp's frame.
+A kernel is compiled twice. `in_step` runs while all 32 lanes run together: registers are SSA values, uniform ones
+scalars. `divergent` runs when lanes have their own program counters: registers are in the warp's frame.
 """
 
 from abc import abstractmethod
@@ -63,7 +63,7 @@ EMIT: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
 
 @dataclass(frozen=True)
 class Kernel:
-    """Everything known about a kernel before code is written."""
+    """All information about a kernel that is known before code is written."""
 
     module: Module
     cfg: Cfg
@@ -71,23 +71,23 @@ class Kernel:
     uniformity: Uniformity
     regions: Mapping[int, MaskedRegion]
     chains: Mapping[int, int]
-    """First block of a run of blocks that follow each other unconditionally → instructions of the whole run."""
+    """First block of a run of blocks that follow each other unconditionally → instructions of the entire run."""
     hidden_ways: frozenset[tuple[int, int]]
-    """Ways out of branches that are marked when they are taken: how often blocks ran does not show them."""
+    """Paths out of branches that are marked when they are taken, because block counts do not show them."""
     reads_clock: bool
     hidden_nans: frozenset[str]
     layout: Layout
     mode: str
     arch: str
     globals_order: tuple[str, ...]
-    """Module variables whose device addresses stand behind the parameters, in this order."""
+    """Module variables whose device addresses follow the parameters, in this order."""
     frame: dict[str, int] = field(default_factory=dict)
     """Register → byte offset of its slot in the warp's frame."""
     frame_bytes: int = 0
 
 
 def frame_slots(cfg: Cfg, liveness: Liveness) -> tuple[dict[str, int], int]:
-    """A slot for every register that is live across some block boundary; predicates are 4-byte masks."""
+    """Return a slot for every register that is live across some block boundary; predicates are 4-byte masks."""
     alive = 0
     for registers in liveness.live_in:
         alive |= registers
@@ -102,9 +102,9 @@ def frame_slots(cfg: Cfg, liveness: Liveness) -> tuple[dict[str, int], int]:
 
 
 def find_chains(cfg: Cfg, points: Iterable[int]) -> dict[int, int]:
-    """Runs of blocks split only by collectives: counted once, at their first block.
+    """Return runs of blocks that are split only by collectives: counted once, at their first block.
 
-    A block starts a run if it can be entered other than by falling into it from a block that always does.
+    A block starts a run if it can be entered other than by falling through from a block that always does so.
     """
     starts = {0, *points}
     for block in cfg.blocks:
@@ -120,7 +120,7 @@ def find_chains(cfg: Cfg, points: Iterable[int]) -> dict[int, int]:
 
 
 class KernelEmitter(KernelContract):
-    """Emits the body of a kernel's blocks; the subclasses decide where registers live and how blocks connect."""
+    """Emits the body of a kernel's blocks; the subclasses decide where registers are kept and how blocks connect."""
 
     def __init__(self, kernel: Kernel, symbol: str, imports: list[str]) -> None:
         self.kernel = kernel
@@ -140,7 +140,7 @@ class KernelEmitter(KernelContract):
         return self.registers[name]
 
     def register_llvm(self, name: str) -> str:
-        """Scalar LLVM type of a register's bits; predicates are i1."""
+        """Return the scalar LLVM type of a register's bits; predicates are i1."""
         declared = self.registers[name]
         return "i1" if declared == "pred" else f"i{WIDTH[declared]}"
 
@@ -157,7 +157,7 @@ class KernelEmitter(KernelContract):
         return all(reg.name in self.kernel.hidden_nans for reg in ins.written())
 
     def site(self) -> Value:
-        """The current instruction as a number for reports: its PTX line."""
+        """Return the current instruction as a number for reports: its PTX line."""
         assert self.ins is not None
         return const("i32", self.ins.line)
 
@@ -165,7 +165,7 @@ class KernelEmitter(KernelContract):
         return next(at for at, item in enumerate(self.cfg.function.body) if item is ins)
 
     def buffer(self, role: str, size_bytes: int) -> Value:
-        """Stack memory for passing several registers to the runtime; one per role and size."""
+        """Return stack memory for passing several registers to the runtime; one per role and size."""
         key = (role, size_bytes)
         if key not in self.scratch:
             self.scratch[key] = self.b.alloca(f"[{size_bytes} x i8]")
@@ -250,7 +250,7 @@ class KernelEmitter(KernelContract):
 
     @abstractmethod
     def width_of(self, ins: Instruction) -> int:
-        """1 if the instruction may be computed once for the warp, else 32."""
+        """Return 1 if the instruction may be computed once for the warp, else 32."""
 
     def instruction(self, ins: Instruction) -> None:
         """Write one instruction of a block's body."""
@@ -264,7 +264,7 @@ class KernelEmitter(KernelContract):
         self.lanes = LANES
 
     def check_index(self, index: Value, count: int, lanes: Value) -> None:
-        """End the launch if one of `lanes` (an i32 mask) would branch beyond a table of `count` targets."""
+        """End the launch if one of `lanes` (an i32 mask) would branch outside a table of `count` targets."""
         b = self.b
         wide = index if lanes_of(index.ty) > 1 else b.splat(index)
         outside = b.op("and", lanes, b.cast("bitcast", b.icmp("uge", wide, const(wide.ty, count)), "i32"))
@@ -277,7 +277,7 @@ class KernelEmitter(KernelContract):
         b.place(good)
 
     def count_block(self, number: int, size: int) -> None:
-        """Count a visit; the virtual clock runs only where the kernel looks at it."""
+        """Count a visit; the virtual clock runs only if the kernel reads it."""
         b = self.b
         slot = b.offset(get(b, self.warp, WARP_COUNTS), 8 * number)
         b.store(b.op("add", b.load("i64", slot, align=8), const("i64", 1)), slot, align=8)
@@ -287,7 +287,7 @@ class KernelEmitter(KernelContract):
         b.store(b.op("add", b.load("i64", clock, align=8), const("i64", size)), clock, align=8)
 
     def mark_way(self, block: int, way: int, lanes: Value | None = None) -> None:
-        """Note that a way out of a branch was taken, by some of `lanes` (an i32 mask; None: by all that are here)."""
+        """Record that a path out of a branch was taken, by some of `lanes` (an i32 mask; None: by all here)."""
         if (block, way) not in self.kernel.hidden_ways:
             return
         b = self.b
@@ -298,10 +298,10 @@ class KernelEmitter(KernelContract):
             b.store(b.op("or", b.load("i64", slot, align=8), b.cast("zext", lanes, "i64")), slot, align=8)
 
     def address(self, ins: Instruction, name: str, space: str) -> Value:
-        """A memory operand: i64 for global and generic, i32 for shared and local; lifted to the current lanes."""
+        """Return a memory operand: i64 for global and generic, i32 for shared and local; lifted to the lanes."""
         operand = ins.operand(name)
         if not isinstance(operand, Mem):
-            raise Unsupported(f"operand {name} of {ins.opcode} is no address", ins.line)
+            raise Unsupported(f"operand {name} of {ins.opcode} is not an address", ins.line)
         narrow = space in ("shared", "local")
         scalar = "i32" if narrow else "i64"
         base = operand.base
@@ -328,7 +328,7 @@ class KernelEmitter(KernelContract):
         return space
 
     def _shared_address(self, value: Value) -> Value:
-        """A 64-bit register as a 32-bit shared or local address; what does not fit becomes an invalid address."""
+        """Return a 64-bit register as a 32-bit shared or local address; one that does not fit becomes invalid."""
         b = self.b
         if not value.ty.endswith("i64>") and value.ty != "i64":
             return self.narrow(value, "i32")
@@ -340,7 +340,7 @@ def _mark(e: KernelContract, ins: Instruction) -> None:
     """Write an instruction with a `.pragma "weft.…"` in front of it, a mark of `weft.h`.
 
         .pragma "weft.region scores";  mad.lo.u32 d, bytes, 0, address;
-    In plain PTX d is the address. Here the host gives the region a place of its own (`vm/regions.py`) and d is that.
+    In plain PTX d is the address. Here the host gives the region its own place (`vm/regions.py`) and d is its address.
     """
     if ins.pragma.split()[0] not in ("weft.region", "weft.reuse") or ins.form.name != "mad":
         raise Unsupported(f'.pragma "{ins.pragma}" before {ins.opcode}', ins.line)

@@ -1,4 +1,4 @@
-"""What the chapters on memory, synchronisation and matrices need of the kernel beyond reading and writing registers."""
+"""The parts of a kernel that memory, synchronisation and matrix instructions need in addition to registers."""
 
 from abc import abstractmethod
 
@@ -18,32 +18,32 @@ class KernelContract(Emitter):
     param_bytes: int
     """Size of the kernel's parameters."""
     met: Value | None = None
-    """At a bar.warp.sync: the lanes that meet, where some may stand at another one (i32 mask; 0: they met before)."""
+    """At a bar.warp.sync: the lanes that meet, if some may be at another one (i32 mask; 0: they met before)."""
 
     @abstractmethod
     def imported(self, name: str) -> Value:
-        """Pointer to a runtime function that takes no warp (tensor-core arithmetic)."""
+        """Return a pointer to a runtime function that takes no warp (tensor-core arithmetic)."""
 
     @abstractmethod
     def site(self) -> Value:
-        """The current instruction as a number for reports: its PTX line."""
+        """Return the current instruction as a number for reports: its PTX line."""
 
     @abstractmethod
     def position(self, ins: Instruction) -> int:
-        """Which item of the kernel's body `ins` is; unlike its line, this differs between inlined copies."""
+        """Return the position of `ins` in the kernel's body; unlike its line, it differs between inlined copies."""
 
     @abstractmethod
     def buffer(self, role: str, size_bytes: int) -> Value:
-        """Stack memory for passing several registers to the runtime; one per role and size."""
+        """Return stack memory for passing several registers to the runtime; one per role and size."""
 
     @abstractmethod
     def address(self, ins: Instruction, name: str, space: str) -> Value:
-        """A memory operand: i64 for global and generic, i32 for shared and local; lifted to the current lanes."""
+        """Return a memory operand: i64 for global and generic, i32 for shared and local; lifted to the lanes."""
 
     @abstractmethod
     def constants(self) -> list[tuple[Value, int]]:
-        """Device address (i64) and size in bytes of every `.const` variable of the module."""
+        """Return the device address (i64) and size in bytes of every `.const` variable of the module."""
 
     @abstractmethod
     def space_of(self, ins: Instruction) -> str:
-        """The window a memory instruction names: global, shared, local, param or generic (const is in global)."""
+        """Return the window that an instruction names: global, shared, local, param or generic (const is in global)."""

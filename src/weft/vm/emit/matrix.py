@@ -1,4 +1,4 @@
-"""ldmatrix, movmatrix, mma and wmma: registers are handed to the runtime as consecutive 128-byte rows."""
+"""ldmatrix, movmatrix, mma and wmma: registers are passed to the runtime as consecutive 128-byte rows."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ def _registers(ins: Instruction, name: str) -> tuple[Operand, ...]:
 
 
 def _check_registers(ins: Instruction, name: str, matrix: str, shape: str, ptx_type: str) -> None:
-    """Refuse a list of registers that is not a warp's A, B or C: the runtime would run past the end of its buffer."""
+    """Refuse a list of registers that is not a warp's A, B or C: the runtime would overrun its buffer."""
     m, n, k = _sizes(shape)
     elements = {"a": m * k, "b": k * n}.get(matrix, m * n)
     width = WIDTH[ptx_type]
@@ -34,7 +34,7 @@ def _check_registers(ins: Instruction, name: str, matrix: str, shape: str, ptx_t
 
 
 def _pass(e: KernelContract, role: str, values: Sequence[Value]) -> Value:
-    """Registers in memory, one after the other."""
+    """Store registers in memory, one after the other."""
     row = 2 * ROW if element(values[0].ty) == "i64" else ROW
     room = e.buffer(role, row * len(values))
     for number, value in enumerate(values):
@@ -43,7 +43,7 @@ def _pass(e: KernelContract, role: str, values: Sequence[Value]) -> Value:
 
 
 def _take(e: KernelContract, registers: Sequence[Operand], room: Value, line: int, *, bits: int = 32) -> None:
-    """Destination registers from memory."""
+    """Load destination registers from memory."""
     for number, item in enumerate(registers):
         value = e.b.load(vec(f"i{bits}"), e.b.offset(room, LANES * bits // 8 * number), align=64)
         e.write(item, value, f"b{bits}", line)
@@ -68,7 +68,7 @@ def mma(e: KernelContract, ins: Instruction) -> None:
 
 
 def mma_together(e: KernelContract, members: Sequence[Instruction]) -> None:
-    """Instructions of one opcode that share A, none of which reads what another writes."""
+    """Write instructions of one opcode that share A, none of which reads what another writes."""
     first = members[0]
     types = [first.mods[slot] for slot in ("dtype", "atype", "btype", "ctype")]
     shape = first.mods["shape"]
@@ -84,14 +84,14 @@ def mma_together(e: KernelContract, members: Sequence[Instruction]) -> None:
 
 
 def mma_name(shape: str, types: Sequence[str], *, saturate: bool, mode: str, arch: str) -> str:
-    """The runtime's name of one tensor-core instruction."""
+    """Return the runtime's name of one tensor-core instruction."""
     return ".".join(["mma", shape, *types, *(["satfinite"] if saturate else []), mode, arch])
 
 
 def _multiply(
     e: KernelContract, name: str, count: int, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], results: int
 ) -> Value:
-    """Call a tensor-core function for `count` operand sets that share A; returns where the `results` rows lie."""
+    """Call a tensor-core function for `count` operand sets that share A; return where the `results` rows are."""
     d = e.buffer("mma.d", ROW * results)
     args = [d, _pass(e, "mma.a", a), _pass(e, "mma.b", b), _pass(e, "mma.c", c)]
     e.b.call_pointer(e.imported(f"{name}.x{count}" if count > 1 else name), "void", args)
@@ -125,7 +125,7 @@ def wmma(e: KernelContract, ins: Instruction) -> None:
 
 
 def _width(which: str, shape: str, ins: Instruction) -> int:
-    """The stride of a matrix whose rows or columns follow each other without gaps."""
+    """Return the stride of a matrix whose rows or columns follow each other without gaps."""
     m, n, k = _sizes(shape)
     rows, columns = {"a": (m, k), "b": (k, n)}.get(which, (m, n))
     return columns if ins.mods["layout"] == "row" else rows
@@ -137,7 +137,7 @@ def _sizes(shape: str) -> tuple[int, int, int]:
 
 
 def _wmma_mma(e: KernelContract, ins: Instruction) -> None:
-    """A wmma is m16n8 instructions side by side, as ptxas lowers it; those of one strip of A share it."""
+    """Write a wmma as m16n8 instructions, as ptxas lowers it; those of one strip of A share it."""
     shape = ins.mods["shape"]
     m, n, k = _sizes(shape)
     types = [ins.mods["dtype"], ins.mods.get("atype", "f16"), ins.mods.get("btype", "f16"), ins.mods["ctype"]]
@@ -168,7 +168,7 @@ def _wmma_mma(e: KernelContract, ins: Instruction) -> None:
 
 
 def _chosen(values: Sequence[Value], registers: Sequence[int | None]) -> list[Value]:
-    """Registers by number; absent rows are zero."""
+    """Return registers by number; absent rows are zero."""
     return [const(vec("i32"), 0) if number is None else values[number] for number in registers]
 
 

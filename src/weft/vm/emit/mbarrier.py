@@ -11,7 +11,7 @@ from .kernel_contract import KernelContract
 
 
 def _place(e: KernelContract, ins: Instruction) -> list[Value]:
-    """Shared address, lanes and site; a generic address outside the shared window becomes an invalid one."""
+    """Return shared address, lanes and site; a generic address outside the shared window becomes an invalid one."""
     if e.space_of(ins) == "shared":
         address = e.address(ins, "a", "shared")
     else:
@@ -49,7 +49,7 @@ def _test(e: KernelContract, ins: Instruction) -> None:
 
 
 def cp(e: KernelContract, ins: Instruction) -> None:
-    """An arrival that comes with the copies so far; without .noinc the mbarrier expects one more for it."""
+    """Write an arrival that depends on the copies so far; without .noinc the mbarrier expects one more for it."""
     if not ins.has("noinc"):
         e.runtime("mbarrier.expect", "void", _place(e, ins))
     e.runtime("cp.async.arrive", "void", _place(e, ins))

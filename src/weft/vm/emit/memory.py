@@ -15,7 +15,7 @@ WINDOWS = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE}
 
 
 def mov(e: KernelContract, ins: Instruction) -> None:
-    """A copy, or packing several registers into one and back."""
+    """Copy a register, or pack several registers into one and back."""
     d, a = ins.operand("d"), ins.operand("a")
     if isinstance(a, Vec):
         e.dst(ins, _pack(e, a, ins))
@@ -80,7 +80,7 @@ def _same_count(ins: Instruction, items: tuple[Operand, ...]) -> None:
 
 
 def _load_parameter(e: KernelContract, ins: Instruction, operand: Mem, items: tuple[Operand, ...]) -> None:
-    """A kernel parameter: same for all lanes, at a known offset."""
+    """Load a kernel parameter: the same for all lanes, at a known offset."""
     assert isinstance(operand.base, Sym)
     size = WIDTH[ins.type] // 8
     base = get(e.b, e.warp, WARP_PARAMS)
@@ -93,7 +93,7 @@ def _load_parameter(e: KernelContract, ins: Instruction, operand: Mem, items: tu
 
 
 def _load_window(e: KernelContract, ins: Instruction, space: str, items: tuple[Operand, ...]) -> None:
-    """A register that holds an address in a window without functions of its own: by its generic address."""
+    """Load from an address in a window that has no access functions: use its generic address."""
     lanes, e.lanes = e.lanes, LANES
     address = e.b.op("add", e.address(ins, "a", "generic"), const(vec("i64"), WINDOWS[space]))
     _load_lanes(e, ins, "generic", items, address)
@@ -151,7 +151,7 @@ def st(e: KernelContract, ins: Instruction) -> None:
 
 
 def cvta(e: KernelContract, ins: Instruction) -> None:
-    """Between a space's own addresses and generic ones; global and const are the same in both."""
+    """Convert between a space's own addresses and generic ones; global and const are the same in both."""
     value = e.src(ins, "a")
     base = WINDOWS.get(ins.mods["space"], 0)
     if base and element(value.ty) == "i64":
@@ -167,7 +167,7 @@ def isspacep(e: KernelContract, ins: Instruction) -> None:
         offset = e.b.op("sub", value, e.const("i64", WINDOWS[space]))
         e.dst(ins, e.b.icmp("ult", offset, e.const("i64", WINDOW_BYTES)))
         return
-    constant = e.const("i1", 0)  # constants lie among global memory, each by itself
+    constant = e.const("i1", 0)  # constants are in global memory, each a separate buffer
     for start, size_bytes in e.constants():
         offset = e.b.op("sub", value, e.lift(start))
         constant = e.b.op("or", constant, e.b.icmp("ult", offset, e.const("i64", size_bytes)))
@@ -182,7 +182,7 @@ def createpolicy(e: KernelContract, ins: Instruction) -> None:
 
 
 def prefetch(e: KernelContract, ins: Instruction) -> None:
-    """A hint; it moves nothing that a program can see."""
+    """Do nothing: a prefetch has no effect that a program can see."""
 
 
 # -- cp.async -------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Floating-point formats in LLVM IR: flushing, clamping, canonical NaN, and narrowing with any rounding.
 
-Narrowing rests on round to odd: a value that does not fit is replaced by the neighbour whose last bit is set.
+Narrowing uses round to odd: a value that does not fit is replaced by the neighbour whose last bit is set.
 If the intermediate format has two bits more than the target, a second rounding in any mode then gives
-what one rounding of the exact value would have given.
+the same result as a single rounding of the exact value.
 """
 
 from ..ir import Value, element, lanes_of, vec
@@ -17,7 +17,7 @@ _INVALID_F64 = 0xFFF8000000000000
 
 
 def integer_of(e: Emitter, scalar: str, value: int) -> Value:
-    """An integer constant as wide as the float type `scalar`."""
+    """Return an integer constant as wide as the float type `scalar`."""
     return e.const(f"i{_WIDTH[scalar]}", value)
 
 
@@ -26,16 +26,16 @@ def is_nan(e: Emitter, x: Value) -> Value:
 
 
 def canonical(e: Emitter, x: Value) -> Value:
-    """Every NaN of a half or float as PTX's canonical one.
+    """Return every NaN of a half or float as PTX's canonical one.
 
-    Chosen among integers: to LLVM one float NaN is as good as another, and it would drop the choice.
+    Selected among integers: LLVM treats all float NaNs as equal and would drop the selection.
     """
     scalar = element(x.ty)
     return e.as_float(e.b.select(is_nan(e, x), integer_of(e, scalar, _CANONICAL[scalar]), e.bits(x)), scalar)
 
 
 def quiet_f64(e: Emitter, result: Value, inputs: list[Value]) -> Value:
-    """A double result whose NaN is the first NaN input, made quiet (payloads are kept)."""
+    """Return a double result whose NaN is the first NaN input, made quiet (payloads are kept)."""
     nan = e.const("i64", _INVALID_F64)
     for x in reversed(inputs):
         nan = e.b.select(is_nan(e, x), e.b.op("or", e.bits(x), e.const("i64", _QUIET_F64)), nan)
@@ -43,7 +43,7 @@ def quiet_f64(e: Emitter, result: Value, inputs: list[Value]) -> Value:
 
 
 def flush(e: Emitter, x: Value) -> Value:
-    """Subnormal numbers as zero of the same sign."""
+    """Return subnormal numbers as zero of the same sign."""
     scalar = element(x.ty)
     bits = e.bits(x)
     exponent = e.b.op("and", bits, integer_of(e, scalar, _EXPONENT[scalar]))
@@ -53,20 +53,20 @@ def flush(e: Emitter, x: Value) -> Value:
 
 
 def saturate(e: Emitter, x: Value) -> Value:
-    """Clamped to [0, 1]; NaN becomes +0."""
+    """Return the value clamped to [0, 1]; NaN becomes +0."""
     scalar = element(x.ty)
     low = e.b.select(e.b.fcmp("ogt", x, e.const(scalar, 0.0)), x, e.const(scalar, 0.0))
     return e.b.select(e.b.fcmp("ogt", low, e.const(scalar, 1.0)), e.const(scalar, 1.0), low)
 
 
 def relu(e: Emitter, x: Value) -> Value:
-    """Negative numbers and -0 as +0; NaN stays."""
+    """Return negative numbers and -0 as +0; NaN stays."""
     scalar = element(x.ty)
     return e.b.select(e.b.fcmp("ugt", x, e.const(scalar, 0.0)), x, e.const(scalar, 0.0))
 
 
 def two_sum(e: Emitter, a: Value, b: Value) -> tuple[Value, Value]:
-    """a + b rounded, and the rounding error, exactly (Knuth). The error is NaN if the sum is not finite."""
+    """Return a + b rounded, and the exact rounding error (Knuth). The error is NaN if the sum is not finite."""
     op = e.b.op
     s = op("fadd", a, b)
     of_b = op("fsub", s, a)
@@ -75,7 +75,7 @@ def two_sum(e: Emitter, a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def step(e: Emitter, x: Value, up: Value, down: Value) -> Value:
-    """The next number above or below in the lanes where the flag is set (never both)."""
+    """Return the next number above or below in the lanes where the flag is set (never both)."""
     scalar = element(x.ty)
     bits = e.bits(x)
     negative = e.b.icmp("slt", bits, integer_of(e, scalar, 0))
@@ -86,7 +86,7 @@ def step(e: Emitter, x: Value, up: Value, down: Value) -> Value:
 
 
 def to_odd(e: Emitter, x: Value, above: Value, below: Value) -> Value:
-    """`x` rounded to odd, where the exact value lies `above` or `below` x (neither if x is exact)."""
+    """Return `x` rounded to odd, where the exact value is `above` or `below` x (neither if x is exact)."""
     scalar = element(x.ty)
     last = e.b.op("and", e.bits(x), integer_of(e, scalar, 1))
     even = e.b.icmp("eq", last, integer_of(e, scalar, 0))
@@ -94,14 +94,14 @@ def to_odd(e: Emitter, x: Value, above: Value, below: Value) -> Value:
 
 
 def odd_sum(e: Emitter, a: Value, b: Value) -> Value:
-    """a + b rounded to odd."""
+    """Return a + b rounded to odd."""
     s, error = two_sum(e, a, b)
     zero = e.const(element(s.ty), 0.0)
     return to_odd(e, s, e.b.fcmp("ogt", error, zero), e.b.fcmp("olt", error, zero))
 
 
 def narrow(e: Emitter, x: Value, to: str, rounding: str) -> Value:
-    """A float or double as PTX type `to` (f32, f16, bf16 as bits), rounded once by rn, rz, rm or rp."""
+    """Return a float or double as PTX type `to` (f32, f16, bf16 as bits), rounded once by rn, rz, rm or rp."""
     scalar = element(x.ty)
     if to == "bf16":
         return _bf16(e, x if scalar == "float" else _odd_float(e, x), rounding)
@@ -111,7 +111,7 @@ def narrow(e: Emitter, x: Value, to: str, rounding: str) -> Value:
 
 
 def widen(e: Emitter, x: Value, ptx_type: str) -> Value:
-    """An f16 (half) or bf16 (i16 bits) as float, exactly."""
+    """Return an f16 (half) or bf16 (i16 bits) as float, exactly."""
     if ptx_type == "bf16":
         high = e.b.op("shl", e.b.cast("zext", x, e.ty("i32")), e.const("i32", 16))
         return e.as_float(high, "float")
@@ -134,7 +134,7 @@ def _fptrunc(e: Emitter, x: Value, scalar: str, rounding: str) -> Value:
 
 
 def _side(e: Emitter, x: Value, near: Value) -> tuple[Value, Value]:
-    """Whether x lies above and below its rounded value."""
+    """Return whether x is above and whether it is below its rounded value."""
     back = e.b.cast("fpext", near, x.ty)
     return e.b.fcmp("ogt", x, back), e.b.fcmp("olt", x, back)
 
@@ -146,14 +146,14 @@ def _odd_float(e: Emitter, x: Value) -> Value:
 
 
 def _bf16(e: Emitter, x: Value, rounding: str) -> Value:
-    """The upper half of a float, rounded in integers; NaN is 0x7fff."""
+    """Return the upper half of a float, rounded in integers; NaN is 0x7fff."""
     op = e.b.op
     bits = e.bits(x)
     if rounding == "rn":
         last = op("and", op("lshr", bits, e.const("i32", 16)), e.const("i32", 1))
         bits = op("add", bits, op("add", last, e.const("i32", 0x7FFF)))
     elif rounding != "rz":
-        # A carry out of the lower half grows the magnitude: wanted below zero for rm, above zero for rp.
+        # A carry out of the lower half increases the magnitude: wanted below zero for rm, above zero for rp.
         away = e.b.icmp("slt" if rounding == "rm" else "sge", bits, e.const("i32", 0))
         bits = op("add", bits, e.b.select(away, e.const("i32", 0xFFFF), e.const("i32", 0)))
     high = e.b.cast("trunc", op("lshr", bits, e.const("i32", 16)), e.ty("i16"))

@@ -14,7 +14,7 @@ OPERATIONS = ("exch", "cas", "add", "inc", "dec", "min", "max", "and", "or", "xo
 
 
 def first_lane(e: KernelContract, operand: Operand, lanes: Value, line: int) -> Value:
-    """A u32 operand on which the lanes must agree, taken from the first of them."""
+    """Return a u32 operand on which the lanes must agree, taken from the first of them."""
     if isinstance(operand, Imm):
         return const("i32", operand.value)
     width, e.lanes = e.lanes, LANES
@@ -28,14 +28,14 @@ def first_lane(e: KernelContract, operand: Operand, lanes: Value, line: int) -> 
 
 
 def arrive(e: KernelContract, ins: Instruction, lanes: Value, *, waits: bool = True) -> None:
-    """Count `lanes` in at the barrier."""
+    """Count the arrival of `lanes` at the barrier."""
     number = first_lane(e, ins.operand("a"), lanes, ins.line)
     count = ins.operand("c") if ins.has("red") and ins.find("e") is not None else ins.find("b")
     expected = const("i32", 0) if count is None else first_lane(e, count, lanes, ins.line)
     true = const("i32", 0)
     if ins.has("red"):
         true = e.b.op("and", lanes, _predicate_bits(e, ins, "c" if ins.find("e") is None else "e"))
-    # Bit 1: the warp should come as a whole, as `bar` and `.aligned` demand.
+    # Bit 1: the warp must arrive as a whole, as `bar` and `.aligned` require.
     aligned = ins.form.name == "bar" or ins.has("aligned")
     args = [number, expected, lanes, true, const("i32", (1 | 2 * aligned) if waits else 0), e.site()]
     e.runtime("barrier.arrive", "void", args)
@@ -49,7 +49,7 @@ def _predicate_bits(e: KernelContract, ins: Instruction, name: str) -> Value:
 
 
 def bar(e: KernelContract, ins: Instruction) -> None:
-    """Inside a block: bar.warp.sync, bar.arrive, or the result of the bar.red that was just passed."""
+    """Write bar.warp.sync, bar.arrive, or the result of the bar.red that was just passed."""
     if ins.has("warp"):
         check_members(e, ins)
         _warp_sync(e, ins)
@@ -60,7 +60,7 @@ def bar(e: KernelContract, ins: Instruction) -> None:
     if not ins.has("red"):
         raise Unsupported(ins.opcode, ins.line)
     b = e.b
-    # A number that does not exist was reported on arrival; here it must only stay inside the record.
+    # A number that does not exist was reported on arrival; here it only has to stay inside the record.
     number = first_lane(e, ins.operand("a"), e.active(), ins.line)
     number = b.op("and", number, const("i32", BARRIER_COUNT - 1))
     worker = get(b, e.warp, WARP_WORKER)
@@ -79,7 +79,7 @@ def bar(e: KernelContract, ins: Instruction) -> None:
 
 
 def _warp_sync(e: KernelContract, ins: Instruction) -> None:
-    """The lanes have met; lanes with different member masks are different groups."""
+    """Synchronise lanes that have met; lanes with different member masks are different groups."""
     mask, active = ins.operand("mask"), e.active()
     if e.met is not None:
         some, none = e.b.label("met"), e.b.label("before")
@@ -99,7 +99,7 @@ def _warp_sync(e: KernelContract, ins: Instruction) -> None:
 
 
 def check_members(e: KernelContract, ins: Instruction) -> None:
-    """Report lanes that execute a collective whose member mask does not name them."""
+    """Report lanes that execute a collective whose member mask does not include them."""
     mask = ins.operand("mask")
     if isinstance(mask, Imm) and mask.value & 0xFFFFFFFF == 0xFFFFFFFF:
         return
@@ -112,11 +112,11 @@ def check_members(e: KernelContract, ins: Instruction) -> None:
         e.lanes = width
         own = vector("i32", (1 << lane for lane in range(LANES)))
         named = b.cast("bitcast", b.icmp("ne", b.op("and", each, own), const(vec("i32"), 0)), "i32")
-    strangers = b.op("and", active, b.op("xor", named, const("i32", -1)))
-    bad, good = b.label("stranger"), b.label("members")
-    b.cbr(b.icmp("eq", strangers, const("i32", 0)), good, bad, likely=True)
+    unnamed = b.op("and", active, b.op("xor", named, const("i32", -1)))
+    bad, good = b.label("unnamed"), b.label("members")
+    b.cbr(b.icmp("eq", unnamed, const("i32", 0)), good, bad, likely=True)
     b.place(bad)
-    e.runtime("report", "void", [const("i32", BAD_MASK), e.site(), strangers, const("i64", 0)])
+    e.runtime("report", "void", [const("i32", BAD_MASK), e.site(), unnamed, const("i64", 0)])
     b.place(good)
 
 
@@ -124,7 +124,7 @@ def check_members(e: KernelContract, ins: Instruction) -> None:
 
 
 def vote(e: KernelContract, ins: Instruction) -> None:
-    """The lanes of the member mask that run here and whose predicate holds."""
+    """Write the vote of the lanes of the member mask that run here and whose predicate is true."""
     check_members(e, ins)
     b = e.b
     active = e.active()
@@ -196,7 +196,7 @@ def shfl(e: KernelContract, ins: Instruction) -> None:
 
 
 def source_lane(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
-    """The manual's pseudo code for one lane: where the value comes from and whether that is in range."""
+    """Return the source lane and whether it is in range, by the manual's pseudo code for one lane."""
     step, clamp, segment = b & 31, c & 31, c >> 8 & 31
     first = lane & segment
     last = first | (clamp & ~segment & 31)
@@ -237,7 +237,7 @@ def _typed(e: KernelContract, value: Value, ptx_type: str) -> Value:
 
 
 def fence(e: KernelContract, ins: Instruction) -> None:
-    """Memory is in program order here; fences matter to the race checker only."""
+    """Call the runtime: memory is in program order here; fences matter only to the race checker."""
     e.runtime("fence", "void", [e.active(), e.site()])
 
 

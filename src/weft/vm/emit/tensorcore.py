@@ -3,12 +3,12 @@
     void @NAME(ptr d, ptr a, ptr b, ptr c)
 
 Each pointer names consecutive warp registers (32 x i32 each, f64: 32 x i64, 64-byte aligned); d may be c. With a
-`count`, b, c and d hold so many operand sets one after the other, and a is shared.
-The meaning is that of weft.vm.reference.tensorcore. The work is laid out for 16-lane vectors of C as it lies in
-its registers (tensorcore_operands.py). `hardware` mode computes, per element and step,
+`count`, b, c and d hold that many operand sets one after the other, and a is shared.
+The meaning is that of weft.vm.reference.tensorcore. The work is laid out for 16-lane vectors of C in its register
+order (tensorcore_operands.py). `hardware` mode computes, per element and step,
     E = max exponent, S = sum over k of trunc(a b 2^(F - E)) + trunc(c 2^(F - E)), d = round(S) 2^(E - F)
-in f32 and i32, where every product and scaling is exact. Tiles this cannot do (infinity, NaN, exponents
-near the ends of f32's range) are found by a few running vector tests and go to a scalar integer loop
+in f32 and i32, where every product and scaling is exact. Tiles for which this is not possible (infinity, NaN,
+exponents near the ends of f32's range) are found by a few running vector tests and computed by a scalar integer loop
 (tensorcore_exact.py).
 """
 
@@ -54,7 +54,7 @@ LOWEST = 127 - 90  # biased; a larger E is kept: below it 2^(F - E) nears the en
 HIGHEST = 127 + 125  # biased; from here on a b may overflow f32
 ROUND_TOWARD_ZERO = 11  # as _mm512_cvt_roundepi32_ps takes it, exceptions off
 MOST_SETS = 8
-"""Instructions one function does at most."""
+"""Limit of the instructions that one function executes."""
 PRODUCTS = vec("i32", 32)
 F64 = vec("double", 8)
 
@@ -72,7 +72,7 @@ class Set:
 def tensorcore_ir(
     kind: MmaKind, mode: str, arch: str, *, count: int = 1, embedded_rounding: bool = False
 ) -> tuple[str, str]:
-    """The function's name and the text of an LLVM module that defines it.
+    """Return the function's name and the text of an LLVM module that defines it.
 
     `embedded_rounding`: the CPU has AVX-512, whose instructions can name a rounding mode.
     """
@@ -110,21 +110,21 @@ def tensorcore_ir(
 
 
 def operand_bytes(rows: int, columns: int, type_name: str) -> int:
-    """Size of a matrix in registers; they hold it without gaps."""
+    """Return the size of a matrix in registers; they hold it without gaps."""
     bits = FORMATS[type_name].storage_bits if type_name in FORMATS else int(type_name[1:])
     return rows * columns * bits // 8
 
 
 @contextmanager
 def each_set(b: Builder, kind: MmaKind, count: int) -> Iterator[Set]:
-    """The loop over the operand sets; what comes before it is done once, for the shared A."""
+    """Loop over the operand sets; the code before it runs once, for the shared A."""
     with each_sets(b, kind, count, 1) as sets:
         yield sets[0]
 
 
 @contextmanager
 def each_sets(b: Builder, kind: MmaKind, count: int, together: int) -> Iterator[list[Set]]:
-    """`each_set` with so many sets in a turn."""
+    """Loop as `each_set`, with several sets per iteration."""
     sizes = {
         "d": operand_bytes(kind.m, kind.n, kind.d_type),
         "b": operand_bytes(kind.k, kind.n, kind.b_type),
@@ -168,7 +168,7 @@ def _ieee_body(b: Builder, kind: MmaKind, count: int) -> None:
         places = [b.offset(here.d, rows * top) for here in sets for top in range(2)]
         for number, place in enumerate(places):
             store_results(b, kind, results[4 * number : 4 * number + 4], place)
-        # NaN is rare: look for it once for all and write the canonical one over it.
+        # NaN is rare: test for it once for all, and overwrite it with the canonical one.
         found = [b.fcmp("uno", *sums[n : n + 2]) for n in range(0, len(sums), 2)]
         with when(b, any_lane(b, reduce(lambda x, y: b.op("or", x, y), found)), likely=False):
             canonical = const(I32, 0x7FFF if kind.d_type == "f16" else 0x7FFFFFFF)
@@ -179,7 +179,7 @@ def _ieee_body(b: Builder, kind: MmaKind, count: int) -> None:
 
 @dataclass(frozen=True)
 class _Fused:
-    """What the code of a fused kind depends on."""
+    """The parameters of the code of a fused kind."""
 
     kind: MmaKind
     rule: FusedRule
@@ -187,7 +187,7 @@ class _Fused:
 
 
 def _fused_body(b: Builder, how: _Fused, exact_name: str, sets: AbstractContextManager[Set], count: int) -> None:
-    """For each set a loop over groups of accumulators whose exponents share a word, then the choice of the path."""
+    """Write for each set a loop over groups of accumulators whose exponents share a word, then select the path."""
     kind = how.kind
     code = OperandCode(kind, exponents=True)
     a = code.decode_a(b, b.param("a"))
@@ -221,7 +221,7 @@ def _fused_body(b: Builder, how: _Fused, exact_name: str, sets: AbstractContextM
 
 
 def _group_offset(b: Builder, code: OperandCode, group: Value) -> Value:
-    """Byte offset of a group's first accumulator: a group is the rows above or below 8, or one half of these."""
+    """Return the byte offset of a group's first accumulator: a group is the rows above or below 8, or half of these."""
     if code.narrow:
         return b.op("mul", group, const("i64", register_bytes(code.kind.c_type) // 2))
     top = b.op("shl", b.op("lshr", group, const("i64", 1)), const("i64", 8))
@@ -246,7 +246,7 @@ class _Running:
         self.smallest.set(umin(self.b, self.smallest.get(), exponent))
 
     def needs_exact(self, code: OperandCode, operands: Tests) -> Value:
-        """All tests as one i1."""
+        """Return all tests as one i1."""
         b = self.b
         too_high = b.icmp("uge", self.largest.get(), const(I32, HIGHEST << 23))
         tests = [*operands.special, any_lane(b, too_high)]
@@ -265,7 +265,7 @@ class _Running:
 def _group(
     b: Builder, code: OperandCode, how: _Fused, a: Decoded, operand: Decoded, values: list[Value], running: _Running
 ) -> list[Value]:
-    """A group's accumulators after all steps."""
+    """Return a group's accumulators after all steps."""
     kind, rule = how.kind, how.rule
     for start in range(0, kind.k, rule.step_k):
         step = range(start, start + rule.step_k)
@@ -281,7 +281,7 @@ def _group(
 
 
 def _packed_largest_exponents(b: Builder, code: OperandCode, a: Decoded, operand: Decoded, step: range) -> Value:
-    """Words of biased max over k of e_a + e_b, one field per accumulator of the group, never below LOWEST."""
+    """Return words of biased max over k of e_a + e_b, one field per accumulator of the group, never below LOWEST."""
     assert a.exponents is not None and operand.exponents is not None
     ty = vec("i8", 64) if code.narrow else vec("i16", 32)
     bias = 0 if code.narrow else 127  # 8-bit sums are true exponents: only those fit a signed byte
@@ -300,12 +300,12 @@ def _packed_largest_exponents(b: Builder, code: OperandCode, a: Decoded, operand
 
 
 def _step_exponent(b: Builder, code: OperandCode, packed: Value, n: int, c: Value) -> Value:
-    """E of accumulator n with c included, as the bits of 2^E."""
+    """Return E of accumulator n, with c, as the bits of 2^E."""
     left = 23 - (8 if code.narrow else 16) * n
     shifted = b.op("shl" if left >= 0 else "lshr", packed, const(I32, abs(left)))
     products = b.op("and", shifted, const(I32, EXPONENT_MASK))
     exponent = b.op("and", c, const(I32, EXPONENT_MASK))
-    if code.kind.c_type == "f16":  # an f16 denormal counts with -14, a zero not at all
+    if code.kind.c_type == "f16":  # an f16 denormal counts as -14, a zero not at all
         floor = umax(b, exponent, const(I32, (127 - 14) << 23))
         exponent = b.select(b.icmp("eq", exponent, const(I32, 0)), const(I32, 0), floor)
     return umax(b, exponent, products)
@@ -322,7 +322,7 @@ def _aligned_sum(
     step: range,
     rule: FusedRule,
 ) -> Value:
-    """S: every term times 2^(F - E), truncated toward zero, added as integers."""
+    """Return S: every term times 2^(F - E), truncated toward zero, added as integers."""
     parity, half = (n // 2, n % 2) if code.narrow else (n, 0)
     bits = b.op("sub", const(I32, (254 + rule.fraction_bits) << 23), exponent)
     scale = b.cast("bitcast", bits, F32)
@@ -336,7 +336,7 @@ def _aligned_sum(
 
 
 def _rounded(b: Builder, how: _Fused, total: Value, exponent: Value) -> Value:
-    """S 2^(E - F) as f32 bits: truncated to the result's bits; f16 is rounded to nearest even and widened."""
+    """Return S 2^(E - F) as f32 bits: truncated to the result's bits; f16 is rounded to nearest even and widened."""
     kind, rule = how.kind, how.rule
     if rule.fraction_bits > 13:  # the integer may have more than 24 bits
         bits = _toward_zero(b, how, total)
@@ -352,7 +352,7 @@ def _rounded(b: Builder, how: _Fused, total: Value, exponent: Value) -> Value:
 
 
 def _toward_zero(b: Builder, how: _Fused, total: Value) -> Value:
-    """An integer as f32 bits, truncated; for f16 results the last bit says whether something was cut (round to odd)."""
+    """Return an integer as truncated f32 bits; for f16 results the last bit marks lost bits (round to odd)."""
     if how.embedded_rounding:
         mode = const("i32", ROUND_TOWARD_ZERO)
         value = b.intrinsic("x86.avx512.sitofp.round", F32, [total, mode], overloads=[F32, I32])
@@ -371,7 +371,7 @@ def _toward_zero(b: Builder, how: _Fused, total: Value) -> Value:
 
 
 def _byte_pairs(b: Builder, words: Value, name: str) -> list[Value]:
-    """Words of 4 bytes -> words of two i16, bytes 0 and 2, and bytes 1 and 3, extended by the type's sign."""
+    """Return words of 4 bytes as words of two i16, bytes 0 and 2, and bytes 1 and 3, extended by the type's sign."""
     halves = b.cast("bitcast", words, vec("i16", 2 * lanes_of(words.ty)))
     shift, eight = "ashr" if name == "s8" else "lshr", const(halves.ty, 8)
     pairs = b.op(shift, b.op("shl", halves, eight), eight), b.op(shift, halves, eight)
@@ -379,7 +379,7 @@ def _byte_pairs(b: Builder, words: Value, name: str) -> list[Value]:
 
 
 def integer_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -> None:
-    """Pairs of products are added in i32 (vpmaddwd); a whole row of products stays below 2^21."""
+    """Add pairs of products in i32 (vpmaddwd); an entire row of products stays below 2^21."""
     words = kind.k // 4
     a_pairs = b.alloca(f"[{512 * words} x i8]")
     b_pairs = b.alloca(f"[{64 * words} x i8]")
@@ -409,7 +409,7 @@ def integer_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -
 
 
 def f64_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -> None:
-    """m8n8k4: a lane of the vectors is a row; registers are 32 x i64, lane 4 g + t."""
+    """Write m8n8k4: a lane of the vectors is a row; registers are 32 x i64, lane 4 g + t."""
     a = b.load(vec("double"), b.param("a"), align=64)
     a_columns = [pick(b, a, range(k, 32, 4)) for k in range(kind.k)]
     with sets as here:

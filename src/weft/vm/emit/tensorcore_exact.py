@@ -1,6 +1,6 @@
-"""The exact path of a fused kind: a scalar loop in 64-bit integers that covers every bit pattern.
+"""The exact path of a fused kind: a scalar loop in 64-bit integers that handles every bit pattern.
 
-It is taken for the rare tiles that the vector path cannot do, so it is written to be short, not fast.
+It is used for the rare tiles that the vector path cannot handle, so it is written to be short, not fast.
 """
 
 from math import inf, nan
@@ -29,7 +29,7 @@ class Number(NamedTuple):
 
 
 def exact_function(name: str, kind: MmaKind, rule: FusedRule) -> Builder:
-    """`void @name(d, a, b, c)`."""
+    """Return `void @name(d, a, b, c)`."""
     params = [("ptr", "d"), ("ptr", "a"), ("ptr", "b"), ("ptr", "c")]
     b = Builder(name, "void", params, "cold noinline nounwind")
     place = 2 if kind.c_type == "f16" else 4
@@ -47,7 +47,7 @@ def exact_function(name: str, kind: MmaKind, rule: FusedRule) -> Builder:
 
 
 def _accumulator_offset(b: Builder, kind: MmaKind, m: Value, n: Value) -> Value:
-    """Lane 4 (m mod 8) + n / 2 of register m / 8 (f16: two in a word) or 2 (m / 8) + n mod 2 (f32)."""
+    """Return lane 4 (m mod 8) + n / 2 of register m / 8 (f16: two in a word) or 2 (m / 8) + n mod 2 (f32)."""
     lane = b.op("add", b.op("shl", b.op("and", m, _i64(7)), _i64(2)), b.op("lshr", n, _i64(1)))
     parity = b.op("and", n, _i64(1))
     register = b.op("lshr", m, _i64(3))
@@ -58,7 +58,7 @@ def _accumulator_offset(b: Builder, kind: MmaKind, m: Value, n: Value) -> Value:
 
 
 def _step(b: Builder, kind: MmaKind, rule: FusedRule, m: Value, n: Value, start: Value, c_bits: Value) -> Value:
-    """One step of element (m, n): the bits of the new accumulator."""
+    """Return the bits of the new accumulator after one step of element (m, n)."""
     a_format, b_format = FORMATS[kind.a_type], FORMATS[kind.b_type]
     c = _decoded(b, FORMATS[kind.c_type], c_bits)
     # First pass: the largest exponent, and the class of the exact sum.
@@ -132,7 +132,7 @@ def _at_most(b: Builder, value: Value, limit: int) -> Value:
 
 
 def _aligned(b: Builder, significand: Value, exponent: Value, largest: Value, left: int) -> Value:
-    """significand * 2^(left + exponent - largest), truncated toward zero."""
+    """Return significand * 2^(left + exponent - largest), truncated toward zero."""
     magnitude = _magnitude(b, significand)
     distance = b.op("sub", largest, exponent)
     if left >= 0:
@@ -144,7 +144,7 @@ def _aligned(b: Builder, significand: Value, exponent: Value, largest: Value, le
 
 
 def _encoded(b: Builder, kind: MmaKind, rule: FusedRule, total: Value, largest: Value, sum_class: Value) -> Value:
-    """Bits of total * 2^(largest - F), or of the class if that is not finite."""
+    """Return the bits of total * 2^(largest - F), or of the class if that is not finite."""
     fmt = FORMATS[kind.d_type]
     kept_bits = 10 if kind.d_type == "f16" else rule.result_bits
     infinity = ((1 << fmt.exponent_bits) - 1) << fmt.mantissa_bits

@@ -1,9 +1,9 @@
-"""Registers of an mma fragment to and from the vectors the arithmetic works on.
+"""Registers of an mma fragment to and from the vectors that the arithmetic uses.
 
 A warp register is 32 words. For A and B, lane = 4 g + t, and one word holds P elements (1, 2 or 4) that are
 neighbours in K: register pair h, column t, element j is k = 4 P h + P t + j. g is a row of A (the pair's second
 register has rows 8-15) or a column of B. For C and D, lane = 4 g + q holds columns 2 q and 2 q + 1 of row g.
-The arithmetic works on C as it lies in its registers, 16 lanes at a time: 4 rows by 4 columns of one parity. So
+The arithmetic works on C in its register order, 16 lanes at a time: 4 rows by 4 columns of one parity. So
   C: 8 vectors, number 4 top + 2 parity + half: rows 8 top + 4 half ..., columns of that parity,
   A: for each k 4 vectors, number 2 top + half: each of 4 rows repeated for the 4 columns,
   B: for each k and parity 4 numbers in memory, which a load repeats for the 4 rows.
@@ -28,7 +28,7 @@ _BY_COLUMN = [4 * (2 * q + parity) + t for t in range(4) for parity in range(2) 
 
 @contextmanager
 def repeat(b: Builder, count: int) -> Iterator[Value]:
-    """A loop with its test at the end; yields the number of the turn."""
+    """Loop with the test at the end; yields the number of the iteration."""
     turn, head, after = Variable(b, const("i64", 0)), b.label("turn"), b.label("after")
     b.place(head)
     now = turn.get()
@@ -40,12 +40,12 @@ def repeat(b: Builder, count: int) -> Iterator[Value]:
 
 
 def scaled(b: Builder, pointer: Value, index: Value, size_bytes: int) -> Value:
-    """`pointer` moved by `index` items."""
+    """Return `pointer` moved by `index` items."""
     return b.offset(pointer, b.op("mul", index, const("i64", size_bytes)))
 
 
 def pick(b: Builder, value: Value, indices: Sequence[int]) -> Value:
-    """A shuffle of one vector."""
+    """Return a shuffle of one vector."""
     return b.shuffle(value, None, indices)
 
 
@@ -58,12 +58,12 @@ def umin(b: Builder, x: Value, y: Value) -> Value:
 
 
 def four_columns(b: Builder, scalar: str, pointer: Value) -> Value:
-    """4 numbers in memory, repeated for 4 rows: one load."""
+    """Return 4 numbers in memory, repeated for 4 rows: one load."""
     return pick(b, b.load(vec(scalar, 4), pointer, align=16), list(range(4)) * 4)
 
 
 def for_four_columns(b: Builder, value: Value, t: int) -> Value:
-    """Column t of 4 rows of an A register, repeated for the 4 columns of C."""
+    """Return column t of 4 rows of an A register, repeated for the 4 columns of C."""
     per_row = lanes_of(value.ty) // 4
     if element(value.ty) == "i16":  # t counts halves of words: fill both halves
         return pick(b, value, [per_row * row + t for row in range(4) for _ in range(8)])
@@ -71,24 +71,24 @@ def for_four_columns(b: Builder, value: Value, t: int) -> Value:
 
 
 def a_registers(kind: MmaKind) -> Iterator[tuple[int, int]]:
-    """(h, top) of each register of A, in order."""
+    """Return (h, top) of each register of A, in order."""
     bits = 8 if kind.is_integer else FORMATS[kind.a_type].storage_bits
     return ((h, top) for h in range(kind.k * bits // 128) for top in range(2))
 
 
 def load_a(b: Builder, a: Value, h: int, top: int) -> list[Value]:
-    """The halves of one A register: rows 0-3 and 4-7 above `top`."""
+    """Return the halves of one A register: rows 0-3 and 4-7 above `top`."""
     return [b.load(I32, b.offset(a, 128 * (2 * h + top) + 64 * half), align=64) for half in range(2)]
 
 
 def load_b(b: Builder, pointer: Value, h: int) -> Value:
-    """One B register in the order [t][parity][q]."""
+    """Return one B register in the order [t][parity][q]."""
     return pick(b, b.load(vec("i32"), b.offset(pointer, 128 * h), align=64), _BY_COLUMN)
 
 
 @dataclass
 class Tests:
-    """Running tests of a set of operands: any true sends the tile to the exact path."""
+    """Running tests of a set of operands: any true test sends the tile to the exact path."""
 
     special: list[Value] = field(default_factory=list)
     tiny: list[Value] = field(default_factory=list)  # a non-zero operand below 2^-45
@@ -99,14 +99,14 @@ class Tests:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Where a decoded operand lies on the stack."""
+    """The place of a decoded operand on the stack."""
 
     floats: Value  # A: [k][4 vectors]; B: see b_float_offset
     exponents: Value | None  # A: [k][group]; B: see b_exponent_offset
     tests: Tests
 
     def at(self, b: Builder, group: Value, float_bytes: int, exponent_bytes: int) -> "Decoded":
-        """Moved to another group of accumulators."""
+        """Return the place for another group of accumulators."""
         assert self.exponents is not None
         floats = scaled(b, self.floats, group, float_bytes)
         return Decoded(floats, scaled(b, self.exponents, group, exponent_bytes), self.tests)
@@ -125,12 +125,12 @@ class OperandCode:
 
     @property
     def narrow(self) -> bool:
-        """f16 and fp8 exponents fit a byte; bf16 and tf32 need 16 bits."""
+        """Return whether exponents fit a byte, as those of f16 and fp8 do; bf16 and tf32 need 16 bits."""
         return self.kind.a_type not in ("bf16", "tf32")
 
     @property
     def group_size(self) -> int:
-        """Accumulators whose exponents share a word: both parities, with 8-bit exponents of both halves."""
+        """Return the accumulators whose exponents share a word: both parities, with 8-bit exponents of both halves."""
         return 4 if self.narrow else 2
 
     @property
@@ -146,12 +146,12 @@ class OperandCode:
         return 16 * self.kind.k
 
     def b_float_offset(self, k: int) -> int:
-        """Byte offset of the 4 even columns of b[k]; the odd ones are 16 further."""
+        """Return the byte offset of the 4 even columns of b[k]; the odd ones are 16 further."""
         h, t, j = k // (4 * self.per_word), k % (4 * self.per_word) // self.per_word, k % self.per_word
         return 128 * (h * self.per_word + j) + 32 * t
 
     def b_exponent_offset(self, k: int) -> int:
-        """Byte offset of 4 words with the packed exponents of columns 2 q and 2 q + 1 of b[k]."""
+        """Return the byte offset of 4 words with the packed exponents of columns 2 q and 2 q + 1 of b[k]."""
         return self.b_float_offset(k) // 2
 
     def decode_a(self, b: Builder, a: Value) -> Decoded:
@@ -194,11 +194,11 @@ class OperandCode:
 
     @property
     def _b_scale(self) -> int:
-        """e4m3 is decoded as an f16 that is 2^-8 too small; b makes up for both operands (exactly)."""
+        """Return the scale of b: e4m3 is decoded as an f16 that is 2^-8 too small; b corrects both operands."""
         return 8 * (self.kind.a_type == "e4m3") + 8 * (self.kind.b_type == "e4m3")
 
     def _split(self, b: Builder, words: Value, name: str) -> list[tuple[int, int, Value]]:
-        """Words -> vectors of f16 / bf16 / tf32 bit patterns as (j of the first, step of j, vector)."""
+        """Return words as vectors of f16 / bf16 / tf32 bit patterns as (j of the first, step of j, vector)."""
         if name == "tf32":
             return [(0, 1, b.op("and", words, const(words.ty, -8192)))]  # the low 13 bits do not exist
         halves = b.cast("bitcast", words, vec("i16", 2 * lanes_of(words.ty)))
@@ -212,7 +212,7 @@ class OperandCode:
 
     @staticmethod
     def _e4m3_to_f16(b: Builder, top: Value) -> Value:
-        """S.EEEE.MMM in the upper byte -> f16 of the value times 2^-8 (denormals too); NaN -> NaN."""
+        """Return S.EEEE.MMM in the upper byte as f16 of the value times 2^-8 (denormals too); NaN -> NaN."""
         ty = top.ty
         sign = b.op("and", top, const(ty, -32768))
         magnitude = b.op("lshr", b.op("and", top, const(ty, 0x7F00)), const(ty, 1))
@@ -221,7 +221,7 @@ class OperandCode:
 
     @staticmethod
     def _floats(b: Builder, bits: Value, name: str) -> list[Value]:
-        """Bit patterns -> f32 vectors, one per 16-bit half of a word (tf32: one)."""
+        """Return bit patterns as f32 vectors, one per 16-bit half of a word (tf32: one)."""
         if name == "tf32":
             return [b.cast("bitcast", bits, vec("float", lanes_of(bits.ty)))]
         count = lanes_of(bits.ty)
@@ -236,7 +236,7 @@ class OperandCode:
 
     @staticmethod
     def _unbiased(b: Builder, bits: Value, name: str, offset: int) -> Value:
-        """Exponents plus `offset`, by the rule: denormals have the smallest exponent, zeros -126."""
+        """Return exponents plus `offset`, by the rule: denormals have the smallest exponent, zeros -126."""
         shift, bias = {"bf16": (7, 127), "tf32": (23, 127)}.get(name, (10, 15))
         ty = bits.ty
         magnitude = b.op("and", bits, const(ty, 0x7FFFFFFF if name == "tf32" else 0x7FFF))
@@ -248,7 +248,7 @@ class OperandCode:
         return exponent
 
     def _store_a_exponents(self, b: Builder, halves: list[Value], out: Value, start: int, step: int, top: int) -> None:
-        """One vector per k and group; 8-bit exponents are true ones, 16-bit ones keep the bias 127 (B takes it off)."""
+        """Store one vector per k and group; 8-bit exponents are unbiased, 16-bit ones have bias 127 (B removes it)."""
         exponents = [self._unbiased(b, bits, self.kind.a_type, 0 if self.narrow else 127) for bits in halves]
         if self.narrow:  # the bytes of a word: first half, second half, twice
             low, high = b.op("and", exponents[0], const(I16, 255)), b.op("shl", exponents[1], const(I16, 8))
@@ -256,7 +256,7 @@ class OperandCode:
         per_top = len(exponents)
         per_step = 2 if self.kind.a_type != "tf32" else 1
         for half, exponent in enumerate(exponents):
-            as_halves = b.cast("bitcast", exponent, I16)  # tf32: the upper half of a word is not looked at
+            as_halves = b.cast("bitcast", exponent, I16)  # tf32: the upper half of a word is ignored
             for t in range(4):
                 for s in range(per_step):
                     k = start + self.per_word * t + step * s
@@ -264,7 +264,7 @@ class OperandCode:
                     b.store(for_four_columns(b, as_halves, 2 * t + s), b.offset(out, at), align=64)
 
     def _store_b_exponents(self, b: Builder, bits: Value, out: Value, row: int, step: int) -> None:
-        """Words of packed exponents, [j][t][q]. The 16-bit sums come out with bias 127."""
+        """Store words of packed exponents, [j][t][q]. The 16-bit sums have bias 127."""
         exponent = self._unbiased(b, bits, self.kind.b_type, self._b_scale if self.narrow else 0)
         per_step = lanes_of(bits.ty) // 32
         fields = (0, 0, 1, 1) if self.narrow else (0, 1)
@@ -275,7 +275,7 @@ class OperandCode:
 
     @staticmethod
     def _test_range(b: Builder, vectors: list[Value], name: str) -> Tests:
-        """Infinity or NaN anywhere; for the formats with f32's range also non-zero values below 2^-45."""
+        """Test for infinity or NaN anywhere; for the formats with f32's range also non-zero values below 2^-45."""
         infinity, tiny = {
             "bf16": (0x7F80, (127 - 45) << 7),
             "tf32": (0x7F800000, (127 - 45) << 23),
@@ -303,12 +303,12 @@ def any_lane(b: Builder, condition: Value) -> Value:
 
 
 def register_bytes(type_name: str) -> int:
-    """Bytes of the 8 accumulator vectors."""
+    """Return the bytes of the 8 accumulator vectors."""
     return 256 if type_name == "f16" else 512
 
 
 def load_accumulators(b: Builder, kind: MmaKind, base: Value, *, stride: int = 64, count: int = 4) -> list[Value]:
-    """`count` accumulators from `base` on as f32 (or s32) bits; f16 ones share words, even columns below."""
+    """Return `count` accumulators from `base` on as f32 (or s32) bits; f16 ones share words, even columns below."""
     if kind.c_type != "f16":
         return [b.load(I32, b.offset(base, stride * n), align=64) for n in range(count)]
     words = [b.load(I32, b.offset(base, 64 * half), align=64) for half in range(2)]
@@ -318,7 +318,7 @@ def load_accumulators(b: Builder, kind: MmaKind, base: Value, *, stride: int = 6
 
 
 def store_results(b: Builder, kind: MmaKind, values: Sequence[Value], base: Value, *, stride: int = 64) -> None:
-    """The inverse of `load_accumulators`. f16 results are already halves in the low part of each word."""
+    """Store results, the inverse of `load_accumulators`. f16 results are already in the low half of each word."""
     if kind.d_type == "f16":
         shifted = [b.op("shl", value, const(I32, 16)) for value in values[2:]]
         values = [b.op("or", low, high) for low, high in zip(values[:2], shifted, strict=True)]
@@ -327,7 +327,7 @@ def store_results(b: Builder, kind: MmaKind, values: Sequence[Value], base: Valu
 
 
 def half_bits(b: Builder, value: Value) -> Value:
-    """f32 -> the bits of the nearest f16, in the low part of each word."""
+    """Return the bits of the nearest f16 of an f32, in the low part of each word."""
     half = b.cast("fptrunc", value, vec("half", 16))
     return b.cast("zext", b.cast("bitcast", half, vec("i16", 16)), I32)
 
@@ -343,10 +343,10 @@ def multiply_words(
     per_word: int,
     add: Callable[[Value, Value, Value], Value],
 ) -> list[Value]:
-    """`add` (a, b, accumulator) over all of K for the 8 accumulators of each of `columns`, the sets of B.
+    """Return `add` (a, b, accumulator) over all of K for the 8 accumulators of each of `columns`, the sets of B.
 
     A loop over words of B: its moving address keeps b in memory, where repeating it for four rows is free;
-    unrolled, LLVM would keep b in registers and spend a shuffle each time.
+    if it were unrolled, LLVM would keep b in registers and need a shuffle each time.
     """
     running = [Variable(b, value) for value in start]
     with repeat(b, words) as word:

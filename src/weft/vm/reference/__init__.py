@@ -1,1 +1,1 @@
-"""The slow, obvious interpreter: what each instruction means."""
+"""The slow, simple interpreter: it defines what each instruction means."""

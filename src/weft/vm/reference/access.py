@@ -17,7 +17,7 @@ _GENERIC = ("global", "shared", "local", "param")
 
 
 class Hit(NamedTuple):
-    """Lanes whose access falls into one region, and where in its storage."""
+    """Lanes whose access is in one region, and the offset in its storage."""
 
     region: SpaceStorage
     lanes: Flags
@@ -25,7 +25,7 @@ class Hit(NamedTuple):
 
 
 def address_of(w: RunningWarp, ins: Instruction, name: str) -> tuple[str, Addresses]:
-    """State space and address per lane of the operand `[base+offset]`."""
+    """Return the state space and the address per lane of the operand `[base+offset]`."""
     mem = ins.operand(name)
     if not isinstance(mem, Mem):
         raise Unsupported(f"address {mem}", ins.line)
@@ -44,7 +44,7 @@ def address_of(w: RunningWarp, ins: Instruction, name: str) -> tuple[str, Addres
 
 
 def written_space(ins: Instruction) -> str:
-    """The state space the opcode names."""
+    """Return the state space that the opcode names."""
     return "global" if "global" in ins.mods else ins.mods.get("space", "generic").partition("::")[0]
 
 
@@ -59,7 +59,7 @@ def locate(
     align: int | None = None,
     lanes: Flags | None = None,
 ) -> list[Hit]:
-    """Where the lanes' accesses land. Lanes that may not access are reported and left out."""
+    """Return where the lanes' accesses are. Lanes with an invalid access are reported and left out."""
     lanes = w.mask if lanes is None else lanes
     hits: list[Hit] = []
     outside = lanes.copy()
@@ -88,12 +88,12 @@ def locate(
 
 
 def load(w: RunningWarp, ins: Instruction, space: str, address: Addresses, size: int) -> Bytes:
-    """Bytes of every lane, shape (32, size); zero in lanes that are off or may not read."""
+    """Return the bytes of every lane, shape (32, size); zero in lanes that are off or may not read."""
     return fetch(locate(w, ins, space, address, size), size)
 
 
 def fetch(hits: list[Hit], size: int) -> Bytes:
-    """Bytes behind `hits`, shape (32, size); zero elsewhere."""
+    """Return the bytes at `hits`, shape (32, size); zero elsewhere."""
     out = np.zeros((32, size), np.uint8)
     for region, lanes, at in hits:
         out[lanes] = region.data[at[lanes][:, None] + np.arange(size)]
@@ -104,16 +104,16 @@ def store(w: RunningWarp, ins: Instruction, space: str, address: Addresses, data
     """Write `data` of shape (32, size); the highest of several lanes at one address wins."""
     size = data.shape[1]
     for region, lanes, at in locate(w, ins, space, address, size, write=True):
-        region.data[at[lanes][:, None] + np.arange(size)] = data[lanes]  # in lane order: the last one stays
+        region.data[at[lanes][:, None] + np.arange(size)] = data[lanes]  # in lane order: the last value remains
 
 
 def as_bytes(values: npt.NDArray[np.generic]) -> Bytes:
-    """(32,) values as (32, itemsize) bytes."""
+    """Return (32,) values as (32, itemsize) bytes."""
     return np.ascontiguousarray(values).view(np.uint8).reshape(32, -1)
 
 
 def device_bytes(w: RunningWarp, lane: int, address: int, size: int) -> bytes:
-    """`size` bytes at a generic address as `lane` sees them; zeros outside every object."""
+    """Return `size` bytes at a generic address as `lane` sees them; zeros outside every object."""
     return _held(w, lane, address, size) or bytes(size)
 
 
@@ -129,7 +129,7 @@ def _held(w: RunningWarp, lane: int, address: int, size: int) -> bytes | None:
 
 
 def device_string(w: RunningWarp, lane: int, address: int) -> bytes:
-    """The zero-terminated string at a generic address; it ends where its object ends."""
+    """Return the zero-terminated string at a generic address; it ends where its object ends."""
     if _held(w, lane, address, 1) is None:
         return b"<bad pointer>"
     text = bytearray()

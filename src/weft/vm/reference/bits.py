@@ -28,7 +28,7 @@ def _cnot(w: Warp, ins: Instruction) -> None:
 
 
 def _lop3(w: Warp, ins: Instruction) -> None:
-    """Each bit of the result is the table's entry for the three bits at its place."""
+    """Compute each bit of the result: the table's entry for the three bits at its place."""
     lut = ins.operand("lut")
     if not isinstance(lut, Imm) or not 0 <= lut.value <= 255:
         raise Unsupported(f"lop3 with the table {lut}", ins.line)
@@ -49,7 +49,7 @@ def _lop3(w: Warp, ins: Instruction) -> None:
 
 
 def _shf(w: Warp, ins: Instruction) -> None:
-    """A shift of the 64 bits b:a; left keeps the high half, right the low half."""
+    """Shift the 64 bits b:a; left keeps the high half, right the low half."""
     results = []
     for low, high, amount in zip(w.src(ins, "a"), w.src(ins, "b"), w.src(ins, "c"), strict=True):
         both = int(high) << 32 | int(low)

@@ -26,7 +26,7 @@ def _is_float(ptx_type: str) -> bool:
 
 
 def _values(w: Warp, ins: Instruction, name: str) -> list[Lanes]:
-    """An operand as numbers: one array, or two for a packed type. Floats widened to f64, which is exact."""
+    """Return an operand as numbers: one array, or two for a packed type. Floats widened to f64, which is exact."""
     value = w.src(ins, name)
     if not _is_float(ins.type):
         return [value]
@@ -94,7 +94,7 @@ def _set(w: Warp, ins: Instruction) -> None:
 
 
 def _true_value(ptx_type: str, truth: Lanes) -> Lanes:
-    """1.0 or all ones where true, as bits."""
+    """Return 1.0 or all ones where true, as bits."""
     bits = f"uint{WIDTH[ptx_type]}"
     if _is_float(ptx_type):
         return np.asarray(truth.astype(np.float32).astype(dtype_of(ptx_type)).view(bits))
@@ -102,7 +102,7 @@ def _true_value(ptx_type: str, truth: Lanes) -> Lanes:
 
 
 def _bits(value: Lanes) -> Lanes:
-    """A NaN must pass a selection unchanged."""
+    """Return the bits: a NaN must pass a selection unchanged."""
     return value.view(f"uint{8 * value.dtype.itemsize}")
 
 

@@ -40,7 +40,7 @@ def _brx(w: RunningWarp, ins: Instruction) -> None:
 
 
 def leave(w: RunningWarp) -> None:
-    """`ret`: back to the caller, or the end of the thread where there is none."""
+    """Execute `ret`: return to the caller, or end the thread if there is none."""
     callee = w.code
     for lane in w.lanes_on():
         if not w.stack[lane]:
@@ -159,12 +159,12 @@ def _exit(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _trap(w: RunningWarp, ins: Instruction) -> None:
-    w.report("X401", "trap", ins, w.mask)
+    w.report("X401", "the kernel executed trap", ins, w.mask)
     raise Stop
 
 
 def _nothing(w: RunningWarp, ins: Instruction) -> None:
-    """No debugger, no timer, no performance monitor: these have no effect here."""
+    """Do nothing: there is no debugger, no timer, no performance monitor."""
 
 
 EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {

@@ -34,7 +34,7 @@ def _clamp(value: int, ptx_type: str) -> int:
 
 
 def _integer(ins: Instruction, value: Any, dtype: str, atype: str) -> int:
-    """One lane converted to an integer, as the bits of `dtype`."""
+    """Return one lane converted to an integer, as the bits of `dtype`."""
     mask = (1 << WIDTH[dtype]) - 1
     if _is_integer(atype):
         return (_clamp(int(value), dtype) if ins.has("sat") else int(value)) & mask
@@ -46,7 +46,7 @@ def _integer(ins: Instruction, value: Any, dtype: str, atype: str) -> int:
 
 
 def _float(ins: Instruction, value: Any, dtype: str, rounding: str) -> int:
-    """One lane (an int or a NumPy float) as the bits of a floating type."""
+    """Return one lane (an int or a NumPy float) as the bits of a floating type."""
     form = FORMATS[dtype]
     if not isinstance(value, int) and np.isnan(value):
         if ins.has("sat"):
@@ -69,7 +69,7 @@ def _float(ins: Instruction, value: Any, dtype: str, rounding: str) -> int:
         bits = round_bits(exact, dtype, rounding, negative_zero=negative)
     if ins.has("satfinite") and bits & ~form.sign == form.infinity:
         bits -= 1
-    # A tf32 stands in the upper 19 bits of its register.
+    # A tf32 is in the upper 19 bits of its register.
     return bits << 13 if dtype == "tf32" else bits
 
 
@@ -88,7 +88,7 @@ def _single(w: Warp, ins: Instruction) -> None:
 
 
 def _pair(w: Warp, ins: Instruction) -> None:
-    """Two values to the upper (first) and lower half of the destination."""
+    """Write two values to the upper (first) and lower half of the destination."""
     base, width = ins.mods["dtype"].removesuffix("x2"), WIDTH[ins.mods["dtype"]] // 2
     rounding = ins.mods.get("rnd", "rn")
     high, low = _pair_sources(w, ins)
@@ -114,7 +114,7 @@ def _pair_sources(w: Warp, ins: Instruction) -> tuple[Lanes, Lanes]:
 
 
 def _fp8_value(code: int, kind: str) -> float:
-    """The number an fp8 code stands for."""
+    """Return the number that an fp8 code means."""
     fraction_bits, bias = (3, 7) if kind == "e4m3" else (2, 15)
     sign = -1.0 if code & 0x80 else 1.0
     exponent, fraction = (code & 0x7F) >> fraction_bits, code & ((1 << fraction_bits) - 1)
@@ -140,7 +140,7 @@ def _pack(w: Warp, ins: Instruction) -> None:
 
 
 def _cvt(w: Warp, ins: Instruction) -> None:
-    # A signalling NaN makes NumPy warn even when it is only asked whether it is one.
+    # A signalling NaN makes NumPy warn even if it is only tested for NaN.
     with np.errstate(all="ignore"):
         if ins.has("pack"):
             _pack(w, ins)

@@ -1,4 +1,4 @@
-"""Exact rounding: rational numbers to the bits of a binary format, in any mode. Slow and obvious."""
+"""Exact rounding: rational numbers to the bits of a binary format, in any mode. Slow and simple."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ FORMATS = {
     "tf32": Format(11, -126, 0xFF << 10, 1 << 18),
     "f32": Format(24, -126, 0x7F800000, 1 << 31),
     "f64": Format(53, -1022, 0x7FF << 52, 1 << 63),
-    # One above the largest finite code stands for infinity; e4m3 has none.
+    # The code above the largest finite one is infinity; e4m3 has none.
     "e4m3": Format(4, -6, 0x7F, 1 << 7),
     "e5m2": Format(3, -14, 0x7C, 1 << 7),
 }
 
 
 def round_bits(value: Fraction, ptx_type: str, rounding: str, *, negative_zero: bool = False) -> int:
-    """The bits of `value` rounded by rn, rz, rm, rp or rna; an exact zero takes the given sign."""
+    """Return the bits of `value` rounded by rn, rz, rm, rp or rna; an exact zero takes the given sign."""
     form = FORMATS[ptx_type]
     negative = value < 0 or (value == 0 and negative_zero)
     sign = form.sign if negative else 0
@@ -54,7 +54,7 @@ def round_bits(value: Fraction, ptx_type: str, rounding: str, *, negative_zero: 
         "rm": rest > 0 and negative,
         "rp": rest > 0 and not negative,
     }[rounding]
-    # The hidden bit in `count` carries into the exponent field by itself.
+    # The hidden bit in `count` carries into the exponent field without further work.
     bits = int(count) + int(away) + ((quantum - form.least + form.digits - 1) << (form.digits - 1))
     if bits >= form.infinity:
         inward = rounding == "rz" or rounding == ("rp" if negative else "rm")
@@ -63,7 +63,7 @@ def round_bits(value: Fraction, ptx_type: str, rounding: str, *, negative_zero: 
 
 
 def square_root(value: Fraction) -> Fraction:
-    """Rounds like the square root in every format: far more bits than any, the last one sticky."""
+    """Return a fraction that rounds like the square root in every format: more bits than any, the last one sticky."""
     scaled = value * (1 << 3000)
     whole = scaled.numerator // scaled.denominator
     root = isqrt(whole)
@@ -72,7 +72,7 @@ def square_root(value: Fraction) -> Fraction:
 
 
 def lanes_from_bits(bits: list[int], ptx_type: str) -> Lanes:
-    """32 results given by their bits, in the NumPy type of `ptx_type`."""
+    """Return 32 results given by their bits, in the NumPy type of `ptx_type`."""
     dtype = dtype_of(ptx_type)
     return np.array(bits, f"uint{8 * dtype.itemsize}").view(dtype)
 
@@ -84,10 +84,10 @@ def rounded(
     rounding: str,
     exact: Callable[..., tuple[Fraction, bool]],
 ) -> Lanes:
-    """`plain`, the result to nearest, replaced in finite cases by `exact(operands)`, rounded.
+    """Return `plain`, the result to nearest, replaced in finite cases by `exact(operands)`, rounded.
 
-    `exact` takes the operands as fractions, then their signs; it gives the value and the sign of a zero.
-    Where an operand is not finite, or the result is not (a division by zero), the rounding plays no part.
+    `exact` takes the operands as fractions, then their signs; it returns the value and the sign of a zero.
+    If an operand or the result is not finite (a division by zero), the rounding has no effect.
     """
     bits = plain.view(f"uint{8 * plain.dtype.itemsize}").copy()
     for lane in range(len(plain)):
@@ -104,7 +104,7 @@ def rounded(
 
 
 def sum_sign(left_negative: bool, right_negative: bool, rounding: str) -> bool:
-    """Whether an exact zero sum is -0: both terms negative, or opposite ones when rounding down."""
+    """Return whether an exact zero sum is -0: both terms negative, or opposite ones when rounding down."""
     if left_negative == right_negative:
         return left_negative
     return rounding == "rm"

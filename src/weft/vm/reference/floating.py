@@ -17,31 +17,31 @@ _Exact = Callable[..., tuple[Fraction, bool]]
 
 
 def bits_of(x: Lanes) -> Lanes:
-    """The same bits as unsigned integers."""
+    """Return the same bits as unsigned integers."""
     return x.view(f"uint{8 * x.dtype.itemsize}")
 
 
 def flush(x: Lanes) -> Lanes:
-    """Subnormal numbers as zero of the same sign."""
+    """Return subnormal numbers as zero of the same sign."""
     tiny = np.float32(2.0**-126) if x.dtype == np.dtype(ml_dtypes.bfloat16) else np.finfo(x.dtype).tiny
     return np.where(np.abs(x) < tiny, np.copysign(x.dtype.type(0), x), x)
 
 
 def saturate(x: Lanes) -> Lanes:
-    """Clamped to [0, 1], NaN as +0."""
+    """Return the values clamped to [0, 1], NaN as +0."""
     zero, one = x.dtype.type(0), x.dtype.type(1)
     return np.where(np.isnan(x) | (x <= 0), zero, np.where(x > 1, one, x))
 
 
 def canonical(x: Lanes) -> Lanes:
-    """NaN with every bit set but the sign."""
+    """Return NaN with every bit set but the sign."""
     width = 8 * x.dtype.itemsize
     nan = np.array([(1 << (width - 1)) - 1], f"uint{width}").view(x.dtype)[0]
     return np.where(np.isnan(x), nan, x)
 
 
 def quiet(result: Lanes, inputs: list[Lanes]) -> Lanes:
-    """A double NaN is the first NaN input made quiet, or the default one."""
+    """Return a double NaN as the first NaN input made quiet, or the default one."""
     bits = bits_of(result).copy()
     for lane in np.flatnonzero(np.isnan(result)):
         payloads = [int(bits_of(x)[lane]) for x in inputs if np.isnan(x[lane])]
@@ -65,7 +65,7 @@ def _finish(w: Warp, ins: Instruction, result: Lanes, inputs: list[Lanes]) -> No
 
 
 def _exact_of(name: str, rounding: str) -> _Exact:
-    """The exact value of an operation and the sign of a zero result, from fractions and signs."""
+    """Return the exact value of an operation and the sign of a zero result, from fractions and signs."""
 
     def product(x: Fraction, y: Fraction, sx: bool, sy: bool) -> tuple[Fraction, bool]:
         return x * y, sx != sy
@@ -100,7 +100,7 @@ def _exact_of(name: str, rounding: str) -> _Exact:
 
 
 def fused_plain(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
-    """a * b + c where an operand is not finite; good for nothing else."""
+    """Return a * b + c for operands that are not finite; not valid for others."""
     with np.errstate(all="ignore"):
         wide = [x.astype(np.float64) for x in (a, b, c)]
         return (np.where(np.isfinite(a) & np.isfinite(b), 0.0, wide[0] * wide[1]) + wide[2]).astype(a.dtype)
@@ -130,7 +130,7 @@ def _operation(w: Warp, ins: Instruction, name: str, inputs: list[Lanes]) -> Lan
     if rounding == "rn" and name not in ("fma", "mad"):
         return plain
     if rounding == "rn" and ins.type == "f32":
-        # Where the sum is exact in double there is one rounding; elsewhere fractions.
+        # Where the sum is exact in double there is one rounding; elsewhere fractions are used.
         with np.errstate(all="ignore"):
             a, b, c = (x.astype(np.float64) for x in inputs)
             product, total = a * b, a * b + c
@@ -160,7 +160,7 @@ def _div(w: Warp, ins: Instruction) -> None:
 
 
 def _gross(w: Warp, ins: Instruction, function: Callable[[Lanes], Lanes]) -> None:
-    """A double of which only the upper 32 bits are looked at, and of whose result only those are given."""
+    """Apply `function` to a double of which only the upper 32 bits are read, and write only those of the result."""
     upper = np.uint64(0xFFFFFFFF << 32)
     a = flush((bits_of(w.src(ins, "a")) & upper).view(np.float64))
     with np.errstate(all="ignore"):
@@ -193,7 +193,7 @@ def _copysign(w: Warp, ins: Instruction) -> None:
 
 
 def extreme(ins: Instruction, name: str, a: Lanes, b: Lanes) -> Lanes:
-    """min or max as the manual's pseudo-code has it, lane by lane, with -0 < +0."""
+    """Return min or max as in the manual's pseudo-code, lane by lane, with -0 < +0."""
     result = np.empty_like(a)
     for lane in range(len(a)):
         x, y = a[lane], b[lane]
@@ -246,7 +246,7 @@ def _rsqrt(w: Warp, ins: Instruction) -> None:
 
 
 def _in_double(function: Callable[[Lanes], Lanes]) -> _Execute:
-    """Evaluated in float64 and rounded once."""
+    """Evaluate in float64 and round once."""
 
     def execute(w: Warp, ins: Instruction) -> None:
         (a,) = inputs = _inputs(w, ins, "a")

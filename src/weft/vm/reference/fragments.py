@@ -1,4 +1,4 @@
-"""Which lane, register and part of a register holds which element of a matrix, for `mma` and `wmma`.
+"""Finds the lane, register and part of a register of each element of a matrix, for `mma` and `wmma`.
 
 `mma` layouts are the manual's (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions", the sections
 "Matrix Fragments for mma.m8n8k4 with .f64", "... mma.m16n8k4", "... m16n8k8", "... m16n8k16 with floating
@@ -6,8 +6,8 @@ point type", "... m16n8k16 with integer type", "... m16n8k32"). With groupID g =
 t = lane mod 4 and P elements in a 32-bit register, all of them are three formulas: `_a`, `_b` and `_c`.
 
 `wmma` layouts are opaque in PTX ("Matrix Fragments for WMMA": the mapping is architecture specific), so
-ours is free: the fragments of the m16n8 instructions that the wmma is carried out with, one after the
-other. Registers that PTX demands beyond those repeat the first ones.
+Weft chooses its own: the fragments of the m16n8 instructions that carry out the wmma, one after the
+other. Further registers that PTX requires repeat the first ones.
 """
 
 from dataclasses import dataclass
@@ -43,13 +43,13 @@ class Fragment:
         return int(self.rows.shape[0])
 
     def pack(self, matrix: Array) -> Array:
-        """Matrices of raw bits (..., R, C) -> registers (..., registers, 32) of u32 (f64: u64)."""
+        """Return matrices of raw bits (..., R, C) as registers (..., registers, 32) of u32 (f64: u64)."""
         elements = matrix[..., self.rows, self.columns].astype(_WORD[self.bits])
         word = np.uint64 if self.bits == 64 else np.uint32
         return np.ascontiguousarray(elements).view(word)[..., 0]
 
     def unpack(self, registers: Array) -> Array:
-        """The inverse of `pack`; of repeated elements the last register's counts."""
+        """Return the inverse of `pack`; for repeated elements the last register counts."""
         elements = np.ascontiguousarray(registers)[..., None].view(_WORD[self.bits])
         matrix = np.zeros((*registers.shape[:-2], *self.shape), _WORD[self.bits])
         matrix[..., self.rows, self.columns] = elements
@@ -62,14 +62,14 @@ def _fragment(bits: int, shape: tuple[int, int], places: list[tuple[Array, Array
 
 
 def _lanes(bits: int) -> tuple[Array, Array, Array, int]:
-    """groupID and threadID_in_group as columns, the element index as a row, and the elements per register."""
+    """Return groupID and threadID_in_group as columns, the element index as a row, and the elements per register."""
     lane = np.arange(32)[:, None]
     per_register = max(32 // bits, 1)
     return lane // 4, lane % 4, np.arange(per_register)[None, :], per_register
 
 
 def mma_fragment(kind: MmaKind, operand: str) -> Fragment:
-    """The fragment of operand "a", "b", "c" or "d" of an `mma`."""
+    """Return the fragment of operand "a", "b", "c" or "d" of an `mma`."""
     check_kind(kind)
     if operand == "a":
         return _a(_BITS[kind.a_type], kind.m, kind.k)
@@ -79,7 +79,7 @@ def mma_fragment(kind: MmaKind, operand: str) -> Fragment:
 
 
 def _a(bits: int, m: int, k: int, first_row: int = 0) -> Fragment:
-    """Rows g and g + 8 in turn, then the next 4 P columns; an 8-row A has only the rows g."""
+    """Return rows g and g + 8 in turn, then the next 4 P columns; an 8-row A has only the rows g."""
     g, t, j, per_register = _lanes(bits)
     places = [
         (first_row + g + row, k0 + per_register * t + j)
@@ -96,7 +96,7 @@ def _b(bits: int, k: int, n: int, first_column: int = 0) -> Fragment:
 
 
 def _c(bits: int, m: int, n: int, first_row: int = 0, first_column: int = 0) -> Fragment:
-    """Two neighbouring columns 2 t and 2 t + 1, in one register (f16) or in two, then the rows g + 8."""
+    """Return two neighbouring columns 2 t and 2 t + 1, in one register (f16) or in two, then the rows g + 8."""
     g, t, j, per_register = _lanes(bits)
     places = [
         (first_row + g + row, first_column + 2 * t + i + j)
@@ -110,7 +110,7 @@ _WMMA_SHAPES = {(16, 16, 16), (32, 8, 16), (8, 32, 16)}
 
 
 def wmma_fragment(m: int, n: int, k: int, *, operand: str, element: str) -> Fragment:
-    """The fragment of operand "a", "b" or "c" (also d) of a `wmma` with elements of type `element`."""
+    """Return the fragment of operand "a", "b" or "c" (also d) of a `wmma` with elements of type `element`."""
     known = (m, n, k) in _WMMA_SHAPES and element in ("f16", "bf16", "s8", "u8", "f32", "s32")
     if not known and ((m, n, k) != (16, 16, 8) or element not in ("tf32", "f32")):
         raise Unsupported(f"wmma m{m}n{n}k{k} with {element}")

@@ -18,7 +18,7 @@ _DTYPE = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
 def _unpacked(w: Warp, ins: Instruction, name: str) -> list[Lanes]:
-    """An operand as one array, or the lower and the upper halves of a pair."""
+    """Return an operand as one array, or the lower and the upper halves of a pair."""
     value = w.src(ins, name)
     if not ins.type.endswith("x2"):
         return [value]
@@ -55,7 +55,7 @@ def _finish(ins: Instruction, result: Lanes) -> Lanes:
 
 def _binary(operation: Callable[[Lanes, Lanes], Lanes]) -> _Compute:
     def compute(ins: Instruction, base: str, inputs: list[Lanes]) -> Lanes:
-        # One operation in f32 and one rounding are as good as one rounding for 11 and 8 digits.
+        # One operation in f32 and one rounding give the same as a single rounding for 11 and 8 digits.
         wide = operation(inputs[0].astype(np.float32), inputs[1].astype(np.float32))
         return _finish(ins, wide.astype(_DTYPE[base]))
 

@@ -31,7 +31,7 @@ def _wrap(value: int, width: int, signed: bool) -> int:
 
 
 def _each(operation: Callable[..., int], names: str) -> Callable[[Warp, Instruction], None]:
-    """An instruction that is a function of its modifiers and its operands' values alone."""
+    """Return an instruction that is a function of its modifiers and its operands' values alone."""
 
     def execute(w: Warp, ins: Instruction) -> None:
         operands = [_ints(w, ins, name) for name in names]
@@ -45,7 +45,7 @@ def _halves(value: int, signed: bool) -> tuple[int, int]:
 
 
 def _by_halves(ins: Instruction, a: int, b: int, operation: Callable[[int, int], int]) -> int:
-    """`operation` on a and b, or on each half word of a packed type."""
+    """Apply `operation` to a and b, or to each half word of a packed type."""
     if not ins.type.endswith("x2"):
         return operation(a, b)
     signed = ins.type[0] == "s"
@@ -57,7 +57,7 @@ def _by_halves(ins: Instruction, a: int, b: int, operation: Callable[[int, int],
 
 
 def _sum(sign: int, *, carry_in: bool) -> Callable[[Warp, Instruction], None]:
-    """a + b or a - b, saturated, packed, or with carries as the modifiers say."""
+    """Return the function for a + b or a - b, saturated, packed, or with carries according to the modifiers."""
 
     def execute(w: Warp, ins: Instruction) -> None:
         a, b = _ints(w, ins, "a"), _ints(w, ins, "b")
@@ -135,7 +135,7 @@ def _dot(ins: Instruction, a: int, b: int, c: int) -> int:
 
 
 def _divided(a: int, b: int) -> int:
-    """Truncated towards zero."""
+    """Divide, truncated towards zero."""
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
@@ -166,7 +166,7 @@ def _bfind(ins: Instruction, a: int) -> int:
 
 
 def _bfe(ins: Instruction, a: int, b: int, c: int) -> int:
-    """The manual's loop over bits."""
+    """Extract bits by the manual's loop."""
     top = WIDTH[ins.type] - 1
     position, length = b & 0xFF, c & 0xFF
     sign = 0 if ins.type[0] == "u" or length == 0 else (a >> min(position + length - 1, top)) & 1
@@ -178,7 +178,7 @@ def _bfe(ins: Instruction, a: int, b: int, c: int) -> int:
 
 
 def _bfi(ins: Instruction, a: int, b: int, c: int, length: int) -> int:
-    """The manual's loop over bits."""
+    """Insert bits by the manual's loop."""
     position = c & 0xFF
     for at in range(length & 0xFF):
         if position + at < WIDTH[ins.type]:

@@ -1,8 +1,8 @@
-"""The slow, obvious interpreter: the living definition of what a launch computes.
+"""The slow, simple interpreter: it defines what a launch computes.
 
-CTA after CTA, or, where one may wait for another, all of them in turn; within a CTA warp after warp, each until all its
-lanes wait or are gone; within a warp the lanes with the lowest program counter go first, together. A lane that meets a
-warp collective parks there until every live lane of its member mask has come to the same instruction.
+CTAs run one after the other, or in turn if one may wait for another. Within a CTA warps run in order, each until all
+its lanes wait or have exited. Within a warp the lanes with the lowest program counter run first, together. A lane that
+reaches a warp collective is parked until every live lane of its member mask has reached the same instruction.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,17 +38,17 @@ EXECUTE: Mapping[str, Mapping[str, Callable[[Any, Instruction], None]]] = {
     "mbarrier": mbarrier.EXECUTE,
     "matrix": matrix.EXECUTE,
 }
-"""Chapter → opcode name → what it does."""
+"""Chapter → opcode name → its implementation."""
 _TURN = 50_000
-"""Warp instructions after which a warp lets the others go on, in case it spins on what they will write."""
+"""Warp instructions after which a warp yields to the others, because it may spin on a value that they will write."""
 _TURN_TOGETHER = 64
-"""The same where CTAs may wait for each other."""
+"""The same if CTAs may wait for each other."""
 MOST_TOGETHER = 256
-"""CTAs under way at once there."""
+"""CTAs that run at once in that case."""
 _PATIENCE = 1024
-"""Warp instructions a lane that could run is passed over, in case the others spin on what it will write."""
+"""Warp instructions for which a runnable lane is passed over: the others may spin on a value that it will write."""
 _FAVOUR = 256
-"""Warp instructions such a lane is then given."""
+"""Warp instructions that such a lane then gets."""
 
 
 def run(
@@ -62,7 +62,7 @@ def run(
     ctas: Iterable[int] | None = None,
     observer: Observer | None = None,
 ) -> DeviceRun:
-    """Execute one launch against `memory`; only the CTAs with these linear numbers, if some are named."""
+    """Execute one launch on `memory`; only the CTAs with these linear numbers, if some are given."""
     grid = Grid(module, launch, layout, memory, globals_at, arch, line_up(module, launch.entry), observer)
     nx, ny, nz = launch.grid
     numbers = range(nx * ny * nz) if ctas is None else ctas
@@ -83,7 +83,7 @@ def _waits(module: Module, function: Function) -> bool:
 
 
 def _run_cta(cta: Cta, *, to_its_end: bool) -> bool:
-    """Rounds of all warps in order, or one; complete barriers open between two rounds. False once it is over."""
+    """Run rounds of all warps in order, or one round; complete barriers open between rounds. False when it is over."""
     while cta.live_threads():
         progress = False
         for warp in cta.warps:
@@ -96,7 +96,7 @@ def _run_cta(cta: Cta, *, to_its_end: bool) -> bool:
 
 
 def _run_warp(w: RunningWarp) -> bool:
-    """Run until every lane is parked, waits or is gone, or the turn is over. False if nothing could be done."""
+    """Run until every lane is parked, waits or has exited, or the turn is over. False if no lane could run."""
     began, w.gives_way = w.steps, False
     while w.steps - began < w.grid.turn and not w.gives_way:
         if not _meet(w) and not _step(w):
@@ -105,7 +105,7 @@ def _run_warp(w: RunningWarp) -> bool:
 
 
 def _step(w: RunningWarp) -> bool:
-    """One instruction for the lanes with the lowest program counter."""
+    """Execute one instruction for the lanes with the lowest program counter."""
     running = w.state == RUNNING
     if not running.any():
         return False
@@ -150,14 +150,14 @@ def _guard(w: RunningWarp, ins: Instruction) -> Lanes:
 
 
 def _members(w: RunningWarp, ins: Instruction) -> Lanes | None:
-    """The member mask of a warp collective, per lane; None for everything else."""
+    """Return the member mask of a warp collective, per lane; None for other instructions."""
     if "mask" in ins.form.index:
         return w.src(ins, "mask")
     return np.full(32, 0xFFFFFFFF, np.uint32) if ins.form.chapter == "matrix" else None
 
 
 def _meet(w: RunningWarp) -> bool:
-    """Execute a collective whose members are all there. False if none is."""
+    """Execute a collective whose members have all arrived. False if there is none."""
     parked = w.state == PARKED
     if not parked.any():
         return False
@@ -171,9 +171,9 @@ def _meet(w: RunningWarp) -> bool:
         wanted = (int(w.member[first]) >> lane & 1).astype(bool) & w.live
         if (wanted & ~group).any():
             continue
-        strangers = group & ~(int(w.member[first]) >> lane & 1).astype(bool)
-        if strangers.any():
-            w.report("S304", f"{ins.opcode} by a lane outside its member mask", ins, strangers)
+        unnamed = group & ~(int(w.member[first]) >> lane & 1).astype(bool)
+        if unnamed.any():
+            w.report("S304", f"{ins.opcode} by a lane outside its member mask", ins, unnamed)
         gone = w.present & ~w.live
         if gone.any() and ins.form.chapter == "matrix":
             w.report("S307", f"{ins.opcode} needs all lanes of the warp, but these lanes have exited", ins, gone)
@@ -185,7 +185,7 @@ def _meet(w: RunningWarp) -> bool:
 
 
 def _execute(w: RunningWarp, ins: Instruction, group: Lanes, on: Lanes) -> None:
-    """`ins` for the lanes `on`; all of `group` go past it."""
+    """Execute `ins` for the lanes `on`; all of `group` continue after it."""
     _spend(w, group)
     w.line[group] = ins.line
     w.next_pc[group] = w.pc[group] + 1
@@ -219,7 +219,7 @@ def _spend(w: RunningWarp, group: Lanes) -> None:
 
 
 def _deadlock(cta: Cta) -> None:
-    """Nobody can go on: say who waits where, and end the launch."""
+    """Report which lanes wait where when no lane can continue, and end the launch."""
     where: dict[tuple[int, str], list[str]] = {}
     for w in cta.warps:
         for line in sorted(set(w.line[w.live].tolist())):

@@ -19,15 +19,15 @@ from .spaces import SpaceStorage, global_region, local_region, param_region, sha
 from .warp import Lanes, Warp
 
 RUNNING, PARKED, WAITING, EXITED = range(4)
-"""A lane runs, is parked at a warp collective, waits at a CTA barrier, or is gone."""
+"""A lane runs, is parked at a warp collective, waits at a CTA barrier, or has exited."""
 
 Copy = tuple[SpaceStorage, int, SpaceStorage, int, int, int]
-"""A cp.async on its way: destination and offset, source and offset, bytes read, bytes written."""
+"""A cp.async in flight: destination and offset, source and offset, bytes read, bytes written."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """An arrival at the mbarrier at `at` of shared memory, once the copies of a lane are there."""
+    """An arrival at the mbarrier at `at` of shared memory, when the copies of a lane are complete."""
 
     warp: "RunningWarp"
     lane: int
@@ -37,25 +37,25 @@ class Arrival:
 
 
 class Observer:
-    """Watches nothing. `w.mask` has the lanes that execute `ins`; registers and memory are as the warp sees them."""
+    """Ignores every event. `w.mask` has the lanes that execute `ins`; registers and memory are the warp's."""
 
     def guard(self, w: "RunningWarp", ins: Instruction, group: Lanes) -> None:
-        """The lanes of `group` have come to an instruction with a guard, which may keep some or all from it."""
+        """Called when the lanes of `group` reach an instruction with a guard, which may disable some or all of them."""
 
     def before(self, w: "RunningWarp", ins: Instruction) -> None:
-        """The lanes are about to execute `ins`: its sources still hold what it will read."""
+        """Called before the lanes execute `ins`: its sources still hold what it will read."""
 
     def after(self, w: "RunningWarp", ins: Instruction) -> None:
-        """They have executed it: its destinations hold the result (those of a barrier's reduction do not yet)."""
+        """Called after `ins`: its destinations hold the result (those of a barrier's reduction do not yet)."""
 
 
 class Stop(Exception):
-    """The launch ends here: trap, deadlock, exhausted budget. The finding is already recorded."""
+    """Ends the launch: trap, deadlock, exhausted budget. The finding is already recorded."""
 
 
 @dataclass
 class Grid:
-    """Everything the CTAs of one launch share."""
+    """The state that the CTAs of one launch share."""
 
     module: Module
     launch: LaunchSpec
@@ -94,7 +94,7 @@ class Barrier:
     expected: int = 0
     """Threads named by the instruction; 0 = every thread of the CTA that has not exited."""
     arrived: int = 0
-    """A warp whose live lanes come together counts as 32, as on the hardware."""
+    """A warp whose live lanes arrive together counts as 32, as on the hardware."""
     waiting: list[tuple["RunningWarp", Lanes, Instruction]] = field(default_factory=list)
     true: int = 0
     """Threads whose predicate was true (bar.red)."""
@@ -110,18 +110,18 @@ class Cta:
         self.shared = shared_region(grid.layout, grid.launch.shared_bytes)
         self.barriers: dict[int, Barrier] = {}
         self.arrivals: list[Arrival] = []
-        """Arrivals at mbarriers that come with asynchronous copies."""
+        """Arrivals at mbarriers that depend on asynchronous copies."""
         x, y, z = grid.launch.block
         self.warps = [RunningWarp(self, number) for number in range(-(-x * y * z // 32))]
 
     def live_threads(self) -> int:
-        """Threads that have not exited."""
+        """Return how many threads have not exited."""
         return sum(int(np.count_nonzero(warp.state != EXITED)) for warp in self.warps)
 
 
 @dataclass
 class Frame:
-    """What a lane needs to come back from a call."""
+    """The state that a lane needs to return from a call."""
 
     return_pc: int
     registers: dict[str, Lanes]
@@ -132,7 +132,7 @@ class Frame:
 
 
 class RunningWarp(Warp):
-    """A warp with its program counters, memory and everything its lanes wait for."""
+    """A warp with its program counters, its memory and the state of its waiting lanes."""
 
     def __init__(self, cta: Cta, number: int) -> None:
         grid = cta.grid
@@ -148,17 +148,17 @@ class RunningWarp(Warp):
         self.state: npt.NDArray[np.int8] = np.where(self.present, RUNNING, EXITED).astype(np.int8)
         self.pc: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         self.next_pc: npt.NDArray[np.int64] = np.zeros(32, np.int64)
-        """Where each lane of the current group goes next; a branch changes it."""
+        """The next program counter of each lane of the current group; a branch changes it."""
         self.member: npt.NDArray[np.uint32] = np.zeros(32, np.uint32)
         """Member mask of the collective a lane is parked at."""
         self.line: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         """PTX line of the instruction a lane executed last."""
         self.steps = 0
         self.gives_way = False
-        """Set by an instruction that waits in vain: its turn is over."""
+        """Set by an instruction whose wait did not succeed: its turn is over."""
         self.last_run: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         self.favoured, self.favoured_until = 0, 0
-        """A lane that was passed over for long and goes first until that step."""
+        """A lane that was passed over for long, and the step until which it runs first."""
         self.local = local_region(grid.layout, calls=program.has_calls)
         self.frame_base: npt.NDArray[np.int64] = np.zeros(32, np.int64)
         self.stack: list[list[Frame]] = [[] for _ in range(32)]
@@ -167,7 +167,7 @@ class RunningWarp(Warp):
 
     @property
     def live(self) -> Lanes:
-        """Lanes that have not exited."""
+        """Return the lanes that have not exited."""
         live: Lanes = self.state != EXITED
         return live
 
@@ -183,11 +183,11 @@ class RunningWarp(Warp):
         self.file = self.files[name]
 
     def lanes_on(self) -> Iterator[int]:
-        """Lanes of the current instruction, in order."""
+        """Return the lanes of the current instruction, in order."""
         return (int(lane) for lane in np.flatnonzero(self.mask))
 
     def region(self, space: str) -> SpaceStorage:
-        """The storage behind a state space, as this warp sees it."""
+        """Return the storage of a state space, as this warp sees it."""
         match space:
             case "global" | "const":
                 return self.grid.global_region
@@ -202,7 +202,7 @@ class RunningWarp(Warp):
     # -- names -----------------------------------------------------------------------------------------------
 
     def space_of(self, sym: Sym) -> str:
-        """The state space in which a variable really lies."""
+        """Return the state space that really contains a variable."""
         if sym.name in self.code.frame:
             return "local"
         if sym.name in self.grid.globals_at:
@@ -269,7 +269,7 @@ class RunningWarp(Warp):
         return lane if base == "laneid" else np.full(32, counts[base], np.uint64)
 
     def _linear(self) -> int:
-        """The number of its CTA in the grid."""
+        """Return the number of its CTA in the grid."""
         (x, y, z), (nx, ny, _) = self.cta.index, self.grid.launch.grid
         return x + nx * (y + ny * z)
 

@@ -1,4 +1,4 @@
-"""Warp-level matrix instructions (PTX ISA 9.7.14): matrices are gathered from the lanes, computed, dealt out."""
+"""Warp-level matrix instructions (PTX ISA 9.7.14): matrices are gathered from the lanes, computed, and distributed."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _LANE = np.arange(32)
 
 
 def shape_of(ins: Instruction) -> tuple[int, int, int]:
-    """m, n, k of a wmma or mma."""
+    """Return m, n, k of a wmma or mma."""
     m, n, k = (int(number) for number in re.findall(r"\d+", ins.mods["shape"]))
     return m, n, k
 
@@ -70,7 +70,7 @@ def _wmma_mma(w: RunningWarp, ins: Instruction) -> None:
     b = _matrix(w, ins, "b", wmma_fragment(m, n, k, operand="b", element=b_type))
     c = _matrix(w, ins, "c", wmma_fragment(m, n, k, operand="c", element=c_type))
     kind = MmaKind(16, 8, k, a_type, b_type, c_type, d_type, ins.has("satfinite"))
-    rows = max(m, 16)  # an 8-row wmma is an m16n8 whose other rows nobody sees
+    rows = max(m, 16)  # an 8-row wmma is an m16n8 whose other rows are discarded
     tall_a, tall_c = np.zeros((rows, k), a.dtype), np.zeros((rows, n), c.dtype)
     tall_a[:m], tall_c[:m] = a, c
     d = np.zeros((rows, n), np.uint16 if d_type == "f16" else np.uint32)
@@ -83,7 +83,7 @@ def _wmma_mma(w: RunningWarp, ins: Instruction) -> None:
 
 
 def element_offsets(w: RunningWarp, ins: Instruction, fragment: Fragment) -> Array:
-    """Byte offset of every element from the matrix's address, [register, lane, element]."""
+    """Return the byte offset of every element from the matrix's address, [register, lane, element]."""
     rows, columns = fragment.shape
     by_row = ins.mods["layout"] == "row"
     if ins.find("stride") is None:
@@ -124,7 +124,7 @@ def _wmma_store(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _ldmatrix(w: RunningWarp, ins: Instruction) -> None:
-    """Lane 8 i + r points at row r of matrix i; lane l receives elements 2 (l mod 4) and the next of row l / 4."""
+    """Load: lane 8 i + r points at row r of matrix i; lane l gets elements 2 (l mod 4) and the next of row l / 4."""
     count = int(ins.mods["num"][1:])
     space, address = address_of(w, ins, "a")
     pointing = w.mask & (8 * count > _LANE)
@@ -136,7 +136,7 @@ def _ldmatrix(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _words(matrix: Array) -> Array:
-    """An 8×8 matrix of 16-bit elements as one register per lane."""
+    """Return an 8×8 matrix of 16-bit elements as one register per lane."""
     return np.ascontiguousarray(matrix).view(np.uint32).reshape(32)
 
 

@@ -1,4 +1,4 @@
-"""Barriers in shared memory (PTX ISA 9.7.13.15): counts in a 64-bit word, taken apart and put together in Python."""
+"""Barriers in shared memory (PTX ISA 9.7.13.15): counts in a 64-bit word, unpacked and packed in Python."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ from .spaces import SpaceStorage
 
 @dataclass(frozen=True)
 class _Word:
-    """What the 64 bits say."""
+    """The fields of the 64 bits."""
 
     missing: int
     following: int
     phase: int
 
     def arrived(self, count: int) -> "_Word":
-        """After `count` arrivals; the last one of a phase begins the next."""
+        """Return the word after `count` arrivals; the last one of a phase begins the next."""
         if self.missing > count:
             return replace(self, missing=self.missing - count)
         return _Word(self.following, self.following, self.phase + 1 & PHASE_MASK)
@@ -49,9 +49,9 @@ def _store(region: SpaceStorage, at: int, bits: int) -> None:
 
 
 def _places(w: RunningWarp, ins: Instruction) -> dict[int, tuple[SpaceStorage, int]]:
-    """Lane → where its mbarrier is; lanes whose address cannot be one are reported and left out."""
+    """Return lane → address of its mbarrier; lanes with an invalid address are reported and left out."""
     space, address = address_of(w, ins, "a")
-    if space == "generic":  # wherever it leads, only shared memory holds mbarriers
+    if space == "generic":  # in every window: only shared memory holds mbarriers
         address = address - np.uint64(SHARED_BASE)
     where: dict[int, tuple[SpaceStorage, int]] = {}
     for hit in locate(w, ins, "shared", address, 8, write=True):
@@ -127,7 +127,7 @@ def _test(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _settle(w: RunningWarp, at: int) -> None:
-    """Somebody looks at an mbarrier: the copies whose arrival it awaits are there, and count."""
+    """Carry out the copies whose arrival the mbarrier awaits, because a thread tests it, and count them."""
     due = [arrival for arrival in w.cta.arrivals if arrival.at == at]
     w.cta.arrivals = [arrival for arrival in w.cta.arrivals if arrival.at != at]
     for arrival in due:
@@ -143,7 +143,7 @@ def _settle(w: RunningWarp, at: int) -> None:
 
 
 def _cp(w: RunningWarp, ins: Instruction) -> None:
-    """cp.async.mbarrier.arrive: without .noinc the mbarrier expects one more arrival, this one."""
+    """Execute cp.async.mbarrier.arrive: without .noinc the mbarrier expects one more arrival, this one."""
     for lane, (region, at) in _places(w, ins).items():
         word = _read(_load(region, at))
         if not ins.has("noinc"):

@@ -29,7 +29,7 @@ def _mov(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _values(raw: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], ptx_type: str) -> Lanes:
-    """(32, size) bytes as (32,) values."""
+    """Return (32, size) bytes as (32,) values."""
     return np.ascontiguousarray(raw).view(dtype_of(ptx_type)).reshape(32)
 
 
@@ -82,7 +82,7 @@ def _createpolicy(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _prefetch(w: RunningWarp, ins: Instruction) -> None:
-    """A hint without effect."""
+    """Do nothing: a prefetch is a hint."""
 
 
 def _cp(w: RunningWarp, ins: Instruction) -> None:
@@ -104,7 +104,7 @@ def _cp(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _finish(w: RunningWarp, lane: int, count: int) -> None:
-    """Carry out the oldest `count` groups: only now is the source read and the destination written."""
+    """Carry out the oldest `count` groups: the source is read and the destination written only now."""
     for group in w.groups[lane][: max(count, 0)]:
         for copy in group:
             carry_out(copy)
@@ -141,7 +141,7 @@ def _copy(w: RunningWarp, ins: Instruction) -> None:
 
 
 def source_bytes(w: RunningWarp, ins: Instruction, size: int) -> Lanes:
-    """How many bytes come from the source; the rest of `size` is zero."""
+    """Return how many bytes come from the source; the rest of `size` is zero."""
     extra = ins.find("extra")
     if extra is None or (ins.has("L2::cache_hint") and ins.find("cache") is None):
         return np.full(32, size)

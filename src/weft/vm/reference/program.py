@@ -1,4 +1,4 @@
-"""A kernel and the functions it calls as one line of instructions, so that a program counter is one number."""
+"""A kernel and the functions it calls as one list of instructions, so that a program counter is one number."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _FRAME_ALIGN = 16
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """One function within the line of instructions."""
+    """One function within the list of instructions."""
 
     function: Function
     start: int
@@ -26,7 +26,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Program:
-    """The line of instructions. None stands for the end of a function: an implicit `ret`."""
+    """The list of instructions. None marks the end of a function: an implicit `ret`."""
 
     instructions: tuple[Instruction | None, ...]
     owners: tuple[Code, ...]
@@ -39,16 +39,16 @@ class Program:
         return len(self.codes) > 1
 
     def frame_bytes(self, layout: Layout) -> int:
-        """Local memory of the kernel itself."""
+        """Return the local memory of the kernel itself."""
         return _align(layout.local_bytes)
 
     def target(self, code: Code, label: Label) -> int:
-        """Program counter of a label."""
+        """Return the program counter of a label."""
         return code.labels[label.name]
 
 
 def line_up(module: Module, entry: str) -> Program:
-    """Entry first, then every function it can reach."""
+    """Return the entry first, then every function it can reach."""
     if entry not in module.functions or not module.functions[entry].entry:
         raise LaunchError(f"no kernel {entry}; the module has {', '.join(module.entries()) or 'none'}")
     instructions: list[Instruction | None] = []

@@ -1,4 +1,4 @@
-"""Bytes behind the state spaces, and which addresses of them a kernel may touch."""
+"""The storage of the state spaces, and which of its addresses a kernel may touch."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,10 +40,10 @@ class SpaceStorage:
     """Distance between the private copies of neighbouring lanes (local memory only)."""
     writable: bool = True
     objects: tuple[tuple[int, int], ...] | None = None
-    """Offset and size of the allocations or shared arrays: what lies between them may not be touched."""
+    """Offset and size of the allocations or shared arrays: the bytes between them must not be touched."""
 
     def holds(self, at: npt.NDArray[np.int64], size: int) -> Flags:
-        """Whether [at, at + size) may be touched."""
+        """Return whether [at, at + size) may be touched."""
         inside: Flags = (at >= self.start) & (at <= self.end - size)
         if self.objects is not None:
             starts, ends = self._bounds
@@ -52,42 +52,42 @@ class SpaceStorage:
 
     @cached_property
     def _bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Of the objects: a module may have thousands of variables."""
+        """Return the starts and ends of the objects as arrays, because a module may have thousands of variables."""
         table = np.array(self.objects or (), np.int64).reshape(-1, 2)
         return table[:, 0], table[:, 0] + table[:, 1]
 
 
 def global_region(memory: GlobalMemory) -> SpaceStorage:
-    """The arena, of which only allocations may be touched."""
+    """Return the arena, of which only allocations may be touched."""
     objects = tuple((allocation.address - GLOBAL_BASE, allocation.size_bytes) for allocation in memory.allocations)
     return SpaceStorage("global", memory.arena, 0, memory.used, objects=objects)
 
 
 def shared_region(layout: Layout, dynamic_bytes: int) -> SpaceStorage:
-    """Static arrays, then the dynamic block."""
+    """Return the static arrays, then the dynamic block."""
     end = layout.shared_bytes + dynamic_bytes
     objects = tuple(shared_objects(layout, dynamic_bytes))
     return SpaceStorage("shared", np.full(end, SHARED_FILL, np.uint8), SHARED_START, end, objects=objects)
 
 
 def local_region(layout: Layout, *, calls: bool) -> SpaceStorage:
-    """Thirty-two private copies, lane after lane; called functions stack their frames above the kernel's."""
+    """Return thirty-two private copies, lane after lane; called functions stack their frames above the kernel's."""
     lane_bytes = layout.local_bytes + (STACK_BYTES if calls else 0)
     data = np.full(32 * lane_bytes, LOCAL_FILL, np.uint8)
     return SpaceStorage("local", data, LOCAL_START, lane_bytes, lane_bytes)
 
 
 def param_region(params: bytes) -> SpaceStorage:
-    """The launch's parameter block, which nobody writes."""
+    """Return the launch's parameter block, which is read-only."""
     return SpaceStorage("param", np.frombuffer(params, np.uint8), 0, len(params), writable=False)
 
 
 WINDOWS = {"shared": SHARED_BASE, "local": LOCAL_BASE, "param": PARAM_BASE, "global": 0, "const": 0}
-"""What cvta adds. Global and constant addresses are generic ones already."""
+"""The offset that cvta adds. Global and constant addresses are already generic."""
 
 
 def in_window(space: str, address: Addresses) -> Flags:
-    """Which generic addresses lie in the window of `space`."""
+    """Return which generic addresses are in the window of `space`."""
     if space == "global":
         above: Flags = address >= np.uint64(GLOBAL_BASE)
         return above
@@ -97,6 +97,6 @@ def in_window(space: str, address: Addresses) -> Flags:
 
 
 def to_offset(space: str, address: Addresses, *, generic: bool) -> npt.NDArray[np.int64]:
-    """Position within the region's storage; out of any range for addresses of another window."""
+    """Return the position in the region's storage; out of every range for addresses of another window."""
     base = GLOBAL_BASE if space in ("global", "const") else WINDOWS[space] if generic else 0
     return (address - np.uint64(base)).astype(np.int64)

@@ -21,7 +21,7 @@ _LANE = np.arange(32)
 
 
 def _bar(w: RunningWarp, ins: Instruction) -> None:
-    if ins.has("warp"):  # the lanes have met already: that is all bar.warp.sync asks for
+    if ins.has("warp"):  # the lanes have already met, which is all that bar.warp.sync requires
         return
     if ins.has("red"):
         predicate = ins.find("e")
@@ -58,7 +58,7 @@ def _arrive(
 
 
 def _check_arrival(w: RunningWarp, ins: Instruction, barrier: Barrier, count: int, lanes: Lanes, number: int) -> None:
-    """Counts that cannot come true, and lanes of one warp at different instructions of one barrier."""
+    """Report counts that can never be reached, and lanes of one warp at different instructions of one barrier."""
     if count % 32:
         w.report("S305", f"barrier for {count} threads: the count must be a multiple of 32", ins, lanes, count)
     if count > 32 * len(w.cta.warps):
@@ -72,7 +72,7 @@ def _check_arrival(w: RunningWarp, ins: Instruction, barrier: Barrier, count: in
 
 
 def release(cta: Cta) -> bool:
-    """Let the threads of every complete barrier go on. False if none is complete."""
+    """Let the threads of every complete barrier continue. False if none is complete."""
     live = cta.live_threads()
     done = [number for number, barrier in cta.barriers.items() if _complete(barrier, live)]
     for number in done:
@@ -84,7 +84,7 @@ def release(cta: Cta) -> bool:
 
 
 def _complete(barrier: Barrier, live_threads: int) -> bool:
-    """Whether everybody expected has arrived."""
+    """Return whether every expected thread has arrived."""
     if barrier.expected:
         return barrier.arrived >= barrier.expected
     waiting = sum(int(np.count_nonzero(lanes)) for _, lanes, _ in barrier.waiting)
@@ -92,7 +92,7 @@ def _complete(barrier: Barrier, live_threads: int) -> bool:
 
 
 def _hand_out(barrier: Barrier) -> None:
-    """Give every waiting thread of a complete barrier the result of its reduction, if it asked for one."""
+    """Give every waiting thread of a complete barrier the result of its reduction, if it requested one."""
     results = {
         "popc": np.full(32, barrier.true, np.uint32),
         "and": np.full(32, barrier.true == barrier.voted),
@@ -100,13 +100,13 @@ def _hand_out(barrier: Barrier) -> None:
     }
     for w, lanes, ins in barrier.waiting:
         if ins.has("red"):
-            w.enter(w.grid.program.owners[int(w.pc[lanes][0])])  # at the barrier, or just behind it
+            w.enter(w.grid.program.owners[int(w.pc[lanes][0])])  # at the barrier, or just after it
             w.mask = lanes
             w.dst(ins, results["popc" if ins.has("popc") else ins.mods["op"]])
 
 
 def _fence(w: RunningWarp, ins: Instruction) -> None:
-    """Memory is always in order here."""
+    """Do nothing: memory is always in order here."""
 
 
 # -- atomics -----------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def _red(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _read_modify_write(w: RunningWarp, ins: Instruction) -> Lanes:
-    """One lane after the other: read, compute, write. Returns what each lane found."""
+    """Read, compute and write, one lane after the other. Returns what each lane found."""
     size = WIDTH[ins.type] // 8
     packed = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}.get(ins.type)
     dtype = np.dtype(packed) if packed else dtype_of(ins.type)
@@ -151,7 +151,7 @@ def _read_modify_write(w: RunningWarp, ins: Instruction) -> Lanes:
 
 
 def _flushed(value: Lanes) -> Lanes:
-    """Subnormals as zeros of the same sign."""
+    """Return subnormals as zeros of the same sign."""
     tiny = np.abs(value) < np.finfo(np.float32).tiny
     return np.where(tiny, np.copysign(np.float32(0), value), value).astype(np.float32)
 
@@ -233,7 +233,7 @@ def _redux(w: RunningWarp, ins: Instruction) -> None:
 
 
 def shuffle_sources(w: RunningWarp, ins: Instruction) -> tuple[Lanes, Lanes]:
-    """The lane from which each lane takes its value, and whether that is the one it asked for."""
+    """Return the lane from which each lane takes its value, and whether that is the requested one."""
     b = w.src(ins, "b").astype(np.int64) & 31
     c = w.src(ins, "c").astype(np.int64)
     clamp, segment = c & 31, c >> 8 & 31

@@ -1,4 +1,4 @@
-"""The arithmetic of `mma`, slow and obvious: the definition that compiled functions equal bit for bit.
+"""The arithmetic of `mma`, slow and simple: the definition that compiled functions equal bit for bit.
 
 `hardware` mode, per output element, one fused step after another (the architecture's rule says how many):
   1. every operand is sign * significand * 2^exponent; a denormal keeps its format's smallest exponent and
@@ -6,7 +6,7 @@
   2. if the exact sum is NaN or infinite because an operand is, that is the result (NaN: 0x7FFFFFFF / 0x7FFF);
   3. otherwise every term is aligned to the largest exponent and truncated toward zero to `fraction_bits`;
   4. the integers are added exactly, and the sum is converted: toward zero for f32, to nearest even for f16.
-Choices where the published rules are silent: a sum of exactly zero is +0, another that rounds to zero keeps
+Choices that the published rules do not cover: a sum of exactly zero is +0, another that rounds to zero keeps
 its sign; a finite sum of 2^128 or more becomes infinity (f16: what round to nearest even gives), so
 truncation never turns an overflow into the largest finite number.
 
@@ -26,7 +26,7 @@ from weft.vm.mma_kind import FORMATS, ZERO_EXPONENT, FloatFormat, FusedRule, Mma
 Array = NDArray[Any]
 NAN_F32 = 0x7FFFFFFF
 NAN_F16 = 0x7FFF
-NAN_F64 = 0xFFF8000000000000  # what CUDA's double arithmetic generates; payloads are not propagated
+NAN_F64 = 0xFFF8000000000000  # the NaN of CUDA's double arithmetic; payloads are not propagated
 _TILES_AT_ONCE = 32  # keeps the (tiles, M, K, N) temporaries in the cache
 
 
@@ -61,13 +61,13 @@ def decode(bits: Array, fmt: FloatFormat) -> Decoded:
 
 
 def _shift_toward_zero(magnitude: Array, left: Array) -> Array:
-    """floor(magnitude * 2^left) of non-negative integers; the callers' left shifts never overflow 63 bits."""
+    """Return floor(magnitude * 2^left) of non-negative integers; the callers' left shifts never overflow 63 bits."""
     up, down = magnitude << np.clip(left, 0, 62), magnitude >> np.clip(-left, 0, 62)
     return np.asarray(np.where(left >= 0, up, down))
 
 
 def _fused_step(a: Decoded, b: Decoded, c: Decoded, kind: MmaKind, rule: FusedRule) -> Array:
-    """One step on a (T, M, S), b (T, S, N), c (T, M, N): raw bits of the result."""
+    """Compute one step on a (T, M, S), b (T, S, N), c (T, M, N); return raw bits."""
     product_sign = a.sign[..., :, :, None] * b.sign[..., None, :, :]  # (T, M, S, N)
     product_exponent = a.exponent[..., :, :, None] + b.exponent[..., None, :, :]
     product_significand = a.significand[..., :, :, None] * b.significand[..., None, :, :]
@@ -100,7 +100,7 @@ def _fused_step(a: Decoded, b: Decoded, c: Decoded, kind: MmaKind, rule: FusedRu
 
 
 def _encode(total: Array, exponent: Array, fmt: FloatFormat, fraction_bits: int, *, nearest: bool) -> Array:
-    """Raw bits of total * 2^exponent, rounded to `fraction_bits` (at most the format's mantissa)."""
+    """Return the raw bits of total * 2^exponent, rounded to `fraction_bits` (at most the format's mantissa)."""
     magnitude = np.abs(total)
     # |total| < 2^53, so frexp of its float64 is exact: magnitude = f * 2^length with f in [0.5, 1)
     length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)
@@ -123,7 +123,7 @@ def _encode(total: Array, exponent: Array, fmt: FloatFormat, fraction_bits: int,
 
 
 def to_float64(bits: Array, fmt: FloatFormat) -> Array:
-    """The value of each bit pattern; every format here fits float64 exactly."""
+    """Return the value of each bit pattern; every format here fits float64 exactly."""
     d = decode(bits, fmt)
     scale = (d.exponent - fmt.mantissa_bits).astype(np.int32)
     value = d.sign * np.ldexp(d.significand.astype(np.float64), scale)
@@ -132,7 +132,7 @@ def to_float64(bits: Array, fmt: FloatFormat) -> Array:
 
 
 def _add_rounded_to_odd(x: Array, y: Array) -> Array:
-    """x + y in float64, rounded to odd, so that rounding it again to f32 gives the once-rounded sum."""
+    """Return x + y in float64, rounded to odd, so that rounding it again to f32 gives the once-rounded sum."""
     total = x + y
     y_part = total - x
     error = (x - (total - y_part)) + (y - y_part)
@@ -158,7 +158,7 @@ def _ieee_chain(a: Array, b: Array, c: Array, kind: MmaKind) -> Array:
 
 
 def _fma_f64(a: int, b: int, c: int) -> int:
-    """a * b + c on float64 bit patterns, rounded once to nearest even, in Python integers."""
+    """Return a * b + c on float64 bit patterns, rounded once to nearest even, in Python integers."""
     parts = []
     for bits in (a, b, c):
         field, mantissa = (bits >> 52) & 0x7FF, bits & ((1 << 52) - 1)
@@ -167,7 +167,7 @@ def _fma_f64(a: int, b: int, c: int) -> int:
     (sa, ea, ma, top_a), (sb, eb, mb, top_b), (sc, ec, mc, top_c) = parts
     if top_a or top_b or top_c:
         x, y, z = (np.array([v], np.uint64).view(np.float64) for v in (a, b, c))
-        # Only the class matters now; +-1 stands for every finite non-zero operand so that nothing overflows.
+        # Only the class matters now; +-1 replaces every finite non-zero operand so that nothing overflows.
         x, y, z = (np.where(np.isfinite(v), np.sign(v), v) for v in (x, y, z))
         with np.errstate(invalid="ignore"):
             special = x * y + z
@@ -220,7 +220,7 @@ def _fused_chain(a: Array, b: Array, c: Array, kind: MmaKind, rule: FusedRule) -
 
 
 def mma(a: Array, b: Array, c: Array, *, kind: MmaKind, arch: str = "sm_89", mode: str = "hardware") -> Array:
-    """D = A B + C on raw bits: a (..., M, K), b (..., K, N), c (..., M, N), with or without a batch axis."""
+    """Return D = A B + C on raw bits: a (..., M, K), b (..., K, N), c (..., M, N), with or without a batch axis."""
     check_kind(kind)
     if mode not in ("hardware", "ieee"):
         raise UsageError(f"tensor-core mode {mode!r}; use 'hardware' or 'ieee'")

@@ -17,7 +17,7 @@ _FLOATS: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32":
 
 
 def dtype_of(ptx_type: str) -> np.dtype[Any]:
-    """The NumPy type of a PTX type; packed and alternate types are their bits."""
+    """Return the NumPy type of a PTX type; packed and alternate types are their bits."""
     if ptx_type == "pred":
         return np.dtype(bool)
     if ptx_type in _FLOATS:
@@ -28,7 +28,7 @@ def dtype_of(ptx_type: str) -> np.dtype[Any]:
 
 
 class Warp:
-    """Register file and active mask of one warp. Control flow and memory live in the interpreter."""
+    """Register file and active mask of one warp. Control flow and memory are in the interpreter."""
 
     def __init__(self, registers: dict[str, str]) -> None:
         self.types = registers
@@ -37,26 +37,26 @@ class Warp:
             for name, ptx_type in registers.items()
         }
         self.mask: Lanes = np.ones(32, bool)
-        """Lanes that take part in the current instruction, its guard included."""
+        """Lanes that take part in the current instruction, after its guard."""
 
     # -- filled in by the interpreter ------------------------------------------------------------------------
 
     def special(self, name: str) -> Lanes:
-        """A special register."""
+        """Return a special register."""
         raise NotImplementedError(name)
 
     def symbol(self, sym: Sym) -> Lanes:
-        """Address of a variable in its own state space, as each lane sees it."""
+        """Return the address of a variable in its own state space, as each lane sees it."""
         raise NotImplementedError(sym.name)
 
     # -- operands --------------------------------------------------------------------------------------------
 
     def src(self, ins: Instruction, name: str) -> Lanes:
-        """Operand `name` in its PTX type."""
+        """Return operand `name` in its PTX type."""
         return self.read(ins.operand(name), ins.operand_type(name), ins.line)
 
     def items(self, ins: Instruction, name: str, ptx_type: str | None = None) -> list[Lanes]:
-        """Operand `name` as a list: one array, or the members of a vector."""
+        """Return operand `name` as a list: one array, or the members of a vector."""
         operand = ins.operand(name)
         members = operand.items if isinstance(operand, Vec) else (operand,)
         return [self.read(item, ptx_type or ins.operand_type(name), ins.line) for item in members]
@@ -66,7 +66,7 @@ class Warp:
         self.write(ins.operand(name), value, ins.operand_type(name), ins.line)
 
     def read(self, operand: Operand, ptx_type: str, line: int) -> Lanes:
-        """A source operand as an array of `ptx_type`."""
+        """Return a source operand as an array of `ptx_type`."""
         dtype = dtype_of(ptx_type)
         match operand:
             case Reg(name=name):
@@ -110,7 +110,7 @@ class Warp:
 
 
 def _reinterpret(bits: Lanes, dtype: np.dtype[Any]) -> Lanes:
-    """Register bits as `dtype`: truncated where the register is wider, zero-extended where it is narrower."""
+    """Return register bits as `dtype`: truncated if the register is wider, zero-extended if it is narrower."""
     if bits.dtype.kind == "b" or dtype.kind == "b":
         return bits.astype(dtype)
     return bits.astype(f"uint{8 * dtype.itemsize}").view(dtype)

@@ -1,4 +1,4 @@
-"""Loads and stores of a whole warp: `ld.<space>.b<bits>.v<n>`, `st…`, and `ldu…` for one address in all lanes.
+"""Loads and stores of an entire warp: `ld.<space>.b<bits>.v<n>`, `st…`, and `ldu…` for one address in all lanes.
 
     <32 x iN> ld.S.bN.v1 (warp, <32 x iA> address, i32 mask, i32 site)
     void      ld.S.bN.vK (warp, <32 x iA> address, i32 mask, i32 site, ptr out)      K vectors, one after the other
@@ -34,7 +34,7 @@ ADDRESS = {"global": "i64", "generic": "i64", "shared": "i32", "local": "i32"}
 
 @dataclass(frozen=True)
 class Shape:
-    """What one access function moves."""
+    """The data that an access function moves."""
 
     name: str
     store: bool
@@ -44,7 +44,7 @@ class Shape:
 
     @property
     def bytes(self) -> int:
-        """Bytes per lane."""
+        """Return the bytes per lane."""
         return self.bits * self.vector // 8
 
     @property
@@ -53,13 +53,13 @@ class Shape:
 
 
 def parse_name(name: str) -> Shape:
-    """`ld.global.b32.v4` → its Shape."""
+    """Return the Shape of `ld.global.b32.v4`."""
     op, space, width, count = name.split(".")
     return Shape(name, op == "st", space, int(width[1:]), int(count[1:]))
 
 
 def build_access(name: str, watch: Instrumentation) -> list[Builder]:
-    """The function called `name`."""
+    """Return the function called `name`."""
     shape = parse_name(name)
     if name.startswith("ldu."):
         return [_uniform_load(shape, watch)]
@@ -83,7 +83,7 @@ def build_access(name: str, watch: Instrumentation) -> list[Builder]:
 
 
 def _window(b: Builder, shape: Shape) -> tuple[Value, Value, Value]:
-    """Host address of the window's first byte, the first device address in it, and the bytes it has."""
+    """Return the host address of the window's first byte, its first device address, and its size in bytes."""
     warp = b.param("warp")
     if shape.space == "global":
         return get(b, warp, WARP_GLOBAL), const("i64", GLOBAL_BASE), get(b, warp, WARP_GLOBAL_BYTES)
@@ -124,7 +124,7 @@ def _linear(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instru
 
 
 def _fits(b: Builder, shape: Shape, offset: Value, count: int) -> Value:
-    """Whether `count` bytes at `offset` (a scalar) lie in one object."""
+    """Return whether `count` bytes at `offset` (a scalar) are in one object."""
     wide = _wide(b, offset)
     start, size = object_at(b, shape.space, wide)
     room = b.icmp("uge", size, const("i64", count))
@@ -137,12 +137,12 @@ def _wide(b: Builder, value: Value) -> Value:
 
 
 def _check(b: Builder, shape: Shape, offsets: Value, mask: Value) -> Value:
-    """Lanes of `mask` that may access; the others are reported."""
+    """Return the lanes of `mask` that may access; the others are reported."""
     return _settle(b, shape, offsets, mask, owned(b, shape.space, offsets, mask, shape.bytes))
 
 
 def _settle(b: Builder, shape: Shape, offsets: Value, mask: Value, inside: Value) -> Value:
-    """Report lanes that are outside or misaligned; returns the rest."""
+    """Report lanes that are outside or misaligned; return the rest."""
     address = b.param("address")
     report_lanes(b, OUT_OF_BOUNDS, without(b, mask, inside), address)
     valid = b.op("and", mask, inside)
@@ -154,7 +154,7 @@ def _settle(b: Builder, shape: Shape, offsets: Value, mask: Value, inside: Value
 
 
 def _move_row(b: Builder, shape: Shape, pointer: Value) -> None:
-    """All 32 lanes in one run of memory."""
+    """Move all 32 lanes in one run of memory."""
     scalar, count = f"i{shape.bits}", shape.vector
     lane_major = vec(scalar, LANES * count)
     if count == 1:
@@ -180,7 +180,7 @@ def _move_row(b: Builder, shape: Shape, pointer: Value) -> None:
 
 
 def _move_lanes(b: Builder, shape: Shape, pointers: list[Value], valid: Value) -> None:
-    """Lane by lane, through gather and scatter; one pointer vector per vector element."""
+    """Move lane by lane, through gather and scatter; one pointer vector per vector element."""
     ty = vec(f"i{shape.bits}")
     lanes = unbits(b, valid)
     stride = LANES * shape.bits // 8
@@ -232,7 +232,7 @@ def _mangle(ty: str) -> str:
 
 
 def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Instrumentation) -> None:
-    """Local memory is interleaved by words; a generic address may lie in any window."""
+    """Move data of several windows: local memory is interleaved by words; a generic address may be in any window."""
     if shape.space == "local":
         generic = b.op("add", b.cast("zext", address, vec("i64")), const(vec("i64"), LOCAL_BASE))
     else:
@@ -284,7 +284,7 @@ def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Inst
 
 
 def _all_global(b: Builder, shape: Shape, address: Value, mask: Value) -> None:
-    """Generic addresses that are all global take the function for global memory."""
+    """Use the function for global memory if all generic addresses are global."""
     off = b.op("sub", address, const(vec("i64"), GLOBAL_BASE))
     inside = bits(b, b.icmp("ult", off, const(vec("i64"), WINDOW_BYTES << 12)))
     rest = b.op("and", mask, b.op("xor", inside, const("i32", -1)))
@@ -339,11 +339,11 @@ def _move_words(b: Builder, shape: Shape, linear: Value, is_local: Value, valid:
         b.ret()
 
 
-# -- one address for the whole warp ---------------------------------------------------------------------------------
+# -- one address for the entire warp -------------------------------------------------------------------------------
 
 
 def _uniform_load(shape: Shape, watch: Instrumentation) -> Builder:
-    """`ldu`: the lanes agree on the address, so one load serves all."""
+    """Write `ldu`: the lanes agree on the address, so one load is enough for all."""
     scalar = f"i{shape.bits}"
     params = [("ptr", "warp"), (shape.address, "address"), ("i32", "mask"), ("i32", "site")]
     if shape.vector > 1:

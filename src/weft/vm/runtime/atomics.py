@@ -8,7 +8,7 @@ are reported.
 
 CTAs run on several host threads, so global memory is changed by LLVM atomics (monotonic: order comes from
 fences); shared memory belongs to one thread and takes plain loads and stores. A generic address is atomic
-wherever it leads; atomics on local memory do not exist.
+in every window; atomics on local memory do not exist.
 
 Floating-point addition rounds to nearest even. As PTX documents, f32 flushes subnormal operands and results
 to zero in global memory and keeps them in shared memory; the other types keep them. NaN results are the
@@ -48,7 +48,7 @@ _BITS = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32}
 
 @dataclass(frozen=True)
 class Atomic:
-    """What one function does."""
+    """The operation of an atomic function."""
 
     space: str
     op: str
@@ -68,7 +68,7 @@ class Atomic:
 
     @property
     def instruction(self) -> str:
-        """LLVM's name of an integer operation."""
+        """Return LLVM's name of an integer operation."""
         sign = "u" if self.kind[0] == "u" else ""
         if self.op in ("min", "max"):
             return sign + self.op
@@ -76,7 +76,7 @@ class Atomic:
 
 
 def parse_atomic(name: str) -> Atomic:
-    """`atom.global.add.f32` → its Atomic."""
+    """Return the Atomic of `atom.global.add.f32`."""
     parts = name.split(".")
     known = len(parts) == 4 and parts[1] in ("global", "shared", "generic")
     if not known or parts[3] not in _TYPES.get(parts[2], "").split():
@@ -85,7 +85,7 @@ def parse_atomic(name: str) -> Atomic:
 
 
 def build_atomic(name: str, watch: Instrumentation) -> list[Builder]:
-    """The function called `name`."""
+    """Return the function called `name`."""
     atomic = parse_atomic(name)
     word = vec(atomic.word)
     address_type = vec("i32" if atomic.space == "shared" else "i64")
@@ -122,7 +122,7 @@ def _element(b: Builder, slot: Value, lane: Value, width: int) -> Value:
 
 
 def _places(b: Builder, atomic: Atomic, address: Value) -> tuple[Value, Value, Value, Value]:
-    """Host addresses (<32 x i64>), lanes inside a window, lanes in the global one, offsets for watchers."""
+    """Return host addresses (<32 x i64>), lanes inside a window, lanes in the global one, offsets for watchers."""
     size = atomic.bits // 8
 
     def within(window: Window, base: int) -> tuple[Value, Value, Value]:
@@ -177,7 +177,7 @@ def _between_threads(b: Builder, atomic: Atomic, pointer: Value, operands: list[
 
 
 def _exchanged(b: Builder, pointer: Value, old: Value, new: Value) -> tuple[Value, Value]:
-    """Compare and swap: what was there, and whether it was `old`."""
+    """Compare and swap: return the old value, and whether it was `old`."""
     pair = f"{{ {old.ty}, i1 }}"
     swap = f"cmpxchg ptr {pointer.ref}, {old.ty} {old.ref}, {old.ty} {new.ref}"
     both = b.emit(pair, f"{swap} monotonic monotonic")
@@ -185,7 +185,7 @@ def _exchanged(b: Builder, pointer: Value, old: Value, new: Value) -> tuple[Valu
 
 
 def _combined(b: Builder, atomic: Atomic, old: Value, operands: list[Value], flush: Value) -> Value:
-    """The value to write."""
+    """Return the value to write."""
     left, right = operands
     if atomic.floating:
         return _FLOAT_ADD[atomic.kind](b, old, left, flush)
@@ -217,7 +217,7 @@ def _add_f32(b: Builder, old: Value, addend: Value, flush: Value) -> Value:
 
 
 def _flushed(b: Builder, word: Value, flush: Value) -> Value:
-    """f32 bits with a subnormal replaced by a zero of its sign, if `flush`."""
+    """Return f32 bits with a subnormal replaced by a zero of its sign, if `flush`."""
     exponent = b.op("and", word, const("i32", 0x7F800000))
     small = b.op("and", flush, b.icmp("eq", exponent, const("i32", 0)))
     return b.select(small, b.op("and", word, const("i32", 1 << 31)), word)
@@ -253,7 +253,7 @@ _Add = Callable[[Builder, Value, Value, Value], Value]
 
 
 def _pairwise(add: _Add) -> _Add:
-    """The same on both halves of a word."""
+    """Apply it to both halves of a word."""
 
     def run(b: Builder, old: Value, addend: Value, flush: Value) -> Value:
         parts = []

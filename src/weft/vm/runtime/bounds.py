@@ -20,7 +20,7 @@ from .shape import Variable, bits, count_range, each_lane, function, get, report
 
 @dataclass(frozen=True)
 class Window:
-    """A linear piece of device memory that the host has at hand. All values are i64 or ptr."""
+    """A linear piece of device memory that is mapped in the host. All values are i64 or ptr."""
 
     host: Value
     """Host address of the first byte."""
@@ -42,13 +42,13 @@ def shared_window(b: Builder) -> Window:
 
 @dataclass(frozen=True)
 class Objects:
-    """What may be touched in a space: a map from granules to objects, and where each object lies."""
+    """The objects of a space that may be touched: a map from granules to objects, and the place of each object."""
 
     space: str
     owners: Field
     """u32 per granule: the number of the object there, 0 for none."""
     extents: Field
-    """Per object: i64 offset in the window, i64 size. Number 0 has size 0; its offset (shared memory): how many."""
+    """Per object: i64 offset in the window, i64 size. Number 0 has size 0; its offset (shared memory): their number."""
     granule_bytes: int
 
 
@@ -59,9 +59,9 @@ OBJECTS = {
 
 
 def object_at(b: Builder, space: str, offset: Value) -> tuple[Value, Value]:
-    """Offset and size of the allocation or shared array at `offset` in its window; size 0 where there is none.
+    """Return offset and size of the allocation or shared array at `offset` in its window; size 0 if there is none.
 
-    All values are i64; an `offset` beyond the window is no object's.
+    All values are i64; an `offset` beyond the window is in no object.
     """
     objects, warp = OBJECTS[space], b.param("warp")
     window = global_window(b) if space == "global" else shared_window(b)
@@ -76,10 +76,10 @@ def object_at(b: Builder, space: str, offset: Value) -> tuple[Value, Value]:
 
 
 def owned(b: Builder, space: str, offsets: Value, lanes: Value, count: int) -> Value:
-    """i32 mask of the `lanes` whose `count` bytes lie in one allocation or shared array.
+    """Return the i32 mask of the `lanes` whose `count` bytes are in one allocation or shared array.
 
-    The lanes of an instruction nearly always touch one object: all are held against the first one's, and only lanes
-    that leave it are looked up one by one.
+    The lanes of an instruction nearly always touch one object: all are compared with the first lane's object, and only
+    lanes outside it are looked up one by one.
     """
     scalar = element(offsets.ty)
     first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", 31))
@@ -102,7 +102,7 @@ PIECE = "piece"
 
 
 def piece_at(b: Builder, offset: Value, start: Value, size: Value) -> tuple[Value, Value]:
-    """What `object_at` found in shared memory, or, where it found nothing, a piece whose granule has several."""
+    """Return what `object_at` found in shared memory, or, if it found nothing, a piece whose granule has several."""
     piece = Variable(b, start)
     length = Variable(b, size)
     with when(b, b.icmp("eq", size, const("i64", 0)), likely=False):
@@ -113,7 +113,7 @@ def piece_at(b: Builder, offset: Value, start: Value, size: Value) -> tuple[Valu
 
 
 def build_piece(name: str) -> Builder:
-    """`ptr piece(warp, i64 offset)`: the record of the shared object there, by looking through all; else record 0."""
+    """Return `ptr piece(warp, i64 offset)`: the record of the shared object there, by a search; else record 0."""
     b = function(name, "ptr", [("ptr", "warp"), ("i64", "offset")])
     records = get(b, b.param("warp"), WARP_SHARED_OBJECTS)
     with count_range(b, b.load("i64", records, align=8)) as number:
@@ -126,7 +126,7 @@ def build_piece(name: str) -> Builder:
 
 
 def build_owners(name: str) -> Builder:
-    """`i32 owners.<space>(warp, <32 x i64> offsets, i32 lanes, i64 count)`: lanes inside an object, one by one."""
+    """Return `i32 owners.<space>(warp, <32 x i64> offsets, i32 lanes, i64 count)`: lanes inside an object."""
     space = name.partition(".")[2]
     b = function(name, "i32", [("ptr", "warp"), (vec("i64"), "offsets"), ("i32", "lanes"), ("i64", "count")])
     found = Variable(b, const("i32", 0))
@@ -144,25 +144,25 @@ def build_owners(name: str) -> Builder:
 
 
 def straight(b: Builder, offsets: Value, align: int) -> Value:
-    """i32 mask of the lanes whose offset is a multiple of `align`."""
+    """Return the i32 mask of the lanes whose offset is a multiple of `align`."""
     low = b.op("and", offsets, const(offsets.ty, align - 1))
     return bits(b, b.icmp("eq", low, const(offsets.ty, 0)))
 
 
 def without(b: Builder, lanes: Value, others: Value) -> Value:
-    """Lanes of the first mask that are not in the second."""
+    """Return the lanes of the first mask that are not in the second."""
     return b.op("and", lanes, b.op("xor", others, const("i32", -1)))
 
 
 def report_lanes(b: Builder, code: int, lanes: Value, address: Value) -> None:
-    """One report for all of `lanes`, if there are any, with the address of the lowest."""
+    """Make one report for all of `lanes`, if there are any, with the address of the lowest."""
     with when(b, b.icmp("ne", lanes, const("i32", 0)), likely=False):
         first = b.intrinsic("cttz", "i32", [lanes, const("i1", 1)])
         report(b, code, lanes, b.cast("zext", b.extract(address, first), "i64"))
 
 
 def host_addresses(b: Builder, window: Window, offsets: Value) -> Value:
-    """<32 x i64>: host addresses as integers."""
+    """Return host addresses as integers, <32 x i64>."""
     wide = vec("i64")
     start = b.splat(b.emit("i64", f"ptrtoint ptr {window.host.ref} to i64"))
     return b.op("add", start, b.cast("zext", offsets, wide))

@@ -10,15 +10,15 @@ counting WARP_GROUP up. The wait carries out, in the order of issue, the copies 
 pending` in the lanes of `mask`; pending = -1 takes all, committed or not. The source is read at the wait, no
 earlier, and bytes beyond `source_bytes` become zero. Addresses are checked at the instruction: a lane whose
 destination or source is out of bounds or misaligned is reported and makes no copy; a source of no bytes is
-not looked at.
+not checked.
 
-cp.async.arrive queues an entry of size 0: an arrival at an mbarrier once the lane's copies before it are there. It
-comes with the wait that covers it, or when somebody tests that mbarrier: cp.settle then carries out those copies, of
-whichever warp of the CTA.
+cp.async.arrive queues an entry of size 0: an arrival at an mbarrier once the lane's earlier copies are complete. It
+happens at the wait that covers it, or when a thread tests that mbarrier: cp.settle then carries out those copies, of
+any warp of the CTA.
 
 Watchers see the load from global memory and the copy at the instruction, and the store to shared memory when it is
-carried out, there with the site of the instruction that asked for it. Who knows by then that the copy is over, they
-learn from the groups, the waits and the arrivals.
+carried out, with the site of the instruction that requested it. Which threads can rely on the copy at that time, they
+derive from the groups, the waits and the arrivals.
 
 The warp's queue is an array of entries of COPY_BYTES, WARP_COPY_COUNT of them in use:
     ENTRY_DST      32 x i32  shared addresses
@@ -73,7 +73,7 @@ _LAND = "mbarrier.land"
 
 
 def build_copies(name: str, watch: Instrumentation) -> list[Builder]:
-    """The function called `name`."""
+    """Return the function called `name`."""
     match name:
         case "cp.commit":
             return [_commit(name, watch)]
@@ -101,7 +101,7 @@ def _issue(name: str, size: int, watch: Instrumentation) -> Builder:
     to = b.op("sub", dst, const(vec("i32"), near.base))
     start = b.op("sub", src, const(vec("i64"), far.base))
     idle = bits(b, b.icmp("eq", taken, const(vec("i32"), 0)))
-    # A copy of fewer bytes than its size is a tail: both ends of what it takes must lie in an allocation.
+    # A copy of fewer bytes than its size is a tail: both ends of the bytes that it reads must be in an allocation.
     reading = without(b, mask, idle)
     end = b.op("sub", b.op("add", start, b.cast("zext", taken, vec("i64"))), const(vec("i64"), 1))
     reads = b.op("and", owned(b, "global", start, reading, 1), owned(b, "global", end, reading, 1))
@@ -111,7 +111,7 @@ def _issue(name: str, size: int, watch: Instrumentation) -> Builder:
     good = b.op("and", mask, b.op("and", placed, b.op("and", target_straight, source_straight)))
     with when(b, b.icmp("ne", good, mask), likely=False):
         inside = b.op("and", mask, placed)
-        # Two addresses, two spaces: the target's is reported as a generic one.
+        # Two addresses in two spaces: the target's address is reported as a generic one.
         to_generic = b.op("add", b.cast("zext", dst, vec("i64")), const(vec("i64"), SHARED_BASE))
         report_lanes(b, OUT_OF_BOUNDS, without(b, mask, target_in), to_generic)
         report_lanes(b, OUT_OF_BOUNDS, without(b, mask, source_in), src)
@@ -145,7 +145,7 @@ def _entry(b: Builder, queue: Value, number: Value) -> Value:
 
 
 def _lanes(b: Builder, record: Value, field: Field) -> Value:
-    """A member that has one element per lane."""
+    """Return a member that has one element per lane."""
     return b.load(vec(field.ty), b.offset(record, field.at), align=4)
 
 
@@ -182,7 +182,7 @@ def _wait(name: str, watch: Instrumentation) -> Builder:
 
 
 def _forget(name: str) -> Builder:
-    """Remove the entries that are done with, up to the first that is not."""
+    """Remove the completed entries, up to the first that is not completed."""
     b = function(name, "void", [("ptr", "warp")])
     warp = b.param("warp")
     count, queue = get(b, warp, WARP_COPY_COUNT), get(b, warp, WARP_COPIES)
@@ -231,7 +231,7 @@ def _announce(name: str, watch: Instrumentation) -> Builder:
 
 
 def _settle(name: str) -> Builder:
-    """Carry out what the arrivals at one mbarrier wait for, and these, in all warps of the CTA."""
+    """Carry out the copies that the arrivals at one mbarrier wait for, and the arrivals, in all warps of the CTA."""
     b = function(name, "void", [("ptr", "warp"), ("i32", "mbarrier")])
     worker = get(b, b.param("warp"), WARP_WORKER)
     with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
@@ -259,7 +259,7 @@ def _settle(name: str) -> Builder:
 
 
 def _perform(watch: Instrumentation) -> Builder:
-    """Carry out the copies of `lanes` of one entry; `site` is the instruction that asked for them."""
+    """Carry out the copies of `lanes` of one entry; `site` is the instruction that requested them."""
     b = function(_PERFORM, "void", [("ptr", "warp"), ("ptr", "record"), ("i32", "lanes"), ("i32", "site")])
     entry = b.param("record")
     labels = {size: b.label(f"bytes{size}") for size in (0, *_SIZES)}
@@ -306,6 +306,6 @@ def _perform_size(b: Builder, size: int, watch: Instrumentation) -> None:
 
 
 def _of_lane(b: Builder, entry: Value, field: Field, index: Value) -> Value:
-    """One lane's element of a member."""
+    """Return one lane's element of a member."""
     width = 8 if field.ty == "i64" else 4
     return b.load(field.ty, b.offset(b.offset(entry, field.at), b.op("mul", index, const("i64", width))), align=4)

@@ -5,9 +5,9 @@
     <32 x i32> match.any.{b32,b64}     (warp, <32 x iN> a, i32 members)
     <32 x i32> match.all.{b32,b64}     (warp, <32 x iN> a, i32 members)  0 unless all values are equal
     <32 x i32> redux.<op>.<type>       (warp, <32 x i32> a, i32 members)  the same in every lane
-`predicate` receives the i32 mask of lanes whose source lies in range, whether they are on or not. A shuffle
-takes the register content of the source lane even if that lane is off: PTX leaves the value open. The
-predicate of match.all is "the result is not 0", for members are never none.
+`predicate` receives the i32 mask of lanes whose source is in range, whether they are on or not. A shuffle
+takes the register content of the source lane even if that lane is off: PTX does not define the value. The
+predicate of match.all is "the result is not 0", because there is always at least one member.
 """
 
 from weft.core.errors import Unsupported
@@ -26,7 +26,7 @@ _REDUX = {
 
 
 def build_lanes(name: str, watch: Instrumentation) -> list[Builder]:
-    """The function called `name`; exchanging lanes is no event to a watcher."""
+    """Return the function called `name`; watchers see no event when lanes exchange values."""
     opcode, _, rest = name.partition(".")
     if opcode == "shfl" and rest in ("up", "down", "bfly", "idx"):
         return [_shfl(name, rest)]
@@ -75,7 +75,7 @@ def _shfl(name: str, mode: str) -> Builder:
 
 
 def _picked(b: Builder, a: Value, source: Value) -> Value:
-    """a[source] for source lanes below 32: through memory, which every CPU can."""
+    """Return a[source] for source lanes below 32: through memory, which every CPU supports."""
     slot = b.alloca(_WORDS)
     b.store(a, slot, align=64)
     pointers = b.emit(vec("ptr"), f"getelementptr i32, ptr {slot.ref}, {source.ty} {source.ref}")
@@ -87,7 +87,7 @@ def _picked(b: Builder, a: Value, source: Value) -> Value:
 
 
 def _same_everywhere(b: Builder, distance: Value, plain: str, general: str) -> None:
-    """Go to `plain` if all lanes ask for one distance below 32 over the whole warp (c = 31)."""
+    """Branch to `plain` if all lanes use one distance below 32 over the entire warp (c = 31)."""
     one = bits(b, b.icmp("eq", b.param("b"), b.splat(distance)))
     whole = bits(b, b.icmp("eq", b.param("c"), const(_WORDS, 31)))
     small = b.icmp("ult", distance, const("i32", LANES))
@@ -95,7 +95,7 @@ def _same_everywhere(b: Builder, distance: Value, plain: str, general: str) -> N
 
 
 def _butterfly(b: Builder) -> None:
-    """The steps of a tree reduction are constant permutations."""
+    """Write the steps of a tree reduction as constant permutations."""
     distance = b.extract(b.param("b"), 0)
     plain, general = b.label("plain"), b.label("general")
     steps = {step: b.label(f"step{step}") for step in (1, 2, 4, 8, 16)}
@@ -110,7 +110,7 @@ def _butterfly(b: Builder) -> None:
 
 
 def _broadcast(b: Builder) -> None:
-    """One source lane for all."""
+    """Write one source lane for all."""
     distance = b.extract(b.param("b"), 0)
     plain, general = b.label("plain"), b.label("general")
     _same_everywhere(b, distance, plain, general)
@@ -143,7 +143,7 @@ def _match(name: str, rest: str) -> Builder:
 
 
 def _equal_to_first(b: Builder, a: Value, lanes: Value) -> Value:
-    """Lanes of a mask that hold what its lowest lane holds; the mask may be empty."""
+    """Return the lanes of a mask with the value of its lowest lane; the mask may be empty."""
     first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", 31))
     return b.op("and", lanes, bits(b, b.icmp("eq", a, b.splat(b.extract(a, first)))))
 

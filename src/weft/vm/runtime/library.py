@@ -49,7 +49,7 @@ class Library:
         self.lock = threading.RLock()
 
     def address(self, name: str) -> int:
-        """Where the function `name` starts in this process."""
+        """Return the address of the function `name` in this process."""
         with self.lock:
             if name not in self.addresses:
                 self.addresses[name] = self._load(name)
@@ -68,7 +68,7 @@ class Library:
         return found[meta["export"]]
 
     def text(self, name: str) -> tuple[str, str]:
-        """LLVM IR of a function and the symbol under which it is exported."""
+        """Return the LLVM IR of a function and the symbol under which it is exported."""
         if name.startswith("mma."):
             exported, text = _tensorcore(name)
             return text, exported
@@ -82,7 +82,7 @@ class Library:
 
 
 def _compiled(name: str, text: str, exported: str) -> bytes:
-    """A function's object behind a line that says what it needs; watchers that change nothing in it share it."""
+    """Return a function's object after a line with its imports; watchers that do not change it share it."""
     key = jit.object_key("text", text)
     blob = jit.objects().get(key)
     if blob is None:
@@ -93,7 +93,7 @@ def _compiled(name: str, text: str, exported: str) -> bytes:
 
 
 def _undefined(text: str) -> set[str]:
-    """Runtime functions that a module declares but does not define."""
+    """Return the runtime functions that a module declares but does not define."""
     found = set()
     for line in text.splitlines():
         if line.startswith("declare ") and f"@{PREFIX}" in line:
@@ -102,7 +102,7 @@ def _undefined(text: str) -> set[str]:
 
 
 def _tensorcore(name: str) -> tuple[str, str]:
-    """`mma.m16n8k16.f32.f16.f16.f32[.satfinite].hardware.sm_89[.x4]`: x4 does four instructions that share A."""
+    """Build `mma.m16n8k16.f32.f16.f16.f32[.satfinite].hardware.sm_89[.x4]`: x4 is four instructions that share A."""
     _, shape, d_type, a_type, b_type, c_type, *rest = name.split(".")
     m, _, tail = shape[1:].partition("n")
     n, _, k = tail.partition("k")
@@ -117,7 +117,7 @@ _libraries: dict[str, Library] = {}
 
 
 def library(watch: Instrumentation) -> Library:
-    """The process-wide library of an instrumentation."""
+    """Return the process-wide library of an instrumentation."""
     if watch.key not in _libraries:
         _libraries[watch.key] = Library(watch)
     return _libraries[watch.key]

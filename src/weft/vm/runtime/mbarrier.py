@@ -9,9 +9,9 @@
     i32         mbarrier.test.parity      (warp, <32 x i32> address, i32 mask, i32 site, <32 x i64> parity)
     void        mbarrier.expect           (warp, <32 x i32> address, i32 mask, i32 site)  one more arrival each
     void        mbarrier.land             (warp, ptr entry, i32 lanes, i32 site)
-A test gives the lanes whose phase is over. Before it looks, the asynchronous copies whose arrival this mbarrier awaits
-are carried out (`cp.settle`): their bytes are there no earlier. A warp that finds its phase not over gives way to
-others at its next backward branch.
+A test returns the lanes whose phase is over. Before it, the asynchronous copies whose arrival this mbarrier awaits
+are carried out (`cp.settle`): their bytes are not there earlier. A warp whose phase is not over yields to others at its
+next backward branch.
 
 Watchers see an arrival and a test that succeeds as atomic accesses: the one releases, the other acquires.
 """
@@ -43,7 +43,7 @@ _ARRIVALS = ("mbarrier.arrive", "mbarrier.arrive.keep", "mbarrier.drop", "mbarri
 
 
 def build_mbarrier(name: str, watch: Instrumentation) -> list[Builder]:
-    """The function called `name`."""
+    """Return the function called `name`."""
     if name in _ARRIVALS:
         return [_arrive(name, watch)]
     match name:
@@ -64,7 +64,7 @@ def build_mbarrier(name: str, watch: Instrumentation) -> list[Builder]:
 
 
 def _valid(b: Builder) -> Value:
-    """Lanes whose address can hold an mbarrier; the others are reported."""
+    """Return the lanes whose address can hold an mbarrier; the others are reported."""
     address, mask = b.param("address"), b.param("mask")
     offsets = b.op("sub", address, const(_LANES32, SHARED_START))
     inside, aligned = owned(b, "shared", offsets, mask, 8), straight(b, offsets, 8)
@@ -93,14 +93,14 @@ def _slot(b: Builder, words: Value, lane: Value) -> Value:
 
 
 def _words(b: Builder) -> Value:
-    """Room for a word per lane."""
+    """Return memory for a word per lane."""
     room = b.alloca(_LANES64)
     b.store(const(_LANES64, 0), room, align=64)
     return room
 
 
 def _word(b: Builder, address: Value, lane: Value) -> Value:
-    """Host address of the word of one lane."""
+    """Return the host address of the word of one lane."""
     at = b.cast("zext", b.extract(address, lane), "i64")
     return b.offset(get(b, b.param("warp"), WARP_SHARED), at)
 
@@ -115,7 +115,7 @@ def _is_mbarrier(b: Builder, word: Value) -> Value:
 
 
 def _counted(b: Builder, word: Value, arrivals: Value) -> Value:
-    """The word after some of the missing arrivals; the last one begins the next phase."""
+    """Return the word after some of the missing arrivals; the last one begins the next phase."""
     left = b.op("sub", word, arrivals)
     following = _field(b, word, NEXT_SHIFT, COUNT_MASK)
     phase = b.op("add", _field(b, word, PHASE_SHIFT, PHASE_MASK), const("i64", 1))
@@ -219,7 +219,7 @@ def _test(name: str, watch: Instrumentation) -> Builder:
 
 
 def _settle(b: Builder, lanes: Value) -> None:
-    """Let the copies arrive that the lanes' mbarriers wait for, once for each of these."""
+    """Carry out the copies that the lanes' mbarriers wait for, once for each mbarrier."""
     left = Variable(b, lanes)
     address = b.param("address")
     again, after = b.label("again"), b.label("settled")
@@ -252,7 +252,7 @@ def _expect(name: str, watch: Instrumentation) -> Builder:
 
 
 def _land(name: str, watch: Instrumentation) -> Builder:
-    """The arrivals that `lanes` of a queue entry announced: their copies are there."""
+    """Count the arrivals that `lanes` of a queue entry announced, because their copies are complete."""
     b = function(name, "void", [("ptr", "warp"), ("ptr", "record"), ("i32", "lanes"), ("i32", "site")])
     address = b.load(_LANES32, b.offset(b.param("record"), ENTRY_DST.at), align=4)
     bad, found = Variable(b, const("i32", 0)), _words(b)

@@ -1,11 +1,11 @@
-"""The CTA scheduler, run by each host thread: take a CTA, give its warps turns, complete barriers, go on.
+"""The CTA scheduler, run by each host thread: take a CTA, give its warps turns, complete barriers, continue.
 
     i32 run(ptr worker)
 
 A kernel whose CTAs may wait for each other has several places in the ring that starts at `worker`; each of their CTAs
-gets a round in turn. Others have one, whose CTA runs to its end.
+gets a round in turn. Other kernels have one place, whose CTA runs to its end.
 
-returns DONE when the grid is finished, NEED_DIVERGENT when a warp diverged and the divergent copy is not compiled yet
+It returns DONE when the grid is finished, NEED_DIVERGENT when a warp diverged and its code is not compiled yet
 (the host compiles it and calls again), STOPPED when the launch must end. All state is in the records, so a worker
 can return to the host at any time and continue later.
 """
@@ -87,13 +87,13 @@ from .shape import Variable, bits, count_range, function, get, loop, put, report
 from .watch import Instrumentation
 
 SHUFFLED_CLOCK = 3_600_000_000_000_003
-"""Where the clock starts in another order of CTAs; odd, so that its lowest bit changes too."""
+"""Start of the clock in another order of CTAs; odd, so that its lowest bit changes too."""
 POLL_COST = 64
-"""Loop iterations that a turn given up in waiting counts for."""
+"""Loop iterations that a turn counts as if the warp ended it in waiting."""
 
 
 def build_run(name: str, watch: Instrumentation) -> list[Builder]:
-    """`run` and the functions it is made of."""
+    """Return `run` and the functions it uses."""
     return [_run(), _begin_cta(watch), _turn(), _release(watch)]
 
 
@@ -164,7 +164,7 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         put(b, warp, WARP_DIVERGENT, b.select(full, const("i32", 0), const("i32", 1)))
         for field in (WARP_BLOCKED, WARP_RESUME, WARP_COPY_COUNT, WARP_SPENT, WARP_RELEASED):
             put(b, warp, field, const("i32", 0))
-        # Another order is another time and another SM: a result that depends on either must show as one that changes.
+        # Another order is another time and another SM, so that a result that depends on either one changes.
         shuffled = b.icmp("ne", order, Value("ptr", "null"))
         sm = b.op("add", number, b.cast("zext", shuffled, "i32"))
         put(b, warp, WARP_SMID, b.op("urem", sm, get(b, warp, WARP_NSMID)))
@@ -186,7 +186,7 @@ def _warp(b: Builder, worker: Value, index: Value) -> Value:
 
 
 def _turn() -> Builder:
-    """One round over the warps of the CTA. DONE: go on; NEED_DIVERGENT, STOPPED: to the host."""
+    """Run one round over the warps of the CTA. DONE: continue; NEED_DIVERGENT, STOPPED: return to the host."""
     b = function("turn", "i32", [("ptr", "worker")])
     worker = b.param("worker")
     moved = Variable(b, const("i32", 0))
@@ -214,7 +214,7 @@ def _turn() -> Builder:
 
 
 def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
-    """Run one warp until it blocks, yields or ends, changing copies as it diverges and converges."""
+    """Run one warp until it blocks, yields or ends; switch its code when it diverges and converges."""
     put(b, warp, WARP_SLICE, get(b, worker, WORKER_SLICE))
     put(b, warp, WARP_POLLED, const("i32", 0))
     status = Variable(b, const("i32", CONVERGED))
@@ -236,7 +236,7 @@ def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
         put(b, warp, WARP_LIVE, const("i32", 0))
     with when(b, b.icmp("eq", now, const("i32", TRAPPED))):
         b.ret(const("i32", STOPPED))
-    # A turn that ends at a barrier counts too: a loop around one may be the endless one.
+    # A turn that ends at a barrier counts too: an infinite loop may contain a barrier.
     whole = get(b, worker, WORKER_SLICE)
     polled = b.icmp("ne", get(b, warp, WARP_POLLED), const("i32", 0))
     spent = b.select(polled, const("i64", POLL_COST), b.op("sub", whole, get(b, warp, WARP_SLICE)))
@@ -247,15 +247,15 @@ def _give_turn(b: Builder, worker: Value, warp: Value, moved: Variable) -> None:
     with when(b, b.op("and", goes_on, b.icmp("slt", left, const("i64", 0))), likely=False):
         _report_endless(b, worker, warp)
         b.ret(const("i32", STOPPED))
-    # A warp whose lanes wait for each other made no progress; everything else did.
+    # A warp whose lanes wait for each other made no progress; every other warp did.
     with when(b, b.icmp("ne", now, const("i32", STUCK))):
         moved.set(const("i32", 1))
 
 
 def _report(b: Builder, warp: Value, code: int, lanes: Value, detail: Value) -> None:
-    """A report about where a warp is, not about an instruction: its site is the block, as -1 - number.
+    """Report where a warp is, not an instruction: the site is the block, as -1 - number.
 
-    It says why the launch was stopped, so it takes the last place where thousands of others have filled the room.
+    This report is the reason why the launch was stopped, so it replaces the last one if the buffer is full.
     """
     worker = get(b, warp, WARP_WORKER)
     last = b.op("sub", get(b, worker, WORKER_REPORT_CAPACITY), const("i32", 1))
@@ -271,7 +271,7 @@ def _report(b: Builder, warp: Value, code: int, lanes: Value, detail: Value) -> 
 
 
 def _report_endless(b: Builder, worker: Value, warp: Value) -> None:
-    """The budget is used up; if CTAs have not begun although they could have been waited for, say how many."""
+    """Report that the loop budget is exhausted; if CTAs that others may wait for have not started, report how many."""
     grid = get(b, worker, WORKER_GRID)
     waiting = b.op("sub", get(b, grid, GRID_TOTAL), get(b, grid, GRID_NEXT))
     together = b.icmp("ugt", get(b, worker, WORKER_RING), const("i32", 1))
@@ -283,7 +283,7 @@ def _report_endless(b: Builder, worker: Value, warp: Value) -> None:
 
 
 def _report_waiting(b: Builder, worker: Value) -> None:
-    """Nobody can go on: say which lanes wait where; the address holds those of the warp that are at a barrier."""
+    """Report which lanes wait where when no lane can continue; the address is the mask of lanes at a barrier."""
     with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
         warp = _warp(b, worker, index)
         live = get(b, warp, WARP_LIVE)
@@ -295,7 +295,7 @@ def _report_waiting(b: Builder, worker: Value) -> None:
 
 
 def _together(b: Builder, warp: Value, lanes: Value) -> Value:
-    """Of some lanes, those that are where the first of them is."""
+    """Return those of some lanes that are where the first of them is."""
     first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", LANES - 1))
     pcs = b.load(vec("i32"), b.offset(warp, WARP_PC.at), align=64)
     same = bits(b, b.icmp("eq", pcs, b.splat(b.extract(pcs, first))))
@@ -304,7 +304,7 @@ def _together(b: Builder, warp: Value, lanes: Value) -> Value:
 
 
 def _release(watch: Instrumentation) -> Builder:
-    """Complete every barrier whose threads have all arrived; returns whether one was."""
+    """Complete every barrier whose threads have all arrived; return whether there was one."""
     b = function("release", "i32", [("ptr", "worker")])
     worker = b.param("worker")
     done = Variable(b, const("i32", 0))
@@ -339,9 +339,9 @@ def _release(watch: Instrumentation) -> Builder:
 
 
 def _everyone_waits(b: Builder, worker: Value, barrier: Value, uncounted: Value) -> Value:
-    """Whether the lanes that wait at a barrier (not only arrived there) are all threads.
+    """Return whether the lanes that wait at a barrier (not only arrived there) are all threads.
 
-    Exited ones are excused where the barrier is for the whole CTA; a counted one knows nothing of them.
+    Exited threads are not needed at a barrier for the entire CTA; at a barrier with a count they are.
     """
     waiting = Variable(b, const("i32", 0))
     with count_range(b, get(b, worker, WORKER_WARP_COUNT)) as index:
@@ -353,7 +353,7 @@ def _everyone_waits(b: Builder, worker: Value, barrier: Value, uncounted: Value)
 
 
 def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
-    """Lanes arrive at a CTA barrier and, if `waits`, block there.
+    """Return the function by which lanes arrive at a CTA barrier and, if `waits`, block there.
 
     void barrier.arrive(warp, i32 number, i32 expected, i32 lanes, i32 true, i32 waits, i32 site)
     """
@@ -385,7 +385,7 @@ def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
         put(b, barrier, field, b.op("add", get(b, barrier, field), more))
 
     add(BARRIER_ARRIVED, lanes)
-    # A counted barrier counts whole warps: lanes that do not exist or have exited come with the lowest that lives.
+    # A counted barrier counts entire warps: lanes that do not exist or have exited arrive with the lowest live lane.
     live = get(b, warp, WARP_LIVE)
     lowest = b.op("and", live, b.op("sub", const("i32", 0), live))
     leads = b.icmp("ne", b.op("and", lanes, lowest), const("i32", 0))
@@ -405,7 +405,7 @@ def build_arrive(name: str, watch: Instrumentation) -> list[Builder]:
 
 
 def _check_count(b: Builder) -> None:
-    """A count that nobody can reach, or that differs from what others at this barrier said."""
+    """Report a thread count that can never be reached, or that differs from other arrivals at this barrier."""
     warp, expected = b.param("warp"), b.param("expected")
     worker = get(b, warp, WARP_WORKER)
     whole = b.op(
@@ -422,7 +422,7 @@ def _check_count(b: Builder) -> None:
 
 
 def _check_together(b: Builder, waiting: Value, site: Value) -> None:
-    """Lanes of a warp that wait at one barrier must have come to it at one instruction, where that is asked."""
+    """Check that lanes of a warp that wait at one barrier arrived by one instruction, if that is required."""
     aligned = b.icmp("ne", b.op("and", b.param("waits"), const("i32", 2)), const("i32", 0))
     elsewhere = b.icmp("ne", b.load("i32", site, align=4), b.param("site"))
     apart = b.op("and", b.icmp("ne", waiting, const("i32", 0)), elsewhere)
@@ -432,7 +432,7 @@ def _check_together(b: Builder, waiting: Value, site: Value) -> None:
 
 
 def build_order(name: str, watch: Instrumentation) -> list[Builder]:
-    """Nothing happens here but to those who watch: lanes have met before, and memory is in program order.
+    """Return functions that only watchers need: lanes have met before, and memory is in program order.
 
     void warp.sync(warp, i32 lanes, i32 site), void fence(warp, i32 lanes, i32 site)
     void warp.sync.each(warp, i32 lanes, i32 site, <32 x i32> members)     lanes with the same mask meet

@@ -1,4 +1,4 @@
-"""Small vocabulary for writing runtime functions in LLVM IR: record fields, variables, loops, reports."""
+"""Helper functions for runtime functions in LLVM IR: record fields, variables, loops, reports."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,18 +17,18 @@ from ..context import (
 from ..ir import LANES, Builder, Value, const, vec, vector
 
 ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
-"""Without these LLVM splits 512-bit vectors on CPUs it believes to clock down."""
+"""Without these LLVM splits 512-bit vectors on CPUs that it expects to reduce their clock."""
 PREFIX = "weft."
 LANE_NUMBERS = vector("i32", range(LANES))
 
 
 def function(name: str, result: str, params: Sequence[tuple[str, str]]) -> Builder:
-    """A runtime function; `name` may have dots."""
+    """Return a runtime function; `name` may have dots."""
     return Builder(symbol(name), result, params, ATTRIBUTES)
 
 
 def symbol(name: str) -> str:
-    """The linker's name of a runtime function."""
+    """Return the linker's name of a runtime function."""
     return PREFIX + name
 
 
@@ -62,7 +62,7 @@ class Variable:
 
 @contextmanager
 def when(b: Builder, condition: Value, *, likely: bool | None = None) -> Iterator[None]:
-    """`if (condition) { … }`."""
+    """Write `if (condition) { … }`."""
     then, after = b.label("then"), b.label("after")
     b.cbr(condition, then, after, likely=likely)
     b.place(then)
@@ -74,7 +74,7 @@ def when(b: Builder, condition: Value, *, likely: bool | None = None) -> Iterato
 
 @contextmanager
 def loop(b: Builder, condition: Callable[[], Value]) -> Iterator[str]:
-    """`while (condition()) { … }`; yields the label after the loop."""
+    """Write `while (condition()) { … }`; yields the label after the loop."""
     head, body, after = b.label("head"), b.label("body"), b.label("after")
     b.place(head)
     b.cbr(condition(), body, after)
@@ -97,7 +97,7 @@ def each_lane(b: Builder, mask: Value) -> Iterator[Value]:
 
 
 def count_range(b: Builder, count: Value) -> AbstractContextManager[Value]:
-    """`for (i = 0; i < count; ++i)`; yields i."""
+    """Write `for (i = 0; i < count; ++i)`; yields i."""
 
     @contextmanager
     def run() -> Iterator[Value]:
@@ -111,12 +111,12 @@ def count_range(b: Builder, count: Value) -> AbstractContextManager[Value]:
 
 
 def bits(b: Builder, predicate: Value) -> Value:
-    """<32 x i1> as an i32 mask."""
+    """Return <32 x i1> as an i32 mask."""
     return b.cast("bitcast", predicate, "i32")
 
 
 def unbits(b: Builder, mask: Value) -> Value:
-    """An i32 mask as <32 x i1>."""
+    """Return an i32 mask as <32 x i1>."""
     return b.cast("bitcast", mask, vec("i1"))
 
 
@@ -125,7 +125,7 @@ REPORT_PARAMS = (("ptr", "warp"), ("i32", "code"), ("i32", "site"), ("i32", "lan
 
 
 def report(b: Builder, code: int, lanes: Value, address: Value) -> None:
-    """Leave a report; the function being built has parameters `warp` and `site`."""
+    """Make a report; the function being built has parameters `warp` and `site`."""
     b.call(symbol(REPORT), "void", [b.param("warp"), const("i32", code), b.param("site"), lanes, address])
 
 

@@ -6,7 +6,7 @@
 Lanes 8i to 8i + 7 name the rows (16 bytes, in shared memory) of matrix i. Lane 4r + c of register i holds
 halves 2c and 2c + 1 of row r: as 128 bytes, a register is its eight rows one after the other, so a load is a
 copy and `.trans` a permutation of 64 halves. A row that is out of bounds or misaligned is reported and reads
-as 0; a row named by a lane that is off reads as 0. `out` is aligned to 64 bytes.
+as 0; a row whose lane is off reads as 0. `out` is aligned to 64 bytes.
 """
 
 from weft.core.errors import Unsupported
@@ -25,7 +25,7 @@ HALVES = vec("i16", 64)
 
 
 def build_tiles(name: str, watch: Instrumentation) -> list[Builder]:
-    """The function called `name`."""
+    """Return the function called `name`."""
     if name.startswith("ldmatrix."):
         return [_ldmatrix(name, watch)]
     if name == "movmatrix":
@@ -36,7 +36,7 @@ def build_tiles(name: str, watch: Instrumentation) -> list[Builder]:
 
 
 def transposed(b: Builder, halves: Value) -> Value:
-    """The 8 x 8 halves of a register with rows and columns exchanged."""
+    """Return the 8 x 8 halves of a register with rows and columns exchanged."""
     return b.shuffle(halves, None, [8 * (i % 8) + i // 8 for i in range(64)])
 
 

@@ -5,14 +5,14 @@
     void wmma.store.d.{row,col}.<shape>.<space>.<type>
          (warp, i64 address, i32 stride, i32 mask, i32 site, ptr data)
 `address` is the shared address, or the 64-bit global or generic one; `stride` counts elements. Register i
-stands at 128 i behind `out` (aligned to 64 bytes). The fragment layouts are those of
-`vm/reference/fragments.py`: the registers of the m16n8 instructions a wmma is made of, so every register, or
+is at offset 128 i from `out` (aligned to 64 bytes). The fragment layouts are those of
+`vm/reference/fragments.py`: the registers of the m16n8 instructions that carry out a wmma, so every register, or
 pair of registers of a 32-bit accumulator, is one small block of the matrix. A block is a run of lines in
-memory; between its lines and its registers stands one permutation, or none where memory has the order of the
+memory; its registers are one permutation of its lines, or equal to them if memory has the order of the
 register.
 
-Checked before anything is touched: every line lies in the window, address and stride are multiples of 16
-bytes (or of the line, if shorter). On a violation one report is left, a load gives zeros and a store does
+Before any access these are checked: every line is in the window, address and stride are multiples of 16
+bytes (or of the line, if shorter). A violation makes one report; then a load gives zeros and a store does
 nothing. Watchers see one access per block: the 32 lanes share its lines evenly, in memory order (not the
 hardware's unknown order).
 """
@@ -54,7 +54,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Tile:
-    """What one wmma load or store moves."""
+    """The tile that a wmma load or store moves."""
 
     operand: str
     contiguous: bool
@@ -69,7 +69,7 @@ class Tile:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Rows and columns as registers see them: A m x k, B n x k, C m x n."""
+        """Return rows and columns as registers see them: A m x k, B n x k, C m x n."""
         m, n, k = self.shape
         return {"a": (m, k), "b": (n, k)}.get(self.operand, (m, n))
 
@@ -83,7 +83,7 @@ class Tile:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """In register order; of an f16 A or B, registers beyond the matrix repeat the first ones."""
+        """Return the blocks in register order; of an f16 A or B, registers beyond the matrix repeat the first ones."""
         rows, columns = self.extent
         wide = 2 if self.accumulator and self.element_bytes == 4 else 1
         places: list[tuple[int, int]] = []
@@ -106,19 +106,19 @@ class Tile:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """Lines of the whole matrix in memory and the bytes of one."""
+        """Return the lines of the entire matrix in memory and the bytes of one."""
         rows, columns = self.extent
         count, length = (rows, columns) if self.contiguous else (columns, rows)
         return count, length * self.element_bytes
 
     @property
     def block_lines(self) -> tuple[int, int]:
-        """Lines of one block and the bytes of one."""
+        """Return the lines of one block and the bytes of one."""
         count, length = (8, self.block_columns) if self.contiguous else (self.block_columns, 8)
         return count, length * self.element_bytes
 
     def order(self) -> list[list[int]]:
-        """Per register of a block: which element of the block in memory order each of its elements is."""
+        """Return, per register of a block, the position in memory order of each of its elements."""
         columns = self.block_columns
         place = [
             [row * columns + column if self.contiguous else column * 8 + row for column in range(columns)]
@@ -130,7 +130,7 @@ class Tile:
 
 
 def parse_tile(name: str) -> tuple[Tile, bool]:
-    """`wmma.load.a.row.m16n16k16.shared.f16` → its Tile, and whether it is a store."""
+    """Return the Tile of `wmma.load.a.row.m16n16k16.shared.f16`, and whether it is a store."""
     match = _NAME.fullmatch(name)
     known = match is not None and match[3] in _SHAPES and match[5] in _ELEMENT_BYTES
     if match is None or not known:
@@ -143,13 +143,13 @@ def parse_tile(name: str) -> tuple[Tile, bool]:
         kinds = "f16 f32 s32" if accumulator else "f16 bf16 s8 u8"
     if kind not in kinds.split():
         raise Unsupported(f"runtime function {name}")
-    # B's registers run along n, so a column-major B is the one that is already in order.
+    # B's registers run along n, so a column-major B is already in order.
     along = "col" if operand[-1] == "b" else "row"
     return Tile(operand[-1], layout == along, _SHAPES[shape], space, kind), operand == "store.d"
 
 
 def build_wmma(name: str, watch: Instrumentation) -> Builder:
-    """The function called `name`."""
+    """Return the function called `name`."""
     tile, store = parse_tile(name)
     data = "data" if store else "out"
     params = [
@@ -166,7 +166,7 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
     offset = b.op("sub", b.param("address"), base)
     lines, line_bytes = tile.lines
     span = b.op("mul", step, const("i64", lines - 1))
-    # The sum cannot wrap where the first line lies inside, and counts only there.
+    # The sum cannot wrap if the first line is inside, and is used only then.
     room = b.icmp("uge", size, const("i64", line_bytes))
     last = b.op("sub", size, const("i64", line_bytes))
     first_in = b.op("and", room, b.icmp("ule", offset, last))
@@ -188,7 +188,7 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
     b.ret()
     b.place(bad)
     with when(b, b.op("xor", inside, const("i1", 1))):
-        # Not the last line, which may be nearer to another array, but where the matrix leaves its own.
+        # Not the last line, which may be nearer to another array, but the place where the matrix leaves its own array.
         end = b.intrinsic("umin", "i64", [b.op("add", b.param("address"), span), b.op("add", base, size)])
         where = b.select(first_in, end, b.param("address"))
         report(b, OUT_OF_BOUNDS, b.param("mask"), where)
@@ -202,7 +202,7 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
 
 
 def _window(b: Builder, space: str) -> tuple[Value, Value, Value]:
-    """Host address of the first byte that may be touched, its device address, and how many bytes there are.
+    """Return the host address of the first byte that may be touched, its device address, and the number of bytes.
 
     That is the allocation or the shared array in which the matrix starts.
     """
@@ -217,7 +217,7 @@ def _window(b: Builder, space: str) -> tuple[Value, Value, Value]:
 
 
 def _object(b: Builder, space: str, base: Value) -> tuple[Value, Value, Value]:
-    """The object at the matrix's address, `base` being the window's first device address."""
+    """Return the object at the matrix's address; `base` is the window's first device address."""
     window = shared_window(b) if space == "shared" else global_window(b)
     offset = b.op("sub", b.param("address"), base)
     start, size = object_at(b, space, offset)
@@ -227,13 +227,13 @@ def _object(b: Builder, space: str, base: Value) -> tuple[Value, Value, Value]:
 
 
 def _distance(b: Builder, tile: Tile, block: Block, step: Value, steps: dict[int, Value]) -> Value:
-    """Bytes from the matrix's first element to the block's."""
+    """Return the bytes from the matrix's first element to the block's."""
     line, within = (block.row, block.column) if tile.contiguous else (block.column, block.row)
     return b.op("add", _times(b, step, line, steps), const("i64", within * tile.element_bytes))
 
 
 def _times(b: Builder, step: Value, count: int, steps: dict[int, Value]) -> Value:
-    """`count * step`, computed once."""
+    """Return `count * step`, computed once."""
     if count not in steps:
         steps[count] = b.op("mul", step, const("i64", count))
     return steps[count]
@@ -252,7 +252,7 @@ def _move(
         data = b.param("data")
         registers = [b.load(register_type, b.offset(data, REGISTER_BYTES * n), align=64) for n in block.registers]
         flat = joined(b, registers)
-        # order[] is a permutation of the block; memory wants its inverse.
+        # order[] is a permutation of the block; memory needs its inverse.
         source = [0] * (count * length)
         for place, item in enumerate(item for part in order for item in part):
             source[item] = place
@@ -268,7 +268,7 @@ def _move(
 
 
 def joined(b: Builder, parts: list[Value]) -> Value:
-    """Vectors of one type, end to end (a power of two of them)."""
+    """Return vectors of one type, end to end (a power of two of them)."""
     while len(parts) > 1:
         width = 2 * int(parts[0].ty[1 : parts[0].ty.index(" ")])
         parts = [b.shuffle(parts[i], parts[i + 1], list(range(width))) for i in range(0, len(parts), 2)]
@@ -276,7 +276,7 @@ def joined(b: Builder, parts: list[Value]) -> Value:
 
 
 def _announce(b: Builder, watch: Instrumentation, tile: Tile, store: bool, start: Value, step: Value) -> None:
-    """One access event for a block."""
+    """Report one access event for a block."""
     if not watch.wants("access"):
         return
     count, line_bytes = tile.block_lines

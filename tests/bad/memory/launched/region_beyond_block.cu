@@ -8,7 +8,7 @@
 extern "C" __global__ void rows(const float* x, float* o) {
     extern __shared__ float block[];
     float* tile = WEFT_REGION(block, 256, "tile");
-    float* sums = WEFT_REGION(block + 64, 256, "sums");  // finds M105 cta=0,0,0 warp=0 lanes=0xffffffff says=begin
+    float* sums = WEFT_REGION(block + 64, 256, "sums");  // finds M105 cta=0,0,0 warp=0 lanes=0xffffffff says=starts
     const int t = threadIdx.x;
     tile[t] = x[t];
     __syncthreads();
