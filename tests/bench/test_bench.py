@@ -96,7 +96,7 @@ def test_a_gpu_that_waits_for_the_host_gets_more_to_do_first() -> None:
     gpu.on_record = reach_unless_busy
     result = run_bench(gpu, "scalar", settings=BenchSettings(rounds=8, warmup=1, checked=0))
     assert result.notes == ()
-    assert len(gpu.given("cuLaunchKernel")) == 9 + 3  # the first call is tried after 1, 2, 4 and 8 writes
+    assert len(gpu.given("cuLaunchKernel")) == 9 + 3  # the first call is checked after 1, 2, 4 and 8 writes
 
 
 def test_a_host_that_cannot_be_hidden_is_said() -> None:

@@ -1,4 +1,4 @@
-"""The statistics on simulated timers: real differences are found, equal kernels are not told apart."""
+"""The statistics on simulated timers: real differences are found, equal kernels are reported as equal."""
 
 import math
 import random

@@ -1,6 +1,6 @@
 """Kernel files as people write them, and one-line mistakes that people make in them.
 
-A mistake is a substitution in a right file. `named` is what the diagnosis must say of it; its line must lie within
+A mistake is a substitution in a right file. `named` is what the diagnosis must report; its line must be within
 three of the mistake, unless the mistake is seen elsewhere (`at` is then the text of that line).
 """
 

@@ -88,7 +88,7 @@ def test_a_formula_without_a_value(text: str) -> None:
 # -- runs --------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_generates_what_nobody_gives(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
+def test_a_run_generates_arrays_that_are_not_passed(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
     run, arrays = written(tmp_path, SCALE).run(gpu)
     assert run.clean and run.entries == ("scale",) and run.instructions > 0
     assert run.defines == {"TWICE": "0"}

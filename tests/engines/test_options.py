@@ -57,7 +57,7 @@ def test_what_is_no_option_is_refused_with_its_line(line: str) -> None:
         parse_lines(f"\n// weft: {line}\n", "k.cu")
 
 
-def test_an_option_with_a_flag_of_its_own_is_refused(tmp_path: Path) -> None:
+def test_an_option_that_has_a_dedicated_flag_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text(WITH_HOST_CODE.replace("-default-device", "-DX=1"))
     with pytest.raises(UsageError, match="'-DX=1': use defines instead"):

@@ -70,7 +70,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         ("sum_all<num_warps=1>", "sum_all<num_warps=2>", LaunchError, "kernel.py:7: block(32): Triton compiled"),
         ("(x, part, S)", "(x, part)", LaunchError, "kernel.py:6: sum_parts takes x, part, n; the line passes 2"),
         ("BLOCK=32, ", "", LaunchError, "kernel.py:6: no value for BLOCK: write sum_parts<BLOCK=…>"),
-        ("launch    sum_all", "launch    nobody", UsageError, "has no function nobody"),
+        ("launch    sum_all", "launch    missing", UsageError, "has no function missing"),
         ("<BLOCK=32,", "<32,", UsageError, "a constant stands by name"),
         ("<BLOCK=32,", "<BLOCK=Flase,", UsageError, "kernel.py:6: Flase is no constant: write a number, True, False"),
         ("import triton.language", "import no_such_module, triton.language", UsageError, "ModuleNotFoundError"),

@@ -122,7 +122,7 @@ def test_one_instance_per_choice_of_sizes(tmp_path: Path) -> None:
         ("f32[M, N] = normal", "f64[M, N] = normal", "two.cu:3: no export to PyTorch for f64"),
         ("gain : f32", "gain : f16", "two.cu:6: no export to PyTorch for a scalar of type f16"),
         ("TILE = 64", "TILE = N", "TILE depends on the sizes; export one shape at a time"),
-        ("f32[M, N] =", "f32[M * 1, N] =", "no input has M as a dimension of its own"),
+        ("f32[M, N] =", "f32[M * 1, N] =", "no input has M as a separate dimension"),
         ("(part, y, cdiv(N, TILE), gain)", "({part, y}, cdiv(N, TILE), gain)", "two.cu:8: no export"),
         ("in        x    ", "workspace x    ", "two.cu: no `in` array"),
     ],

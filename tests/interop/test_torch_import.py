@@ -133,7 +133,7 @@ def test_what_pytorch_computes_becomes_an_input(causal: int, tmp_path: Path) -> 
     np.testing.assert_array_equal(arrays["out"], expected)
 
 
-def test_a_launch_in_a_loop_is_in_doubt(tmp_path: Path) -> None:
+def test_a_launch_in_a_loop_gets_a_caveat(tmp_path: Path) -> None:
     found = import_torch(str(FILES / "loop_scan.cu"))
     loop = line_of("loop_scan.cu", "for (int shift")
     assert {problem.line for problem in found.problems} == {loop}

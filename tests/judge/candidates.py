@@ -13,7 +13,7 @@ TRITON = RUNGS["fa_triton"].path.read_text()
 
 @dataclass(frozen=True)
 class Kernel:
-    """One candidate and what must be said of it."""
+    """One candidate and its expected verdict."""
 
     name: str
     status: Status

@@ -55,7 +55,7 @@ IN_EVERY_RUN = BEYOND_A_WORKLOAD | {
 
 @dataclass(frozen=True)
 class Said:
-    """What a route says of a kernel."""
+    """The verdict of one route on a kernel."""
 
     status: str
     message: str
@@ -249,7 +249,7 @@ def test_every_route_says_the_same(
         assert alike(found, here), (route, found, here)
     if kernel.language == "cuda" and kernel.folder:
         found = check_folder(kernel, capsys)
-        # Another system's task has its own tolerance, so its own gate speaks of wrong numbers.
+        # Another system's task has its own tolerance, so its own gate reports wrong numbers.
         numbers = kernel.status is Status.INCORRECT_NUMERICAL
         assert (found.status, found.codes) == (here.status, here.codes)
         assert numbers or unnumbered(found.message) == unnumbered(here.message)

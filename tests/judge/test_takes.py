@@ -121,21 +121,21 @@ def test_a_require_line_of_two_sizes_is_a_limit(tmp_path: Path, line: str) -> No
 def test_a_size_that_nothing_tells_the_kernel_is_compiled_in(tmp_path: Path) -> None:
     untold = swapped("H, N, D, scale) grid", "H, N, scale) grid")
     assert "D = 64" in limits(of(tmp_path, *untold)[1])
-    for told in (
+    for seen in (
         swapped("attn(q", "attn<{D}>(q"),
         (*untold, "define HEAD = D"),
         (*untold[:3], "scalar row : i32 = N * D", "launch attn(q, k, v, o, H, N, row) grid(N, H, B) block(32)"),
         (*untold[:4], "launch attn(q, k, v, o, H, N, scale) grid(N, H, B) block(D)"),
     ):
-        assert "D = 64" not in limits(of(tmp_path, *told)[1]), told
+        assert "D = 64" not in limits(of(tmp_path, *seen)[1]), seen
 
 
 def test_a_length_of_keys_that_is_not_told_is_that_of_the_queries(tmp_path: Path) -> None:
     own_names = ("in q : f16[B, H, N, D] = normal", "in k, v : f16[B2, HKV, M, D2] = normal")
     lines = ("sizes B=1 H=2 N=64 D=64 B2=1 HKV=2 M=64 D2=64", *own_names, *LINES[2:])
     assert limits(of(tmp_path, *lines)[1]) == {"HQ = HKV", "SQ = SKV"}
-    told = tuple(line.replace("H, N, D, scale", "H, N, M, D, HKV, scale") for line in lines)
-    assert limits(of(tmp_path, *told)[1]) == set()
+    seen = tuple(line.replace("H, N, D, scale", "H, N, M, D, HKV, scale") for line in lines)
+    assert limits(of(tmp_path, *seen)[1]) == set()
 
 
 def test_an_output_may_start_as_zeros(tmp_path: Path) -> None:

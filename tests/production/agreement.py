@@ -1,4 +1,4 @@
-"""A production kernel's run against float64, and what the checkers said of it."""
+"""A production kernel's run compared with float64, and the findings of the checkers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -152,7 +152,7 @@ __global__ void cute_attention(const ELEMENT* __restrict__ q, const ELEMENT* __r
     if (keys > 0) load_tile<D>(keys_from(k, 0), sK, SKV);
     for (int start = 0; start < keys; start += BLOCK_N) {
         cp_async_wait<0>();
-        __syncthreads();  // Q and K are here, and nobody reads the last V any more
+        __syncthreads();  // Q and K are here, and no thread reads the last V any more
         load_tile<D>(keys_from(v, start), sV, SKV - start);
         Tensor S = partition_fragment_C(mma, Shape<Int<BLOCK_M>, Int<BLOCK_N>>{});
         clear(S);
@@ -163,7 +163,7 @@ __global__ void cute_attention(const ELEMENT* __restrict__ q, const ELEMENT* __r
             gemm(mma, rQ(_, _, part), rK(_, _, part), S);
         }
         cp_async_wait<0>();
-        __syncthreads();  // V is here, and nobody reads this K any more
+        __syncthreads();  // V is here, and no thread reads this K any more
         if (start + BLOCK_N < keys) load_tile<D>(keys_from(k, start + BLOCK_N), sK, SKV - start - BLOCK_N);
 
         Tensor s = by_rows(S);

@@ -1,4 +1,4 @@
-"""What is said of a line or a launch, from counts made by hand; and counters of launches that differ in certainty."""
+"""The advice for a line or a launch, from counts made by hand; and counters of launches that differ in certainty."""
 
 from dataclasses import replace
 

@@ -56,7 +56,7 @@ def test_tiled_gemm_as_ncu_counts_it(name: str, value: int) -> None:
 
 
 def test_tiled_gemm_distinct_sectors() -> None:
-    """The diagonal reads all of A and B and its own tiles of C; every CTA has a tile of C of its own."""
+    """The diagonal reads all of A and B and its own tiles of C; every CTA has its own tile of C."""
     matrix, tile = N * N * 4 // 32, 32 * 32 * 4 // 32
     assert diagonal().vm["vm__distinct_load_sectors"] == 2 * matrix + TILES * tile
     assert 2 * matrix + TILES**2 * tile == 393_216

@@ -127,7 +127,7 @@ FIRST = PtxAccess(10, "ld.shared.f32", "load", "shared", 4, 1, BASE, 0)
 SECOND = PtxAccess(11, "ld.shared.f32", "load", "shared", 4, 1, BASE, 4)
 
 
-def test_a_loop_unrolled_whole_stands_beside_what_is_around_it() -> None:
+def test_a_fully_unrolled_loop_shares_a_block_with_the_code_around_it() -> None:
     """Two neighbours in each of four iterations are two LDS.128; the store before the loop has its one copy."""
     block = unrolled(("STS", "[R9], R1", 6), ("LDS.128", "R4, [R2]", 10), ("LDS.128", "R8, [R2+0x10]", 10))
     sass = [access for ins in block if (access := access_of(ins, 0))]

@@ -17,7 +17,7 @@ ENTRY = "shared_load<4>"
 
 
 @pytest.mark.parametrize("early", [1, 3])
-def test_early_words_beside_wide_accesses(early: int) -> None:
+def test_early_words_next_to_wide_accesses(early: int) -> None:
     """Eight words one after the other: two accesses of 16 bytes, and `early` of 4 wherever among them they are."""
     starts = np.minimum(patterns(16, seed=early)[:400], SPACE_BYTES - 32)
     words = np.stack([np.where(starts >= 0, starts + 4 * word, -1) for word in range(8)], axis=1)

@@ -1,4 +1,4 @@
-"""`pytest --weft` on a small project, as a user runs it: in a process of its own."""
+"""`pytest --weft` on a small project, as a user runs it: in a separate process."""
 
 import subprocess
 import sys
@@ -242,9 +242,9 @@ def test_a_project_with_wrong_kernels(project: pytest.Pytester, monkeypatch: pyt
     assert warned.startswith(f"::warning file=kernels.py,line={race},title=R103::R103 warning: "), "within a warp"
 
     cases = {case.get("name"): case for case in ElementTree.parse(project.path / "report.xml").iter("testcase")}
-    told = {name: [p.get("value", "") for p in case.iter("property")] for name, case in cases.items()}
-    assert told["test_right"] == told["test_race_unseen"] == told["test_plain_failure"] == []
-    (finding,) = told["test_beyond_the_end"]
+    findings_of = {name: [p.get("value", "") for p in case.iter("property")] for name, case in cases.items()}
+    assert findings_of["test_right"] == findings_of["test_race_unseen"] == findings_of["test_plain_failure"] == []
+    (finding,) = findings_of["test_beyond_the_end"]
     assert finding.startswith("M101") and f"kernels.py:{wrong}" in finding
     assert {p.get("name") for p in cases["test_beyond_the_end"].iter("property")} == {"weft.finding"}
     failure = cases["test_beyond_the_end"].find("failure")

@@ -14,7 +14,7 @@ RARE = [
     Workload(SHAPES["decode_draft"], "bf16", "bottom_right", "logits_32", 2, "sim_fp8"),
     Workload(SHAPES["decode_draft"], "bf16", "none", "outlier_channels", 1, "sim_fp8"),
 ]
-"""Five queries per head, and one of them in one head hangs on two keys whose scores are nearly the same."""
+"""Five queries per head; one of them, in one head, depends on two keys whose scores are nearly the same."""
 
 
 @pytest.mark.parametrize("workload", RARE, ids=str)

@@ -1,4 +1,4 @@
-"""weft.torch on CPU tensors: PyTorch's meaning, held against PyTorch and against float64."""
+"""weft.torch on CPU tensors: PyTorch's semantics, compared with PyTorch and with float64."""
 
 import itertools
 import math

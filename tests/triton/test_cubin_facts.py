@@ -1,4 +1,4 @@
-"""What the cubin says of a kernel is what ptxas said when it made it."""
+"""The facts read from a kernel's cubin are those that ptxas reported when it made it."""
 
 import pytest
 

@@ -162,16 +162,16 @@ def test_a_script(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_script_with_findings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run_script(tmp_path, "--check", "100", "110") == 1
-    told = capfd.readouterr().err
-    assert f"{tmp_path}/script.py:12: launch of increment" in told
-    assert "M101" in told and f"{tmp_path}/script.py:8" in told
+    seen = capfd.readouterr().err
+    assert f"{tmp_path}/script.py:12: launch of increment" in seen
+    assert "M101" in seen and f"{tmp_path}/script.py:8" in seen
 
 
 def test_a_script_that_fails_by_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run_script(tmp_path, "100", "90") == 1
-    told = capfd.readouterr().err
-    assert told.rstrip().endswith("AssertionError: not all")
-    assert "runpy" not in told
+    seen = capfd.readouterr().err
+    assert seen.rstrip().endswith("AssertionError: not all")
+    assert "runpy" not in seen
 
 
 def test_no_such_script_or_chip(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -101,5 +101,5 @@ def test_the_plain_mode_has_memory_checks_only() -> None:
                 with pytest.raises(weft.triton.KernelFindings):
                     launch(True)
         x, out = torch.ones(64), torch.zeros(1)
-        kernels.total[(1,)](x, out, 64, BLOCK=64, WRONG=True)  # one program races with nobody
+        kernels.total[(1,)](x, out, 64, BLOCK=64, WRONG=True)  # a single program has no other to race with
         assert out.item() == 64

@@ -19,7 +19,7 @@ def tuned_sum(*configs: Any) -> Any:
     return triton.autotune(configs=list(configs), key=["n"], reset_to_zero=["out_ptr"])(tuning_kernels.block_sums)
 
 
-def test_the_cheapest_is_chosen_and_the_refused_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_cheapest_is_chosen_and_the_refused_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     fast = triton.Config({"BLOCK": 256, "KIND": 0})
     slow = triton.Config({"BLOCK": 256, "KIND": 1})  # 64 square roots
     spilling = triton.Config({"BLOCK": 2048, "KIND": 3}, num_warps=1, maxnreg=24)

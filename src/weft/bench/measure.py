@@ -21,7 +21,7 @@ class Cache(StrEnum):
     """What L2 holds when a timed call begins."""
 
     COLD = "cold"
-    """Bytes of nobody: a buffer larger than L2 was written."""
+    """Bytes that no kernel uses: a buffer larger than L2 was written."""
     WARM = "warm"
     """The inputs, as far as they fit: they were just copied from one place of the device to another."""
 
@@ -58,7 +58,7 @@ class BenchSettings:
     warmup: int = 10
     cache: Cache = Cache.COLD
     checked: int = 2
-    """Rounds, drawn at random, whose outputs are judged beside the last one's."""
+    """Rounds, chosen at random, whose outputs are judged in addition to the last one's."""
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(1 << 31))
 
 
@@ -128,7 +128,7 @@ class _Room:
             self.writes *= 2
 
     def _prepare(self, contender: Contender) -> None:
-        """L2 as the timed call shall find it; lines that somebody asked to keep are ordinary again."""
+        """Put L2 into the state that the timed call must find; persisting lines are reset to normal."""
         device, at = self.device, int(self.buffer.handle)
         device.reset_persisting_l2()
         for _ in range(self.writes):

@@ -20,7 +20,7 @@ METRICS = (
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "dram__bytes_read.sum",
 )
-"""What stands beside a prediction, or puts it in its place. Tests hold every name against weft.model.ncu_names."""
+"""Metrics that are compared with a prediction. Tests check every name against weft.model.ncu_names."""
 
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
 

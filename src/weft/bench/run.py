@@ -92,7 +92,7 @@ def _notes(measured: Measured) -> list[str]:
 
 
 def record(result: BenchResult) -> dict[str, object]:
-    """Everything, samples included: whoever doubts a conclusion can draw it again."""
+    """Return everything, samples included, so that a conclusion can be computed again."""
     return {
         "gpu": result.gpu,
         "arch": result.arch,

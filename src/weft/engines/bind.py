@@ -220,7 +220,7 @@ def _refuse_overlap(lines: LaunchLines, taken: Mapping[str, Array]) -> None:
 def _generated(line: ArrayLine, shape: tuple[int, ...], names: Names, seed: int) -> Array:
     start = line.initialiser
     if start is None:
-        raise UsageError(f"array {line.name} was not given, and its line has no `= normal` or the like")
+        raise UsageError(f"array {line.name} was not passed, and its line has no initialiser such as `= normal`")
     rng = generator(seed, line.name)
     if start.bounds:
         low, high = (bound.value(names) for bound in start.bounds)

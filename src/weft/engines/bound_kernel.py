@@ -106,7 +106,7 @@ class BoundKernel:
 
 
 def in_users_words(finding: Finding, source: KernelSource) -> Finding:
-    """The finding with line, names, and the file as it was given; the compiler was told its absolute path."""
+    """The finding with line, names, and the file's path as the user gave it; the compiler got the absolute path."""
     path = source.path
     places = (user_place(finding.place), user_place(finding.other), finding.cure_place)
     place, other, cure_place = (_respelled(at, os.path.abspath(path), path) for at in places)

@@ -75,7 +75,7 @@ def _macros(source: KernelSource, bound: Bound) -> dict[str, str]:
 
 
 def _at_launch_lines(error: CompileError, path: str, launches: Mapping[str, LaunchLine]) -> CompileError:
-    """A kernel that a launch line names but nobody can instantiate: the error belongs to that line."""
+    """Return the error of a kernel that a launch line names but the compiler cannot instantiate, at that line."""
     names = _name_errors(error.diagnostics)
     for entry, launch in launches.items():
         if any("".join(entry.split()) in "".join(message.split()) for message in names):

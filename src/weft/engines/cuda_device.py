@@ -96,7 +96,7 @@ class LoadedKernel:
 
 
 class CudaDevice:
-    """A GPU with a stream of its own."""
+    """A GPU with its own stream."""
 
     def __init__(self, ordinal: int = 0, found: Libraries | None = None) -> None:
         self.found = found or libraries()

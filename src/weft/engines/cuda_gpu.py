@@ -129,7 +129,7 @@ class CudaGPU(Engine):
 
 
 class _DeviceArrays(HostArrays):
-    """Host arrays with device buffers of their own."""
+    """Host arrays, each with its device buffer."""
 
     def __init__(self, device: CudaDevice) -> None:
         super().__init__(self._buffer)

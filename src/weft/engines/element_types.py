@@ -1,4 +1,4 @@
-"""Element types of launch lines, and how `weft run` fills an array that nobody gave."""
+"""Element types of launch lines, and how `weft run` fills an array that the caller does not pass."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -60,7 +60,7 @@ def integer_limits(element: str) -> tuple[int, int]:
 
 
 def poisoned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Bytes of 0xFF: NaN in every float type, so that an element nobody wrote shows."""
+    """Bytes of 0xFF: NaN in every float type, so that an element that was never written shows."""
     size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     return np.full(size_bytes, 0xFF, np.uint8).view(dtype).reshape(shape)
 

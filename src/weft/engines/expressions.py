@@ -95,7 +95,7 @@ class Expression:
             raise UsageError(f"{self.text!r} has no value: {error}") from error
 
     def integer(self, names: Mapping[str, Number | str], what: str) -> int:
-        """The result, which must be an integer: `what` says of which."""
+        """Return the result, which must be an integer; `what` names it in the error message."""
         value = self.value(names)
         if isinstance(value, float):
             raise UsageError(f"{what}: {self.text!r} is {value}, not an integer; use //, cdiv or ceil")

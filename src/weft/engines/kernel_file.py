@@ -148,9 +148,9 @@ class KernelFile:
         return self.lines.launches
 
     def with_macros(self, defines: Mapping[str, str]) -> "KernelFile":
-        """The same file with these macros of the caller in place of its own; one value for equal macros.
+        """The same file with these macros of the caller instead of its defaults; equal macros return the same value.
 
-        The file is neither read nor parsed again, and what one of these values compiles is compiled once.
+        The file is neither read nor parsed again, and each of these values compiles its kernels once.
         """
         macros = {name: str(value) for name, value in defines.items()}
         key = tuple(sorted(macros.items()))
@@ -424,7 +424,7 @@ def load(
     """Read the launch lines of a CUDA, PTX or Triton file. Raises NoLaunchLines, with a draft, if there are none.
 
     `gpu` is the GPU it is compiled for (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
-    `launch` is the file of a PTX file's lines, where it is not the one beside it. `compiler` is `nvrtc` or `nvcc`.
+    `launch` is the launch-line file of a PTX file; default: the `.launch` file next to it. `compiler` is `nvrtc` or `nvcc`.
     `host_code` sets a file's host code apart, and reads launch lines from it where there are none.
     """
     source, chosen = read_source(path, launch), choose_gpu(gpu, arch)

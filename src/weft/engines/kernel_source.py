@@ -46,7 +46,7 @@ class KernelSource:
     text: str
     lines: LaunchLines
     lines_path: str
-    """The file of the launch lines: that of the text, or the one beside it."""
+    """The file with the launch lines: the source file, or the `.launch` file next to it."""
     allows: tuple[Allow, ...]
     """The file's own allow lines."""
     host: HostCode | None = None
@@ -74,7 +74,7 @@ class KernelSource:
 
 
 def read_source(path: str | os.PathLike[str], launch: str | os.PathLike[str] | None = None) -> KernelSource:
-    """Read a file; `launch` is the file of a PTX file's lines, where it is not the one beside it.
+    """Read a file; `launch` is the launch-line file of a PTX file; default: the `.launch` file next to it.
 
     A file without launch lines is one with no launches. Lines in two places are refused.
     """
@@ -83,11 +83,11 @@ def read_source(path: str | os.PathLike[str], launch: str | os.PathLike[str] | N
     if launch is not None and not is_ptx(spelled):
         raise UsageError(f"{spelled} has its launch lines in itself; --launch is for PTX")
     lines, lines_path = read_lines(text, spelled), spelled
-    beside = os.path.splitext(spelled)[0] + ".launch"
-    chosen = os.fspath(launch) if launch is not None else beside
-    if is_ptx(spelled) and (launch is not None or os.path.exists(beside)):
+    sidecar = os.path.splitext(spelled)[0] + ".launch"
+    chosen = os.fspath(launch) if launch is not None else sidecar
+    if is_ptx(spelled) and (launch is not None or os.path.exists(sidecar)):
         if lines.launches:
-            raise UsageError(f"{spelled} has launch lines of its own and those of {chosen}: keep one")
+            raise UsageError(f"{spelled} contains launch lines, and so does {chosen}: keep one set")
         lines, lines_path = read_lines(_launch_text(chosen), chosen), chosen
         if not lines.launches:
             raise UsageError(f"{chosen} has no `// weft: launch` line")

@@ -8,7 +8,7 @@ from .expressions import Expression, Number
 
 @dataclass(frozen=True)
 class Initialiser:
-    """How an array is filled when nobody gives it. `bounds` only for `uniform(low, high)`."""
+    """How an array is filled when the caller does not pass it. `bounds` only for `uniform(low, high)`."""
 
     name: str
     bounds: tuple[Expression, ...] = ()

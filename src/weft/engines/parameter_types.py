@@ -28,7 +28,7 @@ def require_types(
 ) -> None:
     """Raise LaunchError for an array whose elements the kernel would read as another type.
 
-    `entry` is the name expression, `source` the text of a CUDA file. A workspace has no type of its own.
+    `entry` is the name expression, `source` the text of a CUDA file. A workspace has no declared type.
     """
     symbol = binary.entries[entry]
     types = parameter_types(symbol) or declared_types(source, symbol)

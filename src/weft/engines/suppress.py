@@ -73,7 +73,7 @@ def sift(findings: Iterable[Finding], allows: Sequence[Allow]) -> Sifted:
 
 
 def unused(allows: Iterable[Allow], used: Collection[Allow], tools: Collection[str]) -> tuple[Finding, ...]:
-    """K502 for each allow line that excused nothing, though somebody looked for its code."""
+    """Return a K502 for each allow line that excused nothing although a checker of its code ran."""
     idle = []
     for allow in allows:
         if FINDING_CODES[allow.code].tool in (*_ALWAYS_ON, *tools) and allow not in used:

@@ -47,7 +47,7 @@ class TritonChild:
         self.path = path
         self._asking = threading.Lock()
         folders = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-        # -P: a file of the working directory is nobody's library before the question says so.
+        # -P: no file of the working directory can shadow a library before the question sets sys.path.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "weft.engines.triton_import"],
             stdin=subprocess.PIPE,
@@ -107,7 +107,7 @@ class TritonChild:
 
 
 def _raised(head: Mapping[str, Any]) -> Exception:
-    """The error of the child, made anew."""
+    """Rebuild the error that the child reported."""
     name, message = str(head["error"]), str(head["message"])
     if name == "Unsupported":
         return Unsupported(message.removeprefix("unsupported: "))

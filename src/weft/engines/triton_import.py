@@ -77,7 +77,7 @@ def _compile(question: Mapping[str, Any]) -> Binary:
 
 @functools.cache
 def _module(path: str, digest: str) -> ModuleType:
-    """The file as a module of its own."""
+    """Import the file as a separate module."""
     require_triton()
     spec = importlib.util.spec_from_file_location(f"weft_triton_{digest[:16]}", path)
     if spec is None or spec.loader is None:

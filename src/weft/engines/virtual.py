@@ -236,7 +236,7 @@ class Buffers(HostArrays):
         self._set_written(uninitialised, 0xFF)
 
     def _set_written(self, arrays: Sequence[Array], flag: int) -> None:
-        """Whether the bytes of these arrays count as written, where somebody asked."""
+        """Set whether the bytes of these arrays count as written, where a checker tracks it."""
         if self.memory.written is None:
             return
         for view in map(as_array, arrays):

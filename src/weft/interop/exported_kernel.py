@@ -18,7 +18,7 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ExportedKernel:
-    """A kernel file and what is said of it where it goes."""
+    """A kernel file and its description in the format it is exported to."""
 
     name: str
     """As the user named it: `fp8_wmma`, `mine.cu`, `3:41`."""

@@ -28,7 +28,7 @@ class BoundCall:
 
 @dataclass
 class HostKernel:
-    """A CUDA file with host code. Every set of scalars makes a kernel file of its own, in `folder`."""
+    """A CUDA file with host code. Every set of scalars makes a separate kernel file, in `folder`."""
 
     source: Path
     folder: Path
@@ -45,7 +45,7 @@ class HostKernel:
         """A call with these arguments, of which `results` arrays must come."""
         found, path = self._imported(arguments)
         names = found.parameters
-        # A file with launch lines of its own returns its first outputs, as Weft's export writes it.
+        # A file that contains launch lines returns its first outputs, as Weft's export writes it.
         returned = found.returned if found.function else found.returned[:results]
         outputs = returned if self.returns else names[len(names) - results :]
         taken = names if self.returns else names[: len(names) - results]
@@ -66,8 +66,8 @@ class HostKernel:
     def _require_sizes(self, found: Imported, arrays: Mapping[str, Array]) -> None:
         """A size that no argument tells would be the default of the lines: another problem than the one asked for."""
         lines = parse_lines(found.text, str(self.source))
-        told = {size.name for line in lines.arrays if line.name in arrays for size in line.shape}
-        open_sizes = [name for name in lines.sizes if name not in told]
+        known = {size.name for line in lines.arrays if line.name in arrays for size in line.shape}
+        open_sizes = [name for name in lines.sizes if name not in known]
         if open_sizes:
             raise Unsupported(f"{self.source}: no argument's shape says how large {open_sizes[0]} is")
 

@@ -106,7 +106,7 @@ def write_task(files: Mapping[str, str], folder: Path, *, force: bool = False) -
     foreign = sorted(path.name for path in folder.iterdir() if path.name not in known) if folder.exists() else []
     if foreign and not force:
         shown = ", ".join(foreign[:3]) + (" …" if foreign[3:] else "")
-        raise UsageError(f"{folder} holds {shown}; name an empty folder, or write beside it with --force")
+        raise UsageError(f"{folder} already contains {shown}; name an empty folder, or add to this one with --force")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

@@ -195,7 +195,7 @@ def _sizes(kernel: KernelFile, inputs: Sequence[ArrayLine]) -> list[str]:
                 reads.setdefault(size.name, read)
     missing = [name for name in kernel.sizes if name not in reads]
     if missing:
-        raise UsageError(f"{kernel.path}: no input has {', '.join(missing)} as a dimension of its own")
+        raise UsageError(f"{kernel.path}: no input has {', '.join(missing)} as a separate dimension")
     return list(reads.values())
 
 

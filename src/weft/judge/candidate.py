@@ -32,7 +32,7 @@ class Candidate:
     wanted: tuple[Wanted, ...] = ()
     """How its task names and shapes the file's arrays, where the file does not."""
     allows: bool = True
-    """Whether the source's `allow` lines excuse findings. A stranger's excuse nothing."""
+    """Whether the source's `allow` lines excuse findings. Those of untrusted code excuse nothing."""
 
     @property
     def arch(self) -> str:

@@ -64,7 +64,7 @@ Gate = Callable[[Problem, Outputs], str]
 
 
 Progress = Callable[[int, int], None]
-"""Is told how many implementations were tried, of how many."""
+"""Receives how many implementations have been judged, and how many there are."""
 
 
 def certify(

@@ -102,7 +102,7 @@ def _around(boundary: Boundary, supports: Supports, d: int) -> Iterator[Shape]:
     """At the boundary, below and above it; and at it with a single query, where that is another size."""
     vary = AXES[boundary.axis]
     few, *single = vary.queries
-    steps = (0, -1) if boundary.axis == "D" else (0, -1, 1)  # a head dimension is often a kernel of its own
+    steps = (0, -1) if boundary.axis == "D" else (0, -1, 1)  # a head dimension often has a separate kernel
     near = [(boundary.value + step, few) for step in steps] + [(boundary.value, queries) for queries in single]
     keep = boundary.axis.lower() if boundary.axis in ("B", "SQ", "SKV", "D") else ""
     for value, queries in near:

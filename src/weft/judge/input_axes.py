@@ -1,4 +1,4 @@
-"""Which dimension of an input is which size of attention: shapes of calls that nobody draws."""
+"""Which dimension of an input is which size of attention: shapes of calls whose inputs are never generated."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace

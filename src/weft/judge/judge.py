@@ -256,7 +256,7 @@ def check(
 
 
 def call_of(task: Task, problem: Problem) -> Call:
-    """Return what a candidate is told of a problem."""
+    """Return what a candidate receives of a problem."""
     return Call(problem.defines(), problem.arrays, tuple(output.name for output in task.outputs))
 
 
@@ -415,7 +415,7 @@ def _wrong_form(outputs: Outputs, task: Task, problem: Problem) -> Verdict | Non
 
 
 def _believed(declared: Declared, ran: Ran) -> Declared:
-    """What the candidate says of its arithmetic in this call: the number of splits may depend on the sizes."""
+    """What the candidate declares about its arithmetic in this call: the number of splits may depend on the sizes."""
     macros = {**declared.macros, **ran.numbers}
     for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "splits"):
         if name in macros and not (macros[name].isdecimal() and 1 <= int(macros[name][:9]) <= MOST_TILE):
@@ -455,7 +455,7 @@ def _unsafe(workload: Workload, run: Run) -> Verdict:
 def _with_numbers(
     unsafe: Verdict, declared: Declared, task: Task, problem: Problem, part: Part | None, ran: Ran
 ) -> Verdict:
-    """The verdict with what the gates say of the numbers, where every launch ran to its end."""
+    """Return the verdict with the gates' result on the numbers, where every launch ran to its end."""
     ended = any(FINDING_CODES[finding.code].ends_launch for finding in ran.run.findings)
     if ended or ran.run.counters.get("launches_left_out", 0):
         return unsafe
@@ -465,7 +465,7 @@ def _with_numbers(
             return unsafe
         outputs = part.outputs(ran.outputs) if part is not None else ran.outputs
         said = _judge_numbers(task, problem, part, outputs, _believed(declared, ran))
-    except Refused:  # there are no numbers to speak of
+    except Refused:  # there are no numbers to check
         return unsafe
     return replace(
         unsafe, gates=said.gates, error=said.error, parts=said.parts, not_judged=said.not_judged, samples=said.samples

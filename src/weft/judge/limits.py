@@ -65,7 +65,7 @@ def limits_of(kernel: KernelFile, axes: InputAxes) -> tuple[Limit, ...]:
         for other in others:
             what = _WHAT[first] if _WHAT[first] == _WHAT[other] else f"size for {first.upper()} and {other.upper()}"
             found.setdefault((first, other), Limit(first, other, f"the kernel has one {what} ({name})"))
-    for limit in (*_required(kernel, stands_for), *_untold(kernel, stands_for)):
+    for limit in (*_required(kernel, stands_for), *_unknown_sizes(kernel, stands_for)):
         found.setdefault((limit.axis, limit.equals), limit)
     return tuple(found.values())
 
@@ -92,14 +92,14 @@ def _dimensions(kernel: KernelFile, axes: InputAxes) -> Iterator[tuple[str, str,
                 yield line.name, axis, size
 
 
-def _untold(kernel: KernelFile, stands_for: Mapping[str, Sequence[str]]) -> Iterator[Limit]:
+def _unknown_sizes(kernel: KernelFile, stands_for: Mapping[str, Sequence[str]]) -> Iterator[Limit]:
     """Sizes that a kernel cannot know: the length of K is that of Q then, any other is compiled in."""
     names = {axis: [name for name, axes in stands_for.items() if axis in axes] for axis in _WHAT}
-    told = {axis for axis, spelled in names.items() if any(_told(kernel, name) for name in spelled)}
-    for axis, (name, *_) in ((axis, spelled) for axis, spelled in names.items() if spelled and axis not in told):
+    known_axes = {axis for axis, spelled in names.items() if any(_is_known(kernel, name) for name in spelled)}
+    for axis, (name, *_) in ((axis, spelled) for axis, spelled in names.items() if spelled and axis not in known_axes):
         unknown = f"no argument or macro tells the kernel {name}"
         other = _SIBLING.get(axis)
-        if other in told:
+        if other in known_axes:
             first, last = sorted((axis, other), key=tuple(_WHAT).index)
             yield Limit(first, last, f"{unknown}: it can only be {names[other][0]}")
         else:
@@ -107,7 +107,7 @@ def _untold(kernel: KernelFile, stands_for: Mapping[str, Sequence[str]]) -> Iter
             yield Limit(axis, value, f"{unknown}: it is compiled for {name} = {value}")
 
 
-def _told(kernel: KernelFile, size: str) -> bool:
+def _is_known(kernel: KernelFile, size: str) -> bool:
     """Whether a kernel can know a size: by an argument, a template argument, a macro, its grid or its block.
 
     A fraction such as 1 / sqrt(D) tells no size. A `require` line states what it may be. Triton passes sizes to

@@ -78,7 +78,7 @@ class EngineRuns:
 
 
 class LocalRuns(EngineRuns):
-    """A candidate on the virtual GPU: a call finds it in its first state, its repetitions (and a call that is told to)
+    """A candidate on the virtual GPU: a call finds it in its first state, its repetitions (and a call that requests it)
     find what the calls before left."""
 
     repeated_by = "another order of CTAs and warps"

@@ -27,7 +27,7 @@ class Vary:
     """Value, head dimension, number of queries → the shape with it."""
     largest: int
     queries: tuple[int, ...] = (5, 1)
-    """Kernels often have a path of their own for a single query."""
+    """Kernels often have a separate path for a single query."""
 
 
 AXES: Mapping[str, Vary] = {
@@ -103,7 +103,7 @@ LEAST_D, MOST_D = 8, 256
 
 
 def _compiled_in(kernel: KernelFile, axis: Axis, d: int) -> Iterator[Boundary]:
-    """Head dimensions that the source compares a template parameter with, where each has a kernel of its own.
+    """Head dimensions that the source compares a template parameter with, where each has a separate kernel.
 
     What a template argument rules out is in no compiled kernel of another: only the text shows it.
     """

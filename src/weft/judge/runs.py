@@ -1,6 +1,6 @@
 """What the judge needs of the place where a candidate runs: this process, any engine, or a supervised child.
 
-The judge asks for runs and decides; a `Runs` only runs. It is told macros, inputs and the names of outputs, never what
+The judge asks for runs and decides; a `Runs` only runs. It receives macros, inputs and the names of outputs, never what
 should come out.
 """
 

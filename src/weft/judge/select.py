@@ -246,13 +246,13 @@ def _stand_in(supports: Supports, shape: Shape, axes: Axes) -> Shape | None:
 
 ALL_MASKS = 2
 """As many of the first shapes meet every mask; so do those with more queries than keys, where rows see no key, and
-those of a single query and D = 64, for which kernels have a path of their own."""
+those of a single query and D = 64, for which kernels have a separate path."""
 
 
 def _select(supports: Supports, shapes: Sequence[Shape], axes: Axes, seeds: Sequence[int]) -> Iterator[Workload]:
     """A selection that meets every shape in every regime, and every type, mask and encoding in every regime.
 
-    Each shape but a few has one mask of its own, and other types run on the first shape alone: what a kernel was
+    All but a few shapes have one mask each, and other types run on the first shape only: what a kernel was
     compiled with runs many times, and is compiled once. All shapes, masks, types and encodings come before any regime
     is repeated, so that a wrong kernel is found early.
     """

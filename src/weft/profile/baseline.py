@@ -104,7 +104,7 @@ def compare(file: Path, profile: KernelProfile) -> tuple[Change, ...]:
     for launch, old in zip(profile.launches, before, strict=True):
         for counter, value in integers(launch).items():
             if counter not in old["integers"]:
-                raise Unsupported(f"{file} has no {counter} of {key}: make it anew with --update")
+                raise Unsupported(f"{file} has no {counter} of {key}: write it again with --update")
             if value != old["integers"][counter]:
                 lines = _grown(launch, old["lines"], _BY_LINE.get(counter, counter))
                 changes.append(Change(launch.entry, counter, old["integers"][counter], value, lines))
@@ -123,7 +123,7 @@ def _read(file: Path) -> dict[str, Any]:
         found = json.loads(file.read_text())
         if found["format"] != FORMAT:
             raise UsageError(
-                f"{file} has format {found['format']}, this Weft reads {FORMAT}: make it anew with --update"
+                f"{file} has format {found['format']}, this Weft reads {FORMAT}: write it again with --update"
             )
         rows: dict[str, Any] = found["profiles"]
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -1,7 +1,7 @@
 """How often each block of the SASS ran, from how often the PTX blocks ran.
 
 Some instructions are made one from one: an access, a barrier, a shuffle. Each gives an equation: its copies in SASS,
-times the runs of the blocks they stand in, are the runs of its PTX block. Blocks with a copy of their own are settled
+times the runs of the blocks they are in, are the runs of its PTX block. Blocks with a separate copy are settled
 at once, others by what is left. Where ptxas made several blocks of one loop body (unrolled, and what is left over), PTX
 does not say how often each ran: as many iterations as possible are given to the longest, the cheapest way to run
 them, and the blocks are named. A block without such an instruction runs as often as the blocks that no way passes
@@ -65,9 +65,9 @@ def find_block_runs(
             _settle(equations, runs)
     known = set(anchored)
     for group in equal_blocks(alive):
-        told = {runs[number] for number in group & anchored - shared_out}
+        settled = {runs[number] for number in group & anchored - shared_out}
         # Warps that come apart may pass two such blocks in two parts: then none of them speaks for the others.
-        same = told.pop() if len(told) == 1 else None
+        same = settled.pop() if len(settled) == 1 else None
         missing = group - runs.keys()
         known |= missing if same is not None else set()
         count = (
@@ -156,12 +156,12 @@ def equal_blocks(blocks: Sequence[SassBlock]) -> tuple[frozenset[int], ...]:
     alive = {block.id for block in blocks}
     ways = {block.id: _ways(block, alive) for block in blocks}
     # Blocks that are on no cycle any more when this one is gone.
-    hang_on = {block: _off_cycles(alive - {block}, ways) for block in alive}
+    depends_on = {block: _off_cycles(alive - {block}, ways) for block in alive}
     groups: list[frozenset[int]] = []
     placed: set[int] = set()
     for block in sorted(alive):
         if block not in placed:
-            group = frozenset({block} | {other for other in hang_on[block] if block in hang_on[other]})
+            group = frozenset({block} | {other for other in depends_on[block] if block in depends_on[other]})
             groups.append(group)
             placed |= group
     return tuple(groups)

@@ -47,7 +47,7 @@ def count_launch(kernel: KernelMatch, run: Run) -> Counts:
     for block in kernel.cfg.blocks:
         for ins in block.body:
             ran_at[ins.line] += runs[block.id]
-    matches = tuple(_held_against(match, ran_at[match.access.line], run.counters) for match in kernel.matches)
+    matches = tuple(_checked_by_run(match, ran_at[match.access.line], run.counters) for match in kernel.matches)
     lines = tuple(_line(match, kernel, run.counters) for match in matches)
     executed = [ran_at[match.access.line] for match in matches]
     total = sum(executed)
@@ -69,19 +69,19 @@ def count_launch(kernel: KernelMatch, run: Run) -> Counts:
             len(kernel.blocks[at].instructions) * ran.runs[at] for at in ran.shared_out
         )
         hmma = [block.id for block in kernel.blocks if any(ins.name == "HMMA" for ins in block.instructions)]
-        told = not ran.shared_out.intersection(hmma)
-        name = "sm__inst_executed_pipe_tensor_op_hmma.sum" if told else "vm__hmma"
-        (ncu if told else vm)[name] = sum(count for opcode, count in sass.items() if opcode.startswith("HMMA"))
+        exact = not ran.shared_out.intersection(hmma)
+        name = "sm__inst_executed_pipe_tensor_op_hmma.sum" if exact else "vm__hmma"
+        (ncu if exact else vm)[name] = sum(count for opcode, count in sass.items() if opcode.startswith("HMMA"))
         notes += _keep_where_issued(sass, ncu, vm)
         if vm["vm__sass_inst_shared_out"]:
             notes.append(
-                "ptxas made several copies of a loop; how often each ran is not told by PTX, and the longest got most: "
-                f"{vm['vm__sass_inst_shared_out']} warp instructions of SASS are a least estimate"
+                "ptxas made several copies of a loop; PTX does not show how often each ran, so the longest copy is assumed to "
+                f"run most: {vm['vm__sass_inst_shared_out']} warp instructions of SASS are a lower estimate"
             )
     return Counts(sass, ncu, vm, matched / total if total else 1.0, lines, tuple(notes), issued, kernel.places)
 
 
-def _held_against(match: Match, executed: int, counters: Mapping[str, int]) -> Match:
+def _checked_by_run(match: Match, executed: int, counters: Mapping[str, int]) -> Match:
     """The match, unless it says that one access serves several iterations and the run says otherwise."""
     seen = counters.get(site_name("shared_accesses", match.leader or match.access.line), 0)
     if match.every == 1 or seen * match.every == executed:

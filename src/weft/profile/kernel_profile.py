@@ -1,4 +1,4 @@
-"""A kernel file on the virtual GPU → what the model says of every launch: occupancy, bounds, estimate, costly lines."""
+"""A kernel file on the virtual GPU → the model's result for every launch: occupancy, bounds, estimate, costly lines."""
 
 import re
 from collections import Counter

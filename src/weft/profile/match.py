@@ -3,7 +3,7 @@
 ptxas notes for every SASS instruction the PTX line it was made from. Where it merged several accesses it names one:
     ld.shared.f32 %f11, [%r7];      LDS.128 R12, [R7]    (line of the first)
     ld.shared.f32 %f14, [%r7+4];
-    …                               the others have no SASS of their own, and fill the 16 bytes from the same base
+    …                               the others have no separate SASS, and fill the 16 bytes from the same base
 The merged access then counts once, at its own start, with the SASS's width: the immediate offsets of neighbours with
 the same base say where it starts, and without them it must be filled exactly. Where ptxas unrolled a loop and has one
 access for several iterations, the aligned one of them counts, and the run must show that it was one in so many. An
@@ -48,7 +48,7 @@ class Match:
     reason: str = ""
     """Why it is not matched; empty if it is."""
     every: int | Fraction = 1
-    """Iterations of its loop for each SASS access; to be held against the run."""
+    """Iterations of its loop for each SASS access; to be checked against the run."""
     leader: int = 0
     """PTX line of the access that is counted for it, where `every` is more than 1; 0: its own."""
 
@@ -156,7 +156,7 @@ def _over_iterations(
     copies: Mapping[int, list[SassAccess]],
     repeats: Mapping[tuple[int, int], int],
 ) -> list[PtxAccess]:
-    """What one iteration has of an access that serves several: it and its upper neighbours; empty if that is not so."""
+    """One iteration's part of an access that serves several: it and its upper neighbours; empty where there is none."""
     near = {other.offset: other for other in _alike(access, ptx) if other is access or not copies[other.line]}
     members: list[PtxAccess] = []
     span = 0

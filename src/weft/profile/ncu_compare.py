@@ -1,4 +1,4 @@
-"""A profile beside a report of ncu: equal, different for a known reason, different; or not to be compared."""
+"""Compares a profile with a report of ncu: equal, different for a known reason, different, or not comparable."""
 
 import re
 from collections.abc import Callable, Sequence

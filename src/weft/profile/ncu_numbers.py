@@ -78,7 +78,7 @@ def measured(text: str, unit: str, style: Style) -> Measured | None:
 
 
 def base_unit(unit: str) -> tuple[float, str]:
-    """What one of it is in base units, and the base unit."""
+    """The unit's factor to its base unit, and the base unit."""
     unit = unit.strip()
     if unit in _TIMES:
         return _TIMES[unit], "ns"

@@ -18,7 +18,7 @@ _HARDWARE_WAVEFRONTS = (
 )
 _ALL_SASS = "every instruction of the SASS: index arithmetic and loops differ between versions of ptxas and their flags"
 
-_LDSM = "vm__ldsm: those with an active lane; never held against a capture of ncu"
+_LDSM = "vm__ldsm: those with an active lane; never compared with a capture of ncu"
 
 
 class Relation(StrEnum):

@@ -8,7 +8,7 @@ from weft.core.records import Place
 
 @dataclass(frozen=True)
 class SourceLine:
-    """What one PTX instruction that touches memory cost, over the launch."""
+    """The cost of one PTX instruction that accesses memory, over the launch."""
 
     ptx_line: int
     opcode: str
@@ -52,7 +52,7 @@ class Counts:
     lines: tuple[SourceLine, ...] = ()
     """The instructions that touch shared or global memory, in PTX order."""
     notes: tuple[str, ...] = ()
-    """What could not be matched or told, in words."""
+    """What could not be matched or counted, as sentences."""
     issued: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """`sass` by the PTX line it was made from; 0 where ptxas does not say."""
     places: Mapping[int, Place | None] = field(default_factory=dict)

@@ -110,7 +110,7 @@ def _conditional(ins: SassInstruction) -> bool:
 def repeat_of(block: SassBlock, lines: Container[int] | None = None) -> int:
     """How many copies of each PTX instruction the block holds, as most of them have it: an unrolled loop's factor.
 
-    `lines` are those of one PTX block, where a SASS block holds a loop unrolled whole beside what stands around it.
+    `lines` are those of one PTX block, where a SASS block holds a fully unrolled loop and the code around it.
     """
     counts = Counter(
         (ins.ptx_line, ins.opcode, ins.predicate)

@@ -44,9 +44,9 @@ def retell(
         report.outcome, report.longrepr = "failed", text
     else:
         report.sections.append(("Weft's findings", text))
-    told = [(PROPERTY, str(finding)) for finding in findings]
-    report.user_properties += told  # of this phase, and of those that follow
-    item.user_properties += told
+    properties = [(PROPERTY, str(finding)) for finding in findings]
+    report.user_properties += properties  # of this phase, and of those that follow
+    item.user_properties += properties
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or here)
     return list(github_lines([_within(finding, workspace) for finding in _findings(raised)], limit=_SHOWN))
 

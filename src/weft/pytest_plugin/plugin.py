@@ -105,7 +105,7 @@ def weft_gpu(request: pytest.FixtureRequest) -> "Iterator[Device]":
 
 @pytest.fixture
 def weft_kernel(request: pytest.FixtureRequest) -> "Loader":
-    """`weft_kernel("k.cu")` is the kernel file beside the test, ready to run with the checkers on."""
+    """`weft_kernel("k.cu")` is the kernel file in the test's folder, ready to run with the checkers on."""
     from .virtual_gpu import loader
 
     return loader(request.node)
@@ -135,12 +135,14 @@ class _Summary:
             self._heard.append((nodeid, found))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-        told = [report for group in terminalreporter.stats.values() for report in group if hasattr(report, FINDINGS)]
-        asked = {report.nodeid for report in told}
+        with_findings = [
+            report for group in terminalreporter.stats.values() for report in group if hasattr(report, FINDINGS)
+        ]
+        asked = {report.nodeid for report in with_findings}
         self._warned = {found["text"]: found for test, found in self._heard if config.option.weft or test in asked}
         # Expected failures are no news.
         expected = terminalreporter.stats.get("xfailed", [])
-        reports = [report for report in told if report not in expected]
+        reports = [report for report in with_findings if report not in expected]
         errors = list(dict.fromkeys(line for report in reports for line in getattr(report, FINDINGS)))
         if not errors and not self._warned:
             return

@@ -26,7 +26,7 @@ ALL = ("all",)
 
 @dataclass(frozen=True)
 class Settings:
-    """A chip and the checkers besides those that are always on."""
+    """A chip and the checkers in addition to those that are always on."""
 
     gpu: str
     tools: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Attention as a problem: q, k and v as numbers beside what the kernel is given, its references and its gates."""
+"""Attention as a problem: q, k and v as numbers and as the kernel's inputs, its references and its gates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class AttentionProblem(Problem):
         return chosen
 
     def part(self, rows: Array, heads: Array) -> "AttentionProblem":
-        """The same problem judged on some queries of some heads, each beside its own copy of its key head."""
+        """The same problem judged on some queries of some heads, each with its own copy of its key head."""
         kv_heads = heads // self.workload.shape.group
 
         def cut(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:

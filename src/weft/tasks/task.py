@@ -82,7 +82,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Outputs held against their problem."""
+    """The result of checking outputs against their problem."""
 
     gates: tuple[GateResult, ...]
     error: ErrorReport
@@ -123,7 +123,7 @@ class Axes:
                     raise UsageError(f"unknown {axis[:-1]} {name!r}{hint}; use one of {', '.join(names)}")
 
     def within(self, other: "Axes") -> "Axes":
-        """What both have, in this one's order. A shape that is named by its sizes is nobody's, and stays."""
+        """Return what both have, in this one's order. A shape that is named by its sizes belongs to neither and stays."""
         both = {
             axis.name: tuple(
                 name

@@ -64,7 +64,7 @@ class Device:
         self.watch: Instrumentation = watch_for(self.tools)
         self.known = Known()
         self.fresh: Fresh | None = None
-        """Tensors that nobody has written yet, where initcheck asks."""
+        """Tensors that were not written yet, where initcheck is on."""
         self.engine: Engine = self.gpu.run
         self.launches = 0
         self._one_at_a_time = threading.RLock()

@@ -1,4 +1,4 @@
-"""What a launch through Triton raises of its own."""
+"""Errors of a launch through Triton."""
 
 from weft.core.errors import WeftError
 from weft.core.records import Finding

@@ -1,4 +1,4 @@
-"""Tensors that `torch.empty` made and nobody has written: initcheck starts from them.
+"""Tensors that `torch.empty` made and that were not written yet: initcheck starts from them.
 
 A TorchDispatchMode sees every operator. What makes an uninitialised tensor is noted; whatever is passed to another
 operator that may write it counts as written from then on, whole. So nothing is reported that was written.

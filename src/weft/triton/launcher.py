@@ -98,7 +98,7 @@ class Launcher:
 
         sizes = [size * prod(grid) for size in self.scratch]
         shared = self.metadata.shared
-        with torch._C.DisableTorchFunction():  # tensors as they are, whatever a mode says of them
+        with torch._C.DisableTorchFunction():  # tensors as they are, without the overrides of a mode
             active().launch(Call(self.binary, function.name, grid, self.threads, shared, sizes, pack))
 
 
@@ -106,7 +106,7 @@ _made: dict[tuple[str, str], Launcher] = {}
 
 
 def launcher(src: Any, metadata: Any) -> Launcher:
-    """The launcher of a compiled kernel; Triton asks anew wherever it thinks that nothing is loaded yet."""
+    """The launcher of a compiled kernel; Triton requests it again wherever it assumes that nothing is loaded yet."""
     key = metadata.hash, getattr(getattr(src, "fn", None), "file_name", "")
     if key not in _made:
         _made[key] = Launcher(src, metadata)
@@ -151,7 +151,7 @@ def _in_its_file(ptx: str, file: str) -> str:
 
 
 def cubin_facts(cubin: bytes, kernel: str) -> CubinFacts:
-    """Read from a cubin what the driver would say of it once loaded.
+    """Read from a cubin what the driver would report after loading it.
 
     Its section `.nv.info` is a list of records: format, attribute, 16 bits of value or size, then as many bytes. Those
     here hold the number of the kernel's symbol and a value.

@@ -153,7 +153,7 @@ def properties(device: Device) -> Any:
 def answers(device: Device) -> Mapping[str, Any]:
     """Name in torch.cuda → what stands there while the device serves requests for CUDA.
 
-    Each name has an object of its own: torch.compile's tables know functions by identity.
+    Each name has a separate object: torch.compile's tables identify functions by object identity.
     """
     facts = properties(device)
     values = {
@@ -210,7 +210,7 @@ def _refuse(what: str) -> Callable[..., Any]:
 
 
 def _seed(seed: int) -> None:
-    """The CUDA device has no generator of its own: random tensors are drawn by the CPU's."""
+    """The CUDA device has no generator: random tensors come from the CPU's generator."""
     torch.default_generator.manual_seed(seed)
 
 

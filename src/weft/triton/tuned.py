@@ -39,6 +39,6 @@ class Tuned:
 
 
 def _short(config: str) -> str:
-    """Without what Triton prints of settings that nobody made."""
+    """Return the text without the settings that Triton prints although they were not set."""
     unset = ("num_ctas: 1", "maxnreg: None", "ir_override: None")
     return ", ".join(part for part in config.split(", ") if part not in unset)

@@ -50,7 +50,7 @@ class Tuner:
         except KernelFindings as error:
             self._rows.append((TunedConfig(config, inf, str(error.findings[0])), True))
             return answer(inf, quantiles)
-        except Exception as error:  # Triton's autotuner knows which of its own to pass over
+        except Exception as error:  # Triton's autotuner decides which of its errors to skip
             self._rows.append((TunedConfig(config, inf, f"{type(error).__name__}: {error}"), False))
             raise
         spilled = self._spilled(made)

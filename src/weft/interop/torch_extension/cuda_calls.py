@@ -105,7 +105,7 @@ def _copy(run: Host, name: str, values: list[Value], direction: str, line: int) 
             run.round, run.launched = run.round + 1, False
     elif isinstance(source, Pointer) and isinstance(to, Pointer):
         if run.launched:
-            run.doubts.append(Hole(f"{name} copies {source.tensor.name} to {to.tensor.name} between launches", line))
+            run.caveats.append(Hole(f"{name} copies {source.tensor.name} to {to.tensor.name} between launches", line))
         run.facts.notes[f"{name} from {source.tensor.name} to {to.tensor.name} is not part of the launch lines"] = line
         to.tensor.memory.origin = "argument"
     elif "HostToHost" not in direction:

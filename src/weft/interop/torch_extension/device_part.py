@@ -180,7 +180,7 @@ def _directive_stays(source: CppSource, item: Item, without: frozenset[str]) -> 
 
 
 def _of_host(source: CppSource, item: Item) -> bool:
-    """Whether it speaks of the host's libraries, beside types that have a twin in CUDA."""
+    """Whether it names the host's libraries, apart from types that have an equivalent in CUDA."""
     for at in range(item.start, item.end):
         text = source.tokens[at].text
         if text in _HOST_WORDS:

@@ -50,7 +50,7 @@ def statement_end(source: CppSource, at: int, end: int) -> int:
 
 @dataclass
 class _Branch:
-    """What one way through a condition leaves."""
+    """The state after one branch of a condition."""
 
     launches: list[HostLaunch]
     names: list[dict[str, Value]]
@@ -150,8 +150,8 @@ def _decide(run: Host, ways: list[tuple[Value | None, _Branch]], line: int, scop
     if not going_on:
         return _adopt(run, _Branch(launches, taken[0][1].names, taken[0][1].outcome), scope)
     if returning and unknown:
-        doubt = Hole("one branch of a condition returns: keep the launches that are meant", line)
-        launches = [replace(launch, doubt=launch.doubt or doubt) for launch in launches]
+        caveat = Hole("one branch of a condition returns: keep the launches that are meant", line)
+        launches = [replace(launch, caveat=launch.caveat or caveat) for launch in launches]
     names = going_on[-1][1].names
     for condition, branch in going_on[-2::-1]:
         names = _joined(branch.names, names, condition, line)
@@ -169,7 +169,7 @@ def _decide(run: Host, ways: list[tuple[Value | None, _Branch]], line: int, scop
 
 
 def _require_each(run: Host, ways: list[tuple[Number | None, _Branch]]) -> None:
-    """What one branch asks of the sizes holds only for those that take it."""
+    """A condition of one branch on the sizes holds only for the sizes that take it."""
     before = literal(0)
     for condition, branch in ways:
         elsewhere = before if condition is None else either(before, opposite(condition))
@@ -362,8 +362,8 @@ def _unknown_rounds(run: Host, start: int, stop: int, inner: Scope, scope: Scope
         run.facts.notes[f"{kernels}: launched again and again in a loop with the same arguments; here once"] = line
         run.launches += branch.launches
         return None
-    doubt = Hole("it is launched in a loop: write one line per launch", line)
-    run.launches += [replace(launch, doubt=doubt) for launch in branch.launches]
+    caveat = Hole("it is launched in a loop: write one line per launch", line)
+    run.launches += [replace(launch, caveat=caveat) for launch in branch.launches]
     return None
 
 

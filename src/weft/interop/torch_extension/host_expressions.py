@@ -402,7 +402,7 @@ class Host(ABC):
         """The line of the first launch that does not."""
         self.passed: set[str] = set()
         """Arrays that a launch got."""
-        self.doubts: list[Hole] = []
+        self.caveats: list[Hole] = []
         """What happened between launches that launch lines cannot say."""
         self.round, self.launched = 0, False
         """How many times results were copied back after a launch."""
@@ -514,7 +514,7 @@ class Host(ABC):
         if last in ("malloc", "calloc", "new", "aligned_alloc", "getenv", "fopen"):
             return Other()
         if _LIBRARIES.match(path[0]) and any(isinstance(each, Pointer | Tensor) for each in arguments):
-            self.doubts.append(Hole(f"{'::'.join(path)} works on the arrays, too", line))
+            self.caveats.append(Hole(f"{'::'.join(path)} works on the arrays, too", line))
             return Other()
         return factory(self.facts, path, arguments, reader.line(reader.at - 1))
 
@@ -527,8 +527,8 @@ class Host(ABC):
             self.stopped = launch.line
             return
         self.launched = True
-        doubt = self.doubts[-1] if self.doubts else None
-        self.launches.append(replace(launch, when=self.guard, round=self.round, doubt=launch.doubt or doubt))
+        caveat = self.caveats[-1] if self.caveats else None
+        self.launches.append(replace(launch, when=self.guard, round=self.round, caveat=launch.caveat or caveat))
         for value in launch.arguments:
             if isinstance(value, Pointer):
                 self.passed.add(value.tensor.memory.name)

@@ -431,20 +431,20 @@ def _dispatch(run: HostRun, at: int, scope: Scope) -> HostOutcome | None:
     before = len(run.launches)
     run.call_lambda(replace(body, scope=inner), ())
     if not macro.startswith("AT_"):
-        doubt = Hole(f"the macro {macro} decides how it is launched", run.source.tokens[at].line)
-        run.launches[before:] = [replace(launch, doubt=doubt) for launch in run.launches[before:]]
+        caveat = Hole(f"the macro {macro} decides how it is launched", run.source.tokens[at].line)
+        run.launches[before:] = [replace(launch, caveat=caveat) for launch in run.launches[before:]]
     return None
 
 
 def _hidden_launches(run: HostRun, at: int, stop: int, scope: Scope) -> None:
-    """A launch in a lambda that something unknown calls: followed once, in doubt."""
+    """A launch in a lambda that unknown code calls: followed once, and marked with a caveat."""
     token = run.source.tokens[at]
     before = len(run.launches)
     for start, end in run.source.split(at + 2, stop - 1):
         value = Reader(run, run.source, start, end, scope).whole()
         if isinstance(value, Lambda):
             run.call_lambda(value, ())
-    doubt = Hole(f"`{token.text}` calls it, and cannot be followed", token.line)
-    run.launches[before:] = [replace(launch, doubt=doubt) for launch in run.launches[before:]]
+    caveat = Hole(f"`{token.text}` calls it, and cannot be followed", token.line)
+    run.launches[before:] = [replace(launch, caveat=caveat) for launch in run.launches[before:]]
     if len(run.launches) == before:
         raise refuse(run.source.path, token.line, "a launch in what cannot be followed: write its launch line by hand")

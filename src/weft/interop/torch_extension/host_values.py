@@ -50,7 +50,7 @@ class Tensor:
     """Whose memory a view is."""
     returned: bool = False
     bytes: Number | None = None
-    """As cudaMalloc got it, until a pointer's type says of what."""
+    """As cudaMalloc got it, until a pointer's type gives the element type."""
 
     @property
     def memory(self) -> "Tensor":
@@ -414,7 +414,7 @@ class HostLaunch:
     block: Value
     shared: Value | None
     line: int
-    doubt: Hole | None = None
+    caveat: Hole | None = None
     """Why the line may not be meant as it stands: a loop, a condition."""
     when: tuple[Number, ...] = ()
     """Conditions on sizes that all must hold for it."""

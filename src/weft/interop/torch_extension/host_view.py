@@ -31,7 +31,7 @@ class HostView:
     """`__constant__` variable → element type and shape."""
     integers: Mapping[str, str]
     device_words: frozenset[str]
-    """What device code speaks of: a macro among it is no size of the host's alone."""
+    """Names that device code uses: a macro among them is not only a size of the host."""
     text: HostText
 
     @property

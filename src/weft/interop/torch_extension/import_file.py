@@ -42,7 +42,7 @@ class Imported:
     text: str
     lines: tuple[str, ...]
     function: str
-    """The host function they come from; empty: the file had lines of its own."""
+    """The host function they come from; empty: the file contained launch lines."""
     problems: tuple[Problem, ...] = ()
     notes: tuple[Problem, ...] = ()
     parameters: tuple[str, ...] = ()
@@ -88,11 +88,11 @@ def import_torch(
         raise refuse(path, 1, "no __global__ function: there is nothing to run")
     notes = [Problem(line, note) for line, note in joined.notes]
     choice = choose_function(view, function)
-    beside = binding_file(path, view, choice.function)
-    if beside is not None:
-        view = view_host(join_headers(f'{text}\n#include "{beside.name}"\n', path, include_dirs), path)
+    binding = binding_file(path, view, choice.function)
+    if binding is not None:
+        view = view_host(join_headers(f'{text}\n#include "{binding.name}"\n', path, include_dirs), path)
         choice = choose_function(view, function)
-        notes.append(Problem(1, f"{choice.function.name} and how it calls this file are read from {beside}"))
+        notes.append(Problem(1, f"{choice.function.name} and how it calls this file are read from {binding}"))
     chosen, others = choice.function, choice.others
     for line, name in view.text.unset.items():
         if not name.startswith("_"):  # those are the compiler's and the system's

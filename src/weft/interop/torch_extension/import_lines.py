@@ -42,7 +42,7 @@ class Problem:
 
 @dataclass
 class ImportSettings:
-    """What the caller gives by hand, and what the file's text says beside the host function."""
+    """What the caller gives by hand, and what the file's text states outside the host function."""
 
     shapes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)
@@ -58,15 +58,15 @@ class Draft:
     ) -> None:
         self.run, self.scalars, self.settings = run, scalars, settings
         self.launches = _first_round(run, kernel)
-        if run.doubts and self.launches and all(launch.doubt is None for launch in self.launches):
-            self.launches[-1] = replace(self.launches[-1], doubt=run.doubts[-1])
+        if run.caveats and self.launches and all(launch.caveat is None for launch in self.launches):
+            self.launches[-1] = replace(self.launches[-1], caveat=run.caveats[-1])
         self.problems: dict[Problem, None] = {}
         self.elements: dict[str, str] = {}
         self.passed: dict[str, Tensor] = {}
         self.number_types: dict[str, str] = {}
         self.filled: dict[str, list[str]] = {}
         """Array → its shape, where the host reads only a part of it."""
-        self.beside: dict[str, set[str]] = {}
+        self.passed_with: dict[str, set[str]] = {}
         """Array → those that go to a kernel together with it."""
         for launch in self.launches:
             self._pair(launch)
@@ -94,7 +94,7 @@ class Draft:
                 if element and not self.elements.get(memory.name):
                     self.elements[memory.name] = element
                 settle_shape(memory, self.elements.get(memory.name, ""))
-                self.beside.setdefault(memory.name, set()).update(
+                self.passed_with.setdefault(memory.name, set()).update(
                     other.tensor.memory.name for _, other in self._parameters(launch) if isinstance(other, Pointer)
                 )
             elif isinstance(value, Number) and value.name in self.scalars:
@@ -136,7 +136,7 @@ class Draft:
         for name, tensor in self.passed.items():
             if self._shape(tensor) is not None or tensor.bytes is not None or _PER_COLUMN.fullmatch(name):
                 continue
-            others = [self.passed[other] for other in self.passed if other in self.beside.get(name, ())]
+            others = [self.passed[other] for other in self.passed if other in self.passed_with.get(name, ())]
             given = [other for other in others if other.origin == "argument"]
             others = given if any(self._shape(other) is not None for other in given) else others
             known = {tuple(shape): other for other in reversed(others) if (shape := self._shape(other)) is not None}
@@ -160,7 +160,7 @@ class Draft:
             fuller = [
                 other
                 for other in self.passed
-                if other in self.beside.get(name, ())
+                if other in self.passed_with.get(name, ())
                 and len(self._shape(self.passed[other]) or ()) == rank + 1
                 and self.elements.get(other) == self.elements.get(name)
             ]
@@ -190,13 +190,13 @@ class Draft:
 
     def _defaults(self, names: Sequence[str]) -> dict[str, int]:
         """A size as tensors of the kind have it, changed where a check of the host asks for another."""
-        first, told = dict.fromkeys(names, 64), set[str]()
+        first, reported = dict.fromkeys(names, 64), set[str]()
         for tensor in self.passed.values():
             shape = self._shape(tensor) or []
             for axis, size in enumerate(shape):
                 name = self.names.get(size)
-                if name is not None and name not in told:
-                    told.add(name)
+                if name is not None and name not in reported:
+                    reported.add(name)
                     last = axis == len(shape) - 1
                     first[name] = 1000 if len(shape) == 1 else 64 if last else 2 if axis < len(shape) - 2 else 33
         counts = {name for name in self.scalars if self._is_count(name)}
@@ -354,7 +354,7 @@ class Draft:
 
     def _launch(self, launch: HostLaunch) -> Iterator[str]:
         signature = self.run.kernels[launch.kernel]
-        callee = self.callee(launch) + self._doubt(launch)
+        callee = self.callee(launch) + self._caveat(launch)
         if len(launch.arguments) != len(signature.parameters) and not any(p.default for p in signature.parameters):
             self.ask(launch.line, f"{launch.kernel} takes {len(signature.parameters)} arguments")
         arguments = ", ".join(self._argument(value, launch.line) for value in launch.arguments)
@@ -368,10 +368,10 @@ class Draft:
         when = f" when({rename(condition.text, self.names)})" if condition is not None else ""
         yield f"          grid({grid}) block({block}){shared}{opted}{when}"
 
-    def _doubt(self, launch: HostLaunch) -> str:
-        if launch.doubt is None:
+    def _caveat(self, launch: HostLaunch) -> str:
+        if launch.caveat is None:
             return ""
-        return " " + self.ask(launch.doubt.line, f"{launch.kernel}: {launch.doubt.why}; then remove the {HOLE}")
+        return " " + self.ask(launch.caveat.line, f"{launch.kernel}: {launch.caveat.why}; then remove the {HOLE}")
 
     def callee(self, launch: HostLaunch) -> str:
         """The name expression with its template arguments, deduced ones included."""
@@ -470,7 +470,7 @@ class Draft:
             function = compiled.get(launch.kernel)
             uses = list(parameter_uses(function).values()) if function is not None else []
             for number, value in enumerate(launch.arguments):
-                if isinstance(value, Record):  # what it does with members cannot be told apart
+                if isinstance(value, Record):  # its uses of the members cannot be separated
                     for _, member in value.members:
                         if isinstance(member, Pointer):
                             loads.add(member.tensor.memory.name)

@@ -24,7 +24,7 @@ def merge_launches(
     if len(ways) == 1 and ways[0][0] is None:
         return some[0][1]
     if unknown or any(condition is None for condition, _ in ways[:-1]):
-        return _doubted(some[0][1], line)
+        return _with_caveat(some[0][1], line)
     always = all(condition is not None for condition, _ in some) or len(some) == len(ways)
     return (_as_one(some, required) if always else []) or _each_under_its_condition(ways)
 
@@ -80,14 +80,14 @@ def _values(tree: ast.expr) -> tuple[str, frozenset[object]] | None:
     return None
 
 
-def _doubted(launches: Sequence[HostLaunch], line: int) -> list[HostLaunch]:
-    doubt = Hole("a condition decides what is launched: these are the lines of its first branch", line)
-    return [replace(launch, doubt=launch.doubt or doubt) for launch in launches]
+def _with_caveat(launches: Sequence[HostLaunch], line: int) -> list[HostLaunch]:
+    caveat = Hole("a condition decides what is launched: these are the lines of its first branch", line)
+    return [replace(launch, caveat=launch.caveat or caveat) for launch in launches]
 
 
 def _alike(a: HostLaunch, b: HostLaunch) -> bool:
-    plain = (a.grid, a.block, a.shared, a.arguments, len(a.template), a.doubt, a.when)
-    other = (b.grid, b.block, b.shared, b.arguments, len(b.template), b.doubt, b.when)
+    plain = (a.grid, a.block, a.shared, a.arguments, len(a.template), a.caveat, a.when)
+    other = (b.grid, b.block, b.shared, b.arguments, len(b.template), b.caveat, b.when)
     return spelled(plain) == spelled(other)
 
 

@@ -33,7 +33,7 @@ class IncompleteImport(UsageError):
         self.missing = tuple(f"{path}:{each.line}: to complete: {each.text}" for each in found.problems)
         self.sentence = (
             f"{path}: host function {found.function} read, but {len(found.problems)} of its launch lines' parts are to "
-            f"complete: write the file out, then replace each ???: weft import {path} -o {_beside(path)}"
+            f"complete: write the file out, then replace each ???: weft import {path} -o {_output_path(path)}"
         )
         super().__init__("\n".join((self.sentence, *self.missing)))
 
@@ -57,13 +57,13 @@ def open_host_code(source: KernelSource, arch: str, include_dirs: Sequence[str])
     defined = set(re.findall(r"^\s*#\s*define\s+(\w+)", source.text, re.MULTILINE))
     lines = _at_origin(read_lines("\n".join(found.lines), source.path), found)
     read = f"{source.path}: host function {found.function} read: launch lines from it; write them out with "
-    read += f"weft import {source.path} -o {_beside(source.path)}"
+    read += f"weft import {source.path} -o {_output_path(source.path)}"
     notes = tuple(f"{source.path}:{note.line}: {note.text}" for note in found.notes if not _OBVIOUS.search(note.text))
     macros = frozenset(line.name for line in lines.defines if line.name not in defined)
     return replace(source, lines=lines, host=HostCode(found.device, found.function, (read, *notes), macros))
 
 
-def _beside(path: str) -> str:
+def _output_path(path: str) -> str:
     return re.sub(r"\.\w+$", "", path) + "_weft.cu"
 
 

@@ -55,7 +55,7 @@ class HostText:
     unset: Mapping[int, str] = field(default_factory=dict)
     """Line of an `#if` that was decided by a macro that nothing defines → the macro."""
     left_out: tuple[Token, ...] = ()
-    """Tokens that an `#if` leaves out of both passes: its condition does not speak of the architecture."""
+    """Tokens that an `#if` leaves out of both passes: its condition does not name the architecture."""
 
 
 def preprocess(tokens: Sequence[Token], path: str, lines: Sequence[int], own: Sequence[bool]) -> HostText:
@@ -293,12 +293,12 @@ class _State:
                     done += self._substitute(inner, arguments, hidden, everything)
                 at = close + 1
             elif piece.kind == "word" and piece.text in given:
-                beside = _is_paste(body, at + 1) or _is_paste(body, at - 1)
+                pasted = _is_paste(body, at + 1) or _is_paste(body, at - 1)
                 value = given[piece.text]
-                value = value if beside else self.expand(value, everything=everything)
+                value = value if pasted else self.expand(value, everything=everything)
                 if value:
-                    done += [replace(value[0], space=piece.space or (value[0].space and not beside)), *value[1:]]
-                elif beside:
+                    done += [replace(value[0], space=piece.space or (value[0].space and not pasted)), *value[1:]]
+                elif pasted:
                     done.append(_Piece("empty", "", 0, False))
                 at += 1
             else:

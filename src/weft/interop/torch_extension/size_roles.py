@@ -13,7 +13,7 @@ _SIZES = {
     "D": "d|dim|hd|dh|d_?k|d_?h|head_?dim|d_?head|head_?size|dim_?head|head_?dimension|hdim|c",
 }
 _ORDER = ("B", "BH", "H", "D", "S", "SQ", "HKV", "SKV")
-"""A name is tried as what it most often is: `num_heads` is H before it is a spelling of HKV."""
+"""The most frequent meaning of a name is matched first: `num_heads` is H before it is a spelling of HKV."""
 SCALES = re.compile(r"(softmax_?|sm_?|attn_?|qk_?)?scale|scaling|scale_factor|inv_sqrt_d|softmax_temp", re.IGNORECASE)
 CAUSAL = re.compile(r"(is_?|use_?)?causal(_?mask)?(_?flag)?", re.IGNORECASE)
 

@@ -18,7 +18,7 @@ TAIL = 16
 
 
 def _o(problem: AttentionProblem, o: Array) -> Attended:
-    """Another O beside the right LSE."""
+    """Another O with the right LSE."""
     return finish(problem, np.broadcast_to(o, problem.q.shape), plain(problem).lse)
 
 

@@ -31,7 +31,7 @@ def last_channel(problem: AttentionProblem) -> Array:
 
 
 def lane_owns_row(problem: AttentionProblem) -> Array:
-    """Each lane takes a row of its own before the reduction, which then adds up 32 different scores."""
+    """Each lane takes a separate row before the reduction, which then adds up 32 different scores."""
     s = scores(problem)
     whole = np.pad(s, [(0, 0), (0, 0), (0, -s.shape[2] % 32), (0, 0)])
     b, h, rows, n = whole.shape
