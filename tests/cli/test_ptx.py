@@ -185,7 +185,7 @@ def test_what_a_launch_file_may_not_hold() -> None:
     Path("k.ptx").write_text(BY_HAND)
     good = "// weft: inout x : u32[64] = arange\n// weft: launch reverse(x, 64) grid(1) block(64)\n"
     for text, what in (
-        ("launch reverse(x, 64) grid(1) block(64)\n", "k.launch:1: .* is no launch line"),
+        ("launch reverse(x, 64) grid(1) block(64)\n", "k.launch:1: .* is not a launch line"),
         (good + "// weft: allow R103 why\n", "k.launch:3: allow stands at the line"),
         ("// nothing\n", "k.launch has no"),
         (good.replace("grid(1)", "grid(what)"), "k.launch:2: 'what' is not known here"),
@@ -249,4 +249,4 @@ def test_check_judges_what_it_was_compiled_for(capsys: pytest.CaptureFixture[str
     Path("a.launch").write_text("\n".join(lines))  # a lie about the mask does not pass
     assert main(["check", "a.ptx", *options]) == 1
     assert main(["run", "a.ptx", "-D", "CAUSAL=2"]) == 2
-    assert "compiled already, CAUSAL is compiled with 0" in capsys.readouterr().err
+    assert "already compiled PTX, CAUSAL is compiled with 0" in capsys.readouterr().err

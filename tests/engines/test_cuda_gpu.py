@@ -225,7 +225,7 @@ def test_without_a_gpu_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> No
                 return ()
 
     monkeypatch.setattr(cuda_device, "libraries", lambda: cuda_device.Libraries(Nothing, driver))
-    with pytest.raises(NoGPU, match="no GPU 0: the driver shows 0"):
+    with pytest.raises(NoGPU, match="no GPU 0: the driver reports 0"):
         require_gpu()
 
     def missing() -> cuda_device.Libraries:

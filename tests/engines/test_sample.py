@@ -100,7 +100,9 @@ extern "C" __global__ void take(int* next, int* y) { y[atomicAdd(next, 1)] = blo
 
 
 @pytest.mark.parametrize(
-    ("source", "message"), [(TWO_GRIDS, r"\(64, 1, 1\), \(2, 1, 1\)"), (TICKETS, "whole")], ids=["grids", "atomics"]
+    ("source", "message"),
+    [(TWO_GRIDS, r"\(64, 1, 1\), \(2, 1, 1\)"), (TICKETS, "run all CTAs")],
+    ids=["grids", "atomics"],
 )
 def test_what_cannot_be_sampled_is_refused_before_it_runs(tmp_path: Path, source: str, message: str) -> None:
     path = tmp_path / "kernel.cu"

@@ -113,7 +113,7 @@ def test_an_answer_that_makes_no_sense_is_a_compile_error(
 def test_a_file_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_child, "COMPILE_SECONDS", 1.0)
     path = written(tmp_path, "while True: pass", right=True)
-    with pytest.raises(CompileError, match=r"gave no answer \(exit code -9\)"):
+    with pytest.raises(CompileError, match=r"did not answer \(exit code -9\)"):
         weft.load(path).run(weft.VirtualGPU())
 
 

@@ -95,7 +95,7 @@ def test_shared_memory_over_the_limit_of_the_chip() -> None:
 def test_a_symbol_that_is_not_there_or_too_small(gpu: weft.VirtualGPU) -> None:
     with pytest.raises(UsageError, match=r"no variable 'tables' in this module; it has: .*table"):
         gpu.set_symbol(binary(), "look_up", "tables", np.zeros(4, np.float32))
-    with pytest.raises(UsageError, match="20 bytes for table, which has 16"):
+    with pytest.raises(UsageError, match="the value for table has 20 bytes; the variable has 16"):
         gpu.set_symbol(binary(), "look_up", "table", np.zeros(5, np.float32))
 
 
@@ -173,7 +173,7 @@ def test_a_module_that_scratch_memory_is_not_for_is_refused() -> None:
     with gpu.scratch([known]):
         gpu.memory.allocate(64, "of the caller")
         assert gpu.run([known]).clean and out[0] == 1
-        with pytest.raises(UsageError, match="pears_up is not among the launches"):
+        with pytest.raises(UsageError, match="pears_up is not one of the launches"):
             gpu.run([other])
     assert gpu.run([other]).clean and out[0] == 1
     assert gpu.run([known]).clean and out[0] == 2

@@ -221,7 +221,7 @@ def kernels() -> list[Kernel]:
             "bits depend on the order",
             Status.NONDETERMINISTIC,
             edited(*COUNTER, ("m + logf(l);", "m + logf(l) + (atomicAdd(drawn, 1) == 0) * 1e-6f;")),
-            "another order of CTAs and warps gives other bits",
+            "another order of CTAs and warps gives different bits",
             folder=False,
         ),
         Kernel(

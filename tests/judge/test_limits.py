@@ -38,7 +38,10 @@ def test_a_static_assertion_about_d_is_a_limit(tmp_path: Path) -> None:
     verdicts = judged(tmp_path, 'static_assert(D % 16 == 0, "vectors of 16");')
     (limit,) = [verdict for verdict in verdicts if not verdict.passed]
     assert limit.limit and limit.aside and limit.status is Status.COMPILE_ERROR
-    assert limit.message.startswith("D = 57 is refused at odd_d (COMPILE_ERROR: ") and "vectors of 16" in limit.message
+    assert (
+        limit.message.startswith("the kernel refuses D = 57 at odd_d (COMPILE_ERROR: ")
+        and "vectors of 16" in limit.message
+    )
     assert {verdict.workload.shape.name for verdict in verdicts if verdict.passed} == {"small", "d48"}
     found = conclude(verdicts, 4)
     assert found.status is Status.PASSED and found.judged == 4 and "D = 57 is refused" in found.message
@@ -48,7 +51,7 @@ def test_a_static_assertion_about_d_is_a_limit(tmp_path: Path) -> None:
 def test_a_type_that_does_not_compile_is_a_limit(tmp_path: Path) -> None:
     check = "static_assert(sizeof(ELEMENT) == 2);"
     (limit,) = [verdict for verdict in judged(tmp_path, check, dtypes=("f16", "f32")) if not verdict.passed]
-    assert limit.limit and limit.message.startswith("f32 is refused at small (COMPILE_ERROR: ")
+    assert limit.limit and limit.message.startswith("the kernel refuses f32 at small (COMPILE_ERROR: ")
 
 
 def test_where_the_caller_chose_it_is_a_failure(tmp_path: Path) -> None:

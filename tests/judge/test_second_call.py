@@ -107,7 +107,7 @@ def test_a_kernel_that_is_wrong_from_a_later_launch_on_is_found(tmp_path: Path, 
 def test_state_is_not_taken_for_an_order_of_ctas(tmp_path: Path, launch: int) -> None:
     (verdict,) = judged(tmp_path, wrong_from(launch))
     assert verdict.status is Status.NONDETERMINISTIC
-    assert verdict.message == f"{KEEPS_STATE}: a second call on the same device gives other bits"
+    assert verdict.message == f"{KEEPS_STATE}: a second call on the same device gives different bits"
 
 
 def test_state_that_decides_nothing_passes(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_names_that_people_use(tmp_path: Path, names: str) -> None:
         (swapped("[B, H, N, D]", "[N, D]"), "heads packed into D are not judged"),
         (swapped("[B, H, N, D]", "[B, N, H * D]"), r"\[batch, length, heads, D\]"),
         (swapped("out o : f16", "out o : f32"), "q is f16 and o is f32"),
-        (("lever CAUSAL = 0 in 0, 3", *LINES), "CAUSAL is 3; the judge knows 0 .none., 1 .top_left."),
+        (("lever CAUSAL = 0 in 0, 3", *LINES), "CAUSAL is 3; the judge supports 0 .none., 1 .top_left."),
         (swapped("f16", "floot"), "did you mean float"),
         (swapped("launch", "lunch"), "did you mean launch"),
     ],
@@ -223,7 +223,7 @@ def test_levers_say_which_masks_and_types_there_are(tmp_path: Path) -> None:
     assert only.masks == ("top_left",) and not only.any_mask
     assert {work.mask for work in plan(only, Choice())} == {"top_left"}
     assert plan(only, Choice(masks=("none",))) == ()
-    assert "it has the masks top_left; asked for: none" in nothing_selected(only, Choice(masks=("none",)))
+    assert "the kernel supports the masks top_left; requested: none" in nothing_selected(only, Choice(masks=("none",)))
     typed = of(tmp_path, "lever ELEMENT = half in half, float", *swapped("f16", "ELEMENT"))[1]
     assert typed.dtypes == ("f16", "f32")
 
@@ -293,7 +293,7 @@ def test_a_shape_gives_sizes_through_the_arrays(tmp_path: Path) -> None:
     assert shape_sizes(kernel, "mission") == {"B": 1, "H": 8, "N": 512, "D": 64}
     assert shape_sizes(kernel, "b2-hq3-hkv3-sq7-skv7-d32") == {"B": 2, "H": 3, "N": 7, "D": 32}
     assert shape_sizes(kernel, "") == {}
-    with pytest.raises(UsageError, match=r"--shape gqa_4 is not for .*own.cu: the kernel has one head count"):
+    with pytest.raises(UsageError, match=r"--shape gqa_4 does not fit .*own.cu: the kernel has one head count"):
         shape_sizes(kernel, "gqa_4")
     with pytest.raises(UsageError, match="did you mean mission"):
         shape_sizes(kernel, "misson")
@@ -321,7 +321,7 @@ def test_check_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["check", file, *QUICK, "--shapes", "gqa_4"]) == 5
     assert f"1 skipped: {ONE_HEAD_COUNT}" in capsys.readouterr().err
     assert main(["check", file, *QUICK, "--shapes", "small", "--dtypes", "bf16"]) == 5
-    assert "it has the dtypes f16; asked for: bf16" in capsys.readouterr().err
+    assert "the kernel supports the dtypes f16; requested: bf16" in capsys.readouterr().err
 
 
 def test_a_causal_kernel_that_says_nothing_fails_with_a_hint(

@@ -21,7 +21,8 @@ def load(
 
     Raises IncompleteImport where host code does not say all of them, NoLaunchLines, with a draft, where there is none.
     `gpu` is the GPU it is compiled for (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
-    `launch` is the launch-line file of a PTX file; default: the `.launch` file next to it. `compiler` is `nvrtc` or `nvcc`.
+    `launch` is the launch-line file of a PTX file (default: the `.launch` file next to it), `compiler` `nvrtc` or
+    `nvcc`.
     """
     from .torch_extension.open_file import open_host_code  # most files have no host code to be read
 

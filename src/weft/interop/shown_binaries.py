@@ -37,10 +37,10 @@ def shown_binaries(
     if sizes:
         raise UsageError(f"sizes choose among kernels of launch lines; {path} has none, or --entry names the kernels")
     if source.is_triton:
-        raise UsageError(f"{path} has no `# weft: launch` line; docs/reference/launch_lines.md shows one")
+        raise UsageError(f"{path} has no `# weft: launch` line; see docs/reference/launch_lines.md")
     if is_ptx(path):
         if defines or include_dirs:
-            raise UsageError(f"{path} is compiled already: -D and -I have no meaning")
+            raise UsageError(f"{path} is already compiled PTX: -D and -I have no effect")
         return [read_ptx(path, arch=target_of(gpu), entries=entries)]
     binary = compile_cuda(
         source.code,

@@ -102,10 +102,10 @@ def _knobs(tuner: Tuner) -> Iterator[None]:
     """Triton's cache in our folder (estimates must not be taken for timings elsewhere) and the ear of autotuners."""
     given = triton.knobs.autotuning.listener
 
-    def listener(**told: Any) -> None:
-        tuner.finish(**told)
+    def listener(**results: Any) -> None:
+        tuner.finish(**results)
         if given is not None:
-            given(**told)
+            given(**results)
 
     with triton.knobs.cache.scope(), triton.knobs.autotuning.scope():
         triton.knobs.cache.dir = str(knobs.cache_dir() / "triton_jit")
