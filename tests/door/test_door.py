@@ -52,7 +52,7 @@ def test_a_right_file_passes_as_it_is(style: Style, folder: Path, capsys: pytest
     assert code == 0, said.out + said.err
     assert re.search(r"^small\t(\d+) of \1\b", said.out, re.MULTILINE)
     lines = "weft: launch" in (KERNELS / style.file).read_text()
-    assert ("launch lines from it; write them out with weft import" in said.err) is not lines
+    assert ("to write them to a file: weft import" in said.err) is not lines
 
 
 @pytest.mark.parametrize(("style", "mistake"), _wrong())

@@ -321,13 +321,13 @@ def test_inputs_are_those_of_the_workload(tmp_path: Path) -> None:
     [
         ({"axes": {"total_q": 5}}, UsageError, "variable axes are len_indptr, total_kv, total_q"),
         ({"axes": {**WORKLOAD["axes"], "total_q": -1}}, UsageError, "not a number of elements"),
-        ({"inputs": {**WORKLOAD["inputs"], "qo_indptr": {"type": "random"}}}, Unsupported, "no index"),
+        ({"inputs": {**WORKLOAD["inputs"], "qo_indptr": {"type": "random"}}}, Unsupported, "not a valid index"),
         ({"inputs": {**WORKLOAD["inputs"], "sm_scale": {"type": "random"}}}, UsageError, "is a number"),
         ({"inputs": {**WORKLOAD["inputs"], "q": {"type": "npy"}}}, UsageError, "random, scalar and safetensors"),
         (
             {"inputs": {**WORKLOAD["inputs"], "qo_indptr": {"type": "safetensors", "path": "../x", "tensor_key": "a"}}},
             UsageError,
-            "leads out of",
+            "is outside",
         ),
         (
             {"inputs": {**WORKLOAD["inputs"], "q": {**WORKLOAD["inputs"]["qo_indptr"]}}},

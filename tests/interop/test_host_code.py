@@ -77,7 +77,7 @@ def test_a_switch_over_templated_launchers(tmp_path: Path) -> None:
         "t<64, {causal != 0}>(q, o, n) grid(n // 64) block(64) when(max(d == 32, d == 64))",
         "t<128, {causal != 0}>(q, o, n) grid(n // 128) block(128) when(d == 128)",
     ]
-    assert lines(found, "require") == ["max(max(d == 32, d == 64), d == 128) : the host function asks for it"]
+    assert lines(found, "require") == ["max(max(d == 32, d == 64), d == 128) : required by the host function"]
 
 
 def test_equal_launchers_of_a_switch_are_one_launch(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_program_up_to_where_it_copies_back(tmp_path: Path) -> None:
 def test_a_library_between_launches_is_never_left_out_in_silence(tmp_path: Path) -> None:
     call = "cublasSgemm(handle, N, N, d_x, d_y);\n  CHECK(cudaGetLastError());"
     found = follow(KERNEL + PROGRAM.replace("CHECK(cudaGetLastError());", call), tmp_path)
-    assert len(found.problems) == 1 and "cublasSgemm works on the arrays" in found.problems[0].text
+    assert len(found.problems) == 1 and "cublasSgemm also changes the arrays" in found.problems[0].text
 
 
 def test_a_copy_between_arrays_is_never_left_out_in_silence(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_if_of_the_preprocessor_in_a_host_function(tmp_path: Path) -> None:
     host += "#ifdef FAST\n  k<<<2, 64>>>(p, r, 1);\n#else\n  k<<<1, 32>>>(p, r, x.numel());\n#endif\n}\n"
     plain = follow(KERNEL + host, tmp_path)
     assert launches(plain) == ["k(x, y, x_0) grid(1) block(32)"]
-    assert "FAST is taken to be undefined" in "".join(note.text for note in plain.notes)
+    assert "FAST is assumed to be undefined" in "".join(note.text for note in plain.notes)
     defined = follow("#define FAST\n" + KERNEL + host, tmp_path, function="f")
     assert "grid(2)" in launches(defined)[0] and not any("FAST" in note.text for note in defined.notes)
 
@@ -219,7 +219,7 @@ def test_a_shape_that_nothing_says_is_a_note(tmp_path: Path) -> None:
     host += "  k<<<x.size(0), 32>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.size(1));\n}\n"
     found = follow(KERNEL + host, tmp_path)
     assert not found.problems and lines(found, "inout") + lines(found, "out") == ["y : f32[x_0, x_1] = normal"]
-    assert any("never reads the shape of y: it is taken to have the shape of x" in note.text for note in found.notes)
+    assert any("never reads the shape of y: it is assumed to have the shape of x" in note.text for note in found.notes)
 
 
 def test_a_header_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,4 +98,4 @@ def test_a_header_in_a_folder_near_by_is_said(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "utils" / "tiles.h").write_text("int tiles;\n")
     joined = join_headers('#include "tiles.h"\n', str(tmp_path / "kernels" / "mma" / "a.cu"))
-    assert "int tiles;" in joined.text and "tiles.h is taken from" in joined.notes[0][1]
+    assert "int tiles;" in joined.text and "tiles.h is read from" in joined.notes[0][1]

@@ -208,7 +208,7 @@ def one(folder: Path) -> None:
         ({"config": {**CONFIG, "single_init_configs": []}}, UsageError, "no list of objects"),
         ({"config": {**EARLIER, "tolerance": {"atol": 1}}}, UsageError, "pct_bad_max"),
         ({"config": {**EARLIER, "shapes": [{"name": "a", "S": 1}]}}, UsageError, "name, B, H, S, D"),
-        ({"config": EARLIER}, UsageError, "get_inputs asks for 'columns'"),
+        ({"config": EARLIER}, UsageError, "get_inputs requires 'columns'"),
         ({"config": {**CONFIG, "single_input_configs": [{"width": 3}]}}, UsageError, "does not take width"),
         ({"func": FUNC.replace("def forward_fn", "def other")}, UsageError, "cannot be run|defines no function"),
         ({"func": FUNC.replace("0.25)", "0.25) + fn(x, x, 1.0)")}, Unsupported, "calls its function 2 times"),

@@ -75,8 +75,8 @@ def count_launch(kernel: KernelMatch, run: Run) -> Counts:
         notes += _keep_where_issued(sass, ncu, vm)
         if vm["vm__sass_inst_shared_out"]:
             notes.append(
-                "ptxas made several copies of a loop; PTX does not show how often each ran, so the longest copy is assumed to "
-                f"run most: {vm['vm__sass_inst_shared_out']} warp instructions of SASS are a lower estimate"
+                "ptxas made several copies of a loop; PTX does not show how often each ran (the longest is assumed to "
+                f"run most): {vm['vm__sass_inst_shared_out']} warp instructions of SASS are a lower estimate"
             )
     return Counts(sass, ncu, vm, matched / total if total else 1.0, lines, tuple(notes), issued, kernel.places)
 

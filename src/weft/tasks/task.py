@@ -123,7 +123,7 @@ class Axes:
                     raise UsageError(f"unknown {axis[:-1]} {name!r}{hint}; use one of {', '.join(names)}")
 
     def within(self, other: "Axes") -> "Axes":
-        """Return what both have, in this one's order. A shape that is named by its sizes belongs to neither and stays."""
+        """Return what both have, in this order. A shape that is named by its sizes belongs to neither and stays."""
         both = {
             axis.name: tuple(
                 name

@@ -1,4 +1,4 @@
-"""Names that people give to the sizes of attention."""
+"""Usual names of the sizes of attention."""
 
 import re
 
@@ -19,7 +19,7 @@ CAUSAL = re.compile(r"(is_?|use_?)?causal(_?mask)?(_?flag)?", re.IGNORECASE)
 
 
 def size_role(name: str) -> str:
-    """`seq_len` → S, `num_kv_heads` → HKV; empty: no size of attention."""
+    """Return the size that a name means: `seq_len` → S, `num_kv_heads` → HKV; empty: not a size of attention."""
     for role in _ORDER:
         if re.fullmatch(_SIZES[role], name, re.IGNORECASE):
             return role
