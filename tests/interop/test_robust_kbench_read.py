@@ -205,7 +205,7 @@ def one(folder: Path) -> None:
     "change, error, words",
     [
         ({"config": {"shapes": []}}, UsageError, "has the keys shapes; known are single_input_configs"),
-        ({"config": {**CONFIG, "single_init_configs": []}}, UsageError, "no list of objects"),
+        ({"config": {**CONFIG, "single_init_configs": []}}, UsageError, "not a list of objects"),
         ({"config": {**EARLIER, "tolerance": {"atol": 1}}}, UsageError, "pct_bad_max"),
         ({"config": {**EARLIER, "shapes": [{"name": "a", "S": 1}]}}, UsageError, "name, B, H, S, D"),
         ({"config": EARLIER}, UsageError, "get_inputs requires 'columns'"),

@@ -172,7 +172,7 @@ HEAD = (
     [
         ("int main() { return 0; }", 1, "no __global__ function"),
         (HEAD, 1, "no host function launches"),
-        (HEAD + "void f(at::Tensor x) {\n  other<<<1, 32>>>(x.data_ptr<float>(), 1);\n}", 4, "other is no kernel"),
+        (HEAD + "void f(at::Tensor x) {\n  other<<<1, 32>>>(x.data_ptr<float>(), 1);\n}", 4, "other is not a kernel"),
         (HEAD + "void f(at::Tensor x) {\n#ifdef A\n  k<<<1, 32>>>(x.data_ptr<float>(), 1);\n#endif\n}", 1, "no host"),
         ("__global__ void k(float* x) {\n  *x = std::vector<int>().size();\n}\nvoid f(float* x) { k<<<1, 1>>>(x); }", 2,
          "does not compile by itself"),

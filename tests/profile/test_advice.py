@@ -66,11 +66,11 @@ def launch(
         ),
         (
             line(SourceLine(1, "ld.global", None, 10, sectors=320, lane_bytes=4)),
-            "uncoalesced: 32 sectors per request where 4 would do; let neighbouring lanes take neighbouring addresses",
+            "uncoalesced: 32 sectors per request instead of 4; let neighbouring lanes access neighbouring addresses",
         ),
         (
             line(SourceLine(1, "ld.global", None, 10, sectors=50, lane_bytes=4)),
-            "misaligned: 5 sectors per request where 4 would do; start rows at 32 bytes",
+            "misaligned: 5 sectors per request instead of 4; align rows to 32 bytes",
         ),
         (
             line(SourceLine(1, "ld.global", None, 10, sectors=20, lane_bytes=2), unit="lsu"),

@@ -115,7 +115,7 @@ def test_locales() -> None:
         ("==ERROR== ERR_NVGPUCTRPERM\n", "no CSV of ncu"),
         ("", "no CSV of ncu"),
         (HEADER, "no CSV of ncu"),
-        (HEADER + '"0","k","(1, 1, 1)"\n', "r.csv:2: 3 columns under a header of 7"),
+        (HEADER + '"0","k","(1, 1, 1)"\n', "r.csv:2: 3 columns, but the header has 7"),
     ],
 )
 def test_what_is_no_report(text: str, said: str) -> None:
@@ -206,7 +206,7 @@ def test_a_report_file_that_is_none(report_file: Path, monkeypatch: pytest.Monke
     with pytest.raises(UsageError, match=r"cannot read .*bad magic"):
         read_report(report_file)
     monkeypatch.setitem(sys.modules, "ncu_report", SimpleNamespace(load_report=lambda path: None))
-    with pytest.raises(UsageError, match="holds no kernel"):
+    with pytest.raises(UsageError, match="contains no kernel"):
         read_report(report_file)
     with pytest.raises(UsageError, match="there is no report"):
         read_report(report_file.with_name("missing.csv"))

@@ -57,7 +57,7 @@ class Estimator:
         chip = self.device.chip
         registers = launched.binary.resources[launched.entry].registers
         if not counts.sass:
-            raise Unsupported(f"{launched.entry} cannot be put on {chip.title}: {'; '.join(counts.notes)}")
+            raise Unsupported(f"{launched.entry} does not fit on {chip.title}: {'; '.join(counts.notes)}")
         launch = LaunchShape(prod(launched.block), prod(launched.grid), registers, launched.shared_bytes)
         work = work_of(launch, counts.sass, counts.ncu, counts.vm)
         cold, warm = estimate(work, chip, cold=True), estimate(work, chip)
