@@ -50,7 +50,7 @@ def test_what_is_no_task_is_refused(tmp_path: Path) -> None:
     for name, message in (
         ("conv", "use one of qk_dot, sdpa"),
         ("no.py", "no such file"),
-        (str(empty), "defines no `TASK"),
+        (str(empty), "does not define `TASK"),
     ):
         with pytest.raises(UsageError, match=message):
             find_task(name)

@@ -99,7 +99,7 @@ def test_grouped_queries() -> None:
     assert (ours - F.scaled_dot_product_attention(q, k, v, enable_gqa=True)).abs().max() < 2e-6
     with pytest.raises(UsageError, match="enable_gqa=True"):
         sdpa(q, k, v)
-    with pytest.raises(UsageError, match="no multiple of 4"):
+    with pytest.raises(UsageError, match="not a multiple of 4"):
         sdpa(*qkv(heads=6, kv_heads=4), enable_gqa=True)
 
 
@@ -172,7 +172,7 @@ def test_strides_and_axes(kind: str) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [({"attn_mask": None}, "attn_mask is not supported"), ({"dropout_p": 0.1}, "dropout_p is not supported"),
-     ({"is_casual": True}, "no option is called 'is_casual'"), ({"causal_align": "middle"}, "causal_align 'middle'"),
+     ({"is_casual": True}, "unknown option 'is_casual'"), ({"causal_align": "middle"}, "causal_align 'middle'"),
      ({"rung": "fastest"}, "rung 'fastest'"), ({"rung": "wmma"}, "f16 or bf16, not f32"),
      ({"rung": "fp8_wmma"}, "computes fp8_sdpa")],
 )  # fmt: skip
@@ -183,9 +183,9 @@ def test_options_that_are_refused(change: dict[str, Any], why: str) -> None:
 
 @pytest.mark.parametrize(
     ("tensors", "why"),
-    [(draw((1, 1, 4, 8), (1, 1, 4, 8), (1, 1, 4, 16)), "one for q, k and v"),
-     (draw((1, 1, 4, 8), (1, 1, 5, 8), (1, 1, 4, 8)), "5 rows and v 4"),
-     (draw((1, 1, 0, 8), (1, 1, 4, 8), (1, 1, 4, 8)), "an empty tensor"),
+    [(draw((1, 1, 4, 8), (1, 1, 4, 8), (1, 1, 4, 16)), "q, k and v must have the same"),
+     (draw((1, 1, 4, 8), (1, 1, 5, 8), (1, 1, 4, 8)), "5 rows and v has 4"),
+     (draw((1, 1, 0, 8), (1, 1, 4, 8), (1, 1, 4, 8)), "a tensor is empty"),
      (draw((8,), (8,), (8,)), "at least"), (draw(*[(1, 1, 4, 8)] * 3, dtype=torch.float64), "not torch.float64"),
      ((*draw((1, 1, 4, 8), (1, 1, 4, 8)), *draw((1, 1, 4, 8), dtype=torch.float16)), "all f16")],
 )  # fmt: skip
@@ -272,7 +272,7 @@ def test_the_highest_rung_that_can_is_chosen(wanted: Wanted) -> None:
     assert not why_not(chosen, wanted)
     for higher in names[names.index(chosen.name) + 1 :]:
         assert why_not(RUNGS[higher], wanted)
-        with pytest.raises(UsageError, match="cannot serve this call"):
+        with pytest.raises(UsageError, match="does not support this call"):
             choose_rung(wanted, higher)
 
 

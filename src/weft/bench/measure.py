@@ -1,4 +1,4 @@
-"""The timed loop: rounds in which every contender runs once, in an order that turns, on inputs it has not seen."""
+"""The timed loop: in each round every contender runs once, in rotating order, on inputs it has not seen."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from weft.tasks.task import Outputs, Problem
 from .contender import Contender
 
 _QUIET = ("none", "gpu_idle")
-"""Reasons for a low clock that say nothing about the run."""
+"""Reasons for a low clock that do not concern the run."""
 MOST_WRITES = 64
-"""Beyond so many writes of the buffer before a call, the host is too slow to be hidden."""
+"""With more writes of the buffer before a call than this, the host is too slow to be hidden."""
 
 
 class Cache(StrEnum):
-    """What L2 holds when a timed call begins."""
+    """Contents of L2 when a timed call begins."""
 
     COLD = "cold"
     """Bytes that no kernel uses: a buffer larger than L2 was written."""
@@ -36,13 +36,13 @@ class Kept:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the loop saw."""
+    """The results of the loop."""
 
     times_ms: Mapping[str, tuple[float, ...]]
     """Per contender, one per round."""
     kept: Mapping[str, tuple[Kept, ...]]
     host_bound: Mapping[str, int]
-    """Per contender, in how many rounds the GPU waited for the host while it was timed."""
+    """Per contender, the number of timed rounds in which the GPU waited for the host."""
     clocks_mhz: tuple[int, ...]
     clock_reasons: tuple[str, ...] = ()
     """Why the clock was below its maximum, as the driver says."""
@@ -52,7 +52,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """How it is timed."""
+    """Settings of the timing."""
 
     rounds: int = 100
     warmup: int = 10
@@ -75,7 +75,7 @@ def measure(
     room = _Room(device, contenders, settings.cache)
     for number in range(-settings.warmup, settings.rounds):
         which = number % len(problems)
-        # The one that goes second finds a warmer chip: everybody is first, second … equally often.
+        # The second contender finds a warmer chip: each is first, second and so on equally often.
         turn = number % len(contenders)
         for contender in [*contenders[turn:], *contenders[:turn]]:
             contender.upload(problems[which])
@@ -99,7 +99,7 @@ def measure(
 
 
 class _Room:
-    """A buffer four times as large as L2: writing it pushes everything out, and keeps the GPU busy meanwhile."""
+    """A buffer four times as large as L2: writing it evicts everything, and keeps the GPU busy meanwhile."""
 
     def __init__(self, device: CudaDevice, contenders: Sequence[Contender], cache: Cache) -> None:
         self.device, self.cache = device, cache
@@ -109,10 +109,10 @@ class _Room:
         self.writes = 1
 
     def timed(self, contender: Contender) -> tuple[float, bool]:
-        """Milliseconds between two events around a call, and whether the GPU did nothing but the call between them.
+        """Return milliseconds between two events around a call, and whether the GPU ran only the call between them.
 
-        If it reached the first event before all was in the stream, it may have waited for the host: once more then,
-        with more work in front.
+        If it reached the first event before everything was in the stream, it may have waited for the host: the call is
+        then repeated with more work before it.
         """
         while True:
             contender.poison()
@@ -142,7 +142,7 @@ class _Room:
 
 
 class ClockLog:
-    """Notes the SM clock and why it is limited, from NVML through cuda-core. Where it is missing, it says so."""
+    """Records the SM clock and why it is limited, from NVML through cuda-core; or why it is not available."""
 
     def __init__(self, device: CudaDevice) -> None:
         self.mhz: list[int] = []
@@ -156,7 +156,7 @@ class ClockLog:
             self.missing = f"clocks were not logged: {' '.join(str(error).split())}"
 
     def note(self) -> None:
-        """One reading."""
+        """Record one reading."""
         if self.missing:
             return
         self.mhz.append(int(self._clock.get_current_mhz()))

@@ -66,7 +66,7 @@ class _Sizes:
 
 
 def roofline(profile: KernelProfile) -> Roofline:
-    """Return the roofline. FLOP of a rung of attention are those of its mathematics, of other kernels those executed."""
+    """Return the roofline. FLOP of a rung of attention are those of its mathematics, else those executed."""
     chip = profile.chip
     clock = chip.max_ghz * 1e9
     kinds = {kind for each in profile.launches for kind, macs in each.work.instructions.tensor_macs.items() if macs}
