@@ -30,7 +30,7 @@ def test_three_percent_are_found() -> None:
 
 @pytest.mark.parametrize("drift", [0.0, 0.2])
 @pytest.mark.parametrize("rounds", [20, 50, 100, 301])
-def test_equal_kernels_are_not_told_apart(rounds: int, drift: float) -> None:
+def test_equal_kernels_are_reported_as_equal(rounds: int, drift: float) -> None:
     rng = random.Random(rounds)
     runs = [
         compare(timer(rng, 0.1, rounds, drift=drift), timer(rng, 0.1, rounds, drift=drift)).answer for _ in range(100)

@@ -26,7 +26,7 @@ extern "C" __global__ void far(float* x) { x[threadIdx.x + 100000000] = 1.0f; }
 extern "C" __global__ void odd(char* x) { *reinterpret_cast<float*>(x + 1) = 1.0f; }
 extern "C" __global__ void refuse(const int* x) { assert(*x == 1); }
 extern "C" __global__ void stop(const int* x) { if (*x != 1) __trap(); }
-extern "C" __global__ void everybody(int* x) {
+extern "C" __global__ void all_ctas(int* x) {
     x[blockIdx.x] = 1;
     cooperative_groups::this_grid().sync();
     if (blockIdx.x == 0) x[0] = x[1] + x[2];
@@ -90,7 +90,7 @@ def test_a_kernel_and_its_module_are_loaded_once(binary: Binary, cuda_gpu: Recor
     assert names.count("ObjectCode.from_cubin") == names.count("ObjectCode.get_kernel") == 1
 
 
-def test_a_binary_without_cubin_goes_as_ptx(cuda_gpu: RecordingCuda, binary: Binary) -> None:
+def test_a_binary_without_cubin_is_loaded_as_ptx(cuda_gpu: RecordingCuda, binary: Binary) -> None:
     x = np.ones(32, np.float32)
     CudaGPU(cuda_gpu.device()).launch(replace(binary, cubin=b""), "twice", 1, 32, [x, x])
     assert x.tolist() == [2] * 32
@@ -99,7 +99,7 @@ def test_a_binary_without_cubin_goes_as_ptx(cuda_gpu: RecordingCuda, binary: Bin
 
 def test_a_barrier_of_the_grid_is_launched_cooperatively(binary: Binary, cuda_gpu: RecordingCuda) -> None:
     x = np.zeros(3, np.int32)
-    assert CudaGPU(cuda_gpu.device()).launch(binary, "everybody", 3, 1, [x]).clean
+    assert CudaGPU(cuda_gpu.device()).launch(binary, "all_ctas", 3, 1, [x]).clean
     assert x.tolist() == [2, 1, 1]
     assert "cuLaunchCooperativeKernel" in cuda_gpu.names() and "cuLaunchKernel" not in cuda_gpu.names()
     assert not _waits_for_the_grid(binary.ptx, "twice")
@@ -120,7 +120,7 @@ def test_a_barrier_inside_a_function_counts() -> None:
     [("far", np.zeros(4, np.float32), "M101"), ("odd", np.zeros(8, np.int8), "M102"),
      ("refuse", np.zeros(1, np.int32), "X402"), ("stop", np.zeros(1, np.int32), "X401")],
 )  # fmt: skip
-def test_a_kernel_that_goes_wrong_is_a_finding_and_the_last(
+def test_a_failing_kernel_is_a_finding_and_ends_the_run(
     binary: Binary, cuda_gpu: RecordingCuda, entry: str, array: np.ndarray, code: str
 ) -> None:
     gpu = CudaGPU(cuda_gpu.device())
@@ -212,12 +212,12 @@ def test_cuda_core_has_what_is_used(owner: str) -> None:
     assert [name for name in USED[owner] if not hasattr(getattr(cuda.core, owner), name)] == []
 
 
-def test_error_codes_are_the_drivers() -> None:
+def test_error_codes_exist_in_the_driver() -> None:
     known = {status.name for status in driver.CUresult}
     assert set(FAULTS) <= known and set(cuda_device.TOO_LARGE) <= known
 
 
-def test_without_a_gpu_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nothing:
         class Device:
             @staticmethod

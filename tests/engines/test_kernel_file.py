@@ -74,7 +74,7 @@ def test_arithmetic(text: str, expected: float) -> None:
         "1 +", "(S := 3)", "S; D",
     ],
 )  # fmt: skip
-def test_nothing_else_is_a_formula(text: str) -> None:
+def test_other_expressions_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         Expression.parse(text).value({"S": 1, "D": 2, "x": 3})
 
@@ -157,7 +157,7 @@ def test_a_sequence_with_a_workspace_a_template_and_a_struct(tmp_path: Path, gpu
     assert run.entries == ("partial<8>", "reduce") and arrays["total"].tolist() == [20]
 
 
-def test_a_launch_is_left_out_where_its_formula_says_no(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
+def test_a_launch_is_skipped_where_its_condition_is_false(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
     kernel = written(tmp_path, SPLIT.replace("grid(1) block(1)", "grid(1) block(1) when(SPLITS > 1)"))
     assert kernel.run(gpu).run.entries == ("partial<100>", "reduce")
     run, arrays = kernel.run(gpu, sizes={"SPLITS": 1})
@@ -168,7 +168,7 @@ def test_a_launch_is_left_out_where_its_formula_says_no(tmp_path: Path, gpu: wef
         nothing.run(gpu)
 
 
-def test_what_each_part_of_a_file_is(tmp_path: Path) -> None:
+def test_parts_of_a_kernel_file(tmp_path: Path) -> None:
     kernel = written(tmp_path, SPLIT)
     assert kernel.sizes == {"N": 100, "SPLITS": 3}
     assert [line.name for line in kernel.arrays] == ["x", "total"]
@@ -305,7 +305,7 @@ def test_a_changed_input_is_a_finding(tmp_path: Path, gpu: weft.VirtualGPU) -> N
     assert finding.place and finding.place.line == 3
 
 
-def test_a_given_input_that_cannot_be_written_is_used_as_well(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
+def test_a_read_only_input_is_accepted(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
     x = np.arange(6, dtype=np.float32)[::2]
     x.flags.writeable = False
     assert written(tmp_path, SCALE).run(gpu, {"x": x}).arrays["y"].tolist() == [0, 6, 12]
@@ -339,7 +339,7 @@ def test_a_given_input_that_cannot_be_written_is_used_as_well(tmp_path: Path, gp
         ("// weft: sizes   N=100", "// weft: grid(1)", r"kernel\.cu:1: grid must follow a launch line"),
     ],
 )  # fmt: skip
-def test_lines_that_are_wrong_name_their_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_errors_in_launch_lines_name_their_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in SCALE
     with pytest.raises(UsageError, match=message):
         written(tmp_path, SCALE.replace(old, new))
@@ -361,7 +361,7 @@ def test_lines_that_are_wrong_name_their_line(tmp_path: Path, old: str, new: str
         ("block(32)", "block(32) shared(101377) opt_in_shared", r"kernel\.cu:6: .*sm_89 has 101376 per CTA"),
     ],
 )  # fmt: skip
-def test_launches_that_are_refused_name_their_line(
+def test_refused_launches_name_their_line(
     tmp_path: Path, gpu: weft.VirtualGPU, old: str, new: str, message: str
 ) -> None:
     assert old in SCALE
@@ -375,7 +375,7 @@ def test_shared_memory_up_to_48_kb_needs_no_opt_in(tmp_path: Path, gpu: weft.Vir
     assert written(tmp_path, opted).run(gpu).run.clean
 
 
-def test_a_kernel_that_is_not_there_is_an_error_of_its_line(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
+def test_a_missing_kernel_is_an_error_at_its_line(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
     with pytest.raises(CompileError, match=r'kernel\.cu:6: skale: identifier "skale" is undefined') as caught:
         written(tmp_path, SCALE.replace("launch  scale", "launch  skale")).run(gpu)
     assert [d.place.line for d in caught.value.diagnostics if d.place] == [6]
@@ -395,7 +395,7 @@ def test_a_kernel_that_is_not_there_is_an_error_of_its_line(tmp_path: Path, gpu:
         ({"y": np.frombuffer(bytes(12), np.float32)}, {}, "array y is read-only"),
     ],
 )
-def test_arrays_that_do_not_fit(
+def test_arrays_that_do_not_fit_are_refused(
     tmp_path: Path, gpu: weft.VirtualGPU, arrays: dict[str, object], sizes: dict[str, int], message: str
 ) -> None:
     with pytest.raises((UsageError, LaunchError), match=message):
@@ -423,12 +423,12 @@ def test_another_architecture(tmp_path: Path) -> None:
     assert kernel.run(weft.VirtualGPU("sm_80")).run.clean
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read .*gone\.cu"):
         weft.load(tmp_path / "gone.cu")
 
 
-def test_a_file_without_lines_is_answered_with_a_draft_that_runs(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
+def test_a_file_without_launch_lines_gets_a_draft_that_runs(tmp_path: Path, gpu: weft.VirtualGPU) -> None:
     text = """
         __global__ void __launch_bounds__(128) scale(const float* __restrict__ x, float *y, int n, float factor) {
             const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -481,7 +481,7 @@ def test_a_file_is_read_once_and_compiled_once_per_macros_and_template_arguments
     assert kernel.lines.arrays[0].element == "f32", "the kernel itself keeps its own macros"
 
 
-def test_macros_that_compiled_code_no_longer_takes(tmp_path: Path) -> None:
+def test_macros_are_refused_for_compiled_code(tmp_path: Path) -> None:
     source = written(tmp_path, TYPED).compile().ptx
     (tmp_path / "kernel.ptx").write_text(source)
     lines = "".join(f"{line}\n" for line in TYPED.splitlines() if line.startswith("// weft:"))

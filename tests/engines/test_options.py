@@ -52,7 +52,7 @@ def test_options_are_read_in_order() -> None:
 
 
 @pytest.mark.parametrize("line", ["option", "option default-device"])
-def test_what_is_no_option_is_refused_with_its_line(line: str) -> None:
+def test_an_invalid_option_is_refused_with_its_line(line: str) -> None:
     with pytest.raises(UsageError, match=r"k\.cu:2: .*-default-device"):
         parse_lines(f"\n// weft: {line}\n", "k.cu")
 
@@ -64,7 +64,7 @@ def test_an_option_that_has_a_dedicated_flag_is_refused(tmp_path: Path) -> None:
         load(file).compile()
 
 
-def test_host_code_of_headers_parses_and_is_left_alone(tmp_path: Path) -> None:
+def test_host_code_of_headers_parses_and_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text(WITH_HOST_CODE)
     assert options_of(file) == ("-default-device",)

@@ -32,7 +32,7 @@ def test_a_sample_follows_its_seed() -> None:
     assert len(one & other) >= 8
 
 
-def test_a_small_grid_runs_whole() -> None:
+def test_a_small_grid_runs_completely() -> None:
     assert set(choose_sample((3, 2, 7)).positions) == {(x, y) for x in range(3) for y in range(2)}
     with pytest.raises(UsageError, match="at least 8"):
         choose_sample((64, 8, 1), count=7)
@@ -46,7 +46,7 @@ def unwritten(array: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("schedule", [0, 5])
 @pytest.mark.parametrize("rung", [rung for rung in RUNGS.values() if rung.rows], ids=lambda rung: rung.name)
-def test_a_rung_leaves_the_rows_of_its_sample_and_nothing_else(rung: Rung, schedule: int) -> None:
+def test_a_rung_writes_only_the_rows_of_its_sample(rung: Rung, schedule: int) -> None:
     assert rung.rows
     rows = int(rung.levers[rung.rows][0])
     kernel = weft.load(rung.path)

@@ -24,7 +24,7 @@ def at(code: str, line: int, file: str = "k.cu") -> Finding:
     return Finding(code, "", place=Place(file, line))
 
 
-def test_a_line_covers_itself_or_what_it_stands_above() -> None:
+def test_an_allow_line_covers_its_own_line_or_the_next() -> None:
     allows = parse_allows(TEXT, "k.cu")
     assert [(a.code, a.line, a.covers, a.reason) for a in allows] == [
         ("R102", 1, 1, "lanes in step"),
@@ -70,7 +70,7 @@ def test_a_header_has_allow_lines_too(tmp_path: Path) -> None:
         ("// weft: allow S301 it hangs", "S301 ends the launch and cannot be allowed"),
     ],
 )
-def test_a_wrong_line_raises(line: str, message: str) -> None:
+def test_an_invalid_allow_line_raises(line: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_allows(line, "k.cu")
 

@@ -52,7 +52,7 @@ def written(folder: Path, at_import: str, *, right: bool) -> str:
     return str(path)
 
 
-def test_a_file_that_changes_the_judge_at_import_is_judged_all_the_same(
+def test_a_file_that_changes_the_judge_at_import_is_still_judged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = weft.judge.judge.judge, weft.judge.judge.most_steps, weft.attention.gates.element_gate, np.abs
@@ -68,7 +68,7 @@ def test_the_same_file_with_a_right_kernel_passes(tmp_path: Path, capsys: pytest
     assert main(["check", written(tmp_path, HOSTILE, right=True), *FAST]) == 0
 
 
-def test_a_file_is_never_imported_here(tmp_path: Path) -> None:
+def test_a_file_is_never_imported_in_this_process(tmp_path: Path) -> None:
     """In a fresh process: neither the file nor Triton is loaded where the kernel runs."""
     path = written(tmp_path, "import os, sys\nsys.modules['was_here'] = os", right=True)
     code = (
@@ -102,7 +102,7 @@ def answers(what: bytes) -> str:
     ],
     ids=["exit", "SystemExit", "nonsense", "no kernel", "no error"],
 )
-def test_an_answer_that_makes_no_sense_is_a_compile_error(
+def test_an_invalid_answer_is_a_compile_error(
     at_import: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = written(tmp_path, at_import, right=True)
@@ -117,7 +117,7 @@ def test_a_file_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         weft.load(path).run(weft.VirtualGPU())
 
 
-def test_few_processes_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_idle_processes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One per file, and the file that was asked least recently ends first."""
     monkeypatch.setattr(triton_child, "MOST_CHILDREN", 1)
     weft.load(written(tmp_path, "number = 1", right=True)).compile()

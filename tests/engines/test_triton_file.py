@@ -82,7 +82,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         ("tl.arange(0, BLOCK)", "tl.arange(0, 33)", CompileError, "power of 2"),
     ],
 )
-def test_what_does_not_fit_is_refused(old: str, new: str, error: type[Exception], says: str, tmp_path: Path) -> None:
+def test_invalid_lines_are_refused(old: str, new: str, error: type[Exception], says: str, tmp_path: Path) -> None:
     assert TWO.count(old) == 1
     path = written(tmp_path, TWO.replace(old, new))
     with pytest.raises(error, match=re.escape(says)):
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_refused(old: str, new: str, error: type[Exception]
     ("spelled", "value"),
     [("False", 0), ("false", 0), ("True", 1), ("true", 1), ("3", 3), ("'yes'", 1), ('"yes"', 1)],
 )
-def test_constants_mean_what_python_means_by_them(spelled: str, value: int, tmp_path: Path) -> None:
+def test_constants_have_their_python_values(spelled: str, value: int, tmp_path: Path) -> None:
     """A text that is not empty is true: `False` must not become one."""
     text = TWO.replace("BLOCK=32,", f"BLOCK=32, FLAG={spelled},").replace(
         "BLOCK: tl.constexpr)", "FLAG: tl.constexpr, BLOCK: tl.constexpr)"
@@ -106,12 +106,12 @@ def test_constants_mean_what_python_means_by_them(spelled: str, value: int, tmp_
     assert arrays["total"][0] == pytest.approx(value * arrays["x"].astype(np.float64).sum(), abs=1e-3)
 
 
-def test_a_file_without_lines_says_where_to_look(tmp_path: Path) -> None:
+def test_a_file_without_launch_lines_names_the_documentation(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no `# weft: launch` line; .*launch_lines\.md"):
         weft.load(written(tmp_path, "import triton\n"))
 
 
-def test_a_launch_with_when_happens_only_then(tmp_path: Path) -> None:
+def test_a_launch_with_when_runs_only_if_true(tmp_path: Path) -> None:
     kernel = weft.load(written(tmp_path, TWO))
     assert [launch.name for launch in kernel.sequence()] == ["sum_parts", "sum_all"]
     assert [launch.name for launch in kernel.sequence(sizes={"PARTS": 1})] == ["sum_parts"]

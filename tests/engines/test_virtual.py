@@ -63,7 +63,7 @@ def test_two_views_of_the_same_memory_are_one_buffer(gpu: weft.VirtualGPU) -> No
         ([np.zeros(4, np.float32), np.int64(4)], "has 8 bytes; the kernel's parameter has 4"),
     ],
 )
-def test_arguments_that_do_not_fit(gpu: weft.VirtualGPU, args: list[object], message: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(gpu: weft.VirtualGPU, args: list[object], message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         gpu.launch(binary(), "add_one", 1, 4, args)
 
@@ -78,7 +78,7 @@ def test_arguments_that_do_not_fit(gpu: weft.VirtualGPU, args: list[object], mes
         (1, (1, 1, 1, 1), "4 dimensions"),
     ],
 )
-def test_sizes_that_no_gpu_takes(gpu: weft.VirtualGPU, grid: int, block: int, message: str) -> None:
+def test_invalid_grids_and_blocks_are_refused(gpu: weft.VirtualGPU, grid: int, block: int, message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         gpu.launch(binary(), "add_one", grid, block, [np.zeros(4, np.float32), 4])
 
@@ -92,19 +92,19 @@ def test_shared_memory_over_the_limit_of_the_chip() -> None:
         weft.VirtualGPU("sm_89").launch(binary(), "dynamic", 1, 32, [x], shared_bytes=99 * 1024 + 4)
 
 
-def test_a_symbol_that_is_not_there_or_too_small(gpu: weft.VirtualGPU) -> None:
+def test_missing_or_too_small_symbols_are_refused(gpu: weft.VirtualGPU) -> None:
     with pytest.raises(UsageError, match=r"no variable 'tables' in this module; it has: .*table"):
         gpu.set_symbol(binary(), "look_up", "tables", np.zeros(4, np.float32))
     with pytest.raises(UsageError, match="the value for table has 20 bytes; the variable has 16"):
         gpu.set_symbol(binary(), "look_up", "table", np.zeros(5, np.float32))
 
 
-def test_a_kernel_that_is_not_there(gpu: weft.VirtualGPU) -> None:
+def test_a_missing_kernel_is_refused(gpu: weft.VirtualGPU) -> None:
     with pytest.raises(UsageError, match="no kernel 'add_two'"):
         gpu.launch(binary(), "add_two", 1, 1, [])
 
 
-def test_an_architecture_that_is_not_known() -> None:
+def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(UsageError, match="sm_89"):
         weft.VirtualGPU("sm_70")
 
@@ -116,7 +116,7 @@ def test_torch_tensors_change_in_place(gpu: weft.VirtualGPU) -> None:
     assert x.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_bfloat16_tensors_hand_over_their_bits(gpu: weft.VirtualGPU) -> None:
+def test_bfloat16_tensors_are_passed_as_bits(gpu: weft.VirtualGPU) -> None:
     """A bfloat16 is the upper half of a float: 1 = 0x3F80, -2 = 0xC000."""
     torch = pytest.importorskip("torch")
     x = torch.tensor([1.0, -2.0, 0.0], dtype=torch.bfloat16)
@@ -137,7 +137,7 @@ extern "C" __global__ void {name}_up(int* o) {{ o[0] = ++{name}; }}
 """
 
 
-def test_variables_of_several_modules_live_from_run_to_run() -> None:
+def test_variables_of_several_modules_persist_from_run_to_run() -> None:
     """One run of launches of two modules, each with a variable, and then the same again."""
     gpu = weft.VirtualGPU()
     apples = weft.compile_cuda(COUNTERS.format(name="apples", start=10), name="apples.cu")
@@ -151,7 +151,7 @@ def test_variables_of_several_modules_live_from_run_to_run() -> None:
         assert [int(o[0]) for o in out] == [11 + before, 21 + before, 12 + before, 22 + before]
 
 
-def test_a_pointer_that_a_module_keeps_leads_to_its_own_variable() -> None:
+def test_a_pointer_in_a_module_points_to_its_variable() -> None:
     """A third module joins later; what the first two have is neither moved nor freed."""
     gpu = weft.VirtualGPU()
     names = ("apples", "pears", "plums")
@@ -163,7 +163,7 @@ def test_a_pointer_that_a_module_keeps_leads_to_its_own_variable() -> None:
         assert {name: int(o[0]) for name, o in out.items()} == {name: round_number - joined[name] + 1 for name in known}
 
 
-def test_a_module_that_scratch_memory_is_not_for_is_refused() -> None:
+def test_a_module_outside_the_scratch_block_is_refused() -> None:
     """Its variables would be freed with the scratch memory, and found again by its next launch."""
     gpu, out = weft.VirtualGPU(), np.zeros(1, np.int32)
     known, other = (

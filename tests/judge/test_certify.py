@@ -47,7 +47,7 @@ def test_the_gate_holds(task: Task, dtype: str) -> None:
 
 
 @pytest.mark.sweep  # certifies every task
-def test_the_page_says_what_the_command_says() -> None:
+def test_the_page_matches_the_command() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/certification.md").read_text()
     for name, task in TASKS.items():
         count, right = len(certified(name, OFTEN[name]).mutants), len(task.right)
@@ -70,7 +70,7 @@ def test_the_workloads_cover_what_mutants_need() -> None:
     assert any(work.shape.sq % 64 == work.shape.skv % 64 == 0 for work in todo)
 
 
-def test_what_weft_check_runs_by_default_kills_them_too() -> None:
+def test_the_default_workloads_of_weft_check_reject_all_mutants() -> None:
     """A kernel that passes `weft check` is none of the mutants, whatever its first type is."""
     supports = Supports(SDPA, ("f16",), SDPA.workloads.masks)
     assert not certify(replace(SDPA, right={}), "f16", plan(supports, Choice())).survivors
@@ -117,7 +117,7 @@ def test_without_an_lse_a_bias_of_k_cannot_be_seen() -> None:
 
 
 @pytest.mark.parametrize("name", ["truncated_output", "floored_output"])
-def test_a_cut_float32_is_nearer_than_sums_in_another_order(name: str) -> None:
+def test_a_truncated_float32_is_nearer_than_sums_in_another_order(name: str) -> None:
     problem = SDPA.draw(replace(SDPA.certified_on[0], dtype="f32"))
     exact = SDPA.reference(problem)["o"]
     step = ulp(exact, "f32")
@@ -131,7 +131,7 @@ def test_p_in_bf16_is_right_for_bf16() -> None:
     assert np.array_equal(mutant_of(SDPA, "p_in_bf16").run(problem)["o"], ours)
 
 
-def test_the_loose_gate_lets_mean_v_through() -> None:
+def test_the_loose_gate_accepts_mean_v() -> None:
     survivors = {trial.name for trial in certify_loose(SDPA).survivors}
     assert {"mean_v", "uniform_p", "no_scale", "k_not_transposed", "no_rescale"} <= survivors
     assert not {"nan", "zeros", "one_nan"} & survivors

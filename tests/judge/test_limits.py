@@ -54,7 +54,7 @@ def test_a_type_that_does_not_compile_is_a_limit(tmp_path: Path) -> None:
     assert limit.limit and limit.message.startswith("the kernel refuses f32 at small (COMPILE_ERROR: ")
 
 
-def test_where_the_caller_chose_it_is_a_failure(tmp_path: Path) -> None:
+def test_a_limit_is_a_failure_where_the_caller_chose_it(tmp_path: Path) -> None:
     verdicts = judged(tmp_path, "static_assert(D % 16 == 0);", limits=False)
     assert conclude(verdicts, 6).status is Status.COMPILE_ERROR
 
@@ -66,6 +66,6 @@ def test_a_build_that_never_runs_is_broken(tmp_path: Path, check: str) -> None:
     assert conclude(verdicts, 12).status is Status.COMPILE_ERROR
 
 
-def test_wrong_numbers_are_no_limit(tmp_path: Path) -> None:
+def test_wrong_numbers_are_not_a_limit(tmp_path: Path) -> None:
     verdicts = judged(tmp_path, "if (D == 57) scale *= 1.01f;")
     assert conclude(verdicts, 6).status is Status.INCORRECT_NUMERICAL

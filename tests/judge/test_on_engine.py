@@ -84,7 +84,7 @@ class Limited(weft.VirtualGPU):
         raise Unsupported("wgmma")
 
 
-def test_what_an_engine_does_not_know_is_neither_right_nor_wrong() -> None:
+def test_an_unsupported_kernel_is_neither_right_nor_wrong() -> None:
     candidate, supports = find_candidate("scalar", task=None)
     found = judge(EngineRuns(candidate, Limited()), supports.task, WORKLOAD)
     assert found.verdict.status is Status.UNSUPPORTED and "wgmma" in found.verdict.message

@@ -205,7 +205,7 @@ def check_folder(kernel: Kernel, capsys: pytest.CaptureFixture[str]) -> Said:
     return said(case["status"], case["message"], findings)
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_kernels() -> None:
     assert len(KERNELS) >= 30 and len({kernel.name for kernel in KERNELS}) == len(KERNELS)
     assert len({kernel.status for kernel in KERNELS}) >= 11
     assert {kernel.status for kernel in KERNELS if kernel.name in IN_EVERY_RUN} == {kernel.status for kernel in KERNELS}
@@ -216,7 +216,7 @@ def test_there_are_enough_of_them() -> None:
     "kernel",
     [pytest.param(each, marks=[pytest.mark.sweep] * (each.name not in IN_EVERY_RUN), id=each.name) for each in KERNELS],
 )
-def test_every_route_says_the_same(
+def test_every_route_gives_the_same_verdict(
     kernel: Kernel,
     desk: Path,
     agent: Client,

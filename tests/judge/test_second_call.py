@@ -66,11 +66,11 @@ def test_outputs_kept_in_a_device_variable_are_found(tmp_path: Path, text: str) 
     assert verdict.samples and verdict.error is not None and verdict.error.max > 0.1
 
 
-def test_outputs_known_by_a_fingerprint_of_the_inputs_are_found(tmp_path: Path) -> None:
+def test_outputs_recognised_by_a_fingerprint_of_the_inputs_are_found(tmp_path: Path) -> None:
     """Other seeds have another first value: only a call that shares it shows the kept outputs."""
     (verdict,) = judged(tmp_path, KNOWN_BY_VALUE)
     assert verdict.status is Status.NONDETERMINISTIC
-    assert verdict.message.startswith(f"{KEEPS_STATE}: a call that shares half of its input elements")
+    assert verdict.message.startswith(f"{KEEPS_STATE}: a call that shares half of its inputs")
 
 
 def test_a_task_with_one_set_of_inputs_sees_it_too(tmp_path: Path) -> None:
@@ -104,17 +104,17 @@ def test_a_kernel_that_is_wrong_from_a_later_launch_on_is_found(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("launch", [2, 3])
-def test_state_is_not_taken_for_an_order_of_ctas(tmp_path: Path, launch: int) -> None:
+def test_kept_state_is_not_reported_as_an_order_of_ctas(tmp_path: Path, launch: int) -> None:
     (verdict,) = judged(tmp_path, wrong_from(launch))
     assert verdict.status is Status.NONDETERMINISTIC
     assert verdict.message == f"{KEEPS_STATE}: a second call on the same device gives different bits"
 
 
-def test_state_that_decides_nothing_passes(tmp_path: Path) -> None:
+def test_state_without_effect_on_the_outputs_passes(tmp_path: Path) -> None:
     assert all(verdict.passed for verdict in judged(tmp_path, RESETS))
 
 
-def test_inputs_that_are_wrong_on_a_fresh_device_too_are_no_kept_state(tmp_path: Path) -> None:
+def test_inputs_that_are_wrong_on_a_fresh_device_too_are_not_kept_state(tmp_path: Path) -> None:
     """The first value of Q of the second call, as a constant: wrong for these inputs wherever they come."""
     known = SDPA.draw(replace(WORKLOAD, seed=OTHER_SEED)).arrays["q"].flat[0]
     text = edited((LSE, f"if (lane == 0) lse[q_row] = m + logf(l) + (float(q[0]) == {float(known)!r}f ? 1.0f : 0.0f);"))

@@ -62,7 +62,7 @@ def on(
     mode: str = "hardware",
     threads: int | None = None,
 ) -> Iterator[Device]:
-    """Inside, Triton compiles for `gpu` (a chip of the model such as a100, rtx3090 or l4) and launches on the virtual GPU.
+    """Inside, Triton compiles for `gpu` (a chip of the model: a100, rtx3090, l4 …) and launches on the virtual GPU.
 
     Out-of-bounds accesses, failed assertions and deadlocks always raise KernelFindings with the source line.
     `check=True` adds all checkers, `tools` chosen ones: initcheck, racecheck. `cuda=True` returns CPU tensors
