@@ -1,4 +1,4 @@
-"""A source that asks which compiler reads it is shown with the line, and judged all the same."""
+"""A source that tests which compiler is used gets a note with the line, and is still judged."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What every engine must do. A new engine joins by a line in ENGINES."""
+"""What every engine must do. A new engine is added by a line in ENGINES."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -313,7 +313,7 @@ def test_exact_engines_repeat_every_bit(kind: str) -> None:
 
 
 class Blind(weft.VirtualGPU):
-    """As an engine without eyes would be."""
+    """An engine that cannot watch runs."""
 
     name = "blind"
     capabilities = Capabilities(can_watch=False, can_sample=True, exact=True)

@@ -1,4 +1,4 @@
-"""The CUDA engine against the stand-in: which calls it makes, in which order, and what it makes of errors."""
+"""The CUDA engine on the stand-in: which calls it makes, in which order, and how it reports errors."""
 
 import ast
 import inspect
@@ -163,7 +163,7 @@ def test_a_binary_for_another_gpu_is_refused(binary: Binary) -> None:
 
 
 def test_a_rung_gives_the_bits_of_the_virtual_gpu(cuda_gpu: RecordingCuda) -> None:
-    """The whole way of a kernel file: several launches, a workspace, buffers that stay."""
+    """A complete kernel file: several launches, a workspace, buffers that stay."""
     kernel = weft.load(RUNGS["split_k"].path)
     sizes = {"SQ": 20, "SKV": 70, "D": 32}
     on_cpu = kernel.run(weft.VirtualGPU(), sizes=sizes).arrays
@@ -175,7 +175,7 @@ def test_a_rung_gives_the_bits_of_the_virtual_gpu(cuda_gpu: RecordingCuda) -> No
 
 
 def test_every_name_of_the_driver_exists() -> None:
-    """What the stand-in never meets would still be a typing error on a real GPU."""
+    """A name that the stand-in never uses could still be misspelt."""
     tree = ast.parse(inspect.getsource(cuda_device))
     used = {
         node.attr
@@ -204,7 +204,7 @@ USED = {
     "ObjectCode": ("from_cubin", "from_ptx", "get_kernel", "handle"),
     "Kernel": ("handle", "attributes"),
 }  # fmt: skip
-"""What the engine and the bench touch of cuda-core's classes; calls are bound to their signatures by the stand-in."""
+"""The attributes of cuda-core's classes that engine and bench use; the stand-in binds calls to their signatures."""
 
 
 @pytest.mark.parametrize("owner", USED)

@@ -1,4 +1,4 @@
-"""Launch lines: what they say, what they refuse, and what a run makes of them."""
+"""Launch lines: what they declare, what is refused, and how a run uses them."""
 
 import textwrap
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`// weft: option`: options of the compiler in the file, and what -default-device lets NVRTC read."""
+"""`// weft: option`: compiler options in the file, and what -default-device allows NVRTC to read."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whether the array of a launch line fits the pointer it is passed as; what is not known is never an error."""
+"""Whether the array of a launch line fits the pointer it is passed as; an unknown type is never an error."""
 
 from pathlib import Path
 

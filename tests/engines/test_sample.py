@@ -1,4 +1,4 @@
-"""Which positions are chosen, and kernel files run on them."""
+"""The positions of a sample, and kernel files that run on them."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_a_small_grid_runs_completely() -> None:
 
 
 def unwritten(array: np.ndarray) -> np.ndarray:
-    """Rows of the last axis in which every byte is still poison."""
+    """Return the rows of the last axis in which every byte is still poisoned."""
     whole = array if array.ndim == 4 else array[..., None]
     return (np.ascontiguousarray(whole).view(np.uint8) == POISON).all(-1)
 

@@ -1,4 +1,4 @@
-"""Triton files with launch lines: run as their lines say, refused with the line where they cannot be."""
+"""Triton files with launch lines: they run as declared, or are refused with the line."""
 
 import re
 from pathlib import Path
@@ -94,7 +94,7 @@ def test_invalid_lines_are_refused(old: str, new: str, error: type[Exception], s
     [("False", 0), ("false", 0), ("True", 1), ("true", 1), ("3", 3), ("'yes'", 1), ('"yes"', 1)],
 )
 def test_constants_have_their_python_values(spelled: str, value: int, tmp_path: Path) -> None:
-    """A text that is not empty is true: `False` must not become one."""
+    """A non-empty string is true: `False` must not become a string."""
     text = TWO.replace("BLOCK=32,", f"BLOCK=32, FLAG={spelled},").replace(
         "BLOCK: tl.constexpr)", "FLAG: tl.constexpr, BLOCK: tl.constexpr)"
     )

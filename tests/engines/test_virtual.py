@@ -1,4 +1,4 @@
-"""What is particular to the virtual GPU; what all engines do is in test_contract.py."""
+"""Behaviour specific to the virtual GPU; test_contract.py tests what all engines do."""
 
 from functools import cache
 
@@ -138,7 +138,7 @@ extern "C" __global__ void {name}_up(int* o) {{ o[0] = ++{name}; }}
 
 
 def test_variables_of_several_modules_persist_from_run_to_run() -> None:
-    """One run of launches of two modules, each with a variable, and then the same again."""
+    """Launches of two modules, each with a variable, run twice."""
     gpu = weft.VirtualGPU()
     apples = weft.compile_cuda(COUNTERS.format(name="apples", start=10), name="apples.cu")
     pears = weft.compile_cuda(COUNTERS.format(name="pears", start=20), name="pears.cu")
@@ -152,7 +152,7 @@ def test_variables_of_several_modules_persist_from_run_to_run() -> None:
 
 
 def test_a_pointer_in_a_module_points_to_its_variable() -> None:
-    """A third module joins later; what the first two have is neither moved nor freed."""
+    """A third module is added later; the variables of the first two are neither moved nor freed."""
     gpu = weft.VirtualGPU()
     names = ("apples", "pears", "plums")
     made = {name: weft.compile_cuda(COUNTERS.format(name=name, start=0), name=f"{name}.cu") for name in names}

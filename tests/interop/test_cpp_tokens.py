@@ -1,4 +1,4 @@
-"""The tokenizer: what is code and what only looks like it, and which bracket closes which."""
+"""The tokenizer: what is code and what only looks like it, and matching brackets."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_launches_templates_and_numbers() -> None:
         ('x = R"(open', 1, "is not closed"),
     ],
 )
-def test_what_does_not_pair_is_refused_with_its_line(text: str, line: int, what: str) -> None:
+def test_unmatched_brackets_are_refused_with_their_line(text: str, line: int, what: str) -> None:
     with pytest.raises(Unsupported, match=rf"a\.cu:{line}: .*{what}"):
         read_tokens(text, "a.cu")
 

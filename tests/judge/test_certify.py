@@ -1,4 +1,4 @@
-"""The gates kill every wrong implementation and no right one; a gate used in earnest elsewhere does not."""
+"""The gates reject every wrong implementation and no right one; the loose gate does not."""
 
 import functools
 import json
@@ -19,14 +19,14 @@ from weft.tasks.task import Mutant, Task
 
 AT_LEAST = {"qk_dot": 8, "sdpa": 35, "fp8_sdpa": 30, "quantised_sdpa": 40, "sdpa_decode": 8}
 OFTEN = {name: "f16" if "f16" in task.workloads.dtypes else task.workloads.dtypes[0] for name, task in TASKS.items()}
-"""The type that a task is certified in unless another is asked for."""
+"""The default type in which a task is certified."""
 SLOW = ("fp8_sdpa", "quantised_sdpa")
 CERTIFIED = [
     pytest.param(task, dtype, marks=[pytest.mark.sweep] * (dtype != OFTEN[task.name] or task.name in SLOW))
     for task in TASKS.values()
     for dtype in task.workloads.dtypes
 ]
-"""Every run of the tests has that one of the quicker tasks; the others take minutes."""
+"""Every test run certifies the quick tasks in this type; the others take minutes."""
 SDPA, FP8 = TASKS["sdpa"], TASKS["fp8_sdpa"]
 
 
@@ -71,7 +71,7 @@ def test_the_workloads_cover_what_mutants_need() -> None:
 
 
 def test_the_default_workloads_of_weft_check_reject_all_mutants() -> None:
-    """A kernel that passes `weft check` is none of the mutants, whatever its first type is."""
+    """A kernel that passes `weft check` is not a mutant, whatever its first type is."""
     supports = Supports(SDPA, ("f16",), SDPA.workloads.masks)
     assert not certify(replace(SDPA, right={}), "f16", plan(supports, Choice())).survivors
 
@@ -88,7 +88,7 @@ EVERY_MUTANT = [(task, mutant) for task in TASKS.values() for mutant in task.mut
 
 @pytest.mark.parametrize(("task", "mutant"), EVERY_MUTANT, ids=lambda each: each.name)
 def test_a_mutant_has_the_form_of_a_kernels_result(task: Task, mutant: Mutant) -> None:
-    """It must die of its numbers, not of a wrong shape or type."""
+    """It must be rejected for its numbers, not for a wrong shape or type."""
     workload = task.certified_on[0]
     with np.errstate(all="ignore"):
         outputs = mutant.run(task.draw(workload))
@@ -152,7 +152,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_command_lists_survivors(capsys: pytest.CaptureFixture[str]) -> None:
-    """Half an LSB of bias passed the loose gate of the quantised task."""
+    """Half an LSB of bias passes the loose gate of the quantised task."""
     assert main(["certify", "fp8_sdpa", "--policy", "loose"]) == 1
     shown = capsys.readouterr().out.splitlines()
     survivors = next(line for line in shown if line.startswith("survivors: "))

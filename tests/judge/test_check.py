@@ -1,4 +1,4 @@
-"""Right kernels pass, and each way of being wrong gets its own status."""
+"""Right kernels pass, and each kind of failure gets its own status."""
 
 import time
 from dataclasses import replace
@@ -60,7 +60,7 @@ def test_each_kind_of_failure_has_its_status(tmp_path: Path, old: str, new: str,
 def test_the_quick_selection_finds_errors_that_a_single_size_and_plain_values_hide(
     tmp_path: Path, rung: str, old: str, new: str, by: str
 ) -> None:
-    """A maximum that starts at 0 is right while some logit is above it; a bound one too far is where D fills lanes."""
+    """A maximum that starts at 0 is right if some logit is above it; a bound off by one is right if D fills the lanes."""
     text = RUNGS[rung].path.read_text()
     assert old in text
     path = tmp_path / f"{rung}.cu"
@@ -82,7 +82,7 @@ def test_an_infinite_loop_of_a_small_workload_ends_soon(tmp_path: Path) -> None:
 
 
 def test_a_finding_under_the_other_schedule_counts(tmp_path: Path) -> None:
-    """Clean as long as CTA 0 starts first; the second run of a verdict starts with another."""
+    """There are no findings while CTA 0 starts first; the second run of a verdict starts with another CTA."""
     text = SCALAR
     for old, new in (
         ("// weft: scalar  scale", "// weft: inout  first : i32[1] = zeros\n// weft: scalar  scale"),

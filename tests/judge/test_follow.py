@@ -1,4 +1,4 @@
-"""The judge takes workloads at the sizes where a kernel branches, and says what it could not run."""
+"""The judge adds workloads at the sizes where a kernel branches, and reports what it could not run."""
 
 from dataclasses import replace
 from pathlib import Path

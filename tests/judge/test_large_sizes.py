@@ -1,4 +1,4 @@
-"""Index arithmetic at sizes that nothing here can run: 32-bit overflows are found at their line, right ones are not."""
+"""Index arithmetic at sizes too large to run: 32-bit overflows are found at their line; right indices give nothing."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A head dimension that a kernel refuses by itself is its limit; everything else it cannot do is a failure."""
+"""A head dimension that a kernel itself refuses is a limit; every other refusal is a failure."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_a_limit_is_a_failure_where_the_caller_chose_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("check", ["static_assert(D > 64);", "static_assert(CAUSAL == 0);"])
 def test_a_build_that_never_runs_is_broken(tmp_path: Path, check: str) -> None:
-    """The first shape does not compile, or one of the masks never does: neither is about a head dimension."""
+    """The first shape does not compile, or one mask never does: neither concerns a head dimension."""
     verdicts = judged(tmp_path, check, masks=("none", "top_left"))
     assert conclude(verdicts, 12).status is Status.COMPILE_ERROR
 

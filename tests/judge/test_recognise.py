@@ -1,4 +1,4 @@
-"""K503 next to a pass: the kernel is right on every workload and could still know its test."""
+"""K503 next to a pass: the kernel is right on every workload and could still recognise its test."""
 
 from pathlib import Path
 

@@ -57,7 +57,7 @@ def test_rows_without_keys_are_tested_with_every_mask() -> None:
 
 
 def test_a_kernel_is_compiled_for_few_combinations() -> None:
-    """Each combination of head dimension, mask and type costs a second: the former selection had six of one type."""
+    """Each combination of head dimension, mask and type costs a second; an earlier selection had six of one type."""
     todo = plan(whole(TASKS["sdpa"]), Choice())
     assert len({(work.shape.d, work.mask, work.dtype) for work in todo}) <= 12
 

@@ -1,4 +1,4 @@
-"""A kernel is asked only for what its launch lines can take; what is left out is counted, and never a pass."""
+"""A kernel gets only workloads that its launch lines accept; those left out are counted, and never a pass."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The one JSON spelling of a verdict: there and back, every field, and no number that JSON does not have."""
+"""The JSON form of a verdict: round trip, every field, and no number that JSON does not have."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A warning decides nothing unless the judge is strict; errors and wrong numbers are said together, the cause first."""
+"""A warning fails nothing unless the judge is strict; errors and wrong numbers are reported together, cause first."""
 
 import json
 from pathlib import Path

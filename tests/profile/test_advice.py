@@ -87,11 +87,11 @@ def launch(
         (line(IMAD=5, FFMA=9), "issue slots: 14 warp instructions, most of them FFMA, IMAD"),
     ],
 )
-def test_the_worst_of_a_line(cost: LineCost, said: str) -> None:
+def test_advice_for_a_line(cost: LineCost, said: str) -> None:
     assert line_advice(cost) == said
 
 
-def test_a_launch_without_faults_gets_no_advice() -> None:
+def test_a_launch_without_problems_gets_no_advice() -> None:
     assert launch_advice(launch(), L4.sms) == ()
 
 

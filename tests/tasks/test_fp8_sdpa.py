@@ -1,4 +1,4 @@
-"""`fp8_sdpa`: the gate on the whole error knows errors that are rare and large."""
+"""`fp8_sdpa`: the gate on the total error accepts errors that are rare and large."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Triton kernels with one mistake each, and the same without it. The wrong lines end with `# wrong`."""
+"""Triton kernels with one mistake each, and the same without it. Wrong lines end with `# wrong`."""
 
 # mypy: ignore-errors
 
@@ -30,7 +30,7 @@ def total(x_ptr, out_ptr, n, BLOCK: tl.constexpr, WRONG: tl.constexpr):
 
 @triton.jit
 def gather(x_ptr, index_ptr, out_ptr, n, rows, BLOCK: tl.constexpr, WRONG: tl.constexpr):
-    """out = x[index], 0 where the index is none. Mistake: indices are not looked at."""
+    """out = x[index], 0 where the index is none. Mistake: indices are not checked."""
     i = tl.arange(0, BLOCK)
     index = tl.load(index_ptr + i, mask=i < n, other=0)
     if WRONG:

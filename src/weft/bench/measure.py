@@ -72,14 +72,14 @@ def measure(
     kept: dict[str, list[Kept]] = {each.name: [] for each in contenders}
     host_bound = dict.fromkeys(times, 0)
     clocks = ClockLog(device)
-    room = _Room(device, contenders, settings.cache)
+    buffer = _FlushBuffer(device, contenders, settings.cache)
     for number in range(-settings.warmup, settings.rounds):
         which = number % len(problems)
         # The second contender finds a warmer chip: each is first, second and so on equally often.
         turn = number % len(contenders)
         for contender in [*contenders[turn:], *contenders[:turn]]:
             contender.upload(problems[which])
-            elapsed, alone = room.timed(contender)
+            elapsed, alone = buffer.timed(contender)
             if number >= 0:
                 times[contender.name].append(elapsed)
                 host_bound[contender.name] += not alone
@@ -87,7 +87,7 @@ def measure(
                 kept[contender.name].append(Kept(which, contender.outputs()))
         if number >= 0:
             clocks.note()
-    room.free()
+    buffer.free()
     return Measured(
         {name: tuple(found) for name, found in times.items()},
         {name: tuple(found) for name, found in kept.items()},
@@ -98,7 +98,7 @@ def measure(
     )
 
 
-class _Room:
+class _FlushBuffer:
     """A buffer four times as large as L2: writing it evicts everything, and keeps the GPU busy meanwhile."""
 
     def __init__(self, device: CudaDevice, contenders: Sequence[Contender], cache: Cache) -> None:

@@ -27,7 +27,7 @@ TIMING = {"warmup_iters": 25, "timed_iters": 100}
 
 _EARLIER_NAMES = """
 
-# The earlier form of config_forward.json has B, H, S and D alone.
+# The earlier form of config_forward.json has only B, H, S and D.
 _Model, _get_inputs = Model, get_inputs
 
 
