@@ -176,7 +176,7 @@ def test_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["missing.cu", "--metrics", "smsp__gmio_stall.avg.pct,launch__grid_size"], "1 of 2 metrics cannot be had"),
+        (["missing.cu", "--metrics", "smsp__gmio_stall.avg.pct,launch__grid_size"], "1 of 2 metrics are not available"),
         (["--metrics", "launch__grid_size.sum"], "takes no ending"),
         (["--metrics", "lists/missing.txt"], "there is no such file"),
         (["--metrics", ", ,"], "the list is empty"),

@@ -127,7 +127,7 @@ def test_a_failing_kernel_is_a_finding_and_ends_the_run(
     run = gpu.launch(binary, entry, 1, 1, [array])
     assert [finding.code for finding in run.findings] == [code] and not run.clean
     assert not array.any()
-    with pytest.raises(LaunchError, match="start a new one"):
+    with pytest.raises(LaunchError, match="start a new process"):
         gpu.launch(binary, "twice", 1, 4, [np.zeros(4, np.float32)] * 2)
 
 

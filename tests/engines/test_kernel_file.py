@@ -249,7 +249,7 @@ def test_a_define_chooses_an_element_type(
 @pytest.mark.parametrize(
     ("text", "defines", "message"),
     [
-        (ELEMENT, {"ELEMENT": "float4"}, r"kernel\.cu:2: ELEMENT is 'float4', not a type of C\+\+ that Weft knows"),
+        (ELEMENT, {"ELEMENT": "float4"}, r"kernel\.cu:2: ELEMENT is 'float4', neither a supported C\+\+ type"),
         (ELEMENT.replace("x : ELEMENT", "x : OTHER"), {}, r"kernel\.cu:2: 'OTHER' is not a type; there are f16"),
         (ELEMENT.replace('"half"', "16"), {}, r"kernel\.cu:2: 'ELEMENT' is not a type"),
     ],

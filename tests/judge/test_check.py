@@ -60,7 +60,7 @@ def test_each_kind_of_failure_has_its_status(tmp_path: Path, old: str, new: str,
 def test_the_quick_selection_finds_errors_that_a_single_size_and_plain_values_hide(
     tmp_path: Path, rung: str, old: str, new: str, by: str
 ) -> None:
-    """A maximum that starts at 0 is right if some logit is above it; a bound off by one is right if D fills the lanes."""
+    """A maximum that starts at 0 is right if a logit is above it; a bound off by one is right if D fills the lanes."""
     text = RUNGS[rung].path.read_text()
     assert old in text
     path = tmp_path / f"{rung}.cu"

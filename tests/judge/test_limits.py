@@ -44,7 +44,7 @@ def test_a_static_assertion_about_d_is_a_limit(tmp_path: Path) -> None:
     )
     assert {verdict.workload.shape.name for verdict in verdicts if verdict.passed} == {"small", "d48"}
     found = conclude(verdicts, 4)
-    assert found.status is Status.PASSED and found.judged == 4 and "D = 57 is refused" in found.message
+    assert found.status is Status.PASSED and found.judged == 4 and "refuses D = 57" in found.message
     assert verdict_of(verdict_record(limit)) == limit
 
 

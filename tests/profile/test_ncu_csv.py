@@ -112,9 +112,9 @@ def test_locales() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("==ERROR== ERR_NVGPUCTRPERM\n", "no CSV of ncu"),
-        ("", "no CSV of ncu"),
-        (HEADER, "no CSV of ncu"),
+        ("==ERROR== ERR_NVGPUCTRPERM\n", "not a CSV of ncu"),
+        ("", "not a CSV of ncu"),
+        (HEADER, "not a CSV of ncu"),
         (HEADER + '"0","k","(1, 1, 1)"\n', "r.csv:2: 3 columns, but the header has 7"),
     ],
 )
