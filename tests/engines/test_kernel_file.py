@@ -386,8 +386,8 @@ def test_a_missing_kernel_is_an_error_at_its_line(tmp_path: Path, gpu: weft.Virt
     [
         ({"z": np.zeros(1, np.float32)}, {}, "'z' is not an array of this kernel; it has x, y"),
         ({}, {"M": 3}, "'M' is not a size of this kernel; it has N"),
-        ({"x": np.zeros(3, np.float32)}, {"N": 4}, "N is 4 by the caller and 3 by array x"),
-        ({"x": np.zeros(3, np.float32), "y": np.zeros(4, np.float32)}, {}, "N is 3 by array x and 4 by array y"),
+        ({"x": np.zeros(3, np.float32)}, {"N": 4}, "N is 4 from the caller and 3 from array x"),
+        ({"x": np.zeros(3, np.float32), "y": np.zeros(4, np.float32)}, {}, "N is 3 from array x and 4 from array y"),
         ({"x": np.zeros((3, 3), np.float32)}, {}, r"array x has the shape \(3, 3\), declared \[N\]"),
         ({"x": np.zeros(3)}, {}, r"array x is float64, declared f32 \(float32\)"),
         ({"x": [1.0, 2.0]}, {}, "array x is a list; give a NumPy array or a CPU tensor"),

@@ -133,7 +133,7 @@ def infer_sizes(lines: LaunchLines, given: Mapping[str, Array], sizes: Mapping[s
             if formula.name in lines.sizes:
                 before = found.setdefault(formula.name, (size, f"array {line.name}"))
                 if before[0] != size:
-                    one, other = f"{before[0]} by {before[1]}", f"{size} by array {line.name}"
+                    one, other = f"{before[0]} from {before[1]}", f"{size} from array {line.name}"
                     message = f"{formula.name} is {one} and {other}"
                     if formula.name in sizes:
                         raise UsageError(message)

@@ -111,7 +111,7 @@ class CudaGPU(Engine):
         largest_block = (has.max_block_dim_x, has.max_block_dim_y, has.max_block_dim_z)
         for what, size, largest in (("grid", grid, largest_grid), ("block", block, largest_block)):
             if any(not 1 <= n <= most for n, most in zip(size, largest, strict=True)):
-                raise LaunchError(f"{what} {size}: every size is at least 1 and at most {largest} on {self.arch}")
+                raise LaunchError(f"{what} {size}: every size must be at least 1 and at most {largest} on {self.arch}")
         threads = block[0] * block[1] * block[2]
         if threads > has.max_threads_per_block:
             raise LaunchError(f"block {block} has {threads} threads; a CTA has at most {has.max_threads_per_block}")
