@@ -18,7 +18,7 @@ PROMPT = Shape("prompt", 256, 40, 40, 16384, 16384, 64)
 CONTEXT = Shape("context", 256, 40, 40, 131071, 131071, 64)
 DECODE = Shape("decode", 256, 64, 8, 1, 131071, 64)
 """Heads and lengths of models in use, with more sequences than fit; D is that of the workload. The number of heads is
-no multiple of 16, as in the small shapes, so that Triton does not specialise for it. One length is a multiple of
+not a multiple of 16, as in the small shapes, so that Triton does not specialise for it. One length is a multiple of
 the tile, the other is not."""
 SHORTER = 4
 """For kernels that limit the length: a quarter of it with four times as many sequences, repeatedly."""

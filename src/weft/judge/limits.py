@@ -19,7 +19,7 @@ from weft.engines.kernel_file import KernelFile
 from .input_axes import TELLING, InputAxes
 
 MOST_PRODUCTS = 3 << 20
-"""Lengths of a shape that replaces one that the kernel does not take."""
+"""Largest work of a shape that replaces one that the kernel does not take."""
 TILES = (64, 128)
 """Lengths of such a shape, for a kernel that takes whole tiles only: `require N % 64 == 0`."""
 

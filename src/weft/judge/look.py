@@ -39,7 +39,7 @@ AXES: Mapping[str, Vary] = {
     "S": Vary(lambda n, d, sq: sized(1, 2, 2, n, n, d), 2048, (5,)),
     "D": Vary(lambda n, d, sq: sized(1, 2, 1, sq, 40, n), 512),
 }
-"""By the axis name of a Boundary: the largest value to search up to, and the largest that a CPU runs quickly."""
+"""By the axis name of a Boundary. `largest` is the highest value that is searched, which a CPU still runs quickly."""
 
 
 @dataclass(frozen=True)

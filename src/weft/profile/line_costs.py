@@ -17,7 +17,7 @@ from .records import Counts, SourceLine
 
 LOCAL = frozenset(["LDL", "STL"])
 SECTORS_PER_CLOCK = 2
-"""A transfer of 64 bytes from L2 to an SM."""
+"""Sectors from L2 to an SM per clock: 64 bytes."""
 
 
 @dataclass(frozen=True)

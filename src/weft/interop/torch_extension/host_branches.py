@@ -22,7 +22,7 @@ from .host_values import (
 from .merge_launches import merge_launches, spelled
 
 _MOST_ROUNDS = 64
-"""Loops with a known number of iterations, up to this one, are followed iteration by iteration."""
+"""Loops with at most this many iterations, if their number is known, are followed iteration by iteration."""
 
 
 def semicolon(source: CppSource, at: int, end: int) -> int:
