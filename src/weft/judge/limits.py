@@ -25,7 +25,7 @@ TILES = (64, 128)
 
 _WHAT = {"b": "batch size", "hq": "head count", "hkv": "head count", "sq": "length", "skv": "length", "d": "D"}
 _SIBLING = {"hq": "hkv", "hkv": "hq", "sq": "skv", "skv": "sq"}
-_MISSING = {"b": "batch dimension", "hq": "head dimension", "hkv": "head dimension"}
+_MISSING = {"b": "batch axis", "hq": "head axis", "hkv": "head axis"}
 
 
 @dataclass(frozen=True)
