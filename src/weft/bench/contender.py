@@ -59,7 +59,7 @@ class Loadable(Protocol):
     def load(self, problem: Problem) -> KernelFile: ...
 
     def declared_at(self, kernel: KernelFile, problem: Problem) -> Declared:
-        """What it declares about its arithmetic, with the numbers of this call."""
+        """Return what it declares about its arithmetic, with the numbers of this call."""
         ...
 
 

@@ -129,7 +129,7 @@ class LaunchLine:
         yield from (formula for formula in (self.shared, self.when) if formula)
 
     def passed(self) -> Iterator[Expression]:
-        """Every argument, members of structs included."""
+        """Yield every argument, members of structs included."""
         for argument in self.arguments:
             yield from argument.members if isinstance(argument, Struct) else (argument,)
 

@@ -59,7 +59,7 @@ class _ForeignProblem(Problem):
     case: Case = field(default_factory=lambda: Case("", {}, {}))
 
     def defines(self) -> dict[str, str]:
-        """The type of the first output, where the kernel can choose it; all else is fixed in its file."""
+        """Return the macro for the type of the first output, if the kernel has one; all else is fixed in its file."""
         return {"ELEMENT": ELEMENTS[self.workload.dtype]}
 
 

@@ -76,5 +76,5 @@ class Candidate:
         return Declared(self.rung, {**macros, **self.defines})
 
     def declared_at(self, kernel: KernelFile, problem: Problem) -> Declared:
-        """The same with the numbers of one call: the number of splits may depend on the sizes."""
+        """Return the same with the numbers of one call: the number of splits may depend on the sizes."""
         return replace(self.declared, macros={**self.declared.macros, **kernel.numbers(problem.arrays)})

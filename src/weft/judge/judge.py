@@ -402,7 +402,7 @@ def _require_outputs(task: Task, outputs: Outputs) -> None:
 
 
 def _wrong_form(outputs: Outputs, task: Task, problem: Problem) -> Verdict | None:
-    """The verdict on an output of another shape or type than the task's, if there is one."""
+    """Return the verdict on an output of another shape or type than the task's, if there is one."""
     workload = problem.workload
     for name, array in outputs.items():
         output = task.output(name)
@@ -415,7 +415,7 @@ def _wrong_form(outputs: Outputs, task: Task, problem: Problem) -> Verdict | Non
 
 
 def _believed(declared: Declared, ran: Ran) -> Declared:
-    """What the candidate declares about its arithmetic in this call: the number of splits may depend on the sizes."""
+    """Return what the candidate declares about its arithmetic in this call: splits may depend on the sizes."""
     macros = {**declared.macros, **ran.numbers}
     for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "splits"):
         if name in macros and not (macros[name].isdecimal() and 1 <= int(macros[name][:9]) <= MOST_TILE):
@@ -445,7 +445,7 @@ def _judge_numbers(task: Task, problem: Problem, part: Part | None, outputs: Out
 
 
 def _unsafe(workload: Workload, run: Run) -> Verdict:
-    """The verdict on a run with findings."""
+    """Return the verdict on a run with findings."""
     late = any(finding.code == "S302" for finding in run.findings)
     status = Status.TIMEOUT if late else Status.UNSAFE
     findings = worst_first(run.findings)
@@ -485,7 +485,7 @@ def _timed(judged: Judged, start: float) -> Judged:
 
 
 def choose_part(rows_per_cta: int, grid: Dim3, problem: AttentionProblem) -> Part:
-    """At least eight CTAs: first, last, middle (a causal mask's diagonal) and random blocks of queries, in two heads.
+    """Choose at least eight CTAs: first, last, middle (a causal diagonal) and random blocks of queries, in two heads.
 
     A rung's grid is (blocks of queries, query heads, …); tests/ladder checks that.
     """

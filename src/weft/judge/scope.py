@@ -97,16 +97,16 @@ def hint_for(runs: Runs, supports: Supports, verdicts: Sequence[Verdict]) -> str
 
 
 def _one_dimension(judged: Sequence[Verdict]) -> str:
-    """A kernel that is right for one head dimension and wrong for every other."""
+    """Return the hint for a kernel that is right for one head dimension and wrong for every other."""
     right, wrong = ({each.workload.shape.d for each in judged if each.passed is passed} for passed in (True, False))
     if len(right) != 1 or not wrong or right & wrong:
         return ""
     d = min(right)
-    return f"wrong only where D is not {d}: if it supports one head dimension, add `// weft: require D == {d}`"
+    return f"wrong only where D is not {d}: if the kernel is only for D = {d}, add `// weft: require D == {d}`"
 
 
 def _one_alignment(supports: Supports, judged: Sequence[Verdict]) -> str:
-    """A kernel that has both causal alignments by its macro, and is right in one of them only."""
+    """Return the hint for a kernel that has both causal alignments by its macro, and is right in only one."""
     masks = supports.task.workloads.masks
     passed = {mask: [each.passed for each in judged if each.workload.mask == mask] for mask in masks}
     wrong = [mask for mask, found in passed.items() if mask != "none" and found and not all(found)]

@@ -156,7 +156,7 @@ def _over_iterations(
     copies: Mapping[int, list[SassAccess]],
     repeats: Mapping[tuple[int, int], int],
 ) -> list[PtxAccess]:
-    """One iteration's part of an access that serves several: it and its upper neighbours; empty where there is none."""
+    """Return one iteration's part of an access that covers several: it and its upper neighbours; empty if none."""
     near = {other.offset: other for other in _alike(access, ptx) if other is access or not copies[other.line]}
     members: list[PtxAccess] = []
     span = 0

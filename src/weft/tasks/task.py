@@ -68,7 +68,7 @@ class Output:
     """Whether a kernel may lack it; then it is not judged, and the verdict reports that."""
 
     def numpy_dtype(self, workload: Workload) -> np.dtype[np.generic]:
-        """Its type in a workload."""
+        """Return its type in a workload."""
         return numpy_dtype(self.dtype or workload.dtype)
 
 

@@ -32,7 +32,7 @@ class Estimated:
     warm: Estimate
 
     def milliseconds(self, *, cold: bool) -> float:
-        """The middle of the range."""
+        """Return the middle of the range."""
         given = self.cold if cold else self.warm
         return given.microseconds((given.low + given.high) / 2) / 1e3
 

@@ -46,7 +46,7 @@ class Definition:
     constraints: tuple[str, ...] = ()
 
     def sizes(self, workload: "Workload") -> dict[str, int]:
-        """Every axis of a workload."""
+        """Return the size of every axis of a workload."""
         variable = {name for name, value in self.axes.items() if value is None}
         if set(workload.axes) != variable:
             raise UsageError(

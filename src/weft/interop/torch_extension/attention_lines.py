@@ -152,7 +152,7 @@ def _words(text: str, names: Mapping[str, str]) -> str:
 
 
 def _lever(text: str, names: Mapping[str, str], notes: list[str]) -> str:
-    """A host function with a parameter that selects the mask gets the macro that the tasks set."""
+    """Replace a parameter of the host function that selects the mask by the macro that the tasks set."""
     sizes = re.search(r"^sizes .*$", text, re.MULTILINE)
     found = [name for name in re.findall(r"(\w+)=", sizes[0] if sizes else "") if CAUSAL.fullmatch(name)]
     if len(found) != 1 or (found[0] != "CAUSAL" and re.search(r"\bCAUSAL\b", text)):

@@ -169,7 +169,7 @@ def _decide(run: Host, ways: list[tuple[Value | None, _Branch]], line: int, scop
 
 
 def _require_each(run: Host, ways: list[tuple[Number | None, _Branch]]) -> None:
-    """A condition of one branch on the sizes holds only for the sizes that take it."""
+    """Require the conditions of each branch only for the sizes that take it."""
     before = literal(0)
     for condition, branch in ways:
         elsewhere = before if condition is None else either(before, opposite(condition))

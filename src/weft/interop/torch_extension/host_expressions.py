@@ -466,7 +466,7 @@ class Host(ABC):
         return named(name)
 
     def symbol(self, name: str, value: Value) -> Value:
-        """An integer of a program stays a name, so that launch lines can have it as a size."""
+        """Keep an integer of a program as a name, so that launch lines can have it as a size."""
         constant = value.constant if isinstance(value, Number) else None
         wanted = self.program and (self.symbols is None or name in self.symbols)
         if not wanted or not isinstance(constant, int) or constant < 1 or name in FUNCTIONS:
@@ -534,7 +534,7 @@ class Host(ABC):
                 self.passed.add(value.tensor.memory.name)
 
     def counted(self, value: Value) -> Value:
-        """The number of dimensions, where an earlier pass found it."""
+        """Return the number of dimensions, where an earlier pass found it."""
         rank = self.facts.rank(value.tensor) if isinstance(value, Rank) else None
         return value if rank is None else literal(rank)
 
@@ -543,7 +543,7 @@ class Host(ABC):
 
     @abstractmethod
     def cuda_call(self, reader: Reader, name: str, ranges: list[tuple[int, int]], line: int) -> Value:
-        """A call of the CUDA runtime."""
+        """Follow a call of the CUDA runtime."""
 
     def record(self, kind: str, values: tuple[Value, ...]) -> Value:
         """Return a struct of the file with these members, in order; the others have their defaults."""

@@ -437,7 +437,7 @@ def _dispatch(run: HostRun, at: int, scope: Scope) -> HostOutcome | None:
 
 
 def _hidden_launches(run: HostRun, at: int, stop: int, scope: Scope) -> None:
-    """A launch in a lambda that unknown code calls: followed once, and marked with a caveat."""
+    """Follow a launch in a lambda that unknown code calls once, and mark it with a caveat."""
     token = run.source.tokens[at]
     before = len(run.launches)
     for start, end in run.source.split(at + 2, stop - 1):

@@ -129,7 +129,7 @@ def v_scale_twice(problem: AttentionProblem) -> Attended:
 
 
 def codes_signed(problem: AttentionProblem) -> Attended:
-    """A linear code read as a signed byte: (u ^ 128) - 128 steps instead of u - 128."""
+    """Read a linear code as a signed byte: (u ^ 128) - 128 steps instead of u - 128."""
     if problem.workload.encoding != "sim_fp8":
         return plain(problem)
     signed = {x: _codes(problem, x).view(np.int8).astype(np.float64) / 127 * E4M3_MAX for x in "qkv"}
@@ -165,7 +165,7 @@ def sign_lost(problem: AttentionProblem) -> Attended:
 
 
 def clipped_at_240(problem: AttentionProblem) -> Attended:
-    """The largest value of another E4M3, which has infinities."""
+    """Clip at the largest value of another E4M3, which has infinities."""
     return _bits(problem, lambda codes: np.clip(codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64), -240, 240))
 
 
@@ -174,7 +174,7 @@ def midpoint_forgotten(problem: AttentionProblem) -> Attended:
 
 
 def table_end_wrong(problem: AttentionProblem) -> Attended:
-    """The entry of the table for V's largest code was overwritten."""
+    """Overwrite the table's entry for V's largest code."""
     codes = _codes(problem, "v")
     largest = 255 if problem.workload.encoding == "sim_fp8" else 0x7E
     return _with(problem, v=np.where(codes == largest, 1.0, problem.v))
