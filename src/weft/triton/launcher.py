@@ -106,7 +106,7 @@ _made: dict[tuple[str, str], Launcher] = {}
 
 
 def launcher(src: Any, metadata: Any) -> Launcher:
-    """Return the launcher of a compiled kernel, which Triton requests wherever it assumes that nothing is loaded yet."""
+    """Return the launcher of a compiled kernel, which Triton requests where it assumes that nothing is loaded yet."""
     key = metadata.hash, getattr(getattr(src, "fn", None), "file_name", "")
     if key not in _made:
         _made[key] = Launcher(src, metadata)
