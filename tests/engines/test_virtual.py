@@ -55,11 +55,11 @@ def test_two_views_of_the_same_memory_are_one_buffer(gpu: weft.VirtualGPU) -> No
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([np.zeros(4, np.float32)], "takes 2 arguments, 1 were given"),
+        ([np.zeros(4, np.float32)], "takes 2 arguments; 1 were given"),
         ([np.zeros((4, 4), np.float32).T, 4], "not C-contiguous"),
         ([np.zeros(4, np.float32), "four"], "is a str; give an array, a number, bytes or a tuple"),
         ([np.zeros(4, np.float32), np.zeros(4, np.float32)], "has 8 bytes; the kernel's parameter has 4"),
-        ([1.5, 4, 4], "takes 2 arguments, 3 were given"),
+        ([1.5, 4, 4], "takes 2 arguments; 3 were given"),
         ([np.zeros(4, np.float32), np.int64(4)], "has 8 bytes; the kernel's parameter has 4"),
     ],
 )
@@ -75,7 +75,7 @@ def test_arguments_that_do_not_fit_are_refused(gpu: weft.VirtualGPU, args: list[
         (1, (32, 32, 2), "2048|larger than"),
         (0, 32, "at least 1"),
         (1, 0, "a block takes 1 to 1024|at least 1"),
-        (1, (1, 1, 1, 1), "4 dimensions"),
+        (1, (1, 1, 1, 1), "dimensions, not 4"),
     ],
 )
 def test_invalid_grids_and_blocks_are_refused(gpu: weft.VirtualGPU, grid: int, block: int, message: str) -> None:
