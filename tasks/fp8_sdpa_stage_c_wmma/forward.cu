@@ -21,7 +21,7 @@
 #include <cmath>
 #include <cstdint>
 
-// The kernel's defines, as its launch lines have them.
+// The kernel's defines, from its launch lines.
 #define ELEMENT half
 #define DEQUANT lut
 #define ENCODING 0
@@ -30,7 +30,7 @@
 #define BLOCK_N 32
 #define WARPS 4
 
-// ------------------------------ fp8_wmma.cu, as it is ------------------------------
+// ------------------------------ fp8_wmma.cu, unchanged ------------------------------
 
 // Fused attention on 8-bit codes with both products on tensor cores in fp16 ("stage C").
 //
@@ -298,7 +298,7 @@ fp8_wmma_attention(const Code* __restrict__ q, const Code* __restrict__ k, const
         lse[q_head * SQ + first_query + row] = sL[row] == 0.0f ? -CUDART_INF_F : sM[row] + logf(sL[row]);
 }
 
-// ------------------------------ the host's part, from the launch lines ------------------------------
+// ------------------------------ host code, from the launch lines ------------------------------
 
 namespace {
 
@@ -307,7 +307,7 @@ namespace {
 [[maybe_unused]] inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
 [[maybe_unused]] inline int64_t cdiv(int64_t a, int64_t b) { return -floor_div(-a, b); }
 
-// What the kernel takes for granted. 16 bytes are the widest access a kernel can make.
+// What the kernel assumes. 16 bytes are the widest access a kernel can make.
 inline void check_tensor(const char* name, const torch::Tensor& x, c10::IntArrayRef shape, c10::ScalarType dtype,
                          c10::Device device) {
     TORCH_CHECK(x.is_cuda() && x.device() == device, name, " is on ", x.device(), "; all must be on one GPU");

@@ -1,4 +1,4 @@
-"""The timed loop on the stand-in: what is done around every timed call, and what becomes of the times."""
+"""The timed loop on the stand-in: what happens around every timed call, and how the times are used."""
 
 import itertools
 import json
@@ -84,7 +84,7 @@ def test_what_happens_around_a_timed_call(cache: Cache) -> None:
 
 
 def test_a_gpu_that_waits_for_the_host_gets_more_to_do_first() -> None:
-    """The pretended GPU reaches every event at once unless the buffer was written eight times before it."""
+    """The simulated GPU reaches every event at once unless the buffer was written eight times before it."""
     gpu = RecordingCuda()
     large = 4 * gpu.l2_bytes
 
@@ -96,17 +96,17 @@ def test_a_gpu_that_waits_for_the_host_gets_more_to_do_first() -> None:
     gpu.on_record = reach_unless_busy
     result = run_bench(gpu, "scalar", settings=BenchSettings(rounds=8, warmup=1, checked=0))
     assert result.notes == ()
-    assert len(gpu.given("cuLaunchKernel")) == 9 + 3  # the first call is tried after 1, 2, 4 and 8 writes
+    assert len(gpu.given("cuLaunchKernel")) == 9 + 3  # the first call is checked after 1, 2, 4 and 8 writes
 
 
-def test_a_host_that_cannot_be_hidden_is_said() -> None:
+def test_a_host_that_cannot_be_hidden_is_reported() -> None:
     gpu = RecordingCuda()
     gpu.on_record = gpu.wait
     result = run_bench(gpu, "scalar", settings=BenchSettings(rounds=8, warmup=0, checked=0))
     assert any("in 8 rounds the GPU waited for the host" in note for note in result.notes)
 
 
-def test_every_call_gets_other_inputs_and_turns_alternate() -> None:
+def test_every_call_gets_other_inputs_and_the_order_rotates() -> None:
     gpu = RecordingCuda()
     order: list[str] = []
     gpu.cost_ms = lambda name: order.append(name) or 0.1  # type: ignore[func-returns-value]
@@ -119,7 +119,7 @@ def test_every_call_gets_other_inputs_and_turns_alternate() -> None:
     assert all(a != b for mine in per_contender for a, b in itertools.pairwise(mine))
 
 
-def test_a_clock_that_drifts_is_said() -> None:
+def test_a_drifting_clock_is_reported() -> None:
     gpu = RecordingCuda()
     gpu.mhz = lambda reading: 2040 - 15 * reading
     rng = random.Random(2)
@@ -129,8 +129,8 @@ def test_a_clock_that_drifts_is_said() -> None:
     assert any("scalar drifted by +" in note for note in result.notes)
 
 
-@pytest.mark.parametrize(("cost", "why"), [(0.0, "resolution"), (-1.0, "backwards")])
-def test_times_that_cannot_be_are_refused(cost: float, why: str) -> None:
+@pytest.mark.parametrize(("cost", "why"), [(0.0, "resolution"), (-1.0, "negative")])
+def test_impossible_times_are_refused(cost: float, why: str) -> None:
     gpu = RecordingCuda()
     gpu.cost_ms = lambda name: cost
     with pytest.raises(BadTiming, match=why):
@@ -138,7 +138,7 @@ def test_times_that_cannot_be_are_refused(cost: float, why: str) -> None:
 
 
 def test_a_contender_that_computes_nothing_is_wrong() -> None:
-    """It leaves its outputs as they were: NaN, whatever an earlier call left there."""
+    """It does not write its outputs, which stay NaN, whatever an earlier call wrote."""
     gpu = RecordingCuda()
     engine, drawn = CudaGPU(gpu.device()), problems()
     candidate, supports = find_candidate("scalar", task=None)

@@ -56,7 +56,9 @@ def test_foreign_files_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "thesis.tex").write_text("mine")
     command = ["export", "fp8_wmma", "--robust-kbench", str(tmp_path)]
     assert main(command) == 2
-    assert "holds thesis.tex; name an empty folder, or write beside it with --force" in capsys.readouterr().err
+    assert (
+        "already contains thesis.tex; name an empty folder, or add to this one with --force" in capsys.readouterr().err
+    )
     assert names(tmp_path) == {"thesis.tex"}
     assert main([*command, "--force"]) == 0
     assert names(tmp_path) == FILES | {"thesis.tex"} and (tmp_path / "thesis.tex").read_text() == "mine"

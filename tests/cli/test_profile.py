@@ -79,7 +79,7 @@ def test_an_uncoalesced_load_is_named(source: Path, capsys: pytest.CaptureFixtur
     lines = {line["place"]: line for line in profile["launches"][0]["lines"]}
     line = lines[f"{source}:{LOAD_LINE}"]
     assert line["sectors"] == 32 * WARPS
-    assert line["advice"].startswith("uncoalesced: 32 sectors per request where 4 would do")
+    assert line["advice"].startswith("uncoalesced: 32 sectors per request instead of 4")
 
 
 def test_text_ends_with_one_summary_that_says_modelled(source: Path, capsys: pytest.CaptureFixture[str]) -> None:

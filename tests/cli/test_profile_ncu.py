@@ -69,7 +69,7 @@ def test_the_capture_is_reproduced() -> None:
     assert found["smsp__inst_executed.sum"].verdict is Verdict.EXPLAINED
     (launch,) = compared(RAW).launches
     assert "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum" in launch.only_measured
-    assert launch.notes == ("block (32, 32, 1) there, (1024, 1, 1) here: as many in all",)
+    assert launch.notes == ("block (32, 32, 1) in the report, (1024, 1, 1) in Weft: the totals are equal",)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_fewer_reads_mean_warm_caches() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ('"8.6"', '"8.9"', "compute capability 8.9 there, 8.6 here, which is other SASS: use --gpu rtx4090 or l4"),
+        ('"8.6"', '"8.9"', "compute capability 8.9 in the report, 8.6 in Weft (other SASS): use --gpu rtx4090 or l4"),
         ('"8.6"', '"7.5"', "the model has no such GPU"),
-        ('"(32, 32, 1)","(32, 32, 1)"', '"(32, 32, 1)","(64, 32, 1)"', "a grid of (64, 32, 1) there, (32, 32, 1) here"),
-        ('"(32, 32, 1)","(32, 32, 1)"', '"(16, 16, 1)","(32, 32, 1)"', "blocks of (16, 16, 1) there"),
-        ('"(32, 32, 1)","(32, 32, 1)"', '"",""', "does not say grid and block"),
+        ('"(32, 32, 1)","(32, 32, 1)"', '"(32, 32, 1)","(64, 32, 1)"', "a grid of (64, 32, 1) in the report"),
+        ('"(32, 32, 1)","(32, 32, 1)"', '"(16, 16, 1)","(32, 32, 1)"', "blocks of (16, 16, 1) in the report"),
+        ('"(32, 32, 1)","(32, 32, 1)"', '"",""', "does not contain grid and block"),
     ],
 )
 def test_another_launch_is_refused(before: str, after: str, said: str) -> None:
@@ -142,14 +142,14 @@ def test_the_verb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert out[-1].endswith("on RTX A6000: 16 equal, 1 bound holds, 2 explained, 0 differs")
     assert main([*call, "bad.csv"]) == 1
     out = capsys.readouterr().out
-    assert "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum\t131072\t131080\t-8\tdiffers: no rule explains it" in out
+    assert "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum\t131072\t131080\t-8\tdiffers: unexplained" in out
     assert main([*call, "good.csv", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["ncu"]
     assert found["counts"] == {"equal": 16, "bound holds": 1, "explained": 2, "differs": 0}
     assert found["launches"][0]["metrics"][0].keys() >= {"metric", "weft", "ncu", "difference", "verdict", "why"}
     Path("other.csv").write_text(RAW.replace('"8.6"', '"9.0"'))
     assert main([*call, "other.csv"]) == 3
-    assert "not compared: compute capability 9.0 there, 8.6 here" in capsys.readouterr().out
+    assert "not compared: compute capability 9.0 in the report, 8.6 in Weft" in capsys.readouterr().out
 
 
 def test_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +176,7 @@ def test_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["missing.cu", "--metrics", "smsp__gmio_stall.avg.pct,launch__grid_size"], "1 of 2 metrics cannot be had"),
+        (["missing.cu", "--metrics", "smsp__gmio_stall.avg.pct,launch__grid_size"], "1 of 2 metrics are not available"),
         (["--metrics", "launch__grid_size.sum"], "takes no suffix"),
         (["--metrics", "lists/missing.txt"], "there is no such file"),
         (["--metrics", ", ,"], "the list is empty"),

@@ -185,8 +185,8 @@ def test_what_a_launch_file_may_not_hold() -> None:
     Path("k.ptx").write_text(BY_HAND)
     good = "// weft: inout x : u32[64] = arange\n// weft: launch reverse(x, 64) grid(1) block(64)\n"
     for text, what in (
-        ("launch reverse(x, 64) grid(1) block(64)\n", "k.launch:1: .* is no launch line"),
-        (good + "// weft: allow R103 why\n", "k.launch:3: allow stands at the line"),
+        ("launch reverse(x, 64) grid(1) block(64)\n", "k.launch:1: .* is not a launch line"),
+        (good + "// weft: allow R103 why\n", "k.launch:3: put allow at the line"),
         ("// nothing\n", "k.launch has no"),
         (good.replace("grid(1)", "grid(what)"), "k.launch:2: 'what' is not known here"),
     ):
@@ -201,7 +201,7 @@ def test_what_a_launch_file_may_not_hold() -> None:
     with pytest.raises(UsageError, match="cannot read gone"):
         weft.load("k.ptx", launch="gone.launch")
     Path("k.cu").write_text(LINES + SOURCE)
-    with pytest.raises(UsageError, match="--launch is for PTX"):
+    with pytest.raises(UsageError, match="--launch is only for PTX"):
         weft.load("k.cu", launch="k.launch")
 
 
@@ -244,9 +244,9 @@ def test_check_judges_what_it_was_compiled_for(capsys: pytest.CaptureFixture[str
     options = ["--shapes", "small", "--regimes", "unit_normal", "--seeds", "1"]
     assert main(["check", "a.ptx", *options]) == 0
     out = capsys.readouterr().out
-    assert "small\t1 of 1" in out and "a -G build needs its source" in out
+    assert "small\t1 of 1" in out and "a -G build needs the CUDA source" in out
     assert main(["check", "a.ptx", *options, "--masks", "none"]) == 5
     Path("a.launch").write_text("\n".join(lines))  # a lie about the mask does not pass
     assert main(["check", "a.ptx", *options]) == 1
     assert main(["run", "a.ptx", "-D", "CAUSAL=2"]) == 2
-    assert "compiled already, CAUSAL is compiled with 0" in capsys.readouterr().err
+    assert "already compiled PTX, CAUSAL is compiled with 0" in capsys.readouterr().err

@@ -1,6 +1,6 @@
-"""Kernel files as people write them, and one-line mistakes that people make in them.
+"""Kernel files in typical styles, and typical one-line mistakes in them.
 
-A mistake is a substitution in a right file. `named` is what the diagnosis must say of it; its line must lie within
+A mistake is a substitution in a right file. `named` is what the diagnosis must report; its line must be within
 three of the mistake, unless the mistake is seen elsewhere (`at` is then the text of that line).
 """
 
@@ -9,27 +9,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mistake:
-    """`right` stands once in the file; `wrong` takes its place."""
+    """`right` is in the file once; `wrong` replaces it."""
 
     right: str
     wrong: str
     named: str
     """A regular expression that the text of the diagnosis matches."""
     at: str = ""
-    """A part of the line that is named, where it is not the mistake's own."""
+    """A part of the reported line, where it is not the line of the mistake."""
     shape: str = "small"
     regime: str = "unit_normal"
 
 
 @dataclass(frozen=True)
 class Style:
-    """One file, what it is judged on, and mistakes in it."""
+    """One file, the options it is judged with, and mistakes in it."""
 
     file: str
     first: Mistake
     second: Mistake | None = None
     options: tuple[str, ...] = ()
-    """Of `weft check`."""
+    """Options of `weft check`."""
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
@@ -37,7 +37,7 @@ class Style:
 
 
 RAGGED = "ragged"
-"""77 rows and keys: no multiple of a tile."""
+"""77 rows and keys: not a multiple of a tile."""
 
 STYLES = (
     Style(
@@ -154,4 +154,4 @@ STYLES = (
 )
 
 LATER: tuple[str, ...] = ()
-"""What the importer cannot read yet: refused with what is missing, never judged by half."""
+"""Files that the importer cannot read completely: refused with what is missing, never judged in part."""

@@ -1,4 +1,4 @@
-"""From the bare file, with no edit: `weft check` passes what is right and `weft diagnose` names what is wrong."""
+"""On unmodified files, `weft check` passes right kernels and `weft diagnose` names mistakes."""
 
 import re
 from pathlib import Path
@@ -13,9 +13,9 @@ KERNELS = Path(__file__).parent / "kernels"
 READ = [style for style in STYLES if style.file not in LATER]
 OFTEN = ("torch_online_f32.cu", "main_check.cu", "one_head.cu", "c_launcher.cu", "bare_lines.cu", "triton_row.py",
          "three_kernels.cu", "half2_loads.cu", "split_keys.cu")  # fmt: skip
-"""Right files that are checked in every run; the rest by `scripts/test -m sweep`."""
+"""Right files that are checked in every test run; `scripts/test -m sweep` checks the rest."""
 QUICK = ("torch_online_f32.cu", "main_check.cu", "three_kernels.cu", "triton_row.py")
-"""Whose first mistake is diagnosed in every run; the rest by `scripts/test -m sweep`."""
+"""Files whose first mistake is diagnosed in every test run; `scripts/test -m sweep` covers the rest."""
 
 
 def _wrong() -> list[object]:
@@ -52,11 +52,13 @@ def test_a_right_file_passes_as_it_is(style: Style, folder: Path, capsys: pytest
     assert code == 0, said.out + said.err
     assert re.search(r"^small\t(\d+) of \1\b", said.out, re.MULTILINE)
     lines = "weft: launch" in (KERNELS / style.file).read_text()
-    assert ("launch lines from it; write them out with weft import" in said.err) is not lines
+    assert ("to write them to a file: weft import" in said.err) is not lines
 
 
 @pytest.mark.parametrize(("style", "mistake"), _wrong())
-def test_a_mistake_is_named(style: Style, mistake: Mistake, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_diagnosed(
+    style: Style, mistake: Mistake, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     right = (KERNELS / style.file).read_text()
     assert right.count(mistake.right) == 1
     wrong = right.replace(mistake.right, mistake.wrong)
@@ -73,7 +75,7 @@ def test_a_mistake_is_named(style: Style, mistake: Mistake, folder: Path, capsys
 
 
 @pytest.mark.parametrize("file", LATER)
-def test_what_is_read_in_part_is_not_judged(file: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partly_read_file_is_not_judged(file: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / file).write_text((KERNELS / file).read_text())
     assert main(["check", file]) in (2, 3)
     said = capsys.readouterr()
@@ -81,12 +83,12 @@ def test_what_is_read_in_part_is_not_judged(file: str, folder: Path, capsys: pyt
     assert re.search(rf"{re.escape(file)}:\d+: ", said.err)
 
 
-def test_inputs_that_no_task_has_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_inputs_that_match_no_task_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(KERNELS / "varlen.cu")]) == 2
     assert "takes q, k, v, cu_seqlens; task sdpa gives q, k, v" in capsys.readouterr().err
 
 
-def test_lines_that_are_written_out_are_judged_alike(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_written_launch_lines_give_the_same_verdict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "k.cu").write_text((KERNELS / "c_launcher.cu").read_text())
     assert main(["import", "k.cu", "-o", "k_weft.cu"]) == 0
     narrow = ["--shapes", "gqa_4", "--regimes", "unit_normal", "--seeds", "1", "--hidden", "0"]

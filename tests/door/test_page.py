@@ -12,7 +12,7 @@ KERNELS = Path(__file__).parent / "kernels"
 WRONG = ("o_row[x] = alpha * o_row[x] + p", "o_row[x] = o_row[x] + p")
 
 
-def test_the_page_says_what_its_commands_print(
+def test_the_page_shows_what_its_commands_print(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,7 @@
 """A stand-in of cuda-core and the driver: checks and records every call, and runs launches on the virtual GPU.
 
-Work is queued and done when the stream is waited for, as on hardware, so results that are read too early are old ones.
-Every call is bound to the signature that the installed cuda-core and cuda-bindings have.
+Work is queued and runs when the stream is waited for, as on hardware, so results that are read too early are old.
+Every call is bound to the signature in the installed cuda-core and cuda-bindings.
 """
 
 import ctypes
@@ -46,7 +46,7 @@ class Call:
 
 
 class RecordingCuda:
-    """The state of one pretended GPU."""
+    """The state of one simulated GPU."""
 
     def __init__(self, arch: str = "89", *, l2_bytes: int = 1 << 16) -> None:
         self.arch = arch
@@ -60,11 +60,11 @@ class RecordingCuda:
         self.current = False
         self.clock_ms = 0.0
         self.cost_ms: Callable[[str], float] = lambda name: 1.0
-        """How long a launch of a kernel takes on the pretended clock."""
+        """Time of a kernel launch on the simulated clock."""
         self.mhz: Callable[[int], int] = lambda reading: 2040
-        """The pretended clock at its n-th reading."""
+        """The simulated clock at its n-th reading."""
         self.on_record: Callable[[], object] = lambda: None
-        """What happens once an event is in the stream."""
+        """Called when an event is put into the stream."""
         self.kernels: dict[int, _Kernel] = {}
         self.streams: dict[int, _Stream] = {}
         self.l2_bytes = l2_bytes
@@ -112,7 +112,7 @@ class RecordingCuda:
 
 
 class TellingDevice(CudaDevice):
-    """A cubin says nothing to the virtual GPU: tells the stand-in which binary it belongs to."""
+    """Passes the binary of a cubin to the stand-in, because the virtual GPU cannot run a cubin."""
 
     def __init__(self, recording: RecordingCuda) -> None:
         self.recording = recording

@@ -1,4 +1,4 @@
-"""A source that asks which compiler reads it is shown with the line, and judged all the same."""
+"""A source that tests which compiler is used gets a note with the line, and is still judged."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ __global__ void k(float* WEFT_REGION) {}
 """
 
 
-def test_lines_of_code_that_ask() -> None:
+def test_lines_that_test_the_compiler_are_noted() -> None:
     found = tuple(compiler_questions(ASKS, "k.cu"))
     assert [(each.code, each.place.line) for each in found if each.place] == [("X404", 1), ("X404", 6)]
     assert "__CUDACC_RTC__" in found[0].message and "__NVCC__" in found[1].message
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_check_shows_it_next_to_a_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str], *, asks: bool) -> None:
+def test_check_shows_the_note_next_to_a_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str], *, asks: bool) -> None:
     path = tmp_path / "k.cu"
     text = RUNGS["scalar"].path.read_text()
     path.write_text(text + "\n#ifndef __CUDACC_RTC__\nint main() {}\n#endif\n" if asks else text)

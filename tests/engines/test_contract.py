@@ -1,4 +1,4 @@
-"""What every engine must do. A new engine joins by a line in ENGINES."""
+"""What every engine must do. A new engine is added by a line in ENGINES."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -133,7 +133,7 @@ def test_grids_and_blocks_have_up_to_three_axes(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(("grid", "block"), [(0, 32), (1, 0), (1, 1025), (1, (1, 1, 1, 1)), ((1, 1, 1, 1), 1)])
-def test_sizes_that_no_gpu_takes(engine: Engine, grid: int, block: int) -> None:
+def test_invalid_grids_and_blocks_are_refused(engine: Engine, grid: int, block: int) -> None:
     out = np.zeros(4, np.int32)
     with pytest.raises(LaunchError):
         engine.launch(binary(engine.arch), "indices", grid, block, [out])
@@ -141,12 +141,12 @@ def test_sizes_that_no_gpu_takes(engine: Engine, grid: int, block: int) -> None:
 
 
 @pytest.mark.parametrize("args", [[], [np.zeros(4, np.float32), 1], [np.int32(4)], ["four"], [np.zeros((4, 4)).T]])
-def test_arguments_that_do_not_fit(engine: Engine, args: list[object]) -> None:
+def test_arguments_that_do_not_fit_are_refused(engine: Engine, args: list[object]) -> None:
     with pytest.raises(LaunchError):
         engine.launch(binary(engine.arch), "indices", 1, 4, args)
 
 
-def test_a_block_over_the_launch_bound(engine: Engine) -> None:
+def test_a_block_over_the_launch_bound_is_refused(engine: Engine) -> None:
     x = np.zeros(96, np.float32)
     engine.launch(binary(engine.arch), "bounded", 1, 64, [x])
     assert x.tolist() == [1] * 64 + [0] * 32
@@ -183,7 +183,7 @@ def test_symbols_start_as_zero_and_take_values(engine: Engine) -> None:
     assert out.tolist() == [1, 2, 3, 4]
 
 
-def test_a_device_variable_lives_from_launch_to_launch(engine: Engine) -> None:
+def test_a_device_variable_persists_from_launch_to_launch(engine: Engine) -> None:
     out = np.zeros(1, np.int32)
     engine.set_symbol(binary(engine.arch), "count", "counter", np.array([40], np.int32))
     for expected in (41, 42):
@@ -191,14 +191,14 @@ def test_a_device_variable_lives_from_launch_to_launch(engine: Engine) -> None:
         assert out[0] == expected
 
 
-def test_symbols_that_are_not_there_or_too_small(engine: Engine) -> None:
+def test_missing_or_too_small_symbols_are_refused(engine: Engine) -> None:
     with pytest.raises(UsageError, match="tables"):
         engine.set_symbol(binary(engine.arch), "look_up", "tables", np.zeros(4, np.float32))
     with pytest.raises(UsageError, match="20 bytes"):
         engine.set_symbol(binary(engine.arch), "look_up", "table", np.zeros(5, np.float32))
 
 
-def test_a_kernel_that_is_not_there(engine: Engine) -> None:
+def test_a_missing_kernel_is_refused(engine: Engine) -> None:
     with pytest.raises(UsageError, match="axpby"):
         engine.launch(binary(engine.arch), "axpby", 1, 1, [])
 
@@ -232,7 +232,7 @@ def test_launches_of_a_run_see_each_others_writes(engine: Engine) -> None:
     assert t.tolist() == [5] * 8 and y.tolist() == [10] * 8
 
 
-def test_a_launch_that_cannot_be_made_leaves_the_arrays_of_all(engine: Engine) -> None:
+def test_a_refused_launch_leaves_all_arrays_unchanged(engine: Engine) -> None:
     x, y = np.ones(8, np.float32), np.zeros(96, np.float32)
     good = Launch(binary(engine.arch), "axpy", 1, 8, [5.0, x, y, 8])
     too_large = Launch(binary(engine.arch), "bounded", 1, 96, [y], place=Place("two.cu", 7))
@@ -254,7 +254,7 @@ def test_shared_memory_above_48_kb_needs_the_opt_in(engine: Engine) -> None:
                 engine.run([launch])
 
 
-def test_one_goes_on_decides_what_follows_a_launch(engine: Engine) -> None:
+def test_goes_on_decides_whether_the_next_launch_runs(engine: Engine) -> None:
     x = np.zeros(4, np.float32)
     launches = [Launch(binary(engine.arch), "bounded", 1, 4, [x]), Launch(binary(engine.arch), "fixed", 1, 4, [x])]
     assert engine.run(launches, RunOptions(goes_on=lambda run: False)).entries == ("bounded",)
@@ -263,7 +263,7 @@ def test_one_goes_on_decides_what_follows_a_launch(engine: Engine) -> None:
     assert x.tolist() == [2] * 4
 
 
-def test_a_run_of_nothing_is_refused(engine: Engine) -> None:
+def test_a_run_without_launches_is_refused(engine: Engine) -> None:
     with pytest.raises(UsageError, match="no launch"):
         engine.run([])
 
@@ -313,13 +313,13 @@ def test_exact_engines_repeat_every_bit(kind: str) -> None:
 
 
 class Blind(weft.VirtualGPU):
-    """As an engine without eyes would be."""
+    """An engine that cannot watch runs."""
 
     name = "blind"
     capabilities = Capabilities(can_watch=False, can_sample=True, exact=True)
 
 
-def test_a_kernel_file_does_not_run_unwatched_in_silence(tmp_path: Path) -> None:
+def test_a_kernel_file_does_not_run_silently_without_checkers(tmp_path: Path) -> None:
     path = tmp_path / "fill.cu"
     path.write_text(
         "// weft: sizes N=8\n// weft: out y : f32[N]\n// weft: launch fill(y) grid(N) block(1)\n"

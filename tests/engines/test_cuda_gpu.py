@@ -1,4 +1,4 @@
-"""The CUDA engine against the stand-in: which calls it makes, in which order, and what it makes of errors."""
+"""The CUDA engine on the stand-in: which calls it makes, in which order, and how it reports errors."""
 
 import ast
 import inspect
@@ -26,7 +26,7 @@ extern "C" __global__ void far(float* x) { x[threadIdx.x + 100000000] = 1.0f; }
 extern "C" __global__ void odd(char* x) { *reinterpret_cast<float*>(x + 1) = 1.0f; }
 extern "C" __global__ void refuse(const int* x) { assert(*x == 1); }
 extern "C" __global__ void stop(const int* x) { if (*x != 1) __trap(); }
-extern "C" __global__ void everybody(int* x) {
+extern "C" __global__ void all_ctas(int* x) {
     x[blockIdx.x] = 1;
     cooperative_groups::this_grid().sync();
     if (blockIdx.x == 0) x[0] = x[1] + x[2];
@@ -90,7 +90,7 @@ def test_a_kernel_and_its_module_are_loaded_once(binary: Binary, cuda_gpu: Recor
     assert names.count("ObjectCode.from_cubin") == names.count("ObjectCode.get_kernel") == 1
 
 
-def test_a_binary_without_cubin_goes_as_ptx(cuda_gpu: RecordingCuda, binary: Binary) -> None:
+def test_a_binary_without_cubin_is_loaded_as_ptx(cuda_gpu: RecordingCuda, binary: Binary) -> None:
     x = np.ones(32, np.float32)
     CudaGPU(cuda_gpu.device()).launch(replace(binary, cubin=b""), "twice", 1, 32, [x, x])
     assert x.tolist() == [2] * 32
@@ -99,7 +99,7 @@ def test_a_binary_without_cubin_goes_as_ptx(cuda_gpu: RecordingCuda, binary: Bin
 
 def test_a_barrier_of_the_grid_is_launched_cooperatively(binary: Binary, cuda_gpu: RecordingCuda) -> None:
     x = np.zeros(3, np.int32)
-    assert CudaGPU(cuda_gpu.device()).launch(binary, "everybody", 3, 1, [x]).clean
+    assert CudaGPU(cuda_gpu.device()).launch(binary, "all_ctas", 3, 1, [x]).clean
     assert x.tolist() == [2, 1, 1]
     assert "cuLaunchCooperativeKernel" in cuda_gpu.names() and "cuLaunchKernel" not in cuda_gpu.names()
     assert not _waits_for_the_grid(binary.ptx, "twice")
@@ -120,14 +120,14 @@ def test_a_barrier_inside_a_function_counts() -> None:
     [("far", np.zeros(4, np.float32), "M101"), ("odd", np.zeros(8, np.int8), "M102"),
      ("refuse", np.zeros(1, np.int32), "X402"), ("stop", np.zeros(1, np.int32), "X401")],
 )  # fmt: skip
-def test_a_kernel_that_goes_wrong_is_a_finding_and_the_last(
+def test_a_failing_kernel_is_a_finding_and_ends_the_run(
     binary: Binary, cuda_gpu: RecordingCuda, entry: str, array: np.ndarray, code: str
 ) -> None:
     gpu = CudaGPU(cuda_gpu.device())
     run = gpu.launch(binary, entry, 1, 1, [array])
     assert [finding.code for finding in run.findings] == [code] and not run.clean
     assert not array.any()
-    with pytest.raises(LaunchError, match="start a new one"):
+    with pytest.raises(LaunchError, match="start a new process"):
         gpu.launch(binary, "twice", 1, 4, [np.zeros(4, np.float32)] * 2)
 
 
@@ -163,7 +163,7 @@ def test_a_binary_for_another_gpu_is_refused(binary: Binary) -> None:
 
 
 def test_a_rung_gives_the_bits_of_the_virtual_gpu(cuda_gpu: RecordingCuda) -> None:
-    """The whole way of a kernel file: several launches, a workspace, buffers that stay."""
+    """A complete kernel file: several launches, a workspace, buffers that stay."""
     kernel = weft.load(RUNGS["split_k"].path)
     sizes = {"SQ": 20, "SKV": 70, "D": 32}
     on_cpu = kernel.run(weft.VirtualGPU(), sizes=sizes).arrays
@@ -175,7 +175,7 @@ def test_a_rung_gives_the_bits_of_the_virtual_gpu(cuda_gpu: RecordingCuda) -> No
 
 
 def test_every_name_of_the_driver_exists() -> None:
-    """What the stand-in never meets would still be a typing error on a real GPU."""
+    """A name that the stand-in never uses could still be misspelt."""
     tree = ast.parse(inspect.getsource(cuda_device))
     used = {
         node.attr
@@ -204,7 +204,7 @@ USED = {
     "ObjectCode": ("from_cubin", "from_ptx", "get_kernel", "handle"),
     "Kernel": ("handle", "attributes"),
 }  # fmt: skip
-"""What the engine and the bench touch of cuda-core's classes; calls are bound to their signatures by the stand-in."""
+"""The attributes of cuda-core's classes that engine and bench use; the stand-in binds calls to their signatures."""
 
 
 @pytest.mark.parametrize("owner", USED)
@@ -212,12 +212,12 @@ def test_cuda_core_has_what_is_used(owner: str) -> None:
     assert [name for name in USED[owner] if not hasattr(getattr(cuda.core, owner), name)] == []
 
 
-def test_error_codes_are_the_drivers() -> None:
+def test_error_codes_exist_in_the_driver() -> None:
     known = {status.name for status in driver.CUresult}
     assert set(FAULTS) <= known and set(cuda_device.TOO_LARGE) <= known
 
 
-def test_without_a_gpu_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nothing:
         class Device:
             @staticmethod
@@ -225,7 +225,7 @@ def test_without_a_gpu_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> No
                 return ()
 
     monkeypatch.setattr(cuda_device, "libraries", lambda: cuda_device.Libraries(Nothing, driver))
-    with pytest.raises(NoGPU, match="no GPU 0: the driver shows 0"):
+    with pytest.raises(NoGPU, match="no GPU 0: the driver reports 0"):
         require_gpu()
 
     def missing() -> cuda_device.Libraries:

@@ -1,4 +1,4 @@
-"""`// weft: option`: options of the compiler in the file, and what -default-device lets NVRTC read."""
+"""`// weft: option`: compiler options in the file, and what -default-device allows NVRTC to read."""
 
 from pathlib import Path
 
@@ -52,19 +52,19 @@ def test_options_are_read_in_order() -> None:
 
 
 @pytest.mark.parametrize("line", ["option", "option default-device"])
-def test_what_is_no_option_is_refused_with_its_line(line: str) -> None:
+def test_an_invalid_option_is_refused_with_its_line(line: str) -> None:
     with pytest.raises(UsageError, match=r"k\.cu:2: .*-default-device"):
         parse_lines(f"\n// weft: {line}\n", "k.cu")
 
 
-def test_an_option_with_a_flag_of_its_own_is_refused(tmp_path: Path) -> None:
+def test_an_option_that_has_a_dedicated_flag_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text(WITH_HOST_CODE.replace("-default-device", "-DX=1"))
     with pytest.raises(UsageError, match="'-DX=1': use defines instead"):
         load(file).compile()
 
 
-def test_host_code_of_headers_parses_and_is_left_alone(tmp_path: Path) -> None:
+def test_host_code_of_headers_parses_and_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text(WITH_HOST_CODE)
     assert options_of(file) == ("-default-device",)

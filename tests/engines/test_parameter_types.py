@@ -1,4 +1,4 @@
-"""Whether the array of a launch line fits the pointer it is passed as; what is not known is never an error."""
+"""Whether the array of a launch line fits the pointer it is passed as; an unknown type is never an error."""
 
 from pathlib import Path
 
@@ -23,12 +23,12 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("element", "pointer"), FITS)
-def test_what_fits(element: str, pointer: str) -> None:
+def test_types_that_fit(element: str, pointer: str) -> None:
     assert fits(element, pointer)
 
 
 @pytest.mark.parametrize(("element", "pointer"), MISFITS)
-def test_what_does_not_fit(element: str, pointer: str) -> None:
+def test_types_that_do_not_fit(element: str, pointer: str) -> None:
     assert not fits(element, pointer)
 
 
@@ -70,7 +70,7 @@ typedef half mine;
         ("k<32>", "template <int D> static __global__ void k(const half* x, float* y)"),
     ],
 )
-def test_an_error_before_anything_runs(tmp_path: Path, call: str, kernel: str) -> None:
+def test_a_type_mismatch_is_an_error_before_anything_runs(tmp_path: Path, call: str, kernel: str) -> None:
     file = tmp_path / "k.cu"
     file.write_text(KERNEL.format(element="f16", call=call, kernel=kernel))
     load(file).bind()

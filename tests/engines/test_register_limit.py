@@ -1,4 +1,4 @@
-"""What a block needs of an SM, by the chosen GPU: registers decide what can be launched and what waits together."""
+"""Resources of a block on an SM of the chosen GPU: registers limit launches and the number of resident CTAs."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ __global__ void hoard(const float* x, float* y) {
     y[threadIdx.x] = sum;
 }
 """
-"""All 96 values are loaded before the barrier and used after it: without a bound they lie in registers."""
+"""All 96 values are loaded before the barrier and used after it: without a bound they are in registers."""
 
 TOGETHER = """// weft: define  HOARD = 1
 // weft: in        x : f32[512, 96] = normal
@@ -101,4 +101,4 @@ def test_the_sms_are_those_of_the_chosen_gpu(tmp_path: Path) -> None:
     sm, sms = load(path).run(weft.VirtualGPU("l4"))[1]["y"].T
     assert set(sms) == {58} and set(sm) == set(range(58))
     other = load(path).run(weft.VirtualGPU("l4", schedule=1))[1]["y"].T[0]
-    assert set(other) == set(range(58)) and (other != sm).any()  # on hardware a CTA's SM is chance
+    assert set(other) == set(range(58)) and (other != sm).any()  # on hardware the SM of a CTA is arbitrary

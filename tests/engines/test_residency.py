@@ -75,5 +75,5 @@ def test_a_candidate_is_judged_on_its_gpu() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "kib"), [("a100", 163), ("rtx3090", 99), ("l40s", 99), ("h100", 227), ("sm_90a", 227)])
-def test_shared_memory_of_a_cta_is_the_chips(gpu: str, kib: int) -> None:
+def test_the_shared_memory_limit_of_a_cta_is_that_of_the_chip(gpu: str, kib: int) -> None:
     assert weft.VirtualGPU(gpu).shared_limit_bytes == kib * 1024

@@ -1,4 +1,4 @@
-"""Which positions are chosen, and kernel files run on them."""
+"""The positions of a sample, and kernel files that run on them."""
 
 from pathlib import Path
 
@@ -32,21 +32,21 @@ def test_a_sample_follows_its_seed() -> None:
     assert len(one & other) >= 8
 
 
-def test_a_small_grid_runs_whole() -> None:
+def test_a_small_grid_runs_completely() -> None:
     assert set(choose_sample((3, 2, 7)).positions) == {(x, y) for x in range(3) for y in range(2)}
     with pytest.raises(UsageError, match="at least 8"):
         choose_sample((64, 8, 1), count=7)
 
 
 def unwritten(array: np.ndarray) -> np.ndarray:
-    """Rows of the last axis in which every byte is still poison."""
+    """Return the rows of the last axis in which every byte is still poisoned."""
     whole = array if array.ndim == 4 else array[..., None]
     return (np.ascontiguousarray(whole).view(np.uint8) == POISON).all(-1)
 
 
 @pytest.mark.parametrize("schedule", [0, 5])
 @pytest.mark.parametrize("rung", [rung for rung in RUNGS.values() if rung.rows], ids=lambda rung: rung.name)
-def test_a_rung_leaves_the_rows_of_its_sample_and_nothing_else(rung: Rung, schedule: int) -> None:
+def test_a_rung_writes_only_the_rows_of_its_sample(rung: Rung, schedule: int) -> None:
     assert rung.rows
     rows = int(rung.levers[rung.rows][0])
     kernel = weft.load(rung.path)
@@ -100,7 +100,9 @@ extern "C" __global__ void take(int* next, int* y) { y[atomicAdd(next, 1)] = blo
 
 
 @pytest.mark.parametrize(
-    ("source", "message"), [(TWO_GRIDS, r"\(64, 1, 1\), \(2, 1, 1\)"), (TICKETS, "whole")], ids=["grids", "atomics"]
+    ("source", "message"),
+    [(TWO_GRIDS, r"\(64, 1, 1\), \(2, 1, 1\)"), (TICKETS, "run all CTAs")],
+    ids=["grids", "atomics"],
 )
 def test_what_cannot_be_sampled_is_refused_before_it_runs(tmp_path: Path, source: str, message: str) -> None:
     path = tmp_path / "kernel.cu"

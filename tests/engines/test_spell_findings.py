@@ -11,7 +11,7 @@ from weft.engines.virtual import VirtualGPU
 from weft.toolchain.cuda_headers import include_dirs
 
 
-def test_it_is_the_innermost_outside_of_cudas_headers() -> None:
+def test_the_place_is_the_innermost_line_outside_cuda_headers() -> None:
     user = Place("tile.h", 3, inlined_at=Place("k.cu", 20))
     assert user_place(Place(str(include_dirs()[-1] / "cuda_fp16.hpp"), 700, inlined_at=user)) == user
     assert user_place(user) == user and user_place(None) is None
@@ -28,7 +28,7 @@ def test_it_is_the_innermost_outside_of_cudas_headers() -> None:
         ("block+0x8", "block+0x8"),
     ],
 )
-def test_names_as_they_are_written(text: str, plain: str) -> None:
+def test_names_are_demangled(text: str, plain: str) -> None:
     assert plain_names(text) == plain
 
 

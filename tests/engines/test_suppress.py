@@ -1,4 +1,4 @@
-"""Allow lines: what they excuse, what they must not, and the ones nobody needs."""
+"""Allow lines: what they excuse, what they must not excuse, and unused ones."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def at(code: str, line: int, file: str = "k.cu") -> Finding:
     return Finding(code, "", place=Place(file, line))
 
 
-def test_a_line_covers_itself_or_what_it_stands_above() -> None:
+def test_an_allow_line_covers_its_own_line_or_the_next() -> None:
     allows = parse_allows(TEXT, "k.cu")
     assert [(a.code, a.line, a.covers, a.reason) for a in allows] == [
         ("R102", 1, 1, "lanes in step"),
@@ -70,12 +70,12 @@ def test_a_header_has_allow_lines_too(tmp_path: Path) -> None:
         ("// weft: allow S301 it hangs", "S301 ends the launch and cannot be allowed"),
     ],
 )
-def test_a_wrong_line_raises(line: str, message: str) -> None:
+def test_an_invalid_allow_line_raises(line: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse_allows(line, "k.cu")
 
 
-def test_unused_lines_of_codes_somebody_looked_for() -> None:
+def test_unused_lines_are_reported_only_for_codes_whose_checker_ran() -> None:
     allows = parse_allows("a; // weft: allow M101 known\nb; // weft: allow R102 known\n", "k.cu")
     assert [(f.code, f.place) for f in unused(allows, (), ())] == [("K502", Place("k.cu", 1))]
     assert len(unused(allows, (), {"racecheck"})) == 2
@@ -116,8 +116,8 @@ def test_another_code_on_the_line_still_fails(tmp_path: Path) -> None:
     assert {finding.code for finding in outcome.findings} == {"R102"}, "an incomplete run says nothing of unused lines"
 
 
-def test_an_allow_line_nobody_needs_is_told_and_does_not_fail(tmp_path: Path) -> None:
+def test_an_unused_allow_line_is_reported_and_does_not_fail(tmp_path: Path) -> None:
     outcome = run(tmp_path, "M101", "memcheck")
     (finding,) = outcome.findings
     assert outcome.clean and (finding.code, finding.place) == ("K502", Place(str(tmp_path / "k.cu"), 8))
-    assert run(tmp_path, "R102", "memcheck").findings == (), "nobody looked for races"
+    assert run(tmp_path, "R102", "memcheck").findings == (), "racecheck did not run"

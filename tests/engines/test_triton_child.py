@@ -1,4 +1,4 @@
-"""A Triton file is Python: whatever its import does, it does not reach the process that judges it."""
+"""A Triton file is Python: its import cannot affect the process that judges it."""
 
 import json
 import subprocess
@@ -52,24 +52,24 @@ def written(folder: Path, at_import: str, *, right: bool) -> str:
     return str(path)
 
 
-def test_a_file_that_changes_the_judge_at_import_is_judged_all_the_same(
+def test_a_file_that_changes_the_judge_at_import_is_still_judged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = weft.judge.judge.judge, weft.judge.judge.most_steps, weft.attention.gates.element_gate, np.abs
     path = written(tmp_path, HOSTILE, right=False)
     assert main(["check", path, *FAST, "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)["targets"][path]  # nothing of what the file prints is in it
+    found = json.loads(capsys.readouterr().out)["targets"][path]  # it contains nothing that the file prints
     assert found["status"] == "INCORRECT_NUMERICAL"
     assert (weft.judge.judge.judge, weft.judge.judge.most_steps, weft.attention.gates.element_gate, np.abs) == before
 
 
 def test_the_same_file_with_a_right_kernel_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the child it may do what it likes: what it returns is judged."""
+    """Python code may do anything in the child; the outputs are judged."""
     assert main(["check", written(tmp_path, HOSTILE, right=True), *FAST]) == 0
 
 
-def test_a_file_is_never_imported_here(tmp_path: Path) -> None:
-    """In a fresh process: neither the file nor Triton is loaded where the kernel runs."""
+def test_a_file_is_never_imported_in_this_process(tmp_path: Path) -> None:
+    """In a new process: neither the file nor Triton is loaded where the kernel runs."""
     path = written(tmp_path, "import os, sys\nsys.modules['was_here'] = os", right=True)
     code = (
         "import sys, weft\n"
@@ -80,7 +80,7 @@ def test_a_file_is_never_imported_here(tmp_path: Path) -> None:
 
 
 def answers(what: bytes) -> str:
-    """Python that writes into every open file, the connection to the judge among them."""
+    """Return Python code that writes into every open file, including the connection to the judge."""
     return (
         "import os\n"
         "for at in range(3, 64):\n"
@@ -102,7 +102,7 @@ def answers(what: bytes) -> str:
     ],
     ids=["exit", "SystemExit", "nonsense", "no kernel", "no error"],
 )
-def test_an_answer_that_makes_no_sense_is_a_compile_error(
+def test_an_invalid_answer_is_a_compile_error(
     at_import: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = written(tmp_path, at_import, right=True)
@@ -113,12 +113,12 @@ def test_an_answer_that_makes_no_sense_is_a_compile_error(
 def test_a_file_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton_child, "COMPILE_SECONDS", 1.0)
     path = written(tmp_path, "while True: pass", right=True)
-    with pytest.raises(CompileError, match=r"gave no answer \(exit code -9\)"):
+    with pytest.raises(CompileError, match=r"did not answer \(exit code -9\)"):
         weft.load(path).run(weft.VirtualGPU())
 
 
-def test_few_processes_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One per file, and the file that was asked least recently ends first."""
+def test_few_idle_processes_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One per file; the least recently used one ends first."""
     monkeypatch.setattr(triton_child, "MOST_CHILDREN", 1)
     weft.load(written(tmp_path, "number = 1", right=True)).compile()
     (first,) = triton_child._children.values()

@@ -1,4 +1,4 @@
-"""Triton files with launch lines: run as their lines say, refused with the line where they cannot be."""
+"""Triton files with launch lines: they run as declared, or are refused with the line."""
 
 import re
 from pathlib import Path
@@ -70,14 +70,19 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         ("sum_all<num_warps=1>", "sum_all<num_warps=2>", LaunchError, "kernel.py:7: block(32): Triton compiled"),
         ("(x, part, S)", "(x, part)", LaunchError, "kernel.py:6: sum_parts takes x, part, n; the line passes 2"),
         ("BLOCK=32, ", "", LaunchError, "kernel.py:6: no value for BLOCK: write sum_parts<BLOCK=…>"),
-        ("launch    sum_all", "launch    nobody", UsageError, "has no function nobody"),
-        ("<BLOCK=32,", "<32,", UsageError, "a constant stands by name"),
-        ("<BLOCK=32,", "<BLOCK=Flase,", UsageError, "kernel.py:6: Flase is no constant: write a number, True, False"),
+        ("launch    sum_all", "launch    missing", UsageError, "has no function missing"),
+        ("<BLOCK=32,", "<32,", UsageError, "pass a constant by name"),
+        (
+            "<BLOCK=32,",
+            "<BLOCK=Flase,",
+            UsageError,
+            "kernel.py:6: Flase is not a constant: write a number, True, False",
+        ),
         ("import triton.language", "import no_such_module, triton.language", UsageError, "ModuleNotFoundError"),
         ("tl.arange(0, BLOCK)", "tl.arange(0, 33)", CompileError, "power of 2"),
     ],
 )
-def test_what_does_not_fit_is_refused(old: str, new: str, error: type[Exception], says: str, tmp_path: Path) -> None:
+def test_invalid_lines_are_refused(old: str, new: str, error: type[Exception], says: str, tmp_path: Path) -> None:
     assert TWO.count(old) == 1
     path = written(tmp_path, TWO.replace(old, new))
     with pytest.raises(error, match=re.escape(says)):
@@ -88,8 +93,8 @@ def test_what_does_not_fit_is_refused(old: str, new: str, error: type[Exception]
     ("spelled", "value"),
     [("False", 0), ("false", 0), ("True", 1), ("true", 1), ("3", 3), ("'yes'", 1), ('"yes"', 1)],
 )
-def test_constants_mean_what_python_means_by_them(spelled: str, value: int, tmp_path: Path) -> None:
-    """A text that is not empty is true: `False` must not become one."""
+def test_constants_have_their_python_values(spelled: str, value: int, tmp_path: Path) -> None:
+    """A non-empty string is true: `False` must not become a string."""
     text = TWO.replace("BLOCK=32,", f"BLOCK=32, FLAG={spelled},").replace(
         "BLOCK: tl.constexpr)", "FLAG: tl.constexpr, BLOCK: tl.constexpr)"
     )
@@ -101,12 +106,12 @@ def test_constants_mean_what_python_means_by_them(spelled: str, value: int, tmp_
     assert arrays["total"][0] == pytest.approx(value * arrays["x"].astype(np.float64).sum(), abs=1e-3)
 
 
-def test_a_file_without_lines_says_where_to_look(tmp_path: Path) -> None:
+def test_a_file_without_launch_lines_names_the_documentation(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no `# weft: launch` line; .*launch_lines\.md"):
         weft.load(written(tmp_path, "import triton\n"))
 
 
-def test_a_launch_with_when_happens_only_then(tmp_path: Path) -> None:
+def test_a_launch_with_when_runs_only_if_true(tmp_path: Path) -> None:
     kernel = weft.load(written(tmp_path, TWO))
     assert [launch.name for launch in kernel.sequence()] == ["sum_parts", "sum_all"]
     assert [launch.name for launch in kernel.sequence(sizes={"PARTS": 1})] == ["sum_parts"]

@@ -1,4 +1,4 @@
-"""What is particular to the virtual GPU; what all engines do is in test_contract.py."""
+"""Behaviour specific to the virtual GPU; test_contract.py tests what all engines do."""
 
 from functools import cache
 
@@ -55,15 +55,15 @@ def test_two_views_of_the_same_memory_are_one_buffer(gpu: weft.VirtualGPU) -> No
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([np.zeros(4, np.float32)], "takes 2 arguments, 1 were given"),
+        ([np.zeros(4, np.float32)], "takes 2 arguments; 1 were given"),
         ([np.zeros((4, 4), np.float32).T, 4], "not C-contiguous"),
         ([np.zeros(4, np.float32), "four"], "is a str; give an array, a number, bytes or a tuple"),
         ([np.zeros(4, np.float32), np.zeros(4, np.float32)], "has 8 bytes; the kernel's parameter has 4"),
-        ([1.5, 4, 4], "takes 2 arguments, 3 were given"),
+        ([1.5, 4, 4], "takes 2 arguments; 3 were given"),
         ([np.zeros(4, np.float32), np.int64(4)], "has 8 bytes; the kernel's parameter has 4"),
     ],
 )
-def test_arguments_that_do_not_fit(gpu: weft.VirtualGPU, args: list[object], message: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(gpu: weft.VirtualGPU, args: list[object], message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         gpu.launch(binary(), "add_one", 1, 4, args)
 
@@ -75,10 +75,10 @@ def test_arguments_that_do_not_fit(gpu: weft.VirtualGPU, args: list[object], mes
         (1, (32, 32, 2), "2048|larger than"),
         (0, 32, "at least 1"),
         (1, 0, "a block has 1 to 1024|at least 1"),
-        (1, (1, 1, 1, 1), "4 dimensions"),
+        (1, (1, 1, 1, 1), "dimensions, not 4"),
     ],
 )
-def test_sizes_that_no_gpu_takes(gpu: weft.VirtualGPU, grid: int, block: int, message: str) -> None:
+def test_invalid_grids_and_blocks_are_refused(gpu: weft.VirtualGPU, grid: int, block: int, message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         gpu.launch(binary(), "add_one", grid, block, [np.zeros(4, np.float32), 4])
 
@@ -92,19 +92,19 @@ def test_shared_memory_over_the_limit_of_the_chip() -> None:
         weft.VirtualGPU("sm_89").launch(binary(), "dynamic", 1, 32, [x], shared_bytes=99 * 1024 + 4)
 
 
-def test_a_symbol_that_is_not_there_or_too_small(gpu: weft.VirtualGPU) -> None:
+def test_missing_or_too_small_symbols_are_refused(gpu: weft.VirtualGPU) -> None:
     with pytest.raises(UsageError, match=r"no variable 'tables' in this module; it has: .*table"):
         gpu.set_symbol(binary(), "look_up", "tables", np.zeros(4, np.float32))
-    with pytest.raises(UsageError, match="20 bytes for table, which has 16"):
+    with pytest.raises(UsageError, match="the value for table has 20 bytes; the variable has 16"):
         gpu.set_symbol(binary(), "look_up", "table", np.zeros(5, np.float32))
 
 
-def test_a_kernel_that_is_not_there(gpu: weft.VirtualGPU) -> None:
+def test_a_missing_kernel_is_refused(gpu: weft.VirtualGPU) -> None:
     with pytest.raises(UsageError, match="no kernel 'add_two'"):
         gpu.launch(binary(), "add_two", 1, 1, [])
 
 
-def test_an_architecture_that_is_not_known() -> None:
+def test_an_unknown_architecture_is_refused() -> None:
     with pytest.raises(UsageError, match="sm_89"):
         weft.VirtualGPU("sm_70")
 
@@ -116,7 +116,7 @@ def test_torch_tensors_change_in_place(gpu: weft.VirtualGPU) -> None:
     assert x.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_bfloat16_tensors_hand_over_their_bits(gpu: weft.VirtualGPU) -> None:
+def test_bfloat16_tensors_are_passed_as_bits(gpu: weft.VirtualGPU) -> None:
     """A bfloat16 is the upper half of a float: 1 = 0x3F80, -2 = 0xC000."""
     torch = pytest.importorskip("torch")
     x = torch.tensor([1.0, -2.0, 0.0], dtype=torch.bfloat16)
@@ -137,8 +137,8 @@ extern "C" __global__ void {name}_up(int* o) {{ o[0] = ++{name}; }}
 """
 
 
-def test_variables_of_several_modules_live_from_run_to_run() -> None:
-    """One run of launches of two modules, each with a variable, and then the same again."""
+def test_variables_of_several_modules_persist_from_run_to_run() -> None:
+    """Launches of two modules, each with a variable, run twice."""
     gpu = weft.VirtualGPU()
     apples = weft.compile_cuda(COUNTERS.format(name="apples", start=10), name="apples.cu")
     pears = weft.compile_cuda(COUNTERS.format(name="pears", start=20), name="pears.cu")
@@ -151,8 +151,8 @@ def test_variables_of_several_modules_live_from_run_to_run() -> None:
         assert [int(o[0]) for o in out] == [11 + before, 21 + before, 12 + before, 22 + before]
 
 
-def test_a_pointer_that_a_module_keeps_leads_to_its_own_variable() -> None:
-    """A third module joins later; what the first two have is neither moved nor freed."""
+def test_a_pointer_in_a_module_points_to_its_variable() -> None:
+    """A third module is added later; the variables of the first two are neither moved nor freed."""
     gpu = weft.VirtualGPU()
     names = ("apples", "pears", "plums")
     made = {name: weft.compile_cuda(COUNTERS.format(name=name, start=0), name=f"{name}.cu") for name in names}
@@ -163,7 +163,7 @@ def test_a_pointer_that_a_module_keeps_leads_to_its_own_variable() -> None:
         assert {name: int(o[0]) for name, o in out.items()} == {name: round_number - joined[name] + 1 for name in known}
 
 
-def test_a_module_that_scratch_memory_is_not_for_is_refused() -> None:
+def test_a_module_outside_the_scratch_block_is_refused() -> None:
     """Its variables would be freed with the scratch memory, and found again by its next launch."""
     gpu, out = weft.VirtualGPU(), np.zeros(1, np.int32)
     known, other = (
@@ -173,7 +173,7 @@ def test_a_module_that_scratch_memory_is_not_for_is_refused() -> None:
     with gpu.scratch([known]):
         gpu.memory.allocate(64, "of the caller")
         assert gpu.run([known]).clean and out[0] == 1
-        with pytest.raises(UsageError, match="pears_up is not among the launches"):
+        with pytest.raises(UsageError, match="pears_up is not one of the launches"):
             gpu.run([other])
     assert gpu.run([other]).clean and out[0] == 1
     assert gpu.run([known]).clean and out[0] == 2

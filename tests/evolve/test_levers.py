@@ -66,7 +66,7 @@ def test_a_lever_is_a_define_with_its_values() -> None:
 
 def test_values_and_combinations_that_are_not_there_are_refused() -> None:
     lines = parse_lines(LINES, "fill.cu")
-    with pytest.raises(UsageError, match=r"fill.cu:2: TILE is 3; its line has 1, 2, 4"):
+    with pytest.raises(UsageError, match=r"fill.cu:2: TILE is 3; its lever line has 1, 2, 4"):
         bind_numbers(lines, "fill.cu", sizes={}, defines={"TILE": "3"})
     broken = {"TILE": "1", "WARPS": "2", "COPY": "async"}
     message = r"fill.cu:5: `TILE >= WARPS` does not hold: .*TILE is 1, WARPS is 2 \(a warp needs an element\)"
@@ -78,11 +78,11 @@ def test_values_and_combinations_that_are_not_there_are_refused() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("lever TILE = 2", "is not of the form"),
-        ("lever TILE = 3 in 1, 2", "3 is one of them"),
-        ("lever TILE = 1 in 1, 1", "the values differ"),
-        ("lever TILE = 1 in 1, two", "all whole numbers, or all words"),
-        ("lever COPY = plain in plain, a-b", "all whole numbers, or all words"),
+        ("lever TILE = 2", "must have the form"),
+        ("lever TILE = 3 in 1, 2", "3 must be one of them"),
+        ("lever TILE = 1 in 1, 1", "the values must be different"),
+        ("lever TILE = 1 in 1, two", "all integers or all words"),
+        ("lever COPY = plain in plain, a-b", "all integers or all words"),
         ("require TILE >= 1", "'TILE' is not known here"),
         ("require", "a formula is missing"),
     ],

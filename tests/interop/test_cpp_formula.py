@@ -1,4 +1,4 @@
-"""Formulas in C++: compiled by NVRTC and run, they have the values that launch lines give them."""
+"""Formulas in C++: compiled with NVRTC and run, they have the same values as in launch lines."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_the_rungs_launch_the_same_grid_on_every_shape(name: str) -> None:
     np.testing.assert_array_equal(run_cpp(formulas, rows, macros), expected)
 
 
-def test_readable() -> None:
+def test_translated_formulas_are_readable() -> None:
     assert to_cpp(Expression.parse("cdiv(SQ, 64) * HQ"), floats=()) == "cdiv(SQ, 64) * HQ"
     assert to_cpp(Expression.parse("1 / sqrt(D)"), floats=()) == "1.0 / std::sqrt(static_cast<double>(D))"
     assert to_cpp(Expression.parse("log2(D)"), floats=()) == "std::log2(static_cast<double>(D))"
@@ -76,6 +76,6 @@ def test_readable() -> None:
 
 
 @pytest.mark.parametrize("text", ["S ** 2", "1.5 // S", "S % 2.0", "min(S, 1.5)", "cdiv(S, 2.0)"])
-def test_what_has_no_translation_is_refused(text: str) -> None:
+def test_formulas_without_a_translation_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"C\+\+|integers"):
         to_cpp(Expression.parse(text), floats=())

@@ -1,4 +1,4 @@
-"""The tokenizer: what is code and what only looks like it, and which bracket closes which."""
+"""The tokenizer: what is code and what only looks like it, and matching brackets."""
 
 import pytest
 
@@ -36,13 +36,13 @@ def test_launches_templates_and_numbers() -> None:
     ("text", "line", "what"),
     [
         ("int f() {\n", 1, "never closed"),
-        ("a\n)\n", 2, "closes nothing"),
+        ("a\n)\n", 2, "has no opening bracket"),
         ("#if A\nint f() {\n#else\nint f(int) {\n#endif\n}", 2, "never closed"),
-        ('x\ny = "open\n;', 2, "does not end"),
-        ('x = R"(open', 1, "does not end"),
+        ('x\ny = "open\n;', 2, "is not closed"),
+        ('x = R"(open', 1, "is not closed"),
     ],
 )
-def test_what_does_not_pair_is_refused_with_its_line(text: str, line: int, what: str) -> None:
+def test_unmatched_brackets_are_refused_with_their_line(text: str, line: int, what: str) -> None:
     with pytest.raises(Unsupported, match=rf"a\.cu:{line}: .*{what}"):
         read_tokens(text, "a.cu")
 

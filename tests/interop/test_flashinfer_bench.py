@@ -1,4 +1,4 @@
-"""flashinfer-bench both ways: its own models read what Weft writes, and Weft judges solutions as it has them."""
+"""flashinfer-bench: its own models read what Weft writes, and Weft judges its solutions."""
 
 import importlib.util
 import json
@@ -133,7 +133,7 @@ def solution(name: str, source: str) -> dict[str, Any]:
 
 
 def safetensors(tensors: dict[str, Any]) -> bytes:
-    """Written by the format's description, not by Weft."""
+    """A folder written by the format's description, not by Weft."""
     header, data = {}, b""
     for name, values in tensors.items():
         raw = np.array(values, np.int32).tobytes()
@@ -157,7 +157,7 @@ def write(folder: Path, *, workload: dict[str, Any] = WORKLOAD, solutions: dict[
 
 @pytest.fixture(scope="module")
 def theirs() -> Any:
-    """flashinfer_bench.data: their models and their reader. The package itself would import what needs a GPU."""
+    """flashinfer_bench.data: its models and its reader. Importing the package itself would need a GPU."""
     spec = importlib.util.find_spec("flashinfer_bench")
     assert spec and spec.submodule_search_locations
     package = ModuleType("flashinfer_bench")
@@ -166,7 +166,7 @@ def theirs() -> Any:
     return importlib.import_module("flashinfer_bench.data")
 
 
-def test_their_reader_takes_what_is_written_and_gives_it_back(tmp_path: Path, theirs: Any) -> None:
+def test_flashinfer_bench_reads_what_weft_writes(tmp_path: Path, theirs: Any) -> None:
     shapes = ("small", "ragged", "gqa_4", "few_queries")
     write_task(make_files("wmma", shapes=shapes, defines={"CAUSAL": "2", "ELEMENT": "__nv_bfloat16"}), tmp_path)
     read, found = theirs.TraceSet.from_path(str(tmp_path)), read_folder(tmp_path)
@@ -193,7 +193,7 @@ def test_their_reader_takes_what_is_written_and_gives_it_back(tmp_path: Path, th
         assert model.spec.binding.value == "torch" and "#define CAUSAL 2" in mine.sources["main.cu"]
 
 
-def test_a_rung_goes_out_and_comes_back_with_traces(
+def test_an_exported_rung_is_judged_and_gets_traces(
     tmp_path: Path, theirs: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["export", "scalar", "--flashinfer-bench", str(tmp_path), "--shapes", "small", "-D", "CAUSAL=1"]) == 0
@@ -241,7 +241,7 @@ def test_ragged_solutions_in_destination_passing_style(
 
 
 @pytest.mark.parametrize("status", sorted(status for status in Status if status.decided))
-def test_every_status_is_a_trace_they_accept(status: Status, theirs: Any) -> None:
+def test_every_status_gives_a_trace_that_flashinfer_bench_accepts(status: Status, theirs: Any) -> None:
     made = trace(
         "d",
         read_workload(WORKLOAD, "here"),
@@ -257,7 +257,7 @@ def test_every_status_is_a_trace_they_accept(status: Status, theirs: Any) -> Non
     assert again.solution == "s" and again.evaluation["status"] == STATUS[status]
 
 
-def test_unsupported_is_no_trace() -> None:
+def test_unsupported_gives_no_trace() -> None:
     with pytest.raises(KeyError):
         trace("d", read_workload(WORKLOAD, "here"), "s", status="UNSUPPORTED", timestamp="now")
 
@@ -321,13 +321,13 @@ def test_inputs_are_those_of_the_workload(tmp_path: Path) -> None:
     [
         ({"axes": {"total_q": 5}}, UsageError, "variable axes are len_indptr, total_kv, total_q"),
         ({"axes": {**WORKLOAD["axes"], "total_q": -1}}, UsageError, "not a number of elements"),
-        ({"inputs": {**WORKLOAD["inputs"], "qo_indptr": {"type": "random"}}}, Unsupported, "no index"),
+        ({"inputs": {**WORKLOAD["inputs"], "qo_indptr": {"type": "random"}}}, Unsupported, "not a valid index"),
         ({"inputs": {**WORKLOAD["inputs"], "sm_scale": {"type": "random"}}}, UsageError, "is a number"),
         ({"inputs": {**WORKLOAD["inputs"], "q": {"type": "npy"}}}, UsageError, "random, scalar and safetensors"),
         (
             {"inputs": {**WORKLOAD["inputs"], "qo_indptr": {"type": "safetensors", "path": "../x", "tensor_key": "a"}}},
             UsageError,
-            "leads out of",
+            "is outside",
         ),
         (
             {"inputs": {**WORKLOAD["inputs"], "q": {**WORKLOAD["inputs"]["qo_indptr"]}}},
@@ -336,25 +336,27 @@ def test_inputs_are_those_of_the_workload(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_inputs_that_cannot_be(tmp_path: Path, changes: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_invalid_inputs_are_refused(
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
         drawn(tmp_path, **changes)
 
 
-def test_other_rungs_are_refused_with_those_there_are() -> None:
+def test_other_rungs_are_refused_with_the_list_of_valid_ones() -> None:
     for rung in ("fp8_wmma", "fa_triton", "qk_dot", "nothing"):
         with pytest.raises(UsageError, match="scalar, fa1, split_k, wmma_qk, wmma, pipelined"):
             make_files(rung)
 
 
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
+def test_an_invalid_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="neither a task of robust-kbench"):
         check_folder(tmp_path, FolderOptions(), Shown())
     assert main(["import", str(tmp_path), "--flashinfer-bench"]) == 2
     assert main(["check", str(tmp_path)]) == 2
 
 
-def test_records_are_plain() -> None:
+def test_records_are_plain_data() -> None:
     folder = Folder(Path(), {}, {}, {}, ())
     assert folder.recorded("s", "w") is None
     assert Workload("u", {"B": 1}, {}).record() == {"axes": {"B": 1}, "inputs": {}, "uuid": "u"}

@@ -1,4 +1,4 @@
-"""Launch lines from host code as people write it. Nothing is compiled here: the lines are the claim."""
+"""Launch lines from typical host code. Nothing is compiled here: only the lines are checked."""
 
 import re
 from pathlib import Path
@@ -77,7 +77,7 @@ def test_a_switch_over_templated_launchers(tmp_path: Path) -> None:
         "t<64, {causal != 0}>(q, o, n) grid(n // 64) block(64) when(max(d == 32, d == 64))",
         "t<128, {causal != 0}>(q, o, n) grid(n // 128) block(128) when(d == 128)",
     ]
-    assert lines(found, "require") == ["max(max(d == 32, d == 64), d == 128) : the host function asks for it"]
+    assert lines(found, "require") == ["max(max(d == 32, d == 64), d == 128) : required by the host function"]
 
 
 def test_equal_launchers_of_a_switch_are_one_launch(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_conditions_and_loops(host: str, expected: list[str], tmp_path: Path) ->
     assert launches(found) == expected and not found.problems
 
 
-def test_what_a_branch_asks_holds_for_its_sizes_only(tmp_path: Path) -> None:
+def test_conditions_of_a_branch_hold_only_for_its_sizes(tmp_path: Path) -> None:
     host = "void f(at::Tensor x, at::Tensor y) {\n  int n = x.size(0);\n"
     host += "  float *p = x.data_ptr<float>(), *r = y.data_ptr<float>();\n"
     host += "  TORCH_CHECK(n % 2 == 0);\n  if (n > 9) { TORCH_CHECK(n % 4 == 0); k<<<9, 32>>>(p, r, n); }\n"
@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
 """
 
 
-def test_a_program_up_to_where_it_copies_back(tmp_path: Path) -> None:
+def test_a_program_is_followed_until_it_copies_results_back(tmp_path: Path) -> None:
     found = follow(KERNEL + PROGRAM, tmp_path)
     assert launches(found) == ["k(x, y, B * N) grid(cdiv(B * N, 64)) block(64)"]
     assert lines(found, "sizes") == ["B=2 N=128"]
@@ -150,13 +150,13 @@ def test_a_program_up_to_where_it_copies_back(tmp_path: Path) -> None:
     assert any("after the first results are copied back" in note.text for note in found.notes)
 
 
-def test_a_library_between_launches_is_never_left_out_in_silence(tmp_path: Path) -> None:
+def test_a_library_call_between_launches_is_never_ignored_silently(tmp_path: Path) -> None:
     call = "cublasSgemm(handle, N, N, d_x, d_y);\n  CHECK(cudaGetLastError());"
     found = follow(KERNEL + PROGRAM.replace("CHECK(cudaGetLastError());", call), tmp_path)
-    assert len(found.problems) == 1 and "cublasSgemm works on the arrays" in found.problems[0].text
+    assert len(found.problems) == 1 and "cublasSgemm also changes the arrays" in found.problems[0].text
 
 
-def test_a_copy_between_arrays_is_never_left_out_in_silence(tmp_path: Path) -> None:
+def test_a_copy_between_arrays_is_never_ignored_silently(tmp_path: Path) -> None:
     copy = "cudaMemcpy(d_x, d_y, bytes, cudaMemcpyDeviceToDevice);\n  k<<<1, 32>>>(d_x, d_y, N);"
     found = follow(KERNEL + PROGRAM.replace("CHECK(cudaGetLastError());", copy), tmp_path)
     assert any("copies y to x between launches" in problem.text for problem in found.problems)
@@ -191,7 +191,7 @@ void f(at::Tensor q, at::Tensor o) {
     assert launches(found) == ["t<64, false>(q, o, q_0) grid(8) block(128) shared(65536) opt_in_shared"]
 
 
-def test_the_binding_may_stand_in_a_cpp_file(tmp_path: Path) -> None:
+def test_the_binding_may_be_in_a_cpp_file(tmp_path: Path) -> None:
     (tmp_path / "bind.cpp").write_text(
         "using Fn = void(const float*, float*, int);\nFn run;\n"
         "template <Fn fn> at::Tensor call(at::Tensor x) { at::Tensor y = at::empty_like(x);\n"
@@ -209,20 +209,20 @@ def test_if_of_the_preprocessor_in_a_host_function(tmp_path: Path) -> None:
     host += "#ifdef FAST\n  k<<<2, 64>>>(p, r, 1);\n#else\n  k<<<1, 32>>>(p, r, x.numel());\n#endif\n}\n"
     plain = follow(KERNEL + host, tmp_path)
     assert launches(plain) == ["k(x, y, x_0) grid(1) block(32)"]
-    assert "FAST is taken to be undefined" in "".join(note.text for note in plain.notes)
+    assert "FAST is assumed to be undefined" in "".join(note.text for note in plain.notes)
     defined = follow("#define FAST\n" + KERNEL + host, tmp_path, function="f")
     assert "grid(2)" in launches(defined)[0] and not any("FAST" in note.text for note in defined.notes)
 
 
-def test_a_shape_that_nothing_says_is_a_note(tmp_path: Path) -> None:
+def test_an_assumed_shape_is_a_note(tmp_path: Path) -> None:
     host = "void f(at::Tensor x, at::Tensor y) {\n"
     host += "  k<<<x.size(0), 32>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.size(1));\n}\n"
     found = follow(KERNEL + host, tmp_path)
     assert not found.problems and lines(found, "inout") + lines(found, "out") == ["y : f32[x_0, x_1] = normal"]
-    assert any("never reads the shape of y: it is taken to have the shape of x" in note.text for note in found.notes)
+    assert any("never reads the shape of y: it is assumed to have the shape of x" in note.text for note in found.notes)
 
 
-def test_a_header_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_header_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     text = "#include <cute/tensor.hpp>\n" + KERNEL.replace("int n)", "cute::X n)")
     text += "void f(float* x) { k<<<1, 1>>>(x, x, 1); }\n"
@@ -230,7 +230,7 @@ def test_a_header_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.M
         follow(text, tmp_path)
 
 
-def test_a_shape_that_is_read_in_part_is_a_note(tmp_path: Path) -> None:
+def test_a_partly_read_shape_is_a_note(tmp_path: Path) -> None:
     host = "void f(at::Tensor q, at::Tensor o) {\n  t<64, true><<<q.size(0) * q.size(1), q.size(3)>>>("
     host += "(half*)q.data_ptr(), (half*)o.data_ptr(), q.size(2) + o.size(2));\n}\n"
     found = follow(TILED + host, tmp_path)
@@ -238,7 +238,7 @@ def test_a_shape_that_is_read_in_part_is_a_note(tmp_path: Path) -> None:
     assert any("reads a part of the shape of o" in note.text for note in found.notes)
 
 
-def test_shapes_that_the_host_compares_are_one(tmp_path: Path) -> None:
+def test_shapes_that_the_host_compares_are_equal(tmp_path: Path) -> None:
     check = 'if (x.size(0) != y.size(0) || x.size(1) != y.size(1)) { throw std::runtime_error("shape"); }\n'
     host = f"void f(at::Tensor x, at::Tensor y) {{\n  {check}"
     host += "  k<<<1, 1>>>(x.data_ptr<float>(), y.data_ptr<float>(), 1);\n}\n"

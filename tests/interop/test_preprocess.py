@@ -1,4 +1,4 @@
-"""The host's view of a file: macros, #if and headers, as the host pass of nvcc has them."""
+"""The host's view of a file: macros, #if and headers, as in nvcc's host pass."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_conditions(condition: str, holds: bool) -> None:
     assert words(text) == ("yes" if holds else "no")
 
 
-def test_conditions_that_are_nested_in_one_left_out_are_left_out() -> None:
+def test_conditions_nested_in_a_false_one_are_left_out() -> None:
     assert words("#if 0\n#if 1\na\n#else\nb\n#endif\n#else\nc\n#endif\n") == "c"
 
 
@@ -72,7 +72,7 @@ def test_an_integer_stays_a_name_that_launch_lines_can_define() -> None:
     assert found.integers == {"BLOCK": "128", "HALF": "(BLOCK / 2)"}
 
 
-def test_an_integer_of_two_values_is_written_out() -> None:
+def test_an_integer_with_two_values_is_expanded() -> None:
     found = host("#define N 1\nf(N);\n#undef N\n#define N 2\nf(N);")
     assert " ".join(token.text for token in found.source.tokens) == "f ( 1 ) ; f ( 2 ) ;" and not found.integers
 
@@ -93,9 +93,9 @@ def test_headers_next_to_the_file_are_read_once(tmp_path: Path) -> None:
     assert Path(place["int outer;"].file).name == "outer.cuh" and place["int own;"].line == 4
 
 
-def test_a_header_in_a_folder_near_by_is_said(tmp_path: Path) -> None:
+def test_a_header_in_a_nearby_folder_is_reported(tmp_path: Path) -> None:
     for folder in ("utils", "kernels/mma"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "utils" / "tiles.h").write_text("int tiles;\n")
     joined = join_headers('#include "tiles.h"\n', str(tmp_path / "kernels" / "mma" / "a.cu"))
-    assert "int tiles;" in joined.text and "tiles.h is taken from" in joined.notes[0][1]
+    assert "int tiles;" in joined.text and "tiles.h is read from" in joined.notes[0][1]

@@ -63,7 +63,7 @@ def case(sizes: dict[str, int], method: str, seed: int) -> tuple[Any, list[torch
 
 
 def arguments(model: Any, inputs: list[torch.Tensor]) -> dict[str, Array]:
-    """What the model hands to a kernel, under the names of the rung's arrays."""
+    """Return what the model passes to a kernel, by the names of the rung's arrays."""
     seen: list[tuple[torch.Tensor, ...]] = []
     model(*inputs, fn=lambda *args: seen.append(args))
     names = ("q_code", "k_code", "v_code", "q_scale", "k_scale", "v_scale")
@@ -80,7 +80,7 @@ def close(o: Array, expected: Array, bound: Array) -> bool:
 
 
 def error_bound(q: Array, k: Array, v: Array, o: Array, *, sums: float, rounded: int) -> Array:
-    """What an implementation may be off.
+    """Return the allowed error of an implementation.
 
     A score is a sum of D products and off by δ = `sums` · (D + 16) · Σ|q||k| · scale (the 16: decoding, the scale, the
     exponential's argument and its own error), so a weight by expm1(2δ). l and P·V add `SKV` roundings each. `rounded`
@@ -95,14 +95,14 @@ def error_bound(q: Array, k: Array, v: Array, o: Array, *, sums: float, rounded:
     return (weights * np.abs(v).max(axis=(2, 3)))[..., None, None] + np.abs(o) * FP16 + 2.0**-25
 
 
-def test_the_committed_files_are_what_the_command_writes(tmp_path: Path) -> None:
+def test_the_committed_files_match_the_command(tmp_path: Path) -> None:
     write_task(make_task("fp8_wmma"), tmp_path / "task")
     for name in FILES:
         assert (TASK / name).read_text() == (tmp_path / "task" / name).read_text(), f"{name} is stale; run: {COMMAND}"
     assert sorted(path.name for path in TASK.iterdir() if path.name != "__pycache__") == sorted(FILES)
 
 
-def test_the_config_has_the_six_lists_and_our_shapes() -> None:
+def test_the_config_has_the_six_lists_and_wefts_shapes() -> None:
     keys = {f"{many}_{kind}_configs" for many in ("single", "multi") for kind in ("input", "init", "shared")}
     assert set(CONFIG) == keys
     expected = [SHAPES[name] for name in DEFAULT_SHAPES]
@@ -113,15 +113,15 @@ def test_the_config_has_the_six_lists_and_our_shapes() -> None:
         assert CONFIG[f"single_{kind}_configs"] == CONFIG[f"multi_{kind}_configs"][:1]
 
 
-def test_the_init_methods_are_regimes_of_ours() -> None:
+def test_the_init_methods_are_regimes_of_weft() -> None:
     assert tuple(METHODS) == INIT_METHODS == tuple(FUNC.INIT_METHODS)
     assert set(METHODS) <= set(REGIMES)
     with pytest.raises(ValueError, match="use one of unit_normal"):
         FUNC.Model(init_method="random", **SMALL[0])
 
 
-def test_it_needs_nothing_but_pytorch() -> None:
-    """In a Python that cannot see Weft."""
+def test_it_needs_only_pytorch() -> None:
+    """In a Python process without Weft."""
     program = (
         "import sys; sys.modules['weft'] = None\n"
         "import func_forward as f\n"
@@ -136,7 +136,7 @@ def test_it_needs_nothing_but_pytorch() -> None:
 
 
 def test_robust_kbench_finds_its_parts() -> None:
-    """It cuts `forward_fn` and its description out of the text, as here."""
+    """It extracts `forward_fn` and its description from the text, as here."""
     text = (TASK / "func_forward.py").read_text()
     start = text.find('"""') + 3
     description = text[start : text.find("Args:", start)]
@@ -151,7 +151,7 @@ def test_robust_kbench_finds_its_parts() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_its_encoder_gives_our_codes(method: str) -> None:
+def test_its_encoder_gives_wefts_codes(method: str) -> None:
     for sizes in SHORT:
         for seed in SEEDS:
             stream = torch.Generator().manual_seed(seed)
@@ -163,7 +163,7 @@ def test_its_encoder_gives_our_codes(method: str) -> None:
                 np.testing.assert_array_equal(scale.numpy(), ours.scale)
 
 
-def test_its_encoder_rounds_ties_as_ours() -> None:
+def test_its_encoder_rounds_ties_as_weft_does() -> None:
     """Halves between two codes: absmax 127 steps, then ±0.5, ±1.5, … steps; and a head of next to nothing."""
     steps = np.concatenate([[127.0, -127.0], np.arange(-126.5, 127.0)])
     x = np.stack([steps, steps * 3e-9]).astype(np.float32).reshape(1, 2, -1, 1)
@@ -178,7 +178,7 @@ def test_its_encoder_rounds_ties_as_ours() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("sizes", SHORT, ids=label)
-def test_the_reference_agrees_with_ours(sizes: dict[str, int], method: str) -> None:
+def test_the_reference_agrees_with_wefts(sizes: dict[str, int], method: str) -> None:
     for seed in SEEDS:
         model, inputs = case(sizes, method, seed)
         q, k, v = decoded(arguments(model, inputs))
@@ -188,7 +188,7 @@ def test_the_reference_agrees_with_ours(sizes: dict[str, int], method: str) -> N
         assert close(o.numpy(), gold, error_bound(q, k, v, gold, sums=FP32, rounded=1))
 
 
-def test_init_methods_do_what_they_say() -> None:
+def test_init_methods_match_their_descriptions() -> None:
     sizes = dict(B=1, HQ=2, HKV=2, SQ=128, SKV=256, D=64)
     std: dict[str, float] = {}
     for method in METHODS:
@@ -210,7 +210,7 @@ def test_init_methods_do_what_they_say() -> None:
 
 
 def test_queries_are_not_the_keys_and_follow_both_seeds() -> None:
-    """The benchmark seeds torch alike for model and inputs; and its filters drop a task that ignores torch's seed."""
+    """The benchmark sets the same torch seed for model and inputs, and its filters drop a task that ignores it."""
     sizes = CONFIG["single_shared_configs"][0]
     model, inputs = case(sizes, "unit_normal", 0)
     assert abs(np.corrcoef(inputs[0].numpy().ravel(), model.k_code.numpy().ravel())[0, 1]) < 0.01
@@ -221,8 +221,8 @@ def test_queries_are_not_the_keys_and_follow_both_seeds() -> None:
     assert not torch.equal(one, FUNC.get_inputs(seed=0, **sizes)[0])
 
 
-def test_it_survives_the_filters_of_robust_kbench() -> None:
-    """Output range, and spread over seeds, over seeds of the inputs alone, and along every axis: each 0.01 at least."""
+def test_it_passes_the_filters_of_robust_kbench() -> None:
+    """Output range, and spread over seeds, over seeds of the inputs only, and along every axis: each 0.01 at least."""
     sizes = CONFIG["single_shared_configs"][0]
     outputs, fixed = [], case(sizes, "unit_normal", 0)[0]
     for seed in SEEDS:
@@ -237,7 +237,7 @@ def test_it_survives_the_filters_of_robust_kbench() -> None:
 
 @pytest.fixture(scope="module")
 def exported() -> Callable[[dict[str, Array]], Array]:
-    """The kernel in the committed forward.cu, on the virtual GPU: its device part, up to the host's."""
+    """The kernel in the committed forward.cu, on the virtual GPU: its device code, up to the host code."""
     text = (TASK / "forward.cu").read_text()
     device = text[text.index("#define ELEMENT") : text.index("// ---", text.index("__global__"))]
     binaries: dict[int, Any] = {}
@@ -284,7 +284,7 @@ def wrong_attention(
     l_gain: float = 1.0,
     shifted: bool = True,
 ) -> torch.Tensor:
-    """The formula with one thing wrong; with the defaults, nothing is."""
+    """The formula with one error; with the defaults there is none."""
     codes, scales = given[:3], given[3:]
     middles = (midpoint, midpoint, v_midpoint)
     q, k, v = (
@@ -312,8 +312,8 @@ def wrong_attention(
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
-def test_which_cache_rejects_what(wrong: dict[str, Any], rejected: set[str]) -> None:
-    """The table in docs/howto/robust_kbench.md: what the tolerance of the logs sees, and what it does not."""
+def test_which_init_method_rejects_which_error(wrong: dict[str, Any], rejected: set[str]) -> None:
+    """The table in docs/howto/robust_kbench.md: what the tolerance of the logs rejects, and what it accepts."""
     found = set()
     for method in METHODS:
         for sizes in SMALL:

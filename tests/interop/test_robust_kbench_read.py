@@ -1,4 +1,4 @@
-"""Folders of robust-kbench as Weft reads them: both forms, written and judged again; what does not fit is refused."""
+"""Reading folders of robust-kbench: both forms, written and judged again; invalid folders are refused."""
 
 import json
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_the_committed_task_has_the_cases_that_robust_kbench_makes() -> None:
     assert timed.name == first.name
 
 
-def test_shared_settings_win(tmp_path: Path) -> None:
+def test_shared_settings_take_precedence(tmp_path: Path) -> None:
     names = [(s.init, s.inputs) for s in read_folder(write(tmp_path), multi=True).settings]
     assert len(names) == 12
     assert names[2] == ({"init_method": "normal", "columns": 65, "rows": 2}, {"rows": 2, "columns": 65})
@@ -116,7 +116,7 @@ def test_the_earlier_form(tmp_path: Path) -> None:
     ]
 
 
-def test_the_earlier_form_goes_out_and_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_earlier_form_survives_a_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_task(make_task("fp8_wmma", shapes=["small", "mission"], seeds=2, form="earlier"), tmp_path)
     config = json.loads((tmp_path / "config_forward.json").read_text())
     assert list(config) == ["arch", "seeds", "shapes", "tolerance", "timing"]
@@ -141,7 +141,7 @@ def test_a_task_of_any_operation_is_judged(tmp_path: Path, capsys: pytest.Captur
     assert main(["import", str(write(tmp_path)), "--all", "--json"]) == 0
     cases = json.loads(capsys.readouterr().out)["cases"]
     assert len(cases) == 12 and {case["status"] for case in cases} == {"PASSED"}
-    # x·w + shift in one or two roundings of numbers below 64: it is no looser than that.
+    # x·w + shift in one or two roundings of numbers below 64: the tolerance is no looser than that.
     assert max(case["verdict"]["error"]["max"] for case in cases) <= 64 * 2.0**-24
 
 
@@ -205,10 +205,10 @@ def one(folder: Path) -> None:
     "change, error, words",
     [
         ({"config": {"shapes": []}}, UsageError, "has the keys shapes; known are single_input_configs"),
-        ({"config": {**CONFIG, "single_init_configs": []}}, UsageError, "no list of objects"),
+        ({"config": {**CONFIG, "single_init_configs": []}}, UsageError, "not a list of objects"),
         ({"config": {**EARLIER, "tolerance": {"atol": 1}}}, UsageError, "pct_bad_max"),
         ({"config": {**EARLIER, "shapes": [{"name": "a", "S": 1}]}}, UsageError, "name, B, H, S, D"),
-        ({"config": EARLIER}, UsageError, "get_inputs asks for 'columns'"),
+        ({"config": EARLIER}, UsageError, "get_inputs requires 'columns'"),
         ({"config": {**CONFIG, "single_input_configs": [{"width": 3}]}}, UsageError, "does not take width"),
         ({"func": FUNC.replace("def forward_fn", "def other")}, UsageError, "cannot be run|defines no function"),
         ({"func": FUNC.replace("0.25)", "0.25) + fn(x, x, 1.0)")}, Unsupported, "calls its function 2 times"),
@@ -216,7 +216,7 @@ def one(folder: Path) -> None:
         ({"func": FUNC.replace("0.25)", "0.25, 3)").replace("shift):", "shift, n=0):")}, UsageError, "take 3 arg"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_invalid_folders_are_refused(
     tmp_path: Path, change: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -254,10 +254,10 @@ def test_results_count_trials(tmp_path: Path) -> None:
     found = results(folder, {"a": [(True, 0.1), (False, 0.5)], "b": [(True, 0.2)]})
     assert found["summary"] == {"correct": False, "max_diff": 0.5, "total_trials": 2, "all_configs_str": ["a", "b"]}
     assert found["eval_settings"]["a"]["num_correct"] == 1 and found["eval_settings"]["b"]["max_diff"] == 0.0
-    assert results(folder, {})["summary"]["correct"] is False  # nothing judged is nothing right
+    assert results(folder, {})["summary"]["correct"] is False  # no trial judged means not correct
 
 
-def test_what_was_not_judged_is_written_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unjudged_cases_are_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, kernel=KERNEL.replace("return y", "return y.view({-1})"))
     assert main(["import", str(tmp_path), "--robust-kbench", "--record"]) == 3
     assert "no results are written" in capsys.readouterr().err

@@ -48,7 +48,7 @@ __global__ void sum_rows(const float* part, float* y, int tiles, float gain) {
 
 
 def compile_unit(text: str, entries: Sequence[str]) -> Binary:
-    """As PyTorch's builder would: with its macros. `<<<…>>>` becomes an object that converts the same arguments."""
+    """Compile with the macros of PyTorch's builder. `<<<…>>>` becomes an object that converts the same arguments."""
     assert LAUNCH in text
     checkable = text.replace(LAUNCH, "Launch(kernel, grid, block, shared_bytes, stream)(")
     macros = {"TORCH_EXTENSION_NAME": "exported", **dict.fromkeys(UNDEFINE, "1")}
@@ -63,7 +63,7 @@ def two_kernels(folder: Path, text: str = TWO_KERNELS) -> str:
 
 
 @pytest.mark.parametrize("name, kernel", [("fp8_wmma", "fp8_wmma_attention"), ("fp8_scalar", "fp8_scalar")])
-def test_a_rung_compiles_whole(name: str, kernel: str) -> None:
+def test_the_extension_of_a_rung_compiles(name: str, kernel: str) -> None:
     sizes = [{"B": 1, "HQ": 2, "HKV": 1, "SQ": 65, "SKV": 70, "D": d} for d in (64, 80)]
     text = torch_unit(load(RUNGS[name].path), sizes, notes=["A head."], checks="")
     assert set(compile_unit(text, [f"{kernel}<64>", f"{kernel}<80>"]).entries) == {f"{kernel}<64>", f"{kernel}<80>"}
@@ -71,7 +71,7 @@ def test_a_rung_compiles_whole(name: str, kernel: str) -> None:
 
 
 def test_the_macros_of_pytorch_would_break_the_kernel() -> None:
-    """Why the file undefines them first."""
+    """The reason why the file undefines them first."""
     text = torch_unit(
         load(RUNGS["fp8_wmma"].path), [dict(B=1, HQ=1, HKV=1, SQ=1, SKV=1, D=64)], notes=["A head."], checks=""
     )
@@ -91,15 +91,15 @@ def test_two_launches_workspace_shared_memory_and_choice_of_template(tmp_path: P
     assert text.index("launch_1(") < text.index("launch_2(") < text.index("return y;")
 
 
-def test_a_launch_that_may_be_left_out_stands_in_an_if(tmp_path: Path) -> None:
+def test_a_conditional_launch_is_in_an_if(tmp_path: Path) -> None:
     text = two_kernels(tmp_path, TWO_KERNELS.replace("grid(M) block(1)", "grid(M) block(1) when(N > TILE)"))
     compile_unit(text, ["sum_tiles<3, 64>", "sum_tiles<5, 64>", "sum_rows"])
     assert text.count("    if (N > TILE) {\n") == 1
     assert text.index("if (N > TILE) {") < text.index("launch_2(sum_rows);") < text.index("return y;")
 
 
-def test_a_host_part_of_wrong_types_is_seen(tmp_path: Path) -> None:
-    """The stub's checks have teeth: an argument of another type, an argument too few."""
+def test_wrong_types_in_the_host_code_are_errors(tmp_path: Path) -> None:
+    """The stub's checks detect errors: an argument of another type, an argument too few."""
     text = two_kernels(tmp_path)
     for old, new in (("static_cast<float*>(part", "static_cast<half*>(part"), ("            gain);", "            );")):
         assert old in text
@@ -122,12 +122,12 @@ def test_one_instance_per_choice_of_sizes(tmp_path: Path) -> None:
         ("f32[M, N] = normal", "f64[M, N] = normal", "two.cu:3: no export to PyTorch for f64"),
         ("gain : f32", "gain : f16", "two.cu:6: no export to PyTorch for a scalar of type f16"),
         ("TILE = 64", "TILE = N", "TILE depends on the sizes; export one shape at a time"),
-        ("f32[M, N] =", "f32[M * 1, N] =", "no input has M as a dimension of its own"),
+        ("f32[M, N] =", "f32[M * 1, N] =", "no input has M as a separate dimension"),
         ("(part, y, cdiv(N, TILE), gain)", "({part, y}, cdiv(N, TILE), gain)", "two.cu:8: no export"),
         ("in        x    ", "workspace x    ", "two.cu: no `in` array"),
     ],
 )
-def test_what_has_no_form_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_lines_without_an_export_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     changed = TWO_KERNELS.replace(old, new, 1)
     changed = changed.replace(" = normal", "") if "workspace x" in changed else changed
     with pytest.raises(UsageError, match=re.escape(message)):

@@ -1,4 +1,4 @@
-"""Torch extensions of many hands: imported, run on the virtual GPU, compared with NumPy; or refused with the line."""
+"""Torch extensions in many styles: imported, run on the virtual GPU, compared with NumPy; or refused with the line."""
 
 import random
 import re
@@ -22,7 +22,7 @@ FILES = Path(__file__).parent / "torch_files"
 
 
 def line_of(file: str, text: str) -> int:
-    """The line of the file where the text stands, once."""
+    """Return the line of the only occurrence of the text in the file."""
     (line,) = [number for number, row in enumerate((FILES / file).read_text().splitlines(), 1) if text in row]
     return line
 
@@ -104,7 +104,7 @@ def test_inline_ptx_and_text_that_looks_like_code(tmp_path: Path) -> None:
     np.testing.assert_array_equal(arrays["y"], expected)
 
 
-def test_what_the_host_does_not_say_is_a_hole_until_it_is_given(tmp_path: Path) -> None:
+def test_what_the_host_does_not_state_is_a_hole_until_it_is_given(tmp_path: Path) -> None:
     found = import_torch(str(FILES / "layer_norm.cu"))
     assert [problem.text.split(":")[0] for problem in found.problems] == [
         "the host never reads the shape of gamma",
@@ -133,7 +133,7 @@ def test_what_pytorch_computes_becomes_an_input(causal: int, tmp_path: Path) -> 
     np.testing.assert_array_equal(arrays["out"], expected)
 
 
-def test_a_launch_in_a_loop_is_in_doubt(tmp_path: Path) -> None:
+def test_a_launch_in_a_loop_gets_a_caveat(tmp_path: Path) -> None:
     found = import_torch(str(FILES / "loop_scan.cu"))
     loop = line_of("loop_scan.cu", "for (int shift")
     assert {problem.line for problem in found.problems} == {loop}
@@ -172,7 +172,7 @@ HEAD = (
     [
         ("int main() { return 0; }", 1, "no __global__ function"),
         (HEAD, 1, "no host function launches"),
-        (HEAD + "void f(at::Tensor x) {\n  other<<<1, 32>>>(x.data_ptr<float>(), 1);\n}", 4, "other is no kernel"),
+        (HEAD + "void f(at::Tensor x) {\n  other<<<1, 32>>>(x.data_ptr<float>(), 1);\n}", 4, "other is not a kernel"),
         (HEAD + "void f(at::Tensor x) {\n#ifdef A\n  k<<<1, 32>>>(x.data_ptr<float>(), 1);\n#endif\n}", 1, "no host"),
         ("__global__ void k(float* x) {\n  *x = std::vector<int>().size();\n}\nvoid f(float* x) { k<<<1, 1>>>(x); }", 2,
          "does not compile by itself"),
@@ -198,7 +198,7 @@ def test_refusals(text: str, line: int, what: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_holes(host: str, hole: str, line: int, tmp_path: Path) -> None:
-    """What cannot be derived is never guessed: it is a ??? that no run accepts."""
+    """A part that cannot be derived is never guessed: it is a ??? that no run accepts."""
     file = tmp_path / "a.cu"
     file.write_text(f"{HEAD}void f(at::Tensor x) {{\n  int n = x.numel();\n{host}\n}}\n")
     found = import_torch(str(file))
@@ -231,7 +231,7 @@ def test_two_functions_choose_by_name(tmp_path: Path) -> None:
         import_torch(str(file), function="sideways")
 
 
-def test_mutated_files_end_in_a_result_or_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutated_files_give_a_result_or_a_weft_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_file, "_compile", lambda *arguments: None)
     rng, file = random.Random(0), tmp_path / "a.cu"
     ended = {True: 0, False: 0}
@@ -246,4 +246,4 @@ def test_mutated_files_end_in_a_result_or_an_error_of_ours(tmp_path: Path, monke
             ended[True] += 1
         except WeftError:
             ended[False] += 1
-    assert min(ended.values()) > 10  # both happen
+    assert min(ended.values()) > 10  # both occur

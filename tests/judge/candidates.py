@@ -1,4 +1,4 @@
-"""Kernels that every route to a verdict must judge alike: right ones, and each way of being wrong."""
+"""Kernels that every route to a verdict must judge alike: right ones, and one for each kind of failure."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +13,7 @@ TRITON = RUNGS["fa_triton"].path.read_text()
 
 @dataclass(frozen=True)
 class Kernel:
-    """One candidate and what must be said of it."""
+    """One candidate and its expected verdict."""
 
     name: str
     status: Status
@@ -21,11 +21,11 @@ class Kernel:
     says: str = ""
     """Part of the message."""
     codes: tuple[str, ...] = ()
-    """Of the findings, in their order, each once."""
+    """Codes of the findings, in order, each once."""
     language: str = "cuda"
     launch: str = ""
     folder: bool = True
-    """Whether a robust-kbench task, which asks for O alone, can see it."""
+    """Whether a robust-kbench task, which checks only O, can find it."""
 
 
 def edited(*pairs: tuple[str, str], text: str = SCALAR) -> str:
@@ -36,7 +36,7 @@ def edited(*pairs: tuple[str, str], text: str = SCALAR) -> str:
 
 
 def in_debug_build(code: str) -> tuple[str, str]:
-    """Code that only a -G build has."""
+    """Code that only a -G build contains."""
     return ("    float m = -CUDART", f"#ifdef __CUDACC_DEBUG__\n    {code}\n#endif\n    float m = -CUDART")
 
 
@@ -53,7 +53,7 @@ LINES = """\
 
 
 def small(arguments: str, body: str, *, block: int = 64, grid: str = "1", lines: str = "") -> str:
-    """A kernel that computes no attention: what is wrong with it is found before its numbers are."""
+    """Return a kernel that does not compute attention: its error is found before its numbers are checked."""
     launch = f"// weft: launch  kernel({arguments}) grid({grid}) block({block})\n"
     parameters = {"q": "const __half* q", "o": "__half* o", "n": "int n", "B * HQ * SQ * D": "int n", "w": "float* w"}
     signature = ", ".join(parameters[each.strip()] for each in arguments.split(","))
@@ -71,14 +71,14 @@ COUNTER = (
 )
 """A counter that is zero before every run."""
 ASM = 'asm volatile("discard.global.L2 [%0], 128;" ::"l"(k));'
-"""A form that the virtual GPU does not know."""
+"""An instruction that the virtual GPU does not support."""
 
 STORE = "if (d < D) o[q_row * D + d] = ELEMENT(u[i] * inverse);"
 LSE = "if (lane == 0) lse[q_row] = m + logf(l);"
 
 
 def keeping(variables: str, *pairs: tuple[str, str]) -> str:
-    """The scalar kernel with device variables, which a launch finds as the one before left them."""
+    """The scalar kernel with device variables, which keep their values between launches."""
     room = "__device__ float kept_o[1 << 16], kept_lse[1 << 12];"
     return edited(("template <int D>", f"{room}\n__device__ {variables}\n\ntemplate <int D>"), *pairs)
 
@@ -90,7 +90,7 @@ ANSWERS_AGAIN = keeping(
     (LSE, "__syncwarp();\n    if (lane == 0) { if (!filled[q_row]) kept_lse[q_row] = m + logf(l); filled[q_row] = 1; "
           "lse[q_row] = kept_lse[q_row]; }"),
 )  # fmt: skip
-"""Returns the outputs of its first launch ever after."""
+"""Returns the outputs of its first launch in all later launches."""
 
 
 NOT_RESCALED = ("u[i] * rescale + p", "u[i] + p")
@@ -178,9 +178,9 @@ def kernels() -> list[Kernel]:
             small("q, o, B * HQ * SQ * D", "    o[threadIdx.x] = q[blockIdx.x];", grid="2"),
             codes=("R101",),
         ),
-        Kernel("endless loop", Status.TIMEOUT, edited(("key < end; ++key", "key < end;")), codes=("S302",)),
+        Kernel("infinite loop", Status.TIMEOUT, edited(("key < end; ++key", "key < end;")), codes=("S302",)),
         Kernel(
-            "endless loop around a barrier",
+            "infinite loop around a barrier",
             Status.TIMEOUT,
             small("q, o, B * HQ * SQ * D", "    while (n) __syncthreads();\n    o[threadIdx.x] = q[0];"),
             codes=("S302",),
@@ -221,7 +221,7 @@ def kernels() -> list[Kernel]:
             "bits depend on the order",
             Status.NONDETERMINISTIC,
             edited(*COUNTER, ("m + logf(l);", "m + logf(l) + (atomicAdd(drawn, 1) == 0) * 1e-6f;")),
-            "another order of CTAs and warps gives other bits",
+            "another order of CTAs and warps gives different bits",
             folder=False,
         ),
         Kernel(

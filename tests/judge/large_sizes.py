@@ -1,4 +1,4 @@
-"""One attention kernel in many spellings of its indices: right at every size, or wrong beyond 2^31 elements."""
+"""One attention kernel with many forms of its indices: right at every size, or wrong beyond 2^31 elements."""
 
 LINES = """\
 // weft: sizes   B=1 HQ=4 HKV=2 SQ=65 SKV=77 D=64
@@ -48,7 +48,7 @@ RIGHT = {"Q": f"q[{Q64}]", "K": f"k[{K64}]", "V": f"v[{K64}]", "O": f"o[{Q64}]",
 
 
 def kernel(*, lines: str = "", launch: str = LAUNCH, **indices: str) -> str:
-    """The kernel with these expressions in place of the right ones."""
+    """Return the kernel with these expressions instead of the right ones."""
     body = BODY
     for name, index in {**RIGHT, **indices}.items():
         body = body.replace(f"@{name}@", index)
@@ -56,7 +56,7 @@ def kernel(*, lines: str = "", launch: str = LAUNCH, **indices: str) -> str:
 
 
 def line_of(text: str, part: str) -> int:
-    """The line with these characters."""
+    """Return the line with this text."""
     (found,) = [number for number, line in enumerate(text.splitlines(), 1) if part in line]
     return found
 
@@ -80,7 +80,7 @@ SCORES = "// weft: workspace s_all : f32[B, HQ, SQ, SKV]\n"
 
 
 def with_scores(index: str) -> str:
-    """A kernel that leaves its scores in a workspace: 16384 queries of 8 heads already have 2^31 of them."""
+    """A kernel that writes its scores to a workspace: 16384 queries of 8 heads already have 2^31 scores."""
     launch = LAUNCH.replace("lse, HQ", "lse, s_all, HQ")
     text = kernel(lines=SCORES, launch=launch)
     text = text.replace("float* lse, int HQ", "float* lse, float* s_all, int HQ")
@@ -94,7 +94,7 @@ PERSISTENT = """\
 
 
 def persistent(index: str) -> str:
-    """Few CTAs that take queries in turn, some of them past the end of a sequence."""
+    """Few CTAs that process queries in turn, some of them past the end of a sequence."""
     text = kernel(launch=PERSISTENT, Q=f"q[{index}]")
     text = text.replace("float scale) {", "float scale, int items) {")
     head = "    const int i = blockIdx.x * blockDim.x + threadIdx.x, h = blockIdx.y, b = blockIdx.z;\n"
@@ -129,7 +129,7 @@ WRONG = {
     "persistent": (persistent(Q32), "q["),
     "compared": (kernel(BEFORE=f"if ({ROW} >= gridDim.z * HQ * SQ * (size_t)D) return;"), "gridDim.z * HQ"),
 }
-"""Name → text, and what stands on the line to be named."""
+"""Name → source, and the text of the line that must be reported."""
 
 RIGHT_TWINS = {
     "size_t": kernel(),

@@ -1,4 +1,4 @@
-"""The gates kill every wrong implementation and no right one; a gate used in earnest elsewhere does not."""
+"""The gates reject every wrong implementation and no right one; the loose gate does not."""
 
 import functools
 import json
@@ -19,14 +19,14 @@ from weft.tasks.task import Mutant, Task
 
 AT_LEAST = {"qk_dot": 8, "sdpa": 35, "fp8_sdpa": 30, "quantised_sdpa": 40, "sdpa_decode": 8}
 OFTEN = {name: "f16" if "f16" in task.workloads.dtypes else task.workloads.dtypes[0] for name, task in TASKS.items()}
-"""The type that a task is certified in unless another is asked for."""
+"""The default type in which a task is certified."""
 SLOW = ("fp8_sdpa", "quantised_sdpa")
 CERTIFIED = [
     pytest.param(task, dtype, marks=[pytest.mark.sweep] * (dtype != OFTEN[task.name] or task.name in SLOW))
     for task in TASKS.values()
     for dtype in task.workloads.dtypes
 ]
-"""Every run of the tests has that one of the quicker tasks; the others take minutes."""
+"""Every test run certifies the quick tasks in this type; the others take minutes."""
 SDPA, FP8 = TASKS["sdpa"], TASKS["fp8_sdpa"]
 
 
@@ -47,7 +47,7 @@ def test_the_gate_holds(task: Task, dtype: str) -> None:
 
 
 @pytest.mark.sweep  # certifies every task
-def test_the_page_says_what_the_command_says() -> None:
+def test_the_page_matches_the_command() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/certification.md").read_text()
     for name, task in TASKS.items():
         count, right = len(certified(name, OFTEN[name]).mutants), len(task.right)
@@ -70,8 +70,8 @@ def test_the_workloads_cover_what_mutants_need() -> None:
     assert any(work.shape.sq % 64 == work.shape.skv % 64 == 0 for work in todo)
 
 
-def test_what_weft_check_runs_by_default_kills_them_too() -> None:
-    """A kernel that passes `weft check` is none of the mutants, whatever its first type is."""
+def test_the_default_workloads_of_weft_check_reject_all_mutants() -> None:
+    """A kernel that passes `weft check` is not a mutant, whatever its first type is."""
     supports = Supports(SDPA, ("f16",), SDPA.workloads.masks)
     assert not certify(replace(SDPA, right={}), "f16", plan(supports, Choice())).survivors
 
@@ -88,7 +88,7 @@ EVERY_MUTANT = [(task, mutant) for task in TASKS.values() for mutant in task.mut
 
 @pytest.mark.parametrize(("task", "mutant"), EVERY_MUTANT, ids=lambda each: each.name)
 def test_a_mutant_has_the_form_of_a_kernels_result(task: Task, mutant: Mutant) -> None:
-    """It must die of its numbers, not of a wrong shape or type."""
+    """It must be rejected for its numbers, not for a wrong shape or type."""
     workload = task.certified_on[0]
     with np.errstate(all="ignore"):
         outputs = mutant.run(task.draw(workload))
@@ -117,7 +117,7 @@ def test_without_an_lse_a_bias_of_k_cannot_be_seen() -> None:
 
 
 @pytest.mark.parametrize("name", ["truncated_output", "floored_output"])
-def test_a_cut_float32_is_nearer_than_sums_in_another_order(name: str) -> None:
+def test_a_truncated_float32_is_nearer_than_sums_in_another_order(name: str) -> None:
     problem = SDPA.draw(replace(SDPA.certified_on[0], dtype="f32"))
     exact = SDPA.reference(problem)["o"]
     step = ulp(exact, "f32")
@@ -131,7 +131,7 @@ def test_p_in_bf16_is_right_for_bf16() -> None:
     assert np.array_equal(mutant_of(SDPA, "p_in_bf16").run(problem)["o"], ours)
 
 
-def test_the_loose_gate_lets_mean_v_through() -> None:
+def test_the_loose_gate_accepts_mean_v() -> None:
     survivors = {trial.name for trial in certify_loose(SDPA).survivors}
     assert {"mean_v", "uniform_p", "no_scale", "k_not_transposed", "no_rescale"} <= survivors
     assert not {"nan", "zeros", "one_nan"} & survivors
@@ -152,7 +152,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_command_lists_survivors(capsys: pytest.CaptureFixture[str]) -> None:
-    """Half an LSB of bias passed the loose gate of the quantised task."""
+    """Half an LSB of bias passes the loose gate of the quantised task."""
     assert main(["certify", "fp8_sdpa", "--policy", "loose"]) == 1
     shown = capsys.readouterr().out.splitlines()
     survivors = next(line for line in shown if line.startswith("survivors: "))

@@ -1,4 +1,4 @@
-"""Right kernels pass, and each way of being wrong gets its own status."""
+"""Right kernels pass, and each kind of failure gets its own status."""
 
 import time
 from dataclasses import replace
@@ -43,7 +43,7 @@ def _broken(tmp_path: Path, old: str, new: str) -> Candidate:
         ("m = m_new;", 'm = m_new; asm volatile("discard.global.L2 [%0], 128;" ::"l"(k));', Status.UNSUPPORTED),
     ],
 )
-def test_each_kind_of_wrong(tmp_path: Path, old: str, new: str, status: Status) -> None:
+def test_each_kind_of_failure_has_its_status(tmp_path: Path, old: str, new: str, status: Status) -> None:
     verdict = check(_broken(tmp_path, old, new), TASKS["sdpa"], WORKLOAD)
     assert verdict.status is status, verdict.message
     if status is Status.INCORRECT_NUMERICAL:
@@ -57,10 +57,10 @@ def test_each_kind_of_wrong(tmp_path: Path, old: str, new: str, status: Status) 
         ("scalar", "q_lane[i] = d < D ?", "q_lane[i] = d <= D ?", "d48 f16 top_left unit_normal"),
     ],
 )
-def test_the_quick_selection_reaches_what_one_size_and_plain_values_hide(
+def test_the_quick_selection_finds_errors_that_a_single_size_and_plain_values_hide(
     tmp_path: Path, rung: str, old: str, new: str, by: str
 ) -> None:
-    """A maximum that starts at 0 is right while some logit is above it; a bound one too far is where D fills lanes."""
+    """A maximum that starts at 0 is right if a logit is above it; a bound off by one is right if D fills the lanes."""
     text = RUNGS[rung].path.read_text()
     assert old in text
     path = tmp_path / f"{rung}.cu"
@@ -71,7 +71,7 @@ def test_the_quick_selection_reaches_what_one_size_and_plain_values_hide(
     assert not check(candidate, supports.task, quick[f"{by} seed 0"]).passed
 
 
-def test_an_endless_loop_of_a_small_workload_ends_soon(tmp_path: Path) -> None:
+def test_an_infinite_loop_of_a_small_workload_ends_soon(tmp_path: Path) -> None:
     candidate = _broken(tmp_path, "key < end; ++key", "key < end;")
     small = Workload(SHAPES["split_4"], "f16", "none", "unit_normal", 0)
     start = time.monotonic()
@@ -82,7 +82,7 @@ def test_an_endless_loop_of_a_small_workload_ends_soon(tmp_path: Path) -> None:
 
 
 def test_a_finding_under_the_other_schedule_counts(tmp_path: Path) -> None:
-    """Clean as long as CTA 0 starts first; the second run of a verdict starts with another."""
+    """There are no findings while CTA 0 starts first; the second run of a verdict starts with another CTA."""
     text = SCALAR
     for old, new in (
         ("// weft: scalar  scale", "// weft: inout  first : i32[1] = zeros\n// weft: scalar  scale"),
@@ -124,7 +124,7 @@ def test_every_rung_is_green(rung: str, choice: Choice) -> None:
         assert verdict.passed, f"{verdict.workload}: {verdict.status} {verdict.message}"
 
 
-def test_a_kernel_is_asked_only_for_what_it_supports() -> None:
+def test_a_kernel_gets_only_workloads_that_it_supports() -> None:
     _, supports = find_candidate("wmma", task=None)
     chosen = list(workloads(supports, Choice(shapes=("ragged",), dtypes=("f32", "bf16"), masks=("none",), seeds=(0,))))
     assert {workload.dtype for workload in chosen} == {"bf16"}
@@ -140,7 +140,7 @@ class DebugEnds(LocalRuns):
         raise Refused(self.ends, "the -G build ended")
 
 
-def test_only_a_debug_build_that_cannot_be_is_a_note_next_to_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_an_unsupported_debug_build_is_a_note_next_to_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = DebugEnds(Candidate(RUNGS["scalar"].path))
     with pytest.raises(Refused, match="the -G build ended") as caught:
         list(judge_all(runs, TASKS["sdpa"], [WORKLOAD]))

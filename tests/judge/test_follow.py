@@ -1,4 +1,4 @@
-"""The judge takes workloads at the sizes where a kernel branches, and says what it could not run."""
+"""The judge adds workloads at the sizes where a kernel branches, and reports what it could not run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -74,14 +74,14 @@ def test_a_path_that_no_shape_of_the_list_takes_is_judged(tmp_path: Path) -> Non
     assert all(verdict.passed for verdict in verdicts[:-1])
 
 
-def test_a_right_one_passes_and_says_where_it_was_run(tmp_path: Path) -> None:
+def test_a_right_kernel_passes_and_reports_where_it_was_run(tmp_path: Path) -> None:
     right = judging(tmp_path, "SKV")
     assert all(judged.verdict.passed for judged in right)
     found = [each for each in right.coverage.boundaries if (each.axis, each.value) == ("SKV", 701)]
     assert not found, "the compiler has seen that both ways are the same"
 
 
-def test_look_knows_the_sizes_by_the_inputs() -> None:
+def test_look_finds_the_sizes_through_the_inputs() -> None:
     look = look_for(TASKS["fp8_sdpa"], replace(LIKE[0], encoding="e4m3"))
     assert look.inputs["k_code"] == ("b", "hkv", "skv", "d")
     assert look.axes == TASKS["fp8_sdpa"].any_size
@@ -100,7 +100,7 @@ def test_two_boundaries_are_run_at_once() -> None:
     assert shapes[709, 700] == "bottom_right", "rows that see no key, with many keys"
 
 
-def test_what_costs_too_much_is_said() -> None:
+def test_boundaries_that_cost_too_much_are_reported() -> None:
     far = [Boundary("SKV", 30_000, "k.cu", 5), Boundary("SQ", 4_000, "k.cu", 9), Boundary("SKV", 65, "k.cu", 3)]
     found = workloads_at(
         [*far, *(Boundary("SQ", 10 * n, "k.cu", 100 + n) for n in range(1, 40))], WHOLE, LIKE, Coverage()
@@ -109,7 +109,7 @@ def test_what_costs_too_much_is_said() -> None:
     assert any(each.why_not == "it would take too long" for each in found.boundaries)
 
 
-def test_a_size_that_the_kernel_does_not_take_is_said() -> None:
+def test_a_size_that_the_kernel_does_not_take_is_reported() -> None:
     only = replace(WHOLE, only_d=64)
     boundary, _ = workloads_at([Boundary("D", 97)], only, LIKE, Coverage()).boundaries
     assert boundary.why_not == "the kernel does not take it"

@@ -1,4 +1,4 @@
-"""Index arithmetic at sizes that nothing here can run: 32-bit overflows are found at their line, right ones are not."""
+"""Index arithmetic at sizes too large to run: 32-bit overflows are found at their line; right indices give nothing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_an_index_that_overflows_is_found_at_its_line(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", RIGHT_TWINS)
-def test_a_right_index_is_not(name: str, tmp_path: Path) -> None:
+def test_a_right_index_is_not_reported(name: str, tmp_path: Path) -> None:
     assert looked_at(written(tmp_path, RIGHT_TWINS[name])).findings == ()
 
 
@@ -83,7 +83,7 @@ def test_a_limit_that_is_too_large_does_not_help(tmp_path: Path) -> None:
     assert "B=64 HQ=40 HKV=40 SQ=16384" in found.message  # 64 · 40 · 16384 · 64 is 0.6 of 2^32, 128 is too many
 
 
-def test_a_limited_length_is_made_up_for_by_more_sequences(tmp_path: Path) -> None:
+def test_a_limited_length_is_compensated_by_more_sequences(tmp_path: Path) -> None:
     (found,) = looked_at(written(tmp_path, kernel(Q=f"q[{Q32}]", lines="// weft: require SQ <= 2048\n"))).findings
     assert "SQ=1024" in found.message
 
@@ -100,7 +100,7 @@ def test_a_task_that_decodes_has_no_prompts() -> None:
     assert {shapes["q"][2] for shapes in group} == {1}
 
 
-def test_every_build_is_looked_at_once() -> None:
+def test_every_build_is_checked_once() -> None:
     todo = [replace(WORKLOAD, mask=mask, seed=seed) for mask in ("none", "top_left") for seed in (0, 1)]
     todo += [replace(each, shape=SHAPES["d128"]) for each in todo]
     assert [(each.mask, each.shape.d) for each in one_per_build(todo)] == [("none", 64), ("top_left", 64)]

@@ -1,4 +1,4 @@
-"""A head dimension that a kernel refuses by itself is its limit; everything else it cannot do is a failure."""
+"""A head dimension that a kernel itself refuses is a limit; every other refusal is a failure."""
 
 from pathlib import Path
 
@@ -38,31 +38,34 @@ def test_a_static_assertion_about_d_is_a_limit(tmp_path: Path) -> None:
     verdicts = judged(tmp_path, 'static_assert(D % 16 == 0, "vectors of 16");')
     (limit,) = [verdict for verdict in verdicts if not verdict.passed]
     assert limit.limit and limit.aside and limit.status is Status.COMPILE_ERROR
-    assert limit.message.startswith("D = 57 is refused at odd_d (COMPILE_ERROR: ") and "vectors of 16" in limit.message
+    assert (
+        limit.message.startswith("the kernel refuses D = 57 at odd_d (COMPILE_ERROR: ")
+        and "vectors of 16" in limit.message
+    )
     assert {verdict.workload.shape.name for verdict in verdicts if verdict.passed} == {"small", "d48"}
     found = conclude(verdicts, 4)
-    assert found.status is Status.PASSED and found.judged == 4 and "D = 57 is refused" in found.message
+    assert found.status is Status.PASSED and found.judged == 4 and "refuses D = 57" in found.message
     assert verdict_of(verdict_record(limit)) == limit
 
 
 def test_a_type_that_does_not_compile_is_a_limit(tmp_path: Path) -> None:
     check = "static_assert(sizeof(ELEMENT) == 2);"
     (limit,) = [verdict for verdict in judged(tmp_path, check, dtypes=("f16", "f32")) if not verdict.passed]
-    assert limit.limit and limit.message.startswith("f32 is refused at small (COMPILE_ERROR: ")
+    assert limit.limit and limit.message.startswith("the kernel refuses f32 at small (COMPILE_ERROR: ")
 
 
-def test_where_the_caller_chose_it_is_a_failure(tmp_path: Path) -> None:
+def test_a_limit_is_a_failure_where_the_caller_chose_it(tmp_path: Path) -> None:
     verdicts = judged(tmp_path, "static_assert(D % 16 == 0);", limits=False)
     assert conclude(verdicts, 6).status is Status.COMPILE_ERROR
 
 
 @pytest.mark.parametrize("check", ["static_assert(D > 64);", "static_assert(CAUSAL == 0);"])
 def test_a_build_that_never_runs_is_broken(tmp_path: Path, check: str) -> None:
-    """The first shape does not compile, or one of the masks never does: neither is about a head dimension."""
+    """The first shape does not compile, or one mask never does: neither concerns a head dimension."""
     verdicts = judged(tmp_path, check, masks=("none", "top_left"))
     assert conclude(verdicts, 12).status is Status.COMPILE_ERROR
 
 
-def test_wrong_numbers_are_no_limit(tmp_path: Path) -> None:
+def test_wrong_numbers_are_not_a_limit(tmp_path: Path) -> None:
     verdicts = judged(tmp_path, "if (D == 57) scale *= 1.01f;")
     assert conclude(verdicts, 6).status is Status.INCORRECT_NUMERICAL

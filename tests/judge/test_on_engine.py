@@ -1,4 +1,4 @@
-"""Judging on any engine: the gates of the task, and what an engine that errs makes of it."""
+"""Judging on any engine: the gates of the task, and engines with errors."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ WORKLOAD = Workload(SHAPES["split_4"], "f32", "none", "unit_normal", 0)
 
 
 class Odd(weft.VirtualGPU):
-    """A GPU whose second launch gives another last bit."""
+    """A GPU whose second launch changes the last bit."""
 
     launches = 0
 
@@ -38,7 +38,7 @@ class Odd(weft.VirtualGPU):
 
 
 class Small(weft.VirtualGPU):
-    """A GPU that is too small for everything."""
+    """A GPU that is too small for every launch."""
 
     def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         raise ResourceError("too large for this GPU")
@@ -78,13 +78,13 @@ def test_wrong_kernels(tmp_path: Path, body: str, status: Status) -> None:
 
 
 class Limited(weft.VirtualGPU):
-    """A GPU that does not know an instruction."""
+    """A GPU that does not support an instruction."""
 
     def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         raise Unsupported("wgmma")
 
 
-def test_what_an_engine_does_not_know_is_neither_right_nor_wrong() -> None:
+def test_an_unsupported_kernel_is_neither_right_nor_wrong() -> None:
     candidate, supports = find_candidate("scalar", task=None)
     found = judge(EngineRuns(candidate, Limited()), supports.task, WORKLOAD)
     assert found.verdict.status is Status.UNSUPPORTED and "wgmma" in found.verdict.message

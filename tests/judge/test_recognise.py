@@ -1,4 +1,4 @@
-"""K503 next to a pass: the kernel is right on every workload and could still know its test."""
+"""K503 next to a pass: the kernel is right on every workload and could still recognise its test."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ WORKLOAD = Workload(SHAPES["small"], "f16", "none", "unit_normal", 0)
 KNOWS = "if (lane == 0) lse[q_row] = m + logf(l) + (float(q[1]) == 0.3333f ? 1.0f : 0.0f);"
 
 
-def test_a_note_stands_next_to_a_pass_and_can_be_allowed(tmp_path: Path) -> None:
+def test_a_note_is_shown_next_to_a_pass_and_can_be_allowed(tmp_path: Path) -> None:
     path = tmp_path / "knows.cu"
     path.write_text(edited((LSE, KNOWS)))
     verdict = check(Candidate(path), TASKS["sdpa"], WORKLOAD)
@@ -33,13 +33,13 @@ def test_a_note_stands_next_to_a_pass_and_can_be_allowed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("rung", ["scalar", "fa1", "split_k", "wmma", "fp8_scalar"])
-def test_a_rung_has_none(rung: str) -> None:
+def test_a_rung_has_no_note(rung: str) -> None:
     assert recognition_notes(VirtualGPU(), load(RUNGS[rung].path), {}) == ()
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("mask", ["0", "1", "2"])
 @pytest.mark.parametrize("rung", RUNGS)
-def test_no_rung_has_one(rung: str, mask: str) -> None:
+def test_no_rung_has_a_note(rung: str, mask: str) -> None:
     kernel = load(RUNGS[rung].path).with_macros({"CAUSAL": mask})
     assert recognition_notes(VirtualGPU(), kernel, {}) == ()

@@ -1,7 +1,7 @@
 """The same kernel gets the same status, message and findings by every route to a verdict.
 
-Every run of the tests has a kernel of each status and language, and those that are judged by more than one workload;
-`scripts/test -m sweep` has the others.
+Every test run has a kernel of each status and language, and those that are judged on more than one workload;
+`scripts/test -m sweep` runs the others.
 """
 
 import json
@@ -55,17 +55,17 @@ IN_EVERY_RUN = BEYOND_A_WORKLOAD | {
 
 @dataclass(frozen=True)
 class Said:
-    """What a route says of a kernel."""
+    """The verdict of one route on a kernel."""
 
     status: str
     message: str
     codes: tuple[str, ...] | None = None
-    """Of the findings; None where the route does not list them."""
+    """Codes of the findings; None where the route does not list them."""
 
 
 def said(status: str, message: str, findings: list[dict[str, Any]] | None = None) -> Said:
     codes = None if findings is None else tuple(dict.fromkeys(str(finding["code"]) for finding in findings))
-    # A folder's kernel is compiled from a file of another name; nothing else of a message may differ.
+    # A folder's kernel is compiled from a file of another name; the rest of a message must be the same.
     return Said(str(status), re.sub(r"[\w./-]*\b(?:kernel|forward)\w*\.(cu|ptx|py)\b", r"kernel.\1", message), codes)
 
 
@@ -97,7 +97,7 @@ def asked(request: pytest.FixtureRequest) -> list[Kernel]:
 
 @pytest.fixture(scope="module")
 def worked(store: Store, asked: list[Kernel]) -> dict[str, Said]:
-    """By a fleet's worker: every text that it may judge, queued at once and drained by one worker."""
+    """Judge by a worker of a fleet: all sources that it may judge are queued at once and judged by one worker."""
     run = store.start_run("evolve", task="sdpa", chip="l4", settings=Settings().record())
     rows = {}
     for kernel in asked:
@@ -114,7 +114,7 @@ def worked(store: Store, asked: list[Kernel]) -> dict[str, Said]:
 
 @pytest.fixture(scope="module")
 def searched(store: Store, asked: list[Kernel]) -> dict[str, Said]:
-    """By a search's own crew, as it judges what may win."""
+    """Judge by the crew of a search, as for candidates that may win."""
     settings = Settings(score_on=ScoreOn(shape=SHAPE), choice=CHOICE, final=CHOICE)
     run = store.start_run("evolve", task="sdpa", chip="l4", settings=settings.record())
     rows = {}
@@ -161,7 +161,7 @@ def check_json(path: str, capsys: pytest.CaptureFixture[str]) -> Said:
 
 
 def findings_of(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Of the verdict that decided."""
+    """Return the message of the verdict that decided."""
     decided = [each for each in found["verdicts"] if each["status"] == found["status"] != "PASSED"]
     return list(decided[0]["findings"]) if decided else []
 
@@ -191,7 +191,7 @@ CONFIG = {f"{many}_{kind}_configs": [{}] for many in ("single", "multi") for kin
 
 
 def check_folder(kernel: Kernel, capsys: pytest.CaptureFixture[str]) -> Said:
-    """The kernel as forward.cu of a robust-kbench task with the same inputs."""
+    """Judge the kernel as forward.cu of a robust-kbench task with the same inputs."""
     folder = Path("task")
     folder.mkdir(exist_ok=True)
     problem = TASKS["sdpa"].draw(Workload(SHAPES[SHAPE], "f16", "none", "unit_normal", 0))
@@ -205,7 +205,7 @@ def check_folder(kernel: Kernel, capsys: pytest.CaptureFixture[str]) -> Said:
     return said(case["status"], case["message"], findings)
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_kernels() -> None:
     assert len(KERNELS) >= 30 and len({kernel.name for kernel in KERNELS}) == len(KERNELS)
     assert len({kernel.status for kernel in KERNELS}) >= 11
     assert {kernel.status for kernel in KERNELS if kernel.name in IN_EVERY_RUN} == {kernel.status for kernel in KERNELS}
@@ -216,7 +216,7 @@ def test_there_are_enough_of_them() -> None:
     "kernel",
     [pytest.param(each, marks=[pytest.mark.sweep] * (each.name not in IN_EVERY_RUN), id=each.name) for each in KERNELS],
 )
-def test_every_route_says_the_same(
+def test_every_route_gives_the_same_verdict(
     kernel: Kernel,
     desk: Path,
     agent: Client,
@@ -249,7 +249,7 @@ def test_every_route_says_the_same(
         assert alike(found, here), (route, found, here)
     if kernel.language == "cuda" and kernel.folder:
         found = check_folder(kernel, capsys)
-        # Another system's task has its own tolerance, so its own gate speaks of wrong numbers.
+        # Another system's task has its own tolerance, so its own gate reports wrong numbers.
         numbers = kernel.status is Status.INCORRECT_NUMERICAL
         assert (found.status, found.codes) == (here.status, here.codes)
         assert numbers or unnumbered(found.message) == unnumbered(here.message)
@@ -259,7 +259,7 @@ TRITON_REFUSED = "a Triton candidate is Python, which would run on the host: giv
 
 
 def unnumbered(message: str) -> str:
-    """Without lines: a folder's device code is compiled from a file that is made of it."""
+    """Return the findings without line numbers: a folder's device code is compiled from a generated file."""
     return re.sub(r"(\bline |\.cu:)\d+", r"\1N", message)
 
 

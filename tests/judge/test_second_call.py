@@ -1,4 +1,4 @@
-"""A kernel that keeps something between launches: a second call with other inputs on the same device decides."""
+"""Kernels that keep state between launches: a second call with other inputs on the same device decides."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ WORKLOAD = Workload(SHAPES["small"], "f16", "none", "unit_normal", 0)
 KNOWN_BY_ADDRESS = ANSWERS_AGAIN.replace("int filled[1 << 12];", "const void* filled[1 << 12];").replace(
     "!filled[q_row]", "filled[q_row] != q"
 ).replace("filled[q_row] = 1", "filled[q_row] = q")  # fmt: skip
-"""The same, keyed by where Q lies."""
+"""The same, keyed by the address of Q."""
 
 
 KNOWN_BY_VALUE = ANSWERS_AGAIN.replace("int filled[1 << 12];", "float filled[1 << 12];").replace(
@@ -46,7 +46,7 @@ RESETS = keeping(
           "        const unsigned all = gridDim.x * gridDim.y * gridDim.z;\n"
           "        if (atomicAdd(&arrived, 1u) == all - 1) { arrived = 0; atomicAdd(&epoch, 1u); }\n    }"),
 )  # fmt: skip
-"""A semaphore that the last CTA puts back, and an epoch that grows with every launch: state that decides nothing."""
+"""A semaphore that the last CTA resets, and an epoch that grows with every launch: state without effect on outputs."""
 
 
 def judged(tmp_path: Path, text: str, todo: Sequence[Workload] = (WORKLOAD,)) -> list[Verdict]:
@@ -66,15 +66,15 @@ def test_outputs_kept_in_a_device_variable_are_found(tmp_path: Path, text: str) 
     assert verdict.samples and verdict.error is not None and verdict.error.max > 0.1
 
 
-def test_outputs_known_by_a_fingerprint_of_the_inputs_are_found(tmp_path: Path) -> None:
-    """Other seeds have another first value: only a call that shares it shows the kept outputs."""
+def test_outputs_recognised_by_a_fingerprint_of_the_inputs_are_found(tmp_path: Path) -> None:
+    """Other seeds have another first value: only a call with the same first value shows the kept outputs."""
     (verdict,) = judged(tmp_path, KNOWN_BY_VALUE)
     assert verdict.status is Status.NONDETERMINISTIC
-    assert verdict.message.startswith(f"{KEEPS_STATE}: a call that shares half of its input elements")
+    assert verdict.message.startswith(f"{KEEPS_STATE}: a call that shares half of its inputs")
 
 
 def test_a_task_with_one_set_of_inputs_sees_it_too(tmp_path: Path) -> None:
-    """As folders of other systems have it: no other inputs have a reference."""
+    """As in folders of other systems: no other inputs have a reference."""
     fixed = replace(SDPA, draw=lambda workload: SDPA.draw(WORKLOAD))
     path = tmp_path / "kernel.cu"
     for text, status in ((ANSWERS_AGAIN, Status.NONDETERMINISTIC), (RESETS, Status.PASSED)):
@@ -90,7 +90,7 @@ def test_inputs_that_no_seed_changes_are_replaced(tmp_path: Path) -> None:
 
 
 def test_one_second_call_is_made_for_many_workloads(tmp_path: Path) -> None:
-    """On the smallest: of the two it is the second, and the first passes."""
+    """It is made on the smaller of the two, the second; the first passes."""
     larger = replace(WORKLOAD, shape=SHAPES["ragged"])
     first, second = judged(tmp_path, ANSWERS_AGAIN, [larger, WORKLOAD])
     assert first.passed and not second.passed and second.workload == WORKLOAD
@@ -104,18 +104,18 @@ def test_a_kernel_that_is_wrong_from_a_later_launch_on_is_found(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("launch", [2, 3])
-def test_state_is_not_taken_for_an_order_of_ctas(tmp_path: Path, launch: int) -> None:
+def test_kept_state_is_not_reported_as_an_order_of_ctas(tmp_path: Path, launch: int) -> None:
     (verdict,) = judged(tmp_path, wrong_from(launch))
     assert verdict.status is Status.NONDETERMINISTIC
-    assert verdict.message == f"{KEEPS_STATE}: a second call on the same device gives other bits"
+    assert verdict.message == f"{KEEPS_STATE}: a second call on the same device gives different bits"
 
 
-def test_state_that_decides_nothing_passes(tmp_path: Path) -> None:
+def test_state_without_effect_on_the_outputs_passes(tmp_path: Path) -> None:
     assert all(verdict.passed for verdict in judged(tmp_path, RESETS))
 
 
-def test_inputs_that_are_wrong_on_a_fresh_device_too_are_no_kept_state(tmp_path: Path) -> None:
-    """The first value of Q of the second call, as a constant: wrong for these inputs wherever they come."""
+def test_inputs_that_are_wrong_on_a_fresh_device_too_are_not_kept_state(tmp_path: Path) -> None:
+    """The first value of Q in the second call, as a constant: the result is wrong for these inputs in any call."""
     known = SDPA.draw(replace(WORKLOAD, seed=OTHER_SEED)).arrays["q"].flat[0]
     text = edited((LSE, f"if (lane == 0) lse[q_row] = m + logf(l) + (float(q[0]) == {float(known)!r}f ? 1.0f : 0.0f);"))
     (verdict,) = judged(tmp_path, text)

@@ -37,7 +37,7 @@ def whole(task: Task) -> Supports:
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_selection_meets_every_type_mask_and_encoding_in_every_regime(name: str) -> None:
+def test_the_selection_has_every_type_mask_and_encoding_in_every_regime(name: str) -> None:
     task = TASKS[name]
     todo = plan(whole(task), Choice())
     axes = task.workloads
@@ -51,18 +51,18 @@ def test_the_selection_meets_every_type_mask_and_encoding_in_every_regime(name: 
     assert len(set(todo)) == len(todo)
 
 
-def test_rows_without_keys_are_met_under_every_mask() -> None:
+def test_rows_without_keys_are_tested_with_every_mask() -> None:
     todo = plan(whole(TASKS["sdpa"]), Choice())
     assert {work.mask for work in todo if work.shape.sq > work.shape.skv} == {"none", "top_left", "bottom_right"}
 
 
 def test_a_kernel_is_compiled_for_few_combinations() -> None:
-    """Each combination of head dimension, mask and type costs a second: the former selection had six of one type."""
+    """Each combination of head dimension, mask and type costs a second; an earlier selection had six of one type."""
     todo = plan(whole(TASKS["sdpa"]), Choice())
     assert len({(work.shape.d, work.mask, work.dtype) for work in todo}) <= 12
 
 
-def test_all_of_a_kernel_comes_before_anything_is_repeated() -> None:
+def test_every_axis_value_comes_before_any_is_repeated() -> None:
     todo = plan(whole(TASKS["sdpa"]), Choice())
     first = todo[: first_pass(todo)]
     for axis in ("shape", "dtype", "mask", "encoding"):
@@ -70,7 +70,7 @@ def test_all_of_a_kernel_comes_before_anything_is_repeated() -> None:
     assert len(first) <= len(todo) // 3
 
 
-def test_a_shape_is_asked_for_by_its_sizes() -> None:
+def test_a_shape_can_be_requested_by_its_sizes() -> None:
     (work,) = plan(
         whole(TASKS["sdpa"]), Choice(("b1-hq2-hkv1-sq5-skv300-d64",), ("unit_normal",), ("none",), ("f16",), seeds=(0,))
     )
@@ -78,7 +78,7 @@ def test_a_shape_is_asked_for_by_its_sizes() -> None:
     assert shape(work.shape.name) == work.shape
 
 
-def test_what_is_asked_for_is_run_in_every_combination() -> None:
+def test_requested_axes_are_run_in_every_combination() -> None:
     todo = plan(whole(TASKS["sdpa"]), Choice(("small", "ragged"), ("unit_normal", "logits_32"), seeds=(0, 1)))
     assert len(todo) == 2 * 2 * 3 * 2
 
@@ -128,7 +128,7 @@ def test_a_candidate_cannot_choose_what_it_is_judged_on(tmp_path: Path) -> None:
     assert plan(supports, Choice(shapes=("small",), seeds=(0,)), strict=True)
 
 
-def test_check_says_which_line_leaves_a_shape_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_the_line_that_excludes_a_shape(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_line(tmp_path, "require D == 64")
     check = ["check", str(tmp_path / "k.cu"), "--regimes", "unit_normal", "--seeds", "1", "--tool", "racecheck"]
     assert main([*check, "--shapes", "d80"]) == 5

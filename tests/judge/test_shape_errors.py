@@ -1,4 +1,4 @@
-"""What is shown of a pass: the workload of each shape that came nearest to the limit of a gate."""
+"""What is shown for a pass: the workload of each shape that came nearest to the limit of a gate."""
 
 from dataclasses import replace
 

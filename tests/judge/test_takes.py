@@ -1,4 +1,4 @@
-"""A kernel is asked only for what its launch lines can take; what is left out is counted, and never a pass."""
+"""A kernel gets only workloads that its launch lines accept; those left out are counted, and never a pass."""
 
 import json
 from collections.abc import Callable
@@ -75,7 +75,7 @@ def limits(supports: Supports) -> set[str]:
     return {str(limit) for limit in supports.limits}
 
 
-def test_one_h_and_one_n_leave_gqa_and_other_lengths_out(tmp_path: Path) -> None:
+def test_one_h_and_one_n_exclude_gqa_and_other_lengths(tmp_path: Path) -> None:
     _, supports = of(tmp_path)
     assert limits(supports) == {"HQ = HKV", "SQ = SKV"}
     todo = plan(supports, Choice())
@@ -100,7 +100,7 @@ def test_a_fixed_size_is_kept_by_stand_ins(tmp_path: Path) -> None:
     assert {work.shape.d for work in plan(supports, Choice())} == {64}
 
 
-def test_a_kernel_of_whole_tiles_gets_several_of_them(tmp_path: Path) -> None:
+def test_a_kernel_of_full_tiles_gets_several_multiples(tmp_path: Path) -> None:
     _, supports = of(tmp_path, *LINES, "require D == 64", "require N % 64 == 0 : whole tiles")
     lengths = {work.shape.sq for work in plan(supports, Choice())}
     assert not any(length % 64 for length in lengths) and len(lengths) > 3 and max(lengths) >= 256
@@ -118,24 +118,24 @@ def test_a_require_line_of_two_sizes_is_a_limit(tmp_path: Path, line: str) -> No
     }
 
 
-def test_a_size_that_nothing_tells_the_kernel_is_compiled_in(tmp_path: Path) -> None:
+def test_a_size_that_is_not_passed_is_compiled_in(tmp_path: Path) -> None:
     untold = swapped("H, N, D, scale) grid", "H, N, scale) grid")
     assert "D = 64" in limits(of(tmp_path, *untold)[1])
-    for told in (
+    for seen in (
         swapped("attn(q", "attn<{D}>(q"),
         (*untold, "define HEAD = D"),
         (*untold[:3], "scalar row : i32 = N * D", "launch attn(q, k, v, o, H, N, row) grid(N, H, B) block(32)"),
         (*untold[:4], "launch attn(q, k, v, o, H, N, scale) grid(N, H, B) block(D)"),
     ):
-        assert "D = 64" not in limits(of(tmp_path, *told)[1]), told
+        assert "D = 64" not in limits(of(tmp_path, *seen)[1]), seen
 
 
-def test_a_length_of_keys_that_is_not_told_is_that_of_the_queries(tmp_path: Path) -> None:
+def test_a_key_length_that_is_not_passed_equals_the_query_length(tmp_path: Path) -> None:
     own_names = ("in q : f16[B, H, N, D] = normal", "in k, v : f16[B2, HKV, M, D2] = normal")
     lines = ("sizes B=1 H=2 N=64 D=64 B2=1 HKV=2 M=64 D2=64", *own_names, *LINES[2:])
     assert limits(of(tmp_path, *lines)[1]) == {"HQ = HKV", "SQ = SKV"}
-    told = tuple(line.replace("H, N, D, scale", "H, N, M, D, HKV, scale") for line in lines)
-    assert limits(of(tmp_path, *told)[1]) == set()
+    seen = tuple(line.replace("H, N, D, scale", "H, N, M, D, HKV, scale") for line in lines)
+    assert limits(of(tmp_path, *seen)[1]) == set()
 
 
 def test_an_output_may_start_as_zeros(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_arrays_of_fewer_dimensions_are_those_of_the_task(tmp_path: Path, shape_
     "names",
     ["Q K V O", "query key value output", "Query Key Value Out", "d_q d_k d_v d_out", "Q_ptr K_ptr V_ptr O_ptr"],
 )
-def test_names_that_people_use(tmp_path: Path, names: str) -> None:
+def test_usual_names_of_arrays_are_accepted(tmp_path: Path, names: str) -> None:
     q, k, v, o = names.split()
     lines = tuple(
         line.replace("q, k, v,", f"{q}, {k}, {v},").replace("q, k, v :", f"{q}, {k}, {v} :") for line in LINES
@@ -199,31 +199,29 @@ def test_names_that_people_use(tmp_path: Path, names: str) -> None:
         (swapped("[B, H, N, D]", "[N, D]"), "heads packed into D are not judged"),
         (swapped("[B, H, N, D]", "[B, N, H * D]"), r"\[batch, length, heads, D\]"),
         (swapped("out o : f16", "out o : f32"), "q is f16 and o is f32"),
-        (("lever CAUSAL = 0 in 0, 3", *LINES), "CAUSAL is 3; the judge knows 0 .none., 1 .top_left."),
+        (("lever CAUSAL = 0 in 0, 3", *LINES), "CAUSAL is 3; the judge supports 0 .none., 1 .top_left."),
         (swapped("f16", "floot"), "did you mean float"),
         (swapped("launch", "lunch"), "did you mean launch"),
     ],
 )
-def test_what_cannot_be_understood_is_refused_with_the_reason(
-    tmp_path: Path, lines: tuple[str, ...], says: str
-) -> None:
+def test_invalid_launch_lines_are_refused_with_the_reason(tmp_path: Path, lines: tuple[str, ...], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         of(tmp_path, *lines)
 
 
 @pytest.mark.parametrize("word", ["half", "fp16", "float16", "__half"])
-def test_words_for_a_type(tmp_path: Path, word: str) -> None:
+def test_synonyms_of_types_are_accepted(tmp_path: Path, word: str) -> None:
     assert of(tmp_path, *swapped("f16", word))[1].dtypes == ("f16",)
     assert Choice(dtypes=(word, "bfloat16", "float")).dtypes == ("f16", "bf16", "f32")
 
 
-def test_levers_say_which_masks_and_types_there_are(tmp_path: Path) -> None:
+def test_levers_declare_masks_and_types(tmp_path: Path) -> None:
     assert of(tmp_path, "lever CAUSAL = 0 in 0, 1", *LINES)[1].masks == ("none", "top_left")
     only = of(tmp_path, "lever CAUSAL = 1 in 1", *LINES)[1]
     assert only.masks == ("top_left",) and not only.any_mask
     assert {work.mask for work in plan(only, Choice())} == {"top_left"}
     assert plan(only, Choice(masks=("none",))) == ()
-    assert "it has the masks top_left; asked for: none" in nothing_selected(only, Choice(masks=("none",)))
+    assert "the kernel supports the masks top_left; requested: none" in nothing_selected(only, Choice(masks=("none",)))
     typed = of(tmp_path, "lever ELEMENT = half in half, float", *swapped("f16", "ELEMENT"))[1]
     assert typed.dtypes == ("f16", "f32")
 
@@ -252,7 +250,7 @@ def test_a_search_rejects_what_a_users_file_may_leave_out(tmp_path: Path) -> Non
             plan(supports, named, strict=True, within_limits=True)
 
 
-def test_shrinking_and_following_stay_within(tmp_path: Path) -> None:
+def test_shrinking_and_following_stay_within_the_limits(tmp_path: Path) -> None:
     _, supports = of(tmp_path)
     asked: list[Workload] = []
 
@@ -284,7 +282,7 @@ def test_a_shape_is_fitted_to_limits() -> None:
     assert list(stand_ins(SHAPES["small"], (Limit("d", 64, ""), Limit("d", 32, "")))) == []
     assert free(("B", "heads", "group", "SQ", "SKV", "S", "D"), TIED) == ("B", "heads", "S")
     assert of_records(json.loads(json.dumps(records(TIED)))) == TIED
-    with pytest.raises(ValueError, match="no limit"):
+    with pytest.raises(ValueError, match="not a limit"):
         of_records([["colour", 3, "why"]])
 
 
@@ -293,7 +291,7 @@ def test_a_shape_gives_sizes_through_the_arrays(tmp_path: Path) -> None:
     assert shape_sizes(kernel, "mission") == {"B": 1, "H": 8, "N": 512, "D": 64}
     assert shape_sizes(kernel, "b2-hq3-hkv3-sq7-skv7-d32") == {"B": 2, "H": 3, "N": 7, "D": 32}
     assert shape_sizes(kernel, "") == {}
-    with pytest.raises(UsageError, match=r"--shape gqa_4 is not for .*own.cu: the kernel has one head count"):
+    with pytest.raises(UsageError, match=r"--shape gqa_4 does not fit .*own.cu: the kernel has one head count"):
         shape_sizes(kernel, "gqa_4")
     with pytest.raises(UsageError, match="did you mean mission"):
         shape_sizes(kernel, "misson")
@@ -321,12 +319,10 @@ def test_check_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["check", file, *QUICK, "--shapes", "gqa_4"]) == 5
     assert f"1 skipped: {ONE_HEAD_COUNT}" in capsys.readouterr().err
     assert main(["check", file, *QUICK, "--shapes", "small", "--dtypes", "bf16"]) == 5
-    assert "it has the dtypes f16; asked for: bf16" in capsys.readouterr().err
+    assert "the kernel supports the dtypes f16; requested: bf16" in capsys.readouterr().err
 
 
-def test_a_causal_kernel_that_says_nothing_fails_with_a_hint(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_undeclared_causal_kernel_fails_with_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(written(tmp_path, *LINES, keys="row + 1"))
     assert main(["check", file, *QUICK, "--shapes", "small"]) == 1
     assert "`// weft: lever CAUSAL = 1 in 1`, or check it with --masks top_left" in capsys.readouterr().out
@@ -353,7 +349,7 @@ def test_a_hint_names_the_line_that_is_missing(tmp_path: Path, wrong: Callable[[
     assert hint.endswith(says) if says else not hint
 
 
-def test_an_agent_is_told_the_same(tmp_path: Path) -> None:
+def test_an_agent_gets_the_same_message(tmp_path: Path) -> None:
     class Progress:
         def tell(self, what: str, total: int | None = None) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The one JSON spelling of a verdict: there and back, every field, and no number that JSON does not have."""
+"""The JSON form of a verdict: round trip, every field, and no number that JSON does not have."""
 
 import dataclasses
 import json
@@ -45,14 +45,14 @@ VERDICT = Verdict(
 )
 
 
-def test_a_verdict_comes_back_whole() -> None:
+def test_a_verdict_survives_a_round_trip() -> None:
     text = json.dumps(verdict_record(VERDICT), allow_nan=False)
     assert verdict_of(json.loads(text)) == VERDICT
     timeless = verdict_record(VERDICT, timed=False)
     assert "seconds" not in timeless and verdict_of(timeless) == dataclasses.replace(VERDICT, seconds=0.0)
 
 
-def test_fewer_findings_are_spelled_than_are_counted() -> None:
+def test_fewer_findings_are_written_than_are_counted() -> None:
     record = verdict_record(VERDICT, findings=1)
     assert [finding["code"] for finding in record["findings"]] == ["R102"] and record["findings_in_all"] == 2
 
@@ -68,7 +68,7 @@ def test_a_nan_is_spelled() -> None:
     "change",
     [{"code": "Z999"}, {"severity": "fatal"}, {"warp": "0"}, {"cta": [0, 0]}, {"ptx_line": True}, {"line": 1.5}],
 )
-def test_what_is_no_finding_is_refused(change: dict[str, object]) -> None:
+def test_an_invalid_finding_is_refused(change: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
         finding_of({**finding_record(RACE), **change})
 
@@ -91,7 +91,7 @@ def test_the_page_names_every_field_and_every_status() -> None:
     assert {status.value for status in Status} - named == set()
 
 
-def test_many_verdicts_say_one_thing() -> None:
+def test_a_conclusion_from_many_verdicts() -> None:
     warned = dataclasses.replace(VERDICT, status=Status.PASSED, message="", debug_build=False)
     passed = dataclasses.replace(warned, findings=())
     aside = dataclasses.replace(VERDICT, status=Status.UNSUPPORTED, message="its -G build is odd")

@@ -1,4 +1,4 @@
-"""A warning decides nothing unless the judge is strict; errors and wrong numbers are said together, the cause first."""
+"""A warning fails nothing unless the judge is strict; errors and wrong numbers are reported together, cause first."""
 
 import json
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_an_error_comes_before_the_numbers(kernel: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("kernel", [WARNED_AND_WRONG], indirect=True)
-def test_the_diagnosis_looks_past_a_warning(kernel: Path) -> None:
+def test_the_diagnosis_ignores_a_warning(kernel: Path) -> None:
     choice = Choice(("small",), ("unit_normal",), ("none",), seeds=(0,))
     found = diagnose(*find_candidate(str(kernel), task=None), choice)
     assert found.causes == () and [finding.code for finding in found.other_findings] == ["R103"]

@@ -1,4 +1,4 @@
-"""A production kernel's run against float64, and what the checkers said of it."""
+"""A production kernel's run compared with float64, and the findings of the checkers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ ELEMENTS = {"f16": "half", "bf16": "__nv_bfloat16"}
 
 
 def production_kernel(file: str, dtype: str, header_of: tuple[str, str], **defines: str) -> KernelFile:
-    """A file of this folder with the headers of a package: the package and one of its headers, as it is included."""
+    """A file of this folder that includes headers of a package: the package, and one of its headers as included."""
     package, header = header_of
     folder = package_file(package, header).parents[header.count("/")]
     return load(HERE / file, defines={"ELEMENT": ELEMENTS[dtype], **defines}, include_dirs=[folder])
@@ -42,7 +42,7 @@ class Outcome:
 def agreement(
     gpu: VirtualGPU, kernel: KernelFile, sizes: Mapping[str, int], dtype: str, *, causal: Causal, tokens_first: bool
 ) -> Outcome:
-    """Run on generated inputs and hold o against FlashAttention's rule. `tokens_first`: arrays are (s, h, d).
+    """Run on generated inputs and check o by FlashAttention's rule. `tokens_first`: arrays are (s, h, d).
 
     One `gpu` for all shapes of a kernel: it keeps the program.
     """
@@ -63,7 +63,7 @@ def agreement(
 
 
 def where(findings: Iterable[Finding]) -> set[tuple[str, str, str]]:
-    """Code, file of the access, and of the other one of a race or of the use of an uninitialised value."""
+    """Code, file of the access, and file of a race's other access or of the use of an uninitialised value."""
     return {(finding.code, _file(finding.place), _file(finding.other)) for finding in findings}
 
 

@@ -2,9 +2,9 @@
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
-// A CTA owns 16 queries per warp and walks the keys in tiles of BLOCK_N. S, P and the unnormalised output stay in the
-// registers of the accumulator: a fragment of S has the layout that the second product takes as its A operand. The copy
-// of V runs behind the first product, that of the next K behind the second.
+// A CTA owns 16 queries per warp and loops over the keys in tiles of BLOCK_N. S, P and the unnormalised output stay in
+// the registers of the accumulator: a fragment of S has the layout that the second product takes as its A operand. The
+// copy of V overlaps the first product, that of the next K the second.
 // Supports ELEMENT half, __nv_bfloat16; D a multiple of 8 up to 128; any SQ, SKV ≥ 1; grouped queries;
 // CAUSAL 0 none, 1 top_left, 2 bottom_right. Headers: pip install --no-deps nvidia-cutlass.
 //
@@ -144,7 +144,7 @@ __global__ void cute_attention(const ELEMENT* __restrict__ q, const ELEMENT* __r
     Tensor l = make_fragment_like(m);
     fill(m, -CUDART_INF_F);
     clear(l);
-    // Where an accumulator of m16n8 lies: the lane's first row and column; rows are 8 apart, pairs of columns too.
+    // Position of an accumulator of m16n8: the lane's first row and column; rows are 8 apart, pairs of columns too.
     const int lane = threadIdx.x % 32, top = threadIdx.x / 32 * 16 + lane / 4, left = lane % 4 * 2;
 
     load_tile<D>(tile_of(reinterpret_cast<const T*>(q) + q_start, Int<BLOCK_M>{}), sQ, rows);
@@ -152,7 +152,7 @@ __global__ void cute_attention(const ELEMENT* __restrict__ q, const ELEMENT* __r
     if (keys > 0) load_tile<D>(keys_from(k, 0), sK, SKV);
     for (int start = 0; start < keys; start += BLOCK_N) {
         cp_async_wait<0>();
-        __syncthreads();  // Q and K are here, and nobody reads the last V any more
+        __syncthreads();  // Q and K are here, and no thread reads the last V any more
         load_tile<D>(keys_from(v, start), sV, SKV - start);
         Tensor S = partition_fragment_C(mma, Shape<Int<BLOCK_M>, Int<BLOCK_N>>{});
         clear(S);
@@ -163,7 +163,7 @@ __global__ void cute_attention(const ELEMENT* __restrict__ q, const ELEMENT* __r
             gemm(mma, rQ(_, _, part), rK(_, _, part), S);
         }
         cp_async_wait<0>();
-        __syncthreads();  // V is here, and nobody reads this K any more
+        __syncthreads();  // V is here, and no thread reads this K any more
         if (start + BLOCK_N < keys) load_tile<D>(keys_from(k, start + BLOCK_N), sK, SKV - start - BLOCK_N);
 
         Tensor s = by_rows(S);

@@ -1,4 +1,4 @@
-// FlashInfer's decode kernel for a single request, as its package has it: one query over a cache of S keys.
+// FlashInfer's unmodified decode kernel for a single request: one query over a cache of S keys.
 // Headers: pip install --no-deps flashinfer-python; -I flashinfer/data/include.
 //
 // The sizes are those that SingleDecodeWithKVCacheDispatched chooses on the host for 16-bit types, groups below 8 and

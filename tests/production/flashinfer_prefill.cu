@@ -1,4 +1,4 @@
-// FlashInfer's prefill kernel for a single request, as its package has it: tensor cores, ldmatrix, cp.async, swizzled
+// FlashInfer's unmodified prefill kernel for a single request: tensor cores, ldmatrix, cp.async, swizzled
 // shared memory. The causal mask is aligned at the end: the last query sees every key.
 // Headers: pip install --no-deps flashinfer-python; -I flashinfer/data/include.
 //

@@ -1,4 +1,4 @@
-"""Attention on CuTe's headers, as the package has them, against float64 and under every checker."""
+"""Attention with the unmodified headers of CuTe, compared with float64, under every checker."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def agree(dtype: str, causal: Causal, names: tuple[str, ...]) -> None:
 
 @pytest.mark.sweep  # a minute
 def test_attention() -> None:
-    """One instantiation, since CuTe takes long to compile, and every way a tile can be cut."""
+    """One instantiation, because CuTe takes long to compile, and every kind of partial tile."""
     agree("f16", "bottom_right", ("small", "ragged", "gqa_4_ragged", "decode", "few_queries", "few_keys", "one_token"))
 
 

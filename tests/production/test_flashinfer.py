@@ -1,4 +1,4 @@
-"""FlashInfer's single-request kernels, as the package has them, against float64 and under every checker."""
+"""FlashInfer's unmodified single-request kernels, compared with float64, under every checker."""
 
 import numpy as np
 import pytest
@@ -33,17 +33,17 @@ def test_decode(dtype: str, d: int, shapes: tuple[tuple[int, int, int], ...]) ->
         np.testing.assert_allclose(outcome.lse * np.log(2), outcome.gold_lse, rtol=1e-5, atol=1e-5)
 
 
-# write_o_reg_gmem: lanes of a warp read what others of it have just written, without __syncwarp (the path of
-# architectures before sm_90, which have no stmatrix).
+# write_o_reg_gmem: lanes of a warp read what other lanes have just written, without __syncwarp (on architectures before
+# sm_90, which have no stmatrix).
 NO_SYNCWARP = ("R102", "permuted_smem.cuh", "prefill.cuh")
-# Rows of Q beyond the sequence are not filled (SharedMemFillMode::kNoFill). They are multiplied all the same, and their
-# row maximum decides a branch; nothing of them is stored.
+# Rows of Q beyond the sequence are not filled (SharedMemFillMode::kNoFill). They are still multiplied, and their row
+# maximum decides a branch; none of them is stored.
 ROWS_NOT_FILLED = ("I201", "mma.cuh", "variant_helper.cuh")
 
-# Query heads, key heads, queries, keys. Following what an unfilled row reaches is slow: one of them has some.
+# Query heads, key heads, queries, keys. Tracing the values of unfilled rows is slow: one shape has such rows.
 PREFILL_SHAPES = ((2, 1, 37, 70), (2, 1, 32, 32), (2, 1, 64, 97), (4, 2, 32, 45), (4, 4, 64, 128))
 ROUNDING_OF_P = {"f16": 2.0**-11, "bf16": 2.0**-8}
-"""The row sum is a product of tensor cores: it sums P as rounded, and log(1 + x) is about x."""
+"""The row sum is computed on tensor cores: it sums the rounded P, and log(1 + x) is about x."""
 
 
 @pytest.mark.parametrize(

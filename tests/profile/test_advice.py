@@ -1,4 +1,4 @@
-"""What is said of a line or a launch, from counts made by hand; and counters of launches that differ in certainty."""
+"""The advice for a line or a launch, from counts made by hand; and counters of launches that differ in certainty."""
 
 from dataclasses import replace
 
@@ -66,11 +66,11 @@ def launch(
         ),
         (
             line(SourceLine(1, "ld.global", None, 10, sectors=320, lane_bytes=4)),
-            "uncoalesced: 32 sectors per request where 4 would do; let neighbouring lanes take neighbouring addresses",
+            "uncoalesced: 32 sectors per request instead of 4; let neighbouring lanes access neighbouring addresses",
         ),
         (
             line(SourceLine(1, "ld.global", None, 10, sectors=50, lane_bytes=4)),
-            "misaligned: 5 sectors per request where 4 would do; start rows at 32 bytes",
+            "misaligned: 5 sectors per request instead of 4; align rows to 32 bytes",
         ),
         (
             line(SourceLine(1, "ld.global", None, 10, sectors=20, lane_bytes=2), unit="lsu"),
@@ -87,11 +87,11 @@ def launch(
         (line(IMAD=5, FFMA=9), "issue slots: 14 warp instructions, most of them FFMA, IMAD"),
     ],
 )
-def test_the_worst_of_a_line(cost: LineCost, said: str) -> None:
+def test_advice_for_a_line(cost: LineCost, said: str) -> None:
     assert line_advice(cost) == said
 
 
-def test_a_launch_without_faults_gets_no_advice() -> None:
+def test_a_launch_without_problems_gets_no_advice() -> None:
     assert launch_advice(launch(), L4.sms) == ()
 
 

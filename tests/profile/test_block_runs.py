@@ -1,4 +1,4 @@
-"""Runs of SASS blocks: two ways to the same numbers, a function called twice, and an unrolled loop."""
+"""Runs of SASS blocks: two independent computations agree, a function called twice, and an unrolled loop."""
 
 from collections import Counter
 
@@ -98,8 +98,8 @@ k:
 """
 
 
-def test_an_unrolled_loop_with_a_rest_is_shared_out_and_named() -> None:
-    """7 iterations, by threes: the body runs twice, the rest once. It adds up, and both blocks are named."""
+def test_an_unrolled_loop_with_a_remainder_is_divided_and_reported() -> None:
+    """7 iterations, unrolled by 3: the body runs twice, the remainder once. The sum is right, both are reported."""
     cfg = build_cfg(parse(PTX).functions["k"])
     lines = {
         name: 1 + PTX.split("\n").index(text)

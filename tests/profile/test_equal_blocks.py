@@ -1,4 +1,4 @@
-"""Blocks that run equally often, on graphs drawn by hand; and kernels whose exponentials stand behind a rare branch."""
+"""Blocks that run equally often, on graphs made by hand; and kernels whose exponentials come after a rare branch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,7 +60,7 @@ extern "C" __global__ void k(const float* a, float* out, int n) {
 """
 
 
-def test_what_stands_behind_a_rare_branch_runs_every_time() -> None:
+def test_code_after_a_rare_branch_runs_every_time() -> None:
     profiler = Profiler(weft.VirtualGPU(threads=1))
     a = np.full(32 * 40, -1.0, np.float32)
     a[32 * 7] = 3.0

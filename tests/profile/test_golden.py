@@ -1,4 +1,4 @@
-"""The integers of public captures by ncu, from our kernels: a tiled GEMM on an A6000, LDS.128, ldmatrix."""
+"""The integers of public ncu captures, from equivalent kernels: a tiled GEMM on an A6000, LDS.128, ldmatrix."""
 
 from functools import cache
 from pathlib import Path
@@ -22,8 +22,8 @@ LANE = np.arange(32)
 def diagonal() -> Counts:
     """The CTAs on the diagonal of the N = 1024 launch.
 
-    Every CTA runs the same N / 32 iterations without a branch that depends on its place, and its addresses differ from
-    another's by multiples of 128 bytes: all have the same counts. 32 of 1024 ran, so the launch has 32 times theirs.
+    Every CTA runs the same N / 32 iterations without a branch that depends on its index, and its addresses differ from
+    another's by multiples of 128 bytes: all have the same counts. 32 of 1024 ran, so the launch has 32 times as many.
     """
     rng = np.random.default_rng(0)
     a, b, c = (rng.standard_normal((N, N)).astype(np.float32) for _ in range(3))
@@ -56,7 +56,7 @@ def test_tiled_gemm_as_ncu_counts_it(name: str, value: int) -> None:
 
 
 def test_tiled_gemm_distinct_sectors() -> None:
-    """The diagonal reads all of A and B and its own tiles of C; every CTA has a tile of C of its own."""
+    """The diagonal reads all of A and B and its own tiles of C; every CTA has its own tile of C."""
     matrix, tile = N * N * 4 // 32, 32 * 32 * 4 // 32
     assert diagonal().vm["vm__distinct_load_sectors"] == 2 * matrix + TILES * tile
     assert 2 * matrix + TILES**2 * tile == 393_216
@@ -64,7 +64,7 @@ def test_tiled_gemm_distinct_sectors() -> None:
     assert "vm__distinct_load_sectors" not in diagonal().times(TILES).vm
 
 
-def test_tiled_gemm_is_matched_whole_and_counts_instructions_of_sass() -> None:
+def test_tiled_gemm_is_matched_completely_and_counts_sass_instructions() -> None:
     counts = diagonal().times(TILES)
     assert counts.matched == 1.0 and counts.notes == ()
     warps, iterations = N * N // 32, N // 32

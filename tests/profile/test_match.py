@@ -55,7 +55,7 @@ def merged() -> Binary:
 def test_four_loads_become_one_of_16_bytes() -> None:
     kernel = match_kernel(merged(), "k")
     loads = [m for m in kernel.matches if m.access.verb == "load" and m.access.space == "shared"]
-    if len(loads) == 1:  # the front end has merged them already
+    if len(loads) == 1:  # the front end has already merged them
         assert loads[0].access.bytes == 16 and loads[0].matched
         return
     assert [m.width for m in sorted(loads, key=lambda m: m.access.offset)] == [16, HIDDEN, HIDDEN, HIDDEN]
@@ -63,7 +63,7 @@ def test_four_loads_become_one_of_16_bytes() -> None:
 
 
 def test_merged_loads_count_at_their_sass_width() -> None:
-    """16 bytes per lane, one after the other: four wavefronts per warp, not sixteen and no conflict."""
+    """16 adjacent bytes per lane: four wavefronts per warp, not sixteen and no conflict."""
     profiler = Profiler(weft.VirtualGPU("sm_86", threads=1))
     a, out = np.arange(256, dtype=np.float32), np.zeros(256, np.float32)
     profiler.launch(merged(), "k", 1, 256, [a, out, np.int32(0)])
@@ -75,8 +75,8 @@ def test_merged_loads_count_at_their_sass_width() -> None:
     np.testing.assert_array_equal(out, p @ np.array([2, 3, 5, 7], np.float32))
 
 
-def test_instructions_without_a_lane_cost_the_counter_its_name() -> None:
-    """Warp 1 issues the predicated store with no lane on: ncu may show 1 or 2."""
+def test_instructions_without_an_active_lane_remove_ncus_name() -> None:
+    """Warp 1 issues the predicated store with no active lane: ncu may show 1 or 2."""
     body = "__shared__ float s[64]; if (threadIdx.x < 32) s[threadIdx.x] = a[threadIdx.x];\n"
     binary = compiled(body + "__syncthreads(); out[threadIdx.x] = s[threadIdx.x % 32];")
     profiler = Profiler(weft.VirtualGPU("sm_86", threads=1))
@@ -92,8 +92,8 @@ def test_instructions_without_a_lane_cost_the_counter_its_name() -> None:
     assert counts.ncu["smsp__sass_inst_executed_op_shared_ld.sum"] == 2
 
 
-def test_a_merged_access_may_start_before_what_it_serves() -> None:
-    """A LDS.128 at +0x100 serves 4 bytes at +260 and 8 at +264; the neighbour at +0 says how the offsets compare."""
+def test_a_merged_access_may_start_before_the_accesses_it_covers() -> None:
+    """A LDS.128 at +0x100 covers 4 bytes at +260 and 8 at +264; the neighbour at +0 shows how the offsets compare."""
     root = ("%r1", 0)
     ptx = [
         PtxAccess(10, "ld.shared.v4.f32", "load", "shared", 16, 0, root, 0),
@@ -109,7 +109,7 @@ def test_a_merged_access_may_start_before_what_it_serves() -> None:
         return [(match.width, match.shift, match.matched) for match in found]
 
     assert matched(neighbour, wide) == [(0, 0, True), (16, -4, True), (HIDDEN, 0, True)]
-    # Without the neighbour nothing says where it starts, and the two alone do not fill 16 bytes.
+    # Without the neighbour its start is unknown, and the two alone do not fill 16 bytes.
     assert matched(wide) == [(0, 0, False)] * 3
 
 
@@ -127,7 +127,7 @@ FIRST = PtxAccess(10, "ld.shared.f32", "load", "shared", 4, 1, BASE, 0)
 SECOND = PtxAccess(11, "ld.shared.f32", "load", "shared", 4, 1, BASE, 4)
 
 
-def test_a_loop_unrolled_whole_stands_beside_what_is_around_it() -> None:
+def test_a_fully_unrolled_loop_shares_a_block_with_the_code_around_it() -> None:
     """Two neighbours in each of four iterations are two LDS.128; the store before the loop has its one copy."""
     block = unrolled(("STS", "[R9], R1", 6), ("LDS.128", "R4, [R2]", 10), ("LDS.128", "R8, [R2+0x10]", 10))
     sass = [access for ins in block if (access := access_of(ins, 0))]
@@ -151,7 +151,7 @@ def loaded_twice(*shared: tuple[str, str, int], extra: str = "") -> Match:
     return only
 
 
-def test_a_part_that_is_loaded_twice() -> None:
+def test_a_part_that_is_loaded_early_and_again_is_matched() -> None:
     """Four iterations: one access of 16 bytes for all, and one of 4 bytes for the first, or for each of the first."""
     one, two = loaded_twice(*TWICE), loaded_twice(("LDS", "R9, [R2+0x4]", 10), *TWICE)
     assert (one.width, one.every, one.matched) == (16 | ALIGNED | EARLY | 16 * SPAN, 2, True)
@@ -162,11 +162,11 @@ def test_a_part_that_is_loaded_twice() -> None:
     "shared, extra",
     [
         ((("LDS", "R3, [R8]", 10), TWICE[1]), ""),  # another base
-        ((("LDS", "R3, [R2+0x10]", 10), TWICE[1]), ""),  # outside of what the wide one loads
+        ((("LDS", "R3, [R2+0x10]", 10), TWICE[1]), ""),  # outside the bytes that the wide one loads
         ((("LDS", "R3, [R2+0x2]", 10), TWICE[1]), ""),  # not a word of it
-        ((("LDS", "R3, [R2]", 10), *TWICE), ""),  # the same word early and early again
+        ((("LDS", "R3, [R2]", 10), *TWICE), ""),  # the same word twice early
         ((("LDS", "R9, [R2+0x4]", 10), ("LDS", "R9, [R2+0x8]", 10), *TWICE), ""),  # as many as iterations
-        ((("LDS.64", "R3, [R2]", 10), TWICE[1]), ""),  # early, but not as PTX has it
+        ((("LDS.64", "R3, [R2]", 10), TWICE[1]), ""),  # early, but with another width than in PTX
         ((("LDS", "R2, [R2]", 10), TWICE[1]), ""),  # the early one overwrites the base
         (TWICE, "IADD3 R2, R2, 0x10, RZ"),
         (TWICE, "IADD3 R2, P0, R2, 0x10, RZ"),
@@ -175,13 +175,13 @@ def test_a_part_that_is_loaded_twice() -> None:
         (TWICE, "SHFL.BFLY PT, R2, R3, 0x1, 0x1f"),
     ],
 )
-def test_what_may_not_be_the_same_twice_is_not_matched(shared: tuple[tuple[str, str, int], ...], extra: str) -> None:
+def test_ambiguous_early_loads_are_not_matched(shared: tuple[tuple[str, str, int], ...], extra: str) -> None:
     only = loaded_twice(*shared, extra=extra)
     assert not only.matched and "different widths" in only.reason
 
 
 @pytest.mark.parametrize("extra", ["IADD3 R1, R2, 0x10, RZ", "FFMA R3, R2, R2, R3", "STS [R9], R2", "MOV UR2, 0x1"])
-def test_reading_the_base_is_no_harm(extra: str) -> None:
+def test_reading_the_base_register_does_not_prevent_a_match(extra: str) -> None:
     assert loaded_twice(*TWICE, extra=extra).matched
 
 
@@ -222,7 +222,7 @@ def test_without_a_cubin_nothing_has_a_name_of_ncu() -> None:
 
 
 def test_an_access_that_ptxas_removed_is_not_matched() -> None:
-    """The cubin of another kernel stands for one from which ptxas has removed the loads."""
+    """The cubin of another kernel represents one from which ptxas has removed the loads."""
     other = compiled("out[threadIdx.x] = n;")
     kernel = match_kernel(replace(merged(), cubin=other.cubin), "k")
     unmatched = [m for m in kernel.matches if not m.matched]

@@ -1,4 +1,4 @@
-"""An access that SASS has at two widths is counted at both: brute force, and the kernel of the ladder that has it."""
+"""An access with two widths in SASS is counted at both: brute force, and the kernel of the ladder that has it."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ ENTRY = "shared_load<4>"
 
 
 @pytest.mark.parametrize("early", [1, 3])
-def test_early_words_beside_wide_accesses(early: int) -> None:
-    """Eight words one after the other: two accesses of 16 bytes, and `early` of 4 wherever among them they are."""
+def test_early_words_next_to_wide_accesses(early: int) -> None:
+    """Eight adjacent words: two accesses of 16 bytes, and `early` accesses of 4 bytes anywhere among them."""
     starts = np.minimum(patterns(16, seed=early)[:400], SPACE_BYTES - 32)
     words = np.stack([np.where(starts >= 0, starts + 4 * word, -1) for word in range(8)], axis=1)
     kernel = match_kernel(binary(), ENTRY)
@@ -35,7 +35,7 @@ def test_early_words_beside_wide_accesses(early: int) -> None:
 
 
 def test_the_kernel_of_the_ladder_that_loads_early() -> None:
-    """128 x 128 results of 8 warps; k-tiles of 8, which a lane goes through in eight rows of A and eight words of B.
+    """128 x 128 results of 8 warps; k-tiles of 8, in which a lane reads eight rows of A and eight words of B.
 
     A: two broadcast LDS.128 per row and k-tile, two wavefronts each, and one LDS of two words in the same bank.
     B: two LDS.128 per k with 16 bytes of every 32, so that each phase meets half of the banks twice. Eight STS.

@@ -55,7 +55,7 @@ def test_several_launches_with_noise_between() -> None:
 
 
 def test_a_long_report_of_two_processes() -> None:
-    """Both number their launches from 0."""
+    """Both processes number their launches from 0."""
     header = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
     rows = "".join(f'"0","{process}","k(int)","launch__grid_size","","{process}"\n' for process in (7, 8))
     assert [launch.metrics["launch__grid_size"].value for launch in read_csv(header + rows, "r.csv")] == [7, 8]
@@ -97,12 +97,12 @@ def test_numbers(text: str, unit: str, style: Any, value: float, within: float) 
 
 
 @pytest.mark.parametrize("text", ["n/a", "", "CachePreferNone", "1; 2", "(32, 32, 1)", "12,34"])
-def test_what_is_no_number(text: str) -> None:
+def test_texts_that_are_not_numbers(text: str) -> None:
     assert measured(text, "", ENGLISH) is None
 
 
 def test_locales() -> None:
-    assert style_of(["37", "1.024"]) is ENGLISH  # nothing decides
+    assert style_of(["37", "1.024"]) is ENGLISH  # ambiguous
     assert style_of(["1.024", "27.595.520"]) is EUROPEAN
     assert style_of(["1,024", "66.67"]) is ENGLISH
     with pytest.raises(UsageError, match="two locales"):
@@ -112,13 +112,13 @@ def test_locales() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("==ERROR== ERR_NVGPUCTRPERM\n", "no CSV of ncu"),
-        ("", "no CSV of ncu"),
-        (HEADER, "no CSV of ncu"),
-        (HEADER + '"0","k","(1, 1, 1)"\n', "r.csv:2: 3 columns under a header of 7"),
+        ("==ERROR== ERR_NVGPUCTRPERM\n", "not a CSV of ncu"),
+        ("", "not a CSV of ncu"),
+        (HEADER, "not a CSV of ncu"),
+        (HEADER + '"0","k","(1, 1, 1)"\n', "r.csv:2: 3 columns, but the header has 7"),
     ],
 )
-def test_what_is_no_report(text: str, said: str) -> None:
+def test_invalid_reports_are_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         read_csv(text, "r.csv")
 
@@ -198,7 +198,7 @@ def test_a_report_file_without_the_module(report_file: Path, monkeypatch: pytest
         read_report(report_file)
 
 
-def test_a_report_file_that_is_none(report_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_report_file_is_refused(report_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(path: str) -> None:
         raise RuntimeError("bad magic")
 
@@ -206,7 +206,7 @@ def test_a_report_file_that_is_none(report_file: Path, monkeypatch: pytest.Monke
     with pytest.raises(UsageError, match=r"cannot read .*bad magic"):
         read_report(report_file)
     monkeypatch.setitem(sys.modules, "ncu_report", SimpleNamespace(load_report=lambda path: None))
-    with pytest.raises(UsageError, match="holds no kernel"):
+    with pytest.raises(UsageError, match="contains no kernel"):
         read_report(report_file)
     with pytest.raises(UsageError, match="there is no report"):
         read_report(report_file.with_name("missing.csv"))

@@ -1,4 +1,4 @@
-"""Wavefronts, sectors and tags of 5,000 random address patterns for every width, against the formula in plain words."""
+"""Wavefronts, sectors and tags of 5,000 random address patterns for every width, compared with a direct formula."""
 
 from collections import Counter
 from functools import cache
@@ -30,7 +30,7 @@ def binary() -> Binary:
 
 
 def patterns(width: int, seed: int) -> np.ndarray:
-    """Offsets of 32 lanes each; -1 where a lane is off. Neighbours agree in some, many lanes are off in others."""
+    """Return offsets of 32 lanes each, -1 for an inactive lane; some with equal neighbours, some with few lanes."""
     rng = np.random.default_rng(seed)
     reach = rng.choice([1, 2, 8, 64, 512, SPACE_BYTES // width], (PATTERNS, 1)).clip(max=SPACE_BYTES // width)
     offsets = width * (rng.integers(0, 1 << 30, (PATTERNS, 32)) % reach)
@@ -43,7 +43,7 @@ def patterns(width: int, seed: int) -> np.ndarray:
     offsets[regular] = (width * stride * lane)[regular] % SPACE_BYTES
     off = rng.random((PATTERNS, 32)) < rng.choice([0, 0, 0.2, 0.9], (PATTERNS, 1))
     offsets[off] = -1
-    offsets[:, 5] = np.maximum(offsets[:, 5], 0)  # some lane takes part
+    offsets[:, 5] = np.maximum(offsets[:, 5], 0)  # at least one lane is active
     return offsets.astype(np.int32)
 
 
@@ -65,7 +65,7 @@ def wavefronts(offsets: list[int], width: int, *, load: bool) -> tuple[int, int]
 
 
 def counters(kernel: KernelMatch, entry: str, offsets: np.ndarray, width: int, opcode: str) -> dict[str, int]:
-    """What the probe counted on the one line with `opcode`."""
+    """Return what the probe counted on the one line with `opcode`."""
     out = np.zeros(16 * offsets.size, np.uint8)
     args = [offsets.reshape(-1), out]
     if entry.startswith("global"):

@@ -1,4 +1,4 @@
-"""`pytest --weft` on a small project, as a user runs it: in a process of its own."""
+"""`pytest --weft` on a small project, as a user runs it: in a separate process."""
 
 import subprocess
 import sys
@@ -205,7 +205,7 @@ def run(project: pytest.Pytester, *args: str) -> pytest.RunResult:
 
 
 def section(lines: list[str], test: str) -> str:
-    """The failure of a test, without its heading."""
+    """Return the failure of a test, without its heading."""
     start = next(at for at, line in enumerate(lines) if line.strip("_ ") == test and line.startswith("__"))
     end = next(at for at in range(start + 1, len(lines)) if lines[at].startswith(("__", "==")))
     return "\n".join(lines[start + 1 : end])
@@ -242,9 +242,9 @@ def test_a_project_with_wrong_kernels(project: pytest.Pytester, monkeypatch: pyt
     assert warned.startswith(f"::warning file=kernels.py,line={race},title=R103::R103 warning: "), "within a warp"
 
     cases = {case.get("name"): case for case in ElementTree.parse(project.path / "report.xml").iter("testcase")}
-    told = {name: [p.get("value", "") for p in case.iter("property")] for name, case in cases.items()}
-    assert told["test_right"] == told["test_race_unseen"] == told["test_plain_failure"] == []
-    (finding,) = told["test_beyond_the_end"]
+    findings_of = {name: [p.get("value", "") for p in case.iter("property")] for name, case in cases.items()}
+    assert findings_of["test_right"] == findings_of["test_race_unseen"] == findings_of["test_plain_failure"] == []
+    (finding,) = findings_of["test_beyond_the_end"]
     assert finding.startswith("M101") and f"kernels.py:{wrong}" in finding
     assert {p.get("name") for p in cases["test_beyond_the_end"].iter("property")} == {"weft.finding"}
     failure = cases["test_beyond_the_end"].find("failure")
@@ -252,7 +252,7 @@ def test_a_project_with_wrong_kernels(project: pytest.Pytester, monkeypatch: pyt
 
 
 def test_workers_of_xdist(project: pytest.Pytester) -> None:
-    (project.path / "conftest.py").unlink()  # the controller shall not need PyTorch
+    (project.path / "conftest.py").unlink()  # the controller must not need PyTorch
     chosen = "right or beyond or other_chip or test_race or plain"
     result = run(project, "--weft", "-n", "2", "--junitxml=report.xml", "-k", chosen)
     result.assert_outcomes(passed=3, failed=3)
@@ -275,7 +275,7 @@ def test_without_the_option_only_the_fixtures_do_something(project: pytest.Pytes
     assert wrong.startswith("M101") and f"fill.cu:{line_of(CUDA, 'store')}" in wrong
 
 
-def test_a_project_that_uses_weft_by_itself_is_left_alone(project: pytest.Pytester) -> None:
+def test_a_projects_own_use_of_weft_is_not_changed(project: pytest.Pytester) -> None:
     (project.path / "test_own_use.py").write_text(OWN_USE)
     result = run(project, "test_own_use.py")
     result.assert_outcomes(passed=1, failed=1)
@@ -297,7 +297,7 @@ def test_misuse_ends_the_run(project: pytest.Pytester, options: list[str], said:
     assert said in result.stderr.str() and "Traceback" not in result.stderr.str()
 
 
-def test_costs_nothing_unused(tmp_path: Path) -> None:
+def test_the_plugin_costs_nothing_unused(tmp_path: Path) -> None:
     (tmp_path / "test_light.py").write_text(
         "import sys\n\ndef test_light(pytestconfig):\n"
         "    assert 'weft.pytest_plugin.plugin' in sys.modules\n"

@@ -142,7 +142,7 @@ def test_a_candidate_cannot_choose_what_it_is_judged_on(supervisor: Supervisor, 
     masked = Choice(("split_65",), ("unit_normal",), ("none", "top_left"), ("f16",), seeds=(0,))
     without = [("// weft: define  CAUSAL = 0\n", ""), ("constexpr unsigned", "#define CAUSAL 0\nconstexpr unsigned")]
     found = supervisor.evaluate(request_of(*without, choice=masked))
-    assert (found.status, found.message) == (Status.REJECTED, "it does not support the masks top_left")
+    assert (found.status, found.message) == (Status.REJECTED, "the kernel does not support the masks top_left")
     bold = supervisor.evaluate(request_of(("WARPS = 4", "WARPS = 4\n// weft: define  BLOCK_N = 1000000")))
     assert bold.status is Status.REJECTED
     assert "BLOCK_N" in bold.message

@@ -1,4 +1,4 @@
-"""`fp8_sdpa`: the gate on the whole error knows errors that are rare and large."""
+"""`fp8_sdpa`: the gate on the total error accepts errors that are rare and large."""
 
 import numpy as np
 import pytest
@@ -14,11 +14,11 @@ RARE = [
     Workload(SHAPES["decode_draft"], "bf16", "bottom_right", "logits_32", 2, "sim_fp8"),
     Workload(SHAPES["decode_draft"], "bf16", "none", "outlier_channels", 1, "sim_fp8"),
 ]
-"""Five queries per head, and one of them in one head hangs on two keys whose scores are nearly the same."""
+"""Five queries per head; one of them, in one head, depends on two keys whose scores are nearly the same."""
 
 
 @pytest.mark.parametrize("workload", RARE, ids=str)
-def test_a_row_that_hangs_on_two_keys_passes(workload: Workload) -> None:
+def test_a_row_that_depends_on_two_keys_passes(workload: Workload) -> None:
     problem = FP8_SDPA.draw(workload)
     exact = FP8_SDPA.reference(problem)
     out = {"o": exact["o"].astype(numpy_dtype(workload.dtype)), "lse": exact["lse"].astype(np.float32)}

@@ -1,4 +1,4 @@
-"""`quantised_sdpa`: which recipe a kernel names, that a plain `weft check` would find every mutant, and the parts."""
+"""`quantised_sdpa`: the recipe that a kernel declares, that `weft check` finds every mutant, and the error parts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_a_part_of_the_quick_selection_kills_every_mutant() -> None:
     assert not certify(replace(QUANTISED_SDPA, right={}), "f16", todo).survivors
 
 
-def test_its_kernels_are_not_held_against_the_stages_of_float32_attention() -> None:
-    """A diagnosis of codes by values would name a wrong stage; it has the verdict and the findings instead."""
+def test_its_kernels_are_not_compared_with_the_stages_of_float32_attention() -> None:
+    """A diagnosis of codes as values would report a wrong stage; it has only the verdict and the findings."""
     verdict = Verdict(WORKLOAD, Status.INCORRECT_NUMERICAL)
     assert Case(Candidate(Path("k.cu")), QUANTISED_SDPA, draw(WORKLOAD), verdict, verdict).attention is None

@@ -35,7 +35,7 @@ def test_the_softmax_of_the_howto_is_a_task_with_a_kernel(capsys: pytest.Capture
     assert "few_queries\t3 of 3" in capsys.readouterr().out
 
 
-def test_the_softmax_kernel_spoiled_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_softmax_kernel_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "examples/tasks/softmax.cu").read_text()
     assert "l += expf(row[j] - m)" in text
     broken = tmp_path / "broken.cu"
@@ -44,19 +44,19 @@ def test_the_softmax_kernel_spoiled_is_found(tmp_path: Path, capsys: pytest.Capt
     assert "INCORRECT_NUMERICAL: softmax" in capsys.readouterr().out
 
 
-def test_what_is_no_task_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_task_is_refused(tmp_path: Path) -> None:
     empty = tmp_path / "empty.py"
     empty.write_text("TASK = 3\n")
     for name, message in (
         ("conv", "use one of qk_dot, sdpa"),
         ("no.py", "no such file"),
-        (str(empty), "defines no `TASK"),
+        (str(empty), "does not define `TASK"),
     ):
         with pytest.raises(UsageError, match=message):
             find_task(name)
 
 
-def test_axes_know_their_names() -> None:
+def test_axes_check_their_names() -> None:
     with pytest.raises(UsageError, match="unknown regime 'loud'"):
         Axes(("small",), regimes=("loud",))
     with pytest.raises(UsageError, match="unknown encoding 'int4'"):

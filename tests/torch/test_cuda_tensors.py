@@ -1,4 +1,4 @@
-"""The way of CUDA tensors, as far as it goes without one: the plan of a rung on device addresses, on the stand-in."""
+"""CUDA tensors, as far as possible without a GPU: the plan of a rung on device addresses, on the stand-in."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from weft.torch.kernel_call import Chosen, enqueue, kernel_for, stand_ins
 
 
 @pytest.mark.parametrize("rung", ["scalar", "split_k"])
-def test_a_rung_works_on_addresses_in_a_foreign_stream(rung: str) -> None:
+def test_a_rung_runs_on_addresses_in_another_stream(rung: str) -> None:
     recording = RecordingCuda()
     gpu = CudaGPU(recording.device())
     generator = torch.Generator().manual_seed(1)

@@ -1,4 +1,4 @@
-"""weft.torch on CPU tensors: PyTorch's meaning, held against PyTorch and against float64."""
+"""weft.torch on CPU tensors: PyTorch's semantics, compared with PyTorch and with float64."""
 
 import itertools
 import math
@@ -40,7 +40,7 @@ def wide(x: torch.Tensor) -> np.ndarray:
 
 
 def judge(o: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: str, rounding: float) -> None:
-    """Against float64, and for 16-bit types by FlashAttention's rule."""
+    """Compare with float64, and for 16-bit types by FlashAttention's rule."""
     causal = None if mask == "none" else mask
     gold = attention(wide(q), wide(k), wide(v), causal=causal).o
     if o.dtype == torch.float32:
@@ -99,12 +99,12 @@ def test_grouped_queries() -> None:
     assert (ours - F.scaled_dot_product_attention(q, k, v, enable_gqa=True)).abs().max() < 2e-6
     with pytest.raises(UsageError, match="enable_gqa=True"):
         sdpa(q, k, v)
-    with pytest.raises(UsageError, match="no multiple of 4"):
+    with pytest.raises(UsageError, match="not a multiple of 4"):
         sdpa(*qkv(heads=6, kv_heads=4), enable_gqa=True)
 
 
 @pytest.mark.parametrize("scale", [0.5, -0.3, 0.0, 3])
-def test_the_scale_is_the_callers(scale: float) -> None:
+def test_the_scale_is_that_of_the_caller(scale: float) -> None:
     q, k, v = qkv()
     ours = sdpa(q, k, v, scale=scale, rung="scalar")
     assert (ours - F.scaled_dot_product_attention(q, k, v, scale=scale)).abs().max() < 4e-6
@@ -172,7 +172,7 @@ def test_strides_and_axes(kind: str) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [({"attn_mask": None}, "attn_mask is not supported"), ({"dropout_p": 0.1}, "dropout_p is not supported"),
-     ({"is_casual": True}, "no option is called 'is_casual'"), ({"causal_align": "middle"}, "causal_align 'middle'"),
+     ({"is_casual": True}, "unknown option 'is_casual'"), ({"causal_align": "middle"}, "causal_align 'middle'"),
      ({"rung": "fastest"}, "rung 'fastest'"), ({"rung": "wmma"}, "f16 or bf16, not f32"),
      ({"rung": "fp8_wmma"}, "computes fp8_sdpa")],
 )  # fmt: skip
@@ -183,9 +183,9 @@ def test_options_that_are_refused(change: dict[str, Any], why: str) -> None:
 
 @pytest.mark.parametrize(
     ("tensors", "why"),
-    [(draw((1, 1, 4, 8), (1, 1, 4, 8), (1, 1, 4, 16)), "one for q, k and v"),
-     (draw((1, 1, 4, 8), (1, 1, 5, 8), (1, 1, 4, 8)), "5 rows and v 4"),
-     (draw((1, 1, 0, 8), (1, 1, 4, 8), (1, 1, 4, 8)), "an empty tensor"),
+    [(draw((1, 1, 4, 8), (1, 1, 4, 8), (1, 1, 4, 16)), "q, k and v must have the same"),
+     (draw((1, 1, 4, 8), (1, 1, 5, 8), (1, 1, 4, 8)), "5 rows and v has 4"),
+     (draw((1, 1, 0, 8), (1, 1, 4, 8), (1, 1, 4, 8)), "a tensor is empty"),
      (draw((8,), (8,), (8,)), "at least"), (draw(*[(1, 1, 4, 8)] * 3, dtype=torch.float64), "not torch.float64"),
      ((*draw((1, 1, 4, 8), (1, 1, 4, 8)), *draw((1, 1, 4, 8), dtype=torch.float16)), "all f16")],
 )  # fmt: skip
@@ -195,7 +195,7 @@ def test_tensors_that_are_refused(tensors: tuple[torch.Tensor, ...], why: str) -
 
 
 @pytest.mark.parametrize("which", range(3))
-def test_forward_only_is_said(which: int) -> None:
+def test_gradients_are_refused(which: int) -> None:
     tensors = list(qkv())
     tensors[which].requires_grad_()
     for function in (sdpa, fp8_sdpa):
@@ -205,7 +205,7 @@ def test_forward_only_is_said(which: int) -> None:
         assert not sdpa(*tensors, rung="scalar").requires_grad
 
 
-def test_the_operators_behave_as_pytorch_demands() -> None:
+def test_the_operators_pass_pytorchs_checks() -> None:
     q, k, v = draw((1, 2, 5, D), (1, 1, 7, D), (1, 1, 7, D))
     torch.library.opcheck(_SDPA, (q, k, v, "top_left", 0.25, "scalar"))
     torch.library.opcheck(_FP8_SDPA, (q, k, v, "none", 0.25, "e4m3", "fp8_scalar"))
@@ -232,7 +232,7 @@ def test_shapes_are_known_without_running() -> None:
 
 @pytest.mark.parametrize("encoding", ["e4m3", "sim_fp8"])
 @pytest.mark.parametrize("mask", ["none", "bottom_right"])
-def test_fp8_is_attention_on_what_the_codes_mean(encoding: str, mask: str) -> None:
+def test_fp8_is_attention_on_the_decoded_values(encoding: str, mask: str) -> None:
     q, k, v = qkv(heads=4, dtype=torch.float16, seed=3)
     options = {"is_causal": mask != "none", "causal_align": "bottom_right", "enable_gqa": True, "return_lse": True}
     o, lse = fp8_sdpa(q, k, v, encoding=encoding, rung="fp8_scalar", scale=0.2, **options)
@@ -266,17 +266,17 @@ calls = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(calls)
-def test_the_highest_rung_that_can_is_chosen(wanted: Wanted) -> None:
+def test_the_highest_rung_that_supports_the_call_is_chosen(wanted: Wanted) -> None:
     chosen = choose_rung(wanted)
     names = [name for name, rung in RUNGS.items() if rung.language == "CUDA"]
     assert not why_not(chosen, wanted)
     for higher in names[names.index(chosen.name) + 1 :]:
         assert why_not(RUNGS[higher], wanted)
-        with pytest.raises(UsageError, match="cannot serve this call"):
+        with pytest.raises(UsageError, match="does not support this call"):
             choose_rung(wanted, higher)
 
 
-def test_what_no_rung_can_is_refused_with_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_no_rung_supports_is_refused_with_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft.torch.functions.RUNGS", {"wmma": RUNGS["wmma"]})
     with pytest.raises(UsageError, match="wmma: its largest head dimension is 128, not 200"):
         choose_rung(Wanted("f16", "none", 200, 8, 8, 1))
@@ -296,7 +296,7 @@ def test_a_kernel_with_findings_gives_no_result(tmp_path: Path, monkeypatch: pyt
 
 
 def test_every_rung_of_attention_takes_a_scale() -> None:
-    """Without it PyTorch's `scale` could not be passed on."""
+    """Without it PyTorch's `scale` could not be passed."""
     for rung, dtype in itertools.product(RUNGS.values(), ("f16", "f32")):
         encoding = "e4m3" if rung.task in ENCODED else ""
         wanted = Wanted(dtype, "none", 64, 128, 128, 1, encoding)

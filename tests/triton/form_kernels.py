@@ -71,7 +71,7 @@ def double_up(x_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def checked(x_ptr, n, BLOCK: tl.constexpr):
-    """Says what it sees and insists that it is positive."""
+    """Prints its input and asserts that it is positive."""
     i = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + i, mask=i < n, other=1)
     tl.device_assert(x > 0, "not positive")
@@ -80,7 +80,7 @@ def checked(x_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def follow(address, out_ptr, BLOCK: tl.constexpr):
-    """out = what lies at an address that came as a number."""
+    """out = the value at an address that is passed as a number."""
     i = tl.arange(0, BLOCK)
     tl.store(out_ptr + i, tl.load(address.to(tl.pointer_type(tl.float32)) + i))
 

@@ -1,4 +1,4 @@
-"""Triton kernels for launches through Triton's own front: pointers in a table, pages, libdevice, inline assembly."""
+"""Triton kernels for launches through Triton's front end: pointers in a table, pages, libdevice, inline assembly."""
 
 # mypy: ignore-errors
 
@@ -24,7 +24,7 @@ tuned_matmul = triton.autotune(configs=list(_configs()), key=["M", "N", "K"])(ma
 
 @triton.jit
 def rms_norm(x_ptr, weight_ptr, y_ptr, stride, N, epsilon, BLOCK: tl.constexpr):
-    """y = x · weight / √(mean x² + ε) per row; rows of x may lie apart."""
+    """y = x · weight / √(mean x² + ε) per row; rows of x may have a stride."""
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     inside = columns < N
@@ -54,7 +54,7 @@ def table_matmul(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """C[g] = A[g] · B[g] where tables hold the addresses and `sizes` M, N, K of each: programs walk all tiles."""
+    """C[g] = A[g] · B[g] where tables hold the addresses and `sizes` M, N, K of each: programs loop over all tiles."""
     tile = tl.program_id(0)
     first = 0
     for g in range(groups):
@@ -98,7 +98,7 @@ def paged_decode(
     D: tl.constexpr,
     PAGE: tl.constexpr,
 ):
-    """One query per sequence over keys and values that lie in pages (page, slot, kv head, d); GROUP heads share one."""
+    """One query per sequence over keys and values in pages (page, slot, kv head, d); GROUP heads share one."""
     sequence, kv_head = tl.program_id(0), tl.program_id(1)
     heads, dims, slots = tl.arange(0, GROUP), tl.arange(0, D), tl.arange(0, PAGE)
     q_at = (sequence * HEADS * GROUP + kv_head * GROUP + heads)[:, None] * D + dims[None, :]
@@ -137,7 +137,7 @@ def packed_matmul(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """out = x · (scale · w): packed (N, K / 4) holds four signed bytes of w each, taken apart by `prmt`."""
+    """out = x · (scale · w): packed (N, K / 4) holds four signed bytes of w each, unpacked by `prmt`."""
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
@@ -146,7 +146,7 @@ def packed_matmul(
         x = tl.load(x_ptr + rows[:, None] * K + depth[None, :], mask=rows[:, None] < M, other=0.0)
         at = columns[None, :] * (K // 4) + depth[:, None] // 4
         words = tl.load(packed_ptr + at, mask=columns[None, :] < N, other=0)
-        # Byte k of the word to the lowest, its sign in the three above.
+        # Byte k of the word becomes the lowest byte, its sign fills the three above.
         w = tl.inline_asm_elementwise(
             asm="""
             {

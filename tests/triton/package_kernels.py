@@ -1,7 +1,7 @@
-"""Triton kernels of packages on PyPI (requirements-packages.txt), called as their users call them, with references.
+"""Triton kernels of packages on PyPI (requirements-packages.txt), called as by their users, with references.
 
-A package is imported where it is called: it looks for CUDA when it is imported. References are PyTorch's functions or
-the definition, in float64 where there is a recurrence.
+A package is imported where it is called, because it looks for CUDA at import. References are PyTorch's functions or the
+definition, in float64 where there is a recurrence.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch.nn import functional
 
 Tensor = Any
 Pair = tuple[Tensor, Tensor]
-"""What the kernel gave and what it should have given."""
+"""The results of the kernel and the expected results."""
 
 FP32, BF16 = 1e-4, 2e-2
 """Absolute and relative: sums of at most some hundred terms of about 1; a last rounding to 8 bits of mantissa."""
@@ -34,7 +34,7 @@ class PackageKernel:
     in_ci: bool = False
 
     def wrong(self) -> str:
-        """Run it; what differs from the reference, or nothing."""
+        """Run it; return what differs from the reference, or an empty string."""
         got, expected = (tensor.detach().double() for tensor in self.call())
         if got.shape != expected.shape:
             return f"shape {tuple(got.shape)}, should be {tuple(expected.shape)}"
@@ -108,7 +108,7 @@ def rms_norm(x: Tensor, w: Tensor, eps: float) -> Tensor:
 
 
 def recurrence(q: Tensor, k: Tensor, v: Tensor, *, decay: Tensor | None = None, beta: Tensor | None = None) -> Tensor:
-    """Linear attention by its definition: S ← S·exp(decay) + k vᵀ, or the delta rule; o = qᵀ S. (B, T, H, D)."""
+    """Return linear attention by its definition: S ← S·exp(decay) + k vᵀ, or the delta rule; o = qᵀ S. (B, T, H, D)."""
     q, k, v = (tensor.double() for tensor in (q * q.shape[-1] ** -0.5, k, v))
     state = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=torch.float64)
     rows = []

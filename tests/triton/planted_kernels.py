@@ -1,4 +1,4 @@
-"""Triton kernels with one mistake each, and the same without it. The wrong lines end with `# wrong`."""
+"""Triton kernels with one mistake each, and the same without it. Wrong lines end with `# wrong`."""
 
 # mypy: ignore-errors
 
@@ -30,7 +30,7 @@ def total(x_ptr, out_ptr, n, BLOCK: tl.constexpr, WRONG: tl.constexpr):
 
 @triton.jit
 def gather(x_ptr, index_ptr, out_ptr, n, rows, BLOCK: tl.constexpr, WRONG: tl.constexpr):
-    """out = x[index], 0 where the index is none. Mistake: indices are not looked at."""
+    """out = x[index], 0 where the index is none. Mistake: indices are not checked."""
     i = tl.arange(0, BLOCK)
     index = tl.load(index_ptr + i, mask=i < n, other=0)
     if WRONG:
@@ -42,7 +42,7 @@ def gather(x_ptr, index_ptr, out_ptr, n, rows, BLOCK: tl.constexpr, WRONG: tl.co
 
 @triton.jit
 def neighbours(x_ptr, out_ptr, BLOCK: tl.constexpr, WRONG: tl.constexpr):
-    """out[i] = x[i ^ 32] through a scratch array. Mistake: nobody waits for the other warp's store."""
+    """out[i] = x[i ^ 32] through a scratch array. Mistake: no warp waits for the other warp's store."""
     i = tl.arange(0, BLOCK)
     tl.store(out_ptr + BLOCK + i, tl.load(x_ptr + i))
     if WRONG:
@@ -54,7 +54,7 @@ def neighbours(x_ptr, out_ptr, BLOCK: tl.constexpr, WRONG: tl.constexpr):
 
 @triton.jit
 def accumulate(x_ptr, out_ptr, n, BLOCK: tl.constexpr, WRONG: tl.constexpr):
-    """out = x. Mistake: it adds to what was there, which nobody wrote."""
+    """out = x. Mistake: it adds to memory that was never written."""
     i = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + i, mask=i < n)
     if WRONG:

@@ -1,4 +1,4 @@
-"""What the cubin says of a kernel is what ptxas said when it made it."""
+"""The facts read from a kernel's cubin are those that ptxas reported when it made it."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_registers_and_frame_are_those_of_the_log(maxnreg: int | None) -> None:
     assert (said.local_bytes > 0) == (maxnreg == 32)
 
 
-def test_another_kernel_is_not_there() -> None:
+def test_a_missing_kernel_is_an_error() -> None:
     pointers = {name: "*fp32" for name in ("x_ptr", "y_ptr", "out_ptr")}
     binary = compile_triton(vector_add, signature={**pointers, "n": "i32"}, constexprs={"BLOCK": 128})
     with pytest.raises(CubinError, match="how many registers"):

@@ -1,4 +1,4 @@
-"""`cuda=True` and `weft triton`: what scripts ask of CUDA is served by CPU tensors, and undone afterwards."""
+"""`cuda=True` and `weft triton`: scripts that request CUDA get CPU tensors, and everything is undone afterwards."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_factories_and_moves() -> None:
 
 
 @pytest.mark.usefixtures("cuda")
-def test_a_move_copies_and_a_move_to_where_it_is_does_not() -> None:
+def test_a_move_to_another_device_copies_and_to_the_same_does_not() -> None:
     host = torch.ones(4)
     device = host.cuda()
     device.zero_()
@@ -100,7 +100,7 @@ def test_a_function_with_a_backward_pass() -> None:
 
 
 @pytest.mark.usefixtures("cuda")
-def test_torch_cuda_answers_for_the_chip() -> None:
+def test_torch_cuda_describes_the_chip() -> None:
     facts = torch.cuda.get_device_properties(0)
     assert torch.cuda.is_available() and torch.cuda.device_count() == 1
     assert torch.cuda.get_device_capability() == (8, 9) == (facts.major, facts.minor)
@@ -120,7 +120,7 @@ def test_torch_cuda_answers_for_the_chip() -> None:
         torch.cuda.CUDAGraph()
 
 
-def test_afterwards_all_is_undone() -> None:
+def test_everything_is_undone_afterwards() -> None:
     before = dict(vars(torch.cuda))
     with weft.triton.on("l4", cuda=True):
         kept = torch.ones(4, device="cuda")
@@ -162,19 +162,19 @@ def test_a_script(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_a_script_with_findings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run_script(tmp_path, "--check", "100", "110") == 1
-    told = capfd.readouterr().err
-    assert f"{tmp_path}/script.py:12: launch of increment" in told
-    assert "M101" in told and f"{tmp_path}/script.py:8" in told
+    seen = capfd.readouterr().err
+    assert f"{tmp_path}/script.py:12: launch of increment" in seen
+    assert "M101" in seen and f"{tmp_path}/script.py:8" in seen
 
 
-def test_a_script_that_fails_by_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_script_that_raises(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run_script(tmp_path, "100", "90") == 1
-    told = capfd.readouterr().err
-    assert told.rstrip().endswith("AssertionError: not all")
-    assert "runpy" not in told
+    seen = capfd.readouterr().err
+    assert seen.rstrip().endswith("AssertionError: not all")
+    assert "runpy" not in seen
 
 
-def test_no_such_script_or_chip(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_script_or_unknown_chip_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["triton", str(tmp_path / "none.py")]) == 2
     assert run_script(tmp_path, "--gpu", "h100", "1", "1") == 2
     assert "choose one of" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""Mistakes in Triton kernels are raised with the line of the Python source; their right twins pass."""
+"""Mistakes in Triton kernels raise errors with the line of the Python source; the right versions pass."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -65,13 +65,13 @@ def test_a_planted_mistake_is_found_at_its_line(launch: Launch) -> None:
 
 
 @pytest.mark.parametrize("launch", PLANTED, ids=lambda launch: launch.__name__)
-def test_the_right_twin_passes(launch: Launch) -> None:
+def test_the_right_version_passes(launch: Launch) -> None:
     with weft.triton.on("l4", check=True):
         launch(False)
 
 
 @pytest.mark.parametrize("write", ["torch", "numpy", "kernel"])
-def test_what_was_written_since_is_no_finding(write: str) -> None:
+def test_memory_written_since_is_not_a_finding(write: str) -> None:
     with weft.triton.on("l4", tools=["initcheck"]):
         x, out = torch.randn(50), torch.empty(50)
         if write == "torch":
@@ -85,7 +85,7 @@ def test_what_was_written_since_is_no_finding(write: str) -> None:
     assert torch.equal(out, x)
 
 
-def test_a_part_that_was_not_written_is_found() -> None:
+def test_an_unwritten_part_is_found() -> None:
     with weft.triton.on("l4", tools=["initcheck"]):
         x, out = torch.randn(50), torch.empty(50)
         kernels.accumulate[(1,)](x, out, 40, BLOCK=64, WRONG=False)
@@ -101,5 +101,5 @@ def test_the_plain_mode_has_memory_checks_only() -> None:
                 with pytest.raises(weft.triton.KernelFindings):
                     launch(True)
         x, out = torch.ones(64), torch.zeros(1)
-        kernels.total[(1,)](x, out, 64, BLOCK=64, WRONG=True)  # one program races with nobody
+        kernels.total[(1,)](x, out, 64, BLOCK=64, WRONG=True)  # a single program has no other to race with
         assert out.item() == 64

@@ -1,4 +1,4 @@
-"""Launches as Triton's users write them: every form of argument, grid and hook."""
+"""Launches in all forms that Triton supports: arguments, grids and hooks."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -117,7 +117,7 @@ def test_an_address_as_a_number() -> None:
     assert torch.equal(out, x)
 
 
-def test_addresses_in_a_tensor_stay_the_hosts() -> None:
+def test_addresses_in_a_tensor_stay_host_addresses() -> None:
     x = torch.randn(16)
     table = torch.tensor([x.data_ptr(), 5])
     kernels.double_up[(1,)](table[1:], 1, BLOCK=16)
@@ -177,7 +177,7 @@ def test_prints_and_assertions(capsys: pytest.CaptureFixture[str]) -> None:
     assert finding.place.file.endswith("form_kernels.py")
 
 
-def test_what_is_no_cpu_tensor_is_refused() -> None:
+def test_other_tensors_than_cpu_tensors_are_refused() -> None:
     with pytest.raises(LaunchError, match="x_ptr is on meta"):
         kernels.double_up[(1,)](torch.empty(4, device="meta"), 4, BLOCK=16)
 
@@ -194,12 +194,12 @@ def test_a_chip_is_a_target() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["h100", "nothing"])
-def test_chips_that_cannot_be(gpu: str) -> None:
+def test_unsupported_chips_are_refused(gpu: str) -> None:
     with pytest.raises(UsageError, match="a100"), weft.triton.on(gpu):
         pass
 
 
-def test_a_kernel_may_die_when_nothing_is_active() -> None:
+def test_a_kernel_may_be_deleted_when_no_device_is_active() -> None:
     with weft.triton.on("l4"):
         kernel = kernels.double_up.warmup(torch.float32, 100, BLOCK=8, grid=(1,))
         kernel[(1, 1, 1)](torch.ones(8), 8, 8)
@@ -210,7 +210,7 @@ def test_a_kernel_may_die_when_nothing_is_active() -> None:
         configured._active = active
 
 
-def test_everything_is_as_before_afterwards() -> None:
+def test_everything_is_restored_afterwards() -> None:
     before = triton.testing.do_bench, torch.Tensor.data_ptr, triton.runtime.driver._active, triton.knobs.cache.dir
     weft.triton.activate("rtx3090", check=True, cuda=True)
     assert triton.runtime.driver.active.get_current_target().arch == 86

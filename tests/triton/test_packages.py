@@ -1,4 +1,4 @@
-"""Kernels as PyPI has them, unmodified on CPU tensors; benchmarks/triton_packages.py runs the whole table."""
+"""Kernels of PyPI packages, unmodified, on CPU tensors; benchmarks/triton_packages.py runs the complete table."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ REQUIREMENTS = Path(__file__).parents[2] / "requirements-packages.txt"
 @pytest.fixture(scope="module", autouse=True)
 def _device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GEMS_VENDOR", "nvidia")  # it would ask nvidia-smi
+        patch.setenv("GEMS_VENDOR", "nvidia")  # it would call nvidia-smi
         patch.setenv("FLAGGEMS_CACHE_DIR", str(tmp_path_factory.mktemp("flag_gems")))
         with weft.triton.on("l4", cuda=True):
             yield
@@ -30,7 +30,7 @@ def test_equals_its_reference(kernel: PackageKernel) -> None:
     assert kernel.wrong() == ""
 
 
-def test_every_package_has_two() -> None:
+def test_every_package_has_two_kernels() -> None:
     lines = REQUIREMENTS.read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     for pin in pins:

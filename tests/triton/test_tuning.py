@@ -1,4 +1,4 @@
-"""Autotuning and do_bench without a GPU: estimates, refusals, and that nothing was timed."""
+"""Autotuning and do_bench without a GPU: estimates, refusals, and the note that nothing was timed."""
 
 import logging
 import math
@@ -19,7 +19,7 @@ def tuned_sum(*configs: Any) -> Any:
     return triton.autotune(configs=list(configs), key=["n"], reset_to_zero=["out_ptr"])(tuning_kernels.block_sums)
 
 
-def test_the_cheapest_is_chosen_and_the_refused_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_cheapest_is_chosen_and_the_refused_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     fast = triton.Config({"BLOCK": 256, "KIND": 0})
     slow = triton.Config({"BLOCK": 256, "KIND": 1})  # 64 square roots
     spilling = triton.Config({"BLOCK": 2048, "KIND": 3}, num_warps=1, maxnreg=24)
@@ -44,7 +44,7 @@ def test_the_cheapest_is_chosen_and_the_refused_are_told(caplog: pytest.LogCaptu
     assert math.isclose(out.item(), x.double().sum().item(), abs_tol=1e-3)
 
 
-def test_nothing_to_choose_from_is_an_error_every_time() -> None:
+def test_findings_in_all_configurations_are_an_error_every_time() -> None:
     kernel = tuned_sum(triton.Config({"BLOCK": 64, "KIND": 2}), triton.Config({"BLOCK": 128, "KIND": 2}))
     x, out = torch.randn(512), torch.zeros(1)
     with weft.triton.on("l4"):
@@ -53,7 +53,7 @@ def test_nothing_to_choose_from_is_an_error_every_time() -> None:
                 kernel[lambda meta: (triton.cdiv(512, meta["BLOCK"]),)](x, out, 512)
 
 
-def test_do_bench_answers_estimates_and_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_do_bench_returns_estimates_and_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimates, "_said", set())
     with weft.triton.on("l4"):
         small, large = torch.ones(1 << 12), torch.ones(1 << 18)
@@ -72,7 +72,7 @@ def test_do_bench_answers_estimates_and_warns_once(monkeypatch: pytest.MonkeyPat
         assert math.isnan(triton.testing.do_bench(lambda: small.add_(1)))
 
 
-def test_checkers_watch_what_is_benched() -> None:
+def test_checkers_watch_benchmarked_launches() -> None:
     x, out = torch.ones(256), torch.zeros(1)
     with weft.triton.on("l4", check=True), pytest.raises(weft.triton.KernelFindings):
         triton.testing.do_bench(lambda: planted_kernels.total[(4,)](x, out, 256, BLOCK=64, WRONG=True))

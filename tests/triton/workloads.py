@@ -1,4 +1,4 @@
-"""Triton as people write it: kernels launched on CPU tensors, and what PyTorch says must come out.
+"""Typical Triton kernels, launched on CPU tensors, and PyTorch's results for comparison.
 
 Every workload is made for a type and a factor: 1 is small enough for a test, more is for measuring. The module runs
 under Triton's interpreter too (TRITON_INTERPRET=1), except autotuners, libdevice and inline assembly.
@@ -51,12 +51,12 @@ class Case:
     run: Callable[[], tuple[Tensor, ...]]
     expected: tuple[Tensor, ...]
     tolerance: float | None = None
-    """Instead of the type's."""
+    """Tolerance instead of the type's."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A kernel as its users call it."""
+    """A kernel, called as by its users."""
 
     name: str
     types: tuple[str, ...]
@@ -65,7 +65,7 @@ class Workload:
     """Whether Triton's interpreter can run it."""
 
     def wrong(self, case: Case, got: tuple[Tensor, ...], dtype: str) -> str:
-        """What differs from the reference, or nothing."""
+        """Return what differs from the reference, or an empty string."""
         tolerance = TOLERANCE[dtype] if case.tolerance is None else case.tolerance
         for number, (ours, theirs) in enumerate(zip(got, case.expected, strict=True)):
             a, b = ours.double(), theirs.double()
@@ -301,7 +301,7 @@ def _paged_decode(dtype: str, factor: int) -> Case:
 
 def _rms_norm(dtype: str, factor: int) -> Case:
     rows, n = 12 * factor, 120
-    x, weight = _normal(70, rows, 2 * n, dtype=dtype)[:, :n], _normal(71, n, dtype=dtype)  # rows lie apart
+    x, weight = _normal(70, rows, 2 * n, dtype=dtype)[:, :n], _normal(71, n, dtype=dtype)  # rows with a stride
 
     def run() -> tuple[Tensor, ...]:
         y = torch.empty(rows, n, dtype=x.dtype)

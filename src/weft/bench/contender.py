@@ -1,4 +1,4 @@
-"""What is timed: something that takes a problem's inputs on the device and leaves outputs there."""
+"""What is timed: code that reads a problem's inputs on the device and writes outputs there."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -21,15 +21,15 @@ class Contender(Protocol):
 
     @property
     def detail(self) -> str:
-        """What exactly ran: the backend of a library, the digest of a kernel."""
+        """What ran exactly: the backend of a library, the digest of a kernel."""
         ...
 
     def upload(self, problem: Problem) -> None:
-        """Put fresh inputs where the next call finds them."""
+        """Copy new inputs to the device for the next call."""
         ...
 
     def poison(self) -> None:
-        """Make the outputs NaN, so that a call that leaves them shows."""
+        """Fill the outputs with NaN, so that a call that does not write them shows."""
         ...
 
     def inputs(self) -> Mapping[int, int]:
@@ -37,34 +37,34 @@ class Contender(Protocol):
         ...
 
     def enqueue(self) -> None:
-        """One call, into the device's stream."""
+        """Put one call into the device's stream."""
         ...
 
     def outputs(self) -> Outputs:
-        """What the last call left."""
+        """Return the outputs of the last call."""
         ...
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Free its memory."""
         ...
 
     def judge(self, problem: Problem, outputs: Outputs) -> str:
-        """Empty if the outputs are right, else what is wrong."""
+        """Return what is wrong with the outputs; empty if they are right."""
         ...
 
 
 class Loadable(Protocol):
-    """A kernel of the ladder or a user's file, as the judge knows it."""
+    """A kernel of the ladder or a user's file, as the judge uses it."""
 
     def load(self, problem: Problem) -> KernelFile: ...
 
     def declared_at(self, kernel: KernelFile, problem: Problem) -> Declared:
-        """What it says about its arithmetic, with the numbers of this call."""
+        """Return what it declares about its arithmetic, with the numbers of this call."""
         ...
 
 
 class DeviceArrays:
-    """Named arrays of the host, each with a buffer of the device."""
+    """Named host arrays, each with a device buffer."""
 
     def __init__(self, device: CudaDevice, arrays: Mapping[str, Array]) -> None:
         self.device, self.arrays = device, arrays
@@ -72,24 +72,24 @@ class DeviceArrays:
         self.addresses = {name: int(buffer.handle) for name, buffer in self.buffers.items()}
 
     def write(self, name: str, values: Array) -> None:
-        """Host → device; the host's array may change at once."""
+        """Copy host → device; the host's array may change at once."""
         held = np.ascontiguousarray(values)
         if (held.shape, held.dtype) != (self.arrays[name].shape, self.arrays[name].dtype):
-            raise ValueError(f"{name} is {held.dtype}{held.shape}, not as it was when the bench began")
+            raise ValueError(f"{name} must stay {held.dtype}{held.shape} during the bench")
         self.device.write(self.addresses[name], held.ctypes.data, held.nbytes)
 
     def read(self, name: str) -> Array:
-        """Device → host, once the stream is done."""
+        """Copy device → host, once the stream is done."""
         found = np.empty_like(self.arrays[name], order="C")
         self.device.read(self.addresses[name], found.ctypes.data, found.nbytes)
         return found
 
     def fill(self, name: str, byte: int) -> None:
-        """Every byte of one array."""
+        """Set every byte of one array."""
         self.device.fill(self.addresses[name], byte, self.arrays[name].nbytes)
 
     def free(self) -> None:
-        """Give the buffers back."""
+        """Free the buffers."""
         for buffer in self.buffers.values():
             self.device.free(buffer)
 

@@ -1,4 +1,4 @@
-"""The timed loop: rounds in which every contender runs once, in an order that turns, on inputs it has not seen."""
+"""The timed loop: in each round every contender runs once, in rotating order, on inputs it has not seen."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ from weft.tasks.task import Outputs, Problem
 from .contender import Contender
 
 _QUIET = ("none", "gpu_idle")
-"""Reasons for a low clock that say nothing about the run."""
+"""Reasons for a low clock that do not concern the run."""
 MOST_WRITES = 64
-"""Beyond so many writes of the buffer before a call, the host is too slow to be hidden."""
+"""With more writes of the buffer before a call than this, the host is too slow to be hidden."""
 
 
 class Cache(StrEnum):
-    """What L2 holds when a timed call begins."""
+    """Contents of L2 when a timed call begins."""
 
     COLD = "cold"
-    """Bytes of nobody: a buffer larger than L2 was written."""
+    """Bytes that no kernel uses: a buffer larger than L2 was written."""
     WARM = "warm"
     """The inputs, as far as they fit: they were just copied from one place of the device to another."""
 
@@ -36,13 +36,13 @@ class Kept:
 
 @dataclass(frozen=True)
 class Measured:
-    """What the loop saw."""
+    """The results of the loop."""
 
     times_ms: Mapping[str, tuple[float, ...]]
     """Per contender, one per round."""
     kept: Mapping[str, tuple[Kept, ...]]
     host_bound: Mapping[str, int]
-    """Per contender, in how many rounds the GPU waited for the host while it was timed."""
+    """Per contender, the number of timed rounds in which the GPU waited for the host."""
     clocks_mhz: tuple[int, ...]
     clock_reasons: tuple[str, ...] = ()
     """Why the clock was below its maximum, as the driver says."""
@@ -52,13 +52,13 @@ class Measured:
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """How it is timed."""
+    """Settings of the timing."""
 
     rounds: int = 100
     warmup: int = 10
     cache: Cache = Cache.COLD
     checked: int = 2
-    """Rounds, drawn at random, whose outputs are judged beside the last one's."""
+    """Rounds, chosen at random, whose outputs are judged in addition to the last one's."""
     seed: int = field(default_factory=lambda: random.SystemRandom().randrange(1 << 31))
 
 
@@ -72,14 +72,14 @@ def measure(
     kept: dict[str, list[Kept]] = {each.name: [] for each in contenders}
     host_bound = dict.fromkeys(times, 0)
     clocks = ClockLog(device)
-    room = _Room(device, contenders, settings.cache)
+    buffer = _FlushBuffer(device, contenders, settings.cache)
     for number in range(-settings.warmup, settings.rounds):
         which = number % len(problems)
-        # The one that goes second finds a warmer chip: everybody is first, second … equally often.
+        # The second contender finds a warmer chip: each is first, second and so on equally often.
         turn = number % len(contenders)
         for contender in [*contenders[turn:], *contenders[:turn]]:
             contender.upload(problems[which])
-            elapsed, alone = room.timed(contender)
+            elapsed, alone = buffer.timed(contender)
             if number >= 0:
                 times[contender.name].append(elapsed)
                 host_bound[contender.name] += not alone
@@ -87,7 +87,7 @@ def measure(
                 kept[contender.name].append(Kept(which, contender.outputs()))
         if number >= 0:
             clocks.note()
-    room.free()
+    buffer.free()
     return Measured(
         {name: tuple(found) for name, found in times.items()},
         {name: tuple(found) for name, found in kept.items()},
@@ -98,8 +98,8 @@ def measure(
     )
 
 
-class _Room:
-    """A buffer four times as large as L2: writing it pushes everything out, and keeps the GPU busy meanwhile."""
+class _FlushBuffer:
+    """A buffer four times as large as L2: writing it evicts everything, and keeps the GPU busy meanwhile."""
 
     def __init__(self, device: CudaDevice, contenders: Sequence[Contender], cache: Cache) -> None:
         self.device, self.cache = device, cache
@@ -109,10 +109,10 @@ class _Room:
         self.writes = 1
 
     def timed(self, contender: Contender) -> tuple[float, bool]:
-        """Milliseconds between two events around a call, and whether the GPU did nothing but the call between them.
+        """Return milliseconds between two events around a call, and whether the GPU ran only the call between them.
 
-        If it reached the first event before all was in the stream, it may have waited for the host: once more then,
-        with more work in front.
+        If it reached the first event before everything was in the stream, it may have waited for the host: the call is
+        then repeated with more work before it.
         """
         while True:
             contender.poison()
@@ -128,7 +128,7 @@ class _Room:
             self.writes *= 2
 
     def _prepare(self, contender: Contender) -> None:
-        """L2 as the timed call shall find it; lines that somebody asked to keep are ordinary again."""
+        """Put L2 into the state that the timed call must find; persisting lines are reset to normal."""
         device, at = self.device, int(self.buffer.handle)
         device.reset_persisting_l2()
         for _ in range(self.writes):
@@ -142,7 +142,7 @@ class _Room:
 
 
 class ClockLog:
-    """Notes the SM clock and why it is limited, from NVML through cuda-core. Where it is missing, it says so."""
+    """Records the SM clock and why it is limited, from NVML through cuda-core; or why it is not available."""
 
     def __init__(self, device: CudaDevice) -> None:
         self.mhz: list[int] = []
@@ -156,7 +156,7 @@ class ClockLog:
             self.missing = f"clocks were not logged: {' '.join(str(error).split())}"
 
     def note(self) -> None:
-        """One reading."""
+        """Record one reading."""
         if self.missing:
             return
         self.mhz.append(int(self._clock.get_current_mhz()))

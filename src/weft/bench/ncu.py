@@ -20,13 +20,13 @@ METRICS = (
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "dram__bytes_read.sum",
 )
-"""What stands beside a prediction, or puts it in its place. Tests hold every name against weft.model.ncu_names."""
+"""Metrics that are compared with a prediction. Tests check every name against weft.model.ncu_names."""
 
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 def command(ncu: str, arguments: Sequence[str]) -> list[str]:
-    """Profile `python -m weft.cli.launch_once`; clocks stay as they are, so times are those of the bench."""
+    """Return the command that profiles `python -m weft.cli.launch_once`; clocks are as in the bench."""
     return [
         ncu,
         "--csv",
@@ -46,7 +46,7 @@ def command(ncu: str, arguments: Sequence[str]) -> list[str]:
 
 
 def parse_raw(text: str) -> list[dict[str, str]]:
-    """The rows of `--page raw --csv`, one per launch: what stands before the header, and the row of units, left out."""
+    """Return the rows of `--page raw --csv`, one per launch, without lines before the header and the row of units."""
     lines = text.splitlines()
     start = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
@@ -55,7 +55,7 @@ def parse_raw(text: str) -> list[dict[str, str]]:
 
 
 def metrics_of(row: Mapping[str, str]) -> Iterator[tuple[str, float]]:
-    """The metrics of one launch that have a number; `n/a` has none."""
+    """Yield the metrics of one launch that have a number; `n/a` has none."""
     for name in METRICS:
         text = (row.get(name) or "").strip()
         if _THOUSANDS.fullmatch(text):

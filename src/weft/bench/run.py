@@ -1,4 +1,4 @@
-"""One workload: time, judge the outputs, compare with the baseline, and say what spoils the comparison."""
+"""One workload: times contenders, judges their outputs, compares with the baseline, and notes what limits it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class BenchRow:
     detail: str
     time_ms: Interval
     against: Comparison | None
-    """The baseline; None for itself."""
+    """Comparison with the baseline; None for the baseline itself."""
     wrong: str
     """What is wrong with its outputs; empty if they are right."""
     samples_ms: tuple[float, ...]
@@ -27,7 +27,7 @@ class BenchRow:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """What a workload showed with one state of the cache."""
+    """The results of a workload with one state of the cache."""
 
     gpu: str
     arch: str
@@ -40,14 +40,14 @@ class BenchResult:
 
     @property
     def right(self) -> bool:
-        """Whether all outputs were."""
+        """Whether all outputs were right."""
         return not any(row.wrong for row in self.rows)
 
 
 def bench(
     device: CudaDevice, contenders: Sequence[Contender], problems: Sequence[Problem], settings: BenchSettings
 ) -> BenchResult:
-    """Contenders, the baseline first, on several draws of one workload. Raises BadTiming if the timer failed."""
+    """Time contenders, the baseline first, on several draws of one workload. Raises BadTiming if the timer failed."""
     measured = measure(device, contenders, problems, settings)
     rows = []
     for contender in contenders:
@@ -78,10 +78,10 @@ def _notes(measured: Measured) -> list[str]:
     notes = [measured.clocks_missing] if measured.clocks_missing else []
     for name, rounds in measured.host_bound.items():
         if rounds:
-            notes.append(f"{name}: in {rounds} rounds the GPU waited for the host; those times contain its overhead")
+            notes.append(f"{name}: in {rounds} rounds the GPU waited for the host; those times include host overhead")
     change = find_drift(measured.clocks_mhz)
     if change is not None:
-        notes.append(f"the clock drifted by {100 * change:+.1f} %: absolute times mean little, ratios still hold")
+        notes.append(f"the clock drifted by {100 * change:+.1f} %: absolute times are not reliable, ratios still are")
     for name, times in measured.times_ms.items():
         change = find_drift(times)
         if change is not None:
@@ -92,7 +92,7 @@ def _notes(measured: Measured) -> list[str]:
 
 
 def record(result: BenchResult) -> dict[str, object]:
-    """Everything, samples included: whoever doubts a conclusion can draw it again."""
+    """Return everything, samples included, so that a conclusion can be computed again."""
     return {
         "gpu": result.gpu,
         "arch": result.arch,

@@ -1,7 +1,7 @@
-"""What samples of a timer say. Pure functions: no GPU, no clock, no random numbers.
+"""Statistics of timer samples. Pure functions: no GPU, no clock, no random numbers.
 
-Nothing is assumed about the noise but that calls of one round met the same conditions: intervals are order statistics,
-whose confidence follows from coin tosses alone.
+The only assumption about the noise is that calls of one round had the same conditions: intervals are order statistics,
+whose confidence follows from the binomial distribution.
 """
 
 import math
@@ -13,20 +13,20 @@ from statistics import median
 from weft.core.errors import WeftError
 
 CONFIDENCE = 0.99
-"""Of every interval. One comparison in a hundred of equal kernels then calls them different."""
+"""Confidence of every interval. One comparison of equal kernels in a hundred then reports them as different."""
 
 EVENT_RESOLUTION_MS = 0.0005
-"""What CUDA promises for its events: about half a microsecond."""
+"""Resolution of CUDA events as documented: about half a microsecond."""
 
 FEWEST = 8
-"""Samples below which no interval of this confidence exists."""
+"""Fewest samples for which an interval of this confidence exists."""
 
 DRIFT_SHARE = 0.03
-"""By how much a clock, or the time of one and the same kernel, may change from start to end."""
+"""Largest relative change of a clock, or of the time of one kernel, from start to end."""
 
 
 class BadTiming(WeftError):
-    """Samples that no clock gives, or too few of them: nothing may be concluded."""
+    """Samples that are invalid or too few: no conclusion is possible."""
 
 
 class Answer(StrEnum):
@@ -48,7 +48,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The candidate's time over the baseline's: 0.97 is 3 % less."""
+    """The candidate's time divided by the baseline's: 0.97 is 3 % less."""
 
     answer: Answer
     ratio: Interval
@@ -62,14 +62,14 @@ class Comparison:
 
 
 def check_samples(samples: Sequence[float], *, resolution: float = EVENT_RESOLUTION_MS) -> None:
-    """Raise BadTiming for what no clock gives, and for what it cannot resolve."""
+    """Raise BadTiming for samples that are invalid or below the timer's resolution."""
     if len(samples) < FEWEST:
         raise BadTiming(f"{len(samples)} samples: an interval needs at least {FEWEST}")
     for number, sample in enumerate(samples):
         if not math.isfinite(sample):
             raise BadTiming(f"sample {number} is {sample}: the timer failed")
         if sample < 0:
-            raise BadTiming(f"sample {number} is {sample}: time does not run backwards, so the events are misused")
+            raise BadTiming(f"sample {number} is negative ({sample}): the events were recorded in the wrong order")
         if sample < resolution:
             raise BadTiming(
                 f"sample {number} is {sample}, below the timer's resolution of {resolution}: nothing ran, or too little"
@@ -77,9 +77,9 @@ def check_samples(samples: Sequence[float], *, resolution: float = EVENT_RESOLUT
 
 
 def interval(samples: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval:
-    """The median and its interval: the k-th smallest and largest sample.
+    """Return the median and its interval: the k-th smallest and largest sample.
 
-    The true median lies below the k-th smallest only if fewer than k of n tosses of a fair coin come up heads.
+    The true median is below the k-th smallest only if fewer than k of n tosses of a fair coin are heads.
     """
     ordered = sorted(samples)
     k = interval_rank(len(ordered), confidence)
@@ -87,7 +87,7 @@ def interval(samples: Sequence[float], *, confidence: float = CONFIDENCE) -> Int
 
 
 def interval_rank(count: int, confidence: float) -> int:
-    """The largest k for which P(fewer than k heads of `count`) ≤ (1 - confidence) / 2."""
+    """Return the largest k for which P(fewer than k heads of `count`) ≤ (1 - confidence) / 2."""
     allowed, below, k = (1 - confidence) / 2, 0.0, 0
     while k <= count // 2:
         below += math.comb(count, k) * 0.5**count
@@ -100,9 +100,9 @@ def interval_rank(count: int, confidence: float) -> int:
 
 
 def compare(candidate: Sequence[float], baseline: Sequence[float], *, confidence: float = CONFIDENCE) -> Comparison:
-    """Samples of the same rounds, pair by pair: a clock that wanders moves both of a pair alike."""
+    """Compare samples of the same rounds in pairs: a drifting clock changes both of a pair alike."""
     if len(candidate) != len(baseline):
-        raise BadTiming(f"{len(candidate)} samples against {len(baseline)}: a round has one of each")
+        raise BadTiming(f"{len(candidate)} samples of the candidate, {len(baseline)} of the baseline: give as many")
     check_samples(candidate)
     check_samples(baseline)
     ratio = interval([a / b for a, b in zip(candidate, baseline, strict=True)], confidence=confidence)
@@ -116,7 +116,7 @@ def compare(candidate: Sequence[float], baseline: Sequence[float], *, confidence
 
 
 def find_drift(samples: Sequence[float], *, share: float = DRIFT_SHARE) -> float | None:
-    """The change from the first third to the last, if it is more than `share` and more than noise; else None.
+    """Return the change from the first third to the last, if it is more than `share` and more than noise; else None.
 
     For times of one kernel as well as for clocks.
     """

@@ -48,16 +48,16 @@ def import_file(
 ) -> int:
     """Separate a torch extension into device code and launch lines; of a folder of tasks, judge the kernels, too.
 
-    Exit codes: 0 complete or all passed, 1 written with holes (???) to complete or wrong, 2 usage, 3 cannot be
+    Exit codes: 0 complete or all passed, 1 written with missing parts (???) or wrong, 2 usage, 3 cannot be
     separated or judged, 5 nothing selected.
     """
     if source.is_dir():
         if function or shape or value or include:
             raise UsageError("--function, --shape, --value and -I are for one file")
         if flashinfer_bench and not is_flashinfer(source):
-            raise UsageError(f"{source} has no definitions/ and solutions/: not a folder of flashinfer-bench")
+            raise UsageError(f"{source} is not a flashinfer-bench folder: it has no definitions/ and solutions/")
         if robust_kbench and not is_robust(source):
-            raise UsageError(f"{source} has no func_forward.py and config_forward.json: not a task of robust-kbench")
+            raise UsageError(f"{source} is not a robust-kbench task: it has no func_forward.py and config_forward.json")
         from .check_folder import FolderOptions, Shown, check_folder
         from .findings_output import Format
 
@@ -87,13 +87,13 @@ def import_file(
         for line in found.lines:
             print(line)
     for problem in found.problems:
-        print(f"{source}:{problem.line}: to complete: {problem.text}", file=sys.stderr)
+        print(f"{source}:{problem.line}: missing: {problem.text}", file=sys.stderr)
     for note in found.notes:
         print(f"{source}:{note.line}: note: {note.text}", file=sys.stderr)
     where = f" → {output}" if output is not None else ""
     origin = f"launch lines from {found.function}" if found.function else "its own launch lines"
     left = len(found.problems)
-    state = f"{left} to complete: each is a ??? in the lines" if left else "complete"
+    state = f"{left} missing: replace each ??? in the lines" if left else "complete"
     print(f"{source}{where}: {origin}, {state}", file=sys.stderr)
     return 1 if found.problems else 0
 

@@ -1,8 +1,8 @@
-"""Launch lines as a file has them → the same lines with the arrays that a caller names and shapes in its own way.
+"""Launch lines of a file → the same lines with the names and shapes that the caller uses for the arrays.
 
 A task gives `q` as [B, H, N, D]; a file may call it `Q` and declare it [BH, N, D] or [B * H * N * D]. Both are one
-contiguous array, so the file's line is rewritten: another name, the factors of a product one by one, sizes of 1 in
-front. Nothing is copied, and the kernel is launched with the same pointers and numbers.
+contiguous array, so the file's line is rewritten: the task's name, the factors of a product as dimensions, sizes of 1
+in front. Nothing is copied, and the kernel is launched with the same pointers and numbers.
 """
 
 import ast
@@ -22,21 +22,21 @@ class Wanted:
     """An array as the caller has it."""
 
     name: str
-    """In the caller's words."""
+    """The caller's name."""
     own: str
-    """In the file's."""
+    """The file's name."""
     rank: int | None
-    """How many dimensions it has; None: as many as the file says."""
+    """Number of dimensions; None: as in the file."""
 
 
 def adapt_lines(lines: LaunchLines, wanted: tuple[Wanted, ...], file: str) -> LaunchLines:
-    """Return the lines with the caller's names and ranks. Raises where a name is taken already."""
+    """Return the lines with the caller's names and ranks. Raises where a name is already used."""
     names = {each.own: each.name for each in wanted if each.own != each.name}
     items: tuple[ArrayLine | ScalarLine | DefineLine, ...] = (*lines.arrays, *lines.scalars, *lines.defines)
     declared = {*lines.sizes, *(item.name for item in items)}
     for own, name in names.items():
         if name in declared and name not in names:
-            raise UsageError(f"{file}: {own} is the task's {name}, and {name} is declared too: rename one of them")
+            raise UsageError(f"{file}: {own} is the task's {name}, but {name} is declared too: rename one of them")
     ranks = {each.own: each.rank for each in wanted if each.rank is not None}
     arrays = tuple(
         replace(line, name=names.get(line.name, line.name), shape=_ranked(line, ranks.get(line.name)))

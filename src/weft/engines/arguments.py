@@ -1,4 +1,4 @@
-"""Python values → the bytes of a kernel's parameters; host arrays → their places on the device."""
+"""Python values → the bytes of a kernel's parameters; host arrays → their device addresses."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ Array = npt.NDArray[Any]
 
 
 def as_array(value: object) -> Array | None:
-    """A NumPy view of an array or a CPU torch tensor; None for anything else. Never copies."""
+    """Return a NumPy view of an array or a CPU torch tensor; None for anything else. Never copies."""
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "data_ptr") and hasattr(value, "detach"):
@@ -23,13 +23,13 @@ def as_array(value: object) -> Array | None:
 
 def _tensor_view(tensor: Any) -> Array:
     if tensor.device.type != "cpu":
-        raise LaunchError(f"a tensor on {tensor.device}: the virtual GPU takes CPU tensors; call .cpu() first")
+        raise LaunchError(f"the tensor is on {tensor.device}: the virtual GPU takes CPU tensors; call .cpu() first")
     plain = tensor.detach()
     if not plain.is_contiguous():
-        raise LaunchError("a tensor that is not contiguous: call .contiguous() first")
+        raise LaunchError("the tensor is not contiguous: call .contiguous() first")
     shared = ("torch.float16", "torch.int16", "torch.int8", "torch.uint8", "torch.bool")
     if plain.dtype.itemsize <= 2 and str(plain.dtype) not in shared:
-        import torch  # bfloat16 and the fp8 types have no NumPy twin: hand over their bits
+        import torch  # bfloat16 and the fp8 types have no NumPy type: pass their bits
 
         plain = plain.view(torch.int16 if plain.dtype.itemsize == 2 else torch.uint8)
     view: Array = plain.numpy()
@@ -42,9 +42,9 @@ def pack_parameters(
     address_of: Callable[[Array, str], int],
     names: Sequence[str] = (),
 ) -> bytes:
-    """The parameter block for `args`, in the kernel's own layout (name, offset, size of each parameter)."""
+    """Return the parameter block for `args`, in the kernel's layout (name, offset, size of each parameter)."""
     if len(args) != len(params):
-        raise LaunchError(f"the kernel takes {len(params)} arguments, {len(args)} were given")
+        raise LaunchError(f"the kernel takes {len(params)} arguments; {len(args)} were given")
     block = bytearray(max((at + size for _, at, size in params), default=0))
     for number, ((_, at, size), value) in enumerate(zip(params, args, strict=True)):
         name = names[number] if names else str(number)
@@ -76,7 +76,7 @@ def _encode(value: object, size: int, address_of: Callable[[Array, str], int], n
 
 
 def _pack_struct(members: tuple[object, ...], size: int, address_of: Callable[[Array, str], int], name: str) -> bytes:
-    """Members in order with C's natural alignment; each must say its own size (arrays are pointers)."""
+    """Pack members in order with C's natural alignment; the type of each must give its size (arrays are pointers)."""
     data, largest = bytearray(), 1
     for member in members:
         if as_array(member) is None and not isinstance(member, np.generic):
@@ -89,7 +89,7 @@ def _pack_struct(members: tuple[object, ...], size: int, address_of: Callable[[A
 
 
 class HostArrays:
-    """The host arrays of a run and where they stand on the device. Memory that is passed twice is one buffer.
+    """The host arrays of a run and their device addresses. Memory that is passed twice is one buffer.
 
     Places arrays one by one with `allocate(size in bytes, name)`, which returns a device address.
     """
@@ -99,17 +99,17 @@ class HostArrays:
         self.placed: dict[tuple[int, int], tuple[Array, int]] = {}
 
     def address(self, value: Array, name: str) -> int:
-        """The device address of an array; a new one is placed."""
+        """Return the device address of an array; a new array is placed first."""
         array = as_array(value)
         assert array is not None
         if not array.flags.c_contiguous:
-            raise LaunchError("an array that is not C-contiguous: pass np.ascontiguousarray(array)")
+            raise LaunchError("the array is not C-contiguous: pass np.ascontiguousarray(array)")
         key = (array.ctypes.data, array.nbytes)
         if key not in self.placed:
             for start, size in self.placed:
                 if start < key[0] + key[1] and key[0] < start + size:
                     raise LaunchError(
-                        f"argument {name} overlaps another array in part; pass copies, or one array twice"
+                        f"argument {name} partly overlaps another array; pass copies, or the same array twice"
                     )
             self.placed[key] = (array, self._allocate(array.nbytes, name))
         return self.placed[key][1]

@@ -1,4 +1,4 @@
-"""Launch lines + what the caller gives → the number of every name, and every array."""
+"""Launch lines and the caller's values → the number of every name, and every array."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _FLOAT_LITERAL = re.compile(r"(-?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?
 
 
 class NotTaken(LaunchError):
-    """The launch lines leave these sizes or macros out; `why` quotes the line."""
+    """The launch lines exclude these sizes or macros; `why` quotes the line."""
 
     def __init__(self, message: str, why: str = "") -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class NotTaken(LaunchError):
 
 @dataclass(frozen=True)
 class Bound:
-    """One run's numbers."""
+    """The numbers of one run."""
 
     sizes: Mapping[str, int]
     names: Names
@@ -48,11 +48,11 @@ class Bound:
     defines: Mapping[str, str]
     """Macros for the compiler."""
     scalars: Mapping[str, np.generic]
-    """As they are passed."""
+    """Scalars as they are passed."""
 
 
 def bind_numbers(lines: LaunchLines, file: str, *, sizes: Mapping[str, int], defines: Mapping[str, str]) -> Bound:
-    """Sizes first, then defines, then scalars, each seeing those before it. `defines` override the file's."""
+    """Evaluate sizes, then defines, then scalars; each may use those before it. `defines` override the file's."""
     names: dict[str, Number | str] = {**lines.sizes, **sizes}
     macros: dict[str, str] = {}
     for lever in lines.levers:
@@ -79,15 +79,15 @@ def bind_numbers(lines: LaunchLines, file: str, *, sizes: Mapping[str, int], def
 
 
 def _words(lever: LeverLine, file: str, defines: Mapping[str, str]) -> dict[str, int]:
-    """The macros of a lever of words, 1 for the chosen one; raises where it has a value that its line does not name."""
+    """Return the macros of a lever of words, 1 for the chosen one; raises for a value that its line does not list."""
     value = defines.get(lever.name, lever.default)
     if value not in lever.values:
-        raise UsageError(f"{file}:{lever.line}: {lever.name} is {value}; its line has {', '.join(lever.values)}")
+        raise UsageError(f"{file}:{lever.line}: {lever.name} is {value}; its lever line has {', '.join(lever.values)}")
     return {word: int(each == value) for word, each in lever.words.items()}
 
 
 def number_of(text: str) -> Number | str:
-    """A macro's value as a number if it is a literal of C++, else the text."""
+    """Return a macro's value as a number if it is a C++ literal, else the text."""
     if match := _INTEGER_LITERAL.fullmatch(text.strip()):
         return int(match[1], 0) if "x" in match[1].lower() else int(match[1])
     if match := _FLOAT_LITERAL.fullmatch(text.strip()):
@@ -113,7 +113,7 @@ def _scalar(scalar: ScalarLine, names: Names) -> np.generic:
 
 
 def infer_sizes(lines: LaunchLines, given: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, int]:
-    """The caller's sizes and those that the shapes of the given arrays imply; a contradiction is an error."""
+    """Return the caller's sizes and those from the shapes of the given arrays; a contradiction is an error."""
     for name, size in sizes.items():
         if name not in lines.sizes:
             known = ", ".join(lines.sizes) or "none"
@@ -133,7 +133,7 @@ def infer_sizes(lines: LaunchLines, given: Mapping[str, Array], sizes: Mapping[s
             if formula.name in lines.sizes:
                 before = found.setdefault(formula.name, (size, f"array {line.name}"))
                 if before[0] != size:
-                    one, other = f"{before[0]} by {before[1]}", f"{size} by array {line.name}"
+                    one, other = f"{before[0]} from {before[1]}", f"{size} from array {line.name}"
                     message = f"{formula.name} is {one} and {other}"
                     if formula.name in sizes:
                         raise UsageError(message)
@@ -142,7 +142,7 @@ def infer_sizes(lines: LaunchLines, given: Mapping[str, Array], sizes: Mapping[s
 
 
 def take_arrays(lines: LaunchLines, arrays: Mapping[str, Any]) -> dict[str, Array]:
-    """NumPy views of the caller's arrays, in their declared types; shapes are not yet checked."""
+    """Return NumPy views of the caller's arrays, in their declared types; shapes are not yet checked."""
     declared = {line.name: line for line in lines.arrays}
     taken: dict[str, Array] = {}
     for name, value in arrays.items():
@@ -162,7 +162,7 @@ def take_arrays(lines: LaunchLines, arrays: Mapping[str, Any]) -> dict[str, Arra
 def bind_arrays(
     lines: LaunchLines, file: str, taken: Mapping[str, Array], names: Names, *, seed: int
 ) -> dict[str, Array]:
-    """Every array of the file: the caller's, else generated; what the kernel must fill is poisoned."""
+    """Return every array of the file: the caller's, else generated; arrays that the kernel must fill are poisoned."""
     bound: dict[str, Array] = {}
     for line in lines.arrays:
         with at_line(file, line.line):
@@ -183,7 +183,7 @@ def bind_arrays(
 
 
 def outline_arrays(lines: LaunchLines, file: str, names: Names) -> dict[str, Array]:
-    """Every array of the file as its type and shape alone: one element stands for all, so that any size is cheap."""
+    """Return every array of the file with type and shape only: one element represents all, so any size is cheap."""
     outlined: dict[str, Array] = {}
     for line in lines.arrays:
         with at_line(file, line.line):
@@ -198,7 +198,7 @@ def _given(line: ArrayLine, array: Array, shape: tuple[int, ...]) -> Array:
     if array.shape != shape:
         raise UsageError(f"array {line.name} has the shape {array.shape}, declared {shape}")
     if line.role in ("in", "constant"):
-        # A copy where the launch could not write back, so that a write by mistake still shows.
+        # Copy where the launch could not write back, so that a write by mistake is still detected.
         return array if array.flags.c_contiguous and array.flags.writeable else np.array(array, order="C")
     if not array.flags.writeable:
         raise LaunchError(f"array {line.name} is read-only and the kernel writes it")
@@ -208,7 +208,7 @@ def _given(line: ArrayLine, array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _refuse_overlap(lines: LaunchLines, taken: Mapping[str, Array]) -> None:
-    """Poisoning an output must not destroy an input."""
+    """Refuse arrays that share memory: poisoning an output must not destroy an input."""
     for line in lines.arrays:
         if line.role not in ("out", "workspace") or line.name not in taken:
             continue
@@ -220,7 +220,7 @@ def _refuse_overlap(lines: LaunchLines, taken: Mapping[str, Array]) -> None:
 def _generated(line: ArrayLine, shape: tuple[int, ...], names: Names, seed: int) -> Array:
     start = line.initialiser
     if start is None:
-        raise UsageError(f"array {line.name} was not given, and its line has no `= normal` or the like")
+        raise UsageError(f"array {line.name} was not given, and its line has no initialiser such as `= normal`")
     rng = generator(seed, line.name)
     if start.bounds:
         low, high = (bound.value(names) for bound in start.bounds)

@@ -1,4 +1,4 @@
-"""A kernel file with sizes, arrays and binaries: launches that are ready to run, and findings in the file's words."""
+"""A kernel file with sizes, arrays and binaries: launches that are ready to run, and findings with the file's names."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from .suppress import Allow, sift, unused
 
 
 class FileRun(NamedTuple):
-    """What a kernel file's run left: findings and figures, and every array it declares."""
+    """The result of running a kernel file: findings and figures, and every array it declares."""
 
     run: Run
     arrays: dict[str, Array]
@@ -48,7 +48,7 @@ class BoundKernel:
 
     @property
     def constants(self) -> dict[str, Array]:
-        """`__constant__` and `__device__` variables → what they start with."""
+        """`__constant__` and `__device__` variables → their initial values."""
         return {line.name: self.arrays[line.name] for line in self._with_role("constant")}
 
     def run(
@@ -72,11 +72,11 @@ class BoundKernel:
         return FileRun(self._sifted(replace(run, findings=folded(found)), watch), self.arrays)
 
     def _goes_on(self, run: Run) -> bool:
-        """A launch with errors is the last one, unless the source allows them."""
+        """Whether the next launch runs: a launch with errors is the last one, unless the source allows them."""
         return replace(run, findings=sift(map(self.spelled, run.findings), self.allows).kept).clean
 
     def _sifted(self, run: Run, watch: Instrumentation) -> Run:
-        """Without what the source allows; with the allow lines that a complete run did not need."""
+        """Return the run without allowed findings, and with the allow lines that a complete run did not need."""
         sifted = sift(run.findings, self.allows)
         run = replace(run, findings=sifted.kept, suppressed=sifted.suppressed)
         complete = self.complete and len(run.entries) == len(self.launches)
@@ -86,7 +86,7 @@ class BoundKernel:
         return replace(run, findings=run.findings + unused(self.allows, sifted.used, tools))
 
     def spelled(self, finding: Finding) -> Finding:
-        """In the user's words."""
+        """Return the finding with the user's names and paths."""
         return in_users_words(finding, self.source)
 
     def _changed_inputs(self, before: Mapping[str, bytes]) -> Sequence[Finding]:
@@ -106,7 +106,7 @@ class BoundKernel:
 
 
 def in_users_words(finding: Finding, source: KernelSource) -> Finding:
-    """The finding with line, names, and the file as it was given; the compiler was told its absolute path."""
+    """Return the finding with line, names, and the path as the user gave it; the compiler got the absolute path."""
     path = source.path
     places = (user_place(finding.place), user_place(finding.other), finding.cure_place)
     place, other, cure_place = (_respelled(at, os.path.abspath(path), path) for at in places)

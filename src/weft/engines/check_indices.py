@@ -1,4 +1,4 @@
-"""Indices of a kernel file that overflow 32 bits at sizes too large to run here: nothing is allocated, nothing runs."""
+"""Finds indices of a kernel file that overflow 32 bits at sizes too large to run here. Nothing is allocated or run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -25,21 +25,21 @@ from .launch import Launch
 from .suppress import sift
 
 GPU_BYTES = 80 << 30
-"""Memory of the GPU on which the arrays of a call must fit, workspaces included: an A100 or H100."""
+"""Memory of the GPU that must hold the arrays of a call, workspaces included: an A100 or H100."""
 _APART = 1 << 44
-"""Between arrays: more than any of them has, so that an address belongs to one."""
+"""Distance between arrays, larger than any of them, so that an address belongs to one array."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Input → its shape."""
 
 
 def check_indices(kernel: KernelFile, calls: Sequence[Sequence[Shapes]]) -> Run:
-    """Look at index arithmetic: of each group of calls, at the first that the kernel takes and a GPU's memory holds."""
+    """Check index arithmetic in each group of calls, at the first call that the kernel takes and a GPU can hold."""
     found: dict[object, Finding] = {}
     for group in calls:
         try:
             accepted = next(((bound, shapes) for shapes in group if (bound := _accepted(kernel, shapes))), None)
-        except CompileError:  # there is no such kernel, so none that is wrong
+        except CompileError:  # there is no such kernel to check
             continue
         for finding in _of_call(kernel, *accepted) if accepted else ():
             found.setdefault(finding.place or finding.ptx_line, finding)  # the first size that shows it
@@ -48,7 +48,7 @@ def check_indices(kernel: KernelFile, calls: Sequence[Sequence[Shapes]]) -> Run:
 
 
 def _accepted(kernel: KernelFile, shapes: Shapes) -> BoundKernel | None:
-    """The call's launches; None where its arrays do not fit a GPU, or launch lines and arguments refuse it."""
+    """Return the call's launches; None where its arrays do not fit a GPU, or launch lines or arguments exclude it."""
     try:
         if sum(array.nbytes for array in kernel.outline(shapes).values()) > GPU_BYTES:
             return None
@@ -59,7 +59,7 @@ def _accepted(kernel: KernelFile, shapes: Shapes) -> BoundKernel | None:
 
 
 def _can_be_launched(launch: Launch) -> bool:
-    """Whether the grid is within limits and every number fits an int: passing more is an error of the host."""
+    """Whether the grid is within limits and every number fits an int: passing more is an error in the host code."""
     fits = all(1 <= size <= limit for size, limit in zip(launch.grid, LARGEST_GRID, strict=True))
     params = parameter_layout(_kernel(launch.binary.ptx, launch.symbol)[0])
     numbers = zip(launch.args, params, strict=True)
@@ -103,7 +103,7 @@ def _finding(overflow: Overflow, sizes: str) -> Finding:
 
 @lru_cache(maxsize=32)
 def _kernel(ptx: str, symbol: str) -> tuple[Function, tuple[Steps, ...]]:
-    """A kernel of a PTX text and its index arithmetic."""
+    """Return a kernel of a PTX text and its index arithmetic."""
     module = _module(ptx)
     return module.functions[symbol], index_steps(module, symbol)
 

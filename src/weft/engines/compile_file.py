@@ -1,4 +1,4 @@
-"""The kernels that a file's launches name → binaries: by NVRTC or nvcc, from PTX, or by Triton one by one."""
+"""Compiles the kernels that a file's launches name: with NVRTC or nvcc, from PTX, or with Triton one by one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ class Build:
     arch: str
     include_dirs: tuple[str, ...]
     debug: bool
-    """As with -G: nothing optimised away, locals in memory."""
+    """As with -G: no optimisation, local variables in memory."""
     compiler: str
 
 
 def compile_launches(
     source: KernelSource, lines: LaunchLines, build: Build, launches: Mapping[str, LaunchLine], bound: Bound
 ) -> dict[str, Binary]:
-    """Entry → its binary, for launches by the entry that each names. `lines` are the source's, with types chosen."""
+    """Return entry → its binary; `launches` are by entry. `lines` are the source's, with types chosen."""
     if not source.is_triton:
         return dict.fromkeys(launches, _compile_module(source, build, launches, bound))
     if build.debug:
@@ -45,7 +45,7 @@ def _compile_module(source: KernelSource, build: Build, launches: Mapping[str, L
     entries = list(launches)
     if source.compiled:
         if build.debug:
-            raise Unsupported(f"{source.path} is compiled already: a -G build needs its source")
+            raise Unsupported(f"{source.path} is already compiled PTX: a -G build needs the CUDA source")
         return ptx_binary(source.text, source.path, arch=build.arch, entries=entries)
     try:
         return compile_cuda(
@@ -64,18 +64,18 @@ def _compile_module(source: KernelSource, build: Build, launches: Mapping[str, L
 
 
 def _macros(source: KernelSource, bound: Bound) -> dict[str, str]:
-    """All but words of levers that nothing asks for: the compiler's wrapper would call them unused."""
+    """Return the macros, without unused ones of levers of words, which the compiler wrapper would report as unused."""
     words = {word for lever in source.lines.levers for word in lever.words}
     defines = dict(bound.defines)
     if source.host is not None:
         defines = {name: value for name, value in defines.items() if name not in source.host.line_macros}
-    if '#include "' in source.code:  # a header of the user may ask
+    if '#include "' in source.code:  # a header of the user may use it
         return defines
     return {name: value for name, value in defines.items() if name not in words or name in source.code}
 
 
 def _at_launch_lines(error: CompileError, path: str, launches: Mapping[str, LaunchLine]) -> CompileError:
-    """A kernel that a launch line names but nobody can instantiate: the error belongs to that line."""
+    """Return the error of a kernel that a launch line names but the compiler cannot instantiate, at that line."""
     names = _name_errors(error.diagnostics)
     for entry, launch in launches.items():
         if any("".join(entry.split()) in "".join(message.split()) for message in names):
@@ -86,5 +86,5 @@ def _at_launch_lines(error: CompileError, path: str, launches: Mapping[str, Laun
 
 
 def _name_errors(diagnostics: Sequence[Diagnostic]) -> list[str]:
-    """Of name expressions: they have no line of the source."""
+    """Return the errors about name expressions, which have no source line."""
     return [item.message for item in diagnostics if item.place and item.place.file == NAME_MAP]

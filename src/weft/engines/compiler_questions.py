@@ -1,7 +1,7 @@
-"""Where a CUDA source asks which compiler reads it.
+"""Lines of a CUDA source that test which compiler is used.
 
-The judge compiles by NVRTC, a build often by nvcc: code that asks is judged in one form and may run in another.
-Often it is host code, which only nvcc should see; so it is a note, not an error.
+The judge compiles with NVRTC, a build often with nvcc: such code is judged in one form and may run in another. Often
+it only hides host code from NVRTC, so it is a note and not an error.
 """
 
 import re
@@ -11,7 +11,7 @@ from weft.core.records import Finding, Place
 
 _ASKED = re.compile(r"\b(?:__CUDACC_RTC__|__NVCC__|__WEFT__|WEFT)\b")
 _NO_CODE = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-"""Comments, and texts, in which a comment cannot begin."""
+"""Comments, and strings, in which a comment cannot begin."""
 
 
 def compiler_questions(text: str, path: str) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
-"""One CUDA GPU through cuda-core: modules, buffers, launches, events. Thin, and never run on hardware by its authors.
+"""One CUDA GPU through cuda-core: modules, buffers, launches, events. Thin; not yet run on hardware.
 
-cuda-core owns devices, streams, buffers, modules and events. Its `launch` takes no struct by value, so a launch goes to
-the driver itself, with the parameters where they stand in host memory; so do copies and waiting, whose results are
-codes there and not exceptions.
+cuda-core owns devices, streams, buffers, modules and events. Its `launch` takes no struct by value, so launches call
+the driver directly, with pointers to the parameters in host memory. So do copies and waits, because the driver returns
+result codes and no exceptions.
 """
 
 import ctypes
@@ -24,18 +24,18 @@ TOO_LARGE = (
     "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
 )
 _SLOT_BYTES = 16
-"""Parameters stand apart by multiples of this in host memory, which suits every type."""
+"""Parameters are aligned to this in host memory, which suits every type."""
 _NAME = re.compile(r"CUDA_ERROR_\w+")
 _FUNCTION = re.compile(r"(?=\.entry\s|\.func\s)")
 
 
 class NoGPU(WeftError):
-    """This machine has no CUDA GPU that can be used; the message says what is missing."""
+    """This machine has no usable CUDA GPU; the message names what is missing."""
 
 
 @dataclass(frozen=True)
 class Libraries:
-    """The two modules of NVIDIA's Python packages. Tests put a recording stand-in here."""
+    """The two modules of NVIDIA's Python packages. Tests replace them by a recording stand-in."""
 
     core: Any
     """cuda.core"""
@@ -44,7 +44,7 @@ class Libraries:
 
 
 def libraries() -> Libraries:
-    """Import them. Neither needs a driver for that."""
+    """Import both. The import needs no driver."""
     try:
         from cuda import core
         from cuda.bindings import driver
@@ -54,7 +54,7 @@ def libraries() -> Libraries:
 
 
 def require_gpu(ordinal: int = 0) -> "CudaDevice":
-    """The GPU, or NoGPU with the reason."""
+    """Return the GPU, or raise NoGPU with the reason."""
     try:
         found = libraries()
     except ToolMissing as error:
@@ -64,16 +64,16 @@ def require_gpu(ordinal: int = 0) -> "CudaDevice":
     except Exception as error:  # the driver's library is missing, or it refuses: cuda-core has a type for each
         raise NoGPU(f"no GPU can be used: {' '.join(str(error).split())}") from error
     if ordinal >= len(devices):
-        raise NoGPU(f"no GPU {ordinal}: the driver shows {len(devices)}")
+        raise NoGPU(f"no GPU {ordinal}: the driver reports {len(devices)} GPUs")
     return CudaDevice(ordinal, found)
 
 
 class CudaFailure(LaunchError):
-    """The driver refused a call; the message has its code, such as CUDA_ERROR_INVALID_VALUE."""
+    """The driver refused a call; the message names its error code, such as CUDA_ERROR_INVALID_VALUE."""
 
 
 class CudaTooLarge(CudaFailure, ResourceError):
-    """It refused because the GPU has not so much."""
+    """The driver refused because the GPU has too few resources."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class LoadedKernel:
     handle: Any
     """The driver's CUkernel."""
     function: Any
-    """The same as its launch calls take it."""
+    """The same as the driver's launch calls take it."""
     params: tuple[tuple[str, int, int], ...]
-    """Name, place in our own parameter block and size of each parameter."""
+    """Name, offset in Weft's parameter block and size of each parameter."""
     static_shared_bytes: int
     max_threads: int
     registers: int
@@ -96,7 +96,7 @@ class LoadedKernel:
 
 
 class CudaDevice:
-    """A GPU with a stream of its own."""
+    """A GPU with its own stream."""
 
     def __init__(self, ordinal: int = 0, found: Libraries | None = None) -> None:
         self.found = found or libraries()
@@ -113,16 +113,16 @@ class CudaDevice:
 
     @property
     def name(self) -> str:
-        """As the driver calls it: `NVIDIA L4`."""
+        """The driver's name of the GPU: `NVIDIA L4`."""
         return str(self.device.name)
 
     @property
     def shared_limit_bytes(self) -> int:
-        """Most shared memory that a CTA can have, by opt-in."""
+        """Bytes of shared memory that a CTA can have with opt-in."""
         return int(self.properties.max_shared_memory_per_block_optin)
 
     def kernel(self, binary: Binary, entry: str) -> LoadedKernel:
-        """A kernel by the name the user writes or the one in the PTX."""
+        """Load a kernel by the name the user writes or the one in the PTX."""
         name = binary.entries.get(entry, entry)
         key = (binary.ptx_digest, name)
         if key not in self._kernels:
@@ -148,7 +148,7 @@ class CudaDevice:
         return self._kernels[key]
 
     def symbol(self, binary: Binary, name: str) -> tuple[int, int]:
-        """Address and size of a `__constant__` or `__device__` variable."""
+        """Return address and size of a `__constant__` or `__device__` variable."""
         result = self.driver.cuLibraryGetGlobal(self._module(binary).handle, name.encode())
         if result[0].name == "CUDA_ERROR_NOT_FOUND":
             raise UsageError(f"no variable {name!r} in this module")
@@ -156,27 +156,27 @@ class CudaDevice:
         return int(address), int(size)
 
     def allocate(self, size_bytes: int) -> Any:
-        """A buffer of device memory, contents arbitrary; `int(buffer.handle)` is its address."""
+        """Allocate device memory with undefined contents; `int(buffer.handle)` is its address."""
         return self._call("allocate", self.device.allocate, max(size_bytes, 1), stream=self.stream)
 
     def free(self, buffer: Any) -> None:
-        """Give a buffer back, once what is in the stream is done with it."""
+        """Free a buffer once the work in the stream is done with it."""
         buffer.close(self.stream)
 
     def write(self, address: int, host_address: int, size_bytes: int) -> None:
-        """Host → device, in the stream."""
+        """Copy host → device, in the stream."""
         if size_bytes:
             result = self.driver.cuMemcpyHtoDAsync(address, host_address, size_bytes, self.stream.handle)
             self._checked("cuMemcpyHtoDAsync", result)
 
     def read(self, address: int, host_address: int, size_bytes: int) -> None:
-        """Device → host, in the stream."""
+        """Copy device → host, in the stream."""
         if size_bytes:
             result = self.driver.cuMemcpyDtoHAsync(host_address, address, size_bytes, self.stream.handle)
             self._checked("cuMemcpyDtoHAsync", result)
 
     def copy(self, to_address: int, address: int, size_bytes: int) -> None:
-        """Device → device, in the stream."""
+        """Copy device → device, in the stream."""
         if size_bytes:
             result = self.driver.cuMemcpyDtoDAsync(to_address, address, size_bytes, self.stream.handle)
             self._checked("cuMemcpyDtoDAsync", result)
@@ -190,7 +190,7 @@ class CudaDevice:
     def launch(
         self, kernel: LoadedKernel, grid: Dim3, block: Dim3, params: bytes, *, shared_bytes: int = 0, stream: Any = None
     ) -> None:
-        """Put a launch into the stream. `params` is laid out as `kernel.params` says; the driver copies it."""
+        """Put a launch into the stream. `params` has the layout of `kernel.params`; the driver copies it."""
         self._opt_in(kernel, shared_bytes)
         held = ctypes.create_string_buffer(params, max(len(params), 1))
         start = ctypes.addressof(held)
@@ -203,29 +203,29 @@ class CudaDevice:
             self._checked("cuLaunchKernel", self.driver.cuLaunchKernel(*given, 0))
 
     def wait(self) -> str:
-        """Wait for the stream. Empty, or the driver's code of what went wrong in a kernel."""
+        """Wait for the stream. Return the driver's code of a kernel's error, or an empty string."""
         (status,) = self.driver.cuStreamSynchronize(self.stream.handle)
         return "" if int(status) == 0 else str(status.name)
 
     def require_no_fault(self, what: str) -> None:
-        """Wait for the stream; raise if something in it went wrong."""
+        """Wait for the stream; raise if something in it failed."""
         fault = self.wait()
         if fault:
             raise cuda_failure(what, fault, self.explain(fault))
 
     def explain(self, name: str) -> str:
-        """A code of the driver in its own words."""
+        """Return the driver's description of an error code."""
         status = getattr(self.driver.CUresult, name)
         error, text = self.driver.cuGetErrorString(status)
         return text.decode() if int(error) == 0 and text else name
 
     def reset_persisting_l2(self) -> None:
-        """Make every line of L2 that a kernel asked to keep an ordinary one."""
+        """Reset all persisting lines of L2 to normal."""
         if int(self.properties.max_persisting_l2_cache_size):
             self._checked("cuCtxResetPersistingL2Cache", self.driver.cuCtxResetPersistingL2Cache())
 
     def timed_event(self) -> Any:
-        """An event that knows when it was reached: `later - earlier` is milliseconds."""
+        """Create an event with timing: `later - earlier` is milliseconds."""
         return self.device.create_event(self.found.core.EventOptions(timing_enabled=True))
 
     def record(self, event: Any) -> None:
@@ -244,7 +244,7 @@ class CudaDevice:
         return self._modules[binary.ptx_digest]
 
     def _opt_in(self, kernel: LoadedKernel, shared_bytes: int) -> None:
-        """Above 48 KB a kernel must be allowed its dynamic shared memory, once."""
+        """Opt the kernel in, once, to dynamic shared memory above 48 KB."""
         if kernel.static_shared_bytes + shared_bytes <= PLAIN_SHARED_BYTES:
             return
         if self._opted_in.get(int(kernel.handle), 0) < shared_bytes:
@@ -254,7 +254,7 @@ class CudaDevice:
             self._opted_in[int(kernel.handle)] = shared_bytes
 
     def _call(self, what: str, function: Any, *args: Any, **options: Any) -> Any:
-        """A call of cuda-core, whose exceptions carry the driver's code in their text."""
+        """Call cuda-core, whose exceptions carry the driver's code in their text."""
         try:
             return function(*args, **options)
         except Exception as error:
@@ -271,12 +271,12 @@ class CudaDevice:
 
 
 def cuda_failure(call: str, name: str, what: str) -> CudaFailure:
-    """The error for a code of the driver."""
+    """Return the exception for an error code of the driver."""
     return (CudaTooLarge if name in TOO_LARGE else CudaFailure)(f"{call}: {name} ({what})")
 
 
 def _waits_for_the_grid(ptx: str, entry: str) -> bool:
-    """Whether the kernel takes part in a barrier of the whole grid: that reads %envreg, in it or in a function."""
+    """Whether the kernel uses a barrier of the entire grid, which reads %envreg, in the kernel or in a function."""
     bodies = _FUNCTION.split(ptx)
     named = re.compile(rf"\.entry\s+{re.escape(entry)}\b")
     return any("%envreg" in body for body in bodies if named.match(body) or body.startswith(".func"))

@@ -1,4 +1,4 @@
-"""A CUDA GPU behind the engine protocol. Held to the contract by a stand-in of cuda-core; never run on hardware yet."""
+"""A CUDA GPU as an engine. Tested against the engine contract with a stand-in of cuda-core; not yet run on hardware."""
 
 import ctypes
 import os
@@ -30,13 +30,13 @@ FAULTS = {
     "CUDA_ERROR_LAUNCH_FAILED": "X401",
     "CUDA_ERROR_LAUNCH_TIMEOUT": "S302",
 }
-"""What the driver says after a kernel went wrong → the code of a finding. It knows neither the place nor the thread."""
+"""The driver's error after a kernel failed → the code of a finding. The driver names neither line nor thread."""
 
 
 class CudaGPU(Engine):
-    """One GPU. `max_steps` has no meaning here: an endless kernel runs until the driver's own watchdog, if it has one.
+    """One GPU. `max_steps` has no effect here: an infinite kernel runs until the driver's watchdog, if any, ends it.
 
-    After a kernel that went wrong the driver serves this process no more: later launches are refused.
+    After a failed kernel the driver rejects all further calls of this process: later launches are refused.
     """
 
     name = "cuda"
@@ -49,16 +49,16 @@ class CudaGPU(Engine):
 
     @property
     def shared_limit_bytes(self) -> int:
-        """Most shared memory that a CTA can have, by opt-in."""
+        """Bytes of shared memory that a CTA can have with opt-in."""
         return self.device.shared_limit_bytes
 
     def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         """Copy in, launch and wait one by one, copy out; see `Engine.run`."""
         require_possible(self, launches, options)
         if options.ctas is not None:
-            raise CannotSample("a CUDA GPU runs whole grids; use the virtual GPU for a part of one")
+            raise CannotSample("a CUDA GPU runs complete grids; use the virtual GPU to run some CTAs")
         if self._broken:
-            raise LaunchError(f"the GPU serves this process no more after {self._broken}: start a new one")
+            raise LaunchError(f"the GPU cannot be used by this process after {self._broken}: start a new process")
         for launch in launches:
             with launch.located():
                 self.check(launch)
@@ -95,12 +95,12 @@ class CudaGPU(Engine):
         address, size = self.device.symbol(binary, name)
         data = np.ascontiguousarray(value)
         if data.nbytes > size:
-            raise UsageError(f"{data.nbytes} bytes for {name}, which has {size}")
+            raise UsageError(f"the value for {name} has {data.nbytes} bytes; the variable has {size}")
         self.device.write(address, data.ctypes.data, data.nbytes)
         self.device.require_no_fault(f"setting {name}")
 
     def static_shared_bytes(self, binary: Binary, entry: str) -> int:
-        """Shared memory that the kernel has without asking at its launch."""
+        """Return the bytes of static shared memory of the kernel."""
         return self.device.kernel(binary, entry).static_shared_bytes
 
     def check(self, launch: Launch) -> None:
@@ -111,7 +111,7 @@ class CudaGPU(Engine):
         largest_block = (has.max_block_dim_x, has.max_block_dim_y, has.max_block_dim_z)
         for what, size, largest in (("grid", grid, largest_grid), ("block", block, largest_block)):
             if any(not 1 <= n <= most for n, most in zip(size, largest, strict=True)):
-                raise LaunchError(f"{what} {size}: every size is at least 1 and at most {largest} on {self.arch}")
+                raise LaunchError(f"{what} {size}: every size must be at least 1 and at most {largest} on {self.arch}")
         threads = block[0] * block[1] * block[2]
         if threads > has.max_threads_per_block:
             raise LaunchError(f"block {block} has {threads} threads; a CTA has at most {has.max_threads_per_block}")
@@ -129,7 +129,7 @@ class CudaGPU(Engine):
 
 
 class _DeviceArrays(HostArrays):
-    """Host arrays with device buffers of their own."""
+    """Host arrays, each with its device buffer."""
 
     def __init__(self, device: CudaDevice) -> None:
         super().__init__(self._buffer)
@@ -157,7 +157,7 @@ class _DeviceArrays(HostArrays):
 
 @contextmanager
 def _printed() -> Iterator[list[str]]:
-    """What kernels print: the driver writes it to the process's standard output when the stream is waited for."""
+    """Capture what kernels print: the driver writes it to standard output while the process waits for the stream."""
     text = [""]
     c_library = ctypes.CDLL(None)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Element types of launch lines, and how `weft run` fills an array that nobody gave."""
+"""Element types of launch lines, and how `weft run` fills an array that the caller does not pass."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -40,19 +40,19 @@ TYPE_WORDS: Mapping[str, str] = {
     "float8_e5m2": "e5m2",
     **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)}, **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-"""Another word for a type, of C++, NumPy or PyTorch → its name in a launch line."""
+"""Name of a type in C++, NumPy or PyTorch → its name in a launch line."""
 
 WITHOUT_TWIN = frozenset(("bf16", "e4m3", "e5m2"))
-"""Types that NumPy itself lacks: a tensor or a saved file hands over their bits."""
+"""Types that NumPy lacks: a tensor or a saved file gives their bits."""
 
 
 def is_float(element: str) -> bool:
-    """Whether the type holds fractions."""
+    """Whether the type is a floating-point type."""
     return element[0] in "fbe" and element != "bool"
 
 
 def integer_limits(element: str) -> tuple[int, int]:
-    """The least and the greatest value of an integer type or of bool."""
+    """Return the smallest and the largest value of an integer type or of bool."""
     if element == "bool":
         return 0, 1
     limits = np.iinfo(ELEMENT_TYPES[element])
@@ -60,13 +60,13 @@ def integer_limits(element: str) -> tuple[int, int]:
 
 
 def poisoned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Bytes of 0xFF: NaN in every float type, so that an element nobody wrote shows."""
+    """Return bytes of 0xFF, NaN in every float type, so that an element that was never written shows."""
     size_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     return np.full(size_bytes, 0xFF, np.uint8).view(dtype).reshape(shape)
 
 
 def typed(array: Array, element: str) -> Array:
-    """The array as its declared type; bits are taken for types that NumPy lacks. Never copies."""
+    """Return the array as its declared type; for types that NumPy lacks, as bits. Never copies."""
     dtype = ELEMENT_TYPES[element]
     if array.dtype == dtype:
         return array
@@ -82,7 +82,7 @@ Fill = Callable[[np.random.Generator, tuple[int, ...], str], Array]
 def _normal(rng: np.random.Generator, shape: tuple[int, ...], element: str) -> Array:
     if not is_float(element):
         others = "uniform(low, high), arange, zeros or ones"
-        raise UsageError(f"normal is for floating types, not {element}; use {others}")
+        raise UsageError(f"normal is only for floating-point types, not {element}; use {others}")
     return rng.standard_normal(shape)
 
 
@@ -105,7 +105,7 @@ FILLS: Mapping[str, Fill] = {
 
 
 def uniform_between(rng: np.random.Generator, shape: tuple[int, ...], element: str, low: float, high: float) -> Array:
-    """low <= x < high."""
+    """Return random values with low <= x < high."""
     if not low < high:
         raise UsageError(f"uniform({low}, {high}) is empty")
     if is_float(element):
@@ -117,5 +117,5 @@ def uniform_between(rng: np.random.Generator, shape: tuple[int, ...], element: s
 
 
 def generator(seed: int, name: str) -> np.random.Generator:
-    """One stream per array, so that adding an array changes no other."""
+    """Return a random stream per array, so that adding an array changes no other."""
     return np.random.default_rng([seed, zlib.crc32(name.encode())])

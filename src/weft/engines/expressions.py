@@ -1,4 +1,4 @@
-"""Arithmetic in launch lines: parsed by Python's own grammar, evaluated by a table, nothing else.
+"""Arithmetic in launch lines: parsed with Python's grammar, evaluated by a table of allowed operations.
 
 Expression.parse("cdiv(S, 64) * H").value({"S": 500, "H": 8})  →  64
 """
@@ -16,7 +16,7 @@ Number = int | float
 """A bool is an int here, as in C++."""
 
 LARGEST = 1 << 63
-"""Integers stay within 64 bits, so no formula can run away."""
+"""Integers must fit in 64 bits, so that every formula is cheap to evaluate."""
 
 
 def _cdiv(a: Number, b: Number) -> Number:
@@ -56,14 +56,14 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Number], int, int]] = {
 
 @dataclass(frozen=True)
 class Expression:
-    """A checked formula. `text` is what the file says."""
+    """A checked formula. `text` is the text in the file."""
 
     text: str
     tree: ast.expr
 
     @classmethod
     def parse(cls, text: str) -> "Expression":
-        """Read a formula; raises UsageError for anything but arithmetic."""
+        """Read a formula; raises UsageError for anything except arithmetic."""
         stripped = text.strip()
         if not stripped:
             raise UsageError("a formula is missing")
@@ -76,7 +76,7 @@ class Expression:
 
     @property
     def name(self) -> str:
-        """The name, if the formula is nothing else; else empty."""
+        """The name, if the formula is only a name; else empty."""
         return self.tree.id if isinstance(self.tree, ast.Name) else ""
 
     @property
@@ -88,14 +88,14 @@ class Expression:
         return frozenset(node.id for node in names if id(node) not in functions)
 
     def value(self, names: Mapping[str, Number | str]) -> Number:
-        """The result for these names."""
+        """Return the result for these names."""
         try:
             return _evaluate(self.tree, names)
         except (ZeroDivisionError, OverflowError, ValueError) as error:
             raise UsageError(f"{self.text!r} has no value: {error}") from error
 
     def integer(self, names: Mapping[str, Number | str], what: str) -> int:
-        """The result, which must be an integer: `what` says of which."""
+        """Return the result, which must be an integer; `what` names it in the error message."""
         value = self.value(names)
         if isinstance(value, float):
             raise UsageError(f"{what}: {self.text!r} is {value}, not an integer; use //, cdiv or ceil")
@@ -103,7 +103,7 @@ class Expression:
 
 
 def _check(node: ast.expr, text: str) -> None:
-    """Only the nodes that `_evaluate` knows."""
+    """Raise for nodes that `_evaluate` does not support."""
     match node:
         case ast.Constant(value=bool()):
             pass
@@ -157,7 +157,7 @@ def _evaluate(node: ast.expr, names: Mapping[str, Number | str]) -> Number:
 def _look_up(name: str, names: Mapping[str, Number | str]) -> Number:
     if name not in names:
         known = ", ".join(names) or "none"
-        raise UsageError(f"{name!r} is not a size, define or scalar; known here: {known}")
+        raise UsageError(f"{name!r} is not a size, define or scalar; known names: {known}")
     value = names[name]
     if isinstance(value, str):
         raise UsageError(f"{name} is the text {value!r}, not a number")
@@ -166,10 +166,10 @@ def _look_up(name: str, names: Mapping[str, Number | str]) -> Number:
 
 def _bounded(value: Any) -> Number:
     if isinstance(value, complex):
-        raise UsageError("the square root of a negative number")
+        raise UsageError("square root of a negative number")
     if isinstance(value, int) and abs(value) > LARGEST:
-        raise UsageError("an integer beyond 64 bits")
+        raise UsageError("an integer does not fit in 64 bits")
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError("a number that is not finite")
+        raise UsageError("a number is not finite")
     number: Number = value
     return number

@@ -12,10 +12,10 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def declarations(source: str) -> Iterator[re.Match[str]]:
-    """Every kernel of the text; the groups are `template`, `name` and `params`."""
+    """Yield a match for every kernel of the text; its groups are `template`, `name` and `params`."""
     return _KERNEL.finditer(_COMMENT.sub(" ", source))
 
 
 def columns_of(declared: re.Match[str]) -> tuple[str, ...]:
-    """The parameters, one text each."""
+    """Return the parameters, one text each."""
     return tuple(part.strip() for part in declared["params"].split(",") if part.strip())

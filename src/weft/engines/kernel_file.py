@@ -1,4 +1,4 @@
-"""A kernel is one file: CUDA C++, PTX or Triton, whose `weft:` comment lines say how it is launched.
+"""A kernel file: CUDA C++, PTX or Triton, whose `weft:` comment lines state how it is launched.
 
 kernel = load("attention.cu")
 run, arrays = kernel.run(VirtualGPU(), {"q": q, "k": k, "v": v})
@@ -42,19 +42,19 @@ from .sample import CtaSample
 from .suppress import Allow
 
 MAX_STEPS = 1 << 28
-"""Backward branches that one host thread may run in a launch: some seconds of an endless loop, and several times what
-attention over 2048 keys needs."""
+"""Backward branches that one host thread may run in a launch: an infinite loop ends after some seconds, and attention
+over 2048 keys needs several times fewer."""
 
 
 ReadHostCode = Callable[[KernelSource, str, Sequence[str]], KernelSource]
-"""Source, architecture, folders of includes → the source with its device code apart."""
+"""Source, architecture, include folders → the source with its device code separated."""
 
 
 class NoLaunchLines(UsageError):
-    """The file does not say how it is launched; `draft` holds lines to start from."""
+    """The file has no launch lines; `draft` holds lines to start from."""
 
     def __init__(self, file: str, draft: str) -> None:
-        super().__init__(f"{file} has no `// weft: launch` line. Put lines like these at its head:\n{draft}")
+        super().__init__(f"{file} has no `// weft: launch` line. Add lines like these at the top of the file:\n{draft}")
         self.draft = draft
 
 
@@ -78,7 +78,7 @@ class KernelFile:
     debug: bool = False
     """Compile as with -G: nothing optimised away, locals in memory."""
     compiler: str = "nvrtc"
-    """Or `nvcc`, which reads host code too."""
+    """`nvrtc`, or `nvcc`, which compiles host code too."""
     _with_macros: dict[tuple[tuple[str, str], ...], "KernelFile"] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -94,7 +94,7 @@ class KernelFile:
 
     @property
     def path(self) -> str:
-        """The file, as the caller spells it."""
+        """The file's path, as the caller gives it."""
         return self.source.path
 
     @property
@@ -104,12 +104,12 @@ class KernelFile:
 
     @property
     def lines_path(self) -> str:
-        """The file to which errors about launch lines belong."""
+        """The file that errors about launch lines name."""
         return self.source.lines_path
 
     @property
     def compiled(self) -> bool:
-        """Whether the file is PTX: its macros are settled."""
+        """Whether the file is PTX, whose macros are fixed."""
         return self.source.compiled
 
     @property
@@ -119,7 +119,7 @@ class KernelFile:
 
     @property
     def arrays(self) -> tuple[ArrayLine, ...]:
-        """Arrays that are passed, workspaces excepted."""
+        """Arrays that are passed, except workspaces."""
         return self._with_role("in", "out", "inout")
 
     @property
@@ -148,9 +148,9 @@ class KernelFile:
         return self.lines.launches
 
     def with_macros(self, defines: Mapping[str, str]) -> "KernelFile":
-        """The same file with these macros of the caller in place of its own; one value for equal macros.
+        """Return the file with these macros instead of its defaults; equal macros return the same value.
 
-        The file is neither read nor parsed again, and what one of these values compiles is compiled once.
+        The file is neither read nor parsed again, and each of these values compiles its kernels once.
         """
         macros = {name: str(value) for name, value in defines.items()}
         key = tuple(sorted(macros.items()))
@@ -163,12 +163,12 @@ class KernelFile:
         return self._with_macros[key]
 
     def adapted(self, wanted: tuple[Wanted, ...]) -> "KernelFile":
-        """The same file with arrays named and shaped as the caller has them; see `adapt_lines.py`."""
+        """Return the file with arrays named and shaped as the caller has them; see `adapt_lines.py`."""
         source = replace(self.source, lines=adapt_lines(self.source.lines, wanted, self.lines_path))
         return replace(self, source=source, lines=choose_types(source.lines, self.lines_path, self.defines))
 
     def compile(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> Binary:
-        """The file as `run` would compile it: sizes choose template arguments and macros."""
+        """Compile the file as `run` does: sizes choose template arguments and macros."""
         binaries = self.binaries(arrays, sizes=sizes)
         if len({binary.ptx_digest for binary in binaries.values()}) > 1:
             names = ", ".join(binaries)
@@ -176,7 +176,7 @@ class KernelFile:
         return next(iter(binaries.values()))
 
     def binaries(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> dict[str, Binary]:
-        """What `run` would launch: entry → its binary, one and the same for all but of Triton."""
+        """Return entry → its binary, for everything `run` would launch; one binary for all, except with Triton."""
         return dict(self._compile(self._numbers(take_arrays(self.lines, arrays), sizes)))
 
     def bind(
@@ -188,9 +188,9 @@ class KernelFile:
         only: int | None = None,
         prepared: Mapping[str, Array] = {},
     ) -> BoundKernel:
-        """The launches of a call on these arrays, compiled and ready to run; the other arrays are generated.
+        """Return the launches of a call on these arrays, compiled and ready to run; the other arrays are generated.
 
-        `only` is the number of one launch line; `prepared` holds what the others would have left in workspaces.
+        `only` is the number of one launch line; `prepared` holds the workspaces that the others would have written.
         """
         taken = take_arrays(self.lines, arrays)
         bound = self._numbers(taken, sizes)
@@ -200,15 +200,15 @@ class KernelFile:
         return self._bound_kernel(bound, placed, only=only, prepared=tuple(prepared))
 
     def outline(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-        """Every array of a call on inputs of these shapes, as its type and shape alone. Raises for refused sizes."""
+        """Return every array of a call on inputs of these shapes, only type and shape. Raises for refused sizes."""
         return outline_arrays(self.lines, self.lines_path, self._outlined(shapes).names)
 
     def sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[str, int]:
-        """The sizes of a call on arrays of these shapes."""
+        """Return the sizes of a call on arrays of these shapes."""
         return self._outlined(shapes).sizes
 
     def bind_outline(self, shapes: Mapping[str, tuple[int, ...]]) -> BoundKernel:
-        """The launches of a call on inputs of these shapes, compiled; nothing is allocated, so they cannot run."""
+        """Return the compiled launches of a call on inputs of these shapes; without arrays, so they cannot run."""
         bound = self._outlined(shapes)
         return self._bound_kernel(bound, outline_arrays(self.lines, self.lines_path, bound.names))
 
@@ -228,28 +228,28 @@ class KernelFile:
         """Run every launch in order, on the given arrays; the others are generated from `seed`.
 
         Sizes follow from the shapes of the given arrays. Given `out` and `inout` arrays change in place.
-        A launch with findings is the last one: on hardware nothing would run after a fault. Findings that the source
+        A launch with findings ends the run: on hardware nothing would run after a fault. Findings that the source
         allows, and those of severity INFO, do not count.
 
-        `ctas` runs a part of every launch; what the others would have written stays poisoned. Raises CannotSample,
+        `ctas` runs a part of every launch; what the other CTAs would have written stays poisoned. Raises CannotSample,
         before anything runs, where the launches' grids do not agree in x and y or CTAs may depend on each other.
-        `max_steps` ends endless loops: backward branches that one host thread may run in a launch.
+        `max_steps` ends infinite loops: backward branches that one host thread may run in a launch.
 
-        `only` runs one launch of the sequence; `prepared` holds what the others would have left in workspaces.
+        `only` runs one launch of the sequence; `prepared` holds the workspaces that the others would have written.
         """
         bound = self.bind(arrays, sizes=sizes, seed=seed, only=only, prepared=prepared)
         return bound.run(gpu, watch=watch, ctas=ctas, max_steps=max_steps)
 
     def grids(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> tuple[Dim3, ...]:
-        """The grid of every launch, as `run` would launch it."""
+        """Return the grid of every launch, as `run` would launch it."""
         return tuple(launch.grid for launch in self._planned(self._numbers(take_arrays(self.lines, arrays), sizes)))
 
     def sequence(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> tuple[LaunchLine, ...]:
-        """The launches that `run` would make: all but those whose `when` says no."""
+        """Return the launches that `run` would make: all except those whose `when` condition is false."""
         return self._sequence(self._numbers(take_arrays(self.lines, arrays), sizes))
 
     def launches_at(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple["PlannedLaunch", ...]:
-        """What a call on inputs of these shapes would launch. Nothing is compiled. Raises for refused sizes."""
+        """Return what a call on inputs of these shapes would launch. Nothing is compiled. Raises for refused sizes."""
         return self._planned(self._outlined(shapes))
 
     def _planned(self, bound: Bound) -> tuple["PlannedLaunch", ...]:
@@ -261,20 +261,20 @@ class KernelFile:
         return tuple(planned)
 
     def numbers(self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}) -> dict[str, str]:
-        """The macros and scalars of a call, as text."""
+        """Return the macros and scalars of a call, as text."""
         bound = self._numbers(take_arrays(self.lines, arrays), sizes)
         return {**{name: str(value) for name, value in bound.scalars.items()}, **bound.defines}
 
     @property
     def may_refuse(self) -> bool:
-        """Whether its lines can leave a call out by its sizes or macros."""
+        """Whether its launch lines can exclude a call by its sizes or macros."""
         return bool(self.lines.requires) or any(
             size.name not in self.sizes for line in self.arrays for size in line.shape
         )
 
     def refusal(self, arrays: Mapping[str, Any]) -> str:
-        """Return why the lines leave a call on these arrays out: a `require`, an array of another shape, one size for
-        two; empty if they do not."""
+        """Return why the lines exclude a call on these arrays (a `require`, an array of another shape, one size for
+        two); empty if they do not."""
         taken = take_arrays(self.lines, arrays)
         try:
             names = self._numbers(taken, {}).names
@@ -292,11 +292,11 @@ class KernelFile:
                 if launch.when is None or launch.when.value(bound.names):
                     found.append(launch)
         if not found:
-            raise UsageError(f"{self.lines_path}: no launch is left: every `when` says no for these sizes")
+            raise UsageError(f"{self.lines_path}: nothing to launch: every `when` condition is false for these sizes")
         return tuple(found)
 
     def _outlined(self, shapes: Mapping[str, tuple[int, ...]]) -> Bound:
-        """The numbers of a call on arrays of these shapes."""
+        """Return the numbers of a call on arrays of these shapes."""
         elements = {line.name: line.element for line in self.lines.arrays}
         stand_ins = {
             name: np.broadcast_to(np.zeros((), ELEMENT_TYPES[elements[name]]), shape)
@@ -325,7 +325,7 @@ class KernelFile:
         return tuple(line for line in self.lines.arrays if line.role in roles)
 
     def _numbers(self, taken: Mapping[str, Array], sizes: Mapping[str, int]) -> Bound:
-        """The numbers of a call; calls of the same sizes have the same."""
+        """Return the numbers of a call; calls of the same sizes share one value."""
         inferred = infer_sizes(self.lines, taken, sizes)
         key = tuple(inferred.items())
         if key not in self._bound:
@@ -333,7 +333,7 @@ class KernelFile:
         return self._bound[key]
 
     def _compile(self, bound: Bound) -> dict[str, Binary]:
-        """Entry → its binary. Sizes matter where they choose macros or template arguments; to Triton all do."""
+        """Return entry → its binary. Only sizes that choose macros or template arguments matter; with Triton all do."""
         launches = {self._entry(launch, bound): launch for launch in self._sequence(bound)}
         numbers = bound.names if self.source.is_triton else bound.defines
         key = (tuple(launches), tuple(numbers.items()))
@@ -343,7 +343,7 @@ class KernelFile:
         return self._binaries[key]
 
     def _entry(self, launch: LaunchLine, bound: Bound) -> str:
-        """The name expression: `attn<{D}, {causal}>` → `attn<64, true>`."""
+        """Return the name expression: `attn<{D}, {causal}>` → `attn<64, true>`."""
         pieces = []
         with at_line(self.lines_path, launch.line):
             for piece in launch.callee:
@@ -353,7 +353,7 @@ class KernelFile:
     def _launch(
         self, line: LaunchLine, binaries: Mapping[str, Binary], bound: Bound, placed: Mapping[str, Array]
     ) -> Launch:
-        """What a line launches."""
+        """Return the launch of a line."""
         entry, triton = self._entry(line, bound), self.source.is_triton
         binary = binaries[entry]
         with at_line(self.lines_path, line.line):
@@ -368,7 +368,7 @@ class KernelFile:
             params = self._params(binary, entry)
             given = len(line.arguments) if triton else len(params)  # Triton adds pointers to scratch memory
             args = [*pass_arguments(line.arguments, params[:given], bound, placed), *[0] * (len(params) - given)]
-            if not triton:  # which compiles for the types of the lines
+            if not triton:  # Triton compiles for the types of the lines
                 require_types(line.arguments, self.lines.arrays, binary, entry, self.source.text)
             names = [argument.text if isinstance(argument, Expression) else "struct" for argument in line.arguments]
             return Launch(
@@ -393,7 +393,7 @@ class KernelFile:
 
 @dataclass(frozen=True)
 class PlannedLaunch:
-    """A launch as its line says it, for some sizes."""
+    """A launch line evaluated for some sizes."""
 
     line: LaunchLine
     entry: str
@@ -403,7 +403,7 @@ class PlannedLaunch:
     bound: Bound
 
     def arguments(self, binary: Binary, arrays: Mapping[str, Array]) -> list[object]:
-        """One value per parameter of the compiled kernel, which may have been compiled for other sizes."""
+        """Return one value per parameter of the compiled kernel, which may have been compiled for other sizes."""
         params = parameters(binary.ptx, binary.entries[self.entry])
         given = len(self.line.arguments)  # Triton adds pointers to scratch memory
         passed = pass_arguments(self.line.arguments, params[:given], self.bound, arrays)
@@ -424,14 +424,14 @@ def load(
     """Read the launch lines of a CUDA, PTX or Triton file. Raises NoLaunchLines, with a draft, if there are none.
 
     `gpu` is the GPU it is compiled for (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
-    `launch` is the file of a PTX file's lines, where it is not the one beside it. `compiler` is `nvrtc` or `nvcc`.
-    `host_code` sets a file's host code apart, and reads launch lines from it where there are none.
+    `launch` is the launch-line file of a PTX file (default: the `.launch` file next to it), `compiler` `nvrtc` or
+    `nvcc`. `host_code` separates a file's host code, and reads launch lines from it where the file has none.
     """
     source, chosen = read_source(path, launch), choose_gpu(gpu, arch)
     macros = {name: str(value) for name, value in defines.items()}
     folders = tuple(os.fspath(directory) for directory in include_dirs)
     if source.compiled and compiler != "nvrtc":
-        raise UsageError(f"--compiler {compiler}: {source.path} is compiled already")
+        raise UsageError(f"--compiler {compiler}: {source.path} is already compiled PTX")
     if host_code is not None and not source.compiled and not source.is_triton:
         source = host_code(source, target_of(chosen), folders)
     if not source.lines.launches:
@@ -439,7 +439,7 @@ def load(
     if source.compiled:
         if source.lines.options:
             options = " ".join(source.lines.options)
-            raise UsageError(f"{source.lines_path}: option {options}: {source.path} is compiled already")
+            raise UsageError(f"{source.lines_path}: option {options}: {source.path} is already compiled PTX")
         macros, folders = _require_settled(source, macros), ()
     lines = choose_types(source.lines, source.lines_path, macros)
     return KernelFile(source, chosen, lines, macros, folders, source.allows, compiler=compiler)
@@ -450,7 +450,7 @@ def _no_launch_lines(
 ) -> UsageError:
     path = source.path
     if source.is_triton:
-        return UsageError(f"{path} has no `# weft: launch` line; docs/reference/launch_lines.md shows one")
+        return UsageError(f"{path} has no `# weft: launch` line; see docs/reference/launch_lines.md")
     if source.compiled:
         return NoLaunchLines(path, propose_ptx_lines(source.text))
     binary = compile_cuda(
@@ -466,13 +466,13 @@ def _no_launch_lines(
 
 
 def _require_settled(source: KernelSource, macros: Mapping[str, str]) -> dict[str, str]:
-    """What was a macro of PTX's source is settled, a `define` line only says what it was: no macro is left to give."""
+    """Refuse macros for PTX: those of its source are fixed, and a `define` line only records their values."""
     lines = choose_types(source.lines, source.lines_path, {})
     settled = bind_numbers(lines, source.lines_path, sizes={}, defines={}).defines
     for name, value in macros.items():
         if settled.get(name) != value:
             was = f"compiled with {settled[name]}" if name in settled else "not named in its launch lines"
-            raise UsageError(f"-D {name}={value}: {source.path} is compiled already, {name} is {was}")
+            raise UsageError(f"-D {name}={value}: {source.path} is already compiled PTX, {name} is {was}")
     return {}
 
 

@@ -1,8 +1,8 @@
-"""A kernel file as it is read: once, whole, with the launch lines that belong to it.
+"""A kernel file as it is read, once, with its launch lines.
 
-A CUDA or Triton file has them in itself. PTX from a compiler carries no line of its source's comments: it may have
-lines as comments, or `kernel.ptx` is joined by `kernel.launch`, or by the file that --launch names, with the same
-`// weft:` lines that a CUDA file would have.
+A CUDA or Triton file contains them. PTX from a compiler has no comments of its source: launch lines may be added to it
+as comments, or be in `kernel.launch` next to `kernel.ptx`, or in the file that --launch names, with the same `// weft:`
+lines that a CUDA file would have.
 """
 
 import os
@@ -29,13 +29,13 @@ class HostCode:
     """What was read of a file's host code."""
 
     device: str
-    """The device code alone, for the compiler; its pieces carry the line numbers of the file."""
+    """Only the device code, for the compiler; its pieces keep the line numbers of the file."""
     function: str = ""
     """The host function whose launches became the launch lines; empty: the file has lines."""
     notes: tuple[str, ...] = ()
-    """What was read, and what was taken for granted, one sentence each."""
+    """What was read and what was assumed, one sentence each."""
     line_macros: frozenset[str] = frozenset()
-    """Macros of the launch lines alone: the compiler must not see them."""
+    """Macros that only the launch lines use: the compiler must not see them."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,25 @@ class KernelSource:
     text: str
     lines: LaunchLines
     lines_path: str
-    """The file of the launch lines: that of the text, or the one beside it."""
+    """The file with the launch lines: the source file, or the `.launch` file next to it."""
     allows: tuple[Allow, ...]
     """The file's own allow lines."""
     host: HostCode | None = None
-    """What its host code says, where it has some."""
+    """What was read from its host code, where it has some."""
 
     @property
     def code(self) -> str:
-        """What the compiler gets."""
+        """The text for the compiler."""
         return self.text if self.host is None else self.host.device
 
     @property
     def compiled(self) -> bool:
-        """Whether the file is PTX: its macros are settled."""
+        """Whether the file is PTX, whose macros are fixed."""
         return is_ptx(self.path)
 
     @cached_property
     def questions(self) -> tuple[Finding, ...]:
-        """Where CUDA code asks which compiler reads it."""
+        """Lines of CUDA code that test which compiler is used."""
         return () if self.compiled or self.is_triton else tuple(compiler_questions(self.text, self.path))
 
     @property
@@ -74,20 +74,20 @@ class KernelSource:
 
 
 def read_source(path: str | os.PathLike[str], launch: str | os.PathLike[str] | None = None) -> KernelSource:
-    """Read a file; `launch` is the file of a PTX file's lines, where it is not the one beside it.
+    """Read a file; `launch` is the launch-line file of a PTX file; default: the `.launch` file next to it.
 
-    A file without launch lines is one with no launches. Lines in two places are refused.
+    A file without launch lines has no launches. Launch lines in two files are refused.
     """
     spelled = os.fspath(path)
     text = _text(spelled)
     if launch is not None and not is_ptx(spelled):
-        raise UsageError(f"{spelled} has its launch lines in itself; --launch is for PTX")
+        raise UsageError(f"{spelled} contains its launch lines; --launch is only for PTX")
     lines, lines_path = read_lines(text, spelled), spelled
-    beside = os.path.splitext(spelled)[0] + ".launch"
-    chosen = os.fspath(launch) if launch is not None else beside
-    if is_ptx(spelled) and (launch is not None or os.path.exists(beside)):
+    sidecar = os.path.splitext(spelled)[0] + ".launch"
+    chosen = os.fspath(launch) if launch is not None else sidecar
+    if is_ptx(spelled) and (launch is not None or os.path.exists(sidecar)):
         if lines.launches:
-            raise UsageError(f"{spelled} has launch lines of its own and those of {chosen}: keep one")
+            raise UsageError(f"{spelled} contains launch lines, and so does {chosen}: keep one set")
         lines, lines_path = read_lines(_launch_text(chosen), chosen), chosen
         if not lines.launches:
             raise UsageError(f"{chosen} has no `// weft: launch` line")
@@ -95,13 +95,13 @@ def read_source(path: str | os.PathLike[str], launch: str | os.PathLike[str] | N
 
 
 def _launch_text(path: str) -> str:
-    """A launch file holds nothing but comments: a line that lacks its `// weft:` must not be overlooked."""
+    """Read a launch file, which holds only comments: a line without `// weft:` is an error."""
     text = _text(path)
     for line, content in enumerate(text.splitlines(), 1):
         if not _COMMENT.match(content):
-            raise UsageError(f"{path}:{line}: {content.strip()!r} is no launch line; each starts with `// weft:`")
+            raise UsageError(f"{path}:{line}: {content.strip()!r} is not a launch line; each starts with `// weft:`")
         if _LINE.match(content) and re.search(r"weft\s*:\s*allow\b", content, re.IGNORECASE):
-            raise UsageError(f"{path}:{line}: allow stands at the line it excuses, in the PTX or its source")
+            raise UsageError(f"{path}:{line}: put allow at the line it excuses, in the PTX or its source")
     return text
 
 

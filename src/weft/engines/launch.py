@@ -19,7 +19,7 @@ class Launch:
 
     binary: Binary
     entry: str
-    """As the user writes it (`attn<64>`), or as it stands in the PTX."""
+    """As the user writes it (`attn<64>`), or its name in the PTX."""
     grid: Dim3
     block: Dim3
     args: tuple[Any, ...]
@@ -27,13 +27,13 @@ class Launch:
     shared_bytes: int
     """Dynamic shared memory of a CTA."""
     names: tuple[str, ...]
-    """What findings call the arguments; without them they are numbered. An array is called as its first launch does."""
+    """Names of the arguments in findings; without them they are numbered. An array has its name in its first launch."""
     arrays: Mapping[str, Any]
-    """The arrays of its call by the names of the caller, who may call an argument something else."""
+    """The arrays of its call by the caller's names, which may differ from the names of the arguments."""
     opt_in_shared: bool
     """Whether a CTA may have more than 48 KB, as after cudaFuncSetAttribute."""
     place: Place | None
-    """Where the launch is written, for errors."""
+    """The source line of the launch, for errors."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Launch:
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """Errors inside name the place where the launch is written, if it is known."""
+        """Add the source line of the launch, if it is known, to errors raised inside."""
         if self.place is None:
             yield
         else:
@@ -82,6 +82,6 @@ class Launch:
 def _dim3(size: int | Sequence[int]) -> Dim3:
     sizes = (size,) if isinstance(size, int) else tuple(int(n) for n in size)
     if not 1 <= len(sizes) <= 3:
-        raise LaunchError(f"a size of {len(sizes)} dimensions: give one to three")
+        raise LaunchError(f"a grid or block has one to three dimensions, not {len(sizes)}")
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z

@@ -43,7 +43,7 @@ def parse_lines(text: str, file: str) -> LaunchLines:
 
 
 def read_lines(text: str, file: str) -> LaunchLines:
-    """The same with element types as they are written: macros of the caller may choose them."""
+    """Read the lines with element types as they are written, because macros of the caller may choose them."""
     found = LaunchLines()
     for line, content in _statements(text, file):
         with at_line(file, line):
@@ -53,9 +53,10 @@ def read_lines(text: str, file: str) -> LaunchLines:
 
 
 def choose_types(lines: LaunchLines, file: str, defines: Mapping[str, str]) -> LaunchLines:
-    """The lines with a type of ours in every array and scalar: `q : ELEMENT[S, D]` → `q : f16[S, D]`.
+    """Return the lines with Weft's type in every array and scalar: `q : ELEMENT[S, D]` → `q : f16[S, D]`.
 
-    A text define may choose an element type, so that -D changes both sides. `defines` override the file's.
+    A text define may choose an element type, so that -D changes kernel and lines together. `defines` override the
+    file's.
     """
     texts = {line.name: line.value for line in lines.defines if isinstance(line.value, str)}
     chosen = {name: defines.get(name, text) for name, text in texts.items()}
@@ -72,7 +73,7 @@ def choose_types(lines: LaunchLines, file: str, defines: Mapping[str, str]) -> L
         spelled = " ".join(chosen[text].split())
         found = CPP_TYPES.get(spelled) or TYPE_WORDS.get(spelled, spelled)
         if found not in ELEMENT_TYPES:
-            raise UsageError(f"{file}:{line}: {text} is {spelled!r}, not a type of C++ that Weft knows, nor {known}")
+            raise UsageError(f"{file}:{line}: {text} is {spelled!r}, neither a supported C++ type nor one of {known}")
         return found
 
     return replace(
@@ -83,7 +84,7 @@ def choose_types(lines: LaunchLines, file: str, defines: Mapping[str, str]) -> L
 
 
 def options_of(path: Path) -> tuple[str, ...]:
-    """What the `option` lines of a file say; a file that cannot be read is the compiler's to refuse."""
+    """Return the `option` lines of a file; empty for a file that cannot be read, which the compiler then reports."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError):
@@ -97,7 +98,7 @@ def options_of(path: Path) -> tuple[str, ...]:
 
 
 def _statements(text: str, file: str) -> Iterator[tuple[int, str]]:
-    """The lines, with a launch's clauses joined to it."""
+    """Yield the lines, with the clauses of a launch joined to it."""
     waiting: tuple[int, str] | None = None
     for line, content in enumerate(text.splitlines(), 1):
         match = _LINE.match(content)
@@ -106,7 +107,7 @@ def _statements(text: str, file: str) -> Iterator[tuple[int, str]]:
         keyword = _keyword(match[1])
         if keyword in CLAUSES:
             if waiting is None:
-                raise UsageError(f"{file}:{line}: {keyword} continues a launch line, but none stands above")
+                raise UsageError(f"{file}:{line}: {keyword} must follow a launch line, but there is none above it")
             waiting = (waiting[0], f"{waiting[1]} {match[1]}")
             continue
         if waiting is not None:
@@ -145,7 +146,7 @@ def _add(found: LaunchLines, content: str, line: int) -> LaunchLines:
         return replace(found, options=(*found.options, *_options(rest)))
     if keyword == "launch":
         return replace(found, launches=(*found.launches, _launch(rest, line)))
-    if keyword == "allow":  # about findings, not about launches: suppress.py reads it
+    if keyword == "allow":  # not about launches: suppress.py reads it
         return found
     first = content.split()[0] if content else ""
     raise UsageError(f"{first!r}{did_you_mean(first, KEYWORDS)}: a line starts with {', '.join(KEYWORDS)}")
@@ -156,12 +157,12 @@ def _sizes(rest: str, known: Mapping[str, int]) -> dict[str, int]:
     for item in rest.replace(",", " ").split():
         match = re.fullmatch(r"([A-Za-z_]\w*)=(\d+)", item)
         if not match:
-            raise UsageError(f"{item!r} is not of the form S=512")
+            raise UsageError(f"{item!r} must have the form S=512")
         if match[1] in known or match[1] in sizes:
             raise UsageError(f"{match[1]} is declared twice")
         sizes[match[1]] = int(match[2])
     if not sizes:
-        raise UsageError("sizes needs at least one, such as S=512")
+        raise UsageError("sizes needs at least one size, such as S=512")
     return sizes
 
 
@@ -176,11 +177,11 @@ def _names(text: str) -> list[str]:
 def _arrays(role: str, rest: str, line: int) -> Iterator[ArrayLine]:
     match = re.fullmatch(r"([^:=]+):\s*(\w+)\s*\[(.*?)\]\s*(?:=\s*(.*))?", rest)
     if not match:
-        raise UsageError(f"{rest!r} is not of the form `q, k : f16[S, D]` or `q, k : f16[S, D] = normal`")
+        raise UsageError(f"{rest!r} must have the form `q, k : f16[S, D]` or `q, k : f16[S, D] = normal`")
     shape = tuple(Expression.parse(size) for size in _split(match[3]))
     initialiser = _initialiser(match[4]) if match[4] is not None else None
     if initialiser and role in ("out", "workspace"):
-        raise UsageError(f"an array of role {role} starts as 0xFF bytes; one with a start is inout")
+        raise UsageError(f"an array of role {role} starts as 0xFF bytes; use inout for an array with initial values")
     for name in _names(match[1]):
         yield ArrayLine(role, name, match[2], shape, initialiser, line)
 
@@ -202,7 +203,7 @@ def _initialiser(text: str) -> Initialiser:
 def _scalars(rest: str, line: int) -> Iterator[ScalarLine]:
     match = re.fullmatch(r"([^:=]+):\s*(\w+)\s*=\s*(.+)", rest)
     if not match:
-        raise UsageError(f"{rest!r} is not of the form `scale : f32 = 1 / sqrt(D)`")
+        raise UsageError(f"{rest!r} must have the form `scale : f32 = 1 / sqrt(D)`")
     for name in _names(match[1]):
         yield ScalarLine(name, match[2], Expression.parse(match[3]), line)
 
@@ -210,7 +211,7 @@ def _scalars(rest: str, line: int) -> Iterator[ScalarLine]:
 def _define(rest: str, line: int) -> DefineLine:
     match = re.fullmatch(r"([A-Za-z_]\w*)\s*=\s*(.+)", rest)
     if not match:
-        raise UsageError(f'{rest!r} is not of the form `TILE = 64` or `ELEMENT = "half"`')
+        raise UsageError(f'{rest!r} must have the form `TILE = 64` or `ELEMENT = "half"`')
     quoted = re.fullmatch(r'"([^"]*)"', match[2])
     return DefineLine(match[1], quoted[1] if quoted else Expression.parse(match[2]), line)
 
@@ -219,14 +220,14 @@ def _lever(rest: str, line: int) -> tuple[LeverLine, DefineLine]:
     stated, _, about = rest.partition(" : ")
     match = re.fullmatch(r"([A-Za-z_]\w*)\s*=\s*(\w+)\s+in\s+(.+)", stated)
     if not match:
-        raise UsageError(f"{rest!r} is not of the form `BLOCK_M = 64 in 32, 64, 128` or `COPY = plain in plain, async`")
+        raise UsageError(f"{rest!r} must have the form `BLOCK_M = 64 in 32, 64, 128` or `COPY = plain in plain, async`")
     name, default, values = match[1], match[2], tuple(value.strip() for value in match[3].split(","))
     number = values[0].isdecimal()
     for value in values:
         if value.isdecimal() != number or not re.fullmatch(r"0|[1-9]\d*|[A-Za-z_]\w*", value):
-            raise UsageError(f"{value!r} in {rest!r}: the values of a lever are all whole numbers, or all words")
+            raise UsageError(f"{value!r} in {rest!r}: the values of a lever must be all integers or all words")
     if len(set(values)) != len(values) or default not in values:
-        raise UsageError(f"{rest!r}: the values differ, and {default} is one of them")
+        raise UsageError(f"{rest!r}: the values must be different, and {default} must be one of them")
     define = DefineLine(name, Expression.parse(default) if number else default, line)
     return LeverLine(name, default, values, about.strip(), line), define
 
@@ -241,9 +242,9 @@ def _require(rest: str, line: int) -> RequireLine:
 def _options(rest: str) -> list[str]:
     for option in rest.split():
         if not option.startswith("-"):
-            raise UsageError(f"{option!r} is not an option of the compiler, such as -default-device")
+            raise UsageError(f"{option!r} is not a compiler option such as -default-device")
     if not rest:
-        raise UsageError("option needs at least one, such as -default-device")
+        raise UsageError("option needs at least one compiler option, such as -default-device")
     return rest.split()
 
 
@@ -254,9 +255,9 @@ def _launch(rest: str, line: int) -> LaunchLine:
     while after:
         clause = _keyword(after)
         if clause not in CLAUSES:
-            raise UsageError(f"{after!r}: after the arguments stand {CLAUSES_SPELLED}")
+            raise UsageError(f"{after!r}: only {CLAUSES_SPELLED} may follow the arguments")
         if clause in clauses:
-            raise UsageError(f"{clause} stands twice")
+            raise UsageError(f"{clause} is given twice")
         after = after[len(clause) :].strip()
         if clause == "opt_in_shared":
             clauses[clause] = ""
@@ -278,10 +279,10 @@ def _launch(rest: str, line: int) -> LaunchLine:
 
 
 def _callee(text: str) -> tuple[tuple[str | Expression, ...], str]:
-    """`attn<{D}, 64>` → its pieces, and the rest of the line from the opening parenthesis on."""
+    """Split `attn<{D}, 64>(…)` into its pieces and the rest of the line from the opening parenthesis on."""
     match = _CALLEE.match(text)
     if not match:
-        raise UsageError(f"{text!r}: a kernel's name is expected")
+        raise UsageError(f"{text!r}: expected the name of a kernel")
     end = match.end()
     if text[end:].lstrip().startswith("<"):
         end = _template_end(text, text.index("<", end))
@@ -289,12 +290,12 @@ def _callee(text: str) -> tuple[tuple[str | Expression, ...], str]:
     for number, piece in enumerate(re.split(r"\{([^{}]*)\}", text[:end])):
         pieces.append(Expression.parse(piece) if number % 2 else piece)
     if any(isinstance(piece, str) and ("{" in piece or "}" in piece) for piece in pieces):
-        raise UsageError(f"{text[:end]!r}: braces hold one formula each")
+        raise UsageError(f"{text[:end]!r}: each pair of braces must hold one formula")
     return tuple(pieces), text[end:].strip()
 
 
 def _template_end(text: str, start: int) -> int:
-    """Where the template arguments that open at `start` end; a `>` inside brackets does not count."""
+    """Return where the template arguments that open at `start` end; a `>` inside brackets does not count."""
     depth, angles = 0, 0
     for at in range(start, len(text)):
         depth += (text[at] in "({[") - (text[at] in ")}]")
@@ -302,13 +303,13 @@ def _template_end(text: str, start: int) -> int:
             angles += (text[at] == "<") - (text[at] == ">")
             if not angles:
                 return at + 1
-    raise UsageError(f"{text[start:]!r}: the template arguments do not end")
+    raise UsageError(f"{text[start:]!r}: the closing > of the template arguments is missing")
 
 
 def _bracketed(text: str) -> tuple[str, str]:
     """`(a, (b)) rest` → `a, (b)` and `rest`."""
     if not text.startswith("("):
-        raise UsageError(f"{text!r}: an opening parenthesis is expected")
+        raise UsageError(f"{text!r}: expected an opening parenthesis")
     depth = 0
     for at, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -318,13 +319,13 @@ def _bracketed(text: str) -> tuple[str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside brackets; nothing between the brackets is no item."""
+    """Split at the commas outside brackets; an empty text has no items."""
     items, expected, start = [], [], 0
     for at, letter in enumerate(text):
         if letter in _CLOSING:
             expected.append(_CLOSING[letter])
         elif letter in ")}]" and (not expected or expected.pop() != letter):
-            raise UsageError(f"{text!r}: {letter} closes nothing")
+            raise UsageError(f"{text!r}: {letter} has no opening bracket")
         elif letter == "," and not expected:
             items.append(text[start:at])
             start = at + 1
@@ -338,22 +339,22 @@ def _argument(text: str) -> Argument:
     if not stripped.startswith("{"):
         return Expression.parse(stripped)
     if not stripped.endswith("}"):
-        raise UsageError(f"{stripped!r}: braces hold a whole struct")
+        raise UsageError(f"{stripped!r}: braces must enclose the entire struct")
     members = _split(stripped[1:-1])
     if not members:
-        raise UsageError("a struct without members")
+        raise UsageError("the struct has no members")
     return Struct(tuple(Expression.parse(member) for member in members))
 
 
 def _dimensions(clause: str, text: str) -> tuple[Expression, ...]:
     sizes = tuple(Expression.parse(size) for size in _split(text))
     if not 1 <= len(sizes) <= 3:
-        raise UsageError(f"{clause} takes one to three sizes, {len(sizes)} are given")
+        raise UsageError(f"{clause} takes one to three sizes; {len(sizes)} are given")
     return sizes
 
 
 def _check_names(found: LaunchLines, file: str) -> None:
-    """Names are declared once, and every formula reads only what is known where it stands."""
+    """Check that names are declared once, and that every formula reads only names that are known at its line."""
     declared: dict[str, int] = dict.fromkeys(found.sizes, 0)
     items: tuple[ArrayLine | ScalarLine | DefineLine, ...] = (*found.arrays, *found.scalars, *found.defines)
     for item in items:
@@ -367,7 +368,7 @@ def _check_names(found: LaunchLines, file: str) -> None:
         for word in lever.words:
             with at_line(file, lever.line):
                 if word in declared:
-                    raise UsageError(f"{word} is declared, and lever {lever.name} makes a macro of that name")
+                    raise UsageError(f"{word} is declared, but lever {lever.name} also defines a macro of that name")
             declared[word] = lever.line
     numbers = {*found.sizes, *(word for lever in found.levers for word in lever.words)}
     definitions: tuple[ScalarLine | DefineLine, ...] = (*found.defines, *found.scalars)
@@ -395,7 +396,7 @@ def _check_known(formula: Expression, numbers: Set[str], file: str, line: int, *
     for name in sorted(formula.names - numbers):
         with at_line(file, line):
             if name in also:
-                raise UsageError(f"{formula.text!r} computes with the array {name}; pass it as it is")
+                raise UsageError(f"{formula.text!r} computes with the array {name}; an array can only be passed")
             known = ", ".join((*sorted(also), *sorted(numbers))) or "nothing"
             hint = did_you_mean(name, (*also, *numbers))
-            raise UsageError(f"{name!r} is not known here{hint}; known: {known}")
+            raise UsageError(f"{name!r} is not known here{hint}; known names: {known}")

@@ -1,4 +1,4 @@
-"""What the `// weft:` lines of a CUDA file say, as values. Formulas are kept as they stand."""
+"""The `// weft:` lines of a CUDA file as values. Formulas are kept as written."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from .expressions import Expression, Number
 
 @dataclass(frozen=True)
 class Initialiser:
-    """How an array is filled when nobody gives it. `bounds` only for `uniform(low, high)`."""
+    """How an array is filled when the caller does not pass it. `bounds` only for `uniform(low, high)`."""
 
     name: str
     bounds: tuple[Expression, ...] = ()
@@ -43,7 +43,7 @@ class ScalarLine:
 
 @dataclass(frozen=True)
 class DefineLine:
-    """`TILE = 64`, or `ELEMENT = "half"` for text that is no number."""
+    """`TILE = 64`, or `ELEMENT = "half"` for text that is not a number."""
 
     name: str
     value: Expression | str
@@ -52,7 +52,7 @@ class DefineLine:
 
 @dataclass(frozen=True)
 class LeverLine:
-    """`BLOCK_M = 64 in 32, 64, 128 : queries of a CTA`: what a define may be, all numbers or all words."""
+    """`BLOCK_M = 64 in 32, 64, 128 : queries of a CTA`: the values a define may have, all numbers or all words."""
 
     name: str
     default: str
@@ -62,7 +62,7 @@ class LeverLine:
 
     @property
     def words(self) -> dict[str, str]:
-        """Macro → value, of a lever of words: `COPY = plain in plain, async` has COPY_plain and COPY_async, 1 or 0."""
+        """Macros of a lever of words: `COPY = plain in plain, async` defines COPY_plain and COPY_async as 1 or 0."""
         return {} if self.values[0].isdecimal() else {f"{self.name}_{value}": value for value in self.values}
 
 
@@ -81,7 +81,7 @@ class RequireLine:
         return f"require {self.formula.text}" + (f" when {self.when.text}" if self.when else "")
 
     def broken(self, names: Mapping[str, Number | str]) -> str:
-        """What is wrong with these numbers, in words; empty if nothing is."""
+        """Return why these numbers break the condition; empty if they do not."""
         if self.when is not None and not self.when.value(names):
             return ""
         if self.formula.value(names):
@@ -113,7 +113,7 @@ class LaunchLine:
     opt_in_shared: bool
     line: int
     when: Expression | None = None
-    """The launch is left out where this is 0 or false."""
+    """The launch is skipped where this is 0 or false."""
 
     @property
     def name(self) -> str:
@@ -123,20 +123,20 @@ class LaunchLine:
         return first.partition("<")[0].strip()
 
     def formulas(self) -> Iterator[Expression]:
-        """Every formula of the line that must be a number, so no bare argument."""
+        """Yield every formula of the line that must be a number; plain arguments are not included."""
         yield from (part for part in self.callee if isinstance(part, Expression))
         yield from (*self.grid, *self.block)
         yield from (formula for formula in (self.shared, self.when) if formula)
 
     def passed(self) -> Iterator[Expression]:
-        """Every argument, members of structs included."""
+        """Yield every argument, members of structs included."""
         for argument in self.arguments:
             yield from argument.members if isinstance(argument, Struct) else (argument,)
 
 
 @dataclass(frozen=True)
 class LaunchLines:
-    """All lines of a file, in its order."""
+    """All lines of a file, in order."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
     arrays: tuple[ArrayLine, ...] = ()
@@ -144,7 +144,7 @@ class LaunchLines:
     defines: tuple[DefineLine, ...] = ()
     launches: tuple[LaunchLine, ...] = ()
     options: tuple[str, ...] = ()
-    """Of the compiler, as they stand."""
+    """Compiler options, as written."""
     levers: tuple[LeverLine, ...] = ()
-    """Each has a define of its name."""
+    """Each lever also has a define of its name."""
     requires: tuple[RequireLine, ...] = ()

@@ -1,8 +1,8 @@
 """The types of a kernel's parameters in C++, and whether an array of a launch line fits the pointer it is passed as.
 
-A mangled name says every type, with typedefs, macros and template parameters resolved. The name of an `extern "C"`
-kernel says none; its declaration in the source counts where it names a type of C++ or CUDA. Of anything else nothing is
-said: a wrong error is as bad as a missed one.
+A mangled name contains every type, with typedefs, macros and template parameters resolved. The name of an `extern "C"`
+kernel contains none; its declaration in the source counts where it names a type of C++ or CUDA. Other types are not
+checked: a wrong error is as bad as a missed one.
 """
 
 import functools
@@ -28,7 +28,7 @@ def require_types(
 ) -> None:
     """Raise LaunchError for an array whose elements the kernel would read as another type.
 
-    `entry` is the name expression, `source` the text of a CUDA file. A workspace has no type of its own.
+    `entry` is the name expression, `source` the text of a CUDA file. A workspace has no declared type.
     """
     symbol = binary.entries[entry]
     types = parameter_types(symbol) or declared_types(source, symbol)
@@ -45,7 +45,7 @@ def require_types(
 
 
 def fits(element: str, type_text: str) -> bool:
-    """Whether an array of `element` may be passed as this pointer. Bytes and unsigned words may hold any bits."""
+    """Whether an array of `element` may be passed as this pointer. Bytes and unsigned integers may hold any bits."""
     meant = pointed_at(type_text)
     if not meant or meant == element:
         return True
@@ -56,14 +56,14 @@ def fits(element: str, type_text: str) -> bool:
 
 
 def pointed_at(type_text: str) -> str:
-    """The element type behind a pointer to a number; empty for any other type."""
+    """Return the element type of a pointer to a number; empty for any other type."""
     match = _POINTER.fullmatch(_QUALIFIERS.sub(" ", type_text).strip())
     return CPP_TYPES.get(" ".join(match["words"].split()), "") if match else ""
 
 
 @functools.cache
 def declared_types(source: str, name: str) -> tuple[str, ...]:
-    """The parameters of a kernel as the text declares them, `const half* q` → `const half*`.
+    """Return the parameter types of a kernel as the text declares them, `const half* q` → `const half*`.
 
     Empty where several declarations differ. A type that the text defines itself is left out.
     """

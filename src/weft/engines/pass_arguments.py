@@ -32,7 +32,7 @@ class Parameter:
 
 
 def parameters(ptx: str, entry: str) -> tuple[Parameter, ...]:
-    """The parameters of `entry`, by its name in the PTX."""
+    """Return the parameters of `entry`, which is its name in the PTX."""
     match = re.search(rf"\.entry\s+{re.escape(entry)}\s*(?:\(([^)]*)\))?", ptx)
     if not match:
         raise UsageError(f"no kernel {entry!r} in this PTX")
@@ -49,9 +49,9 @@ def parameters(ptx: str, entry: str) -> tuple[Parameter, ...]:
 def pass_arguments(
     arguments: Sequence[Argument], params: Sequence[Parameter], bound: Bound, arrays: Mapping[str, Array]
 ) -> list[object]:
-    """One value per parameter. A kind that does not fit is an error, never a reinterpretation."""
+    """Return one value per parameter. A value of the wrong kind is an error and is never reinterpreted."""
     if len(arguments) != len(params):
-        raise LaunchError(f"the kernel takes {len(params)} arguments, its line passes {len(arguments)}")
+        raise LaunchError(f"the kernel takes {len(params)} arguments; its launch line passes {len(arguments)}")
     passed: list[object] = []
     for number, (argument, param) in enumerate(zip(arguments, params, strict=True), 1):
         if isinstance(argument, Struct):
@@ -72,7 +72,7 @@ def pass_arguments(
 
 
 def _member(member: Expression, bound: Bound, arrays: Mapping[str, Array]) -> Any:
-    """Arrays are pointers, scalars have their type; a plain number is an `int`, `float` or `bool`."""
+    """Return a struct member: arrays are pointers, scalars have their type, numbers are `int`, `float` or `bool`."""
     if member.name in arrays:
         return arrays[member.name]
     if member.name in bound.scalars:
@@ -83,14 +83,14 @@ def _member(member: Expression, bound: Bound, arrays: Mapping[str, Array]) -> An
     if isinstance(value, float):
         return np.float32(value)
     if not -(1 << 31) <= value < 1 << 31:
-        raise LaunchError(f"{member.text} is {value}, which does not fit an int; declare a scalar")
+        raise LaunchError(f"{member.text} is {value}, which does not fit in an int; declare a scalar")
     return np.int32(value)
 
 
 def _check_scalar(name: str, value: np.generic, param: Parameter, number: int) -> None:
     kind = {"f": ("f32", "f64"), "i": _INTEGERS, "u": _INTEGERS, "b": _INTEGERS}.get(value.dtype.kind, ())
     small_float = value.dtype.itemsize <= 2 and value.dtype.kind not in "iub"
-    expected = ("bytes",) if small_float else kind  # a half is a struct in C++
+    expected = ("bytes",) if small_float else kind  # half is a struct in C++
     if param.type not in expected or value.dtype.itemsize != param.size_bytes:
         raise LaunchError(f"{name} is declared {value.dtype}; parameter {number} is {_described(param)}")
 

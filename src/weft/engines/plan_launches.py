@@ -1,4 +1,4 @@
-"""What a kernel file would launch, without launching it: for callers whose arrays already are on the device."""
+"""The launches of a kernel file, without running them, for callers whose arrays are already on the device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from .launch import Launch
 
 @dataclass(frozen=True)
 class PlannedLaunch:
-    """A launch and its kernel on the device; arrays of the launch only stand for buffers of the device."""
+    """A launch and its kernel on the device; arrays of the launch are placeholders for device buffers."""
 
     kernel: LoadedKernel
     launch: Launch
@@ -31,7 +31,7 @@ class LaunchPlan:
     """Every array that the file declares, workspaces included: their shapes and types."""
 
     def bind(self, addresses: Mapping[str, int]) -> "DeviceCall":
-        """The same launches on the buffers at these addresses, one for each of `arrays`."""
+        """Return the same launches on the buffers at these addresses, one for each of `arrays`."""
         at = {array.ctypes.data: addresses[name] for name, array in self.arrays.items() if name in addresses}
 
         def address_of(array: Array, name: str) -> int:
@@ -43,12 +43,12 @@ class LaunchPlan:
 
 @dataclass(frozen=True)
 class DeviceCall:
-    """Launches with their parameters, ready to go into a stream any number of times."""
+    """Launches with their parameters, ready to be enqueued any number of times."""
 
     launches: tuple[tuple[PlannedLaunch, bytes], ...]
 
     def enqueue(self, device: CudaDevice, stream: Any = None) -> None:
-        """Put them into the device's stream, or another one of the driver's."""
+        """Put them into the device's stream, or into another CUDA stream."""
         for planned, params in self.launches:
             launch = planned.launch
             device.launch(
@@ -57,7 +57,7 @@ class DeviceCall:
 
 
 def plan_launches(kernel: KernelFile, gpu: CudaGPU, arrays: Mapping[str, Any]) -> LaunchPlan:
-    """Compile for the shapes of `arrays`, load onto the GPU, and note what would be launched."""
+    """Compile for the shapes of `arrays`, load onto the GPU, and return the launches."""
     bound = kernel.bind(arrays)
     planned = []
     for launch in bound.launches:

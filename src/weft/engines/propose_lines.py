@@ -1,7 +1,7 @@
 """A first draft of launch lines for a file that has none.
 
 CUDA: the number and kind of the parameters come from the PTX; their names and element types from the source, where
-its declaration agrees. PTX: from its parameters and what the code does with them.
+its declaration agrees. PTX: from its parameters and how the code uses them.
 """
 
 import re
@@ -18,21 +18,21 @@ from .kernel_declarations import columns_of, declarations
 from .pass_arguments import Parameter, parameters
 
 _COUNTS = ("i32", "u32", "i64", "u64")
-"""A parameter of these types is most likely a size."""
+"""Types of parameters that are most likely sizes."""
 
 
 _ELEMENTS = {
     "f16": "f16", "f32": "f32", "f64": "f64", "b8": "u8", "u8": "u8", "s8": "i8", "b16": "f16", "u16": "u16",
     "s16": "i16", "b32": "f32", "u32": "i32", "s32": "i32", "b64": "f64", "u64": "i64", "s64": "i64",
 }  # fmt: skip
-"""Type of an access → the likely type of the array. A .b32 of LLVM is a float more often than not."""
+"""Type of an access → the likely type of the array. A .b32 of LLVM is most often a float."""
 
 _NUMBERS = {"f32": "f32", "f64": "f64", "u64": "i64", "s64": "i64", "b64": "i64"}
 
 
 @dataclass
 class ParameterUses:
-    """What a kernel does with one parameter."""
+    """How a kernel uses one parameter."""
 
     read: bool = False
     loads: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class ParameterUses:
 
 
 def propose_lines(source: str, binary: Binary) -> str:
-    """Lines to put at the head of the file, to be completed by hand."""
+    """Return lines for the top of the file, to be completed by hand."""
     declared = {match["name"]: match for match in declarations(source)}
     sizes: dict[str, None] = {}
     arrays: dict[str, str] = {}
@@ -75,7 +75,7 @@ def propose_lines(source: str, binary: Binary) -> str:
 
 
 def _kernels(binary: Binary, declared: Mapping[str, re.Match[str]]) -> dict[str, tuple[Parameter, ...] | None]:
-    """Kernel → its parameters in the PTX; None for a template, of which the PTX holds no instance."""
+    """Return kernel → its parameters in the PTX; None for a template without an instance in the PTX."""
     compiled = {name: parameters(binary.ptx, mangled) for name, mangled in binary.entries.items()}
     return {**dict.fromkeys((name for name in declared if name not in compiled), None), **compiled}
 
@@ -99,7 +99,7 @@ def _c_type(param: Parameter, number: int) -> str:
 
 
 def propose_ptx_lines(text: str) -> str:
-    """Lines for a launch file, to be completed by hand. Raises ParseError and Unsupported as the parser does."""
+    """Return lines for a launch file, to be completed by hand. Raises ParseError and Unsupported as the parser does."""
     module = parse(text)
     kernels = [module.functions[name] for name in module.entries()]
     head = ["sizes     N=1024"]
@@ -143,7 +143,7 @@ def _kernel(module: Module, kernel: Function, number: int) -> Iterator[str]:
     shared = ""
     if any(v.space == "shared" and v.extern and v.name in _symbols(kernel) for v in module.variables):
         shared = " shared(BYTES)"
-        yield "note BYTES of dynamic shared memory are not in the PTX: what host code passes; Triton's metadata.shared"
+        yield "note replace BYTES by the dynamic shared memory that host code passes (Triton: metadata.shared)"
     yield f"launch    {demangle(kernel.name)}({', '.join(passed)}) grid(cdiv(N, {total})) block({threads}){shared}"
 
 
@@ -172,7 +172,7 @@ def _symbols(kernel: Function) -> set[str]:
 
 
 def parameter_uses(kernel: Function) -> Mapping[str, ParameterUses]:
-    """Which registers come from which pointer, to a fixed point; then the accesses through them."""
+    """Find which registers come from which pointer, to a fixed point; then the accesses through them."""
     uses = {param.name: ParameterUses() for param in kernel.params}
     wide = {param.name for param in kernel.params if param.type in ("u64", "s64", "b64") and param.count == 1}
     origin: dict[Reg, set[str]] = {}

@@ -1,7 +1,7 @@
-"""Running some CTAs of a grid instead of all: which ones, and when that is refused.
+"""Running some CTAs of a grid instead of all: which CTAs run, and when sampling is refused.
 
 A kernel of several launches is sampled by position (blockIdx.x, blockIdx.y): every launch runs all CTAs of its z axis
-there. So a partial kernel with grid (x, y, z · splits) and its reduction with grid (x, y, z) fit together.
+there. So a split kernel with grid (x, y, z · splits) and its reduction with grid (x, y, z) run on matching CTAs.
 """
 
 import random
@@ -12,11 +12,11 @@ from weft.core.errors import LaunchError, UsageError
 from weft.core.records import Dim3
 
 FEWEST = 8
-"""Positions of a sample, unless the grid has fewer."""
+"""Fewest positions of a sample, unless the grid has fewer."""
 
 
 class CannotSample(LaunchError):
-    """Some CTAs alone would not leave what they leave in a complete run: run the kernel whole. Nothing ran."""
+    """Some CTAs alone would not give the results of a complete run: run all CTAs. Nothing ran."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class CtaSample:
 
     def __post_init__(self) -> None:
         if not self.positions:
-            raise UsageError("a sample of no position runs nothing; give at least one (blockIdx.x, blockIdx.y)")
+            raise UsageError("the sample is empty; give at least one position (blockIdx.x, blockIdx.y)")
 
     def cta_numbers(self, grid: Dim3) -> tuple[int, ...]:
-        """The CTAs of `grid` that run, numbered x first, then y, then z."""
+        """Return the CTAs of `grid` that run, numbered x first, then y, then z."""
         width, height, depth = grid
         for x, y in self.positions:
             if not (0 <= x < width and 0 <= y < height):
@@ -39,10 +39,10 @@ class CtaSample:
 
 
 def choose_sample(grid: Dim3, *, seed: int = 0, count: int = 12) -> CtaSample:
-    """At least eight positions of a grid, all if it has no more.
+    """Choose at least eight positions of a grid, all if it has no more.
 
     First and last, their neighbours in the other axis, the middle, both middles of the x axis (a causal mask's
-    diagonal), the last x of several y (where a sequence that is no multiple of the tile ends), and random ones.
+    diagonal), the last x of several y (where a sequence that is not a multiple of the tile ends), and random ones.
     """
     if count < FEWEST:
         raise UsageError(f"a sample has at least {FEWEST} positions, not {count}")
@@ -69,7 +69,7 @@ def choose_sample(grid: Dim3, *, seed: int = 0, count: int = 12) -> CtaSample:
 
 
 def require_one_plane(grids: Sequence[Dim3], file: str) -> None:
-    """Launches that share a sample must mean the same by a position."""
+    """Raise CannotSample for launches whose grids differ in x or y: they cannot share a sample."""
     planes = {grid[:2] for grid in grids}
     if len(planes) > 1:
         raise CannotSample(f"{file}: its launches have the grids {', '.join(map(str, grids))}, which differ in x or y")

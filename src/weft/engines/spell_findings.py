@@ -1,4 +1,4 @@
-"""Findings in the user's words: lines out of CUDA's headers, names unmangled, copies of an unrolled line as one."""
+"""Findings with the user's lines and names: no lines of CUDA headers, demangled names, unrolled copies merged."""
 
 import re
 from collections.abc import Iterable
@@ -9,17 +9,17 @@ from weft.toolchain.cuda_headers import is_users
 
 
 def user_place(place: Place | None) -> Place | None:
-    """The innermost line that is not in a header of CUDA or of Weft: the one the user can change."""
+    """Return the innermost line that is not in a header of CUDA or Weft: the one the user can change."""
     return next((at for at in inlining_chain(place) if is_users(at.file)), place)
 
 
 def plain_names(text: str) -> str:
-    """With the names of a function's `__shared__` arrays as they are written: `_ZZ4turnPfE4tile+0x8` → `tile+0x8`."""
+    """Return the text with `__shared__` arrays by their source names: `_ZZ4turnPfE4tile+0x8` → `tile+0x8`."""
     return re.sub(r"_ZZ[\w$]+", lambda match: _local_name(match[0]), text)
 
 
 def _local_name(mangled: str) -> str:
-    """The entity behind `_ZZ <function> E`: a length, that many letters, and perhaps a discriminator."""
+    """Return the name after `_ZZ <function> E`: a length, that many letters, and perhaps a discriminator."""
     for match in re.finditer(r"E(\d+)", mangled):
         end = match.end() + int(match[1])
         if re.fullmatch(r"(_\$_\d+|_\d|__\d+_)?", mangled[end:]) and end <= len(mangled):
@@ -28,9 +28,9 @@ def _local_name(mangled: str) -> str:
 
 
 def folded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings that read the same at the same line become one, at the first thread, with the sum of the counts.
+    """Merge findings with the same text at the same line into one, at the first thread, with the sum of the counts.
 
-    A race within a warp stays apart from one between warps: `__syncwarp()` cures only the first.
+    A race within a warp stays separate from one between warps: `__syncwarp()` fixes only the first.
     """
     first: dict[tuple[object, ...], Finding] = {}
     for finding in findings:

@@ -1,4 +1,4 @@
-"""Findings the source allows: `// weft: allow R102 why` on the finding's line, or alone on a line above it.
+"""Findings that the source allows: `// weft: allow R102 reason` on the finding's line, or on a separate line above it.
 
 tile[t] = v;  // weft: allow R103 lanes of one warp, sm_89 only
 // weft: allow I201 padding, never used
@@ -45,7 +45,7 @@ class Sifted:
 
 
 def parse_allows(text: str, file: str) -> tuple[Allow, ...]:
-    """The allow lines of a source text. A wrong one raises: it must not excuse more, or less, than it says."""
+    """Return the allow lines of a source text. Raises for an invalid one, which must not excuse more or less."""
     allows: list[Allow] = []
     standing: list[tuple[int, str]] = []
     for line, content in enumerate(text.splitlines(), 1):
@@ -60,7 +60,7 @@ def parse_allows(text: str, file: str) -> tuple[Allow, ...]:
 
 
 def sift(findings: Iterable[Finding], allows: Sequence[Allow]) -> Sifted:
-    """Part the findings. Other files that they lie in, such as headers, are read for allow lines too."""
+    """Separate the findings. Other files that they are in, such as headers, are read for allow lines too."""
     kept, suppressed, used = [], [], set()
     for finding in findings:
         excuse = next((allow for allow in _reaching(finding, allows) if allow.excuses(finding)), None)
@@ -73,7 +73,7 @@ def sift(findings: Iterable[Finding], allows: Sequence[Allow]) -> Sifted:
 
 
 def unused(allows: Iterable[Allow], used: Collection[Allow], tools: Collection[str]) -> tuple[Finding, ...]:
-    """K502 for each allow line that excused nothing, though somebody looked for its code."""
+    """Return a K502 for each allow line that excused nothing although a checker of its code ran."""
     idle = []
     for allow in allows:
         if FINDING_CODES[allow.code].tool in (*_ALWAYS_ON, *tools) and allow not in used:
@@ -104,7 +104,7 @@ def _reaching(finding: Finding, allows: Sequence[Allow]) -> Iterator[Allow]:
 
 
 def _read(file: str) -> str:
-    """A compiler's built-in file, or one that is gone, allows nothing."""
+    """Return the file's text; empty for a compiler's built-in file or one that no longer exists."""
     try:
         return Path(file).read_text(errors="replace")
     except OSError:

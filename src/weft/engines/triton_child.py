@@ -1,4 +1,4 @@
-"""Ask the process of a Triton file for a Binary: started when the file is first compiled, ended with this process."""
+"""Requests a Binary from the process of a Triton file, which starts at the file's first compilation."""
 
 import atexit
 import contextlib
@@ -16,11 +16,11 @@ from weft.core.records import Binary, Diagnostic, Place
 from weft.toolchain import binary_file
 
 COMPILE_SECONDS = 600.0
-"""That one answer may take: the import of the file and one compilation."""
+"""Time limit of one answer: the import of the file and one compilation."""
 MOST_BYTES = 1 << 28
-"""Of an answer."""
+"""Size limit of an answer."""
 MOST_CHILDREN = 4
-"""That wait for questions: one per file, the file that was asked least recently ends first."""
+"""Most idle processes: one per file, the least recently used one ends first."""
 
 _ERRORS = {kind.__name__: kind for kind in (UsageError, LaunchError, ToolMissing)}
 _children: dict[tuple[object, ...], "TritonChild"] = {}
@@ -28,8 +28,8 @@ _starting = threading.Lock()
 
 
 def compile_in_child(path: str, digest: str, question: Mapping[str, Any]) -> Binary:
-    """The Binary of one launch of a file whose text has this digest. Raises what the compiler raised there."""
-    key = (os.getpid(), os.getcwd(), path, digest)  # a fork has no part in its parent's children
+    """Return the Binary of one launch of a file whose text has this digest. Raises what the compiler raised there."""
+    key = (os.getpid(), os.getcwd(), path, digest)  # a forked process must not use its parent's children
     with _starting:
         child = _children.pop(key, None)
         if child is None or child.ended:
@@ -47,7 +47,7 @@ class TritonChild:
         self.path = path
         self._asking = threading.Lock()
         folders = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-        # -P: a file of the working directory is nobody's library before the question says so.
+        # -P: no file of the working directory can shadow a library before the question sets sys.path.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "weft.engines.triton_import"],
             stdin=subprocess.PIPE,
@@ -60,7 +60,7 @@ class TritonChild:
         return self._process.poll() is not None
 
     def ask(self, question: Mapping[str, Any]) -> Binary:
-        """Return its answer. If there is none, or one that makes no sense, the file does not compile."""
+        """Return its answer. Raises CompileError if there is none, or an invalid one."""
         with self._asking:
             timer = threading.Timer(COMPILE_SECONDS, self._process.kill)
             timer.start()
@@ -69,13 +69,13 @@ class TritonChild:
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 self.close()
                 ended = f"exit code {self._process.returncode}"
-                message = f"the process that imports and compiles it gave no answer ({ended}): {error}"
+                message = f"the process that imports and compiles it did not answer ({ended}): {error}"
                 raise CompileError(f"{self.path} does not compile: {message}") from error
             finally:
                 timer.cancel()
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """End the process."""
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -107,7 +107,7 @@ class TritonChild:
 
 
 def _raised(head: Mapping[str, Any]) -> Exception:
-    """The error of the child, made anew."""
+    """Rebuild the error that the child reported."""
     name, message = str(head["error"]), str(head["message"])
     if name == "Unsupported":
         return Unsupported(message.removeprefix("unsupported: "))

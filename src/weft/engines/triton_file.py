@@ -2,8 +2,8 @@
 
 # weft: launch  attention<num_warps=4, CAUSAL={MASK == 1}>(q, k, o, S, scale) grid(cdiv(S, BLOCK)) block(128)
 
-What stands between < and > is what a caller of Triton writes by name: num_warps, num_stages, constexprs. A constexpr
-that is not there takes the size, define or scalar of its name.
+Between < and > are Triton's keyword arguments: num_warps, num_stages, constexprs. A constexpr that is not listed takes
+the size, define or scalar of its name.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ TRITON_TYPES: Mapping[str, str] = {
     "f16": "fp16", "bf16": "bf16", "f32": "fp32", "f64": "fp64", "e4m3": "fp8e4nv", "e5m2": "fp8e5", "bool": "i1",
     **{f"{sign}{bits}": f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-"""Type of an array or scalar → Triton's name of it."""
+"""Type of an array or scalar → its name in Triton."""
 
 _CALLEE = re.compile(r"(?P<name>\w+)\s*(?:<(?P<constants>.*)>)?")
 _SETTINGS = ("num_warps", "num_stages", "maxnreg")
 
 
 def compile_launch(path: str, arch: str, entry: str, launch: LaunchLine, lines: LaunchLines, bound: Bound) -> Binary:
-    """The kernel that `entry` names, for the types and numbers of this launch. The file is imported in a child."""
+    """Compile the kernel that `entry` names for the types and numbers of this launch, in a child process."""
     name, constants = _callee(entry)
     settings = {key: constants.pop(key) for key in _SETTINGS if key in constants}
     elements = {line.name: line.element for line in lines.arrays}
@@ -64,14 +64,14 @@ def compile_launch(path: str, arch: str, entry: str, launch: LaunchLine, lines: 
 def _callee(entry: str) -> tuple[str, dict[str, Any]]:
     match = _CALLEE.fullmatch(entry)
     if match is None:
-        raise UsageError(f"{entry!r} is not of the form kernel<D=64>")
+        raise UsageError(f"{entry!r} must have the form kernel<D=64>")
     constants: dict[str, Any] = {}
     for item in (match["constants"] or "").split(","):
         key, equals, value = (part.strip() for part in item.partition("="))
         if not item.strip():
             continue
         if not equals:
-            raise UsageError(f"{item.strip()!r} in {entry!r}: a constant stands by name, as in D={{D}}")
+            raise UsageError(f"{item.strip()!r} in {entry!r}: pass a constant by name, as in D={{D}}")
         constants[key] = _constant(value)
     return match["name"], constants
 
@@ -86,7 +86,7 @@ def _constant(text: str) -> int | float | bool | str:
             continue
     if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
         return text[1:-1]
-    raise UsageError(f"{text} is no constant: write a number, True, False or a text in quotes")
+    raise UsageError(f"{text} is not a constant: write a number, True, False or a string in quotes")
 
 
 def _type(element: str) -> str:
@@ -96,7 +96,7 @@ def _type(element: str) -> str:
 
 
 def _type_of(value: Number) -> str:
-    """As Triton types a Python number."""
+    """Return the type that Triton gives a Python number."""
     if isinstance(value, float):
         return "fp32"
     return "i32" if -(1 << 31) <= value < 1 << 31 else "i64"

@@ -1,6 +1,6 @@
-"""The process in which a Triton file is imported and compiled: questions come as JSON, Binaries go back as plain data.
+"""The process that imports and compiles a Triton file: it reads requests as JSON and returns Binaries as plain data.
 
-A Triton file is Python. Its import may do anything to the process it runs in, which is therefore never the judge's.
+A Triton file is Python. Its import may do anything to its process, so it is never imported in the judge's process.
 `triton_child.py` starts this program, one per file.
 """
 
@@ -20,11 +20,11 @@ from weft.toolchain import binary_file
 from weft.toolchain.triton_aot import compile_triton, parameter_names, require_triton
 
 ALIGNED = 16
-"""What Triton specialises for: pointers to so many bytes, integers that are a multiple of it."""
+"""Triton specialises for pointers aligned to this many bytes, and for integers that are a multiple of it."""
 
 
 def main() -> None:
-    """Answer questions until there are no more. What the file prints goes to standard error."""
+    """Answer requests until there are no more. What the file prints goes to standard error."""
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -49,7 +49,7 @@ def _send(answers: BinaryIO, head: dict[str, Any], payload: bytes) -> None:
 
 
 def _compile(question: Mapping[str, Any]) -> Binary:
-    """The kernel of one launch, whose line passes arguments in the order of the function's parameters."""
+    """Compile the kernel of one launch, whose line passes arguments in the order of the function's parameters."""
     sys.path[:] = question["sys_path"]
     name, constants, settings, passed = (question[key] for key in ("name", "constants", "settings", "arguments"))
     function = getattr(_module(question["path"], question["digest"]), name, None)
@@ -61,7 +61,7 @@ def _compile(question: Mapping[str, Any]) -> Binary:
         raise LaunchError(f"{name} takes {', '.join(parameters)}; the line passes {len(passed)} arguments")
     for constexpr in constexprs:
         if constexpr not in constants and constexpr not in question["names"]:
-            raise LaunchError(f"no value for {constexpr}: write {name}<{constexpr}=…>, or declare one of this name")
+            raise LaunchError(f"no value for {constexpr}: write {name}<{constexpr}=…>, or declare a size of this name")
         constants.setdefault(constexpr, question["names"].get(constexpr))
     return compile_triton(
         function,
@@ -77,7 +77,7 @@ def _compile(question: Mapping[str, Any]) -> Binary:
 
 @functools.cache
 def _module(path: str, digest: str) -> ModuleType:
-    """The file as a module of its own."""
+    """Import the file as a separate module."""
     require_triton()
     spec = importlib.util.spec_from_file_location(f"weft_triton_{digest[:16]}", path)
     if spec is None or spec.loader is None:

@@ -30,7 +30,7 @@ class VirtualGPU(Engine):
 
     `gpu` is a GPU's name (`l4`), an architecture (`sm_89`, for its smallest GPU; `arch` is a synonym) or a Chip.
     `mode` chooses tensor-core arithmetic (`hardware` rounds as the silicon does, `ieee` accumulates in plain fp32),
-    `threads` how many host threads run CTAs, `schedule` another order of CTAs and warps (0: in order).
+    `threads` the number of host threads that run CTAs, `schedule` another order of CTAs and warps (0: in order).
     """
 
     name = "virtual"
@@ -52,7 +52,7 @@ class VirtualGPU(Engine):
         self._programs: dict[tuple[str, str], Program] = {}
         self._globals: dict[str, dict[str, int]] = {}
         self._scratches = 0
-        """How many `scratch` blocks are open."""
+        """Number of open `scratch` blocks."""
 
     def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
         """Run kernels in order on this device; see `Engine.run`."""
@@ -61,7 +61,7 @@ class VirtualGPU(Engine):
     def each(
         self, launches: Sequence[Launch], options: RunOptions, watches: Sequence[Instrumentation] = ()
     ) -> Iterator[Run]:
-        """`run` with a Run for every launch that was made; `watches` are one per launch, in place of options.watch."""
+        """Run like `run`, but return a Run for every launch; `watches` has one per launch, replacing options.watch."""
         require_possible(self, launches, options)
         watches = watches or (options.watch,) * len(launches)
         for launch in launches:
@@ -81,7 +81,7 @@ class VirtualGPU(Engine):
                 with launch.located():
                     chosen = options if watch is options.watch else replace(options, watch=watch)
                     done = self._run_one(launch, block, chosen, arrays)
-                if options.ctas is not None:  # CTAs that were left out might have written any byte
+                if options.ctas is not None:  # CTAs that did not run might have written any byte
                     arrays.count_as_written(options.uninitialised)
                 yield done
                 if not options.goes_on(done):
@@ -130,7 +130,7 @@ class VirtualGPU(Engine):
         )
 
     def _check(self, launch: Launch, options: RunOptions) -> None:
-        """Raise for what cannot be launched here."""
+        """Raise for a launch that cannot run here."""
         plan = self.program(launch.binary, launch.entry).plan
         self.check_shared(launch)
         if math.prod(launch.block) > plan.max_threads:
@@ -144,24 +144,24 @@ class VirtualGPU(Engine):
         if plan.ordered:
             raise CannotSample(
                 f"{launch.entry} has atomics or volatile, relaxed or acquire loads of global memory, "
-                "so a CTA may depend on others: run it whole"
+                "so a CTA may depend on others: run all CTAs"
             )
         options.ctas.cta_numbers(launch.grid)
 
     @property
     def shared_limit_bytes(self) -> int:
-        """Most shared memory that a CTA can have, by opt-in."""
+        """Bytes of shared memory that a CTA can have with opt-in."""
         return self.chip.architecture.shared_bytes_per_block
 
     def static_shared_bytes(self, binary: Binary, entry: str) -> int:
-        """Shared memory that the kernel has without asking at its launch."""
+        """Return the bytes of static shared memory of the kernel."""
         return self.program(binary, entry).plan.layout.static_shared_bytes
 
     @contextmanager
     def scratch(self, launches: Sequence[Launch]) -> Iterator[None]:
-        """What is allocated inside, for these launches, is freed at the end.
+        """Free at the end what is allocated inside, for these launches.
 
-        The variables of every module are placed before: they stay, and later launches find them.
+        The variables of every module are placed before and stay for later launches.
         """
         for launch in launches:
             self._module_globals(launch.binary, self.program(launch.binary, launch.entry))
@@ -174,12 +174,12 @@ class VirtualGPU(Engine):
             self.memory.release(mark)
 
     def reset(self) -> None:
-        """Forget memory and variables, as cudaDeviceReset does. Kernels stay compiled."""
+        """Free memory and variables, as cudaDeviceReset does. Kernels stay compiled."""
         self.memory = GlobalMemory()
         self._globals = {}
 
     def program(self, binary: Binary, entry: str) -> Program:
-        """The kernel compiled for this host; `entry` as the user writes it or as it stands in the PTX."""
+        """Return the kernel compiled for this host; `entry` as the user writes it or as in the PTX."""
         name = binary.entries.get(entry, entry)
         key = (binary.ptx_digest, name)
         if key not in self._programs:
@@ -188,7 +188,7 @@ class VirtualGPU(Engine):
         return self._programs[key]
 
     def program_of(self, ptx_digest: str, entry: str) -> Program:
-        """A kernel that ran here, by what its Visits say."""
+        """Return a kernel that ran here, by the PTX digest of its Visits."""
         return self._programs[ptx_digest, entry]
 
     def set_symbol(self, binary: Binary, entry: str, name: str, value: Array) -> None:
@@ -201,26 +201,26 @@ class VirtualGPU(Engine):
             raise UsageError(f"no variable {name!r} in this module; it has: {known}")
         data = np.ascontiguousarray(value).view(np.uint8).reshape(-1)
         if len(data) > size:
-            raise UsageError(f"{len(data)} bytes for {name}, which has {size}")
+            raise UsageError(f"the value for {name} has {len(data)} bytes; the variable has {size}")
         self.memory.write(places[name], data)
 
     def _module_globals(self, binary: Binary, program: Program) -> dict[str, int]:
         if binary.ptx_digest not in self._globals:
-            if self._scratches:  # its variables would be freed with what is scratch
-                raise UsageError(f"{program.plan.entry} is not among the launches that this `scratch` is for")
+            if self._scratches:  # its variables would be freed with the scratch memory
+                raise UsageError(f"{program.plan.entry} is not one of the launches of this `scratch` block")
             self.memory.rewind()
             self._globals[binary.ptx_digest] = place_variables(program.plan.globals, self.memory)
         return self._globals[binary.ptx_digest]
 
 
 def _registers(launch: Launch) -> int:
-    """Registers per thread; 0 where they are not known. A -G build's are not those of the kernel as it will run."""
+    """Return registers per thread; 0 where unknown, as for a -G build, whose registers are not the final kernel's."""
     resources = launch.binary.resources.get(launch.symbol)
     return resources.registers if resources is not None and "-G" not in launch.binary.flags else 0
 
 
 class Buffers(HostArrays):
-    """Host arrays with places in the virtual GPU's memory, and which bytes of them count as written."""
+    """Host arrays with addresses in the virtual GPU's memory, and which of their bytes count as written."""
 
     def __init__(self, memory: GlobalMemory) -> None:
         super().__init__(lambda size_bytes, name: memory.allocate(size_bytes, f"argument {name}"))
@@ -232,11 +232,11 @@ class Buffers(HostArrays):
         self._set_written(uninitialised, 0)
 
     def count_as_written(self, uninitialised: Sequence[Array]) -> None:
-        """Arrays that started uninitialised."""
+        """Mark arrays that started uninitialised as written."""
         self._set_written(uninitialised, 0xFF)
 
     def _set_written(self, arrays: Sequence[Array], flag: int) -> None:
-        """Whether the bytes of these arrays count as written, where somebody asked."""
+        """Set whether the bytes of these arrays count as written, where a checker tracks it."""
         if self.memory.written is None:
             return
         for view in map(as_array, arrays):

@@ -19,7 +19,7 @@ INTEGER_FUNCTIONS = """\
 [[maybe_unused]] inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
 [[maybe_unused]] inline int64_t cdiv(int64_t a, int64_t b) { return -floor_div(-a, b); }
 """
-"""What translated formulas call; they need <cmath>, <cstdint> and <algorithm> as well."""
+"""Functions that translated formulas call; they also need <cmath>, <cstdint> and <algorithm>."""
 
 _SIGNS: Mapping[type[ast.operator], str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _INTEGER_CALLS: Mapping[type[ast.operator], str] = {ast.FloorDiv: "floor_div", ast.Mod: "floor_mod"}
@@ -45,14 +45,14 @@ class _Cpp(NamedTuple):
 
     @property
     def as_double(self) -> str:
-        """As an operand of floating-point arithmetic; Python's `/` and `sqrt` take integers so."""
+        """As an operand of floating-point arithmetic, as for Python's `/` and `sqrt` of integers."""
         if self.is_float:
             return self.operand
         return f"{self.text}.0" if self.text.isdecimal() else f"static_cast<double>({self.text})"
 
 
 def to_cpp(formula: Expression, *, floats: Collection[str]) -> str:
-    """The formula in C++; raises UsageError where C++ has no short way to say the same."""
+    """Return the formula in C++; raises UsageError where C++ has no short equivalent."""
     return _translate(formula.tree, floats, formula.text).text
 
 
@@ -96,7 +96,7 @@ def _translate(node: ast.expr, floats: Collection[str], whole: str) -> _Cpp:
 def _call(name: str, args: list[_Cpp], whole: str) -> _Cpp:
     if name in ("min", "max"):
         if any(arg.is_float for arg in args) and not all(arg.is_float for arg in args):
-            raise UsageError(f"{whole!r}: {name} of integers and fractions together has no one type in C++")
+            raise UsageError(f"{whole!r}: {name} of integers and floats together has no single type in C++")
         kind = "double" if args[0].is_float else "int64_t"
         text = args[0].text
         for arg in args[1:]:

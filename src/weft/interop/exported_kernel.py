@@ -1,4 +1,4 @@
-"""A kernel that is written for another system: a rung of the ladder, a file of the user's, a search's candidate."""
+"""A kernel to export to another system: a rung of the ladder, a file of the user, or a candidate of a search."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ INPUTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ExportedKernel:
-    """A kernel file and what is said of it where it goes."""
+    """A kernel file and its description in the format it is exported to."""
 
     name: str
     """As the user named it: `fp8_wmma`, `mine.cu`, `3:41`."""
     about: str
     """One sentence."""
     task: str
-    """What it computes, by the names of its inputs; empty if they are of no task here."""
+    """The task it computes, found by the names of its inputs; empty if they match no task."""
     kernel: KernelFile
     largest_d: int | None = None
     levers: tuple[str, ...] = ()
-    """Defines that may be set; empty: those of its launch lines."""
+    """Defines that may be set; empty: those of the launch lines."""
 
     @property
     def file(self) -> str:
@@ -37,10 +37,10 @@ class ExportedKernel:
         return Path(self.kernel.path).name
 
     def sizes_at(self, shape: Shape) -> dict[str, int]:
-        """The kernel's own sizes for a named shape; raises where it cannot take it."""
+        """Return the kernel's sizes for a named shape; raises where it does not take the shape."""
         if not self.task:
             names = ", ".join(line.name for line in self.kernel.lines.arrays if line.role == "in")
-            raise UsageError(f"{self.name} takes {names}: named shapes are for kernels of {' or '.join(INPUTS)}")
+            raise UsageError(f"{self.name} takes {names}; named shapes are only for kernels of {' or '.join(INPUTS)}")
         if self.largest_d is not None and shape.d > self.largest_d:
             raise UsageError(f"{self.name} takes D up to {self.largest_d}; leave out shape {shape.name}")
         query, key = (shape.b, shape.hq, shape.sq, shape.d), (shape.b, shape.hkv, shape.skv, shape.d)
@@ -52,7 +52,7 @@ class ExportedKernel:
             raise UsageError(f"{self.name} does not take the shape {shape.name}: {error}") from error
 
     def takes(self, shape: Shape) -> bool:
-        """Whether its launch lines leave this shape open."""
+        """Whether its launch lines allow this shape."""
         try:
             return bool(self.sizes_at(shape))
         except (UsageError, LaunchError):
@@ -60,18 +60,16 @@ class ExportedKernel:
 
 
 def exported_rung(name: str, defines: Mapping[str, str]) -> ExportedKernel:
-    """A rung with these levers."""
+    """Return a rung with these levers."""
     rung = RUNGS[name]
     kernel = load(rung.path, defines=defines)
     return ExportedKernel(name, rung.idea, rung.task, kernel, rung.largest_d, ("ELEMENT", *rung.levers))
 
 
 def exported_file(path: Path, defines: Mapping[str, str], *, name: str = "", about: str = "") -> ExportedKernel:
-    """A CUDA file with launch lines. What it computes follows from the names of its inputs."""
+    """Return a CUDA file with launch lines. Its task follows from the names of its inputs."""
     if path.suffix == ".py" or path.suffix == ".ptx":
-        raise UsageError(
-            f"{path} is no CUDA C++ file: PyTorch calls Triton kernels as they are, and has no use for PTX"
-        )
+        raise UsageError(f"{path} is not a CUDA C++ file: PyTorch calls Triton kernels directly, and cannot use PTX")
     kernel = load(path, defines=defines)
     inputs = tuple(line.name for line in kernel.lines.arrays if line.role == "in")
     task = next((task for task, names in INPUTS.items() if names == inputs), "")
@@ -79,7 +77,7 @@ def exported_file(path: Path, defines: Mapping[str, str], *, name: str = "", abo
 
 
 def named_shapes(names: tuple[str, ...]) -> list[Shape]:
-    """Shapes by their names."""
+    """Return shapes by their names."""
     unknown = [name for name in names if name not in SHAPES]
     if unknown:
         raise UsageError(f"unknown shape {unknown[0]!r}; `weft list` has the names")

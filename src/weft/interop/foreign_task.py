@@ -1,4 +1,4 @@
-"""A problem of another system as a task of Weft: the arrays of each case, what must come out, and its own tolerance."""
+"""A problem of another system as a task of Weft: the arrays of each case, expected outputs, and its tolerance."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from weft.tasks.attention_problem import AttentionProblem, judge_attention
 from weft.tasks.task import Axes, Declared, Judgement, Output, Outputs, Problem, Task, Workload
 
 RELATIVE = "relative"
-"""The part of a verdict that holds the relative errors, as flashinfer-bench takes them."""
+"""The part of a verdict with the relative errors, as flashinfer-bench defines them."""
 
 RELATIVE_FLOOR = 1e-8
 """Added to |expected| before dividing."""
@@ -23,17 +23,17 @@ RELATIVE_FLOOR = 1e-8
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What another system lets pass."""
+    """The tolerance of another system."""
 
     atol: float
     rtol: float
     either: bool = False
-    """True: one of both limits must hold. False: |error| ≤ atol + rtol·|expected|, as in torch.allclose."""
+    """True: one of the two limits must hold. False: |error| ≤ atol + rtol·|expected|, as in torch.allclose."""
     bad_share: float = 0.0
     """The share of elements that may be beyond the limit."""
 
     def limit(self, expected: Array) -> Array:
-        """How far each element may be off."""
+        """Return the largest allowed error of each element."""
         size = np.abs(expected.astype(np.float64))
         if self.either:
             limit = np.maximum(self.atol, self.rtol * (size + RELATIVE_FLOOR))
@@ -49,9 +49,9 @@ class Case:
     name: str
     arrays: Mapping[str, Array]
     expected: Mapping[str, Array]
-    """What the reference gives, in the type that the kernel must give; the first is the one whose error is shown."""
+    """The reference's outputs, in the kernel's output types; the error of the first one is shown."""
     mask: str | None = None
-    """Of an `sdpa` call with q, k, v, o: the mask. Weft's own gates are then held, too."""
+    """Of an `sdpa` call with q, k, v, o: the mask. Weft's own gates are then checked, too."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ class _ForeignProblem(Problem):
     case: Case = field(default_factory=lambda: Case("", {}, {}))
 
     def defines(self) -> dict[str, str]:
-        """The type of the first output, where the kernel leaves a choice; all else is settled in its file."""
+        """Return the macro for the type of the first output, if the kernel has one; all else is fixed in its file."""
         return {"ELEMENT": ELEMENTS[self.workload.dtype]}
 
 
 def foreign_task(name: str, cases: Sequence[Case], tolerance: Tolerance) -> tuple[Task, list[Workload]]:
-    """The task of these cases, and a workload for each. The cases must agree in what they take and give."""
+    """Return the task of these cases, and a workload for each. The cases must agree in their inputs and outputs."""
     if not cases:
-        raise UsageError(f"{name} has no case")
+        raise UsageError(f"{name} has no cases")
     by_name = {case.name: case for case in cases}
     if len(by_name) != len(cases):
         raise UsageError(f"{name}: two cases have the same name")
@@ -102,14 +102,14 @@ def foreign_task(name: str, cases: Sequence[Case], tolerance: Tolerance) -> tupl
 
 
 def element_of(array: Array) -> str | None:
-    """The name of an array's type among those that outputs may have."""
+    """Return the name of an array's type; None if outputs cannot have it."""
     return next((name for name, dtype in DTYPES.items() if dtype == array.dtype and name in ELEMENTS), None)
 
 
 def _output(name: str, cases: Mapping[str, Case]) -> Output:
     element = element_of(next(iter(cases.values())).expected[name])
     if element is None:
-        raise UsageError(f"output {name}: results are float32, float16 or bfloat16")
+        raise UsageError(f"output {name} must be float32, float16 or bfloat16")
     return Output(name, lambda shape: cases[shape.name].expected[name].shape, dtype=element)
 
 
@@ -152,7 +152,7 @@ def _relative(out: Array, expected: Array) -> Array:
 
 
 def _shared(gate: GateResult, out: Array, expected: Array, limit: Array, bad_share: float) -> GateResult:
-    """The gate where a share of elements may be beyond the limit. NaN never is within one."""
+    """Return the gate where a share of elements may exceed the limit. NaN always exceeds it."""
     if gate.passed or not bad_share:
         return gate
     beyond = float((~(np.abs(difference(out, expected)) <= limit)).mean())
@@ -160,6 +160,6 @@ def _shared(gate: GateResult, out: Array, expected: Array, limit: Array, bad_sha
 
 
 def _four(array: Array) -> Array:
-    """Rows of the last axis, as reports are made of four dimensions; rows that see nothing are equal infinities."""
+    """Return the array with four dimensions, as reports need it; rows without a visible key are equal infinities."""
     columns = array.shape[-1] if array.ndim > 1 else 1
     return array.reshape(1, 1, -1, columns)

@@ -1,4 +1,4 @@
-"""A kernel's file as its author has it, host code included: what every verb opens."""
+"""Opens a kernel file, host code included, for every verb."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,12 @@ def load(
 ) -> KernelFile:
     """Read a CUDA, PTX or Triton file; launch lines that a CUDA file lacks are read from its host code.
 
-    Raises IncompleteImport where host code does not say all of them, NoLaunchLines, with a draft, where there is none.
+    Raises IncompleteImport where host code does not give all of them, NoLaunchLines, with a draft, where there is none.
     `gpu` is the GPU it is compiled for (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
-    `launch` is the file of a PTX file's lines, where it is not the one beside it. `compiler` is `nvrtc` or `nvcc`.
+    `launch` is the launch-line file of a PTX file (default: the `.launch` file next to it), `compiler` `nvrtc` or
+    `nvcc`.
     """
-    from .torch_extension.open_file import open_host_code  # most files have no host code to be read
+    from .torch_extension.open_file import open_host_code  # imported late: most files have no host code
 
     return load_lines(
         path,

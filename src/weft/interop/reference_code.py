@@ -1,4 +1,4 @@
-"""Python of another system's task: run as it stands, with PyTorch, as the trusted reference."""
+"""Runs the Python code of another system's task, with PyTorch, as the trusted reference."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from weft.core.errors import ToolMissing, UsageError
 
 
 def require_torch() -> Any:
-    """The module, which references are written with."""
+    """Return the torch module, which references need."""
     try:
         import torch
     except ImportError as error:
@@ -21,7 +21,7 @@ def require_torch() -> Any:
 
 
 def run_source(source: str, name: str) -> dict[str, Any]:
-    """The names that the source defines. It is a program, not data: take it only from people you trust."""
+    """Run the source and return the names it defines. It is a program: run only code that you trust."""
     require_torch()
     found: dict[str, Any] = {"__name__": "weft_reference", "__file__": name}
     try:
@@ -32,7 +32,7 @@ def run_source(source: str, name: str) -> dict[str, Any]:
 
 
 def to_torch(array: Array) -> Any:
-    """A copy as a CPU tensor; PyTorch reads bfloat16 and float8 by their bits."""
+    """Return a copy as a CPU tensor; bfloat16 and float8 are passed to PyTorch as bits."""
     torch = require_torch()
     array = np.ascontiguousarray(array)
     for kind, bits, name in (
@@ -45,7 +45,7 @@ def to_torch(array: Array) -> Any:
 
 
 def to_numpy(tensor: Any) -> Array:
-    """A copy as an array of the same type."""
+    """Return a copy as an array of the same type."""
     torch = require_torch()
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype is torch.bfloat16:
@@ -54,7 +54,7 @@ def to_numpy(tensor: Any) -> Array:
 
 
 def result_arrays(result: Any, names: Sequence[str], where: str) -> dict[str, Array]:
-    """What a reference returned, by name: a tensor, a tuple in order, or a dictionary."""
+    """Return the reference's results by name: from a tensor, a tuple in order, or a dictionary."""
     torch = require_torch()
     if isinstance(result, dict):
         missing = [name for name in names if name not in result]
@@ -66,5 +66,5 @@ def result_arrays(result: Any, names: Sequence[str], where: str) -> dict[str, Ar
     if len(values) != len(names):
         raise UsageError(f"{where} returns {len(values)} results, not {len(names)}: {', '.join(names)}")
     if not all(isinstance(value, torch.Tensor) for value in values):
-        raise UsageError(f"{where} returns something else than tensors")
+        raise UsageError(f"{where} must return tensors")
     return {name: to_numpy(value) for name, value in zip(names, values, strict=True)}

@@ -1,4 +1,4 @@
-"""A kernel → the three files of a robust-kbench task. docs/howto/robust_kbench.md says what is in them."""
+"""A kernel → the three files of a robust-kbench task. docs/howto/robust_kbench.md describes them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ from .torch_binding import torch_unit
 FILES = ("func_forward.py", "config_forward.json", "forward.cu")
 
 OF_THE_BENCHMARK = ("eval_results", "filter_results.json", "__pycache__", "traces")
-"""What the benchmarks and Python leave in a folder."""
+"""Files that the benchmarks and Python write into a folder."""
 
 FORMS = ("current", "earlier")
-"""Of config_forward.json: six lists of settings, or the logs' arch, seeds, shapes, tolerance and timing."""
+"""Forms of config_forward.json: six lists of settings, or the logs' arch, seeds, shapes, tolerance and timing."""
 
 TOLERANCE = {"atol": 5e-2, "rtol": 5e-2, "pct_bad_max": 0.0}
-"""Of the logs; no element may be beyond it."""
+"""Tolerance of the logs; no element may exceed it."""
 
 TIMING = {"warmup_iters": 25, "timed_iters": 100}
 
 _EARLIER_NAMES = """
 
-# The earlier form of config_forward.json has B, H, S and D alone.
+# The earlier form of config_forward.json has only B, H, S and D.
 _Model, _get_inputs = Model, get_inputs
 
 
@@ -43,7 +43,7 @@ def get_inputs(B: int = 1, H: int = 8, S: int = 512, D: int = 64, seed: int = 0)
 DEFAULT_SHAPES = (
     "mission", "small", "long", "validation_128", "split_65", "ragged", "d80", "d128", "gqa_4", "few_queries",
 )  # fmt: skip
-"""The logs' shapes, and odd ones: lengths that are no whole tiles, other D, shared heads, fewer queries than keys."""
+"""The logs' shapes, and others: lengths that are not multiples of a tile, other D, GQA, fewer queries than keys."""
 
 DEFAULT_SEEDS = 3
 
@@ -51,10 +51,10 @@ TEMPLATES: Mapping[str, str] = {"sdpa": "sdpa_func_forward.py.in", "fp8_sdpa": "
 """Task → the PyTorch side."""
 
 INIT_METHODS = ("unit_normal", "logits_8", "logits_32", "v_offset", "outlier_channels", "all_equal", "zeros")
-"""What the model's cache may hold; templates/init_methods.py.in has them."""
+"""Initialisations of the model's cache; templates/init_methods.py.in defines them."""
 
 _GROUPS = 'TORCH_CHECK(HQ % HKV == 0, HQ, " heads of Q are no multiple of ", HKV, " heads of K and V");'
-"""What sizes must fulfil beyond the shapes of the arrays, where a kernel has both."""
+"""Check of sizes in addition to the shapes of the arrays, where a kernel has both."""
 
 _TORCH_NAMES: Mapping[str, str] = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
 
@@ -69,7 +69,7 @@ def make_task(
     defines: Mapping[str, str] = {},
     form: str = "current",
 ) -> dict[str, str]:
-    """File name → text, of a rung with these levers (`defines`) or of a kernel; the first shape is the one timed."""
+    """Return file name → text, of a rung with these levers (`defines`) or of a kernel; the first shape is timed."""
     if form not in FORMS:
         raise UsageError(f"form {form!r}: use one of {', '.join(FORMS)}")
     if not shapes:
@@ -78,7 +78,7 @@ def make_task(
     if exported.task not in TEMPLATES:
         takes = " or ".join(f"({', '.join(INPUTS[task])})" for task in TEMPLATES)
         raise UsageError(
-            f"{exported.name}: a robust-kbench task is made of a kernel whose inputs are {takes}, in order"
+            f"{exported.name}: a robust-kbench task needs a kernel whose inputs are {takes}, in this order"
         )
     found = named_shapes(tuple(shapes))
     sizes = [exported.sizes_at(shape) for shape in found]
@@ -94,19 +94,19 @@ def make_task(
 
 
 def group_check(kernel: KernelFile) -> str:
-    """C++ that refuses heads that do not divide, where the kernel has heads of both kinds."""
+    """Return C++ that refuses query heads that are not a multiple of key heads, where the kernel has both."""
     return _GROUPS if {"HQ", "HKV"} <= set(kernel.sizes) else ""
 
 
 def write_task(files: Mapping[str, str], folder: Path, *, force: bool = False) -> None:
-    """Write the files. A folder that holds anything else is left alone unless `force`; nothing is ever deleted."""
+    """Write the files. Raises for a folder with other files, unless `force`; nothing is ever deleted."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; name a folder")
     known = {*(name.split("/")[0] for name in files), *OF_THE_BENCHMARK}
     foreign = sorted(path.name for path in folder.iterdir() if path.name not in known) if folder.exists() else []
     if foreign and not force:
         shown = ", ".join(foreign[:3]) + (" …" if foreign[3:] else "")
-        raise UsageError(f"{folder} holds {shown}; name an empty folder, or write beside it with --force")
+        raise UsageError(f"{folder} already contains {shown}; name an empty folder, or add to this one with --force")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
@@ -117,7 +117,7 @@ def write_task(files: Mapping[str, str], folder: Path, *, force: bool = False) -
 
 
 def config(sizes: Sequence[Mapping[str, int]], seeds: int) -> str:
-    """`config_forward.json`: cases are init × input × shared; the `single_` ones are timed."""
+    """Return `config_forward.json`: cases are init × input × shared; the `single_` ones are timed."""
     init = [{"init_method": name} for name in INIT_METHODS]
     inputs = [{"seed": seed} for seed in range(seeds)]
     lists: dict[str, Sequence[Mapping[str, object]]] = {
@@ -136,11 +136,11 @@ def config(sizes: Sequence[Mapping[str, int]], seeds: int) -> str:
 
 
 def earlier_config(shapes: Sequence[Shape], seeds: int, arch: str) -> str:
-    """`config_forward.json` as the logs have it: as many keys as queries, and no shared heads."""
+    """Return `config_forward.json` in the form of the logs: as many keys as queries, and no GQA."""
     rows = []
     for shape in shapes:
         if shape.hq != shape.hkv or shape.sq != shape.skv:
-            raise UsageError(f"the earlier form has B, H, S and D alone; leave out shape {shape.name}")
+            raise UsageError(f"the earlier form has only B, H, S and D; leave out shape {shape.name}")
         rows.append({"name": shape.name, "B": shape.b, "H": shape.hq, "S": shape.sq, "D": shape.d})
     body = {
         "arch": arch,
@@ -167,7 +167,7 @@ def _sizes(shape: Shape) -> dict[str, int]:
 
 
 def _require_plain(exported: ExportedKernel) -> None:
-    """The PyTorch side has sim-FP8 codes and no mask: with a define that says otherwise no kernel could pass."""
+    """Refuse defines for other codes or masks: the PyTorch side has sim-FP8 codes and no mask."""
     kernel = exported.kernel
     settled = kernel.numbers()
     for name in ("CAUSAL", "ENCODING"):

@@ -20,15 +20,15 @@ KEYS = tuple(f"{many}_{what}_configs" for many in ("single", "multi") for what i
 EARLIER_KEYS = ("arch", "seeds", "shapes", "tolerance", "timing")
 
 DEFAULT_TOLERANCE = Tolerance(1e-3, 1e-3)
-"""Of run_kernel.py, for folders that say none."""
+"""The tolerance of run_kernel.py, for folders without one."""
 
 _FIRST_SEED = 42
-"""From which robust-kbench draws the seeds of its trials."""
+"""The seed from which robust-kbench draws the seeds of its trials."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One case: what the model is made with, what its inputs are made with, and the seeds of its trials."""
+    """One case: the arguments of the model and of its inputs, and the seeds of its trials."""
 
     name: str
     init: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class TaskFolder:
-    """What a folder asks for."""
+    """The contents of a task folder."""
 
     path: Path
     form: str
@@ -53,21 +53,21 @@ class TaskFolder:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it looks like one."""
+    """Whether it looks like a robust-kbench folder."""
     return (path / "func_forward.py").is_file() and (path / "config_forward.json").is_file()
 
 
 def read_folder(path: Path, *, multi: bool = False, trials: int = 1, tolerance: Tolerance | None = None) -> TaskFolder:
-    """The cases of a folder: those that are timed, or all of them (`multi`). A given tolerance wins."""
+    """Return the cases of a folder: those that are timed, or all (`multi`). A given tolerance takes precedence."""
     if not is_folder(path):
-        raise UsageError(f"{path} has no func_forward.py and config_forward.json: not a task of robust-kbench")
+        raise UsageError(f"{path} is not a robust-kbench task: it has no func_forward.py and config_forward.json")
     if not (path / "forward.cu").is_file():
         raise UsageError(f"{path} has no forward.cu, so there is no kernel to judge")
     where = path / "config_forward.json"
     try:
         config = json.loads(where.read_text())
     except ValueError as error:
-        raise UsageError(f"{where} is no JSON: {error}") from error
+        raise UsageError(f"{where} is not valid JSON: {error}") from error
     keys = set(config) if isinstance(config, dict) else set()
     if keys == set(KEYS):
         settings = _current(config, str(where), multi, trials)
@@ -83,14 +83,14 @@ def read_folder(path: Path, *, multi: bool = False, trials: int = 1, tolerance: 
 
 
 def make_case(folder: TaskFolder, setting: Setting, seed: int, kernel: HostKernel) -> tuple[Case, Path]:
-    """The call that the model makes, with what `forward_fn` gives for it, and the kernel file of the call."""
+    """Return the call that the model makes with the results of `forward_fn`, and the kernel file of the call."""
     torch = require_torch()
     module = run_source((folder.path / "func_forward.py").read_text(), str(folder.path / "func_forward.py"))
     forward, get_inputs = _function(module, "forward_fn", folder), _function(module, "get_inputs", folder)
     calls: list[tuple[tuple[Any, ...], Any]] = []
 
     def watched(*arguments: Any) -> Any:
-        # Copies: a model may go on working in its tensors.
+        # Copies: a model may change its tensors later.
         kept = tuple(value.clone() if isinstance(value, torch.Tensor) else value for value in arguments)
         calls.append((kept, forward(*arguments)))
         return calls[-1][1]
@@ -118,7 +118,7 @@ def make_case(folder: TaskFolder, setting: Setting, seed: int, kernel: HostKerne
 
 
 def results(folder: TaskFolder, correct: Mapping[str, Sequence[tuple[bool, float]]]) -> dict[str, Any]:
-    """Setting → (correct, largest difference) of its trials, as robust-kbench writes its results."""
+    """Return setting → (correct, largest difference) of its trials, as robust-kbench writes its results."""
     settings = {
         name: {
             "correct": all(right for right, _ in trials),
@@ -141,11 +141,11 @@ def results(folder: TaskFolder, correct: Mapping[str, Sequence[tuple[bool, float
 
 # Cases.
 def _current(config: Mapping[str, Any], where: str, multi: bool, trials: int) -> tuple[Setting, ...]:
-    """init × input × shared, the shared ones winning, named as robust-kbench does."""
+    """Return init × input × shared, where shared takes precedence, named as in robust-kbench."""
     for key in KEYS:
         rows = config[key]
         if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-            raise UsageError(f"{where}: {key} is no list of objects")
+            raise UsageError(f"{where}: {key} is not a list of objects")
     many = "multi" if multi else "single"
     found = []
     for init in config[f"{many}_init_configs"]:
@@ -162,21 +162,21 @@ def _name(init: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:
 
 
 def _trial_seeds(trials: int) -> tuple[int, ...]:
-    """The seeds of robust-kbench's own trials, so that inputs are the same to the bit."""
+    """Return the seeds of robust-kbench's own trials, so that inputs are bitwise identical."""
     torch = require_torch()
     stream = torch.Generator().manual_seed(_FIRST_SEED)
     return tuple(int(torch.randint(0, 2**32 - 1, (1,), generator=stream).item()) for _ in range(trials))
 
 
 def _earlier(config: Mapping[str, Any], where: str, multi: bool) -> tuple[Setting, ...]:
-    """shapes × seeds."""
+    """Return shapes × seeds."""
     shapes, seeds = config["shapes"], config["seeds"]
     if not isinstance(seeds, list) or not seeds or not all(isinstance(seed, int) for seed in seeds):
-        raise UsageError(f"{where}: seeds is no list of numbers")
+        raise UsageError(f"{where}: seeds is not a list of numbers")
     found = []
     for row in shapes if isinstance(shapes, list) else []:
         if not isinstance(row, dict) or set(row) != {"name", "B", "H", "S", "D"}:
-            raise UsageError(f"{where}: a shape is {{name, B, H, S, D}}, not {row}")
+            raise UsageError(f"{where}: a shape must be {{name, B, H, S, D}}, not {row}")
         sizes = {name: row[name] for name in "BHSD"}
         every = {**sizes, "HQ": row["H"], "HKV": row["H"], "SQ": row["S"], "SKV": row["S"]}
         found.append(Setting(str(row["name"]), every, every, tuple(seeds if multi else seeds[:1])))
@@ -187,7 +187,7 @@ def _earlier(config: Mapping[str, Any], where: str, multi: bool) -> tuple[Settin
 
 def _tolerance(given: Any, where: str) -> Tolerance:
     if not isinstance(given, dict) or set(given) != {"atol", "rtol", "pct_bad_max"}:
-        raise UsageError(f"{where}: tolerance is {{atol, rtol, pct_bad_max}}")
+        raise UsageError(f"{where}: tolerance must be {{atol, rtol, pct_bad_max}}")
     return Tolerance(float(given["atol"]), float(given["rtol"]), bad_share=float(given["pct_bad_max"]) / 100)
 
 
@@ -200,7 +200,7 @@ def _function(module: Mapping[str, Any], name: str, folder: TaskFolder) -> Calla
 
 
 def _call(function: Callable[..., Any], given: Mapping[str, Any], folder: TaskFolder, name: str) -> Any:
-    """Today's configs name exactly the parameters; the earlier ones name sizes, of which a function takes some."""
+    """Call the function: current configs name exactly its parameters; earlier ones also name other sizes."""
     if folder.form == "current":
         chosen = dict(given)
     else:
@@ -212,7 +212,7 @@ def _call(function: Callable[..., Any], given: Mapping[str, Any], folder: TaskFo
             if each.default is each.empty and each.name not in chosen and each.kind is each.POSITIONAL_OR_KEYWORD
         ]
         if missing:
-            raise UsageError(f"{folder.path}: {name} asks for {missing[0]!r}; the config gives {', '.join(given)}")
+            raise UsageError(f"{folder.path}: {name} requires {missing[0]!r}; the config gives {', '.join(given)}")
     try:
         return function(**chosen)
     except TypeError as error:
@@ -224,4 +224,4 @@ def _argument(value: Any, torch: Any, folder: TaskFolder) -> Argument:
         return to_numpy(value)
     if isinstance(value, int | float):
         return value
-    raise Unsupported(f"{folder.path}: the function is given a {type(value).__name__}; Weft passes tensors and numbers")
+    raise Unsupported(f"{folder.path}: the function gets a {type(value).__name__}; Weft passes tensors and numbers")

@@ -1,4 +1,4 @@
-"""What a file compiles to, for people to look at: it need not say how it is launched."""
+"""The binaries of a file, to be shown to the user; the file needs no launch lines."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ def shown_binaries(
     include_dirs: Sequence[str] = (),
     compiler: str = "nvrtc",
 ) -> list[Binary]:
-    """The kernels that are named in `entries`, else those of the launch lines at `sizes`, else all that the file has.
+    """Return the kernels named in `entries`, else those of the launch lines at `sizes`, else all kernels of the file.
 
     A Triton file has one binary for each kernel that it launches.
     """
@@ -35,12 +35,12 @@ def shown_binaries(
         kernel = load(path, gpu=gpu, defines=defines, include_dirs=include_dirs, compiler=compiler)
         return list({binary.ptx_digest: binary for binary in kernel.binaries(sizes=sizes).values()}.values())
     if sizes:
-        raise UsageError(f"sizes choose among kernels of launch lines; {path} has none, or --entry names the kernels")
+        raise UsageError(f"--size selects kernels of launch lines, but {path} has none, or --entry names the kernels")
     if source.is_triton:
-        raise UsageError(f"{path} has no `# weft: launch` line; docs/reference/launch_lines.md shows one")
+        raise UsageError(f"{path} has no `# weft: launch` line; see docs/reference/launch_lines.md")
     if is_ptx(path):
         if defines or include_dirs:
-            raise UsageError(f"{path} is compiled already: -D and -I have no meaning")
+            raise UsageError(f"{path} is already compiled PTX: -D and -I have no effect")
         return [read_ptx(path, arch=target_of(gpu), entries=entries)]
     binary = compile_cuda(
         source.code,

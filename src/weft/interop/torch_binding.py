@@ -1,4 +1,4 @@
-"""A kernel file → one translation unit for PyTorch: the file as it is, a host function made from its launch lines.
+"""A kernel file → one translation unit for PyTorch: the unchanged file, and a host function made from its launch lines.
 
 The function takes the `in` arrays in the order of the file, checks them, allocates the others, launches, and returns
 the first `out` array.
@@ -23,7 +23,7 @@ UNDEFINE = (
     "__CUDA_NO_HALF2_OPERATORS__",
     "__CUDA_NO_BFLOAT16_CONVERSIONS__",
 )
-"""PyTorch's extension builder defines these, which takes `half(x)` and half arithmetic away from kernels."""
+"""PyTorch's extension builder defines these, which removes `half(x)` and half arithmetic from kernels."""
 
 INCLUDES = (
     "torch/extension.h",
@@ -36,7 +36,7 @@ INCLUDES = (
 )
 
 TENSOR_CHECK = """\
-// What the kernel takes for granted. 16 bytes are the widest access a kernel can make.
+// What the kernel assumes. 16 bytes are the widest access a kernel can make.
 inline void check_tensor(const char* name, const torch::Tensor& x, c10::IntArrayRef shape, c10::ScalarType dtype,
                          c10::Device device) {
     TORCH_CHECK(x.is_cuda() && x.device() == device, name, " is on ", x.device(), "; all must be on one GPU");
@@ -70,7 +70,7 @@ _SCALARS: Mapping[str, str] = {"f32": "float", "f64": "double", "i32": "int", "i
 
 @dataclass(frozen=True)
 class Instance:
-    """One instantiation of the launched templates: for which sizes, and what is launched then."""
+    """One instantiation of the launched templates: its sizes and its launches."""
 
     sizes: Mapping[str, int]
     callees: tuple[str, ...]
@@ -84,9 +84,9 @@ def torch_unit(
     checks: str,
     every_output: bool = False,
 ) -> str:
-    """The file's text. `shapes` are the sizes it must serve, `notes` its head, `checks` more C++ after the sizes.
+    """Return the file's text. `shapes` are the sizes it must support, `notes` its header, `checks` C++ after the sizes.
 
-    `every_output`: the function returns all `out` arrays as a tuple, not the first alone.
+    `every_output`: the function returns all `out` arrays as a tuple, not only the first.
     """
     _refuse_what_has_no_form(kernel)
     source = Path(kernel.path)
@@ -94,10 +94,10 @@ def torch_unit(
     lines += ["", "// PyTorch's extension builder defines these; the kernel converts and computes in half."]
     lines += [f"#undef {macro}" for macro in UNDEFINE]
     lines += ["", *(f"#include <{header}>" for header in (*INCLUDES, *(["tuple"] if every_output else ())))]
-    lines += ["", "// The kernel's defines, as its launch lines have them."]
+    lines += ["", "// The kernel's defines, from its launch lines."]
     lines += [f"#define {name} {value}" for name, value in _defines(kernel, shapes).items()]
-    lines += ["", f"// {'-' * 30} {source.name}, as it is {'-' * 30}", "", source.read_text().rstrip()]
-    lines += ["", f"// {'-' * 30} the host's part, from the launch lines {'-' * 30}", ""]
+    lines += ["", f"// {'-' * 30} {source.name}, unchanged {'-' * 30}", "", source.read_text().rstrip()]
+    lines += ["", f"// {'-' * 30} host code, from the launch lines {'-' * 30}", ""]
     lines += ["namespace {", "", INTEGER_FUNCTIONS, TENSOR_CHECK, "}  // namespace", ""]
     lines += [*_function(kernel, shapes, checks, every_output=every_output)]
     lines += ["", "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
@@ -106,7 +106,7 @@ def torch_unit(
 
 
 def instances(kernel: KernelFile, shapes: Sequence[Mapping[str, int]]) -> tuple[Instance, ...]:
-    """The distinct instantiations that the shapes need, in the order of their sizes."""
+    """Return the distinct instantiations that the shapes need, in the order of their sizes."""
     read = {name for launch in kernel.launches for piece in _formulas(launch.callee) for name in piece.names}
     found: dict[tuple[int, ...], Instance] = {}
     for sizes in shapes:
@@ -142,7 +142,7 @@ def _refuse_what_has_no_form(kernel: KernelFile) -> None:
 
 
 def _defines(kernel: KernelFile, shapes: Sequence[Mapping[str, int]]) -> Mapping[str, str]:
-    """Macros are fixed when the file is compiled, so every shape must agree on them."""
+    """Return the macros, which are fixed at compilation, so that every shape must have the same."""
     found = [bind_numbers(kernel.lines, kernel.path, sizes=sizes, defines=kernel.defines).defines for sizes in shapes]
     for other in found[1:]:
         if other != found[0]:
@@ -154,7 +154,7 @@ def _defines(kernel: KernelFile, shapes: Sequence[Mapping[str, int]]) -> Mapping
 def _function(kernel: KernelFile, shapes: Sequence[Mapping[str, int]], checks: str, *, every_output: bool) -> list[str]:
     inputs = [line for line in kernel.lines.arrays if line.role == "in"]
     if not inputs:
-        raise UsageError(f"{kernel.path}: no `in` array, so no tensor says where to run")
+        raise UsageError(f"{kernel.path}: no `in` array, so the device to run on is not known")
     first = inputs[0].name
     body = [*_sizes(kernel, inputs), *checks.splitlines()]
     for line in inputs:
@@ -186,7 +186,7 @@ def _shape(line: ArrayLine) -> str:
 
 
 def _sizes(kernel: KernelFile, inputs: Sequence[ArrayLine]) -> list[str]:
-    """Each size is read from the first array that has it as a dimension."""
+    """Return code that reads each size from the first array that has it as a dimension."""
     reads: dict[str, str] = {}
     for line in inputs:
         for axis, size in enumerate(line.shape):
@@ -195,7 +195,7 @@ def _sizes(kernel: KernelFile, inputs: Sequence[ArrayLine]) -> list[str]:
                 reads.setdefault(size.name, read)
     missing = [name for name in kernel.sizes if name not in reads]
     if missing:
-        raise UsageError(f"{kernel.path}: no input has {', '.join(missing)} as a dimension of its own")
+        raise UsageError(f"{kernel.path}: no input has {', '.join(missing)} as a separate dimension")
     return list(reads.values())
 
 
@@ -207,7 +207,7 @@ def _scalar(scalar: ScalarLine, path: str) -> str:
 
 
 def _launch(kernel: KernelFile, launch: LaunchLine, number: int, choices: Sequence[Instance]) -> list[str]:
-    """A lambda that launches any instantiation, and the choice of one by the sizes."""
+    """Return a lambda that launches any instantiation, and the choice of one by the sizes."""
     floats = {scalar.name for scalar in kernel.scalars if is_float(scalar.element)}
     grid, block = (
         ", ".join(f"static_cast<unsigned>({to_cpp(size, floats=floats)})" for size in sizes)

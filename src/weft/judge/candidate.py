@@ -1,4 +1,4 @@
-"""A kernel that is to be judged, as a value: its file, how it is compiled, and what it says about its arithmetic."""
+"""A kernel to judge, as a value: its file, how it is compiled, and what it declares about its arithmetic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,24 +15,24 @@ from weft.tasks.task import Declared, Problem
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel to be judged: its file, and the rung of the ladder it is (if it is one)."""
+    """A kernel to judge: its file, and its rung of the ladder, if it is one."""
 
     path: Path
     rung: str | None = None
     gpu: str = DEFAULT_GPU
     """A GPU's name, or an architecture for its smallest GPU."""
     max_steps: int = MAX_STEPS
-    """Loop iterations that a host thread may run in a launch; left as it is, fewer where the workload is small."""
+    """Loop iterations that a host thread may run in a launch; the default is reduced for small workloads."""
     defines: Mapping[str, str] = field(default_factory=dict)
-    """Macros of the command line. Those that select a workload's type and mask win."""
+    """Macros of the command line. Those that select a workload's type and mask take precedence."""
     launch: Path | None = None
-    """The file of a PTX file's launch lines, if not the one next to it."""
+    """The launch-line file of a PTX file; None: the `.launch` file next to it."""
     include_dirs: tuple[str, ...] = ()
     compiler: str = "nvrtc"
     wanted: tuple[Wanted, ...] = ()
-    """How its task names and shapes the file's arrays, where the file does not."""
+    """The task's names and shapes of the file's arrays, where they differ from the file's."""
     allows: bool = True
-    """Whether the source's `allow` lines excuse findings. A stranger's excuse nothing."""
+    """Whether the source's `allow` lines excuse findings. Those of untrusted code excuse nothing."""
 
     @property
     def arch(self) -> str:
@@ -57,10 +57,10 @@ class Candidate:
         return self.load_with(problem.defines())
 
     def refusal(self, problem: Problem) -> str:
-        """Return the launch line by which the file does not take a problem; empty if it does."""
+        """Return the launch line that excludes a problem; empty if none does."""
         try:
             return self.load(problem).refusal(problem.arrays)
-        except UsageError:  # it does not fit in another way, which its verdict will say
+        except UsageError:  # the arrays do not fit for another reason, which the verdict reports
             return ""
 
     def load_with(self, selected: Mapping[str, str]) -> KernelFile:
@@ -70,11 +70,11 @@ class Candidate:
 
     @cached_property
     def declared(self) -> Declared:
-        """What the file says about its arithmetic."""
+        """What the file declares about its arithmetic."""
         lines = self.kernel.source.lines.defines
         macros = {line.name: line.value if isinstance(line.value, str) else line.value.text for line in lines}
         return Declared(self.rung, {**macros, **self.defines})
 
     def declared_at(self, kernel: KernelFile, problem: Problem) -> Declared:
-        """The same with the numbers of one call: the number of splits may depend on the sizes."""
+        """Return the same with the numbers of one call: the number of splits may depend on the sizes."""
         return replace(self.declared, macros={**self.declared.macros, **kernel.numbers(problem.arrays)})

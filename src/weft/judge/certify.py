@@ -1,4 +1,4 @@
-"""Whether a task's gate is a gate: every wrong implementation must fail it somewhere, and no right one anywhere.
+"""Tests a task's gate: every wrong implementation must fail it on some workload, and no right one on any.
 
 A kernel is judged in its own type, so a gate is certified for one output type at a time.
 """
@@ -16,14 +16,14 @@ from weft.tasks.task import Declared, Mutant, Outputs, Problem, Task, Workload
 
 @dataclass(frozen=True)
 class GateTrial:
-    """One implementation before the gate."""
+    """The result of the gate on one implementation."""
 
     name: str
     what: str
     killed_by: str = ""
-    """The gate, or empty: it passed everywhere."""
+    """The gate that rejected it; empty: it passed everywhere."""
     workload: Workload | None = None
-    """Where it was killed first."""
+    """The first workload on which it was rejected."""
 
     @property
     def survived(self) -> bool:
@@ -32,14 +32,14 @@ class GateTrial:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a gate did to all implementations of a task in one type."""
+    """The results of a gate on all implementations of a task in one type."""
 
     task: str
     dtype: str
     mutants: tuple[GateTrial, ...]
     right: tuple[GateTrial, ...]
     excluded: tuple[tuple[Mutant, str], ...] = ()
-    """Mutants that no gate can tell from a right kernel in this type, and why."""
+    """Mutants that no gate can distinguish from a right kernel in this type, and why."""
 
     @property
     def survivors(self) -> tuple[GateTrial, ...]:
@@ -60,17 +60,17 @@ class Certificate:
 
 
 Gate = Callable[[Problem, Outputs], str]
-"""The name of the gate that rejects these outputs, or nothing."""
+"""Returns the name of the gate that rejects these outputs, or empty."""
 
 
 Progress = Callable[[int, int], None]
-"""Is told how many implementations were tried, of how many."""
+"""Receives how many implementations have been judged, and how many there are."""
 
 
 def certify(
     task: Task, dtype: str = "", todo: Sequence[Workload] = (), *, progress: Progress | None = None
 ) -> Certificate:
-    """Hold all implementations against the task's own gates, as kernels of which nothing is declared."""
+    """Judge all implementations by the task's own gates, as kernels that declare nothing about their arithmetic."""
     known = task.workloads.dtypes
     chosen = TYPE_WORDS.get(dtype, dtype) or _default_dtype(task)
     if chosen not in known:
@@ -85,16 +85,16 @@ def certify(
 
 
 def _default_dtype(task: Task) -> str:
-    """That of the workloads the task is certified on."""
+    """Return the type of the workloads that the task is certified on."""
     if not task.certified_on:
-        raise UsageError(f"task {task.name} names no workload to be certified on; give `certified_on`")
+        raise UsageError(f"task {task.name} has no workloads to certify it on; set `certified_on`")
     return task.certified_on[0].dtype
 
 
 def hold(
     task: Task, dtype: str, problems: Sequence[Problem], gate: Gate, *, progress: Progress | None = None
 ) -> Certificate:
-    """All implementations of a task against any gate."""
+    """Judge all implementations of a task by any gate."""
     right = [Mutant(name, "right", run, breaks=task.outputs[-1].name) for name, run in task.right.items()]
     wrong = [mutant for mutant in task.mutants if dtype not in mutant.excluded]
     trials = []
@@ -113,7 +113,7 @@ def hold(
 
 def _try(task: Task, mutant: Mutant, problems: Sequence[Problem], gate: Gate) -> GateTrial:
     for problem in problems:
-        with np.errstate(all="ignore"):  # being wrong is their purpose
+        with np.errstate(all="ignore"):  # mutants are wrong on purpose
             outputs = mutant.run(problem)
         killed_by = gate(problem, _judged(task, mutant, outputs))
         if killed_by:
@@ -122,7 +122,7 @@ def _try(task: Task, mutant: Mutant, problems: Sequence[Problem], gate: Gate) ->
 
 
 def _judged(task: Task, mutant: Mutant, outputs: Mapping[str, np.ndarray]) -> Outputs:
-    """What the gates see: everything of a mutant that breaks an optional output, else only what is required."""
+    """Return what the gates see: all outputs of a mutant that breaks an optional one, else the required outputs."""
     if mutant.breaks and task.output(mutant.breaks).optional:
         return outputs
     return {output.name: outputs[output.name] for output in task.outputs if not output.optional}

@@ -11,26 +11,26 @@ from weft.tasks.task import PLAIN, Task
 
 @dataclass(frozen=True)
 class FileAxes:
-    """What a file computes, apart from sizes."""
+    """The types, masks and encodings that a file computes."""
 
     dtypes: tuple[str, ...]
     masks: tuple[str, ...]
     encodings: tuple[str, ...]
     only_d: int | None = None
-    """The head dimension that PTX was compiled for, if it is not passed one."""
+    """The head dimension that PTX was compiled for, if it has no parameter for it."""
     any_mask: bool = False
-    """Nothing says which mask it computes."""
+    """Whether the file does not state which mask it computes."""
 
 
 def file_axes(kernel: KernelFile, task: Task) -> FileAxes:
-    """What a file's launch lines leave open: element type, mask and encoding by macro, or what its arrays say."""
+    """Return the element types, masks and encodings of a file: those its macros choose, or those of its arrays."""
     macros = {line.name for line in kernel.lines.defines}
     if kernel.compiled:
         return _of_ptx(kernel, task)
     first = task.outputs[0]
     fixed = {line.name: line.element for line in kernel.outputs}.get(first.name, first.dtype or ANY_FLOAT[0])
     if "ELEMENT" not in macros and fixed not in ELEMENTS:
-        raise UsageError(f"{kernel.path}: {first.name} is {fixed}; {task.name} knows {', '.join(ELEMENTS)}")
+        raise UsageError(f"{kernel.path}: {first.name} is {fixed}; {task.name} supports {', '.join(ELEMENTS)}")
     floats = _offered(kernel, "ELEMENT", {ELEMENTS[name]: name for name in ANY_FLOAT})
     dtypes = floats if "ELEMENT" in macros else (fixed,)
     encodings = task.workloads.encodings
@@ -43,7 +43,7 @@ def file_axes(kernel: KernelFile, task: Task) -> FileAxes:
 
 
 def _offered(kernel: KernelFile, macro: str, meaning: Mapping[str, str]) -> tuple[str, ...]:
-    """What a macro may choose: all, or the values of its `lever` line."""
+    """Return what a macro can select: everything, or the values of its `lever` line."""
     lever = next((line for line in kernel.lines.levers if line.name == macro), None)
     if lever is None:
         return tuple(meaning.values())
@@ -51,26 +51,26 @@ def _offered(kernel: KernelFile, macro: str, meaning: Mapping[str, str]) -> tupl
     if unknown:
         raise UsageError(
             f"{kernel.lines_path}:{lever.line}: {macro} is {unknown[0]}; "
-            f"the judge knows {', '.join(f'{value} ({name})' for value, name in meaning.items())}"
+            f"the judge supports {', '.join(f'{value} ({name})' for value, name in meaning.items())}"
         )
     return tuple(name for value, name in meaning.items() if value in lever.values)
 
 
 def _of_ptx(kernel: KernelFile, task: Task) -> FileAxes:
-    """Compiled PTX has one type, one mask and one encoding: those its `define` lines say it was made with."""
+    """Return the one type, mask and encoding of compiled PTX, which its `define` lines state."""
     settled = {
         line.name: line.value if isinstance(line.value, str) else line.value.text for line in kernel.lines.defines
     }
     first = task.outputs[0]
     element = {line.name: line.element for line in kernel.outputs}.get(first.name, first.dtype or ANY_FLOAT[0])
     if element not in ELEMENTS:
-        raise UsageError(f"{kernel.path}: {first.name} is {element}; {task.name} knows {', '.join(ELEMENTS)}")
+        raise UsageError(f"{kernel.path}: {first.name} is {element}; {task.name} supports {', '.join(ELEMENTS)}")
     mask, encoding = settled.get("CAUSAL", "0"), settled.get("ENCODING", "0")
     if mask not in ("0", "1", "2") or encoding not in ("0", "1"):
-        raise UsageError(f"{kernel.lines_path}: CAUSAL is 0, 1 or 2, ENCODING 0 or 1; it has {mask} and {encoding}")
+        raise UsageError(f"{kernel.lines_path}: CAUSAL is {mask} (use 0, 1 or 2), ENCODING is {encoding} (use 0 or 1)")
     plain = task.workloads.encodings == (PLAIN,)
     encodings = (PLAIN,) if plain else (ENCODINGS[int(encoding)],)
-    # A kernel that is not passed D has it compiled in: the default of its `sizes` line.
-    told_d = any("D" in formula.names for launch in kernel.launches for formula in launch.passed())
-    only_d = None if told_d else kernel.sizes.get("D")
+    # A kernel without an argument D has it compiled in: the default of its `sizes` line.
+    passes_d = any("D" in formula.names for launch in kernel.launches for formula in launch.passed())
+    only_d = None if passes_d else kernel.sizes.get("D")
     return FileAxes((element,), (MASKS[int(mask)],), encodings, only_d=only_d)

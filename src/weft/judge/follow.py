@@ -1,4 +1,4 @@
-"""Workloads at the sizes where a kernel takes another way: the judge looks at the kernel, not only at its own list."""
+"""Workloads at the sizes where a kernel takes another branch, found in its compiled code."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from .look import AXES
 from .select import Supports
 
 MOST_PRODUCTS = 1 << 26
-"""Of all workloads at boundaries together: about the work of the selection itself."""
+"""Limit on the work of all workloads at boundaries together: about the work of the selection itself."""
 MOST_WORKLOADS = 60
 OF_A_LINE = 2
 MOST_DIMENSIONS = 3
-"""Head dimensions at which it is run: each may have to be compiled."""
+"""Most head dimensions at which it is run: each may have to be compiled."""
 MOST_OF_A_CORNER = 1 << 25
 BLIND_ROWS = 9
 KEYS_IN_16_BITS, MORE_KEYS = 65_536, 65_601
@@ -30,18 +30,18 @@ class Followed:
     """Boundaries, and the workloads that run on both sides of them."""
 
     boundaries: tuple[Boundary, ...]
-    """Each with the reason why it is not run, if it is not."""
+    """Each with the reason why it is not run; empty if it is run."""
     workloads: tuple[Workload, ...]
 
 
 def workloads_at(
     boundaries: Sequence[Boundary], supports: Supports, like: Sequence[Workload], coverage: Coverage
 ) -> Followed:
-    """Return workloads at each boundary and on both sides of it, as far as the kernel and the budget take them.
+    """Return workloads at each boundary and on both sides of it, as far as the kernel and the budget allow.
 
-    Boundaries of branches that went one way so far come first, then one of each line, the cheapest first. `like` are
-    workloads of the selection: types, masks, regimes and seeds come from them in turn. One call has more keys than 16
-    bits count, the largest of them last: no comparison shows that a number is kept in too few bits.
+    Boundaries of branches that took only one side so far come first, then one of each line, the cheapest first. `like`
+    are workloads of the selection: types, masks, regimes and seeds come from them in turn. One call has more than
+    65536 keys, with the largest score last: no comparison shows that a number is stored in too few bits.
     """
     open_lines = coverage.open_lines
     chosen: dict[Workload, None] = {}
@@ -87,7 +87,7 @@ def workloads_at(
 
 
 def _first_of_each_line(boundaries: Sequence[Boundary]) -> list[tuple[int, Boundary]]:
-    """With its number among those of the line: of a loop that goes round again and again, two rounds are enough."""
+    """Return each boundary with its number within its line: of a loop with many boundaries, two are enough."""
     found: dict[tuple[str, str, int], list[Boundary]] = {}
     for boundary in boundaries:
         found.setdefault((boundary.axis, boundary.file, boundary.line), []).append(boundary)
@@ -99,10 +99,10 @@ def _at(boundary: Boundary, like: Sequence[Workload]) -> Shape:
 
 
 def _around(boundary: Boundary, supports: Supports, d: int) -> Iterator[Shape]:
-    """At the boundary, below and above it; and at it with a single query, where that is another size."""
+    """Yield shapes at the boundary, below and above it; and at it with a single query, where that is another shape."""
     vary = AXES[boundary.axis]
     few, *single = vary.queries
-    steps = (0, -1) if boundary.axis == "D" else (0, -1, 1)  # a head dimension is often a kernel of its own
+    steps = (0, -1) if boundary.axis == "D" else (0, -1, 1)  # a head dimension often has a separate kernel
     near = [(boundary.value + step, few) for step in steps] + [(boundary.value, queries) for queries in single]
     keep = boundary.axis.lower() if boundary.axis in ("B", "SQ", "SKV", "D") else ""
     for value, queries in near:
@@ -113,9 +113,9 @@ def _around(boundary: Boundary, supports: Supports, d: int) -> Iterator[Shape]:
 
 
 def _corners(boundaries: Sequence[Boundary], d: int) -> Iterator[tuple[Shape, str]]:
-    """Shapes beyond boundaries of queries and of keys at once, and beyond one of keys with rows that see none of them.
+    """Yield shapes beyond a boundary of queries and of keys at once, and beyond one of keys with rows that see no key.
 
-    Of each kind, the largest that runs in a moment.
+    Of each kind, the largest that runs quickly.
     """
     lengths = {axis: {each.value for each in boundaries if each.axis == axis} for axis in ("SQ", "SKV")}
     both = {(sq, skv) for sq in lengths["SQ"] for skv in lengths["SKV"]}

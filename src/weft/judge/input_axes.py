@@ -1,4 +1,4 @@
-"""Which dimension of an input is which size of attention: shapes of calls that nobody draws."""
+"""Which dimension of an input is which size of attention: shapes of calls whose inputs are never generated."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -11,11 +11,11 @@ InputAxes = Mapping[str, tuple[str, ...]]
 """Input → the size (`b`, `hq`, `hkv`, `sq`, `skv`, `d`) that each of its dimensions is."""
 
 TELLING = Shape("telling", 2, 15, 5, 7, 11, 13)
-"""All sizes differ, so that an array's shape says which of its dimensions is which size."""
+"""All sizes differ, so that an array's shape shows which of its dimensions is which size."""
 
 
 def input_axes(task: Task, workload: Workload) -> InputAxes:
-    """Return the axes of a task's inputs; nothing for a task whose arrays are something else."""
+    """Return the axes of a task's inputs; empty for a task that is not attention."""
     if not task.workloads.shapes:
         return {}
     sizes = {getattr(TELLING, axis.name): axis.name for axis in fields(Shape) if axis.name != "name"}

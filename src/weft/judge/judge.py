@@ -1,4 +1,4 @@
-"""The judge: run a candidate on a workload and decide, stopping at the first thing that is wrong.
+"""The judge: runs a candidate on a workload and decides, stopping at the first failure.
 
 Every route to a verdict (`weft check`, reports, agents, workers, searches, folders of other systems) goes through
 `judge` or `judge_all`. They differ in where the candidate runs: see `runs.py`.
@@ -35,14 +35,14 @@ from .verdict import Sample, Verdict
 
 SAMPLES = 5
 LEAST_STEPS, STEPS_PER_PRODUCT = 1 << 22, 16
-"""Loop iterations that a kernel may need: one thread alone would multiply Q by K and P by V with fewer."""
+"""Loop iterations that a kernel may need: a single thread computing Q times K and P times V needs fewer."""
 NO_DEBUG_BUILD = (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR, Status.UNSUPPORTED)
-"""Statuses that say that there is no -G build to be judged."""
+"""Statuses that mean that there is no -G build to judge."""
 KEEPS_STATE = "the kernel keeps state between launches"
 LIMITS = ("types", "dimensions")
-"""Of `Policy.limits`. Who judges strictly allows the first: macros do not say which types a kernel has."""
+"""Values of `Policy.limits`. Strict judging allows only the first: macros do not state which types a kernel has."""
 MOST_TILE = 4096
-"""Of BLOCK_M, BLOCK_N and SPLITS: the emulation follows what a candidate declares, within reason."""
+"""Upper limit of BLOCK_M, BLOCK_N and SPLITS, which the emulation takes from what a candidate declares."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,20 @@ class Policy:
     tools: tuple[str, ...] = ("all",)
     """Checkers that watch the first run."""
     sampled: bool = False
-    """Run only some CTAs of a rung's grid (at least eight) and judge their rows; what fails so is judged whole."""
+    """Run only some CTAs of a rung's grid (at least eight) and judge their rows; what fails is judged again in full."""
     debug_build: bool = True
-    """Judge initialisation once more in the -G build of a kernel that passed everything."""
+    """Check for uninitialised reads once more in the -G build of a kernel that passed everything."""
     large_sizes: bool = True
-    """Look at the index arithmetic of a kernel that passed everything at the largest real sizes."""
+    """Check the index arithmetic of a kernel that passed everything at the largest real sizes."""
     stop: bool = False
-    """End at the first workload that fails."""
+    """Stop at the first workload that fails."""
     limits: tuple[str, ...] = ()
-    """What the kernel may refuse where the same build runs with another, `types` or `dimensions` (of a head): where the
-    judge has chosen it, that is a limit of the kernel and no failure."""
+    """What the kernel may refuse if the same build runs with another value: `types` or `dimensions` (head dimensions).
+    Where the judge chose the value, such a refusal is a limit of the kernel and not a failure."""
     strict: bool = False
     """Whether a warning fails a workload as an error does."""
     second_call: bool = False
-    """Judge a call with other inputs on the device that this workload's runs left; `judge_all` asks for it once."""
+    """Judge a call with other inputs on the device state that this workload's runs left; `judge_all` sets it once."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Judged:
     verdict: Verdict
     problem: Problem
     outputs: Outputs | None = None
-    """None if nothing came out."""
+    """None if there are no outputs."""
     run: Run | None = None
 
 
@@ -93,12 +93,12 @@ class Part:
 
 
 class Judging:
-    """Every workload of a candidate, judged one after the other; then, if all passed, what is judged once: indices at
-    large sizes, and initialisation in the -G build.
+    """Judges every workload of a candidate in order; then, if all passed, what is judged once: indices at large sizes,
+    and uninitialised reads in the -G build.
 
-    With `follow`, workloads at the sizes where the kernel takes another way are judged too, once each shape, type and
-    mask of the selection has run. On the smallest workload the kernel is called a second time with other inputs: see
-    `judge_second_call`. Iterate over it, then ask for its `coverage`.
+    With `follow`, workloads at the sizes where the kernel takes another branch are judged too, after each shape, type
+    and mask of the selection has run. On the smallest workload the kernel is called a second time with other inputs:
+    see `judge_second_call`. Iterate over it, then call `coverage`.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class Judging:
     def _is_limit(self, verdict: Verdict, built: Set[tuple[str, ...]]) -> bool:
         """Whether the kernel itself refuses a head dimension or a type: `static_assert(D % 16 == 0)`.
 
-        It must have run with the same macros but for the type, so that a build that is broken is no limit. Wrong
-        numbers never are.
+        It must have run with the same macros apart from the type, so that a broken build is not a limit. Wrong numbers
+        are never a limit.
         """
         work, first = verdict.workload, self.todo[0]
         refused = verdict.status in (Status.COMPILE_ERROR, Status.RESOURCE_ERROR, Status.LAUNCH_ERROR)
@@ -161,12 +161,12 @@ class Judging:
         return refused and (("dimensions" in allowed and other_d) or ("types" in allowed and other_type))
 
     def _limited(self, judged: Judged) -> Judged:
-        """The verdict as a note; the build has no more workloads of that shape."""
+        """Return the verdict as a note, and drop the build's other workloads of that shape."""
         refused = judged.verdict.workload
         self.todo = [work for work in self.todo if work.shape != refused.shape or _build(work) != _build(refused)]
         said = f"{judged.verdict.status}: {judged.verdict.message}"
         kind = f"D = {refused.shape.d}" if refused.dtype == self.todo[0].dtype else refused.dtype
-        message = f"{kind} is refused at {refused.shape.name} ({said})"
+        message = f"the kernel refuses {kind} at {refused.shape.name} ({said})"
         return replace(judged, verdict=replace(judged.verdict, limit=True, message=message))
 
     def _follow(self, supports: Supports, done: int) -> None:
@@ -181,12 +181,12 @@ class Judging:
 
     @property
     def coverage(self) -> Coverage:
-        """Which code the runs executed, and where the kernel takes another way."""
+        """Return which code the runs executed, and the sizes at which the kernel takes another branch."""
         return replace(self.runs.coverage(), boundaries=self.boundaries)
 
 
 def _build(workload: Workload) -> tuple[str, ...]:
-    """What macros choose."""
+    """Return the axes of a workload that macros choose."""
     return workload.dtype, workload.mask, workload.encoding
 
 
@@ -206,7 +206,7 @@ def judge(
     workload: Workload,
     policy: Policy = Policy(),  # noqa: B008  (frozen)
 ) -> Judged:
-    """Judge one workload: compile, launch, memory and races, form, numbers, and the same bits when repeated."""
+    """Judge one workload: compile, launch, memory and races, shape and type, numbers, same bits when repeated."""
     start = time.perf_counter()
     judged = _decide(runs, task, workload, policy)
     if judged.verdict.ctas_left_out and not judged.verdict.passed:
@@ -215,17 +215,17 @@ def judge(
 
 
 def judge_debug_build(runs: Runs, task: Task, workload: Workload, *, strict: bool = False) -> Judged | None:
-    """Judge initialisation in the kernel's -G build, where the optimiser has deleted no read.
+    """Check for uninitialised reads in the kernel's -G build, where the optimiser has deleted no read.
 
-    None: nothing was found. It is many times slower, so give the smallest workload. A build that cannot be judged says
-    nothing about the kernel as it runs: its verdict is UNSUPPORTED and `aside`, a note next to a pass.
+    Returns None if nothing was found. It is many times slower, so give the smallest workload. A build that cannot be
+    judged means nothing for the optimised kernel: its verdict is UNSUPPORTED and `aside`, a note next to a pass.
     """
     start = time.perf_counter()
     problem = task.draw(workload)
     try:
         run = runs.run_debug(call_of(task, problem))
     except REFUSALS as error:
-        if status_of(error) not in NO_DEBUG_BUILD:  # it ran, and what ended it is no note next to a pass
+        if status_of(error) not in NO_DEBUG_BUILD:  # it ran, so the error that ended it is not a note next to a pass
             raise
         message = f"its debug build (-G) cannot be judged: {error}"
         verdict, run = Verdict(workload, Status.UNSUPPORTED, message), None
@@ -237,7 +237,7 @@ def judge_debug_build(runs: Runs, task: Task, workload: Workload, *, strict: boo
 
 
 def judge_large_sizes(runs: Runs, task: Task, todo: Sequence[Workload], *, strict: bool = False) -> Judged | None:
-    """Judge index arithmetic at sizes that are too large to run, once for each build. None: nothing was found."""
+    """Judge index arithmetic at sizes that are too large to run, once for each build. None: nothing found."""
     start = time.perf_counter()
     for workload in one_per_build(todo):
         problem = task.draw(workload)
@@ -256,7 +256,7 @@ def check(
 
 
 def call_of(task: Task, problem: Problem) -> Call:
-    """Return what a candidate is told of a problem."""
+    """Return what a candidate receives of a problem."""
     return Call(problem.defines(), problem.arrays, tuple(output.name for output in task.outputs))
 
 
@@ -313,7 +313,7 @@ def _judge_run(
             if not ran.run.clean:
                 return Judged(replace(_unsafe(workload, ran.run), ctas_left_out=left_out), problem, left, run)
             if not same_bits(outputs, part.outputs(ran.outputs) if part is not None else ran.outputs):
-                message = f"{_repeated_by(runs, task, problem, part, first)} gives other bits"
+                message = f"{_repeated_by(runs, task, problem, part, first)} gives different bits"
                 return Judged(replace(verdict, status=Status.NONDETERMINISTIC, message=message), problem, left, run)
     return Judged(verdict, problem, left, run)
 
@@ -322,9 +322,9 @@ def judge_second_call(runs: Runs, task: Task, judged: Judged) -> Judged:
     """Judge calls with other inputs on the device that the runs of a workload left; `judged` itself if they are right.
 
     Repetitions have the same inputs, so a kernel that keeps its outputs in a device variable and returns them at the
-    next launch passes them; so does one that knows its inputs by their addresses, which are those of the call before
-    here, or by some of their elements. What is wrong with these inputs on a device in its first state, too, is no kept
-    state.
+    next launch passes them; so does one that recognises its inputs by their addresses, which here are those of the
+    previous call, or by some of their elements. A result that is also wrong with these inputs on a fresh device is not
+    a case of kept state.
     """
     other = other_inputs(task, judged.problem)
     last = judged.problem if other is None else other
@@ -341,7 +341,7 @@ def judge_second_call(runs: Runs, task: Task, judged: Judged) -> Judged:
 
 
 def _blame(runs: Runs, task: Task, judged: Judged, second: Judged) -> Judged:
-    """What a second call that is not right says: the device's state, unless it is wrong on a fresh device, too."""
+    """Return the verdict on a wrong second call: kept state, unless it is wrong on a fresh device, too."""
     called = second.problem.workload
     alone = _decide(runs, task, called, Policy(()))
     if not alone.verdict.passed:
@@ -352,7 +352,7 @@ def _blame(runs: Runs, task: Task, judged: Judged, second: Judged) -> Judged:
 
 
 def _same_when_used(runs: Runs, call: Call, watch: Watch) -> bool:
-    """Whether a call that shares half of its elements with the one before leaves what it leaves on a fresh device."""
+    """Whether a call that shares half of its elements with the previous one gives the bits of a fresh device."""
     mixed = half_shared(call)
     if not runs.one_order or same_bits(call.inputs, mixed.inputs):
         return True
@@ -362,13 +362,13 @@ def _same_when_used(runs: Runs, call: Call, watch: Watch) -> bool:
 
 
 def _keeps_some(judged: Judged) -> Judged:
-    """The verdict where only a call that shares elements with the one before shows it: there is no reference for it."""
-    message = f"{KEEPS_STATE}: a call that shares half of its input elements with the call before gives other bits"
+    """Return the verdict where only a call that shares elements with the previous one shows it; it has no reference."""
+    message = f"{KEEPS_STATE}: a call that shares half of its inputs with the previous call gives different bits"
     return replace(judged, verdict=replace(judged.verdict, status=Status.NONDETERMINISTIC, message=message))
 
 
 def _repeated_by(runs: Runs, task: Task, problem: Problem, part: Part | None, first: Ran) -> str:
-    """What made a repetition differ: another call on the same device, if one in the same order differs as well."""
+    """Return why a repetition differs: a second call on the same device, if one in the same order differs as well."""
     if not runs.one_order:
         return runs.repeated_by
     ctas = part.sample if part is not None else None
@@ -379,15 +379,15 @@ def _repeated_by(runs: Runs, task: Task, problem: Problem, part: Part | None, fi
 
 
 def most_steps(asked: int, problem: Problem) -> int:
-    """Return the loop budget of a launch: an endless loop of a small workload ends after seconds, not minutes."""
+    """Return the loop budget of a launch: an infinite loop of a small workload ends after seconds, not minutes."""
     if asked != MAX_STEPS:
         return asked
-    elements = sum(array.size for array in problem.arrays.values())  # of a problem that is no attention
+    elements = sum(array.size for array in problem.arrays.values())  # the problem is not attention
     return min(MAX_STEPS, LEAST_STEPS + STEPS_PER_PRODUCT * max(problem.workload.shape.products, elements))
 
 
 def _part(runs: Runs, call: Call, problem: Problem) -> Part | None:
-    """The part of a rung's grid to be judged; nothing says which rows the CTAs of other kernels have."""
+    """Return the part of a rung's grid to judge; for other kernels it is not known which rows a CTA computes."""
     rung = RUNGS.get(runs.declared.rung or "")
     if rung is None or rung.rows is None or not isinstance(problem, AttentionProblem):
         return None
@@ -397,25 +397,25 @@ def _part(runs: Runs, call: Call, problem: Problem) -> Part | None:
 def _require_outputs(task: Task, outputs: Outputs) -> None:
     for output in task.outputs:
         if output.name not in outputs and not output.optional:
-            message = f"the kernel declares no output `{output.name}`, which {task.name} asks for"
+            message = f"the kernel declares no output `{output.name}`, which task {task.name} requires"
             raise Refused(Status.LAUNCH_ERROR, message)
 
 
 def _wrong_form(outputs: Outputs, task: Task, problem: Problem) -> Verdict | None:
-    """The verdict on an output of another shape or type than the task's, if there is one."""
+    """Return the verdict on an output of another shape or type than the task's, if there is one."""
     workload = problem.workload
     for name, array in outputs.items():
         output = task.output(name)
         shape, dtype = output.shape(workload.shape), output.numpy_dtype(workload)
         if array.shape != shape:
-            return Verdict(workload, Status.INCORRECT_SHAPE, f"{name} is {array.shape}, not {shape}")
+            return Verdict(workload, Status.INCORRECT_SHAPE, f"{name} has shape {array.shape}, expected {shape}")
         if array.dtype != dtype:
-            return Verdict(workload, Status.INCORRECT_DTYPE, f"{name} is {array.dtype}, not {dtype}")
+            return Verdict(workload, Status.INCORRECT_DTYPE, f"{name} has type {array.dtype}, expected {dtype}")
     return None
 
 
 def _believed(declared: Declared, ran: Ran) -> Declared:
-    """What the candidate says of its arithmetic in this call: the number of splits may depend on the sizes."""
+    """Return what the candidate declares about its arithmetic in this call: splits may depend on the sizes."""
     macros = {**declared.macros, **ran.numbers}
     for name in ("BLOCK_M", "BLOCK_N", "SPLITS", "splits"):
         if name in macros and not (macros[name].isdecimal() and 1 <= int(macros[name][:9]) <= MOST_TILE):
@@ -424,7 +424,7 @@ def _believed(declared: Declared, ran: Ran) -> Declared:
 
 
 def _judge_numbers(task: Task, problem: Problem, part: Part | None, outputs: Outputs, declared: Declared) -> Verdict:
-    """What the gates say, with the first wrong elements."""
+    """Return the verdict of the gates, with the first wrong elements."""
     held = problem
     if part is not None:
         assert isinstance(problem, AttentionProblem)
@@ -432,7 +432,7 @@ def _judge_numbers(task: Task, problem: Problem, part: Part | None, outputs: Out
     try:
         judged: Judgement = task.judge(held, outputs, declared)
     except (ContractError, ValueError) as error:
-        raise Refused(Status.REJECTED, f"what it declares cannot be emulated: {error}") from error
+        raise Refused(Status.REJECTED, f"the algorithm that the kernel declares cannot be emulated: {error}") from error
     missing = tuple(output.name for output in task.outputs if output.name not in outputs)
     verdict = Verdict(
         problem.workload, Status.PASSED, "", judged.gates, judged.error, parts=judged.parts, not_judged=missing
@@ -445,7 +445,7 @@ def _judge_numbers(task: Task, problem: Problem, part: Part | None, outputs: Out
 
 
 def _unsafe(workload: Workload, run: Run) -> Verdict:
-    """The verdict on a run with findings."""
+    """Return the verdict on a run with findings."""
     late = any(finding.code == "S302" for finding in run.findings)
     status = Status.TIMEOUT if late else Status.UNSAFE
     findings = worst_first(run.findings)
@@ -455,7 +455,7 @@ def _unsafe(workload: Workload, run: Run) -> Verdict:
 def _with_numbers(
     unsafe: Verdict, declared: Declared, task: Task, problem: Problem, part: Part | None, ran: Ran
 ) -> Verdict:
-    """The verdict with what the gates say of the numbers, where every launch ran to its end."""
+    """Return the verdict with the gates' result on the numbers, where every launch ran to its end."""
     ended = any(FINDING_CODES[finding.code].ends_launch for finding in ran.run.findings)
     if ended or ran.run.counters.get("launches_left_out", 0):
         return unsafe
@@ -465,7 +465,7 @@ def _with_numbers(
             return unsafe
         outputs = part.outputs(ran.outputs) if part is not None else ran.outputs
         said = _judge_numbers(task, problem, part, outputs, _believed(declared, ran))
-    except Refused:  # there are no numbers to speak of
+    except Refused:  # there are no numbers to check
         return unsafe
     return replace(
         unsafe, gates=said.gates, error=said.error, parts=said.parts, not_judged=said.not_judged, samples=said.samples
@@ -473,7 +473,7 @@ def _with_numbers(
 
 
 def _samples(out: Array, expected: Array) -> tuple[Sample, ...]:
-    """The worst elements first, NaN above all."""
+    """Return the worst elements, NaN first."""
     error = np.abs(out.astype(np.float64) - expected)
     order = np.argsort(np.where(np.isnan(error), np.inf, error), axis=None)[::-1][:SAMPLES]
     places = [tuple(int(i) for i in np.unravel_index(at, out.shape)) for at in order]
@@ -485,9 +485,9 @@ def _timed(judged: Judged, start: float) -> Judged:
 
 
 def choose_part(rows_per_cta: int, grid: Dim3, problem: AttentionProblem) -> Part:
-    """At least eight CTAs: first, last, middle (a causal mask's diagonal) and random blocks of queries, in two heads.
+    """Choose at least eight CTAs: first, last, middle (a causal diagonal) and random blocks of queries, in two heads.
 
-    A rung's grid is (blocks of queries, query heads, …), which tests/ladder holds.
+    A rung's grid is (blocks of queries, query heads, …); tests/ladder checks that.
     """
     shape, seed = problem.workload.shape, problem.workload.seed
     width, height = grid[:2]

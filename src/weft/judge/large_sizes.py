@@ -1,8 +1,8 @@
-"""The largest real sizes of attention: index arithmetic is looked at there, and nothing runs.
+"""The largest real sizes of attention: index arithmetic is checked there, and nothing runs.
 
-Each group of calls goes from the largest down. The one that counts is the first whose arrays, workspaces included, fit
-the memory of a GPU and which the kernel's `require` lines and arguments accept. So a kernel that takes all sizes meets
-tensors of more elements than 32 bits count, and one that states a limit is held to that limit.
+Each group of calls is in descending size. The check uses the first whose arrays, workspaces included, fit
+the memory of a GPU and which the kernel's `require` lines and arguments accept. So a kernel that takes all sizes gets
+tensors of more than 2^32 elements, and one that states a limit is checked at that limit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,16 +18,16 @@ PROMPT = Shape("prompt", 256, 40, 40, 16384, 16384, 64)
 CONTEXT = Shape("context", 256, 40, 40, 131071, 131071, 64)
 DECODE = Shape("decode", 256, 64, 8, 1, 131071, 64)
 """Heads and lengths of models in use, with more sequences than fit; D is that of the workload. The number of heads is
-no multiple of 16, as in the small shapes, so that Triton makes no other kernel of it. One length is whole tiles, the
-other is not."""
+not a multiple of 16, as in the small shapes, so that Triton does not specialise for it. One length is a multiple of
+the tile, the other is not."""
 SHORTER = 4
-"""For kernels that limit the length: a fourth of it, with four times as many sequences, and again."""
+"""For kernels that limit the length: a quarter of it with four times as many sequences, repeatedly."""
 FEW_QUERIES = 32
-"""A task whose shapes all have fewer queries is decoding: no prompts."""
+"""A task whose shapes all have fewer queries is decoding, which has no prompts."""
 
 
 def one_per_build(todo: Sequence[Workload]) -> tuple[Workload, ...]:
-    """A workload for each type, mask and encoding: what macros choose. D is 64 if it can be, else the largest."""
+    """Return a workload for each type, mask and encoding (chosen by macros). D is 64 if possible, else the largest."""
     builds: dict[tuple[str, ...], Workload] = {}
     for workload in todo:
         build = (workload.dtype, workload.mask, workload.encoding)
@@ -36,7 +36,7 @@ def one_per_build(todo: Sequence[Workload]) -> tuple[Workload, ...]:
 
 
 def large_calls(task: Task, workload: Workload) -> tuple[tuple[Shapes, ...], ...]:
-    """The shapes of the inputs of large calls, in groups, the largest of a group first."""
+    """Return the input shapes of large calls, in groups, the largest of a group first."""
     axes = input_axes(task, workload)
     if not axes:
         return ()

@@ -1,7 +1,7 @@
-"""Which shapes of attention a file's launch lines can take: sizes that are one in the kernel, and sizes that are fixed.
+"""Which shapes of attention a file's launch lines can take: sizes that must be equal, and sizes that are fixed.
 
-A file with `q : f16[B, H, N, D]` and `k : f16[B, H, N, D]` has one head count and one length: it is not wrong where a
-workload has more query heads than key heads, it cannot be called. Such workloads are left out and counted.
+A file with `q : f16[B, H, N, D]` and `k : f16[B, H, N, D]` has one head count and one length: it cannot be called
+with more query heads than key heads, which is not an error. Such workloads are left out and counted.
 """
 
 import ast
@@ -19,13 +19,13 @@ from weft.engines.kernel_file import KernelFile
 from .input_axes import TELLING, InputAxes
 
 MOST_PRODUCTS = 3 << 20
-"""Of a shape that stands in for one that a kernel does not take."""
+"""Largest work of a shape that replaces one that the kernel does not take."""
 TILES = (64, 128)
 """Lengths of such a shape, for a kernel that takes whole tiles only: `require N % 64 == 0`."""
 
 _WHAT = {"b": "batch size", "hq": "head count", "hkv": "head count", "sq": "length", "skv": "length", "d": "D"}
 _SIBLING = {"hq": "hkv", "hkv": "hq", "sq": "skv", "skv": "sq"}
-_MISSING = {"b": "batch dimension", "hq": "head dimension", "hkv": "head dimension"}
+_MISSING = {"b": "batch axis", "hq": "head axis", "hkv": "head axis"}
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ def limits_of(kernel: KernelFile, axes: InputAxes) -> tuple[Limit, ...]:
         for other in others:
             what = _WHAT[first] if _WHAT[first] == _WHAT[other] else f"size for {first.upper()} and {other.upper()}"
             found.setdefault((first, other), Limit(first, other, f"the kernel has one {what} ({name})"))
-    for limit in (*_required(kernel, stands_for), *_untold(kernel, stands_for)):
+    for limit in (*_required(kernel, stands_for), *_unknown_sizes(kernel, stands_for)):
         found.setdefault((limit.axis, limit.equals), limit)
     return tuple(found.values())
 
 
 def _required(kernel: KernelFile, stands_for: Mapping[str, Sequence[str]]) -> Iterator[Limit]:
-    """What `require HQ == HKV` and `require D == 64` say; other formulas are asked one call at a time."""
+    """Yield the limits of `require HQ == HKV` and `require D == 64`; other formulas are evaluated for each call."""
     for line in kernel.lines.requires:
         match line.formula.tree:
             case ast.Compare(left=ast.Name(id=one), ops=[ast.Eq()], comparators=[other]) if line.when is None:
@@ -84,7 +84,7 @@ def _required(kernel: KernelFile, stands_for: Mapping[str, Sequence[str]]) -> It
 
 
 def _dimensions(kernel: KernelFile, axes: InputAxes) -> Iterator[tuple[str, str, Expression]]:
-    """Every dimension of the task's inputs: the array, the size of attention it is, what the file has there."""
+    """Yield every dimension of the task's inputs: the array, its size of attention, the file's expression for it."""
     for line in kernel.arrays:
         names = axes.get(line.name, ())
         if len(names) == len(line.shape):
@@ -92,14 +92,14 @@ def _dimensions(kernel: KernelFile, axes: InputAxes) -> Iterator[tuple[str, str,
                 yield line.name, axis, size
 
 
-def _untold(kernel: KernelFile, stands_for: Mapping[str, Sequence[str]]) -> Iterator[Limit]:
-    """Sizes that a kernel cannot know: the length of K is that of Q then, any other is compiled in."""
+def _unknown_sizes(kernel: KernelFile, stands_for: Mapping[str, Sequence[str]]) -> Iterator[Limit]:
+    """Yield limits for sizes that are not passed to the kernel: K then has the length of Q, others are compiled in."""
     names = {axis: [name for name, axes in stands_for.items() if axis in axes] for axis in _WHAT}
-    told = {axis for axis, spelled in names.items() if any(_told(kernel, name) for name in spelled)}
-    for axis, (name, *_) in ((axis, spelled) for axis, spelled in names.items() if spelled and axis not in told):
-        unknown = f"no argument or macro tells the kernel {name}"
+    known_axes = {axis for axis, spelled in names.items() if any(_is_known(kernel, name) for name in spelled)}
+    for axis, (name, *_) in ((axis, spelled) for axis, spelled in names.items() if spelled and axis not in known_axes):
+        unknown = f"no argument or macro passes {name} to the kernel"
         other = _SIBLING.get(axis)
-        if other in told:
+        if other in known_axes:
             first, last = sorted((axis, other), key=tuple(_WHAT).index)
             yield Limit(first, last, f"{unknown}: it can only be {names[other][0]}")
         else:
@@ -107,11 +107,11 @@ def _untold(kernel: KernelFile, stands_for: Mapping[str, Sequence[str]]) -> Iter
             yield Limit(axis, value, f"{unknown}: it is compiled for {name} = {value}")
 
 
-def _told(kernel: KernelFile, size: str) -> bool:
-    """Whether a kernel can know a size: by an argument, a template argument, a macro, its grid or its block.
+def _is_known(kernel: KernelFile, size: str) -> bool:
+    """Whether the kernel receives a size: by an argument, a template argument, a macro, its grid or its block.
 
-    A fraction such as 1 / sqrt(D) tells no size. A `require` line states what it may be. Triton passes sizes to
-    constexprs of their names.
+    A fraction such as 1 / sqrt(D) passes no size. A `require` line states which values are valid. Triton passes sizes
+    to constexprs of their names.
     """
     lines = kernel.lines
     if kernel.source.is_triton or kernel.compiled or any(size in line.formula.names for line in lines.requires):
@@ -126,7 +126,7 @@ def _told(kernel: KernelFile, size: str) -> bool:
 
 
 def fit(shape: Shape, limits: Sequence[Limit], keep: str = "") -> Shape:
-    """Return the shape with the sizes that limits ask for; of two that must be equal the larger, or the one to `keep`.
+    """Return the shape with the sizes that limits require; of two that must be equal the larger, or the one to `keep`.
 
     It is named after its sizes where they differ.
     """
@@ -142,7 +142,7 @@ def fit(shape: Shape, limits: Sequence[Limit], keep: str = "") -> Shape:
 
 
 def stand_ins(shape: Shape, limits: Sequence[Limit]) -> Iterator[Shape]:
-    """Shapes of moderate size that a kernel may take in place of one that it does not: ragged, then of whole tiles."""
+    """Shapes of moderate size that a kernel may take instead of one that it does not: ragged, then of whole tiles."""
     fitted = fit(shape, limits)
     if fitted.products > MOST_PRODUCTS:
         fitted = fit(replace(fitted, b=1, hq=1, hkv=1), limits)
@@ -166,12 +166,12 @@ def of_records(rows: Sequence[Sequence[str | int]]) -> tuple[Limit, ...]:
     found = tuple(Limit(str(axis), equals, str(why)) for axis, equals, why in rows)
     for limit in found:
         if limit.axis not in axes or not (isinstance(limit.equals, int) or limit.equals in axes):
-            raise ValueError(f"{limit} is no limit of attention's sizes")
+            raise ValueError(f"{limit} is not a limit on the sizes of attention")
     return found
 
 
 def free(names: Sequence[str], limits: Sequence[Limit]) -> tuple[str, ...]:
-    """Return those of the sizes that are varied (`AXES` of look.py) which limits leave to vary on their own."""
+    """Return those of the sizes that are varied (`AXES` of look.py) which limits allow to vary independently."""
     fixed = {each.axis for each in limits if isinstance(each.equals, int)}
     tied = {(each.axis, str(each.equals)) for each in limits if isinstance(each.equals, str)}
     uses: Mapping[str, set[str]] = {"B": {"b"}, "heads": {"hq", "hkv"}, "SQ": {"sq"}, "SKV": {"skv"}, "D": {"d"}}

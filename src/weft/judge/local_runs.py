@@ -26,7 +26,7 @@ from .runs import OTHER_SCHEDULES, Call, Ran, Watch
 
 
 class EngineRuns:
-    """A candidate on any engine. What the engine cannot watch is not judged."""
+    """Runs a candidate on any engine. What the engine cannot watch is not judged."""
 
     repeated_by = "a second run"
     one_order = False
@@ -78,8 +78,8 @@ class EngineRuns:
 
 
 class LocalRuns(EngineRuns):
-    """A candidate on the virtual GPU: a call finds it in its first state, its repetitions (and a call that is told to)
-    find what the calls before left."""
+    """Runs a candidate on the virtual GPU. A call starts from a fresh device; its repetitions, and calls with `kept`,
+    start from what the previous calls left."""
 
     repeated_by = "another order of CTAs and warps"
     one_order = True
@@ -93,7 +93,7 @@ class LocalRuns(EngineRuns):
 
     def run(self, call: Call, watch: Watch) -> Ran:
         if watch.kept:
-            self.engine.memory.rewind()  # as allocators do: arrays lie where those of the call before lay
+            self.engine.memory.rewind()  # as allocators do: arrays are at the addresses of the previous call's arrays
         else:
             self.engine.reset()
         self.engine.schedule = 0
@@ -109,7 +109,7 @@ class LocalRuns(EngineRuns):
         return map(self.run_again, OTHER_SCHEDULES)
 
     def run_again(self, schedule: int) -> Ran:
-        """Repeat the last call in another order. Device variables keep what the runs before left in them."""
+        """Repeat the last call in another order. Device variables keep what the previous runs left in them."""
         self.engine.schedule = schedule
         return self._run(PLAIN)
 
@@ -132,11 +132,11 @@ class LocalRuns(EngineRuns):
 def check_debug_build(
     kernel: KernelFile, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}, seed: int = 0
 ) -> Run:
-    """Run the file's -G build, where every variable lies in memory, under initcheck. Given arrays are copied.
+    """Run the file's -G build, where every variable is in memory, under initcheck. Given arrays are copied.
 
-    The optimiser may delete a read of an uninitialised variable (its value is anybody's choice), and then no checker
-    sees it in the optimised PTX. A device-debug build (-G) keeps every read: arrays lie in local memory, scalars in
-    registers. It is many times slower: give a small shape.
+    The optimiser may delete a read of an uninitialised variable (its value is undefined), and then no checker sees it
+    in the optimised PTX. A device-debug build (-G) keeps every read: arrays are in local memory, scalars in registers.
+    It is many times slower: give a small shape.
     """
     copies = {name: array.copy() if hasattr(array, "copy") else array for name, array in arrays.items()}
     gpu = VirtualGPU(kernel.gpu)

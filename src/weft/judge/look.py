@@ -1,6 +1,6 @@
-"""The sizes of attention at which a compiled kernel takes another way.
+"""The sizes of attention at which a compiled kernel takes another branch.
 
-This is asked where the kernel is compiled, in this process or in a child; `follow.py` makes workloads of the answer.
+They are computed where the kernel is compiled, in this process or in a child; `follow.py` makes workloads from them.
 """
 
 import re
@@ -21,13 +21,13 @@ from .limits import Limit, fit, free
 
 @dataclass(frozen=True)
 class Vary:
-    """A size, or sizes that go together."""
+    """A size to vary, or sizes that are varied together."""
 
     shape: Callable[[int, int, int], Shape]
     """Value, head dimension, number of queries → the shape with it."""
     largest: int
     queries: tuple[int, ...] = (5, 1)
-    """Kernels often have a path of their own for a single query."""
+    """Kernels often have a separate path for a single query."""
 
 
 AXES: Mapping[str, Vary] = {
@@ -39,12 +39,12 @@ AXES: Mapping[str, Vary] = {
     "S": Vary(lambda n, d, sq: sized(1, 2, 2, n, n, d), 2048, (5,)),
     "D": Vary(lambda n, d, sq: sized(1, 2, 1, sq, 40, n), 512),
 }
-"""By the name that a Boundary has. The largest that is looked for, and that a CPU runs in a moment."""
+"""By the axis name of a Boundary. `largest` is the highest value that is searched, which a CPU still runs quickly."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What is asked about a kernel."""
+    """What to search for in a kernel."""
 
     inputs: InputAxes
     axes: tuple[str, ...]
@@ -52,25 +52,25 @@ class Look:
     d: int
     """The head dimension, where it is not varied."""
     limits: tuple[Limit, ...] = ()
-    """Of the shapes that the kernel takes."""
+    """Limits on the shapes that the kernel takes."""
 
     def shape(self, axis: str, value: int, queries: int) -> Shape:
-        """Return a shape with this value of a size that the kernel takes, as far as limits say."""
+        """Return a shape with this value of a size, adjusted to the limits of the kernel."""
         keep = axis.lower() if axis in ("B", "SQ", "SKV", "D") else ""
         return fit(AXES[axis].shape(value, self.d, queries), self.limits, keep)
 
 
 def look_for(task: Task, workload: Workload, limits: tuple[Limit, ...] = ()) -> Look:
-    """Return what to ask about a kernel that runs workloads like this one."""
+    """Return what to search for in a kernel that runs workloads like this one."""
     return Look(input_axes(task, workload), free(task.any_size, limits), workload.shape.d, limits)
 
 
 def boundaries_of(kernel: KernelFile, codes: Sequence[Code], look: Look, coverage: Coverage) -> tuple[Boundary, ...]:
-    """Return where the kernel takes another way, along each size. `codes` are compiled for head dimension look.d."""
+    """Return the sizes at which the kernel takes another branch. `codes` are compiled for head dimension look.d."""
     found: dict[Boundary, None] = {}
     for name in look.axes:
         if name == "S" and "SQ" in look.axes and _launched(kernel, shapes_of(look.inputs, look.shape("SQ", 7, 7))):
-            continue  # the lengths were varied one by one
+            continue  # the lengths have been varied separately
         vary = AXES[name]
         launched: set[object] = set()
         for queries in vary.queries:
@@ -90,7 +90,7 @@ def boundaries_of(kernel: KernelFile, codes: Sequence[Code], look: Look, coverag
 
 
 def _launched(kernel: KernelFile, shapes: Shapes) -> tuple[str, ...]:
-    """Which kernels a call launches; none where the lines refuse it."""
+    """Return the kernels that a call launches; none where the launch lines exclude the call."""
     try:
         return tuple(launch.entry for launch in kernel.launches_at(shapes))
     except WeftError:
@@ -103,9 +103,9 @@ LEAST_D, MOST_D = 8, 256
 
 
 def _compiled_in(kernel: KernelFile, axis: Axis, d: int) -> Iterator[Boundary]:
-    """Head dimensions that the source compares a template parameter with, where each has a kernel of its own.
+    """Yield head dimensions that the source compares a template parameter with, where each has a separate kernel.
 
-    What a template argument rules out is in no compiled kernel of another: only the text shows it.
+    Code that a template argument excludes is in no compiled kernel; only the source text shows it.
     """
     try:
         one, other = (kernel.launches_at(axis.shapes(value))[0].entry for value in (d, d + 1))

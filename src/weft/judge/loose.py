@@ -1,8 +1,8 @@
-"""A gate that was used in earnest, kept as a warning: what it lets through.
+"""A loose gate that was used in practice, kept to show which wrong kernels it accepts.
 
 Inputs `randn * 0.1`, no mask, one seed; passed if the largest absolute OR the largest relative error of O is at most
-5e-3. Its shapes are scaled down, which only makes it stricter: errors of O shrink with the number of keys. What it
-never asks for (masks, LSE, ragged lengths, GQA, other seeds) it cannot reject.
+5e-3. Its shapes are scaled down, which only makes it stricter: errors of O shrink with the number of keys. It
+cannot reject what it never tests: masks, LSE, ragged lengths, GQA, other seeds.
 """
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ SHAPES = (
 
 
 def certify_loose(task: Task, dtype: str = "", *, progress: Progress | None = None) -> Certificate:
-    """The implementations of an attention task against the loose gate."""
+    """Judge the implementations of an attention task by the loose gate."""
     chosen = dtype or task.certified_on[0].dtype
     problems = [small_inputs(task, shape, chosen) for shape in SHAPES]
 
@@ -39,16 +39,16 @@ def certify_loose(task: Task, dtype: str = "", *, progress: Progress | None = No
 
 
 def passes(o: Array, gold: Array) -> bool:
-    """The gate itself."""
+    """Whether the loose gate accepts O."""
     error = np.abs(o.astype(np.float64) - gold)
     return bool(error.max() <= LIMIT or (error / np.abs(gold)).max() <= LIMIT)
 
 
 def small_inputs(task: Task, shape: Shape, dtype: str) -> AttentionProblem:
-    """A tenth of a unit normal: scales and numbers, not codes."""
+    """Return inputs of 0.1 times a unit normal, as numbers and scales, not as codes."""
     problem = task.draw(Workload(shape, dtype, "none", "unit_normal", 0, task.workloads.encodings[0]))
     if not isinstance(problem, AttentionProblem) or task.outputs[0].name != "o":
-        raise UsageError(f"the loose gate is about attention; {task.name} is not")
+        raise UsageError(f"the loose gate judges attention; task {task.name} is not attention")
     factor = np.float32(0.1)
     arrays = {
         name: x if x.dtype == np.uint8 else (x.astype(np.float32) * factor).astype(x.dtype)

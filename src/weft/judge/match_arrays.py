@@ -1,4 +1,4 @@
-"""Which array of a file is which of its task: by name, or by another word for it (`Q`, `query`, `d_q`, `Out`)."""
+"""Which array of a file is which array of its task: by name or by a synonym (`Q`, `query`, `d_q`, `Out`)."""
 
 from collections.abc import Sequence
 
@@ -17,16 +17,16 @@ LAYOUT = "[batch, heads, length, D]"
 
 
 def any_workload(task: Task, dtype: str = "") -> Workload:
-    """Return some workload of a task: what its arrays look like depends on nothing but the type."""
+    """Return some workload of a task: the form of its arrays depends only on the type."""
     quick = task.quick
     shape = shape_of((*quick.shapes, *task.workloads.shapes)[0])
     return Workload(shape, dtype or quick.dtypes[0], quick.masks[0], quick.regimes[0], 0, quick.encodings[0])
 
 
 def match_arrays(kernel: KernelFile, task: Task, axes: InputAxes) -> tuple[Wanted, ...]:
-    """Return how the task names and shapes the arrays of a file; nothing if the file does so itself.
+    """Return the task's names and shapes of a file's arrays; empty if the file already uses them.
 
-    Raises UsageError where an array is missing, two could be meant, or a layout is not the task's.
+    Raises UsageError where an array is missing, a name is ambiguous, or a layout is not the task's.
     """
     inputs = [line.name for line in kernel.arrays if line.role != "out" and not _starts_by_itself(line, task)]
     own = _named(kernel, inputs, task.inputs)
@@ -34,14 +34,14 @@ def match_arrays(kernel: KernelFile, task: Task, axes: InputAxes) -> tuple[Wante
         given = ", ".join(task.inputs)
         raise UsageError(
             f"{kernel.path} takes {', '.join(inputs) or 'nothing'}; task {task.name} gives {given}. "
-            f"Name its arrays so{_other_words(task.inputs)}, or choose another --task"
+            f"Use the task's names{_other_words(task.inputs)}, or choose another --task"
         )
     outputs = _named(kernel, [line.name for line in kernel.outputs], [output.name for output in task.outputs])
     for output in task.outputs:
         if output.name not in outputs and not output.optional:
             named = _other_words((output.name,))
             raise UsageError(
-                f"{kernel.path} declares no output `{output.name}`, which task {task.name} asks for: name it so{named}"
+                f"{kernel.path} declares no output `{output.name}`, which task {task.name} requires{named}"
             )
     ranks = {name: len(each) for name, each in axes.items()}
     if axes:
@@ -53,31 +53,31 @@ def match_arrays(kernel: KernelFile, task: Task, axes: InputAxes) -> tuple[Wante
 
 
 def _starts_by_itself(line: ArrayLine, task: Task) -> bool:
-    """Whether an array that the kernel updates is none of the task's inputs: `inout O : f16[…] = zeros`."""
+    """Whether an array that the kernel updates is not an input of the task: `inout O : f16[…] = zeros`."""
     filled = line.role == "inout" and line.initialiser is not None
     return filled and not array_named(line.name, task.inputs)
 
 
 def _named(kernel: KernelFile, declared: Sequence[str], wanted: Sequence[str]) -> dict[str, str]:
-    """The task's name → the file's; the same name first."""
+    """Return the task's name → the file's name; equal names first."""
     own = {name: name for name in wanted if name in declared}
     for name in declared:
         meant = array_named(name, tuple(wanted))
         if not meant or own.get(meant) == name or own.get(meant) == meant:
             continue
         if meant in own:
-            raise UsageError(f"{kernel.path}: {own[meant]} and {name} could both be `{meant}`: call one so")
+            raise UsageError(f"{kernel.path}: {own[meant]} and {name} could both be `{meant}`: rename one to it")
         own[meant] = name
     return own
 
 
 def _other_words(names: Sequence[str]) -> str:
     words = [f"{name}: {', '.join((name.upper(), *ARRAY_WORDS[name][:2]))}" for name in names if name in ARRAY_WORDS]
-    return f" (understood too, in any case: {'; '.join(words)})" if words else ""
+    return f" (also accepted, in upper or lower case: {'; '.join(words)})" if words else ""
 
 
 def require_layout(kernel: KernelFile, axes: InputAxes) -> None:
-    """Refuse arrays whose sizes are named as those of another layout: their numbers would be wrong for no fault."""
+    """Refuse arrays whose size names show another layout: their results would be wrong although the kernel is right."""
     for line in kernel.arrays:
         names = axes.get(line.name, ())
         if names[1:3] not in (("hq", "sq"), ("hkv", "skv")) or len(line.shape) != len(names):
@@ -85,20 +85,20 @@ def require_layout(kernel: KernelFile, axes: InputAxes) -> None:
         heads, length = (size.name.lower() for size in line.shape[1:3])
         if heads in LENGTH_WORDS and length in HEAD_WORDS:
             raise UsageError(
-                f"{kernel.path}: {line.text} is [batch, length, heads, D]; the task's arrays are {LAYOUT}, and another "
-                f"layout is not judged. Index it so, or give a --task file whose `draw` and `reference` use that layout"
+                f"{kernel.path}: {line.text} is [batch, length, heads, D]; the task's arrays are {LAYOUT}, and other "
+                f"layouts are not judged. Use that layout, or give a --task file whose `draw` and `reference` use yours"
             )
         spelled = {size.name for size in line.shape}
         packed = [name for name in kernel.sizes if name.lower() in HEAD_WORDS and name not in spelled]
         if packed and names[1] == "hq" and not heads and length in LENGTH_WORDS:
             raise UsageError(
                 f"{kernel.path}: {line.text} has no dimension {packed[0]}; the task's arrays are {LAYOUT}, and heads "
-                f"packed into D are not judged. Declare it so, or give a --task file that draws packed arrays"
+                f"packed into D are not judged. Use that layout, or give a --task file that draws packed arrays"
             )
 
 
 def require_types(kernel: KernelFile, task: Task, dtype: str) -> None:
-    """Refuse inputs of another type than the task gives where the output has this one."""
+    """Refuse inputs whose type is not the one that the task gives for this output type."""
     drawn = task.draw(any_workload(task, dtype)).arrays
     for line in kernel.arrays:
         if line.name in drawn and ELEMENT_TYPES[line.element].itemsize != drawn[line.name].dtype.itemsize:

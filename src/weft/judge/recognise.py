@@ -1,6 +1,6 @@
-"""Notes on kernels that could know their test: K503 for comparisons that no attention needs, in the compiled code.
+"""Notes on kernels that may recognise their test: K503 for comparisons in compiled code that attention never needs.
 
-A note decides nothing: hidden seeds and second calls do. It shows a reader the line to look at.
+A note does not change the verdict: hidden seeds and second calls decide. It shows a reader which line to inspect.
 """
 
 import json
@@ -22,14 +22,14 @@ from weft.ptx.passes.find_recognition import ARRAY, DATA, SIZE, find_recognition
 from weft.toolchain.cache import Cache, cache_key
 
 FLOATS = ("f16", "bf16", "f32", "f64", "e4m3", "e5m2")
-"""Inputs whose values mean nothing by themselves; integers may be codes, lengths or page numbers."""
+"""Types of inputs whose single values have no meaning; integers may be codes, lengths or page numbers."""
 
 Arguments = tuple[tuple[str, str], ...]
-"""Per parameter of a kernel: what it is to `find_recognition`, and its name in the launch line."""
+"""Per parameter of a kernel: its role for `find_recognition`, and its name in the launch line."""
 
 
 def recognition_notes(gpu: VirtualGPU, kernel: KernelFile, inputs: Mapping[str, Array]) -> tuple[Finding, ...]:
-    """Return the notes on the kernels of a call, without what the source allows. Each is looked through once."""
+    """Return the notes on the kernels of a call, without those that the source allows. Each kernel is analysed once."""
     lines = {line.name: line for line in kernel.sequence(inputs)}
     found: list[Finding] = []
     for entry, binary in kernel.binaries(inputs).items():
@@ -54,7 +54,7 @@ def _arguments(kernel: KernelFile, line: LaunchLine) -> Arguments:
 
 
 def _stored(gpu: VirtualGPU, binary: Binary, entry: str, arguments: Arguments) -> tuple[Finding, ...]:
-    """What stands in the cache, so that a warm start parses nothing."""
+    """Return the notes from the cache, so that a warm start parses nothing."""
     by = Path(passed.__file__).read_bytes() + Path(__file__).read_bytes()
     key = cache_key(["recognition", by, binary.ptx_digest, binary.entries[entry], repr(arguments)])
     stored = Cache("notes").get(key)
@@ -72,8 +72,8 @@ def _look_through(gpu: VirtualGPU, binary: Binary, entry: str, arguments: Argume
     for each in find_recognition(function, roles):
         place = each.instruction.place
         if place is not None and not place.line:
-            place = None  # made of several lines
+            place = None  # merged from several lines
         if each.machine and user_place(place) != place:
-            continue  # the time limit of a wait in a header of CUDA
+            continue  # the timeout of a wait in a CUDA header
         found.append(Finding("K503", f"the kernel compares {each.what}", each.instruction.line, place))
     return tuple(found)

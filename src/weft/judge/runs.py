@@ -1,7 +1,7 @@
-"""What the judge needs of the place where a candidate runs: this process, any engine, or a supervised child.
+"""The interface between the judge and the place where a candidate runs: this process, any engine, or a child process.
 
-The judge asks for runs and decides; a `Runs` only runs. It is told macros, inputs and the names of outputs, never what
-should come out.
+The judge requests runs and decides; a `Runs` only runs. It receives macros, inputs and the names of outputs, never the
+expected results.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ class Call:
     """Macros that select type, mask and encoding, as far as the candidate has them."""
     inputs: Mapping[str, Array]
     outputs: tuple[str, ...]
-    """Arrays that the judge looks at."""
+    """Arrays that the judge reads."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Watch:
     ctas: CtaSample | None = None
     """The part of the grid that runs; None: all of it."""
     kept: bool = False
-    """Whether the device keeps what the calls before left in its variables, instead of its first state. The arrays of
-    two such calls in sequence lie at the same addresses."""
+    """Whether the device keeps what the previous calls left in its variables, instead of starting fresh. The arrays of
+    two such calls in sequence are at the same addresses."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run left."""
+    """The result of a run."""
 
     run: Run
     outputs: Outputs
@@ -58,7 +58,7 @@ class Ran:
 
 
 def same_bits(one: Outputs, other: Outputs) -> bool:
-    """Return whether two runs left the same."""
+    """Return whether two runs gave bitwise identical outputs."""
     return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
@@ -67,46 +67,46 @@ class Runs(Protocol):
 
     @property
     def declared(self) -> Declared:
-        """What the candidate says about its arithmetic."""
+        """What the candidate declares about its arithmetic."""
         ...
 
     @property
     def max_steps(self) -> int:
-        """Loop iterations that it may use; MAX_STEPS stands for what the judge thinks right."""
+        """Loop iterations that it may use; MAX_STEPS means that the judge chooses."""
         ...
 
     @property
     def repeated_by(self) -> str:
-        """What `again` changes, for the message about other bits."""
+        """What `again` changes, for the message about different bits."""
         ...
 
     @property
     def one_order(self) -> bool:
-        """Whether `run` has one order of CTAs and warps: equal calls then differ by the device's state alone."""
+        """Whether `run` has a fixed order of CTAs and warps: equal calls then differ only by the device's state."""
         ...
 
     def run(self, call: Call, watch: Watch) -> Ran:
-        """Run the call on a device in its first state, or on the one that the calls before left (`watch.kept`)."""
+        """Run the call on a fresh device, or on the state that the previous calls left (`watch.kept`)."""
         ...
 
     def again(self) -> Iterator[Ran]:
-        """Repeat the last call, unwatched, on the same device, in each way that must leave the same bits."""
+        """Repeat the last call, unwatched, on the same device, in each order that must give the same bits."""
         ...
 
     def run_debug(self, call: Call) -> Run | None:
-        """Run the -G build under initcheck; None where there is no such thing."""
+        """Run the -G build under initcheck; None where there is no such build."""
         ...
 
     def look(self, look: Look) -> tuple[Boundary, ...]:
-        """Find the sizes at which the kernels that ran take another way; none where their code is out of sight."""
+        """Find the sizes at which the kernels that ran take another branch; none where their code is not available."""
         ...
 
     def coverage(self) -> Coverage:
-        """Return what of its code all runs so far executed; nothing where that is not counted."""
+        """Return the part of its code that all runs so far executed; empty where that is not counted."""
         ...
 
     def check_indices(self, defines: Mapping[str, str], calls: Sequence[Sequence[Shapes]]) -> Run:
-        """Look at index arithmetic in calls that are too large to run; see `engines/check_indices.py`."""
+        """Check index arithmetic in calls that are too large to run; see `engines/check_indices.py`."""
         ...
 
     def grids(self, call: Call) -> tuple[Dim3, ...]:
@@ -115,7 +115,7 @@ class Runs(Protocol):
 
 
 class Refused(WeftError):
-    """It was not run, or it cannot be judged; `status` says which."""
+    """The candidate was not run, or it cannot be judged; `status` says which."""
 
     def __init__(self, status: Status, message: str) -> None:
         super().__init__(message)
@@ -126,7 +126,7 @@ REFUSALS = (Refused, CompileError, ParseError, Unsupported, LaunchError, UsageEr
 
 
 def status_of(error: Exception) -> Status:
-    """Return the status of what this error ended; CRASHED for one that no candidate should bring about."""
+    """Return the status of a run that ended with this error; CRASHED for one that no candidate should cause."""
     if isinstance(error, Refused):
         return error.status
     for kind, status in (

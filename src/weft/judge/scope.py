@@ -1,4 +1,4 @@
-"""What a verdict speaks for: the types, masks and sizes that a kernel takes, and the workloads that were left out."""
+"""What a verdict covers: the types, masks and sizes that a kernel takes, and the workloads that were left out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from .select import Choice, Supports, nothing_selected, settled, skipped
 from .verdict import Verdict
 
 HINT = (
-    "looks like a kernel that is causal only: say so in the file with `// weft: lever CAUSAL = {index} in {index}`, "
+    "the kernel appears to be causal only: state it in the file with `// weft: lever CAUSAL = {index} in {index}`, "
     "or check it with --masks {mask}"
 )
 
@@ -26,12 +26,12 @@ class Scope:
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Why workloads were left out → how many."""
     nothing: str = ""
-    """Why no workload is left, if none is."""
+    """Why no workload is left; empty if some are."""
     hint: str = ""
-    """What a wrong kernel seems to be made for, and the line that says so."""
+    """What a wrong kernel seems to be made for, and the launch line that states it."""
 
     def lines(self) -> list[str]:
-        """Return it for people."""
+        """Return it as lines of text."""
         judged_for = [f"judged for: {', '.join(self.judged_for)}"] if self.judged_for else []
         return [*self.skip_lines, *judged_for, *([self.hint] if self.hint else [])]
 
@@ -45,7 +45,7 @@ class Scope:
         return "; ".join(filter(None, (message, *(self.lines() if self.skipped else ()))))
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it in its JSON form."""
         return {
             "judged_for": list(self.judged_for),
             "skipped": [{"reason": why, "count": count} for why, count in self.skipped.items()],
@@ -54,7 +54,7 @@ class Scope:
 
 
 def scope_of(supports: Supports, choice: Choice, verdicts: Sequence[Verdict]) -> Scope:
-    """Return what the verdicts on a kernel cover of what was asked for."""
+    """Return which part of the request the verdicts on a kernel cover."""
     supports = settled(supports, choice)
     if not verdicts:
         return Scope(skipped=skipped(supports, choice), nothing=nothing_selected(supports, choice))
@@ -63,7 +63,7 @@ def scope_of(supports: Supports, choice: Choice, verdicts: Sequence[Verdict]) ->
     found = []
     for axis, name in (("dtypes", "dtype"), ("masks", "mask")):
         has = dict.fromkeys(getattr(workload, name) for workload in judged)
-        if len(getattr(supports, axis)) < len(getattr(every, axis)):  # else it is the caller who chose
+        if len(getattr(supports, axis)) < len(getattr(every, axis)):  # else the caller chose
             found.append(f"{'mask ' * (name == 'mask')}{' and '.join(has)}")
     found += [str(limit) for limit in supports.limits]
     found += [f"D = {supports.only_d}"] if supports.only_d is not None else []
@@ -75,9 +75,9 @@ def scope_of(supports: Supports, choice: Choice, verdicts: Sequence[Verdict]) ->
 
 
 def hint_for(runs: Runs, supports: Supports, verdicts: Sequence[Verdict]) -> str:
-    """Return what a wrong kernel seems to compute, where a launch line can say so: another mask, one head dimension.
+    """Return what a wrong kernel seems to compute, where a launch line can state it: another mask, one head dimension.
 
-    It decides nothing: a kernel that was not said to be causal stays wrong.
+    It does not change the verdict: a kernel that was not declared causal stays wrong.
     """
     judged = [verdict for verdict in verdicts if not verdict.extra and verdict.workload.shape.sq > 1]
     if found := _one_dimension(judged):
@@ -97,16 +97,16 @@ def hint_for(runs: Runs, supports: Supports, verdicts: Sequence[Verdict]) -> str
 
 
 def _one_dimension(judged: Sequence[Verdict]) -> str:
-    """A kernel that is right for one head dimension and wrong for every other."""
+    """Return the hint for a kernel that is right for one head dimension and wrong for every other."""
     right, wrong = ({each.workload.shape.d for each in judged if each.passed is passed} for passed in (True, False))
     if len(right) != 1 or not wrong or right & wrong:
         return ""
     d = min(right)
-    return f"wrong only where D is not {d}: a kernel for one head dimension says `// weft: require D == {d}`"
+    return f"wrong only where D is not {d}: if the kernel is only for D = {d}, add `// weft: require D == {d}`"
 
 
 def _one_alignment(supports: Supports, judged: Sequence[Verdict]) -> str:
-    """A kernel that has both causal alignments by its macro, and is right in one of them only."""
+    """Return the hint for a kernel that has both causal alignments by its macro, and is right in only one."""
     masks = supports.task.workloads.masks
     passed = {mask: [each.passed for each in judged if each.workload.mask == mask] for mask in masks}
     wrong = [mask for mask, found in passed.items() if mask != "none" and found and not all(found)]
@@ -115,4 +115,4 @@ def _one_alignment(supports: Supports, judged: Sequence[Verdict]) -> str:
         return ""
     numbers = [str(masks.index(mask)) for mask in right]
     line = f"`// weft: lever CAUSAL = {numbers[0]} in {', '.join(numbers)}`"
-    return f"only {wrong[0]} (CAUSAL = {masks.index(wrong[0])}) is wrong: a kernel without that alignment says {line}"
+    return f"only {wrong[0]} (CAUSAL = {masks.index(wrong[0])}) is wrong: if the kernel lacks that mask, add {line}"

@@ -1,4 +1,4 @@
-"""The inputs of a second call on one device: none of those before, or half of them."""
+"""The inputs of a second call on one device: all different from the first call's, or half of them the same."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ OTHER_SEED = 1_000_003
 
 
 def other_inputs(task: Task, problem: Problem) -> Problem | None:
-    """The same workload with another seed, in a regime that depends on it; None where the task has no other inputs."""
+    """Return the workload with another seed, in a regime that depends on it; None if the task has no other inputs."""
     workload = replace(problem.workload, seed=problem.workload.seed + OTHER_SEED)
     for regime in dict.fromkeys((workload.regime, *task.quick.regimes[:1])):
         other = task.draw(replace(workload, regime=regime))
@@ -24,12 +24,12 @@ def other_inputs(task: Task, problem: Problem) -> Problem | None:
 
 
 def half_shared(call: Call) -> Call:
-    """Return the call with the second half of every input in reverse order: a fingerprint may lie in the first."""
+    """Return the call with the second half of every input in reverse order: a fingerprint may be in the first half."""
     return replace(call, inputs={name: _half_reversed(array) for name, array in call.inputs.items()})
 
 
 def _half_reversed(array: Array) -> Array:
-    """Integers that may be lengths or places stay as they are."""
+    """Return the array with its second half reversed; integers that may be lengths or positions stay as they are."""
     if array.dtype.kind in "iu" and array.itemsize > 1:
         return array
     mixed = np.ascontiguousarray(array).copy()

@@ -1,4 +1,4 @@
-"""Which workloads a kernel is judged on: what it declares support for, of what its task has and the caller chose."""
+"""Which workloads a kernel is judged on: those of its task that it declares support for and the caller chose."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,12 +27,12 @@ from .runs import Refused
 from .verdict import NOTHING_SELECTED
 
 HIDDEN_EVERY = 10
-"""One workload in so many has a seed that is drawn when it is judged: a kernel cannot have been fitted to it."""
+"""One workload in this many has a seed chosen at run time, so that a kernel cannot be fitted to it."""
 
 
 @dataclass(frozen=True)
 class Supports:
-    """What a kernel takes, of its task."""
+    """The shapes, types, masks and encodings of its task that a kernel supports."""
 
     task: Task
     dtypes: tuple[str, ...]
@@ -41,15 +41,15 @@ class Supports:
     largest_d: int | None = None
     gqa: bool = True
     only_d: int | None = None
-    """The head dimension it was compiled for, if it knows no other."""
+    """The head dimension it was compiled for, if it supports no other."""
     f16_range: bool = False
-    """It takes inputs within ±65504 only."""
+    """Whether it takes only inputs within ±65504."""
     limits: tuple[Limit, ...] = ()
     """Sizes that its launch lines tie or fix."""
     any_mask: bool = False
-    """Nothing says which mask it computes: `masks` is a guess, and the caller may name another one."""
+    """Whether the file does not state its mask: `masks` is then a guess, and the caller may name another one."""
     refuses: Callable[[Problem], str] | None = field(default=None, compare=False)
-    """The launch line by which the kernel does not take a problem (`require D == 64`), or empty; None: it has none."""
+    """Returns the launch line that excludes a problem (`require D == 64`), or empty; None: no line can exclude one."""
     _refusals: dict[Workload, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def why_not(self, shape: Shape) -> str:
@@ -75,7 +75,7 @@ class Supports:
         return self.why_not(workload.shape) or self.refusal(workload)
 
     def refusal(self, workload: Workload) -> str:
-        """Return the launch line by which the kernel does not take a workload; values and seeds do not matter."""
+        """Return the launch line that excludes a workload, whatever its values and seed; empty if none does."""
         if self.refuses is None:
             return ""
         key = replace(workload, regime=self.task.quick.regimes[0], seed=0)
@@ -89,7 +89,7 @@ class Supports:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the caller asks for; empty tuples mean the task's quick selection, and the kernel's first type."""
+    """What the caller requests; empty tuples mean the task's quick selection, and the kernel's first type."""
 
     shapes: tuple[str, ...] = ()
     regimes: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class Choice:
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def __post_init__(self) -> None:
-        """Other words for types and masks become their names: `half` is f16, `causal` is top_left and bottom_right."""
+        """Replace synonyms of types and masks by their names: `half` is f16, `causal` is top_left and bottom_right."""
         masks = dict.fromkeys(name for word in self.masks for name in MASK_WORDS.get(word.lower(), (word,)))
         object.__setattr__(self, "masks", tuple(masks))
         object.__setattr__(self, "dtypes", tuple(dict.fromkeys(TYPE_WORDS.get(word, word) for word in self.dtypes)))
@@ -115,7 +115,7 @@ def find_candidate(
     include_dirs: tuple[str, ...] = (),
     compiler: str = "nvrtc",
 ) -> tuple[Candidate, Supports]:
-    """A rung of the ladder by name, or a CUDA or PTX file with launch lines; `launch` is the file of a PTX's.
+    """Return a rung of the ladder by name, or a CUDA or PTX file; `launch` is the launch-line file of a PTX file.
 
     `gpu` is the GPU it is judged on (default: l4); `arch` (`sm_89`) chooses the smallest GPU of an architecture.
     """
@@ -135,12 +135,12 @@ def find_candidate(
 
 
 def not_a_kernel(target: str) -> str:
-    """Return what to say about a name that is neither a file nor a rung."""
+    """Return the message about a name that is neither a file nor a rung."""
     return f"{target} is neither a file nor a rung of the ladder{did_you_mean(target, RUNGS)}: {', '.join(RUNGS)}"
 
 
 def _of_a_file(candidate: Candidate, task: Task) -> tuple[Candidate, Supports]:
-    """The candidate with its arrays as the task has them, and what its launch lines let it take."""
+    """Return the candidate with its arrays named as in the task, and what its launch lines support."""
     axes = input_axes(task, any_workload(task))
     candidate = replace(candidate, wanted=match_arrays(candidate.kernel, task, axes))
     kernel = candidate.kernel
@@ -168,14 +168,14 @@ def _of_rung(rung: Rung, task: Task) -> Supports:
 
 
 def workloads(supports: Supports, choice: Choice) -> Iterator[Workload]:
-    """In a fixed order: of shapes that are asked for, every combination; else a selection (see `_select`)."""
+    """Yield workloads in a fixed order: every combination of requested shapes, else a selection (see `_select`)."""
     supports = settled(supports, choice)
     asked = _asked(supports, choice, leave_out=refused_shapes(supports, choice))
     return (workload for workload in asked if not supports.reason(workload))
 
 
 def settled(supports: Supports, choice: Choice) -> Supports:
-    """Return what a kernel supports when the caller has named its mask, if nothing else does."""
+    """Return what a kernel supports, with the mask that the caller named where the file does not state one."""
     every = supports.task.workloads.masks
     if not supports.any_mask or not choice.masks or choice.masks == every:
         return supports
@@ -184,7 +184,7 @@ def settled(supports: Supports, choice: Choice) -> Supports:
     if len(choice.masks) > (2 if tied and causal == list(choice.masks) else 1):
         raise UsageError(
             f"masks {', '.join(choice.masks)}: the file has no macro CAUSAL, so it computes one mask. Name it, or "
-            "let the file say it: `// weft: lever CAUSAL = 1 in 1` (0 none, 1 top_left, 2 bottom_right)"
+            "state it in the file: `// weft: lever CAUSAL = 1 in 1` (0 none, 1 top_left, 2 bottom_right)"
         )
     return replace(supports, masks=choice.masks, any_mask=False)
 
@@ -205,12 +205,12 @@ def skipped(supports: Supports, choice: Choice) -> dict[str, int]:
 
 
 def _unlimited(supports: Supports) -> Supports:
-    """As if it took every shape."""
+    """Return the same without limits on the shape."""
     return replace(supports, limits=(), refuses=None, largest_d=None, only_d=None, gqa=True)
 
 
 def _asked(supports: Supports, choice: Choice, *, leave_out: Collection[str] = ()) -> Iterator[Workload]:
-    """What the choice asks for and the kernel's types, masks and encodings allow."""
+    """Yield the requested workloads that the kernel's types, masks and encodings allow."""
     task = supports.task
     supported = replace(task.workloads, dtypes=supports.dtypes, masks=supports.masks, encodings=supports.encodings)
     supported = supported.within(task.workloads)
@@ -236,7 +236,7 @@ def _asked(supports: Supports, choice: Choice, *, leave_out: Collection[str] = (
 
 
 def _stand_in(supports: Supports, shape: Shape, axes: Axes) -> Shape | None:
-    """A shape that the kernel takes in place of one that it does not; None: there is none."""
+    """Return a shape that the kernel takes instead of one that it does not take; None: there is none."""
     for each in stand_ins(shape, supports.limits) if axes.dtypes and axes.masks and axes.encodings else ():
         work = Workload(each, axes.dtypes[0], axes.masks[0], axes.regimes[0], 0, axes.encodings[0])
         if not supports.reason(work):
@@ -245,15 +245,15 @@ def _stand_in(supports: Supports, shape: Shape, axes: Axes) -> Shape | None:
 
 
 ALL_MASKS = 2
-"""As many of the first shapes meet every mask; so do those with more queries than keys, where rows see no key, and
-those of a single query and D = 64, for which kernels have a path of their own."""
+"""This many of the first shapes are run with every mask; so are those with more queries than keys, where rows see no
+key, and those of a single query and D = 64, for which kernels have a separate path."""
 
 
 def _select(supports: Supports, shapes: Sequence[Shape], axes: Axes, seeds: Sequence[int]) -> Iterator[Workload]:
-    """A selection that meets every shape in every regime, and every type, mask and encoding in every regime.
+    """Yield a selection with every shape in every regime, and every type, mask and encoding in every regime.
 
-    Each shape but a few has one mask of its own, and other types run on the first shape alone: what a kernel was
-    compiled with runs many times, and is compiled once. All shapes, masks, types and encodings come before any regime
+    All but a few shapes have one mask each, and other types run on the first shape only, so that each
+    build is compiled once and runs many times. All shapes, masks, types and encodings come before any regime
     is repeated, so that a wrong kernel is found early.
     """
     if not (shapes and axes.dtypes and axes.masks and axes.encodings):
@@ -281,7 +281,7 @@ def _select(supports: Supports, shapes: Sequence[Shape], axes: Axes, seeds: Sequ
         for at, dtype in enumerate(others):
             yield from row(shapes[0], dtype, at + regime, regime, at)
         for at, shape in enumerate(shapes):
-            # Shapes that meet every mask have another one each in the same regime.
+            # Shapes that are run with every mask have a different one each in the same regime.
             mask = every.index(shape) + regime + at if shape in every else at
             yield from row(shape, first, mask, regime + at, mask)
 
@@ -291,12 +291,12 @@ def _meets_all_masks(shape: Shape) -> bool:
 
 
 def followed(supports: Supports, choice: Choice) -> Supports | None:
-    """Return whether the kernel's own boundaries are judged as well: yes, if the shapes are left to the judge."""
+    """Return what to judge the kernel's own boundaries with; None if the caller chose the shapes."""
     return None if choice.shapes else settled(supports, choice)
 
 
 def first_pass(todo: Sequence[Workload]) -> int:
-    """Return how many of the first workloads have every shape, type, mask and encoding that there is."""
+    """Return how many of the first workloads contain every shape, type, mask and encoding of all of them."""
     seen: set[tuple[str, object]] = set()
     needed = 0
     for number, workload in enumerate(todo, 1):
@@ -319,12 +319,12 @@ def plan(
 ) -> tuple[Workload, ...]:
     """Return the workloads to be judged.
 
-    `strict`: what the choice asks for and the candidate lacks is refused, never left out: a candidate of a search
-    cannot choose what it is judged on. `within_limits`: of the judge's own selection it may leave out what its launch
-    lines do not take, which is counted (`skipped`); what the caller names is refused all the same.
+    `strict`: a requested workload that the candidate does not support is refused, never left out: a candidate of a
+    search cannot choose what it is judged on. `within_limits`: from the judge's own selection it may leave out what its
+    launch lines exclude, which is counted (`skipped`); what the caller names is refused all the same.
     """
     if strict and supports.any_mask and len(choice.masks) > 1:
-        supports = replace(supports, any_mask=False)  # one that cannot choose its mask lacks the others
+        supports = replace(supports, any_mask=False)  # a kernel with one mask lacks the others
     supports = settled(supports, choice)
     todo = tuple(workloads(supports, choice))
     if not strict:
@@ -332,16 +332,16 @@ def plan(
     for axis in ("dtypes", "masks", "encodings"):
         missing = [name for name in getattr(choice, axis) if name not in getattr(supports, axis)]
         if missing:
-            raise Refused(Status.REJECTED, f"it does not support the {axis} {', '.join(missing)}")
+            raise Refused(Status.REJECTED, f"the kernel does not support the {axis} {', '.join(missing)}")
     if choice.shapes or not within_limits:
         for workload in _asked(replace(supports, limits=()), choice):
             why = next((each.why for each in supports.limits if not each.holds(workload.shape)), "")
             if why := why or supports.refusal(workload):
                 asked = f"the shape {workload.shape.name} ({workload.dtype}, {workload.mask})"
-                raise Refused(Status.REJECTED, f"it does not take {asked}: {why}")
+                raise Refused(Status.REJECTED, f"the kernel does not take {asked}: {why}")
     lacking = [name for name in choice.shapes if name not in {workload.shape.name for workload in todo}]
     if lacking:
-        raise Refused(Status.REJECTED, f"it does not take the shapes {', '.join(lacking)}")
+        raise Refused(Status.REJECTED, f"the kernel does not take the shapes {', '.join(lacking)}")
     if not todo:
         raise Refused(Status.REJECTED, nothing_selected(supports, choice))
     return todo
@@ -354,5 +354,5 @@ def nothing_selected(supports: Supports, choice: Choice) -> str:
     for axis in ("dtypes", "masks", "encodings"):
         asked, has = getattr(choice, axis), getattr(supports, axis)
         if asked and not set(asked) & set(has):
-            return f"it has the {axis} {', '.join(has)}; asked for: {', '.join(asked)}"
+            return f"the kernel supports the {axis} {', '.join(has)}; requested: {', '.join(asked)}"
     return NOTHING_SELECTED

@@ -1,6 +1,6 @@
 """Verdicts that passed → for each shape, the workload that came nearest to the limit of a gate, and its errors.
 
-Errors of different regimes have different units: what is shown together belongs to one workload.
+Errors of different regimes have different units, so all figures of one row belong to one workload.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from weft.tasks.task import Workload
 from .verdict import Verdict
 
 OWN_SIZES = "the kernel's own sizes"
-"""The row of workloads at sizes where the kernel takes another way."""
+"""The row of workloads at sizes where the kernel takes another branch."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class ShapeErrors:
 
     shape: str
     passed: int
-    """How many passed."""
+    """Number of workloads that passed."""
     worst: Workload
     error: ErrorReport
-    """Of `worst`, against the float64 reference."""
+    """Error of `worst` relative to the float64 reference."""
     gate: GateResult | None
     """The gate of `worst` that is nearest to its limit; None if the task has none."""
 
     def to_record(self) -> dict[str, Any]:
-        """For JSON; the workload's own verdict has all its figures."""
+        """Return it in its JSON form; the workload's own verdict has all its figures."""
         gate = self.gate
         return {
             "shape": self.shape,
@@ -49,13 +49,13 @@ class ShapeErrors:
 
 
 def row_of(verdict: Verdict) -> str:
-    """The row of a verdict in a table by shape: its shape's, or one for all shapes that the kernel itself suggested."""
+    """Return the row of a verdict in a table by shape: its shape, or one row for all the kernel's own boundaries."""
     name = verdict.workload.shape.name
     return name if name in SHAPES else OWN_SIZES
 
 
 def shape_errors(verdicts: Iterable[Verdict]) -> tuple[ShapeErrors, ...]:
-    """The errors of each shape that passed somewhere, in the order of the verdicts."""
+    """Return the errors of each shape with a passed workload, in the order of the verdicts."""
     rows: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         if verdict.passed and not verdict.extra and verdict.error is not None:
@@ -70,5 +70,5 @@ def _errors(name: str, passed: list[Verdict]) -> ShapeErrors:
 
 
 def _used(gate: GateResult) -> float:
-    """The share of its limit that an error takes; an error of 0 takes none of a limit of 0."""
+    """Return the error divided by its limit; 0 where both are 0."""
     return gate.error / gate.limit if gate.limit > 0 else 0.0

@@ -17,14 +17,14 @@ from .limits import limits_of
 from .match_arrays import any_workload, match_arrays, require_layout
 
 DEFAULT = "mission"
-"""Of a rung, unless another is named: its own sizes are those of a test."""
+"""The shape of a rung if none is named: the sizes in its file are small ones for tests."""
 
 
 def shape_sizes(kernel: KernelFile, name: str, target: str = "") -> dict[str, int]:
     """Return the sizes of a file at a shape, named as in `weft list` or by sizes (`b1-hq2-hkv1-sq5-skv300-d64`).
 
     `target` is what the caller calls the file; a rung has the shape `mission` if none is named, a file its own sizes.
-    Raises UsageError where the file has not the arrays of attention, or does not take the shape.
+    Raises UsageError where the file does not have the arrays of attention, or does not take the shape.
     """
     name = name or (DEFAULT if target in RUNGS else "")
     if not name:
@@ -47,7 +47,7 @@ def shape_sizes(kernel: KernelFile, name: str, target: str = "") -> dict[str, in
 
 
 def _sizes(kernel: KernelFile, task: Task, axes: InputAxes, shape: Shape) -> dict[str, int] | None:
-    """Through the arrays of a task; None if the file has others."""
+    """Return the sizes through the arrays of a task; None if the file has other arrays."""
     try:
         wanted = match_arrays(kernel, task, axes)
     except UsageError:
@@ -56,11 +56,11 @@ def _sizes(kernel: KernelFile, task: Task, axes: InputAxes, shape: Shape) -> dic
     require_layout(adapted, axes)
     for limit in limits_of(adapted, axes):
         if not limit.holds(shape):
-            raise UsageError(f"--shape {shape.name} is not for {kernel.path}: {limit.why}")
+            raise UsageError(f"--shape {shape.name} does not fit {kernel.path}: {limit.why}")
     try:
         found = adapted.sizes_of(shapes_of(axes, shape))
     except NotTaken as error:
-        raise UsageError(f"--shape {shape.name} is not for {kernel.path}: {error}") from error
+        raise UsageError(f"--shape {shape.name} does not fit {kernel.path}: {error}") from error
     return dict(found)
 
 

@@ -1,4 +1,4 @@
-"""What a verdict carries, and what many of them say together."""
+"""The verdict on one workload, and the conclusion from the verdicts on all of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from weft.core.records import Finding, Suppressed, first_of_each
 from weft.core.status import Status
 from weft.tasks.task import Workload
 
-NOTHING_SELECTED = "it supports none of the shapes, types, masks and encodings that were asked for"
+NOTHING_SELECTED = "the kernel supports none of the requested shapes, types, masks and encodings"
 
 
 @dataclass(frozen=True)
@@ -24,30 +24,30 @@ class Sample:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was decided about one workload, and by what."""
+    """The decision about one workload, and what decided it."""
 
     workload: Workload
     status: Status
     message: str = ""
     gates: tuple[GateResult, ...] = ()
     error: ErrorReport | None = None
-    """The first output against the float64 reference on the same (dequantised) inputs."""
+    """Error of the first output relative to the float64 reference on the same (dequantised) inputs."""
     parts: Mapping[str, ErrorReport] = field(default_factory=dict)
-    """Where the error comes from, where the task splits it: err_quant, err_algorithm, err_kernel."""
+    """The parts of the error, where the task splits it: err_quant, err_algorithm, err_kernel."""
     not_judged: tuple[str, ...] = ()
     """Optional outputs of the task that the kernel lacks."""
     samples: tuple[Sample, ...] = ()
     """The first wrong elements."""
     findings: tuple[Finding, ...] = field(default=())
     suppressed: tuple[Suppressed, ...] = ()
-    """What the source's allow lines excuse."""
+    """Findings that the source's allow lines excuse."""
     ctas_left_out: int = 0
     """CTAs that did not run because the workload was sampled."""
     debug_build: bool = False
-    """Whether this is about the kernel's -G build, which is judged for uninitialised reads alone."""
+    """Whether this is about the kernel's -G build, which is checked for uninitialised reads only."""
     seconds: float = 0.0
     limit: bool = False
-    """Whether the kernel itself refuses these sizes: a note, where the judge has chosen them."""
+    """Whether the kernel itself refuses these sizes: a note, where the judge chose them."""
     large_sizes: bool = False
     """Whether this is about index arithmetic at large sizes, for the build of this workload; nothing ran."""
 
@@ -58,7 +58,7 @@ class Verdict:
 
     @property
     def by_findings(self) -> bool:
-        """Whether findings decided: the first of them is the message."""
+        """Whether findings decided; the first of them is the message."""
         return bool(self.findings) and self.status in (Status.UNSAFE, Status.TIMEOUT)
 
     @property
@@ -68,7 +68,7 @@ class Verdict:
 
     @property
     def extra(self) -> bool:
-        """Whether it counts as none of the workloads: it is judged once, after them, or the kernel refuses it."""
+        """Whether it does not count as a workload: it is judged once, after them, or the kernel refuses it."""
         return self.debug_build or self.large_sizes or self.limit
 
     @property
@@ -83,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What the verdicts on one candidate say together."""
+    """The conclusion from the verdicts on one candidate."""
 
     status: Status
     message: str
@@ -91,7 +91,7 @@ class Conclusion:
     """The first verdict that decides against it; None if it passed."""
     judged: int
     planned: int
-    """Workloads, without what is judged once after them."""
+    """Number of workloads, without what is judged once after them."""
 
     @property
     def passed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Verdicts as plain data and back: the one JSON spelling of `--json`, agents, the store, reports and bundles.
+"""Verdicts as plain data and back: the JSON format of `--json`, agents, the store, reports and bundles.
 
 docs/reference/verdict_json.md documents every field; raise VERSION when one changes its meaning.
 """
@@ -31,7 +31,7 @@ def check_record(
     scopes: Mapping[str, Scope],
     hidden_seeds: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """Return what `weft check --json` prints: the verdicts on each target and what they say together."""
+    """Return what `weft check --json` prints: the verdicts on each target and the conclusion from them."""
     targets = {name: _target(rows, planned[name], covered[name], scopes[name]) for name, rows in verdicts.items()}
     return {"version": VERSION, "hidden_seeds": list(hidden_seeds), "targets": targets}
 
@@ -52,7 +52,7 @@ def _target(verdicts: Iterable[Verdict], planned: int, coverage: Coverage, scope
 
 
 def verdict_record(verdict: Verdict, *, timed: bool = True, findings: int | None = None) -> dict[str, Any]:
-    """Return a verdict as JSON has it.
+    """Return a verdict in its JSON form.
 
     Without `timed` the same candidate always gives the same record. `findings` limits how many are spelled out;
     `findings_in_all` counts them.
@@ -102,14 +102,14 @@ def verdict_of(record: Mapping[str, Any]) -> Verdict:
         suppressed=tuple(suppressed_of(item) for item in record["suppressed"]),
         ctas_left_out=int(record["ctas_left_out"]),
         debug_build=bool(record["debug_build"]),
-        large_sizes=bool(record.get("large_sizes", False)),  # records of before have none
+        large_sizes=bool(record.get("large_sizes", False)),  # older records have none
         limit=bool(record.get("limit", False)),
         seconds=float(record.get("seconds", 0.0)),
     )
 
 
 def workload_record(workload: Workload) -> dict[str, Any]:
-    """Return a workload as JSON has it."""
+    """Return a workload in its JSON form."""
     shape = workload.shape
     return {
         "text": str(workload),

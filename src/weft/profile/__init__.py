@@ -1,1 +1,1 @@
-"""Counters of a launch as the hardware's profiler names them, from a run on the virtual GPU and the cubin's SASS."""
+"""Counters of a launch under the names of Nsight Compute, from a run on the virtual GPU and the cubin's SASS."""

@@ -1,4 +1,4 @@
-"""One sentence on what a costly line, or a whole launch, could do better. Only what the counts show."""
+"""One sentence of advice for a costly line or a launch, based only on the counts."""
 
 from collections import Counter
 
@@ -7,11 +7,11 @@ from .line_costs import LineCost
 from .records import SourceLine
 
 FEW_WARPS = 8
-"""Two for each of four sub-partitions: fewer cannot hide even the latency of arithmetic."""
+"""Two warps for each of four sub-partitions: fewer cannot even hide the latency of arithmetic."""
 WIDE = 16
 """Bytes per lane of the widest access."""
 _UNITS = {
-    "tensor": "tensor cores: the products themselves; only another type or fewer of them helps",
+    "tensor": "tensor cores: the matrix products themselves; use another type or fewer products",
     "fma": "fp32 and integer multiply-adds: move products to tensor cores",
     "alu": "integer, logic and compare instructions: hoist index arithmetic out of the loop",
     "mufu": "special functions: use exp2f with log2(e) folded into the scale, and fewer divisions",
@@ -19,7 +19,7 @@ _UNITS = {
 
 
 def line_advice(line: LineCost) -> str:
-    """The worst thing about one line, with its numbers."""
+    """Return the most important advice for one line, with its numbers."""
     if line.local:
         return f"{line.local} accesses to local memory (spills or indexed arrays): use fewer live values or unroll less"
     conflicted = max(line.accesses, key=lambda access: access.excess, default=None)
@@ -46,7 +46,7 @@ def line_advice(line: LineCost) -> str:
 
 
 def launch_advice(launch: LaunchProfile, sms: int) -> tuple[str, ...]:
-    """Spills, few warps, a grid that leaves SMs idle."""
+    """Return advice on spills, few warps, and a grid that leaves SMs idle."""
     found = []
     needs, held = launch.resources, launch.occupancy
     if needs.spill_store_bytes or needs.spill_load_bytes:
@@ -74,17 +74,17 @@ def _conflict(access: SourceLine) -> str:
 
 
 def _wasted_sectors(access: SourceLine) -> int:
-    """Sectors beyond what 32 neighbouring lanes would touch: 32 lanes × bytes / 32 bytes."""
+    """Return the sectors in excess of what 32 neighbouring lanes need: 32 lanes × bytes / 32 bytes."""
     return access.sectors - access.executed * access.lane_bytes if access.lane_bytes and access.sectors else 0
 
 
 def _uncoalesced(access: SourceLine) -> str:
     touched = _per_access(access.sectors, access.executed)
     if access.sectors < 2 * access.executed * access.lane_bytes:
-        return f"misaligned: {touched} sectors per request where {access.lane_bytes} would do; start rows at 32 bytes"
+        return f"misaligned: {touched} sectors per request instead of {access.lane_bytes}; align rows to 32 bytes"
     return (
-        f"uncoalesced: {touched} sectors per request where {access.lane_bytes} would do; "
-        "let neighbouring lanes take neighbouring addresses"
+        f"uncoalesced: {touched} sectors per request instead of {access.lane_bytes}; "
+        "let neighbouring lanes access neighbouring addresses"
     )
 
 

@@ -1,7 +1,7 @@
-"""Integers of a profile in a file, and what became worse since: for CI, without a GPU and without noise.
+"""Stores the integers of a profile in a file and reports which became worse: for CI, without a GPU and without noise.
 
-Estimates are not in it. The file pins the compiler, whose part ptxas is: another version makes other SASS, and a
-difference would say nothing about the source.
+Estimates are not stored. The file pins the compiler, which includes ptxas: another version generates other SASS, and a
+difference would not be caused by the source.
 """
 
 import json
@@ -21,12 +21,12 @@ from .line_costs import LineCost
 FORMAT = 1
 MORE_IS_BETTER = frozenset(["blocks_per_sm"])
 _BY_LINE = {"spill_bytes": "local_accesses", "lb_warm_cycles": "busy_cycles", "lb_cold_cycles": "busy_cycles"}
-"""Counter of a launch → the one of its lines that explains it, where it has another name."""
+"""Counter of a launch → the counter of its lines that explains it, where the names differ."""
 
 
 @dataclass(frozen=True)
 class LineChange:
-    """One source line whose share of a counter grew."""
+    """One source line whose part of a counter grew."""
 
     place: Place | None
     text: str
@@ -36,14 +36,14 @@ class LineChange:
 
 @dataclass(frozen=True)
 class Change:
-    """One integer that is not what it was."""
+    """One integer that changed."""
 
     entry: str
     counter: str
     before: int
     now: int
     lines: tuple[LineChange, ...]
-    """Those that grew, most first."""
+    """The lines that grew, largest growth first."""
 
     @property
     def worse(self) -> bool:
@@ -52,13 +52,13 @@ class Change:
 
 
 def key_of(profile: KernelProfile) -> str:
-    """What a baseline's row belongs to."""
+    """Return the key of a profile's row in a baseline."""
     numbers = [f"{name}={value}" for name, value in {**profile.sizes, **profile.defines}.items()]
     return " ".join([profile.target, profile.chip.name, *numbers])
 
 
 def integers(launch: LaunchProfile) -> dict[str, int]:
-    """What a launch is held to."""
+    """Return the integers of a launch that a baseline checks."""
     return {
         "excess_wavefronts": sum(access.excess for access in launch.counts.lines),
         "shared_wavefronts": sum(access.wavefronts for access in launch.counts.lines),
@@ -75,7 +75,7 @@ def integers(launch: LaunchProfile) -> dict[str, int]:
 
 
 def write_baseline(file: Path, profiles: tuple[KernelProfile, ...]) -> None:
-    """Put these profiles into the file; rows of others stay."""
+    """Write these profiles to the file; other rows stay."""
     rows = _read(file) if file.exists() else {}
     rows |= {key_of(profile): _row(profile) for profile in profiles}
     text = json.dumps({"format": FORMAT, "profiles": dict(sorted(rows.items()))}, indent=1, ensure_ascii=False)
@@ -86,25 +86,25 @@ def write_baseline(file: Path, profiles: tuple[KernelProfile, ...]) -> None:
 
 
 def compare(file: Path, profile: KernelProfile) -> tuple[Change, ...]:
-    """Every integer that changed; raises Unsupported where the file cannot judge this profile."""
+    """Return every integer that changed; raises Unsupported where the file cannot be compared with this profile."""
     rows, key = _read(file), key_of(profile)
     if key not in rows:
-        raise Unsupported(f"{file} has no row for {key}: make one with --update; it has {', '.join(rows) or 'none'}")
+        raise Unsupported(f"{file} has no row for {key}: add one with --update; it has {', '.join(rows) or 'none'}")
     row = rows[key]
     if row["compiler"] != profile.compiler:
         raise Unsupported(
             f"{file} was made with {row['compiler']}, this is {profile.compiler}: other SASS gives other counters; "
-            "use the pinned compiler, or look at the difference and --update"
+            "use the pinned compiler, or check the difference and run with --update"
         )
     before = row["launches"]
     now = [launch.entry for launch in profile.launches]
     if [launch["entry"] for launch in before] != now:
-        raise Unsupported(f"{file}: {key} launched other kernels; now {', '.join(now)}: look at it, then --update")
+        raise Unsupported(f"{file}: {key} launched other kernels; now {', '.join(now)}: check this, then --update")
     changes = []
     for launch, old in zip(profile.launches, before, strict=True):
         for counter, value in integers(launch).items():
             if counter not in old["integers"]:
-                raise Unsupported(f"{file} has no {counter} of {key}: make it anew with --update")
+                raise Unsupported(f"{file} has no {counter} of {key}: write it again with --update")
             if value != old["integers"][counter]:
                 lines = _grown(launch, old["lines"], _BY_LINE.get(counter, counter))
                 changes.append(Change(launch.entry, counter, old["integers"][counter], value, lines))
@@ -123,11 +123,11 @@ def _read(file: Path) -> dict[str, Any]:
         found = json.loads(file.read_text())
         if found["format"] != FORMAT:
             raise UsageError(
-                f"{file} has format {found['format']}, this Weft reads {FORMAT}: make it anew with --update"
+                f"{file} has format {found['format']}, this Weft reads {FORMAT}: write it again with --update"
             )
         rows: dict[str, Any] = found["profiles"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"cannot read the baseline {file}: {error}; --update makes one") from error
+        raise UsageError(f"cannot read the baseline {file}: {error}; --update writes one") from error
     return rows
 
 
@@ -146,7 +146,7 @@ def _line_integers(line: LineCost) -> dict[str, int]:
 
 
 def _by_text(launch: LaunchProfile) -> dict[str, dict[str, int]]:
-    """Lines by what is written there: a line that only moved is the same."""
+    """Return the lines by their text: a line that only moved is the same."""
     found: dict[str, Counter[str]] = {}
     for line in launch.lines:
         found.setdefault(_text(line.place), Counter()).update(_line_integers(line))

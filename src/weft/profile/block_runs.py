@@ -1,12 +1,12 @@
-"""How often each block of the SASS ran, from how often the PTX blocks ran.
+"""Computes how often each SASS block ran, from how often the PTX blocks ran.
 
-Some instructions are made one from one: an access, a barrier, a shuffle. Each gives an equation: its copies in SASS,
-times the runs of the blocks they stand in, are the runs of its PTX block. Blocks with a copy of their own are settled
-at once, others by what is left. Where ptxas made several blocks of one loop body (unrolled, and what is left over), PTX
-does not say how often each ran: as many iterations as possible are given to the longest, the cheapest way to run
-them, and the blocks are named. A block without such an instruction runs as often as the blocks that no way passes
-without it (`equal_blocks`); if none of them has one either, as often as the PTX block that most of their instructions
-come from, but never more often than control can reach it.
+Some PTX instructions become one SASS instruction: an access, a barrier, a shuffle. Each gives an equation: its copies,
+times the runs of the blocks they are in, are the runs of its PTX block. Blocks with a separate copy are settled
+at once, others by elimination. Where ptxas made several blocks of one loop body (unrolled, and a remainder), PTX
+does not show how often each ran: as many iterations as possible are assigned to the longest, the cheapest way to run
+them, and the blocks are reported. A block without such an instruction runs as often as the blocks that are on every
+path with it (`equal_blocks`); if none of them has one either, as often as the PTX block that most of their
+instructions come from, but never more often than control flow can reach it.
 """
 
 from collections import Counter
@@ -21,21 +21,21 @@ from .sass_text import SassBlock, repeat_of
 from .site_probe import HIDDEN
 
 _ANCHORS = {"BAR": ("bar", "barrier"), "SHFL": ("shfl",)}
-"""SASS opcode → the PTX instructions it is made from one by one; accesses are known by their Match."""
+"""SASS opcode → the PTX instructions that become one such instruction; accesses are found by their Match."""
 _MOVABLE = frozenset(["MOV", "IMAD", "UMOV", "CS2R", "S2R", "S2UR", "ULDC", "NOP", "IADD3", "LEA", "SHF", "LOP3"])
-"""ptxas computes these wherever it likes: they say least about where a block came from."""
+"""ptxas moves these freely: they are the weakest evidence of where a block came from."""
 _LEAVES = frozenset(["EXIT", "RET"])
 
 
 @dataclass(frozen=True)
 class BlockRuns:
-    """Executions of the SASS blocks by warps."""
+    """How often warps executed the SASS blocks."""
 
     runs: Mapping[int, int]
     shared_out: frozenset[int]
-    """Blocks among which the iterations of a loop are divided in a way PTX does not tell."""
+    """Blocks that share the iterations of a loop in a way that PTX does not show."""
     slow_paths: frozenset[int]
-    """Reached only by BRA.DIV or CALL: divergent collectives, divisions of denormals. Taken as not run."""
+    """Blocks reached only by BRA.DIV or CALL: divergent collectives, divisions of denormals. Assumed not to run."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class _Equation:
 def find_block_runs(
     blocks: Sequence[SassBlock], cfg: Cfg, matches: Sequence[Match], ptx_runs: Sequence[int]
 ) -> BlockRuns:
-    """Runs of each SASS block; `ptx_runs` has those of the blocks of `cfg`."""
+    """Return the runs of each SASS block; `ptx_runs` has those of the blocks of `cfg`."""
     reached = _reached(blocks)
     alive = [block for block in blocks if block.id in reached]
     equations = _equations(alive, cfg, matches, ptx_runs)
@@ -65,9 +65,9 @@ def find_block_runs(
             _settle(equations, runs)
     known = set(anchored)
     for group in equal_blocks(alive):
-        told = {runs[number] for number in group & anchored - shared_out}
-        # Warps that come apart may pass two such blocks in two parts: then none of them speaks for the others.
-        same = told.pop() if len(told) == 1 else None
+        settled = {runs[number] for number in group & anchored - shared_out}
+        # Diverged warps may run two such blocks in two parts: then the count of one is not valid for the others.
+        same = settled.pop() if len(settled) == 1 else None
         missing = group - runs.keys()
         known |= missing if same is not None else set()
         count = (
@@ -105,7 +105,7 @@ def _equations(
 
 
 def _settle(equations: Sequence[_Equation], runs: dict[int, int]) -> None:
-    """Follow the equations with one open block until there is none."""
+    """Solve equations with one open block until there is none."""
     while ready := next((item for item in equations if len(item.copies) == 1), None):
         ((block, copies),) = ready.copies.items()
         _put(equations, runs, block, ready.left // copies)
@@ -119,7 +119,7 @@ def _put(equations: Sequence[_Equation], runs: dict[int, int], block: int, count
 
 
 def _reached(blocks: Sequence[SassBlock]) -> frozenset[int]:
-    """Blocks that are reached without BRA.DIV."""
+    """Return the blocks that are reached without BRA.DIV."""
     found, front = {0}, [0]
     while front:
         block = blocks[front.pop()]
@@ -133,7 +133,7 @@ def _reached(blocks: Sequence[SassBlock]) -> frozenset[int]:
 
 
 def _by_origin(group: Sequence[SassBlock], cfg: Cfg, ptx_runs: Sequence[int]) -> int:
-    """Runs of the PTX block that most instructions come from; 0 if none is known."""
+    """Return the runs of the PTX block that most instructions come from; 0 if none is known."""
     block_of = {ins.line: part.id for part in cfg.blocks for ins in (*part.body, *([part.end] if part.end else []))}
     votes: Counter[int] = Counter()
     for block in group:
@@ -148,20 +148,20 @@ def _by_origin(group: Sequence[SassBlock], cfg: Cfg, ptx_runs: Sequence[int]) ->
 
 
 def equal_blocks(blocks: Sequence[SassBlock]) -> tuple[frozenset[int], ...]:
-    """Return groups of blocks that run equally often: no way through the kernel passes one without the others.
+    """Return groups of blocks that run equally often: no path through the kernel contains one without the others.
 
-    Control that goes from the end of the kernel back to its beginning makes every way a cycle. Two blocks are equal if
-    every cycle through one passes the other: `if (x) A; B` says so of the test and of B, whatever A does.
+    An edge from the end of the kernel to its beginning makes every path a cycle. Two blocks are equal if every cycle
+    through one contains the other: in `if (x) A; B` that holds for the test and B, whatever A does.
     """
     alive = {block.id for block in blocks}
     ways = {block.id: _ways(block, alive) for block in blocks}
-    # Blocks that are on no cycle any more when this one is gone.
-    hang_on = {block: _off_cycles(alive - {block}, ways) for block in alive}
+    # Blocks that are on no cycle without this one.
+    depends_on = {block: _off_cycles(alive - {block}, ways) for block in alive}
     groups: list[frozenset[int]] = []
     placed: set[int] = set()
     for block in sorted(alive):
         if block not in placed:
-            group = frozenset({block} | {other for other in hang_on[block] if block in hang_on[other]})
+            group = frozenset({block} | {other for other in depends_on[block] if block in depends_on[other]})
             groups.append(group)
             placed |= group
     return tuple(groups)
@@ -185,13 +185,13 @@ def limit_by_flow(
     known: Collection[int],
     open_: Collection[int],
 ) -> dict[int, int]:
-    """`runs` of the blocks that are not `known`, lowered to what flow allows; `entered` is how often the kernel began.
+    """Return `runs` with unknown blocks lowered to what control flow allows; `entered`: how often the kernel started.
 
-    A block runs at most as often as the ways into it are taken, and as each block that all of these ways have passed.
-    A loop is left at most as often as it is entered, whatever the number of its iterations: what stands behind it does
-    not inherit them. Inside a loop the same holds again, with the runs of its first block for the ways into it.
+    A block runs at most as often as its incoming edges are taken, and as each block that all paths to it contain. A
+    loop is left at most as often as it is entered, whatever the number of its iterations, so the code after it does not
+    inherit them. Inside a loop the same holds again, with the runs of its first block for the incoming edges.
 
-    Of `known` blocks the runs stand; those that are `open_` too may have run more often than they say.
+    The runs of `known` blocks stay; those that are also in `open_` may have run more often than given.
     """
     limited = dict(runs)
     ways = {block.id: [way for way in block.successors if way in runs] for block in blocks if block.id in runs}
@@ -207,12 +207,12 @@ def _walk(
     known: frozenset[int],
     open_: frozenset[int],
 ) -> None:
-    """Loop by loop and block by block, in the order of control; `inflow` comes from outside `nodes`."""
+    """Visit loops and blocks in the order of control flow; `inflow` comes from outside `nodes`."""
     entering = {node: inflow.get(node, 0) for node in nodes}
     above: dict[int, list[frozenset[int]]] = {node: [frozenset()] if node in inflow else [] for node in nodes}
     passed: list[int] = []
     for number, part in enumerate(components(nodes, ways)):
-        # Every way here leads through these parts: two ways that meet again are not two runs.
+        # Every path here contains these parts: two paths that join again are not two runs.
         before = frozenset.intersection(*[found for node in part for found in above[node]] or [frozenset()])
         total = min([sum(entering[node] for node in part), *(passed[other] for other in before)])
         loops = len(part) > 1 or any(node in ways[node] for node in part)
@@ -232,7 +232,7 @@ def _walk(
 
 
 def components(nodes: set[int], ways: Mapping[int, Sequence[int]]) -> list[set[int]]:
-    """Blocks that reach each other, in the order of control (Kosaraju)."""
+    """Return sets of blocks that reach each other, in the order of control flow (Kosaraju)."""
     finished: list[int] = []
     seen: set[int] = set()
     for root in sorted(nodes):

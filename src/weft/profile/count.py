@@ -1,4 +1,4 @@
-"""A launch on the virtual GPU → Counts: what the probe saw, what the SASS makes of it, and what is not known."""
+"""A launch on the virtual GPU → Counts: what the probe counted, the SASS instructions, and what is not known."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _INSTRUCTIONS = {
     "smsp__sass_inst_executed_op_shared_st.sum": ("STS", "vm__shared_st"),
     "smsp__inst_executed_op_ldgsts.sum": ("LDGSTS", "vm__ldgsts"),
 }
-"""Name of ncu → the SASS opcode it counts, and our name."""
+"""ncu's name → the SASS opcode it counts, and Weft's name."""
 OURS = {
     "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum": "vm__global_ld_requests",
     "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum": "vm__global_st_requests",
@@ -34,20 +34,20 @@ OURS = {
     "sm__inst_executed_pipe_tensor_op_hmma.sum": "vm__hmma",
     **{name: ours for name, (_, ours) in _INSTRUCTIONS.items()},
 }
-"""Name of ncu → ours, where it is not sure to be the same."""
+"""ncu's name → Weft's, where the two may differ."""
 _NCU_GLOBAL = "l1tex__t_{}_pipe_lsu_mem_global_op_{}.sum"
 
 
 def count_launch(kernel: KernelMatch, run: Run) -> Counts:
-    """Counts of one launch that a SiteProbe of `kernel` watched."""
+    """Return the counts of one launch that a SiteProbe of `kernel` watched."""
     if f"{BLOCK}@0" not in run.counters:
-        raise UsageError("these counters are not those of a SiteProbe alone: launch through Profiler")
+        raise UsageError("these counters do not come from a SiteProbe only: launch through Profiler")
     runs = [run.counters[f"{BLOCK}@{block.id}"] for block in kernel.cfg.blocks]
     ran_at: Counter[int] = Counter()
     for block in kernel.cfg.blocks:
         for ins in block.body:
             ran_at[ins.line] += runs[block.id]
-    matches = tuple(_held_against(match, ran_at[match.access.line], run.counters) for match in kernel.matches)
+    matches = tuple(_checked_by_run(match, ran_at[match.access.line], run.counters) for match in kernel.matches)
     lines = tuple(_line(match, kernel, run.counters) for match in matches)
     executed = [ran_at[match.access.line] for match in matches]
     total = sum(executed)
@@ -69,24 +69,24 @@ def count_launch(kernel: KernelMatch, run: Run) -> Counts:
             len(kernel.blocks[at].instructions) * ran.runs[at] for at in ran.shared_out
         )
         hmma = [block.id for block in kernel.blocks if any(ins.name == "HMMA" for ins in block.instructions)]
-        told = not ran.shared_out.intersection(hmma)
-        name = "sm__inst_executed_pipe_tensor_op_hmma.sum" if told else "vm__hmma"
-        (ncu if told else vm)[name] = sum(count for opcode, count in sass.items() if opcode.startswith("HMMA"))
+        exact = not ran.shared_out.intersection(hmma)
+        name = "sm__inst_executed_pipe_tensor_op_hmma.sum" if exact else "vm__hmma"
+        (ncu if exact else vm)[name] = sum(count for opcode, count in sass.items() if opcode.startswith("HMMA"))
         notes += _keep_where_issued(sass, ncu, vm)
         if vm["vm__sass_inst_shared_out"]:
             notes.append(
-                "ptxas made several copies of a loop; how often each ran is not told by PTX, and the longest got most: "
-                f"{vm['vm__sass_inst_shared_out']} warp instructions of SASS are a least estimate"
+                "ptxas made several copies of a loop; PTX does not show how often each ran (the longest is assumed to "
+                f"run most): {vm['vm__sass_inst_shared_out']} warp instructions of SASS are a lower estimate"
             )
     return Counts(sass, ncu, vm, matched / total if total else 1.0, lines, tuple(notes), issued, kernel.places)
 
 
-def _held_against(match: Match, executed: int, counters: Mapping[str, int]) -> Match:
-    """The match, unless it says that one access serves several iterations and the run says otherwise."""
+def _checked_by_run(match: Match, executed: int, counters: Mapping[str, int]) -> Match:
+    """Return the match; with a reason, if it merges several iterations into one access but the run shows otherwise."""
     seen = counters.get(site_name("shared_accesses", match.leader or match.access.line), 0)
     if match.every == 1 or seen * match.every == executed:
         return match
-    return replace(match, reason=f"one {match.sass} for {match.every} iterations does not fit how often it ran")
+    return replace(match, reason=f"one {match.sass} for {match.every} iterations contradicts how often it ran")
 
 
 def _line(match: Match, kernel: KernelMatch, counters: Mapping[str, int]) -> SourceLine:
@@ -110,7 +110,7 @@ def _line(match: Match, kernel: KernelMatch, counters: Mapping[str, int]) -> Sou
 
 
 def _lane_bytes(match: Match) -> int:
-    """A HIDDEN access is part of another."""
+    """Return the bytes per lane; a HIDDEN access is part of another."""
     if match.access.wmma or match.width == HIDDEN:
         return 0
     return match.width % ALIGNED if match.width else match.access.bytes
@@ -119,7 +119,7 @@ def _lane_bytes(match: Match) -> int:
 def _memory(
     matches: Sequence[Match], lines: Sequence[SourceLine], executed: Sequence[int]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Counters of memory: under ncu's names where every access they are made of is matched and means the same."""
+    """Return memory counters: under ncu's names where every access in them is matched and means the same."""
     ncu: dict[str, int] = {}
     vm: dict[str, int] = {}
     rows = [(m, line) for m, line, count in zip(matches, lines, executed, strict=True) if count]
@@ -158,7 +158,7 @@ def _memory(
     near = [line for _, line in shared]
     exact = all(m.matched for m, _ in shared) and not others
     waves, ideal = sum(line.wavefronts for line in near), sum(line.ideal for line in near)
-    # At the width of the SASS, whatever else keeps the sums from ncu's names: what a bound may rest on.
+    # At the width of the SASS, even where the sums cannot have ncu's names: a bound may use it.
     vm["vm__shared_wavefronts_matched"] = sum(line.wavefronts for m, line in shared if m.matched)
     put(exact, "memory_l1_wavefronts_shared", "vm__shared_wavefronts", waves)
     put(exact, "memory_l1_wavefronts_shared_ideal", "vm__shared_wavefronts_ideal", ideal)
@@ -174,14 +174,14 @@ def _memory(
 
 
 def _space(match: Match, line: SourceLine) -> str:
-    """Where a generic access went, by what was counted."""
+    """Return the memory space of a generic access, by what was counted."""
     if match.access.space != "generic":
         return match.access.space
     return "shared" if line.wavefronts else "global"
 
 
 def _from_ptx(kernel: KernelMatch, runs: Sequence[int]) -> dict[str, int]:
-    """Tensor-core instructions by shape and type, barriers, special functions: as PTX has them."""
+    """Return tensor-core instructions by shape and type, barriers and special functions, counted in PTX."""
     totals: Counter[str] = Counter()
     for block in kernel.cfg.blocks:
         for ins in (*block.body, *([block.end] if block.end else [])):
@@ -197,7 +197,7 @@ def _from_ptx(kernel: KernelMatch, runs: Sequence[int]) -> dict[str, int]:
 
 
 def _mix(kernel: KernelMatch, ran: BlockRuns) -> dict[int, dict[str, int]]:
-    """PTX line → opcodes issued for it."""
+    """Return PTX line → opcodes issued for it."""
     totals: dict[int, dict[str, int]] = {}
     for block in kernel.blocks:
         for ins in block.instructions:
@@ -216,7 +216,7 @@ def _summed(issued: Mapping[int, Mapping[str, int]]) -> dict[str, int]:
 
 
 def _keep_where_issued(sass: Mapping[str, int], ncu: dict[str, int], vm: dict[str, int]) -> list[str]:
-    """Counts of instructions lose ncu's name if some were issued with no lane active: ncu may count these or not."""
+    """Move counts to Weft's names if some were issued with no active lane: whether ncu counts these is not known."""
     notes = []
     for name, (opcode, ours) in _INSTRUCTIONS.items():
         issued = sum(count for written, count in sass.items() if written.partition(".")[0] == opcode)
@@ -224,13 +224,13 @@ def _keep_where_issued(sass: Mapping[str, int], ncu: dict[str, int], vm: dict[st
             vm[ours] = ncu.pop(name)
             vm[f"{ours}_issued"] = issued
             notes.append(
-                f"{opcode}: {issued} issued, {vm[ours]} with an active lane; which of them ncu shows is not known"
+                f"{opcode}: {issued} issued, {vm[ours]} with an active lane; which number ncu shows is not known"
             )
     return notes
 
 
 def _unmatched(matches: Sequence[Match], executed: Sequence[int]) -> list[str]:
-    """One note for each reason."""
+    """Return one note for each reason."""
     reasons: dict[str, list[int]] = {}
     for match, count in zip(matches, executed, strict=True):
         if match.reason and count:

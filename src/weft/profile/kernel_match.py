@@ -13,13 +13,13 @@ from .ptx_accesses import find_accesses
 from .sass_accesses import access_of
 from .sass_text import SassBlock, read_blocks
 
-NO_CUBIN = "there is no cubin: everything is counted as the PTX has it"
-NO_LINES = "the cubin does not say which PTX lines its SASS was made from (compile with -lineinfo)"
+NO_CUBIN = "there is no cubin: everything is counted at the PTX level"
+NO_LINES = "the cubin does not record which PTX lines its SASS comes from (compile with -lineinfo)"
 
 
 @dataclass(frozen=True)
 class KernelMatch:
-    """What is known of a kernel before it runs."""
+    """What is known about a kernel before it runs."""
 
     entry: str
     cfg: Cfg
@@ -28,7 +28,7 @@ class KernelMatch:
     last_line: int
     matches: tuple[Match, ...]
     blocks: tuple[SassBlock, ...]
-    """Of the SASS; empty where `notes` says why."""
+    """Blocks of the SASS; if empty, `notes` says why."""
     notes: tuple[str, ...]
 
     def widths(self) -> dict[int, tuple[int, int]]:
@@ -37,7 +37,7 @@ class KernelMatch:
 
 
 def match_kernel(binary: Binary, entry: str) -> KernelMatch:
-    """Match one kernel; `entry` as the user writes it or as it stands in the PTX."""
+    """Match one kernel; `entry` as the user writes it or as in the PTX."""
     name = binary.entries.get(entry, entry)
     source = ProgramSource(binary.ptx, name, mode="hardware", arch=None, cubin=binary.shared.get(name, ()))
     cfg = source.kernel.cfg
@@ -64,7 +64,7 @@ def _blocks(binary: Binary, name: str) -> tuple[tuple[SassBlock, ...], tuple[str
 
 
 def _once_per_line(matches: tuple[Match, ...]) -> tuple[Match, ...]:
-    """The probe knows an access by its PTX line; a function called from several places has its lines several times."""
+    """Return one match per PTX line, by which the probe counts; a function with several calls repeats its lines."""
     by_line: dict[int, Match] = {}
     for match in matches:
         known = by_line.setdefault(match.access.line, match)

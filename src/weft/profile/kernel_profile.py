@@ -1,4 +1,4 @@
-"""A kernel file on the virtual GPU → what the model says of every launch: occupancy, bounds, estimate, costly lines."""
+"""A kernel file on the virtual GPU → the model's result for every launch: occupancy, bounds, estimate, costly lines."""
 
 import re
 from collections import Counter
@@ -27,10 +27,10 @@ _BUILD = re.compile(r"^// Cuda compilation tools, release [\d.]+, (V[\d.]+)", re
 
 
 class NotClean(Unsupported):
-    """The run has errors: what a wrong kernel does says nothing of the right one."""
+    """The run has errors: counts of a wrong kernel do not describe the right one."""
 
     def __init__(self, file: str, findings: tuple[Finding, ...]) -> None:
-        super().__init__(f"{file} was not profiled: its run has errors; `weft run {file}` shows them all")
+        super().__init__(f"{file} was not profiled because its run has errors; `weft run {file}` shows them all")
         self.findings = findings
 
 
@@ -45,12 +45,12 @@ class LaunchProfile:
     resources: Resources
     counts: Counts
     work: Work
-    """What the model reads of them."""
+    """The counts as the model reads them."""
     occupancy: Occupancy
     bounds: Bounds
     """At the chip's maximum clock."""
     warm: Estimate
-    """The inputs lie in L2."""
+    """The inputs are in L2."""
     cold: Estimate
     lines: tuple[LineCost, ...]
     """By source line, the costliest first."""
@@ -66,7 +66,7 @@ class KernelProfile:
     sizes: Mapping[str, int]
     defines: Mapping[str, str]
     compiler: str
-    """Name and version: ptxas is its part."""
+    """Name and version of the compiler, which includes ptxas."""
     launches: tuple[LaunchProfile, ...]
 
     @property
@@ -81,7 +81,7 @@ class KernelProfile:
 
     @property
     def cold(self) -> int:
-        """LB_cold in cycles: after the first launch everything may lie in L2."""
+        """LB_cold in cycles: after the first launch everything may be in L2."""
         return self.launches[0].bounds.cold + sum(launch.bounds.warm for launch in self.launches[1:])
 
     @property
@@ -96,7 +96,7 @@ class KernelProfile:
         return first.low + sum(each.low for each in later), first.high + sum(each.high for each in later)
 
     def counters(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Of all launches together: under ncu's names what every launch has there, all else under ours."""
+        """Counters of all launches together: under ncu's names where every launch has them, all others under Weft's."""
         sure = {name for name in self.launches[0].counts.ncu if all(name in each.counts.ncu for each in self.launches)}
         ncu: Counter[str] = Counter()
         vm: Counter[str] = Counter()
@@ -120,10 +120,10 @@ def profile_kernel(
     clock_ghz: float | None = None,
     seed: int = 0,
 ) -> KernelProfile:
-    """Run every launch whole and put its counts on the chip; raises NotClean if the run has errors.
+    """Run every launch completely and apply the model of the chip; raises NotClean if the run has errors.
 
-    Given `arrays` decide the sizes of their launch lines and are left as they are; the others are generated from
-    `seed`. `clock_ghz` is the clock of the estimates; bounds are at the chip's maximum.
+    Given `arrays` determine the sizes of their launch lines and are not changed; the others are generated from `seed`.
+    `clock_ghz` is the clock of the estimates; bounds are at the chip's maximum.
     """
     profiler = Profiler(VirtualGPU(kernel.gpu))
     copies = {name: array.copy() for name, array in arrays.items()}
@@ -139,7 +139,7 @@ def profile_kernel(
 
 
 def _compiler(launched: Launched) -> str:
-    """The compiler as the binary names it, with the build that the PTX names."""
+    """Return the compiler's name from the binary, with the build number from the PTX."""
     build = _BUILD.search(launched.binary.ptx)
     return f"{launched.binary.compiler} ({build[1]})" if build else launched.binary.compiler
 
@@ -149,9 +149,9 @@ def _on_chip(
 ) -> LaunchProfile:
     resources = launched.binary.resources.get(launched.binary.entries.get(launched.entry, launched.entry))
     if not counts.sass or resources is None:
-        why = "; ".join(counts.notes) or "ptxas did not say what it needs"
-        raise Unsupported(f"{launched.entry} cannot be put on {chip.title}: {why}")
-    # Whether all CTAs do the same is not known: the bounds leave the tail of the grid out.
+        why = "; ".join(counts.notes) or "ptxas did not report its resources"
+        raise Unsupported(f"{launched.entry} does not fit on {chip.title}: {why}")
+    # CTAs may do different amounts of work: the bounds leave out the tail of the grid.
     launch = LaunchShape(prod(launched.block), prod(launched.grid), resources.registers, launched.shared_bytes)
     work = work_of(launch, counts.sass, counts.ncu, counts.vm)
     return LaunchProfile(

@@ -1,4 +1,4 @@
-"""What each source line keeps busy: cycles of an SM by unit, the costliest line first."""
+"""The cost of each source line: cycles of an SM by unit, the costliest line first."""
 
 import os
 from collections import Counter
@@ -17,7 +17,7 @@ from .records import Counts, SourceLine
 
 LOCAL = frozenset(["LDL", "STL"])
 SECTORS_PER_CLOCK = 2
-"""64 bytes from L2 to an SM."""
+"""Sectors from L2 to an SM per clock: 64 bytes."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class LineCost:
 
     place: Place | None
     cycles: float
-    """Of its busiest unit, were the work spread evenly over the SMs."""
+    """Cycles of its busiest unit, if the work were spread evenly over the SMs."""
     unit: str
-    """The busiest: tensor, fma, alu, mufu, issue, lsu, smem, tags, sectors."""
+    """The busiest unit: tensor, fma, alu, mufu, issue, lsu, smem, tags, sectors."""
     sass: Mapping[str, int]
     """Warp instructions issued, by opcode."""
     accesses: tuple[SourceLine, ...] = field(default=())
-    """Its instructions that touch shared or global memory."""
+    """Its instructions that access shared or global memory."""
 
     @property
     def instructions(self) -> int:
@@ -62,7 +62,7 @@ class LineCost:
 
 
 def line_costs(counts: Counts, launch: LaunchShape, chip: Chip, kernel: KernelFile) -> tuple[LineCost, ...]:
-    """Every source line, in the file as the user spells it."""
+    """Return every source line, with the path as the user gives it."""
     sass: dict[Place | None, Counter[str]] = {}
     accesses: dict[Place | None, list[SourceLine]] = {}
     for ptx_line, opcodes in counts.issued.items():

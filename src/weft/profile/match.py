@@ -1,14 +1,14 @@
-"""Which SASS access serves which PTX access, and at what width it therefore counts.
+"""Matches PTX accesses to SASS accesses, which gives the width at which each counts.
 
-ptxas notes for every SASS instruction the PTX line it was made from. Where it merged several accesses it names one:
+ptxas records for every SASS instruction the PTX line it comes from. Where it merged several accesses it records one:
     ld.shared.f32 %f11, [%r7];      LDS.128 R12, [R7]    (line of the first)
     ld.shared.f32 %f14, [%r7+4];
-    …                               the others have no SASS of their own, and fill the 16 bytes from the same base
+    …                               the others have no separate SASS, and fill the 16 bytes from the same base
 The merged access then counts once, at its own start, with the SASS's width: the immediate offsets of neighbours with
-the same base say where it starts, and without them it must be filled exactly. Where ptxas unrolled a loop and has one
-access for several iterations, the aligned one of them counts, and the run must show that it was one in so many. An
-access is matched if every copy that ptxas made of it has the same width and that width is accounted for; what is not is
-named with the reason.
+the same base show where it starts, and without them it must be filled exactly. Where ptxas unrolled a loop and has one
+access for several iterations, the aligned iteration counts, and the run must show one such access per so many
+iterations. An access is matched if every copy that ptxas made of it has the same width and that width is explained; an
+unmatched one is reported with the reason.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ class _Put(Protocol):
 
 @dataclass(frozen=True)
 class Match:
-    """What became of one PTX access."""
+    """The SASS access of one PTX access."""
 
     access: PtxAccess
     width: int
@@ -48,7 +48,7 @@ class Match:
     reason: str = ""
     """Why it is not matched; empty if it is."""
     every: int | Fraction = 1
-    """Iterations of its loop for each SASS access; to be held against the run."""
+    """Iterations of its loop for each SASS access; to be checked against the run."""
     leader: int = 0
     """PTX line of the access that is counted for it, where `every` is more than 1; 0: its own."""
 
@@ -64,7 +64,7 @@ def match_accesses(
     *,
     lines: Mapping[int, Collection[int]] = {},
 ) -> tuple[Match, ...]:
-    """One Match for each PTX access, in the same order; `lines` are those of each PTX block."""
+    """Return one Match for each PTX access, in the same order; `lines` are those of each PTX block."""
     copies: dict[int, list[SassAccess]] = {}
     for copy in sass:
         copies.setdefault(copy.ins.ptx_line, []).append(copy)
@@ -79,7 +79,7 @@ def match_accesses(
         own = copies[access.line]
         if own:
             _match_one(access, own, ptx, copies, repeats, found, blocks)
-    missing = "no SASS access is made from it: ptxas removed it or merged it"
+    missing = "no SASS access comes from it: ptxas removed it or merged it"
     return tuple(found.get(id(access)) or Match(access, COUNTED_AS_PTX, 0, 1, "", missing) for access in ptx)
 
 
@@ -114,8 +114,8 @@ def _match_one(
         reason = "its copies in SASS have different widths"
         whole = all(n * widest == repeats[block, access.block] * access.bytes for block, n in wide.items())
         if access.space == "shared" and not access.tiles and whole and {copy.block for copy in own} == set(wide):
-            # The wide ones serve everything: what else ptxas loads early, and then again, is not counted.
-            every, reason = widest // access.bytes, f"{reason}; counted are those of {widest} bytes"
+            # The wide ones cover everything: what ptxas also loads early, and then again, is not counted.
+            every, reason = widest // access.bytes, f"{reason}; only those of {widest} bytes are counted"
             found[id(access)] = Match(access, widest | ALIGNED, 0, 1, opcode, reason, every)
         else:
             put(COUNTED_AS_PTX, reason=reason)
@@ -143,7 +143,7 @@ def _match_one(
                 shift = start - member.offset if first else 0
                 found[id(member)] = Match(member, size if first else HIDDEN, shift, 1, opcode)
         else:
-            put(COUNTED_AS_PTX, reason=f"{opcode} is wider, and what else it serves is not known")
+            put(COUNTED_AS_PTX, reason=f"{opcode} is wider, and which other accesses it covers is not known")
     else:
         put(COUNTED_AS_PTX, reason=f"{opcode} is narrower: ptxas split it or dropped a part")
 
@@ -156,7 +156,7 @@ def _over_iterations(
     copies: Mapping[int, list[SassAccess]],
     repeats: Mapping[tuple[int, int], int],
 ) -> list[PtxAccess]:
-    """What one iteration has of an access that serves several: it and its upper neighbours; empty if that is not so."""
+    """Return one iteration's part of an access that covers several: it and its upper neighbours; empty if none."""
     near = {other.offset: other for other in _alike(access, ptx) if other is access or not copies[other.line]}
     members: list[PtxAccess] = []
     span = 0
@@ -169,13 +169,13 @@ def _over_iterations(
 
 
 def _alike(access: PtxAccess, ptx: Sequence[PtxAccess]) -> list[PtxAccess]:
-    """Accesses of the same kind and base in the same block."""
+    """Return accesses of the same kind and base in the same block."""
     same = (access.verb, access.space, access.block, access.root)
     return [other for other in ptx if (other.verb, other.space, other.block, other.root) == same]
 
 
 def _match_tile(access: PtxAccess, size: int, matrices: int, per_block: Counter[int], put: _Put) -> None:
-    """A wmma load or store: the probe sees its 8 x 8 blocks one by one."""
+    """Match a wmma load or store: the probe counts its 8 x 8 blocks one by one."""
     count = min(per_block.values())
     if any(number % count for number in per_block.values()):
         put(COUNTED_AS_PTX, reason="its copies in SASS differ")
@@ -191,7 +191,7 @@ def _match_tile(access: PtxAccess, size: int, matrices: int, per_block: Counter[
 def _merged(
     access: PtxAccess, own: list[SassAccess], ptx: Sequence[PtxAccess], copies: Mapping[int, list[SassAccess]]
 ) -> tuple[int, list[PtxAccess]]:
-    """Where the merged access starts, as PTX counts offsets, and what it serves, lowest first; empty if not clear."""
+    """Return the PTX offset of the merged access, and the accesses it covers, lowest first; empty if ambiguous."""
     size = own[0].bytes
     alike = _alike(access, ptx)
     near = {other.offset: other for other in alike if other is access or not copies[other.line]}
@@ -201,13 +201,13 @@ def _merged(
         return start, [near[at] for at in inside] if access.offset in inside else []
     windows = [_window(near, start, size) for start in range(access.offset, access.offset - size, -1)]
     full = [window for window in windows if any(member is access for member in window)]
-    # ptxas names the lowest: if that one does not lead a full window, only an unambiguous one is taken.
+    # ptxas records the lowest: if no full window starts there, only an unambiguous window is used.
     members = full[0] if full and (full[0][0] is access or len(full) == 1) else []
     return (members[0].offset if members else 0), members
 
 
 def _start(merged: SassAccess, alike: Sequence[PtxAccess], copies: Mapping[int, list[SassAccess]]) -> int | None:
-    """The PTX offset of the merged access, by neighbours of the same base that were left as they are."""
+    """Return the PTX offset of the merged access, from unmerged neighbours of the same base."""
     base, immediate = merged.address
     distances = set()
     for other in alike:
@@ -230,17 +230,17 @@ def _window(near: Mapping[int, PtxAccess], start: int, size: int) -> list[PtxAcc
 def early_and_wide(
     access: PtxAccess, own: Sequence[SassAccess], blocks: Sequence[SassBlock], repeats: Mapping[tuple[int, int], int]
 ) -> tuple[int, Fraction] | None:
-    """How the probe counts it, and the iterations per SASS access; None if it is not this pattern beyond doubt.
+    """Return how the probe counts it, and the iterations per SASS access; None if it is not certainly this pattern.
 
-    An access of an unrolled loop that SASS has at two widths: ptxas loads a part early, and again with its neighbours.
+    An access of an unrolled loop with two widths in SASS: ptxas loads a part early, and again with its neighbours.
         for (i = 0; i < 8; ++i) … as[i]        LDS     R37, [R7.X4]         i = 0, so that work can begin
                                                LDS.128 R64, [R7.X4]         i = 0 to 3
                                                LDS.128 R36, [R7.X4+0x10]    i = 4 to 7
     Both kinds are executed and both count: per eight iterations two accesses of 16 bytes and one of 4. The wide ones
-    stand side by side, so that each serves the iteration at a multiple of its width and those behind it. The early
-    ones lie a constant number of words from them in every lane: this turns the banks and changes no count of
-    wavefronts, so any iteration of the eight may stand for an early one. All of this holds only if the addresses have
-    the same registers and nothing writes these in between.
+    are adjacent, so that each covers the iteration at a multiple of its width and those after it. The early ones are a
+    constant number of words from them in every lane: this rotates the banks and does not change the number of
+    wavefronts, so any of the eight iterations may represent an early one. This holds only if the addresses have the
+    same registers and nothing writes these in between.
     """
     if access.verb != "load" or access.space != "shared" or access.bytes != _WORD or access.tiles:
         return None
@@ -269,7 +269,7 @@ def _side_by_side(copies: Sequence[SassAccess], early: Sequence[SassAccess], wid
         and bool(starts)
         and span & (span - 1) == 0
         and starts == list(range(starts[0], starts[0] + span, wide))
-        # Fewer accesses than iterations: else the run could not tell this from accesses left as they are.
+        # Fewer accesses than iterations: else the run could not distinguish this from unmerged accesses.
         and 0 < len(words) == len(early) <= min(_MOST_EARLY, span // _WORD - span // wide - 1)
         and all(0 <= word < span and word % _WORD == 0 for word in words)
     )

@@ -1,4 +1,4 @@
-"""A profile beside a report of ncu: equal, different for a known reason, different; or not to be compared."""
+"""Compares a profile with a report of ncu: equal, different for a known reason, different, or not comparable."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class Name:
     arguments: tuple[str, ...]
 
     def may_be(self, other: "Name") -> bool:
-        """Types are spelled in many ways; numbers must be the same."""
+        """Whether the names may be equal: types have several spellings, but numbers must be the same."""
         numbers = [
             (one, two)
             for one, two in zip(self.arguments, other.arguments, strict=False)
@@ -36,17 +36,17 @@ class Name:
 
 @dataclass(frozen=True)
 class Pairing:
-    """Weft's launches and those of a report, put together by name and order; and what has no partner."""
+    """Weft's launches and those of a report, paired by name and order; and launches without a partner."""
 
     pairs: tuple[tuple[LaunchProfile, NcuLaunch], ...]
     alone: tuple[LaunchProfile, ...]
-    """Weft ran them, the report does not have them."""
+    """Launches that Weft ran and the report does not contain."""
     left: tuple[NcuLaunch, ...]
     """Only in the report: other kernels, or the same ones launched again."""
 
 
 class Verdict(StrEnum):
-    """What a row comes to."""
+    """The result of a row."""
 
     EQUAL = "equal"
     BOUND = "bound holds"
@@ -66,7 +66,7 @@ class Row:
 
     @property
     def difference(self) -> float:
-        """Weft's less ncu's."""
+        """Weft's value minus ncu's."""
         return self.weft - self.ncu.value
 
 
@@ -81,7 +81,7 @@ class Compared:
     notes: tuple[str, ...] = ()
     refused: str = ""
     only_measured: tuple[str, ...] = ()
-    """Metrics of the report that Weft says nothing about."""
+    """Metrics of the report that Weft does not count."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ class Comparison:
     notes: tuple[str, ...]
 
     def count(self, verdict: Verdict) -> int:
-        """Rows that came to it."""
+        """Return the number of rows with this result."""
         return sum(row.verdict is verdict for launch in self.launches for row in launch.rows)
 
 
 def compare_with_ncu(profile: KernelProfile, measured: Sequence[NcuLaunch]) -> Comparison:
-    """Launches of one name in order. Raises nothing: what cannot be compared says why."""
+    """Compare launches of one name in order. Raises nothing: what cannot be compared has a reason."""
 
     def fits(launch: LaunchProfile, one: NcuLaunch) -> bool:
         return not _another_launch(launch, one, profile.chip)
@@ -123,10 +123,10 @@ def _compare(launch: LaunchProfile, measured: NcuLaunch, chip: Chip) -> Compared
             rows.append(_row(metric, said[metric], value, launch, measured, chip))
     others = tuple(metric for metric in measured.metrics if metric not in said)
     if not rows:
-        why = "the report has no metric that Weft counts: take it with --set full, or with --metrics"
+        why = "the report has no metric that Weft counts: collect it with --set full, or with --metrics"
         return Compared(launch.entry, measured.kernel, measured.number, refused=why, only_measured=others)
     notes = [
-        f"{what} {there} there, {here} here: as many in all"
+        f"{what} {there} in the report, {here} in Weft: the totals are equal"
         for what, there, here in (("grid", measured.grid, launch.grid), ("block", measured.block, launch.block))
         if there != here
     ]
@@ -134,18 +134,18 @@ def _compare(launch: LaunchProfile, measured: NcuLaunch, chip: Chip) -> Compared
 
 
 def _another_launch(launch: LaunchProfile, measured: NcuLaunch, chip: Chip) -> str:
-    """Why the two are not the same launch; empty if they may be."""
+    """Return why the two are not the same launch; empty if they may be."""
     capability = chip.architecture.capability
     if measured.capability is not None and measured.capability != capability:
         same = [name for name, each in chips().items() if each.architecture.capability == measured.capability]
         advice = f"use --gpu {' or '.join(same)}" if same else "the model has no such GPU"
-        return f"compute capability {measured.capability} there, {capability} here, which is other SASS: {advice}"
+        return f"compute capability {measured.capability} in the report, {capability} in Weft (other SASS): {advice}"
     if measured.grid is None or measured.block is None:
-        return "the report does not say grid and block: write it with --page raw"
+        return "the report does not contain grid and block: export it with --page raw"
     if prod(measured.block) != prod(launch.block):
-        return f"blocks of {measured.block} there, {launch.block} here: another launch or other macros (-D)"
+        return f"blocks of {measured.block} in the report, {launch.block} in Weft: another launch or other macros (-D)"
     if prod(measured.grid) != prod(launch.grid):
-        return f"a grid of {measured.grid} there, {launch.grid} here: another size (--size, --shape)"
+        return f"a grid of {measured.grid} in the report, {launch.grid} in Weft: another size (--size, --shape)"
     return ""
 
 
@@ -159,9 +159,7 @@ def _row(metric: str, said: Said, value: Measured, launch: LaunchProfile, measur
         if value.value >= said.value:
             return Row(metric, said.value, value, Verdict.BOUND, f"at least: {said.why}")
         cold = said.relation is Relation.AT_LEAST_COLD
-        why = (
-            said.why if cold else f"less than a bound that nothing can beat ({said.why}): the clock, or Weft, is wrong"
-        )
+        why = said.why if cold else f"less than a lower bound ({said.why}): the clock, or Weft, is wrong"
         return Row(metric, said.value, value, Verdict.EXPLAINED if cold else Verdict.DIFFERS, why)
     why = _known_reason(metric, said.value, value.value, launch, measured, chip)
     return Row(metric, said.value, value, Verdict.EXPLAINED if why else Verdict.DIFFERS, why or _hint(launch, measured))
@@ -170,11 +168,11 @@ def _row(metric: str, said: Said, value: Measured, launch: LaunchProfile, measur
 def _known_reason(
     metric: str, ours: float, theirs: float, launch: LaunchProfile, measured: NcuLaunch, chip: Chip
 ) -> str:
-    """By rule, for what ptxas, the driver or the chip decides; a counter of accesses has no excuse."""
+    """Return a known reason, for what ptxas, the driver or the chip decides; counters of accesses have none."""
     registers = measured.metrics.get("launch__registers_per_thread")
     other_registers = registers is not None and not registers.agrees(launch.resources.registers)
     if metric == "launch__registers_per_thread":
-        return "registers are allotted by ptxas: another version, or other flags"
+        return "ptxas allocates registers: another version, or other flags"
     if metric == "launch__occupancy_limit_registers" and other_registers:
         return "the registers differ"
     if metric == "launch__occupancy_limit_shared_mem" and theirs < ours:
@@ -182,7 +180,7 @@ def _known_reason(
     if metric == "launch__waves_per_multiprocessor":
         sms = measured.metrics.get("device__attribute_multiprocessor_count") or measured.metrics.get("launch__sm_count")
         if sms is not None and not sms.agrees(chip.sms):
-            return f"{sms.value:.0f} SMs there, {chip.sms} here"
+            return f"{sms.value:.0f} SMs in the report, {chip.sms} in Weft"
     if metric in ("sm__maximum_warps_per_active_cycle_pct", "sm__maximum_warps_avg_per_active_cycle") and theirs < ours:
         limit = measured.metrics.get("launch__occupancy_limit_shared_mem")
         if limit is not None and limit.value * launch.occupancy.warps_per_block < launch.occupancy.warps:
@@ -192,29 +190,29 @@ def _known_reason(
 
 
 def _shared_configuration(blocks: float, launch: LaunchProfile, measured: NcuLaunch, chip: Chip) -> str:
-    """The driver may give shared memory a smaller part of L1 than the largest, which is what Weft takes."""
+    """Return the reason where the driver gave shared memory less than the largest part of L1, which Weft assumes."""
     size = measured.metrics.get("launch__shared_mem_config_size")
     if size is None:
-        return "Weft takes the largest shared memory of an SM, ncu the one that the driver chose"
+        return "Weft assumes the largest shared memory of an SM, ncu reports the one that the driver chose"
     per_block = shared_per_block(launch.shared_bytes, chip.architecture)
     fits = size.value // per_block == blocks
-    return f"the driver chose {size.value:.0f} bytes of shared memory per SM, Weft takes the largest" if fits else ""
+    return f"the driver chose {size.value:.0f} bytes of shared memory per SM, Weft assumes the largest" if fits else ""
 
 
 def _hint(launch: LaunchProfile, measured: NcuLaunch) -> str:
-    """What to look at where no rule explains a difference."""
+    """Return what to check where no rule explains a difference."""
     registers = measured.metrics.get("launch__registers_per_thread")
     if registers is not None and not registers.agrees(launch.resources.registers):
         return (
-            f"no rule explains it; {registers.value:.0f} registers there, {launch.resources.registers} here: other SASS"
+            f"unexplained: other SASS, {registers.value:.0f} registers in the report, {launch.resources.registers} here"
         )
-    return "no rule explains it: other inputs, other macros or flags, another compiler, or an error in Weft"
+    return "unexplained: other inputs, other macros or flags, another compiler, or an error in Weft"
 
 
 def pair(
     launches: Sequence[LaunchProfile], measured: Sequence[NcuLaunch], fits: Callable[[LaunchProfile, NcuLaunch], bool]
 ) -> Pairing:
-    """A launch belongs to the first of its name that is left and fits it; where none fits, to the first of its name."""
+    """Pair each launch with the first unpaired one of its name that fits; if none fits, with the first of its name."""
     free = list(measured)
     pairs, alone = [], []
     for launch in launches:
@@ -230,7 +228,7 @@ def pair(
 
 
 def kernel_name(text: str) -> Name:
-    """`void ns::attn<(int)64, (bool)1>(const __half *, …)` is `attn` with 64 and 1."""
+    """`void ns::attn<(int)64, (bool)1>(const __half *, …)` → `attn` with 64 and 1."""
     plain = text.replace("(anonymous namespace)::", "")
     depth = 0
     end, start = len(plain), 0
@@ -246,7 +244,7 @@ def kernel_name(text: str) -> Name:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside of brackets."""
+    """Split at commas outside brackets."""
     parts, depth = [""], 0
     for sign in text:
         depth += (sign in "<(") - (sign in ">)")

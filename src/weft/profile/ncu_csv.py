@@ -17,7 +17,7 @@ _OF_THE_LAUNCH = frozenset(
     "ID, Process ID, Process Name, Host Name, Kernel Name, Kernel Time, Context, Stream, Block Size, Grid Size, "
     "Device, CC, Section Name, Invocations".split(", ")
 )
-"""Columns that are no metrics."""
+"""Columns that are not metrics."""
 LABELS = {
     "Block Limit Registers": "launch__occupancy_limit_registers",
     "Block Limit SM": "launch__occupancy_limit_blocks",
@@ -44,13 +44,13 @@ LABELS = {
     "Threads": "launch__thread_count",
     "Waves Per SM": "launch__waves_per_multiprocessor",
 }
-"""What the details page calls metrics, as NVIDIA's section files have it."""
+"""Names of metrics on the details page, from NVIDIA's section files."""
 RENAMED = {
     "memory_l1_sectors_global": "memory_l1_tag_requests_global",
     "memory_l1_sectors_shared": "memory_l1_wavefronts_shared",
     "memory_l2_sectors_global": "memory_l2_theoretical_sectors_global",
 }
-"""Before 2021.2 → since."""
+"""Metric name before 2021.2 → since 2021.2."""
 _EXTENT = re.compile(r"\(?\s*(\d+)\s*[,x]\s*(\d+)\s*[,x]\s*(\d+)\s*\)?")
 
 
@@ -64,10 +64,10 @@ class _Row:
 
 
 def read_csv(text: str, source: str) -> tuple[NcuLaunch, ...]:
-    """The launches in order; raises UsageError where this is not such a CSV, or is cut off."""
+    """Return the launches in order; raises UsageError where this is not a CSV of ncu, or is truncated."""
     rows = list(_rows(text, source))
     if not rows:
-        raise UsageError(f"{source} holds no CSV of ncu with a kernel in it; {EXPORT} writes one")
+        raise UsageError(f"{source} is not a CSV of ncu with a kernel; write one with: {EXPORT}")
     style = style_of(number.strip() for row in rows for number, _ in row.metrics.values())
     return tuple(_launch(row, style) for row in rows)
 
@@ -81,9 +81,9 @@ def _rows(text: str, source: str) -> Iterator[_Row]:
         if cells[:1] == ["ID"] and "Kernel Name" in cells:
             header, units = cells, {}
         if not header or line.startswith("==") or cells == header or not cells or not _is_row(cells, header):
-            continue  # what the program itself prints, and what ncu says between the rows
+            continue  # output of the program itself, and messages of ncu between the rows
         if len(cells) != len(header):
-            raise UsageError(f"{source}:{number}: {len(cells)} columns under a header of {len(header)}: is it cut off?")
+            raise UsageError(f"{source}:{number}: {len(cells)} columns, but the header has {len(header)}: truncated?")
         named = dict(zip(header, cells, strict=True))
         if not named["ID"].strip():
             units = named
@@ -103,7 +103,7 @@ def _rows(text: str, source: str) -> Iterator[_Row]:
 
 
 def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers; a row whose last cell goes on, as a rule's advice may, is one line."""
+    """Yield lines with their numbers; a row whose last cell continues, as a rule's advice may, is one line."""
     lines = enumerate(text.splitlines(), 1)
     for number, line in lines:
         while line.startswith('"') and line.count('"') % 2:
@@ -115,7 +115,7 @@ def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_row(cells: Sequence[str], header: Sequence[str]) -> bool:
-    """A launch has a number in front; the row of units has nothing there, and all columns."""
+    """Whether it is a row: a launch starts with a number; the row of units has an empty first cell, and all columns."""
     first = cells[0].strip()
     return first.isdigit() if first else len(cells) == len(header)
 
@@ -151,7 +151,7 @@ def _extent(text: str) -> Dim3 | None:
 
 
 def extent_of(metrics: Mapping[str, Measured], what: str) -> Dim3 | None:
-    """From `launch__grid_dim_x` and so on; from the size alone where these are missing."""
+    """Return the extent from `launch__grid_dim_x`, y and z; from the total size where these are missing."""
     sides = [metrics.get(f"launch__{what}_dim_{axis}") for axis in "xyz"]
     if all(side is not None for side in sides):
         x, y, z = (int(side.value) for side in sides if side is not None)
@@ -161,6 +161,6 @@ def extent_of(metrics: Mapping[str, Measured], what: str) -> Dim3 | None:
 
 
 def capability_of(metrics: Mapping[str, Measured]) -> str | None:
-    """From the attributes of the device."""
+    """Return the compute capability from the device attributes."""
     parts = [metrics.get(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")]
     return ".".join(str(int(part.value)) for part in parts if part) if all(parts) else None

@@ -1,4 +1,4 @@
-"""A user's list of ncu metrics: read, checked by name before anything runs, and answered as far as Weft can."""
+"""A user's list of ncu metrics: read, checked by name before anything runs, and answered where Weft can."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ _BETWEEN = re.compile(r"[\s,;\\\"'=]+")
 _WORDS = ("ncu", "--metrics")
 """A list may be copied from a command line."""
 _REASONS = (
-    (("stall", "pcsamp", "issue_active", "eligible"), "stalls are the hardware's schedule"),
-    (("hit_rate", "lookup_hit", "lookup_miss"), "what caches hold is not modelled"),
+    (("stall", "pcsamp", "issue_active", "eligible"), "stalls depend on the hardware's schedule"),
+    (("hit_rate", "lookup_hit", "lookup_miss"), "cache contents are not modelled"),
     (("pct_of_peak", "per_second", "per_cycle", "throughput"), "a share of time, which only a GPU has"),
     (("cycles", "time_"), "time, which only a GPU has: see the bounds and the estimate"),
-    (("warps_active",), "achieved occupancy is the hardware's schedule"),
-    (("dram__", "lts__", "lrc__", "fbpa__"), "traffic behind L1 depends on what caches hold"),
+    (("warps_active",), "achieved occupancy depends on the hardware's schedule"),
+    (("dram__", "lts__", "lrc__", "fbpa__"), "traffic beyond L1 depends on cache contents"),
 )
 """Parts of a name → why Weft does not count it."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One name of the list. `said` is None for what needs the hardware; `why` says so, or what to know of the value."""
+    """One name of the list. `said` is None for what needs hardware; `why` is the reason, or a remark on the value."""
 
     metric: str
     said: Said | None
@@ -35,7 +35,7 @@ class Answer:
 
 
 def read_list(text: str) -> tuple[str, ...]:
-    """Names of a comma list or of a file: one or several on a line, comments from # or //, each once."""
+    """Return the names of a comma-separated list or of a file (comments start with # or //), each once."""
     path = Path(text)
     if path.is_file():
         text = path.read_text(encoding="utf-8")
@@ -49,18 +49,18 @@ def read_list(text: str) -> tuple[str, ...]:
 
 
 def check_list(metrics: Sequence[str], capability: str) -> None:
-    """Raises UsageError that names every metric ncu would refuse on such a GPU."""
+    """Raise UsageError with every metric that ncu would refuse on such a GPU."""
     found = [(name, why) for name in metrics if (why := problem(name, capability))]
     if found:
         reasons = "; ".join(f"{name}: {why}" for name, why in found)
         raise UsageError(
-            f"{len(found)} of {len(metrics)} metrics cannot be had, and nothing ran: {reasons} "
-            "(`ncu --query-metrics` lists what a version of ncu has)"
+            f"{len(found)} of {len(metrics)} metrics are not available, and nothing ran: {reasons} "
+            "(`ncu --query-metrics` lists the metrics of an ncu version)"
         )
 
 
 def answer(metric: str, values: Mapping[str, Said]) -> Answer:
-    """A base name alone is answered by its sum."""
+    """Return the answer for a metric; a base name is answered by its sum."""
     said = values.get(metric) or values.get(f"{metric}.sum")
     if said is None:
         reason = next((why for parts, why in _REASONS if any(part in metric for part in parts)), None)

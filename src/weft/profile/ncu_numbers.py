@@ -18,14 +18,14 @@ _EXPONENT = re.compile(r"-?\d+(?:\.(\d+))?[eE]([-+]?\d+)")
 
 @dataclass(frozen=True)
 class Style:
-    """How a locale writes numbers."""
+    """The number format of a locale."""
 
     group: str
     point: str
 
     @property
     def sure(self) -> re.Pattern[str]:
-        """What only this style can mean: two groups, a group and a fraction, or a fraction that is no group."""
+        """Numbers that only this style writes: two groups, a group and a fraction, or a fraction unlike a group."""
         group, point = re.escape(self.group), re.escape(self.point)
         return re.compile(
             rf"-?\d{{1,3}}({group}\d{{3}}){{2,}}({point}\d+)?|-?\d{{1,3}}({group}\d{{3}})+{point}\d+"
@@ -44,7 +44,7 @@ EUROPEAN = Style(group=".", point=",")
 
 
 def style_of(texts: Iterable[str]) -> Style:
-    """The style that a report is written in: numbers that only one style can mean decide; English where none does."""
+    """Return the style of a report, decided by numbers that only one style can write; English if there are none."""
     found: dict[str, str] = {}
     for text in texts:
         english, european = ENGLISH.sure.fullmatch(text), EUROPEAN.sure.fullmatch(text)
@@ -61,7 +61,7 @@ def style_of(texts: Iterable[str]) -> Style:
 
 
 def measured(text: str, unit: str, style: Style) -> Measured | None:
-    """The number in base units; None for `n/a`, a name or several values."""
+    """Return the number in base units; None for `n/a`, a name or several values."""
     text = text.strip()
     factor, base = base_unit(unit)
     power = _EXPONENT.fullmatch(text)
@@ -78,7 +78,7 @@ def measured(text: str, unit: str, style: Style) -> Measured | None:
 
 
 def base_unit(unit: str) -> tuple[float, str]:
-    """What one of it is in base units, and the base unit."""
+    """Return the unit's factor to its base unit, and the base unit."""
     unit = unit.strip()
     if unit in _TIMES:
         return _TIMES[unit], "ns"

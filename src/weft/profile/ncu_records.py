@@ -1,4 +1,4 @@
-"""What Nsight Compute measured of one launch, as its report says it."""
+"""What Nsight Compute measured for one launch, from its report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ class Measured:
 
     value: float
     within: float = 0.0
-    """Half a unit of the last digit printed: a value that was scaled or rounded is known no better."""
+    """Half a unit of the last printed digit: the precision of a scaled or rounded value."""
     unit: str = ""
 
     def agrees(self, other: float) -> bool:
-        """Whether `other`, printed like this, would read the same."""
+        """Whether `other`, printed with the same precision, would be the same text."""
         return abs(self.value - other) <= self.within + 1e-9 * abs(self.value)
 
 
 @dataclass(frozen=True)
 class NcuLaunch:
-    """One row of a report. What it does not say is None."""
+    """One row of a report. Missing values are None."""
 
     number: str
     """ncu's ID."""

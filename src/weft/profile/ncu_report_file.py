@@ -1,4 +1,4 @@
-"""A report of ncu by its ending: CSV, or `.ncu-rep` through the Python module that Nsight Compute brings along."""
+"""Reads a report of ncu: CSV, or `.ncu-rep` through the Python module of Nsight Compute."""
 
 import importlib
 from pathlib import Path
@@ -11,11 +11,11 @@ from .ncu_numbers import base_unit
 from .ncu_records import Measured, NcuLaunch
 
 SINGLE = 1e-6
-"""Fractions may come from single precision."""
+"""Relative precision: fractions may come from single precision."""
 
 
 def read_report(path: Path) -> tuple[NcuLaunch, ...]:
-    """A CSV of ncu, or a report file; raises UsageError or ToolMissing with what to do."""
+    """Read a CSV of ncu, or a report file; raises UsageError or ToolMissing with what to do."""
     if not path.is_file():
         raise UsageError(f"there is no report {path}")
     if path.suffix == ".ncu-rep":
@@ -24,7 +24,7 @@ def read_report(path: Path) -> tuple[NcuLaunch, ...]:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{path} is not text; a report of ncu ends in .ncu-rep, its CSV comes from: {EXPORT}"
+            f"{path} is not text; rename a report of ncu to .ncu-rep, or export its CSV with: {EXPORT}"
         ) from error
     return read_csv(text, str(path))
 
@@ -39,7 +39,7 @@ def _read_report_file(path: Path) -> tuple[NcuLaunch, ...]:
         ) from error
     try:
         context = module.load_report(str(path))
-    except Exception as error:  # the module raises what its version pleases
+    except Exception as error:  # the type of exception depends on the module's version
         raise UsageError(f"ncu_report cannot read {path}: {error}") from error
     launches: list[NcuLaunch] = []
     for at in range(context.num_ranges() if context is not None else 0):
@@ -47,7 +47,7 @@ def _read_report_file(path: Path) -> tuple[NcuLaunch, ...]:
         for number in range(workload.num_actions()):
             launches.append(_launch(workload.action_by_idx(number), str(len(launches))))
     if not launches:
-        raise UsageError(f"{path} holds no kernel")
+        raise UsageError(f"{path} contains no kernel")
     return tuple(launches)
 
 
@@ -68,7 +68,7 @@ def _launch(action: Any, number: str) -> NcuLaunch:
 
 
 def _value(metric: Any) -> Measured | None:
-    """Whole numbers exactly, others as the float they are; text has no value."""
+    """Return integers exactly, other numbers as floats, None for text."""
     if metric is None:
         return None
     value = metric.value() if hasattr(metric, "value") else metric.as_double()

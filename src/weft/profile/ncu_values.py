@@ -1,4 +1,4 @@
-"""What Weft can say under ncu's names about a launch: values that must be equal, bounds, and near relatives."""
+"""What Weft knows about a launch under ncu's names: values that must be equal, bounds, and similar values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ from .count import OURS
 from .kernel_profile import LaunchProfile
 
 SECTOR_BYTES = 32
-_WARM_CACHES = "least that cold caches read (32 bytes for each sector touched); less means --cache-control none"
+_WARM_CACHES = "minimum that cold caches read (32 bytes for each accessed sector); less means --cache-control none"
 _HARDWARE_WAVEFRONTS = (
-    "a counter of the hardware: it also counts accesses that wait for each other's data path; "
-    "memory_l1_wavefronts_shared is the one that addresses alone decide"
+    "a hardware counter that also counts accesses that wait for the data path; "
+    "memory_l1_wavefronts_shared depends only on addresses"
 )
-_ALL_SASS = "every instruction of the SASS: index arithmetic and loops differ between versions of ptxas and their flags"
+_ALL_SASS = "every SASS instruction: index arithmetic and loops differ between versions and flags of ptxas"
 
-_LDSM = "vm__ldsm: those with an active lane; never held against a capture of ncu"
+_LDSM = "vm__ldsm: those with an active lane; never compared with a capture of ncu"
 
 
 class Relation(StrEnum):
-    """How a value of Weft stands to ncu's metric."""
+    """How a value of Weft relates to ncu's metric."""
 
     SAME = "same"
     AT_LEAST = "at least"
     """No schedule can measure less."""
     AT_LEAST_COLD = "at least, cold"
-    """Nor can this, as long as caches are empty at the start."""
+    """No schedule can measure less if caches are empty at the start."""
     RELATED = "related"
-    """Nearly the same thing, counted in another way."""
+    """Nearly the same quantity, counted in another way."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Said:
     value: float
     relation: Relation
     why: str = ""
-    """Why ncu's may be another."""
+    """Why ncu's value may differ."""
 
 
 def ncu_values(launch: LaunchProfile, chip: Chip) -> Mapping[str, Said]:
-    """By ncu's name."""
+    """Return the values by ncu's name."""
     found = {name: Said(value, Relation.SAME) for name, value in _same(launch, chip).items()}
     found |= {name: said for name, said in _bounds(launch).items() if name not in found}
     return found
@@ -99,7 +99,7 @@ def _bounds(launch: LaunchProfile) -> dict[str, Said]:
 
 
 def _not_sure(launch: LaunchProfile) -> str:
-    """Why a counter has our name."""
+    """Return why a counter has Weft's name."""
     if launch.counts.matched < 1:
         return f"counted at PTX level where no SASS was matched ({launch.counts.matched:.1%} are)"
-    return "cp.async, atomics, copied loops or accesses without an active lane are in it: ncu may count these otherwise"
+    return "includes cp.async, atomics, copied loops or accesses without an active lane: ncu may count them otherwise"

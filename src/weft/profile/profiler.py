@@ -1,4 +1,4 @@
-"""Profile launches: one by one, or every launch of a kernel file through an engine that counts as it runs."""
+"""Profiles launches: one by one, or every launch of a kernel file through an engine that counts while it runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ class Launched:
     shared_bytes: int
     """Static and dynamic, per CTA."""
     ctas: int
-    """That ran: fewer than the grid has if it was sampled."""
+    """CTAs that ran: fewer than the grid has if it was sampled."""
 
 
 class Profiler(Engine):
-    """An engine that is a virtual GPU and keeps the Counts of every launch, in order."""
+    """A virtual GPU that keeps the Counts of every launch, in order."""
 
     name = "profile"
     capabilities = Capabilities(can_watch=False, can_sample=True, exact=True)
@@ -46,15 +46,15 @@ class Profiler(Engine):
 
     @property
     def shared_limit_bytes(self) -> int:
-        """Of the virtual GPU."""
+        """The limit of the virtual GPU."""
         return self.gpu.shared_limit_bytes
 
     def set_symbol(self, binary: Binary, entry: str, name: str, value: Array) -> None:
-        """On the virtual GPU."""
+        """Initialise the variable on the virtual GPU."""
         self.gpu.set_symbol(binary, entry, name, value)
 
     def static_shared_bytes(self, binary: Binary, entry: str) -> int:
-        """Of the kernel."""
+        """Return the static shared memory of the kernel."""
         return self.gpu.static_shared_bytes(binary, entry)
 
     def run(self, launches: Sequence[Launch], options: RunOptions = DEFAULTS) -> Run:
@@ -71,7 +71,7 @@ class Profiler(Engine):
         return merge_runs(runs)
 
     def kernel(self, binary: Binary, entry: str) -> KernelMatch:
-        """The kernel matched to its SASS; once for each."""
+        """Return the kernel matched to its SASS; each is matched once."""
         key = (binary.ptx_digest, binary.entries.get(entry, entry))
         if key not in self._kernels:
             self._kernels[key] = match_kernel(binary, entry)

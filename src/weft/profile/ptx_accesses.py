@@ -8,12 +8,12 @@ from weft.ptx.passes.build_cfg import Cfg
 from weft.vm.runtime.wmma_tiles import parse_tile
 
 Root = tuple[str, int]
-"""Where an address comes from: a symbol or register, and the place in its block that set the register last."""
+"""The origin of an address: a symbol or register, and the position in its block that set the register last."""
 
 
 @dataclass(frozen=True)
 class PtxAccess:
-    """One PTX instruction that touches shared, global or generic memory."""
+    """One PTX instruction that accesses shared, global or generic memory."""
 
     line: int
     opcode: str
@@ -21,18 +21,18 @@ class PtxAccess:
     """`load`, `store`, `atomic`, or `copy` (cp.async)."""
     space: str
     bytes: int
-    """Per lane; of wmma, per lane and 8 x 8 block."""
+    """Bytes per lane; for wmma, per lane and 8 x 8 block."""
     block: int
     root: Root
     offset: int
-    """Of the address from its root."""
+    """Offset of the address from its root."""
     tiles: int = 0
     """ldmatrix: its matrices; wmma: the blocks it counts one by one."""
     wmma: bool = False
 
 
 def find_accesses(cfg: Cfg) -> tuple[PtxAccess, ...]:
-    """Every access, in program order."""
+    """Return every access, in program order."""
     once = _single_definitions(cfg)
     found: list[PtxAccess] = []
     for block in cfg.blocks:
@@ -47,7 +47,7 @@ def find_accesses(cfg: Cfg) -> tuple[PtxAccess, ...]:
 
 
 def _single_definitions(cfg: Cfg) -> Mapping[str, Instruction]:
-    """Register → the only instruction that writes it."""
+    """Return register → the only instruction that writes it."""
     writers: dict[str, list[Instruction]] = {}
     for ins in _instructions(cfg):
         for reg in ins.written():
@@ -72,7 +72,7 @@ def _access(
 
 
 def _what(ins: Instruction) -> tuple[str, str, int, int] | None:
-    """Verb, space, bytes per lane and tiles."""
+    """Return verb, space, bytes per lane and tiles."""
     space = ins.mods.get("space", "global" if ins.has("global") else "generic").partition("::")[0]
     match ins.form.name:
         case "ld" | "st" as name if space in ("shared", "global", "generic"):
@@ -97,7 +97,7 @@ def _what(ins: Instruction) -> tuple[str, str, int, int] | None:
 
 
 def _resolve(operand: object, once: Mapping[str, Instruction], set_at: Mapping[str, int]) -> tuple[Root, int]:
-    """Root and offset of an address: constant additions and moves are followed back."""
+    """Return root and offset of an address, following constant additions and moves back."""
     if not isinstance(operand, Mem):
         return ("", 0), 0
     base, offset = operand.base, operand.offset
@@ -115,7 +115,7 @@ def _resolve(operand: object, once: Mapping[str, Instruction], set_at: Mapping[s
 
 
 def _step(ins: Instruction) -> tuple[Reg | Sym, int] | None:
-    """What a register is a constant distance from."""
+    """Return the register or symbol that a register is a constant distance from, and the distance."""
     name = ins.form.name
     if name in ("mov", "cvta"):
         a = ins.operand("a")

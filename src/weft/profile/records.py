@@ -1,4 +1,4 @@
-"""What a profiled launch is known by: frozen values between the stages of this package."""
+"""The results of a profiled launch: frozen values between the stages of this package."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ from weft.core.records import Place
 
 @dataclass(frozen=True)
 class SourceLine:
-    """What one PTX instruction that touches memory cost, over the launch."""
+    """The cost of one PTX instruction that accesses memory, over the launch."""
 
     ptx_line: int
     opcode: str
@@ -24,7 +24,7 @@ class SourceLine:
     """Bytes that a lane moves, at the same width."""
 
     def times(self, factor: int) -> "SourceLine":
-        """The same for `factor` times as many CTAs."""
+        """Return the same for `factor` times as many CTAs."""
         names = ("executed", "wavefronts", "ideal", "sectors", "tags")
         return replace(self, **{name: factor * getattr(self, name) for name in names})
 
@@ -36,30 +36,30 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Counts:
-    """Everything counted of one launch. A counter has its ncu name only where meaning and value are the same."""
+    """All counts of one launch. A counter has ncu's name only where meaning and value are the same."""
 
     sass: Mapping[str, int]
     """Warp instructions issued, by SASS opcode ("HMMA.16816.F32", "FFMA", "LDS.128"): those of a block × its runs.
 
-    An instruction whose predicate is false in all lanes is issued too; "@!PT LDS" are those that never do anything.
+    An instruction whose predicate is false in all lanes is issued too; "@!PT LDS" instructions never have an effect.
     """
     ncu: Mapping[str, int]
     """Counters under ncu's names."""
     vm: Mapping[str, int]
-    """Counters of ours: at PTX level, or with a meaning that ncu does not have."""
+    """Weft's counters: at PTX level, or with a meaning that ncu does not have."""
     matched: float
     """Share of the executed shared and global accesses that are matched to SASS."""
     lines: tuple[SourceLine, ...] = ()
-    """The instructions that touch shared or global memory, in PTX order."""
+    """The instructions that access shared or global memory, in PTX order."""
     notes: tuple[str, ...] = ()
-    """What could not be matched or told, in words."""
+    """What could not be matched or counted, as sentences."""
     issued: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    """`sass` by the PTX line it was made from; 0 where ptxas does not say."""
+    """`sass` by the PTX line it comes from; 0 where ptxas does not record it."""
     places: Mapping[int, Place | None] = field(default_factory=dict)
     """PTX line → source line."""
 
     def times(self, factor: int) -> "Counts":
-        """The counts of `factor` times as many CTAs that all do the same.
+        """Return the counts of `factor` times as many CTAs that all do the same.
 
         Distinct sectors are left out: CTAs may share them.
         """

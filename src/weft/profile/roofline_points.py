@@ -1,4 +1,4 @@
-"""Where a kernel stands under the roofs of a chip: FLOP per byte of DRAM, FLOP per second at most."""
+"""The position of a kernel in a chip's roofline: FLOP per byte of DRAM, and highest possible FLOP per second."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class RoofPoint:
     label: str
     flop: int
     bytes: float
-    """That DRAM moves at least, as LB_cold counts them: the point of the bound is then never above DRAM's roof."""
+    """Bytes that DRAM moves at least, as in LB_cold: the point of the bound is then never above DRAM's roof."""
     bound_seconds: float
     """LB_cold."""
     estimate_seconds: tuple[float, float]
@@ -66,7 +66,7 @@ class _Sizes:
 
 
 def roofline(profile: KernelProfile) -> Roofline:
-    """A rung that is attention: the FLOP of its mathematics, all launches as one. Other kernels: what they execute."""
+    """Return the roofline. FLOP of a rung of attention are those of its mathematics, else those executed."""
     chip = profile.chip
     clock = chip.max_ghz * 1e9
     kinds = {kind for each in profile.launches for kind, macs in each.work.instructions.tensor_macs.items() if macs}
@@ -108,7 +108,7 @@ def _executed(launch: LaunchProfile) -> int:
 
 
 def _point(label: str, flop: int, launches: tuple[LaunchProfile, ...], chip: Chip) -> RoofPoint:
-    """Later launches may find in L2 what they read: only the first is cold."""
+    """Return the point; only the first launch is cold, because later ones may find their inputs in L2."""
     first, *later = launches
     bound = first.bounds.microseconds(first.bounds.cold) + sum(
         each.bounds.microseconds(each.bounds.warm) for each in later

@@ -1,4 +1,4 @@
-"""What a SASS instruction does to memory: its kind, the bytes a lane moves, and the address as it is written."""
+"""The memory access of a SASS instruction: its kind, the bytes a lane moves, and the address as written."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from .sass_text import SassInstruction
 
 NEVER = "!PT"
-"""ptxas fills slots behind LDGSTS with loads under this predicate; they do nothing."""
+"""ptxas fills slots after LDGSTS with loads under this predicate, which have no effect."""
 _VERBS = {
     "LDS": ("load", "shared"), "LDSM": ("load", "shared"), "STS": ("store", "shared"), "ATOMS": ("atomic", "shared"),
     "LDG": ("load", "global"), "STG": ("store", "global"), "ATOMG": ("atomic", "global"), "RED": ("atomic", "global"),
@@ -31,9 +31,9 @@ class SassAccess:
     verb: str
     space: str
     bytes: int
-    """Per lane."""
+    """Bytes per lane."""
     matrices: int = 0
-    """LDSM: how many 8 x 8 matrices, each a phase of eight rows of 16 bytes."""
+    """LDSM: number of 8 x 8 matrices, each a phase of eight rows of 16 bytes."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -43,7 +43,7 @@ class SassAccess:
 
 
 def access_of(ins: SassInstruction, block: int) -> SassAccess | None:
-    """The access, or None for an instruction that touches neither shared nor global memory, or never runs."""
+    """Return the access, or None for an instruction that accesses neither shared nor global memory, or never runs."""
     if ins.name not in _VERBS or ins.predicate == NEVER:
         return None
     verb, space = _VERBS[ins.name]
@@ -60,10 +60,10 @@ def address_registers(access: SassAccess) -> frozenset[str]:
 
 
 def may_write(ins: SassInstruction, register: str) -> bool:
-    """Whether the instruction may change the register: a result of unknown size is taken as four registers."""
+    """Whether the instruction may change the register: a result of unknown size counts as four registers."""
     for operand in ins.operands.split(",")[:2]:
         if "[" in operand:
-            return False  # a store: what follows is read
+            return False  # a store: its operands are read
         if target := _REGISTER.match(operand.strip()):
             single = ins.name in _ONE_REGISTER and not _MORE.intersection(ins.modifiers)
             first = int(target[2])

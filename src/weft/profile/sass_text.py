@@ -1,9 +1,9 @@
-"""nvdisasm's text → the instructions of one kernel, in blocks, each with the PTX line it was made from.
+"""nvdisasm's text → the instructions of one kernel, in blocks, each with the PTX line it comes from.
 
         //## File ".nv_debug_ptx_txt", line 104
             /*0280*/                   LDS.128 R12, [R7] ;
     .L_x_1:
-The PTX line is ptxas's own record (`-lineinfo`): where several PTX instructions became one, it names one of them.
+ptxas records the PTX line (`-lineinfo`): where several PTX instructions became one, it is the line of one of them.
 """
 
 import re
@@ -34,7 +34,7 @@ class SassInstruction:
     predicate: str
     """`P0`, `!P1`; empty where it always executes."""
     ptx_line: int
-    """0: ptxas does not say."""
+    """0: ptxas does not record it."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class SassInstruction:
 
 @dataclass(frozen=True)
 class SassBlock:
-    """Instructions that a warp runs one after the other."""
+    """Instructions that a warp runs in sequence."""
 
     id: int
     instructions: tuple[SassInstruction, ...]
@@ -56,7 +56,7 @@ class SassBlock:
 
 
 def read_blocks(text: str, entry: str) -> tuple[SassBlock, ...]:
-    """The blocks of the kernel called `entry` (its mangled name); raises UsageError if the text has none."""
+    """Return the blocks of kernel `entry` (its mangled name); raises UsageError if the text does not contain it."""
     pieces: list[list[SassInstruction]] = [[]]
     starts: dict[str, int] = {}
     inside, line = False, 0
@@ -74,7 +74,7 @@ def read_blocks(text: str, entry: str) -> tuple[SassBlock, ...]:
                 pieces.append([])
             starts[label[1]] = len(pieces) - 1
             if not label[1].startswith(".L_x_"):
-                line = 0  # a function begins: what follows has no PTX line until one is named
+                line = 0  # a function begins: its instructions have no PTX line until one is given
         elif code := _CODE.match(row):
             ins = SassInstruction(int(code[1], 16), code[3], code[4], code[2] or "", line)
             pieces[-1].append(ins)
@@ -93,7 +93,7 @@ def read_blocks(text: str, entry: str) -> tuple[SassBlock, ...]:
 def _successors(piece: list[SassInstruction], number: int, count: int, starts: dict[str, int]) -> Iterator[int]:
     last = piece[-1]
     target = _TARGET.search(last.operands)
-    # A CALL of ptxas's own subroutines is the slow path of a division; others are functions, or a way out of a loop.
+    # A CALL of a subroutine of ptxas is the slow path of a division; others are functions, or an exit of a loop.
     jumps = last.name in ("BRA", "JMP") or (last.name == "CALL" and target and "__internal_" not in target[1])
     if jumps and target and target[1] in starts:
         yield starts[target[1]]
@@ -103,14 +103,14 @@ def _successors(piece: list[SassInstruction], number: int, count: int, starts: d
 
 
 def _conditional(ins: SassInstruction) -> bool:
-    """`BRA P0, target`, `BRA.DIV`: the condition stands among the operands."""
+    """`BRA P0, target`, `BRA.DIV`: whether the condition is one of the operands."""
     return ins.name == "BRA" and ("," in ins.operands or len(ins.modifiers) > 0)
 
 
 def repeat_of(block: SassBlock, lines: Container[int] | None = None) -> int:
-    """How many copies of each PTX instruction the block holds, as most of them have it: an unrolled loop's factor.
+    """Return how many copies of most PTX instructions the block holds: the factor of an unrolled loop.
 
-    `lines` are those of one PTX block, where a SASS block holds a loop unrolled whole beside what stands around it.
+    `lines` are those of one PTX block, where a SASS block holds a fully unrolled loop and the code around it.
     """
     counts = Counter(
         (ins.ptx_line, ins.opcode, ins.predicate)

@@ -1,12 +1,12 @@
-"""Counts of shared and global memory for every PTX instruction, at the width the SASS has.
+"""Counts accesses to shared and global memory for every PTX instruction, at the width of the SASS.
 
 The worker's memory has a record of 64 bytes for each PTX line, eight i64:
     0 shared accesses    1 wavefronts    2 ideal wavefronts
     3 global requests    4 sectors (distinct 32 bytes)    5 tags (distinct 128 bytes)
     6 shared fills of asynchronous copies
-    7 how to count, written before the run, two i32: 0 as PTX has it, n > 0 as n bytes per lane, HIDDEN not at all,
+    7 how to count, written before the run, two i32: 0 as in PTX, n > 0 as n bytes per lane, HIDDEN not at all,
       n + ALIGNED (shared memory) as n bytes where the address is a multiple of n and else not at all,
-      + e · EARLY + s · SPAN: and besides as 4 bytes at the first e words of every s bytes (s a power of two);
+      + e · EARLY + s · SPAN: and additionally as 4 bytes at the first e words of every s bytes (s a power of two);
       and, for shared memory, the bytes from the PTX address to the start of the access
 An access counts only if a lane takes part. The board has a byte for each sector of the arena: bit 0 loaded, bit 1
 stored.
@@ -33,9 +33,9 @@ from weft.vm.runtime.watch import Access
 HIDDEN = -1
 """The access is part of another one."""
 ALIGNED = 256
-"""Iterations of a loop share an access: the first of them, at a multiple of the width, stands for all."""
+"""Iterations of a loop share an access: the first of them, at a multiple of the width, represents all."""
 EARLY, SPAN = 1 << 9, 1 << 12
-"""Some of these iterations, up to seven, have an access of 4 bytes besides: so many in so many bytes."""
+"""Some of these iterations, up to seven, have an additional access of 4 bytes: EARLY counts them in SPAN bytes."""
 SECTOR_BYTES = 32
 RECORD_BYTES = 64
 FIELDS = (
@@ -55,7 +55,7 @@ _JOINS, _APART = "load", "apart"
 
 
 class SiteProbe(SharedProbe):
-    """`SiteProbe(last_line, {104: (16, 0), 107: (HIDDEN, 0)})`: PTX line → how to count; others as PTX has them."""
+    """`SiteProbe(last_line, {104: (16, 0), 107: (HIDDEN, 0)})`: PTX line → how to count; others as in PTX."""
 
     name = "sites"
 
@@ -107,7 +107,7 @@ class SiteProbe(SharedProbe):
         offsets, lanes = event.offsets, event.lanes
         if event.space == "generic":
             offsets = b.op("sub", offsets, const(vec("i64"), GLOBAL_BASE))
-            # The other windows lie below it: their offsets wrap.
+            # The other windows are below it: their offsets wrap.
             near = bits(b, b.icmp("ult", offsets, const(vec("i64"), 1 << 40)))
             lanes = b.op("and", lanes, near)
         sectors = b.cast("trunc", b.op("lshr", offsets, const(vec("i64"), 5)), vec("i32"))
@@ -138,7 +138,7 @@ class SiteProbe(SharedProbe):
 
 
 def site_name(field: str, line: int) -> str:
-    """The counter of one PTX line."""
+    """Return the name of a counter of one PTX line."""
     return f"vm__{field}@{line}"
 
 
@@ -155,7 +155,7 @@ def _add(b: Builder, record: Value, field: int, more: Value) -> None:
 
 
 def _begin(b: Builder) -> Value:
-    """Return at once where nobody takes part or the access is not to be counted; else how to count, as i32."""
+    """Return at once where no lane takes part or the access is not to be counted; else how to count, as i32."""
     how = b.load("i32", b.offset(b.param("record"), _HOW), align=4)
     idle = b.icmp("eq", b.param("lanes"), const("i32", 0))
     with when(b, b.op("or", idle, b.icmp("eq", how, const("i32", HIDDEN)))):
@@ -178,8 +178,8 @@ def _shared_access(way: str) -> Builder:
         words = b.op("and", b.op("lshr", how, const("i32", EARLY.bit_length() - 1)), const("i32", SPAN // EARLY - 1))
         with when(b, b.icmp("ult", within, b.op("mul", words, const("i32", 4)))):
             b.call(symbol(_shared(way, 4)), "void", [b.param("record"), offsets, b.param("lanes")])
-        beside = b.op("and", first, b.op("sub", width, const("i32", 1)))
-        with when(b, b.icmp("ne", beside, const("i32", 0))):
+        offset = b.op("and", first, b.op("sub", width, const("i32", 1)))
+        with when(b, b.icmp("ne", offset, const("i32", 0))):
             b.ret()
     unit = b.select(b.icmp("eq", how, const("i32", 0)), b.param("natural"), width)
     labels = {size: b.label(f"bytes{size}") for size in _UNITS}
@@ -218,7 +218,7 @@ def _global_access() -> Builder:
 
 
 def _distinct(b: Builder, numbers: Value, each: Callable[[Value], None] | None = None) -> Value:
-    """How many different numbers the lanes have, as i64; `each` is told every one."""
+    """Return how many different numbers the lanes have, as i64; `each` is called with every one."""
     rest, count = Variable(b, b.param("lanes")), Variable(b, const("i64", 0))
     with loop(b, lambda: b.icmp("ne", rest.get(), const("i32", 0))):
         left = rest.get()

@@ -1,4 +1,4 @@
-"""Findings in pytest's own words: a failure without a traceback, properties of JUnit, GitHub's annotations."""
+"""Findings in pytest's reports: a failure without a traceback, JUnit properties, GitHub annotations."""
 
 import os
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from weft.core.records import Finding, Place
 
 PROPERTY = "weft.finding"
 _SHOWN = 10
-"""Findings of one launch that a failure lists."""
+"""Most findings of one launch that a failure lists."""
 
 
 def findings_behind(error: BaseException) -> WeftError | None:
-    """The error itself, or the one it was raised from or while handling, if it carries findings."""
+    """Return the error itself, or the one it was raised from or while handling, if it carries findings."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -40,13 +40,13 @@ def retell(
         short = pytest.fail.Exception(text, pytrace=False).with_traceback(raised.__traceback__)
         report.longrepr = cast(Any, item.repr_failure(pytest.ExceptionInfo.from_exception(short)))
     elif report.skipped and not hasattr(report, "wasxfail"):
-        # pytest.skip() in answer to a finding: a kernel that is wrong was not skipped for a reason.
+        # pytest.skip() after a finding: a wrong kernel must not be reported as skipped.
         report.outcome, report.longrepr = "failed", text
     else:
         report.sections.append(("Weft's findings", text))
-    told = [(PROPERTY, str(finding)) for finding in findings]
-    report.user_properties += told  # of this phase, and of those that follow
-    item.user_properties += told
+    properties = [(PROPERTY, str(finding)) for finding in findings]
+    report.user_properties += properties  # of this phase, and of those that follow
+    item.user_properties += properties
     workspace = Path(os.environ.get("GITHUB_WORKSPACE") or here)
     return list(github_lines([_within(finding, workspace) for finding in _findings(raised)], limit=_SHOWN))
 
@@ -65,7 +65,7 @@ def _lines(findings: list[Finding], launched: str) -> Iterator[str]:
 
 
 def _launched_at(item: pytest.Item, raised: WeftError) -> str:
-    """The innermost line in the test's own file."""
+    """Return the innermost line in the test's file."""
     lines = []
     at = raised.__traceback__
     while at is not None:
@@ -76,7 +76,7 @@ def _launched_at(item: pytest.Item, raised: WeftError) -> str:
 
 
 def _findings(error: WeftError) -> tuple[Finding, ...]:
-    """Errors of weft.triton and of kernel files carry them; the class of the first is not loaded without Triton."""
+    """Return the findings of an error of weft.triton (not loaded without Triton) or of kernel files."""
     found = getattr(error, "findings", ())
     return found if isinstance(found, tuple) else ()
 
@@ -86,7 +86,7 @@ def _within(finding: Finding, folder: Path) -> Finding:
 
 
 def _relative(place: Place | None, folder: Path) -> Place | None:
-    """The file as seen from a folder, if it lies in it."""
+    """Return the place with its path relative to a folder, if it is in it."""
     if place is None:
         return None
     file = Path(place.file)

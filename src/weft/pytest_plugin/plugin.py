@@ -1,4 +1,4 @@
-"""Options, marker, fixtures and hooks. Every pytest on the machine imports this file: it loads nothing of weight."""
+"""Options, marker, fixtures and hooks. Every pytest in the environment imports this file, so it imports little."""
 
 import os
 import re
@@ -20,27 +20,27 @@ _ACTIVE = pytest.StashKey["Active"]()
 _FIXTURES = frozenset({"weft_gpu", "weft_kernel"})
 
 FINDINGS = "weft_findings"
-"""Attribute of the reports of tests that asked for Weft: annotations of their findings, as strings, so that they travel
-from pytest-xdist's workers."""
+"""Attribute of the reports of tests that use Weft: annotations of their findings, as strings, so that pytest-xdist's
+workers can send them."""
 _WARNING = re.compile(
     r"[^\n]+?: (?P<text>(?P<code>[A-Z]\d{3}) warning: [^\n]*? · (?P<file>[^\n·]+?):(?P<line>\d+) [^\n]*)"
 )
-"""As weft.triton and kernel files give them to Python's warnings."""
+"""The form in which weft.triton and kernel files pass findings to Python's warnings."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("weft", "GPU kernels on a virtual GPU")
-    group.addoption("--weft", action="store_true", help="Run Triton kernels on Weft's virtual GPU, checkers on.")
+    group.addoption("--weft", action="store_true", help="Run Triton kernels on Weft's virtual GPU with checkers.")
     group.addoption("--weft-gpu", metavar="CHIP", default="l4", help="The chip to compile for: a100, rtx3090, l4 …")
     group.addoption(
         "--weft-tool", metavar="T,T", action="append", help="Only these checkers: initcheck, racecheck (default: all)."
     )
-    group.addoption("--weft-plain", action="store_true", help="No checkers but those that are always on.")
+    group.addoption("--weft-plain", action="store_true", help="No checkers except those that are always on.")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, Any, Any]:
-    """Before a conftest.py or a test file asks whether there is CUDA."""
+    """Activate the virtual GPU before a conftest.py or a test file checks for CUDA."""
     if early_config.known_args_namespace.weft and _runs_tests(early_config):
         from .virtual_gpu import Active, as_pytest_says
 
@@ -85,7 +85,7 @@ def pytest_runtest_makereport(
     if not _asked(item):
         return report
     setattr(report, FINDINGS, [])
-    if call.excinfo is not None and "weft.core.records" in sys.modules:  # otherwise nothing of ours has run
+    if call.excinfo is not None and "weft.core.records" in sys.modules:  # otherwise no code of Weft has run
         from .failures import findings_behind, retell
 
         raised = findings_behind(call.excinfo.value)
@@ -96,7 +96,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture
 def weft_gpu(request: pytest.FixtureRequest) -> "Iterator[Device]":
-    """The virtual GPU that Triton launches on; asked for by name it is there without --weft too."""
+    """The virtual GPU that Triton launches on; a test that uses this fixture has it without --weft too."""
     from .virtual_gpu import asked_for
 
     with asked_for(request.node, request.config.stash.get(_ACTIVE, None)) as device:
@@ -105,25 +105,25 @@ def weft_gpu(request: pytest.FixtureRequest) -> "Iterator[Device]":
 
 @pytest.fixture
 def weft_kernel(request: pytest.FixtureRequest) -> "Loader":
-    """`weft_kernel("k.cu")` is the kernel file beside the test, ready to run with the checkers on."""
+    """`weft_kernel("k.cu")` is the kernel file in the test's folder, ready to run with the checkers on."""
     from .virtual_gpu import loader
 
     return loader(request.node)
 
 
 def _asked(item: pytest.Item) -> bool:
-    """Whether a test is Weft's business: a project's own use of weft.triton is the project's."""
+    """Whether a test uses Weft through pytest; a project's own use of weft.triton does not count."""
     return bool(item.config.option.weft) or not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def _runs_tests(config: pytest.Config) -> bool:
-    """Not the process that only hands tests to pytest-xdist's workers."""
+    """Whether this process runs tests; the controller of pytest-xdist does not."""
     distributes = bool(getattr(config.known_args_namespace, "numprocesses", None))
     return not distributes or "PYTEST_XDIST_WORKER" in os.environ
 
 
 class _Summary:
-    """Ends pytest's output with warnings of findings, those of pytest-xdist's workers too, and GitHub's annotations."""
+    """Ends pytest's output with warnings of findings, also from pytest-xdist's workers, and GitHub annotations."""
 
     def __init__(self) -> None:
         self._heard: list[tuple[str, re.Match[str]]] = []
@@ -135,16 +135,18 @@ class _Summary:
             self._heard.append((nodeid, found))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-        told = [report for group in terminalreporter.stats.values() for report in group if hasattr(report, FINDINGS)]
-        asked = {report.nodeid for report in told}
+        with_findings = [
+            report for group in terminalreporter.stats.values() for report in group if hasattr(report, FINDINGS)
+        ]
+        asked = {report.nodeid for report in with_findings}
         self._warned = {found["text"]: found for test, found in self._heard if config.option.weft or test in asked}
-        # Expected failures are no news.
+        # Expected failures are not reported.
         expected = terminalreporter.stats.get("xfailed", [])
-        reports = [report for report in told if report not in expected]
+        reports = [report for report in with_findings if report not in expected]
         errors = list(dict.fromkeys(line for report in reports for line in getattr(report, FINDINGS)))
         if not errors and not self._warned:
             return
-        from weft.core.finding_text import counted  # a run of pytest without findings loads nothing of Weft
+        from weft.core.finding_text import counted  # late: a run without findings loads nothing of Weft
 
         terminalreporter.section("Weft's findings")
         for text in self._warned:
@@ -167,5 +169,5 @@ class _Summary:
 
 
 def _seen_from(folder: Path, text: str) -> str:
-    """With the paths of files in a folder relative to it."""
+    """Return the text with the paths of files in a folder relative to it."""
     return text.replace(f"{folder}{os.sep}", "")

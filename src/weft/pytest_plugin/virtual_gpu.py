@@ -1,4 +1,4 @@
-"""The virtual GPU of a test: what options and markers ask of it, Triton on it, and kernel files on it."""
+"""The virtual GPU of a test: its options and markers, Triton on it, and kernel files on it."""
 
 import os
 import warnings
@@ -27,27 +27,27 @@ ALL = ("all",)
 
 @dataclass(frozen=True)
 class Settings:
-    """A chip and the checkers besides those that are always on."""
+    """A chip and the checkers in addition to those that are always on."""
 
     gpu: str
     tools: tuple[str, ...]
 
     def __str__(self) -> str:
-        tools = "all checkers" if self.tools == ALL else ", ".join(self.tools) or "no added checkers"
+        tools = "all checkers" if self.tools == ALL else ", ".join(self.tools) or "no additional checkers"
         return f"virtual {self.gpu}, {tools}"
 
 
 def from_options(config: pytest.Config) -> Settings:
-    """Of the run. All checkers, unless it names some or none."""
+    """Return the settings of the run: all checkers, unless options name some or none."""
     options = config.known_args_namespace
     named = tuple(name for names in options.weft_tool or () for name in names.split(","))
     if named and options.weft_plain:
-        raise UsageError("--weft-plain is without checkers, --weft-tool names some: give one of them")
+        raise UsageError("--weft-plain runs without checkers, --weft-tool names some: give only one of them")
     return Settings(options.weft_gpu, () if options.weft_plain else named or ALL)
 
 
 def of_test(item: pytest.Item) -> Settings:
-    """Of one test; the nearest marker's words come before those of its class and module."""
+    """Return the settings of one test; its marker takes precedence over those of its class and module."""
     settings = from_options(item.config)
     for mark in reversed(list(item.iter_markers(MARKER))):
         settings = _with(settings, mark.args, mark.kwargs)
@@ -84,7 +84,7 @@ class Active:
         self.device = self._stack.enter_context(_device(self.settings))
 
     def switch(self, settings: Settings) -> None:
-        """Make it that of the next test. One is closed before the other opens: they patch the same functions."""
+        """Switch to the settings of the next test. The old device is closed first: both patch the same functions."""
         if settings == self.settings:
             return
         before = self.settings
@@ -102,7 +102,7 @@ class Active:
 
 @contextmanager
 def asked_for(item: pytest.Item, active: Active | None) -> "Iterator[Device]":
-    """The one that is active, or one of the test's own."""
+    """Yield the active device, or a separate one for the test."""
     if active is not None:
         yield active.device
         return
@@ -112,7 +112,7 @@ def asked_for(item: pytest.Item, active: Active | None) -> "Iterator[Device]":
 
 @contextmanager
 def as_pytest_says() -> Iterator[None]:
-    """Misuse as pytest reports it: one line, exit code 4."""
+    """Report usage errors as pytest does: one line, exit code 4."""
     try:
         yield
     except WeftError as error:
@@ -121,7 +121,7 @@ def as_pytest_says() -> Iterator[None]:
 
 @contextmanager
 def _device(settings: Settings) -> "Iterator[Device]":
-    chip(settings.gpu)  # a name that does not exist is refused before seconds of imports
+    chip(settings.gpu)  # refuses an unknown name before imports that take seconds
     try:
         import weft.triton as virtual
     except ImportError as error:
@@ -131,7 +131,7 @@ def _device(settings: Settings) -> "Iterator[Device]":
 
 
 class FileFindings(WeftError):
-    """The kernel of a file ran and was found wrong."""
+    """The kernel of a file ran and has errors."""
 
     def __init__(self, kernel: str, findings: tuple[Finding, ...]) -> None:
         super().__init__("\n".join(map(str, findings)))
@@ -150,7 +150,7 @@ class KernelUnderTest:
     def run(
         self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}, seed: int = 0
     ) -> "Mapping[str, Array]":
-        """Every array the file declares, after its launches. Findings that are errors raise; warnings are Python's."""
+        """Return every array of the file after its launches. Errors raise FileFindings; warnings are Python's."""
         from weft.probes.tools import watch_for
 
         ran = self.kernel.run(self.gpu, arrays, sizes=sizes, seed=seed, watch=watch_for(self.tools))
@@ -168,15 +168,15 @@ Loader = Callable[..., KernelUnderTest]
 
 
 def loader(item: pytest.Item) -> Loader:
-    """Loads files for one test: paths are relative to the test's own file, the chip and the checkers are the test's."""
+    """Return a loader for one test: paths are relative to the test's file; chip and checkers are the test's."""
     from weft.engines.virtual import VirtualGPU
-    from weft.interop.open_kernel import load  # NumPy and LLVM: not for a pytest that only asks for its settings
+    from weft.interop.open_kernel import load  # imports NumPy and LLVM: not for a pytest that only reads its settings
 
     settings = of_test(item)
     gpu = chip(settings.gpu)
 
     def kernel(path: str | os.PathLike[str], *, defines: Mapping[str, str] = {}) -> KernelUnderTest:
-        """The kernel file; `defines` are its macros."""
+        """Return the kernel file; `defines` are its macros."""
         file = item.path.parent / path
         return KernelUnderTest(load(file, gpu=gpu.name, defines=defines), VirtualGPU(gpu), settings.tools)
 

@@ -1,4 +1,4 @@
-"""Attention as a problem: q, k and v as numbers beside what the kernel is given, its references and its gates."""
+"""Attention as a problem: q, k and v as numbers and as the kernel's inputs, its references and its gates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ class AttentionProblem(Problem):
     q: Array
     k: Array
     v: Array
-    """What the kernel's arrays mean: dequantised where they are codes."""
+    """The values of the kernel's arrays: dequantised where they are codes."""
     original: tuple[Array, Array, Array] | None = None
     """q, k and v before they were quantised."""
     scales: tuple[Array, Array, Array] | None = None
     """Their scales (b, h)."""
     rows: Array | None = None
-    """The queries that are judged, if not all: q holds only these."""
+    """The queries that are judged; None: all. q holds only these."""
 
     @property
     def causal(self) -> Causal:
@@ -51,7 +51,7 @@ class AttentionProblem(Problem):
 
     @property
     def has_stages(self) -> bool:
-        """Whether kernels pass through the stages that `emulated` knows."""
+        """Whether kernels have the stages that `emulated` computes."""
         return True
 
     @property
@@ -65,12 +65,12 @@ class AttentionProblem(Problem):
 
     @cached_property
     def exact(self) -> Attended:
-        """Attention in float64 on the inputs as they were before they were quantised."""
+        """Attention in float64 on the inputs before quantisation."""
         return self.gold if self.original is None else attention(*self.original, mask=self.mask)
 
     @cached_property
     def noise(self) -> Array:
-        """How large quantisation should make the error of O, per head and block of rows."""
+        """The expected error of O from quantisation, per head and block of rows."""
         return self._noise(DRAWS)
 
     @cached_property
@@ -80,13 +80,13 @@ class AttentionProblem(Problem):
 
     def _noise(self, draws: int) -> Array:
         if self.original is None or self.scales is None:
-            raise ContractError("only quantised inputs have a noise of quantisation")
+            raise ContractError("only quantised inputs have quantisation noise")
         return noise_size(self.quantiser, self.original, self.scales, self.exact, mask=self.mask, draws=draws)
 
     def emulated(self, algorithm: Algorithm) -> Emulated:
-        """What the declared algorithm gives."""
+        """Return the results of the declared algorithm."""
         if algorithm not in self._emulated:
-            with np.errstate(over="ignore", invalid="ignore"):  # an algorithm that overflows fits no right kernel
+            with np.errstate(over="ignore", invalid="ignore"):  # no right kernel matches an algorithm that overflows
                 self._emulated[algorithm] = emulate(algorithm, self.q, self.k, self.v, mask=self.mask)
         return self._emulated[algorithm]
 
@@ -96,7 +96,7 @@ class AttentionProblem(Problem):
 
     @cached_property
     def ref16(self) -> Attended | None:
-        """The 16-bit yardstick of FlashAttention's rule, where there is one and it is finite."""
+        """The 16-bit reference of FlashAttention's rule, where there is one and it is finite."""
         dtype = self.workload.dtype
         if self.workload.encoding != PLAIN or dtype not in ("f16", "bf16"):
             return None
@@ -111,7 +111,7 @@ class AttentionProblem(Problem):
         return chosen
 
     def part(self, rows: Array, heads: Array) -> "AttentionProblem":
-        """The same problem judged on some queries of some heads, each beside its own copy of its key head."""
+        """Return the problem restricted to some queries of some heads, each with its own copy of its key head."""
         kv_heads = heads // self.workload.shape.group
 
         def cut(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
@@ -124,14 +124,14 @@ class AttentionProblem(Problem):
 
 
 def attention_reference(problem: AttentionProblem) -> Outputs:
-    """O and LSE in float64."""
+    """Return O and LSE in float64."""
     return problem.gold._asdict()
 
 
 def judge_attention(problem: AttentionProblem, outputs: Outputs, declared: Declared) -> Judgement:
-    """All gates that apply: the kernel against its own algorithm, and 16-bit ones by FlashAttention's rule.
+    """Apply all gates: the kernel against its own algorithm, and 16-bit kernels by FlashAttention's rule.
 
-    Of several algorithms that a kernel may follow, one must hold in every gate; if none does, the nearest is reported.
+    If a kernel may follow several algorithms, one must pass every gate; if none does, the nearest is reported.
     """
     o, lse = outputs["o"], outputs.get("lse")
     gold, ref16, dtype = problem.gold, problem.ref16, problem.workload.dtype
@@ -155,5 +155,5 @@ def _against(emulated: Emulated, problem: AttentionProblem, o: Array, lse: Array
 
 
 def _parts(problem: AttentionProblem, emulated: Emulated, o: Array) -> Mapping[str, ErrorReport]:
-    """The two errors that every kernel has; see `attention/oracle.py` for the whole ladder."""
+    """Return the two errors that every kernel has; see `attention/oracle.py` for all of them."""
     return {"err_algorithm": compare(emulated.o, problem.gold.o), "err_kernel": compare(o, emulated.o)}

@@ -11,7 +11,7 @@ _ROUNDS_P = frozenset(["wmma", "fp8_wmma", "pipelined", "fa_triton"])
 
 
 def algorithms_of(declared: Declared, encoding: str, dtype: str) -> tuple[Algorithm, ...]:
-    """The algorithm of a rung of the ladder; of any other kernel those it may follow, one of which must fit entirely.
+    """Return the algorithm of a rung; for any other kernel those it may follow, one of which must match completely.
 
     A kernel that is not on the ladder may or may not round P to its element type, in tiles of any size. One that
     decodes 8-bit inputs may multiply them as they are, or rounded to its element type or to f16 for the tensor cores.

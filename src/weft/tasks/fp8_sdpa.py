@@ -23,7 +23,7 @@ from .task import Axes, Declared, Judgement, Outputs, Task, Workload
 
 
 def draw(workload: Workload) -> AttentionProblem:
-    """Codes and scales of the regime's q, k and v; the workload's type is that of O."""
+    """Return codes and scales of the regime's q, k and v; the workload's type is that of O."""
     original = make(workload.regime, workload.shape, workload.dtype, workload.seed)
     quantiser = QUANTISERS[workload.encoding]
     arrays, meant = {}, []
@@ -37,10 +37,10 @@ def draw(workload: Workload) -> AttentionProblem:
 
 
 def judge(problem: AttentionProblem, outputs: Outputs, declared: Declared) -> Judgement:
-    """The gates of attention on the dequantised inputs, and the whole error against the inputs as they were."""
+    """Apply the gates of attention on the dequantised inputs, and check the total error against the original inputs."""
     judged = judge_attention(problem, outputs, declared)
     whole = _whole_error(problem, outputs, declared, problem.noise)
-    if judged.passed and not whole.passed:  # all else is right: was it only a rare rounding?
+    if judged.passed and not whole.passed:  # all else is right: perhaps only a rare rounding
         whole = _whole_error(problem, outputs, declared, problem.rare_noise)
     parts = {"err_quant": compare(problem.gold.o, problem.exact.o), **judged.parts}
     return replace(judged, gates=(*judged.gates, whole), parts=parts)

@@ -1,6 +1,6 @@
 """Right attention in NumPy, in pieces: a wrong implementation is one of these with a single piece changed.
 
-`plain` is float64 over all keys at once; `online` is float32 over tiles, with as many splits as asked for.
+`plain` is float64 over all keys at once; `online` is float32 over tiles, with a given number of splits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ Step = Callable[[Partial, Array, Array], Partial]
 """State, masked scores (…, n) and V (…, n, d) of a tile → state."""
 Join = Callable[[Sequence[Partial]], Attended]
 Pick = Callable[[list[int]], list[int]]
-"""Which tiles are computed, of those there are."""
+"""All tiles → the tiles that are computed."""
 
 
 def per_query_head(x: Array, problem: AttentionProblem) -> Array:
-    """K or V (or their scales) with one head per query head."""
+    """Return K or V (or their scales) with one head per query head."""
     return np.repeat(x, problem.workload.shape.group, axis=1)
 
 
@@ -33,7 +33,7 @@ def mask_of(problem: AttentionProblem) -> Array:
 
 
 def finish(problem: AttentionProblem, o: Array, lse: Array) -> Attended:
-    """O in the workload's type, LSE in float32."""
+    """Return O in the workload's type, LSE in float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         return Attended(o.astype(numpy_dtype(problem.workload.dtype)), lse.astype(np.float32))
 
@@ -41,7 +41,7 @@ def finish(problem: AttentionProblem, o: Array, lse: Array) -> Attended:
 def scores(
     problem: AttentionProblem, *, q: Array | None = None, k: Array | None = None, scale: float | None = None
 ) -> Array:
-    """q·kᵀ·scale in float64, not masked; k has one head per query head."""
+    """Return q·kᵀ·scale in float64, not masked; k has one head per query head."""
     q = problem.q if q is None else q
     k = per_query_head(problem.k, problem) if k is None else k
     factor = default_scale(problem.workload.shape.d) if scale is None else scale
@@ -51,7 +51,7 @@ def scores(
 def plain(
     problem: AttentionProblem, *, s: Array | None = None, v: Array | None = None, mask: Array | None = None
 ) -> Attended:
-    """softmax(s)·v; s and v have one head per query head."""
+    """Return softmax(s)·v; s and v have one head per query head."""
     s = scores(problem) if s is None else s
     v = per_query_head(problem.v, problem) if v is None else v
     weights, lse = softmax(np.where(mask_of(problem) if mask is None else mask, s, -np.inf))
@@ -59,7 +59,7 @@ def plain(
 
 
 def right_step(state: Partial, s: Array, v: Array) -> Partial:
-    """U and l rescaled by exp(m_old - m_new), plus this tile."""
+    """Return U and l rescaled by exp(m_old - m_new), plus this tile."""
     m = np.maximum(state.m, s.max(axis=-1))
     shift = finite(m)
     p, rescale = np.exp(s - shift[..., None]), np.exp(state.m - shift)
@@ -67,7 +67,7 @@ def right_step(state: Partial, s: Array, v: Array) -> Partial:
 
 
 def finite(m: Array) -> Array:
-    """What to subtract from scores: 0 for a row that has seen no key."""
+    """Return what to subtract from scores: 0 for a row that has seen no key."""
     return np.where(np.isneginf(m), np.float32(0), m)
 
 
@@ -84,7 +84,7 @@ def online(
     join: Join = merge,
     pick: Pick = every_tile,
 ) -> Attended:
-    """Online softmax in float32 over tiles of keys, dealt to the splits in runs; later splits may be empty."""
+    """Compute online softmax in float32 over tiles of keys; splits have adjacent tiles, later ones may be empty."""
     shape = problem.workload.shape
     s = np.where(mask_of(problem), scores(problem), -np.inf).astype(np.float32)
     v = per_query_head(problem.v, problem).astype(np.float32)
@@ -103,13 +103,13 @@ def online(
 
 
 def _short_operands(problem: AttentionProblem) -> Attended:
-    """Inputs rounded to the output's type on their way to the tensor cores: decoded 8-bit ones are changed by that."""
+    """Round inputs to the output's type for the tensor cores, which changes decoded 8-bit inputs."""
     q, k, v = (rounded(x, problem.workload.dtype) for x in (problem.q, problem.k, problem.v))
     return plain(replace(problem, q=q, k=k, v=v))
 
 
 def _tensor_core(problem: AttentionProblem, tile: int, *, lag: float = 0.0, l_of_short_p: bool = False) -> Attended:
-    """P rounded to the output's type before P·V; the maximum is renewed when scores exceed it by more than `lag`."""
+    """Round P to the output's type before P·V; the maximum is updated when scores exceed it by more than `lag`."""
     dtype = problem.workload.dtype
 
     def step(state: Partial, s: Array, v: Array) -> Partial:

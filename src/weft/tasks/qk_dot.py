@@ -1,4 +1,4 @@
-"""`qk_dot`: the scores S = Q·Kᵀ of 8-bit codes, times 1/√D where the kernel says SCALED = 1."""
+"""`qk_dot`: the scores S = Q·Kᵀ of 8-bit codes, times 1/√D where the kernel defines SCALED = 1."""
 
 import math
 
@@ -15,19 +15,19 @@ from .task import Axes, Declared, Judgement, Output, Outputs, Task, Workload, ju
 
 
 def draw(workload: Workload) -> AttentionProblem:
-    """Codes and scales of q and k."""
+    """Return codes and scales of q and k."""
     problem = draw_codes(workload)
     arrays = {name: problem.arrays[name] for name in QK_DOT.inputs}
     return AttentionProblem(workload, arrays, problem.q, problem.k, problem.v)
 
 
 def reference(problem: AttentionProblem) -> Outputs:
-    """Scaled scores in float64."""
+    """Return scaled scores in float64."""
     return {"s": scores(problem)}
 
 
 def judge(problem: AttentionProblem, outputs: Outputs, declared: Declared) -> Judgement:
-    """Within an ulp and what float32 sums of |q|·|k| lose in any order."""
+    """Check that errors are within an ulp plus what float32 sums of |q|·|k| lose in any order."""
     d = problem.workload.shape.d
     unscaled = declared.macros.get("SCALED", "1") == "0"
     factor = 1.0 if unscaled else 1 / math.sqrt(d)
@@ -38,7 +38,7 @@ def judge(problem: AttentionProblem, outputs: Outputs, declared: Declared) -> Ju
 
 
 _MOST_SCORES = 2**17
-"""A kernel for this task spends a warp on each score; larger shapes ask nothing new of it."""
+"""A kernel for this task uses a warp for each score; larger shapes test nothing new."""
 _SMALL = tuple(name for name, shape in SHAPES.items() if shape.b * shape.hq * shape.sq * shape.skv <= _MOST_SCORES)
 
 QK_DOT = Task(

@@ -1,7 +1,7 @@
 """`quantised_sdpa`: attention on f16, bf16 or f32 by the FP8 recipe; the kernel quantises, and both products are E4M3.
 
-A kernel says by macros which blocks it takes (BLOCK_M, BLOCK_N), whether it flushes (FLUSH) and whether it smooths K
-(SMOOTH); what it does not say is 64, 64, yes and yes.
+A kernel declares by macros its block sizes (BLOCK_M, BLOCK_N), whether it flushes (FLUSH) and whether it smooths K
+(SMOOTH); the defaults are 64, 64, yes and yes.
 """
 
 from weft.attention.bias import bias_gate
@@ -28,7 +28,7 @@ def draw(workload: Workload) -> RecipeProblem:
 
 
 def judge(problem: RecipeProblem, outputs: Outputs, declared: Declared) -> Judgement:
-    """The kernel against its recipe, and its whole error against attention on the inputs as they are."""
+    """Check the kernel against its recipe, and its total error against attention on the unquantised inputs."""
     o, lse, dtype = outputs["o"], outputs.get("lse"), problem.workload.dtype
     recipe = recipe_of(declared.macros, dtype)
     followed, exact = problem.followed(recipe), problem.exact.o
@@ -39,7 +39,7 @@ def judge(problem: RecipeProblem, outputs: Outputs, declared: Declared) -> Judge
     if bias is not None:
         gates.append(bias)
     whole = size_gate("quantised", o, exact, problem.size(recipe, DRAWS), dtype)
-    if not whole.passed and all(gate.passed for gate in gates):  # all else is right: was it only a rare rounding?
+    if not whole.passed and all(gate.passed for gate in gates):  # all else is right: perhaps only a rare rounding
         whole = size_gate("quantised", o, exact, problem.size(recipe, MANY_DRAWS), dtype)
     gates.append(whole)
     dequantised = attention(*followed.dequantised, mask=problem.mask).o

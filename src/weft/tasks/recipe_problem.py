@@ -1,4 +1,4 @@
-"""Attention by the FP8 recipe as a problem: its inputs, and what a recipe makes of them."""
+"""Attention by the FP8 recipe as a problem: its inputs, and the results of a recipe."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,25 +13,25 @@ from .attention_problem import AttentionProblem
 
 @dataclass(frozen=True)
 class RecipeProblem(AttentionProblem):
-    """Attention, and what a recipe makes of it."""
+    """Attention, with the results of a recipe."""
 
     @property
     def has_stages(self) -> bool:
-        """A recipe's stages are codes, not the values of float32 attention."""
+        """False: a recipe's stages are codes, not the values of float32 attention."""
         return False
 
     def run(self, recipe: Recipe) -> RecipeRun:
-        """The recipe in pieces, on these inputs."""
+        """Return the recipe in pieces, on these inputs."""
         return RecipeRun(recipe, self.q, self.k, self.v, self.mask)
 
     def followed(self, recipe: Recipe) -> Followed:
-        """What a kernel must give."""
+        """Return the results that a kernel must give."""
         if recipe not in self._followed:
             self._followed[recipe] = self.run(recipe).follow()
         return self._followed[recipe]
 
     def size(self, recipe: Recipe, draws: int) -> Array:
-        """How large its whole error should be, per head and block of rows."""
+        """Return the expected total error, per head and block of rows."""
         if (recipe, draws) not in self._sizes:
             self._sizes[recipe, draws] = recipe_noise(self.run(recipe), self.exact, draws=draws)
         return self._sizes[recipe, draws]
@@ -46,7 +46,7 @@ class RecipeProblem(AttentionProblem):
 
 
 def recipe_of(macros: Mapping[str, str], dtype: str) -> Recipe:
-    """The recipe that a kernel's macros name."""
+    """Return the recipe that a kernel's macros declare."""
     return Recipe(
         block_m=int(macros.get("BLOCK_M", "64")),
         block_n=int(macros.get("BLOCK_N", "64")),

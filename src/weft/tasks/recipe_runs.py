@@ -1,4 +1,4 @@
-"""Right implementations of the FP8 recipe: what it leaves open, done in other ways."""
+"""Right implementations of the FP8 recipe, which make other choices where the recipe allows several."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -15,7 +15,7 @@ from .task import Outputs
 
 
 def follow(problem: RecipeProblem, kind: type[RecipeRun] = RecipeRun, **changed: Array) -> Attended:
-    """What a kernel with a single piece changed gives: another kind of run, or other inputs of it."""
+    """Return the results with a single piece changed: another kind of run, or other inputs of it."""
     given = {"q": problem.q, "k": problem.k, "v": problem.v, "mask": problem.mask, **changed}
     followed = kind(recipe_of({}, problem.workload.dtype), **given).follow()
     return Attended(followed.o, followed.lse)

@@ -1,4 +1,4 @@
-"""The tasks that Weft brings along, and those of a user's own file."""
+"""The tasks that Weft includes, and tasks from a user's file."""
 
 import runpy
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from .task import Task
 TASKS: Mapping[str, Task] = MappingProxyType(
     {task.name: task for task in (QK_DOT, SDPA, FP8_SDPA, QUANTISED_SDPA, SDPA_DECODE)}
 )
-"""By name."""
+"""Tasks by name."""
 
 
 def find_task(name: str) -> Task:
-    """A task by name, or the `TASK` of a Python file, which is run for it."""
+    """Return a task by name, or the `TASK` of a Python file, which is run."""
     if name in TASKS:
         return TASKS[name]
     path = Path(name)
@@ -33,5 +33,5 @@ def find_task(name: str) -> Task:
         raise UsageError(f"task {name}: there is no such file")
     found = runpy.run_path(str(path)).get("TASK")
     if not isinstance(found, Task):
-        raise UsageError(f"{name} defines no `TASK = Task(…)`; docs/howto/add_task.md shows one")
+        raise UsageError(f"{name} does not define `TASK = Task(…)`; see docs/howto/add_task.md")
     return found

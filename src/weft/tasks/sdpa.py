@@ -13,7 +13,7 @@ from .task import Axes, Task, Workload
 
 
 def draw(workload: Workload) -> AttentionProblem:
-    """q, k and v of the regime, in the workload's type."""
+    """Return q, k and v of the regime, in the workload's type."""
     q, k, v = make(workload.regime, workload.shape, workload.dtype, workload.seed)
     return AttentionProblem(workload, {"q": q, "k": k, "v": v}, q, k, v)
 
@@ -41,7 +41,7 @@ CERTIFIED_ON = tuple(
         ("ragged", "none", "long_tail", 1),
     )
 )
-"""Those that kill most come first."""
+"""Workloads that reject most mutants come first."""
 
 QUICK_SHAPES = (
     "ragged",

@@ -11,7 +11,7 @@ from .task import Axes, Task, Workload
 _SHAPES = ("decode", "decode_gqa", "decode_draft", "one_token", "few_queries")
 _MASKS = ("none", "bottom_right")
 
-NO_EMPTY_ROW = "no query of a decode step is without keys"
+NO_EMPTY_ROW = "every query of a decode step sees a key"
 _NOT_FOR_DECODE = {
     "empty_row_nan": NO_EMPTY_ROW,
     "empty_row_mean": NO_EMPTY_ROW,

@@ -1,7 +1,7 @@
 """A task: what must be computed, on which workloads, and what counts as right.
 
-A task is data and three functions: `draw` makes the inputs of a workload, `reference` says what must come out of them,
-`judge` holds a kernel's outputs against its gates. `docs/howto/add_task.md` builds one.
+A task is data and three functions: `draw` makes the inputs of a workload, `reference` computes the expected outputs,
+`judge` checks a kernel's outputs with its gates. `docs/howto/add_task.md` builds one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from weft.core.names import did_you_mean
 from weft.kernels.ladder import ELEMENTS, ENCODINGS, MASKS
 
 Outputs = Mapping[str, Array]
-"""Arrays by the name that a kernel's launch lines give them."""
+"""Arrays by their names in a kernel's launch lines."""
 
 PLAIN = "plain"
 """The encoding of inputs that are numbers, not codes."""
@@ -36,7 +36,7 @@ class Workload:
     regime: str
     seed: int
     encoding: str = PLAIN
-    """How 8-bit inputs are coded; `plain` where they are not."""
+    """How 8-bit inputs are encoded; `plain` where inputs are numbers."""
 
     def __str__(self) -> str:
         coded = "" if self.encoding == PLAIN else f"{self.encoding} → "
@@ -49,7 +49,7 @@ class Problem:
 
     workload: Workload
     arrays: Mapping[str, Array]
-    """What the kernel is given."""
+    """The kernel's inputs."""
 
     def defines(self) -> dict[str, str]:
         """Macros that select this workload's type and mask, as far as the kernel has them."""
@@ -58,23 +58,23 @@ class Problem:
 
 @dataclass(frozen=True)
 class Output:
-    """An array that the kernel leaves."""
+    """An array that the kernel writes."""
 
     name: str
     shape: Callable[[Shape], tuple[int, ...]]
     dtype: str | None = None
-    """None: the workload's."""
+    """None: the workload's type."""
     optional: bool = False
-    """A kernel may lack it; then it is not judged, and the verdict says so."""
+    """Whether a kernel may lack it; then it is not judged, and the verdict reports that."""
 
     def numpy_dtype(self, workload: Workload) -> np.dtype[np.generic]:
-        """Its type in a workload."""
+        """Return its type in a workload."""
         return numpy_dtype(self.dtype or workload.dtype)
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a kernel says about its own arithmetic: the rung it is, if it is one, and its macros."""
+    """What a kernel declares about its arithmetic: its rung, if it is one, and its macros."""
 
     rung: str | None = None
     macros: Mapping[str, str] = field(default_factory=dict)
@@ -82,15 +82,15 @@ class Declared:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Outputs held against their problem."""
+    """The result of checking outputs against their problem."""
 
     gates: tuple[GateResult, ...]
     error: ErrorReport
-    """The first output against the reference."""
+    """Error of the first output relative to the reference."""
     expected: Array
     """The reference of the first output."""
     parts: Mapping[str, ErrorReport] = field(default_factory=dict)
-    """Where the error comes from, for tasks that split it."""
+    """The parts of the error, for tasks that split it."""
 
     @property
     def passed(self) -> bool:
@@ -123,7 +123,7 @@ class Axes:
                     raise UsageError(f"unknown {axis[:-1]} {name!r}{hint}; use one of {', '.join(names)}")
 
     def within(self, other: "Axes") -> "Axes":
-        """What both have, in this one's order. A shape that is named by its sizes is nobody's, and stays."""
+        """Return what both have, in this order. A shape that is named by its sizes belongs to neither and stays."""
         both = {
             axis.name: tuple(
                 name
@@ -137,8 +137,8 @@ class Axes:
 
 @dataclass(frozen=True)
 class Mutant:
-    """One way of being wrong. A mutant that breaks a required output is judged as a kernel without the optional ones,
-    so that their gates cannot kill it in its stead."""
+    """A wrong implementation. A mutant that breaks a required output is judged as a kernel without the optional
+    outputs, so that their gates cannot reject it instead."""
 
     name: str
     what: str
@@ -146,7 +146,7 @@ class Mutant:
     breaks: str = ""
     """The output it breaks; empty: the first."""
     excluded: Mapping[str, str] = field(default_factory=dict)
-    """Type of the output → why no gate can tell it from a right kernel there."""
+    """Type of the output → why no gate can distinguish it from a right kernel there."""
 
 
 @dataclass(frozen=True)
@@ -157,32 +157,32 @@ class Task:
     what: str
     inputs: tuple[str, ...]
     outputs: tuple[Output, ...]
-    """The first is the one whose error is shown."""
+    """The error of the first output is shown."""
     stages: tuple[str, ...]
-    """What a kernel passes through, in order."""
+    """The stages of a kernel, in order."""
     draw: Callable[[Workload], Problem]
     reference: Callable[..., Outputs]
-    """Problem → what must come out, in float64."""
+    """Problem → expected outputs, in float64."""
     judge: Callable[..., Judgement]
-    """Problem, outputs, what the kernel declares → the gates."""
+    """Problem, outputs, what the kernel declares → results of the gates."""
     workloads: Axes
-    """All of them."""
+    """All workloads."""
     quick: Axes
-    """Those of a plain `weft check`: enough that every mutant shows. The first shapes meet every mask."""
+    """Workloads of a plain `weft check`, enough to reject every mutant. The first shapes run with every mask."""
     mutants: tuple[Mutant, ...]
     """Wrong implementations that the gates must reject."""
     right: Mapping[str, Callable[..., Outputs]]
-    """Right implementations that they must not."""
+    """Right implementations that the gates must not reject."""
     certified_on: tuple[Workload, ...]
-    """Workloads that tell them apart; their type is replaced by the one that is certified."""
+    """Workloads that separate wrong from right ones; their type is replaced by the certified one."""
     any_size: tuple[str, ...] = ()
-    """Sizes that may have any value (`judge/follow.py` names them): a check takes those where the kernel branches."""
+    """Sizes that may have any value (names as in `judge/follow.py`): a check adds values where the kernel branches."""
 
     def output(self, name: str) -> Output:
-        """An output by its name."""
+        """Return an output by its name."""
         return next(output for output in self.outputs if output.name == name)
 
 
 def judgement(gates: Sequence[GateResult], out: Array, expected: Array) -> Judgement:
-    """A judgement without parts."""
+    """Return a judgement without parts."""
     return Judgement(tuple(gates), compare(out, expected), expected)

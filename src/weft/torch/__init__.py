@@ -1,4 +1,4 @@
-"""Attention kernels of the ladder as functions of PyTorch. Forward only.
+"""Attention kernels of the ladder as PyTorch functions. Forward only.
 
     from weft.torch import sdpa, fp8_sdpa
 

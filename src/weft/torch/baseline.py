@@ -1,4 +1,4 @@
-"""PyTorch's own attention as something `weft bench` can time, with the name of the backend that ran."""
+"""PyTorch's attention as a contender of `weft bench`, with the name of the backend that ran."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -27,10 +27,10 @@ TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 
 
 class TorchSdpa:
-    """scaled_dot_product_attention on q, k and v of a problem; of a quantised one, on what was quantised.
+    """scaled_dot_product_attention on q, k and v of a problem; for a quantised problem, on the unquantised inputs.
 
-    `backend` is one of BACKENDS, or `auto`: the one PyTorch chooses for these tensors. Either way it is forced, so the
-    one that is named is the one that ran.
+    `backend` is one of BACKENDS, or `auto`: the one PyTorch chooses for these tensors. It is always forced, so the
+    named backend is the one that ran.
     """
 
     name = "PyTorch SDPA"
@@ -56,7 +56,7 @@ class TorchSdpa:
     def upload(self, problem: Problem) -> None:
         with self._stream():
             for tensor, values in zip(self._qkv, _inputs(problem), strict=True):
-                exact = torch.from_numpy(values.astype(np.float32))  # numbers of the type itself: no rounding
+                exact = torch.from_numpy(values.astype(np.float32))  # numbers already of this type: no rounding
                 tensor.copy_(exact.to(TYPES[self._dtype]))
 
     def poison(self) -> None:
@@ -93,7 +93,7 @@ class TorchSdpa:
         return bool(self._qkv[0].size(1) != self._qkv[1].size(1))
 
     def _try(self) -> None:
-        """One call before any is timed: a backend may refuse the shapes."""
+        """Run one call before timing: a backend may refuse the shapes."""
         with self._stream():
             for tensor in self._qkv:
                 tensor.zero_()
@@ -113,7 +113,7 @@ class TorchSdpa:
 
 
 def cuda_stream(device: CudaDevice) -> Callable[[], AbstractContextManager[Any]]:
-    """PyTorch's work goes into the device's stream. Raises ToolMissing if this PyTorch has no CUDA."""
+    """Return a context in which PyTorch uses the device's stream. Raises ToolMissing if this PyTorch has no CUDA."""
     if not torch.cuda.is_available():
         raise ToolMissing(f"this PyTorch ({torch.__version__}) cannot use the GPU: install a build with CUDA")
     outer = torch.cuda.ExternalStream(int(device.stream.handle))
@@ -122,12 +122,12 @@ def cuda_stream(device: CudaDevice) -> Callable[[], AbstractContextManager[Any]]
 
 def _inputs(problem: Problem) -> tuple[Array, Array, Array]:
     if not isinstance(problem, AttentionProblem):
-        raise UsageError("PyTorch SDPA computes attention; this task is another (--against first compares kernels)")
+        raise UsageError("PyTorch SDPA computes attention, not this task; use --against first to compare kernels")
     return problem.original or (problem.q, problem.k, problem.v)
 
 
 def _causal(problem: Problem) -> bool:
     mask, shape = problem.workload.mask, problem.workload.shape
     if mask == "bottom_right" and shape.sq != shape.skv:
-        raise UsageError("PyTorch's is_causal is top_left; bottom_right is another (--against first compares kernels)")
+        raise UsageError("PyTorch's is_causal is top_left, not bottom_right; use --against first to compare kernels")
     return mask != "none"

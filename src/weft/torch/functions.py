@@ -17,20 +17,20 @@ from .kernel_call import Chosen, kernel_for, run_kernel
 DTYPES = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 ALIGNMENTS = ("top_left", "bottom_right")
 _REFUSED = {
-    "attn_mask": "attn_mask is not supported: the kernels know no mask but the causal ones (is_causal, causal_align)",
-    "dropout_p": "dropout_p is not supported: the kernels compute attention without dropout; drop in the caller",
+    "attn_mask": "attn_mask is not supported: the kernels have only causal masks (is_causal, causal_align)",
+    "dropout_p": "dropout_p is not supported: the kernels compute no dropout; apply it in the caller",
 }
 ENCODED = ("fp8_sdpa", "quantised_sdpa")
-"""Tasks of rungs that compute on 8-bit codes: they are given them, or make them."""
+"""Tasks of rungs that compute on 8-bit codes, which are inputs or made by the kernel."""
 SELF_QUANTISED = "e4m3"
-"""What the codes of a rung stand for that makes them itself."""
+"""The encoding of rungs that quantise by themselves."""
 TILE = 128
-"""A rung that takes whole tiles only gets sequences of multiples of this."""
+"""A rung that takes only full tiles gets sequences that are a multiple of this."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A call, as far as it decides which kernels can serve it."""
+    """The properties of a call that decide which kernels support it."""
 
     dtype: str
     mask: str
@@ -40,7 +40,7 @@ class Wanted:
     group: int
     """Query heads per key head."""
     encoding: str = ""
-    """What 8-bit codes stand for; empty where Q, K and V are numbers."""
+    """The encoding of 8-bit codes; empty where Q, K and V are numbers."""
 
 
 class ForwardOnly(UsageError):
@@ -60,10 +60,10 @@ def sdpa(
     rung: str | None = None,
     **unknown: Any,
 ) -> Any:
-    """softmax(q·kᵀ·scale)·v, as torch.nn.functional.scaled_dot_product_attention means it; with LSE if asked.
+    """Return softmax(q·kᵀ·scale)·v as torch.nn.functional.scaled_dot_product_attention does; with LSE on request.
 
     f16, bf16 or f32; (…, heads, length, dimension). A query that sees no key (`bottom_right` with more queries than
-    keys) gives 0 and LSE -inf. `rung` names a kernel of the ladder; without it the highest that can do this is taken.
+    keys) gives 0 and LSE -inf. `rung` names a kernel of the ladder; the default is the highest that supports the call.
     """
     mask = _mask(is_causal, causal_align, unknown)
     call = _Call(q, k, v, enable_gqa)
@@ -86,10 +86,10 @@ def fp8_sdpa(
     rung: str | None = None,
     **unknown: Any,
 ) -> Any:
-    """`sdpa` on 8-bit codes: q, k and v are quantised, and attention runs on the codes. The result has q's type.
+    """Return `sdpa` on 8-bit codes: q, k and v are quantised, and attention runs on the codes. The result has q's type.
 
-    `encoding` is what a code stands for: e4m3, or the linear sim_fp8. A rung that is given codes gets those of Weft's
-    quantisers, with a scale per head; one that quantises by itself (`fp8_mma`) gets q, k and v.
+    `encoding` is e4m3, or the linear sim_fp8. A rung that takes codes gets those of Weft's quantisers, with a scale per
+    head; one that quantises by itself (`fp8_mma`) gets q, k and v.
     """
     mask = _mask(is_causal, causal_align, unknown)
     if encoding not in ENCODINGS:
@@ -102,14 +102,14 @@ def fp8_sdpa(
 
 def _mask(is_causal: bool, causal_align: str, unknown: dict[str, Any]) -> str:
     for name in unknown:
-        raise UsageError(_REFUSED.get(name, f"no option is called {name!r}"))
+        raise UsageError(_REFUSED.get(name, f"unknown option {name!r}"))
     if causal_align not in ALIGNMENTS:
         raise UsageError(f"causal_align {causal_align!r}: use 'top_left' (PyTorch) or 'bottom_right' (FlashAttention)")
     return causal_align if is_causal else "none"
 
 
 class _Call:
-    """q, k and v brought to (batch, heads, length, dimension), and the way back."""
+    """q, k and v reshaped to (batch, heads, length, dimension), and the reverse for the result."""
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, enable_gqa: bool) -> None:
         _check(q, k, v)
@@ -118,7 +118,7 @@ class _Call:
         heads, kv_heads = (x.size(-3) if x.dim() > 2 else 1 for x in (q, k))
         if enable_gqa:
             if heads % kv_heads:
-                raise UsageError(f"{heads} query heads are no multiple of {kv_heads} key heads")
+                raise UsageError(f"{heads} query heads are not a multiple of {kv_heads} key heads")
         elif heads != kv_heads and 1 not in (heads, kv_heads):
             raise UsageError(f"{heads} query heads and {kv_heads} key heads: pass enable_gqa=True, or equal numbers")
         batch = torch.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
@@ -143,19 +143,17 @@ def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
             "Call it under torch.no_grad(), or detach q, k and v; use PyTorch's own attention for training"
         )
     if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
-        raise UsageError(f"q, k and v are all f16, all bf16 or all f32, not {q.dtype}, {k.dtype}, {v.dtype}")
+        raise UsageError(f"q, k and v must be all f16, all bf16 or all f32, not {q.dtype}, {k.dtype}, {v.dtype}")
     if not q.device == k.device == v.device:
         raise UsageError(f"q, k and v are on {q.device}, {k.device}, {v.device}: put them on one device")
     if min(q.dim(), k.dim(), v.dim()) < 2:
-        raise UsageError("q, k and v are (…, heads, length, dimension); give at least (length, dimension)")
+        raise UsageError("q, k and v must be (…, heads, length, dimension); give at least (length, dimension)")
     if k.size(-2) != v.size(-2):
-        raise UsageError(f"k has {k.size(-2)} rows and v {v.size(-2)}")
+        raise UsageError(f"k has {k.size(-2)} rows and v has {v.size(-2)}: give them the same number")
     if not q.size(-1) == k.size(-1) == v.size(-1):
-        raise UsageError(
-            f"head dimensions {q.size(-1)}, {k.size(-1)}, {v.size(-1)}: the kernels take one for q, k and v"
-        )
+        raise UsageError(f"head dimensions {q.size(-1)}, {k.size(-1)}, {v.size(-1)}: q, k and v must have the same")
     if 0 in (*q.shape, *k.shape, *v.shape):
-        raise UsageError(f"an empty tensor: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}")
+        raise UsageError(f"a tensor is empty: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}")
 
 
 def _forward(
@@ -205,7 +203,7 @@ def _wanted(q: torch.Tensor, k: torch.Tensor, mask: str, encoding: str = "") -> 
 
 
 def _quantised(name: str, x: torch.Tensor, encoding: str) -> dict[str, torch.Tensor]:
-    """Codes and scales by Weft's own quantiser, which works on the CPU wherever the tensor is."""
+    """Return codes and scales of Weft's quantiser, which runs on the CPU wherever the tensor is."""
     coded = QUANTISERS[encoding].encode(x.to(torch.float32).cpu().numpy())
     codes = torch.from_numpy(np.ascontiguousarray(coded.codes))
     scale = torch.from_numpy(np.ascontiguousarray(coded.scale))
@@ -213,25 +211,25 @@ def _quantised(name: str, x: torch.Tensor, encoding: str) -> dict[str, torch.Ten
 
 
 def choose_rung(wanted: Wanted, name: str = "") -> Rung:
-    """The named rung if it can, else the highest of the ladder that can; raises with every reason otherwise."""
+    """Return the named rung, or the highest of the ladder that supports the call; raises with all reasons otherwise."""
     if name:
         if name not in RUNGS:
             raise UsageError(f"rung {name!r}{did_you_mean(name, RUNGS)}: the ladder has {', '.join(RUNGS)}")
         why = why_not(RUNGS[name], wanted)
         if why:
-            raise UsageError(f"rung {name} cannot serve this call: {why}")
+            raise UsageError(f"rung {name} does not support this call: {why}")
         return RUNGS[name]
     reasons = []
     for rung in reversed(list(RUNGS.values())):
-        why = why_not(rung, wanted) if rung.language == "CUDA" else "other compilers only by name"
+        why = why_not(rung, wanted) if rung.language == "CUDA" else "rungs of other compilers must be named"
         if not why:
             return rung
         reasons.append(f"{rung.name}: {why}")
-    raise UsageError(f"no rung of the ladder can serve this call. {'; '.join(reasons)}")
+    raise UsageError(f"no rung of the ladder supports this call. {'; '.join(reasons)}")
 
 
 def why_not(rung: Rung, wanted: Wanted) -> str:
-    """Empty if the rung can serve the call, else the first reason why it cannot."""
+    """Return the first reason why the rung does not support the call; empty if it does."""
     served = ENCODED if wanted.encoding else ("sdpa",)
     if rung.task not in served:
         return f"it computes {rung.task}, not {served[0]}"
@@ -246,9 +244,9 @@ def why_not(rung: Rung, wanted: Wanted) -> str:
     if rung.largest_d is not None and wanted.d > rung.largest_d:
         return f"its largest head dimension is {rung.largest_d}, not {wanted.d}"
     if wanted.group > 1 and not rung.gqa:
-        return "several query heads may not share a key head"
+        return "it does not support GQA (several query heads per key head)"
     if not rung.ragged and (wanted.sq % TILE or wanted.skv % TILE):
-        return f"it takes sequences of whole tiles of {TILE}"
+        return f"it takes only sequences that are a multiple of {TILE}"
     return ""
 
 

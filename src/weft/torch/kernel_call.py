@@ -22,19 +22,19 @@ from weft.engines.virtual import VirtualGPU
 from weft.kernels.ladder import ELEMENTS, ENCODINGS, MASKS, RUNGS
 
 MAX_STEPS = 1 << 32
-"""Longer than `weft run` gives a kernel: a call of a program is no test of an unknown one."""
+"""More than `weft run` allows: a program calls a kernel of the ladder, not an unknown one."""
 
 _LOCK = threading.Lock()
 """The virtual GPU has one memory."""
 
 
 class KernelWentWrong(WeftError):
-    """The kernel ran and has findings: its result means nothing."""
+    """The kernel ran and has findings: its result is not valid."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What decides which code runs."""
+    """The choices that decide which code runs."""
 
     rung: str
     dtype: str
@@ -49,7 +49,7 @@ def run_kernel(chosen: Chosen, tensors: Mapping[str, torch.Tensor], outputs: Map
     if device.type == "cpu":
         _on_virtual_gpu(chosen, tensors, outputs)
     elif device.type == "cuda":
-        with torch.cuda.device(device):  # what is current there is ours only for this call
+        with torch.cuda.device(device):  # the current device is set only for this call
             _on_cuda_gpu(_cuda_gpu(torch.cuda.current_device()), chosen, {**tensors, **outputs})
     else:
         raise WeftError(f"tensors on {device}: weft.torch runs on cpu (the virtual GPU) and cuda")
@@ -57,7 +57,7 @@ def run_kernel(chosen: Chosen, tensors: Mapping[str, torch.Tensor], outputs: Map
 
 @lru_cache(maxsize=64)
 def kernel_for(chosen: Chosen, arch: str) -> KernelFile:
-    """The rung's file, with the scale of the call in place of the one its lines compute."""
+    """Return the rung's file, with the scale of the call instead of the one its lines compute."""
     macros = {"ELEMENT": ELEMENTS[chosen.dtype], "CAUSAL": str(MASKS.index(chosen.mask))}
     if chosen.encoding:
         macros["ENCODING"] = str(ENCODINGS.index(chosen.encoding))
@@ -69,7 +69,7 @@ def kernel_for(chosen: Chosen, arch: str) -> KernelFile:
         for line in kernel.lines.scalars
     )
     if scalars == kernel.lines.scalars:
-        raise WeftError(f"rung {chosen.rung} has no scalar `scale`, so PyTorch's meaning cannot be given to it")
+        raise WeftError(f"rung {chosen.rung} has no scalar `scale`, so it cannot take PyTorch's scale argument")
     return replace(kernel, lines=replace(kernel.lines, scalars=scalars))
 
 
@@ -93,11 +93,11 @@ def _on_virtual_gpu(chosen: Chosen, tensors: Mapping[str, torch.Tensor], outputs
 
 def _require_clean(run: Run, chosen: Chosen) -> None:
     if not run.clean:
-        raise KernelWentWrong(f"rung {chosen.rung} went wrong: {'; '.join(map(str, worst_first(run.findings)[:3]))}")
+        raise KernelWentWrong(f"rung {chosen.rung} has findings: {'; '.join(map(str, worst_first(run.findings)[:3]))}")
 
 
 def _on_cuda_gpu(gpu: CudaGPU, chosen: Chosen, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Nothing is copied: the kernel works on the tensors, in PyTorch's current stream."""
+    """Run the kernel on the tensors without copies, in PyTorch's current stream."""
     shapes = tuple((name, tuple(tensor.shape)) for name, tensor in tensors.items())
     plan = _plan(gpu, chosen, shapes)
     like = next(iter(tensors.values()))
@@ -107,19 +107,19 @@ def _on_cuda_gpu(gpu: CudaGPU, chosen: Chosen, tensors: Mapping[str, torch.Tenso
 
 
 def enqueue(gpu: CudaGPU, plan: LaunchPlan, addresses: Mapping[str, int], stream: Any) -> None:
-    """The launches on these addresses. The driver reports what goes wrong in them at the next wait for the stream."""
+    """Enqueue the launches on these addresses. The driver reports their errors at the next wait for the stream."""
     plan.bind(addresses).enqueue(gpu.device, stream)
 
 
 @lru_cache(maxsize=256)
 def _plan(gpu: CudaGPU, chosen: Chosen, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> LaunchPlan:
-    """Compiled once for each set of shapes; the arrays only stand for tensors."""
+    """Return the plan, compiled once for each set of shapes; the arrays are placeholders for tensors."""
     kernel = kernel_for(chosen, gpu.arch)
     return plan_launches(kernel, gpu, stand_ins(kernel, chosen, dict(shapes)))
 
 
 def stand_ins(kernel: KernelFile, chosen: Chosen, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """Host arrays of the tensors' shapes, in the types that the file declares."""
+    """Return host arrays of the tensors' shapes, in the types that the file declares."""
     declared = {line.name: line.element for line in kernel.arrays}
     types = {name: ELEMENT_TYPES.get(element) or numpy_dtype(chosen.dtype) for name, element in declared.items()}
     return {name: np.zeros(shape, types[name]) for name, shape in shapes.items()}

@@ -1,4 +1,4 @@
-"""Triton on the virtual GPU: unmodified `kernel[grid](…)` with CPU tensors, checked, no GPU needed."""
+"""Triton on the virtual GPU: runs unmodified `kernel[grid](…)` on CPU tensors with checkers; no GPU needed."""
 
 from .activate import activate, deactivate, on, tunings
 from .device import Device

@@ -1,4 +1,4 @@
-"""Make the virtual GPU the one that Triton compiles for and launches on."""
+"""Makes Triton compile for and launch on the virtual GPU."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from .tuned import Tuned
 from .tuning import Tuner
 
 _BINDER = "dynamic_func"
-"""Triton's own function that asks every tensor for its address, to see how it is aligned."""
+"""Triton's function that reads the address of every tensor, for its alignment."""
 _held: list[ExitStack] = []
 
 
@@ -38,7 +38,7 @@ def activate(
     mode: str = "hardware",
     threads: int | None = None,
 ) -> Device:
-    """From now on `kernel[grid](…)` on CPU tensors runs on a virtual GPU; see `on` for the options."""
+    """Run `kernel[grid](…)` on CPU tensors on a virtual GPU from now on; see `on` for the options."""
     stack = ExitStack()
     device = stack.enter_context(on(gpu, check=check, tools=tools, cuda=cuda, mode=mode, threads=threads))
     _held.append(stack)
@@ -48,7 +48,7 @@ def activate(
 def deactivate() -> None:
     """Undo the last `activate`."""
     if not _held:
-        raise UsageError("nothing is active: weft.triton.activate() comes first")
+        raise UsageError("no virtual GPU is active: call weft.triton.activate() first")
     _held.pop().close()
 
 
@@ -62,11 +62,11 @@ def on(
     mode: str = "hardware",
     threads: int | None = None,
 ) -> Iterator[Device]:
-    """Inside, Triton compiles for `gpu` (a chip of the model: a100, rtx3090, l4 …) and launches on the virtual one.
+    """Inside, Triton compiles for `gpu` (a chip of the model: a100, rtx3090, l4 …) and launches on the virtual GPU.
 
     Out-of-bounds accesses, failed assertions and deadlocks always raise KernelFindings with the source line.
-    `check=True` adds all checkers, `tools` chosen ones: initcheck, racecheck. `cuda=True` serves requests for CUDA
-    tensors by CPU tensors. `mode` and `threads` are those of VirtualGPU.
+    `check=True` adds all checkers, `tools` chosen ones: initcheck, racecheck. `cuda=True` returns CPU tensors
+    for requests of CUDA tensors. `mode` and `threads` are those of VirtualGPU.
     """
     device = Device(gpu, tools=("all",) if check else tools, mode=mode, threads=threads)
     tuner, bench = Tuner(device), Bench(device)
@@ -93,19 +93,19 @@ def on(
 
 
 def tunings() -> list[Tuned]:
-    """What autotuners chose on the active device, oldest first."""
+    """Return what autotuners chose on the active device, oldest first."""
     return list(active().tuned)
 
 
 @contextmanager
 def _knobs(tuner: Tuner) -> Iterator[None]:
-    """Triton's cache in our folder (estimates must not be taken for timings elsewhere) and the ear of autotuners."""
+    """Set Triton's cache folder to Weft's (estimates must not be reused as timings) and the listener of autotuners."""
     given = triton.knobs.autotuning.listener
 
-    def listener(**told: Any) -> None:
-        tuner.finish(**told)
+    def listener(**results: Any) -> None:
+        tuner.finish(**results)
         if given is not None:
-            given(**told)
+            given(**results)
 
     with triton.knobs.cache.scope(), triton.knobs.autotuning.scope():
         triton.knobs.cache.dir = str(knobs.cache_dir() / "triton_jit")
@@ -115,7 +115,7 @@ def _knobs(tuner: Tuner) -> Iterator[None]:
 
 def _noting(device: Device) -> Any:
     def data_ptr(tensor: Any) -> int:
-        """As before; a kernel may find the tensor by it."""
+        """Return the address as before, and record it: a kernel may find the tensor by it."""
         with torch._C.DisableTorchFunction():
             if sys._getframe(1).f_code.co_name != _BINDER:
                 device.known.note(tensor)
@@ -125,7 +125,7 @@ def _noting(device: Device) -> Any:
 
 
 def _escapes(fresh: Fresh) -> dict[str, Any]:
-    """Ways out of PyTorch through which a tensor may be written unseen."""
+    """Return replacements of the methods through which a tensor may be written without PyTorch."""
 
     def noting(name: str) -> Any:
         original = getattr(torch.Tensor, name)

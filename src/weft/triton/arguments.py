@@ -1,7 +1,7 @@
 """The arguments of a Triton launch → the bytes of the kernel's parameters.
 
 Triton passes every parameter of the Python function; those it made constants are not parameters of the PTX. Tuples
-are flattened, tensor descriptors are a base pointer with shapes and strides, and two scratch pointers stand last.
+are flattened, tensor descriptors are a base pointer with shapes and strides, and two scratch pointers come last.
 """
 
 import struct
@@ -21,7 +21,7 @@ _FLOATS: Mapping[str, Any] = {
 }  # fmt: skip
 
 AddressOf = Callable[[Any, str], int]
-"""Device address of a tensor, for findings under a name."""
+"""Returns the device address of a tensor, with its name for findings."""
 
 
 class Parameters:
@@ -29,7 +29,7 @@ class Parameters:
 
     def __init__(self, signature: Mapping[str, Any], tensordesc_meta: Any) -> None:
         if tensordesc_meta:
-            raise Unsupported("a TMA descriptor: the virtual GPU has none; targets before sm_90 use plain pointers")
+            raise Unsupported("the virtual GPU has no TMA descriptors; targets before sm_90 use plain pointers")
         self._signature = dict(signature)
         self._flat = not any(_nested(kind) for kind in signature.values())
         self._plain = [
@@ -46,7 +46,7 @@ class Parameters:
         number: Callable[[int], int],
         scratch: Sequence[int],
     ) -> bytes:
-        """`layout` is the PTX's own: name, offset and size of each parameter."""
+        """Return the parameter block. `layout` is the PTX's: name, offset and size of each parameter."""
         given = list(self._arguments(args))
         if len(given) + len(scratch) != len(layout):
             raise LaunchError(f"the PTX takes {len(layout)} parameters; Triton passes {len(given)} and two for scratch")
@@ -98,4 +98,4 @@ def _encode(kind: str, value: Any, name: str, address_of: AddressOf, number: Cal
         with np.errstate(over="ignore"):  # as C narrows a double
             data: bytes = _FLOATS[kind](value).tobytes()
         return data
-    raise Unsupported(f"argument {name} of Triton's type {kind}")
+    raise Unsupported(f"argument {name} has Triton's type {kind}, which is not supported")

@@ -1,7 +1,7 @@
-"""Requests for CUDA tensors, served by CPU tensors.
+"""Returns CPU tensors for requests of CUDA tensors.
 
-While the mode is on, a tensor is said to be on cuda:0 unless it is known as the host's: made without asking for CUDA,
-`.cpu()`, or computed from the host's only. All of them lie in the CPU's memory. The mode is that of one thread.
+While the mode is on, a tensor reports cuda:0 as its device unless it is known as a host tensor: created without a CUDA
+device, by `.cpu()`, or computed only from host tensors. All tensors are in CPU memory. The mode applies to one thread.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ _TENSOR = torch.Tensor
 
 
 def _wants_cuda(device: Any) -> bool:
-    """A device as PyTorch takes one; a bare number is a CUDA device."""
+    """Whether a device argument of PyTorch means CUDA; a plain number is a CUDA device."""
     if isinstance(device, str):
         return device.partition(":")[0] == "cuda"
     return (isinstance(device, int) and not isinstance(device, bool)) or getattr(device, "type", "") == "cuda"
@@ -34,12 +34,12 @@ def _is_device(value: Any) -> bool:
 
 
 class CudaRequests(TorchFunctionMode):  # type: ignore[misc]
-    """Rewrites devices on their way into PyTorch, and answers `.device` and `.is_cuda`."""
+    """Rewrites device arguments of PyTorch calls, and answers `.device` and `.is_cuda`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.default_cuda = 0
-        """Whether torch.set_default_device asks for CUDA."""
+        """Whether torch.set_default_device was set to CUDA."""
         self._getters: dict[Any, Callable[..., Any]] = {
             _TENSOR.device.__get__: self._device,
             _TENSOR.is_cuda.__get__: self._is_cuda,
@@ -69,7 +69,7 @@ class CudaRequests(TorchFunctionMode):  # type: ignore[misc]
         return result
 
     def _mark(self, result: Any, args: Any, kwargs: Any, asked: Any) -> None:
-        """Whether what came out is the host's."""
+        """Record whether the result is a host tensor."""
         if not isinstance(result, torch.Tensor | tuple | list):
             return
         if asked is not None:
@@ -96,7 +96,7 @@ class CudaRequests(TorchFunctionMode):  # type: ignore[misc]
         return tensor
 
     def _cuda(self, tensor: Any, *_: Any, **__: Any) -> Any:
-        """A copy of the host's, the tensor itself otherwise."""
+        """Return a copy of a host tensor, or the tensor itself otherwise."""
         return tensor.clone() if _HOST in tensor.__dict__ else tensor
 
     def _cpu(self, tensor: Any, *_: Any, **__: Any) -> Any:
@@ -107,7 +107,7 @@ class CudaRequests(TorchFunctionMode):  # type: ignore[misc]
         return copied
 
     def _to(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        """to(device, dtype, …), to(dtype, …) or to(other, …): the move is ours, the type PyTorch's."""
+        """to(device, dtype, …), to(dtype, …) or to(other, …): handle the move here, leave the type to PyTorch."""
         asked, dtype, copy = kwargs.get("device"), kwargs.get("dtype"), kwargs.get("copy", False)
         rest = list(args)
         if rest and (rest[0] is None or _is_device(rest[0]) or _wants_cuda(rest[0])):
@@ -133,7 +133,7 @@ class CudaRequests(TorchFunctionMode):  # type: ignore[misc]
 
 
 class _Generator(torch.Generator):  # type: ignore[misc]
-    """torch.Generator(device="cuda") is one of the CPU."""
+    """torch.Generator(device="cuda") returns a CPU generator."""
 
     def __new__(cls, device: Any = CPU) -> Any:
         return super().__new__(cls, CPU if _wants_cuda(device) else device)
@@ -141,7 +141,7 @@ class _Generator(torch.Generator):  # type: ignore[misc]
 
 @contextmanager
 def cuda_requests(answers: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, this thread's requests for CUDA are served, and `answers` stand in torch.cuda."""
+    """Handle this thread's requests of CUDA inside, with `answers` as attributes of torch.cuda."""
     mode = CudaRequests()
     with ExitStack() as stack:
         stack.enter_context(patched(torch.cuda, answers))
@@ -153,7 +153,7 @@ def cuda_requests(answers: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _in_mode(mode: CudaRequests) -> Callable[..., Any]:
-    """PyTorch leaves the mode while it serves a call; the backward passes of the user's functions need it."""
+    """Return a backward function that runs in the mode, which PyTorch leaves during a call."""
     run = torch.autograd._engine_run_backward
 
     def run_backward(*args: Any, **kwargs: Any) -> Any:
@@ -164,7 +164,7 @@ def _in_mode(mode: CudaRequests) -> Callable[..., Any]:
 
 
 def _contexts(mode: CudaRequests) -> Mapping[str, Any]:
-    """torch.set_default_device puts its context below ours, where PyTorch would be asked for a device it has not."""
+    """Replace the context of torch.set_default_device, in which PyTorch would request a device it does not have."""
     enter, leave = (_device.DeviceContext.__dict__[name] for name in ("__enter__", "__exit__"))
 
     def entered(self: Any) -> Any:

@@ -29,13 +29,13 @@ from .tuned import Tuned
 
 CAPABILITIES = ("8.0", "8.6", "8.9")
 SMALL = 20_000
-"""Warp instructions of a launch for which a second host thread costs more than it helps."""
+"""Below this many warp instructions of a launch, a second host thread costs more than it gains."""
 _LIBRARY = str(Path(triton.__file__).parent)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One launch as Triton asks for it."""
+    """One launch as Triton requests it."""
 
     binary: Binary
     entry: str
@@ -43,16 +43,16 @@ class Call:
     threads: int
     shared_bytes: int
     scratch_bytes: Sequence[int]
-    """Of the whole grid, for each pointer that Triton adds."""
+    """Bytes for the entire grid, for each pointer that Triton adds."""
     pack: Callable[[Sequence[tuple[str, int, int]], DeviceCopies, Sequence[int]], bytes]
 
 
 Engine = Callable[[Sequence[Launch], RunOptions], Run]
-"""`run` of the virtual GPU, or of something that runs there and counts."""
+"""`run` of the virtual GPU, or of an engine that also counts."""
 
 
 class Device:
-    """A chip of the model and the virtual GPU that stands for it."""
+    """A chip of the model and the virtual GPU that represents it."""
 
     def __init__(
         self, name: str, *, tools: Sequence[str] = (), mode: str = "hardware", threads: int | None = None
@@ -64,13 +64,13 @@ class Device:
         self.watch: Instrumentation = watch_for(self.tools)
         self.known = Known()
         self.fresh: Fresh | None = None
-        """Tensors that nobody has written yet, where initcheck asks."""
+        """Tensors that were not written yet, where initcheck is on."""
         self.engine: Engine = self.gpu.run
         self.launches = 0
         self._one_at_a_time = threading.RLock()
         self._threads = self.gpu.threads
         self._instructions: dict[tuple[str, Dim3], int] = {}
-        """Of the last launch of a kernel with a grid."""
+        """Warp instructions of the last launch of a kernel with a grid."""
         self.tuned: list[Tuned] = []
         """What autotuners chose, oldest first."""
 
@@ -81,11 +81,11 @@ class Device:
 
     @property
     def number(self) -> int:
-        """What Triton keys its caches by: one per chip, far from those of real GPUs."""
+        """The device number by which Triton keys its caches: one per chip, different from those of real GPUs."""
         return 1000 + list(chips()).index(self.chip.name)
 
     def launch(self, call: Call) -> Run:
-        """Copy in, run, copy out, print what was printed; findings that are errors raise."""
+        """Copy in, run, copy out, print the kernel's output; raise KernelFindings for errors."""
         with self._one_at_a_time:
             run = self._run(call)
         if run.printed:
@@ -121,7 +121,7 @@ class Device:
 
     @contextmanager
     def running(self, engine: Engine, watch: Instrumentation = PLAIN) -> Iterator[None]:
-        """Launches go through `engine`, watched by `watch`, and then as before."""
+        """Run launches through `engine` with `watch` inside, and as before afterwards."""
         before = self.engine, self.watch
         self.engine, self.watch = engine, watch
         try:
@@ -140,7 +140,7 @@ class Device:
 
 
 def _in_users_file(finding: Finding) -> Finding:
-    """With lines of Triton's own library left out: they are inlined into the line that the user wrote."""
+    """Return the finding without lines of Triton's library, which are inlined into the user's line."""
     return replace(finding, place=_users(finding.place), other=_users(finding.other))
 
 
@@ -149,7 +149,7 @@ def _users(place: Place | None) -> Place | None:
 
 
 def target_chip(name: str) -> Chip:
-    """A GPU of the model that the virtual GPU can stand for."""
+    """Return a GPU of the model that the virtual GPU can represent."""
     found = chip(name)
     if found.architecture.capability not in CAPABILITIES:
         good = ", ".join(each.name for each in chips().values() if each.architecture.capability in CAPABILITIES)
@@ -161,7 +161,7 @@ _active: list[Device] = []
 
 
 def active() -> Device:
-    """The device that launches go to."""
+    """Return the device that launches run on."""
     if not _active:
         raise UsageError("no virtual GPU is active: call weft.triton.activate() first")
     return _active[-1]

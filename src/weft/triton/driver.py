@@ -1,4 +1,4 @@
-"""A driver as Triton wants one, whose GPU is virtual."""
+"""A Triton driver for the virtual GPU."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,15 +17,15 @@ MOST_THREADS = 1024
 
 
 class Utils:
-    """What Triton asks of the driver about devices and binaries."""
+    """The driver's functions about devices and binaries that Triton calls."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
 
     def load_binary(self, name: str, cubin: bytes, shared: int, device: Any) -> tuple[None, Loaded, int, int, int]:
-        """Module, function, registers, spilled words (local memory, as CUDA counts it), most threads per CTA.
+        """Return module, function, registers, spilled words (local memory, as CUDA counts it), most threads per CTA.
 
-        There is no module: a kernel that has one asks for the driver when it dies, and by then there may be none.
+        The module is None: a kernel with a module calls the driver when it is deleted, when the driver may be gone.
         """
         loaded = load(name, cubin)
         registers = max(loaded.facts.registers, 1)
@@ -33,7 +33,7 @@ class Utils:
         return None, loaded, loaded.facts.registers, loaded.facts.local_bytes // 4, threads
 
     def get_device_properties(self, device: Any) -> dict[str, int]:
-        """Under Triton's names; clocks in kHz."""
+        """Return properties under Triton's names; clocks in kHz."""
         chip = self._device.chip
         return {
             "max_shared_mem": chip.architecture.shared_bytes_per_block,
@@ -41,7 +41,7 @@ class Utils:
             "multiprocessor_count": chip.sms,
             "warpSize": WARP,
             "sm_clock_rate": int(chip.boost_ghz * 1e6),
-            # Two transfers per clock: the bus and its clock are made up, their product is the chip's bandwidth.
+            # Two transfers per clock: bus width and clock are invented, their product is the chip's bandwidth.
             "mem_clock_rate": int(chip.dram_gbs * 1e6 / 2),
             "mem_bus_width": 8,
         }
@@ -56,14 +56,14 @@ class Utils:
         return False
 
     def set_printf_fifo_size(self, size: int) -> None:
-        """What a kernel prints is never cut off."""
+        """Do nothing: the output of a kernel is never truncated."""
 
     def __getattr__(self, name: str) -> Any:
         raise Unsupported(f"the virtual GPU's driver has no {name}")
 
 
 class VirtualDriver(DriverBase):  # type: ignore[misc]
-    """Compiles for the chip of the device and launches there."""
+    """Compiles for the chip of the device and launches on it."""
 
     launcher_cls = staticmethod(launcher)
 
@@ -78,7 +78,7 @@ class VirtualDriver(DriverBase):  # type: ignore[misc]
         return True
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        raise Unsupported("C++ launchers: the virtual GPU is launched from Python")
+        raise Unsupported("C++ launchers are not supported: the virtual GPU is launched from Python")
 
     def get_current_target(self) -> Any:
         major, minor = self.device.capability
@@ -88,10 +88,10 @@ class VirtualDriver(DriverBase):  # type: ignore[misc]
         return self.device.number
 
     def set_current_device(self, device: Any) -> None:
-        """There is one."""
+        """Do nothing: there is one device."""
 
     def get_current_stream(self, device: Any = None) -> int:
-        """The default stream: launches are done when they return."""
+        """Return the default stream: launches are complete when they return."""
         return 0
 
     def get_device_capability(self, device: Any = None) -> tuple[int, int]:
@@ -107,7 +107,7 @@ class VirtualDriver(DriverBase):  # type: ignore[misc]
         return self._benchmarker
 
     def get_empty_cache_for_benchmark(self) -> Any:
-        """Estimates say themselves whether they begin with an empty L2."""
+        """Return None: estimates include whether they start with an empty L2."""
         return torch.empty(0, dtype=torch.int32)
 
     def clear_cache(self, cache: Any) -> None:

@@ -1,11 +1,11 @@
-"""What a launch through Triton raises of its own."""
+"""Errors of a launch through Triton."""
 
 from weft.core.errors import WeftError
 from weft.core.records import Finding
 
 
 class KernelFindings(WeftError):
-    """The launch ran and was found wrong. `findings` are the records; the tensors hold what the kernel left."""
+    """The launch ran and has errors. `findings` are the records; the tensors hold what the kernel wrote."""
 
     def __init__(self, kernel: str, findings: tuple[Finding, ...]) -> None:
         many = f"{len(findings)} findings" if len(findings) != 1 else "1 finding"

@@ -1,4 +1,4 @@
-"""A launch through Triton → how long the model thinks it takes on the device's chip. Nothing is timed."""
+"""A launch through Triton → the model's estimate of its time on the device's chip. Nothing is timed."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -32,13 +32,13 @@ class Estimated:
     warm: Estimate
 
     def milliseconds(self, *, cold: bool) -> float:
-        """The middle of the range."""
+        """Return the middle of the range."""
         given = self.cold if cold else self.warm
         return given.microseconds((given.low + given.high) / 2) / 1e3
 
 
 class Estimator:
-    """Estimates launches as they run, one after the other."""
+    """Estimates launches in sequence while they run."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -46,7 +46,7 @@ class Estimator:
         """Runs launches and counts them."""
 
     def run(self, work: Callable[[], object]) -> list[Estimated]:
-        """The launches that `work` makes."""
+        """Return the launches that `work` makes."""
         first = len(self.engine.launches)
         with self.device.running(self.engine.run):
             work()
@@ -57,7 +57,7 @@ class Estimator:
         chip = self.device.chip
         registers = launched.binary.resources[launched.entry].registers
         if not counts.sass:
-            raise Unsupported(f"{launched.entry} cannot be put on {chip.title}: {'; '.join(counts.notes)}")
+            raise Unsupported(f"{launched.entry} does not fit on {chip.title}: {'; '.join(counts.notes)}")
         launch = LaunchShape(prod(launched.block), prod(launched.grid), registers, launched.shared_bytes)
         work = work_of(launch, counts.sass, counts.ncu, counts.vm)
         cold, warm = estimate(work, chip, cold=True), estimate(work, chip)
@@ -65,26 +65,26 @@ class Estimator:
 
 
 def total_ms(made: Sequence[Estimated]) -> float:
-    """Launches follow each other: what the first one leaves in L2 the others find there. None launched: NaN."""
+    """Return the sum; only the first launch starts with an empty L2. NaN if nothing was launched."""
     if not made:
         return nan
     return made[0].milliseconds(cold=True) + sum(each.milliseconds(cold=False) for each in made[1:])
 
 
 def say_once(device: Device) -> None:
-    """Whatever is answered as a time, nothing was timed."""
+    """Warn once that times are estimates."""
     if device.chip.name not in _said:
         _said.add(device.chip.name)
         warnings.warn(
             f"nothing was timed: times are estimates of kernels on {device.chip.title} at "
-            f"{device.chip.boost_ghz} GHz (EST of the model, L2 empty at the start); PyTorch's own work counts nothing",
+            f"{device.chip.boost_ghz} GHz (EST of the model, L2 empty at the start); work of PyTorch is not included",
             RuntimeWarning,
             stacklevel=3,
         )
 
 
 class Bench:
-    """Stands in for triton.testing.do_bench: one run, and its estimate in milliseconds."""
+    """Replaces triton.testing.do_bench: one run, and its estimate in milliseconds."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -99,17 +99,17 @@ class Bench:
         quantiles: Sequence[float] | None = None,
         return_mode: str = "mean",
     ) -> float | list[float]:
-        """As do_bench answers; the quantiles of one number are that number. NaN if no kernel was launched."""
+        """Return what do_bench returns; all quantiles are the estimate. NaN if no kernel was launched."""
         say_once(self.device)
         if self.device.watch is not PLAIN:
-            fn()  # checkers do not watch a launch that is counted
+            fn()  # a counted launch runs without checkers
         for tensor in grad_to_none or ():
             tensor.grad = None
         return answer(total_ms(self.estimator.run(fn)), quantiles, return_mode)
 
 
 def answer(milliseconds: float, quantiles: Sequence[float] | None, return_mode: str = "mean") -> float | list[float]:
-    """One number in the shape that do_bench gives."""
+    """Return one number in the form that do_bench returns."""
     if quantiles is not None:
         return [milliseconds] * len(quantiles) if len(quantiles) != 1 else milliseconds
     return [milliseconds] if return_mode == "all" else milliseconds

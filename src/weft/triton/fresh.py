@@ -1,7 +1,7 @@
-"""Tensors that `torch.empty` made and nobody has written: initcheck starts from them.
+"""Tensors that `torch.empty` made and that were not written yet: initcheck starts from them.
 
-A TorchDispatchMode sees every operator. What makes an uninitialised tensor is noted; whatever is passed to another
-operator that may write it counts as written from then on, whole. So nothing is reported that was written.
+A TorchDispatchMode sees every operator. It records uninitialised tensors; a tensor that is passed to another operator
+that may write it counts as completely written from then on. So no written tensor is reported.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ _MAKERS = (
 
 
 class Fresh:
-    """By address of the storage: which of its bytes kernels have written."""
+    """Address of a storage → which of its bytes kernels have written."""
 
     def __init__(self) -> None:
         self._flags: dict[int, tuple[Any, Bytes]] = {}
@@ -37,19 +37,19 @@ class Fresh:
             self._flags[storage.data_ptr()] = ref, np.zeros(storage.nbytes(), np.uint8)
 
     def forget(self, tensor: Any) -> None:
-        """The host has written it, or may have."""
+        """Remove a tensor that the host has written, or may have written."""
         if self._flags and tensor.layout is torch.strided:
             self._flags.pop(tensor.untyped_storage().data_ptr(), None)
 
     def tell(self, copies: DeviceCopies) -> None:
-        """Say to the device which bytes are not written."""
+        """Mark the unwritten bytes on the device."""
         for copy in copies.copies.values():
             flags = self._flags_of(copy.host, copy.size_bytes)
             if flags is not None:
                 copies.written(copy)[:] = flags
 
     def ask(self, copies: DeviceCopies, *, known: bool) -> None:
-        """Learn from the device which are by now; a run that did not keep count may have written all."""
+        """Read from the device which bytes were written; a run without initcheck may have written all."""
         for copy in copies.copies.values():
             flags = self._flags_of(copy.host, copy.size_bytes)
             if flags is not None:
@@ -67,7 +67,7 @@ class Fresh:
 
 
 class Watching(TorchDispatchMode):  # type: ignore[misc]
-    """Tells Fresh of every operator that makes or writes tensors."""
+    """Reports every operator that creates or writes tensors to Fresh."""
 
     def __init__(self, fresh: Fresh) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Watching(TorchDispatchMode):  # type: ignore[misc]
                 if isinstance(each, torch.Tensor):
                     self.fresh.forget(each)
         else:
-            # A storage may be a new one at an address known from one that is gone.
+            # A new storage may be at the address of a freed one.
             for each in tree_leaves(result):
                 if isinstance(each, torch.Tensor) and not _is_view(schema):
                     self.fresh.forget(each)

@@ -1,4 +1,4 @@
-"""What Triton calls to launch a compiled kernel: PTX, cubin and arguments → a Call on the active device."""
+"""The launcher that Triton calls for a compiled kernel: PTX, cubin and arguments → a Call on the active device."""
 
 import functools
 import hashlib
@@ -24,7 +24,7 @@ from .device import Call, active
 from .tensors import DeviceCopies
 
 _NAME_LIMIT = 150
-"""Triton cuts the names of files in its cache to it."""
+"""Triton truncates names of files in its cache to this length."""
 _FIRST_LINE = re.compile(r"\.entry\b.*?^\s*\.loc\s+(\d+)", re.MULTILINE | re.DOTALL)
 _REGISTERS, _FRAME = 0x2F, 0x11
 _SIZED = 0x04
@@ -42,7 +42,7 @@ class CubinFacts:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A cubin as the driver would hold it."""
+    """A cubin as the driver would load it."""
 
     name: str
     cubin: bytes
@@ -51,7 +51,7 @@ class Loaded:
 
 @functools.lru_cache(maxsize=1024)
 def load(name: str, cubin: bytes) -> Loaded:
-    """Read what the launch and the model need of a cubin."""
+    """Read what the launch and the model need from a cubin."""
     return Loaded(name, cubin, cubin_facts(cubin, name))
 
 
@@ -60,7 +60,7 @@ class Launcher:
 
     def __init__(self, src: Any, metadata: Any) -> None:
         if metadata.num_ctas != 1:
-            raise Unsupported("num_ctas above 1: clusters need sm_90; launch with num_ctas=1")
+            raise Unsupported("num_ctas above 1 is not supported (clusters need sm_90); launch with num_ctas=1")
         self.source, self.metadata = src, metadata
         self.parameters = Parameters(src.signature, getattr(metadata, "tensordesc_meta", None))
         self.threads = metadata.num_warps * 32
@@ -80,7 +80,7 @@ class Launcher:
         exit_hook: Callable[[Any], object] | None,
         *args: Any,
     ) -> None:
-        """In the order of Triton's own launcher; a grid of no CTAs launches nothing."""
+        """Launch, with arguments in the order of Triton's launcher; a grid without CTAs launches nothing."""
         if enter_hook is not None:
             enter_hook(launch_metadata)
         grid = (int(grid_x), int(grid_y), int(grid_z))
@@ -98,7 +98,7 @@ class Launcher:
 
         sizes = [size * prod(grid) for size in self.scratch]
         shared = self.metadata.shared
-        with torch._C.DisableTorchFunction():  # tensors as they are, whatever a mode says of them
+        with torch._C.DisableTorchFunction():  # tensors as they are, without the overrides of a mode
             active().launch(Call(self.binary, function.name, grid, self.threads, shared, sizes, pack))
 
 
@@ -106,7 +106,7 @@ _made: dict[tuple[str, str], Launcher] = {}
 
 
 def launcher(src: Any, metadata: Any) -> Launcher:
-    """The launcher of a compiled kernel; Triton asks anew wherever it thinks that nothing is loaded yet."""
+    """Return the launcher of a compiled kernel, which Triton requests where it assumes that nothing is loaded yet."""
     key = metadata.hash, getattr(getattr(src, "fn", None), "file_name", "")
     if key not in _made:
         _made[key] = Launcher(src, metadata)
@@ -135,15 +135,15 @@ def _binary(src: Any, metadata: Any, function: Loaded) -> Binary:
 
 
 def _ptx(src: Any, metadata: Any) -> str:
-    """From Triton's cache, where its compiler has just put it."""
+    """Return the PTX from Triton's cache, where its compiler has written it."""
     path = get_cache_manager(metadata.hash).get_file(f"{src.name[:_NAME_LIMIT]}.ptx")
     if path is None:
-        raise UsageError(f"Triton's cache has no PTX of {src.name}: unset TRITON_STORE_BINARY_ONLY and clear it")
+        raise UsageError(f"Triton's cache has no PTX of {src.name}: unset TRITON_STORE_BINARY_ONLY and clear the cache")
     return _in_its_file(steady_lines(Path(path).read_text()), getattr(getattr(src, "fn", None), "file_name", ""))
 
 
 def _in_its_file(ptx: str, file: str) -> str:
-    """With the kernel's own file as it is now: a script that was moved finds what was compiled where it was before."""
+    """Return the PTX with the current path of the kernel's file: a moved script finds the PTX of its old path."""
     first = _FIRST_LINE.search(ptx)
     if first is None or not file:
         return ptx
@@ -151,10 +151,10 @@ def _in_its_file(ptx: str, file: str) -> str:
 
 
 def cubin_facts(cubin: bytes, kernel: str) -> CubinFacts:
-    """Read from a cubin what the driver would say of it once loaded.
+    """Read from a cubin what the driver would report after loading it.
 
-    Its section `.nv.info` is a list of records: format, attribute, 16 bits of value or size, then as many bytes. Those
-    here hold the number of the kernel's symbol and a value.
+    Its section `.nv.info` is a list of records: format, attribute, 16 bits of value or size, then as many bytes. The
+    records used here hold the number of the kernel's symbol and a value.
     """
     elf = read_elf(cubin)
     info = next((section.data for section in elf.sections if section.name == ".nv.info"), b"")
@@ -171,5 +171,5 @@ def cubin_facts(cubin: bytes, kernel: str) -> CubinFacts:
                 values[attribute] = value
         at += size
     if _REGISTERS not in values:
-        raise CubinError(f"the cubin does not say how many registers {kernel} takes")
+        raise CubinError(f"the cubin does not record how many registers {kernel} needs")
     return CubinFacts(values[_REGISTERS], values.get(_FRAME, 0))

@@ -1,4 +1,4 @@
-"""torch.cuda as a script asks it, answered for the virtual GPU."""
+"""Replacements for torch.cuda that describe the virtual GPU."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,7 +22,7 @@ TOTAL_MEMORY_BYTES = 16 << 30
 
 
 class Clock:
-    """The device's time as events see it: the sum of the estimates of what was launched since it was started."""
+    """The device's time for events: the sum of the estimates of all launches since it was started."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -31,7 +31,7 @@ class Clock:
         self._running = False
 
     def start(self) -> None:
-        """From the first event that wants times on, every launch is counted; where checkers are on, they stay on."""
+        """Count every launch from the first timing event on; checkers that are on stay on."""
         say_once(self.device)
         if self.device.watch is not PLAIN:
             self.ms = nan
@@ -47,10 +47,10 @@ class Clock:
 
 
 def make_event(clock: Clock) -> type:
-    """torch.cuda.Event for this device."""
+    """Return torch.cuda.Event for this device."""
 
     class Event:
-        """Done as soon as it is recorded; times are estimates."""
+        """Complete as soon as it is recorded; times are estimates."""
 
         def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
             self._timing = enable_timing
@@ -62,7 +62,7 @@ def make_event(clock: Clock) -> type:
             self._at = clock.ms
 
         def elapsed_time(self, other: Any) -> float:
-            """Estimated milliseconds of the kernels launched between the two; NaN where checkers are on."""
+            """Return estimated milliseconds of the kernels launched between the two; NaN where checkers are on."""
             if self._at is None or other._at is None or not self._timing or not other._timing:
                 raise RuntimeError("both events must be recorded, and made with enable_timing=True")
             return float(other._at - self._at)
@@ -80,7 +80,7 @@ def make_event(clock: Clock) -> type:
 
 
 class Stream:
-    """Launches are done when they return, so every stream is the same."""
+    """Launches are complete when they return, so all streams are equal."""
 
     cuda_stream = 0
     device_index = 0
@@ -127,7 +127,7 @@ class DeviceGuard:
 
 
 def properties(device: Device) -> Any:
-    """torch.cuda.get_device_properties, as far as the chip's table goes. The memory is a fixed 16 GB."""
+    """Return torch.cuda.get_device_properties, as far as the chip's table has them. The memory is a fixed 16 GB."""
     architecture = device.chip.architecture
     major, minor = device.capability
     return SimpleNamespace(
@@ -151,9 +151,9 @@ def properties(device: Device) -> Any:
 
 
 def answers(device: Device) -> Mapping[str, Any]:
-    """Name in torch.cuda → what stands there while the device serves requests for CUDA.
+    """Return name in torch.cuda → its replacement while the device answers requests of CUDA.
 
-    Each name has an object of its own: torch.compile's tables know functions by identity.
+    Each name has a separate object: torch.compile's tables identify functions by object identity.
     """
     facts = properties(device)
     values = {
@@ -204,19 +204,19 @@ def _answer(value: Any) -> Callable[..., Any]:
 
 def _refuse(what: str) -> Callable[..., Any]:
     def refuse(*_: Any, **__: Any) -> Any:
-        raise Unsupported(f"torch.cuda.{what}: the virtual GPU has none; launch without it")
+        raise Unsupported(f"torch.cuda.{what} is not supported on the virtual GPU; launch without it")
 
     return refuse
 
 
 def _seed(seed: int) -> None:
-    """The CUDA device has no generator of its own: random tensors are drawn by the CPU's."""
+    """Seed the CPU's generator, from which random tensors come: the CUDA device has none."""
     torch.default_generator.manual_seed(seed)
 
 
 @contextmanager
 def patched(owner: Any, replacements: Mapping[str, Any]) -> Iterator[None]:
-    """Attributes of a module or class, replaced inside."""
+    """Replace attributes of a module or class inside."""
     missing = object()
     before = {name: vars(owner).get(name, missing) for name in replacements}
     for name, value in replacements.items():

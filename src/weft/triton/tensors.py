@@ -1,8 +1,8 @@
-"""CPU tensors → the virtual GPU's memory and back. A storage is one buffer, so its ends are the bounds.
+"""Copies CPU tensors to the virtual GPU's memory and back. A storage is one buffer, so its ends are the bounds.
 
 A kernel may also find tensors by addresses that the host wrote into another tensor (`x.data_ptr()`). Device addresses
-are not the host's, so where the address of a tensor whose `data_ptr` was asked for stands in a 64-bit integer tensor,
-the device's copy of it holds the device's address.
+differ from the host's, so where a 64-bit integer tensor holds the address of a tensor whose `data_ptr` was read, the
+device's copy of it holds the device's address.
 """
 
 import ctypes
@@ -19,15 +19,15 @@ from weft.vm.memory import GLOBAL_BASE, Bytes, GlobalMemory
 
 POINTER_TYPES = (torch.int64, torch.uint64)
 _ALIGNED = 16
-"""What Triton specialises pointers for: the device's copy keeps the address modulo it."""
+"""Alignment that Triton specialises pointers for: the device's copy keeps the address modulo this."""
 _MANY = 4096
 
 host_address: Callable[[Any], int] = torch.Tensor.data_ptr
-"""As PyTorch has it, whatever stands in its place while a device is active."""
+"""PyTorch's original function, which is replaced while a device is active."""
 
 
 class Known:
-    """Storages whose address the host has asked for. They are not kept alive."""
+    """Storages whose address the host has read. They are not kept alive."""
 
     def __init__(self) -> None:
         self._storages: dict[int, StorageWeakRef] = {}
@@ -39,7 +39,7 @@ class Known:
         self._storages[storage.data_ptr()] = StorageWeakRef(storage)
 
     def live(self) -> list[Any]:
-        """Those that still exist, by address."""
+        """Return those that still exist, by address."""
         found = [torch.UntypedStorage._new_with_weak_ptr(ref.cdata) for ref in list(self._storages.values())]
         return sorted((each for each in found if each is not None), key=lambda each: int(each.data_ptr()))
 
@@ -56,7 +56,7 @@ class _Copy:
 
 @dataclass(frozen=True)
 class _Translated:
-    """Words of the device that hold addresses: where, as the host has them, as the device has them."""
+    """Words of the device that hold addresses: their positions, the host's and the device's addresses."""
 
     words: Any
     at: Any
@@ -74,7 +74,7 @@ class DeviceCopies:
         self._translated: list[_Translated] = []
 
     def address(self, tensor: Any, name: str) -> int:
-        """The device's address of a tensor; its storage is placed and copied in."""
+        """Return the device's address of a tensor; its storage is placed and copied in."""
         if type(tensor).__name__ == "TensorWrapper":  # triton.reinterpret(tensor, dtype)
             tensor = tensor.base
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
@@ -87,14 +87,14 @@ class DeviceCopies:
         return copy.device + host_address(tensor) - copy.host if copy.size_bytes else copy.device
 
     def number(self, value: int) -> int:
-        """An integer argument: the device's address if it is that of a tensor the host asked for."""
+        """Return an integer argument; the device's address if it is the address of a tensor that the host has read."""
         for storage in self._known.live() if value >= 1 << 32 else ():
             if storage.data_ptr() <= value < storage.data_ptr() + storage.nbytes():
                 return self._place(storage, "by address").device + value - int(storage.data_ptr())
         return value
 
     def translate(self) -> None:
-        """Give the device its own addresses where an integer tensor holds those of the host."""
+        """Write device addresses where an integer tensor holds host addresses."""
         storages = self._known.live() if self._pointers else []
         if not storages:
             return
@@ -115,7 +115,7 @@ class DeviceCopies:
             self._translated.append(_Translated(host, at, values, words[at].copy()))
 
     def copy_out(self) -> None:
-        """Give the host what the kernel left; addresses that it did not change stay the host's."""
+        """Copy results to the host; addresses that the kernel did not change stay host addresses."""
         for each in self._translated:
             words = self._words(self.copies[each.words])
             kept = words[each.at] == each.device
@@ -125,7 +125,7 @@ class DeviceCopies:
             ctypes.memmove(copy.host, arena + copy.device, copy.size_bytes)
 
     def written(self, copy: _Copy) -> Bytes:
-        """The device's flags of initialised bytes of a storage."""
+        """Return the device's flags of initialised bytes of a storage."""
         start = copy.device - GLOBAL_BASE
         return self.memory.keep_written()[start : start + copy.size_bytes]
 

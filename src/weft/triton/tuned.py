@@ -10,9 +10,9 @@ class TunedConfig:
 
     config: str
     est_ms: float
-    """inf where it did not come to an estimate."""
+    """inf where there is no estimate."""
     refused: str
-    """Empty: it was not."""
+    """Why it was refused; empty: it was not."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Tuned:
     chosen: str
 
     def __str__(self) -> str:
-        """A table, best first, the refused last."""
+        """Return a table, best first, refused configurations last."""
         width = max(len(_short(each.config)) for each in self.configs)
         lines = [f"{self.kernel} on {self.chip} at {self.clock_ghz} GHz: EST, nothing was timed"]
         for each in sorted(self.configs, key=lambda row: (bool(row.refused), row.est_ms)):
@@ -39,6 +39,6 @@ class Tuned:
 
 
 def _short(config: str) -> str:
-    """Without what Triton prints of settings that nobody made."""
+    """Return the text without the settings that Triton prints although they were not set."""
     unset = ("num_ctas: 1", "maxnreg: None", "ir_override: None")
     return ", ".join(part for part in config.split(", ") if part not in unset)

@@ -29,7 +29,7 @@ class NothingToChoose(WeftError):
 
 
 class Tuner:
-    """The benchmarker that Triton's autotuner asks, and the record of what it chose."""
+    """The benchmarker that Triton's autotuner calls, and the record of its choices."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -39,9 +39,9 @@ class Tuner:
         self._autotuner: Any = None
 
     def __call__(self, kernel_call: Callable[[], object], quantiles: Sequence[float], **_: Any) -> float | list[float]:
-        """Run with all checkers, then counted; inf for a configuration that is refused."""
+        """Run with all checkers, then with counters; return inf for a refused configuration."""
         say_once(self.device)
-        inside = inspect.getclosurevars(kernel_call).nonlocals  # the autotuner's own: it tells its benchmarker nothing
+        inside = inspect.getclosurevars(kernel_call).nonlocals  # variables of the autotuner, which passes none
         config, self._autotuner = str(inside.get("config", f"number {len(self._rows)}")), inside.get("self")
         try:
             with self.device.running(self.device.gpu.run, watch_for(["all"])):
@@ -50,7 +50,7 @@ class Tuner:
         except KernelFindings as error:
             self._rows.append((TunedConfig(config, inf, str(error.findings[0])), True))
             return answer(inf, quantiles)
-        except Exception as error:  # Triton's autotuner knows which of its own to pass over
+        except Exception as error:  # Triton's autotuner decides which of its errors to skip
             self._rows.append((TunedConfig(config, inf, f"{type(error).__name__}: {error}"), False))
             raise
         spilled = self._spilled(made)
@@ -58,12 +58,12 @@ class Tuner:
         return answer(inf if spilled else total_ms(made), quantiles)
 
     def finish(self, *, fn: Any, key: Any, best_config: Any, **_: Any) -> None:
-        """Triton's autotuner has chosen."""
+        """Record the choice of Triton's autotuner."""
         rows, self._rows = self._rows, []
         if not rows:
             return
         if all(found for _, found in rows):
-            if self._autotuner is not None:  # or the next call would take the first of them unasked
+            if self._autotuner is not None:  # else the next call would silently use the first of them
                 self._autotuner.cache.pop(key, None)
             raise NothingToChoose(f"{fn.__name__}: every configuration has findings: {rows[0][0].refused}")
         chip = self.device.chip
@@ -86,7 +86,7 @@ class Tuner:
         return f"spills {worst} bytes per thread" if worst else ""
 
     def _spill_bytes(self, binary: Binary, entry: str) -> int:
-        """The cubin says how much local memory there is; only ptxas says how much of it are spills."""
+        """Return spilled bytes. The cubin records only local memory; ptxas reports how much of it are spills."""
         if not binary.resources[entry].local_bytes:
             return 0
         if binary.ptx_digest not in self._spills:
@@ -103,5 +103,5 @@ def _ask_ptxas(binary: Binary, entry: str) -> int:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     resources = parse_resources(done.stderr + done.stdout).get(entry)
     if resources is None:
-        raise ToolMissing(f"ptxas of the triton package does not say what {entry} spills: {done.stderr[:200]}")
+        raise ToolMissing(f"ptxas of the triton package does not report the spills of {entry}: {done.stderr[:200]}")
     return resources.spill_store_bytes

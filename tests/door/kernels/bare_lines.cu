@@ -4,7 +4,7 @@
 // weft: in      v : f32[B, H, N, D] = normal
 // weft: out     o : f32[B, H, N, D]
 // weft: launch  attention(q, k, v, o, N, D, 1 / sqrt(D)) grid(N, B * H) block(32)
-// One warp, one query: lanes share the keys, then their states are merged. Thirty lines of one's own.
+// One warp, one query: lanes share the keys, then their states are merged. A user's kernel of thirty lines.
 extern "C" __global__ void attention(const float* q, const float* k, const float* v, float* o, int n, int d, float scale) {
     const int row = blockIdx.x, lane = threadIdx.x;
     const size_t base = (size_t)blockIdx.y * n * d;

@@ -1,4 +1,4 @@
-// The caller says whether to mask; shapes [batch * heads, length, dim], as after a reshape in Python.
+// The caller selects the mask; shapes [batch * heads, length, dim], as after a reshape in Python.
 #include <torch/extension.h>
 #include <cuda_fp16.h>
 

@@ -1,4 +1,4 @@
-// A decoder's kernel: the mask is in the code, there is no other way.
+// A decoder's kernel: the code always applies the causal mask.
 #include <torch/extension.h>
 
 __global__ void causal_attention(const float* q, const float* k, const float* v, float* o, int T, int C, float scale) {

@@ -1,4 +1,4 @@
-// Keys and values come by cp.async while the tile before is used: two buffers.
+// Keys and values are copied by cp.async while the previous tile is used: two buffers.
 #include <torch/extension.h>
 #include <cuda_pipeline.h>
 

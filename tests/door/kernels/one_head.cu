@@ -1,4 +1,4 @@
-// One head, one sequence: what a tutorial starts with. A plain C++ function launches it.
+// One head, one sequence, as in a first tutorial. A plain C++ function launches it.
 #include <cuda_runtime.h>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// All arguments in one struct, as the larger libraries do it.
+// All arguments in one struct, as in larger libraries.
 #include <torch/extension.h>
 
 struct AttentionParams {

@@ -1,4 +1,4 @@
-// Flash decoding: parts of the keys in parallel, each leaves (m, l, acc); a second kernel merges them.
+// Flash decoding: parts of the keys in parallel, each writes (m, l, acc); a second kernel merges them.
 #include <torch/extension.h>
 
 constexpr int SPLITS = 4;

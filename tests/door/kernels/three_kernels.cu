@@ -1,4 +1,4 @@
-// The textbook way: scores, softmax, product; three kernels and a matrix of scores in between.
+// The textbook algorithm: scores, softmax, product; three kernels and a matrix of scores in between.
 #include <torch/extension.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGuard.h>

@@ -1,4 +1,4 @@
-// One thread per query row, online softmax; a PyTorch extension as one writes it on the first afternoon.
+// One thread per query row, online softmax; a simple PyTorch extension.
 #include <torch/extension.h>
 #include <cuda_runtime.h>
 

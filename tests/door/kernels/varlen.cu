@@ -1,4 +1,4 @@
-// Sequences packed one after the other, with their bounds: the tasks have no such inputs.
+// Packed sequences of different lengths, with their bounds: the tasks have no such inputs.
 #include <torch/extension.h>
 
 __global__ void varlen_kernel(const float* q, const float* k, const float* v, float* o, const int* cu_seqlens, int heads,

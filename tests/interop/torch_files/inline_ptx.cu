@@ -3,7 +3,7 @@
 
 using bf16 = c10::BFloat16;
 
-/* A comment is no code: scale<<<1, 1>>>(x); } } */
+/* A comment is not code: scale<<<1, 1>>>(x); } } */
 const char* const HELP = R"doc(
     scale<<<grid, block>>>(x, y);  // "in a raw string
     }}}

@@ -1,4 +1,4 @@
-// What the host does not say: the shapes of gamma and beta, read by nobody, and eps, which the caller gives.
+// The host code does not state the shapes of gamma and beta, which it never reads, and eps, which the caller gives.
 #include <torch/extension.h>
 
 __global__ void layer_norm(const float* x, const float* gamma, const float* beta, float* y, int D, float eps) {

@@ -1,4 +1,4 @@
-// The number of launches depends on the size: no fixed sequence of launch lines says this.
+// The number of launches depends on the size: no fixed sequence of launch lines can express this.
 #include <torch/extension.h>
 
 __global__ void add_shifted(const float* x, float* y, int n, int shift) {

@@ -1,4 +1,4 @@
-// Classes of PyTorch in a kernel's parameters: device code that no compiler takes without PyTorch's headers.
+// Classes of PyTorch in a kernel's parameters: device code that does not compile without PyTorch's headers.
 #include <torch/extension.h>
 
 template <typename scalar_t>

@@ -24,7 +24,7 @@ __device__ float warp_sum(float x) {
     return x;
 }
 
-// One warp per row; the row waits in shared memory between the two passes.
+// One warp per row; the row stays in shared memory between the two passes.
 __global__ void __launch_bounds__(WARP * ROWS_PER_BLOCK) rows_kernel(const float* x, float* y, int rows, int cols) {
     extern __shared__ float tile[];
     const int row = blockIdx.x * ROWS_PER_BLOCK + threadIdx.y;

@@ -1,4 +1,4 @@
-// PyTorch computes something on the way, and a branch chooses the kernel by what only the caller knows.
+// PyTorch computes something between launches, and a branch chooses the kernel by a value that only the caller knows.
 #include <torch/extension.h>
 
 template <bool CAUSAL>

@@ -1,4 +1,4 @@
-"""A solution on a workload: its inputs, what the definition's reference makes of them, and the kernel's call."""
+"""A solution on a workload: its inputs, the results of the definition's reference, and the kernel's call."""
 
 import json
 import re
@@ -23,13 +23,13 @@ from .read_folder import Folder
 from .records import DTYPES, Definition, Solution, Workload
 
 OP_TYPES = ("sdpa", "gqa", "mha", "gqa_ragged", "gqa_paged", "mla_ragged", "mla_paged")
-"""Attention, in the forms that there are definitions of. Others may need another rule than a tolerance."""
+"""Forms of attention that have definitions. Others may need another rule than a tolerance."""
 
 SDPA_TAG = "weft:sdpa:"
-"""A tag of Weft's own definitions: its mask follows. Such a call is judged by the gates of `sdpa` as well."""
+"""A tag of Weft's own definitions, followed by the mask. Such a call is also judged by the gates of `sdpa`."""
 
 TOLERANCE = Tolerance(atol=1e-2, rtol=1e-2, either=True)
-"""flashinfer-bench's own: an element is wrong if it is beyond both."""
+"""flashinfer-bench's tolerance: an element is wrong if it exceeds both limits."""
 
 OUTPUTS: Mapping[str, str] = {"output": "o", "lse": "lse"}
 """Outputs of a definition → arrays of the task `sdpa`."""
@@ -47,22 +47,22 @@ _SAFETENSORS_DTYPES = {
 
 
 def require_known(definition: Definition, solution: Solution) -> None:
-    """Refuse what Weft could not judge."""
+    """Refuse what Weft cannot judge."""
     if definition.op_type not in OP_TYPES:
         raise Unsupported(f"{definition.name} is a {definition.op_type}; Weft judges {', '.join(OP_TYPES)}")
     for name, spec in definition.outputs.items():
         if spec.shape is None or spec.dtype not in ("float32", "float16", "bfloat16"):
-            raise Unsupported(f"{definition.name}: output {name!r} is {spec.dtype}; results are tensors of floats")
+            raise Unsupported(f"{definition.name}: output {name!r} is {spec.dtype}; outputs must be tensors of floats")
     if solution.language != "cuda" or solution.binding != "torch":
         binding = solution.binding or "tvm-ffi"
         raise Unsupported(
-            f"{solution.name} is {solution.language} bound by {binding}; Weft reads cuda bound by torch. Give its "
-            "kernel launch lines and use `weft check kernel.cu`"
+            f"{solution.name} is {solution.language} bound by {binding}; Weft reads cuda bound by torch. Add launch "
+            "lines to its kernel and use `weft check kernel.cu`"
         )
 
 
 def host_kernel(folder: Folder, solution: Solution, work: Path) -> HostKernel:
-    """The solution's sources, written below `work`."""
+    """Write the solution's sources into `work` and return its kernel."""
     root = work / solution.name
     for path, text in solution.sources.items():
         file = root / path
@@ -79,19 +79,19 @@ def host_kernel(folder: Folder, solution: Solution, work: Path) -> HostKernel:
 
 
 def _host_function(solution: Solution, symbol: str) -> str:
-    """The C++ function behind the bound name."""
+    """Return the C++ function of the bound name."""
     entry = solution.sources[solution.entry_point.split("::")[0]]
     bound = re.search(rf'\.def\(\s*"{re.escape(symbol)}"\s*,\s*&?\s*(\w+)', entry)
     return bound[1] if bound else symbol
 
 
 def make_case(folder: Folder, definition: Definition, kernel: HostKernel, workload: Workload) -> tuple[Case, Path]:
-    """The case and the kernel file of its call."""
+    """Return the case and the kernel file of its call."""
     inputs = draw_inputs(folder.path, definition, workload)
     names = list(definition.outputs)
     run = run_source(definition.reference, f"{definition.name}.reference").get("run")
     if not callable(run):
-        raise UsageError(f"{definition.name}: its reference defines no function run")
+        raise UsageError(f"{definition.name}: its reference does not define a function `run`")
     handed: list[Any] = [value if isinstance(value, int | float) else to_torch(value) for value in inputs.values()]
     try:
         result = run(*handed)
@@ -108,7 +108,7 @@ def make_case(folder: Folder, definition: Definition, kernel: HostKernel, worklo
 
 
 def draw_inputs(root: Path, definition: Definition, workload: Workload) -> dict[str, Argument]:
-    """Inputs in order. Random ones are N(0, 1) as flashinfer-bench draws them, from a stream of this workload's own."""
+    """Return inputs in order. Random ones are N(0, 1) as in flashinfer-bench, from a separate stream per workload."""
     sizes = definition.sizes(workload)
     found: dict[str, Argument] = {}
     for name, spec in definition.inputs.items():
@@ -128,14 +128,14 @@ def draw_inputs(root: Path, definition: Definition, workload: Workload) -> dict[
             rng = np.random.default_rng(zlib.crc32(f"{workload.uuid} {name}".encode()))
             found[name] = rng.standard_normal(shape).astype(NUMPY_DTYPES[DTYPES[spec.dtype]])
         else:
-            raise Unsupported(f"{where}: a random {spec.dtype} would be no index; give it as safetensors")
+            raise Unsupported(f"{where}: a random {spec.dtype} is not a valid index; give it as safetensors")
     return found
 
 
 def _stored(root: Path, given: Mapping[str, Any], shape: tuple[int, ...], dtype: str, where: str) -> Array:
     path = (root / str(given.get("path"))).resolve()
     if not path.is_relative_to(root.resolve()):
-        raise UsageError(f"{where}: {given.get('path')} leads out of {root}")
+        raise UsageError(f"{where}: {given.get('path')} is outside {root}")
     array = _read_tensor(path, str(given.get("tensor_key")))
     wanted = {"i64": np.dtype(np.int64), "i32": np.dtype(np.int32)}.get(DTYPES[dtype]) or NUMPY_DTYPES[DTYPES[dtype]]
     if array.shape != shape or array.dtype != wanted:
@@ -144,7 +144,7 @@ def _stored(root: Path, given: Mapping[str, Any], shape: tuple[int, ...], dtype:
 
 
 def _require_form(definition: Definition, workload: Workload, expected: Mapping[str, Array]) -> None:
-    """A reference that does not give what its definition says is no reference."""
+    """Refuse a reference whose results do not have the definition's types and shapes."""
     sizes = definition.sizes(workload)
     for name, spec in definition.outputs.items():
         shape = tuple(sizes[axis] for axis in spec.shape or ())
@@ -152,12 +152,12 @@ def _require_form(definition: Definition, workload: Workload, expected: Mapping[
         if expected[name].shape != shape or expected[name].dtype != wanted:
             raise UsageError(
                 f"{definition.name}: its reference gives {name} as {expected[name].dtype}{list(expected[name].shape)}, "
-                f"the definition says {spec.dtype}{list(shape)}"
+                f"the definition requires {spec.dtype}{list(shape)}"
             )
 
 
 def _read_tensor(path: Path, key: str) -> Array:
-    """One tensor of a safetensors file: a length, a JSON header, and the bytes of each tensor one after the other."""
+    """Read one tensor of a safetensors file: a length, a JSON header, and the bytes of each tensor in sequence."""
     try:
         raw = path.read_bytes()
         (length,) = struct.unpack_from("<Q", raw)
@@ -172,5 +172,5 @@ def _read_tensor(path: Path, key: str) -> Array:
     if dtype not in _SAFETENSORS_DTYPES:
         raise UsageError(f"{path}: {key} is {dtype}; Weft takes {', '.join(_SAFETENSORS_DTYPES)}")
     if len(data) != int(np.prod(shape, dtype=np.int64)) * _SAFETENSORS_DTYPES[dtype].itemsize:
-        raise UsageError(f"{path}: {key} is cut off")
+        raise UsageError(f"{path}: {key} is truncated")
     return np.frombuffer(data, _SAFETENSORS_DTYPES[dtype]).reshape(shape).copy()

@@ -50,7 +50,7 @@ def run(q, k, v):
 
 
 def make_files(rung: str, *, shapes: Sequence[str] = DEFAULT_SHAPES, defines: Mapping[str, str] = {}) -> dict[str, str]:
-    """Path → text: one definition and solution for each (HQ, HKV, D) among the shapes, a workload for each shape."""
+    """Return path → text: a definition and solution for each (HQ, HKV, D) of the shapes, a workload for each shape."""
     chosen = _rung(rung)
     kernel = load(chosen.path, defines=defines)
     unknown = [name for name in defines if name not in {define.name for define in kernel.lines.defines}]
@@ -81,8 +81,8 @@ def _rung(name: str) -> Rung:
     if name not in exportable:
         known = f"{name} computes {RUNGS[name].task}" if name in RUNGS else f"there is no rung {name!r}"
         raise UsageError(
-            f"{known}; definitions of flashinfer-bench, which has no type for 8-bit codes, are made from CUDA rungs of "
-            f"sdpa: {', '.join(exportable)}"
+            f"{known}; flashinfer-bench has no type for 8-bit codes, so only CUDA rungs of sdpa can be exported: "
+            f"{', '.join(exportable)}"
         )
     return RUNGS[name]
 

@@ -1,4 +1,4 @@
-"""A folder with definitions/, workloads/, solutions/ and traces/ → what is in it."""
+"""Reads a folder with definitions/, workloads/, solutions/ and traces/."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -31,25 +31,25 @@ class Folder:
     traces: tuple[Trace, ...]
 
     def recorded(self, solution: str, workload: str) -> str | None:
-        """The status of the last trace of a solution on a workload."""
+        """Return the status of the last trace of a solution on a workload."""
         found = [t for t in self.traces if t.solution == solution and t.workload.uuid == workload]
         return str(found[-1].evaluation["status"]) if found else None
 
 
 def is_folder(path: Path) -> bool:
-    """Whether it looks like one."""
+    """Whether it looks like a folder of flashinfer-bench."""
     return (path / "definitions").is_dir() and (path / "solutions").is_dir()
 
 
 def read_folder(path: Path) -> Folder:
-    """Everything in it. Refused as a whole if any file is not what it should be."""
+    """Read everything in the folder. Raises if any file is invalid."""
     if not is_folder(path):
-        raise UsageError(f"{path} has no definitions/ and solutions/: not a folder of flashinfer-bench")
+        raise UsageError(f"{path} is not a flashinfer-bench folder: it has no definitions/ and solutions/")
     definitions = _named(path / "definitions", read_definition)
     workloads: dict[str, tuple[Workload, ...]] = {}
     for trace in _traces(path / "workloads"):
         if trace.solution is not None:
-            raise UsageError(f"{path / 'workloads'}: workload {trace.workload.uuid} has a solution; that is a trace")
+            raise UsageError(f"{path / 'workloads'}: workload {trace.workload.uuid} has a solution: it is a trace")
         workloads[trace.definition] = (*workloads.get(trace.definition, ()), trace.workload)
     return Folder(
         path, definitions, _named(path / "solutions", read_solution), workloads, tuple(_traces(path / "traces"))
@@ -61,7 +61,7 @@ def _named(folder: Path, read: Callable[[Any, str], _T]) -> dict[str, _T]:
     for file in sorted(folder.rglob("*.json")):
         item = read(_json(file.read_text(), str(file)), str(file))
         if item.name in found:
-            raise UsageError(f"{file}: there is another {item.name!r}")
+            raise UsageError(f"{file}: {item.name!r} is defined twice")
         found[item.name] = item
     return found
 
@@ -78,4 +78,4 @@ def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{where} is no JSON: {error}") from error
+        raise UsageError(f"{where} is not valid JSON: {error}") from error

@@ -1,4 +1,4 @@
-"""Definition, Workload, Solution, Trace: as much of each as Weft uses, read strictly, written in full."""
+"""Definition, Workload, Solution, Trace: the fields that Weft uses, read strictly, written in full."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ STATUSES = (
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor by its axes; no shape: a number."""
+    """A tensor by its axes; without a shape it is a number."""
 
     shape: tuple[str, ...] | None
     dtype: str
@@ -46,7 +46,7 @@ class Definition:
     constraints: tuple[str, ...] = ()
 
     def sizes(self, workload: "Workload") -> dict[str, int]:
-        """Every axis of a workload."""
+        """Return the size of every axis of a workload."""
         variable = {name for name, value in self.axes.items() if value is None}
         if set(workload.axes) != variable:
             raise UsageError(
@@ -56,7 +56,7 @@ class Definition:
         return {name: workload.axes[name] if value is None else value for name, value in self.axes.items()}
 
     def record(self) -> dict[str, Any]:
-        """As flashinfer-bench writes it."""
+        """Return it as flashinfer-bench writes it."""
         return {
             "name": self.name,
             "op_type": self.op_type,
@@ -124,7 +124,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Trace:
-    """A solution's evaluation on a workload; without a solution, the workload alone."""
+    """A solution's evaluation on a workload; without a solution, only the workload."""
 
     definition: str
     workload: Workload
@@ -142,7 +142,7 @@ class Trace:
 
 
 def read_definition(given: Any, where: str) -> Definition:
-    """A Definition from its JSON."""
+    """Read a Definition from its JSON."""
     name = _text(given, "name", where)
     axes = {axis: _axis(value, f"{where}: axis {axis!r}") for axis, value in _mapping(given, "axes", where).items()}
     tensors = {}
@@ -168,7 +168,7 @@ def read_definition(given: Any, where: str) -> Definition:
 
 
 def read_workload(given: Any, where: str) -> Workload:
-    """A Workload from its JSON."""
+    """Read a Workload from its JSON."""
     axes = _mapping(given, "axes", where)
     for axis, value in axes.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -177,12 +177,12 @@ def read_workload(given: Any, where: str) -> Workload:
     for name, spec in inputs.items():
         kind = spec.get("type") if isinstance(spec, dict) else None
         if kind not in ("random", "scalar", "safetensors"):
-            raise UsageError(f"{where}: input {name!r} is {kind!r}; known are random, scalar and safetensors")
+            raise UsageError(f"{where}: input {name!r} is {kind!r}; there are random, scalar and safetensors")
     return Workload(_text(given, "uuid", where), axes, inputs)
 
 
 def read_solution(given: Any, where: str) -> Solution:
-    """A Solution from its JSON."""
+    """Read a Solution from its JSON."""
     spec = _mapping(given, "spec", where)
     entry = _text(spec, "entry_point", where)
     if entry.count("::") != 1:
@@ -191,7 +191,7 @@ def read_solution(given: Any, where: str) -> Solution:
     for source in given.get("sources") or ():
         path = _text(source, "path", where)
         if path in sources or path.startswith("/") or ".." in path.split("/"):
-            raise UsageError(f"{where}: source path {path!r} is there twice, or leads out of the solution")
+            raise UsageError(f"{where}: source path {path!r} is given twice, or is outside the solution")
         sources[path] = _text(source, "content", where)
     if entry.split("::")[0] not in sources:
         raise UsageError(f"{where}: the entry file {entry.split('::')[0]!r} is not among its sources")
@@ -211,13 +211,13 @@ def read_solution(given: Any, where: str) -> Solution:
 
 
 def read_trace(given: Any, where: str) -> Trace:
-    """A Trace from its JSON."""
+    """Read a Trace from its JSON."""
     workload = read_workload(_mapping(given, "workload", where), where)
     solution, evaluation = given.get("solution"), given.get("evaluation")
     if (solution is None) != (evaluation is None):
-        raise UsageError(f"{where}: a trace has a solution and an evaluation, or neither")
+        raise UsageError(f"{where}: a trace must have a solution and an evaluation, or neither")
     if evaluation is not None and evaluation.get("status") not in STATUSES:
-        raise UsageError(f"{where}: status {evaluation.get('status')!r}; known are {', '.join(STATUSES)}")
+        raise UsageError(f"{where}: unknown status {evaluation.get('status')!r}; there are {', '.join(STATUSES)}")
     return Trace(_text(given, "definition", where), workload, solution, evaluation or {})
 
 
@@ -265,12 +265,12 @@ def _text(given: Any, key: str, where: str) -> str:
 def _texts(given: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
     value = given.get(key) or []
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise UsageError(f"{where}: {key!r} is no list of texts")
+        raise UsageError(f"{where}: {key!r} is not a list of strings")
     return tuple(value)
 
 
 def plain_number(value: float) -> float | str:
-    """JSON has no infinity: flashinfer-bench writes it, and NaN, as a text."""
+    """Return the number; infinity and NaN, which JSON lacks, as strings, as in flashinfer-bench."""
     if math.isnan(value):
         return "NaN"
     return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"

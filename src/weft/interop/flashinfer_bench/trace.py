@@ -22,9 +22,9 @@ STATUS: Mapping[str, str] = {
     "CRASHED": "RUNTIME_ERROR",
     "OUT_OF_MEMORY": "RUNTIME_ERROR",
 }
-"""Weft's status → flashinfer-bench's. A status that decides nothing has none: such a workload was not evaluated."""
+"""Weft's status → flashinfer-bench's. A status without a decision has none: such a workload was not evaluated."""
 
-NOT_TIMED = "not timed: Weft runs no clock, and the zeros of `performance` mean that"
+NOT_TIMED = "not timed: Weft measures no time, so `performance` is all zeros"
 
 
 def trace(
@@ -38,7 +38,7 @@ def trace(
     arch: str = "sm_89",
     timestamp: str,
 ) -> Trace:
-    """`errors` are the largest absolute and relative ones, where numbers were compared."""
+    """Return the Trace. `errors` are the largest absolute and relative errors, where numbers were compared."""
     known = STATUS[status]
     evaluation: dict[str, Any] = {
         "status": known,

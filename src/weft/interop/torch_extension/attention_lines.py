@@ -1,7 +1,7 @@
-"""What host code of attention leaves unsaid, by the names that people use.
+"""Completes shapes and scales that host code of attention does not state, by the usual names.
 
-A host function reads the shape of q and takes those of k and v for granted; `main()` allocates bytes. Whatever is
-taken for granted here is a note next to the lines. Files that do not name q, k and v are left alone.
+A host function often reads the shape of q and assumes those of k and v; `main()` allocates bytes. Each assumption made
+here is a note with the lines. Files that do not name q, k and v are not changed.
 """
 
 import re
@@ -27,7 +27,7 @@ _SHAPES: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("S", "D"),
     ),
 }
-"""Shapes of q (and o), and of k (and v), by the sizes that the host names: the first of which all are named."""
+"""Shapes of q (and o), and of k (and v), by the sizes that the host names; the first with all its sizes is used."""
 _ARRAY = re.compile(r"(?P<role>in|out|inout|workspace)\s+(?P<name>\w+) : ")
 
 
@@ -41,7 +41,7 @@ class Unsaid:
 
 
 def _by_role(arrays: Iterable[str]) -> dict[str, str]:
-    """Role → array: `q` itself before `dq`, which may be a device's q or a gradient."""
+    """Return role → array: `q` itself before `dq`, which may be a device's q or a gradient."""
     found: dict[str, str] = {}
     for name in arrays:
         role = array_named(name, _ARRAYS)
@@ -52,22 +52,22 @@ def _by_role(arrays: Iterable[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Said:
-    """What host code says, in the lines' names."""
+    """What host code states, by the names of the lines."""
 
     arrays: Mapping[str, Sequence[str] | None]
-    """Shapes; None where nothing says one."""
+    """Shapes; None where the shape is not known."""
     numbers: Mapping[str, bool]
-    """What the host function is given, and whether it is floating."""
+    """The numbers that the host function takes, and whether each is floating-point."""
     values: Mapping[str, str]
-    """Of those numbers, where a default says one."""
+    """The defaults of those numbers, where there is one."""
     constants: Mapping[str, str]
-    """Of the file: how the lines spell each."""
+    """Constants of the file → how the lines spell each."""
     read: frozenset[str]
-    """Sizes that something other than a shape reads."""
+    """Sizes that are read by something other than a shape."""
 
 
 def complete(said: Said) -> Unsaid:
-    """Return what follows from names."""
+    """Return the shapes and values that follow from names."""
     found, arrays, numbers, values = Unsaid(), said.arrays, said.numbers, said.values
     by_role = _by_role(arrays)
     if not {"q", "k", "v"} <= set(by_role):
@@ -82,7 +82,7 @@ def complete(said: Said) -> Unsaid:
                 shapes[role] = found.shapes[by_role[role]] = tied
                 spelled = ", ".join(tied)
                 found.notes.append(
-                    f"{by_role[role]} is taken to have the shape [{spelled}]: the host reads a part of it"
+                    f"{by_role[role]} is assumed to have the shape [{spelled}]: the host reads only a part of it"
                 )
     for role in ("q", "k", "v", "o"):
         name = by_role.get(role, "")
@@ -92,10 +92,10 @@ def complete(said: Said) -> Unsaid:
         named = next((row for row in _SHAPES["q" if role in "qo" else "k"] if all(each in sizes for each in row)), None)
         if named is not None:
             shapes[role] = [sizes[each] for each in named]
-            found.notes.append(f"{name} is taken to have the shape [{', '.join(shapes[role])}], by their names")
+            found.notes.append(f"{name} is assumed to have the shape [{', '.join(shapes[role])}], by their names")
         elif like:
             shapes[role] = shapes[like]
-            found.notes.append(f"{name} is taken to have the shape of {by_role[like]}: the host does not read it")
+            found.notes.append(f"{name} is assumed to have the shape of {by_role[like]}: the host does not read it")
         else:
             continue
         found.shapes[name] = shapes[role]
@@ -103,7 +103,7 @@ def complete(said: Said) -> Unsaid:
     for name, floating in numbers.items():
         if floating and SCALES.fullmatch(name) and last and not _known(values.get(name, "")):
             found.values[name] = f"1 / sqrt({last})"
-            found.notes.append(f"{name} is taken as 1 / sqrt({last}), the scale of attention")
+            found.notes.append(f"{name} is assumed to be 1 / sqrt({last}), the scale of attention")
         elif not floating and CAUSAL.fullmatch(name) and name not in values:
             found.values[name] = "0"
         elif not floating and size_role(name) and name not in values:
@@ -112,7 +112,7 @@ def complete(said: Said) -> Unsaid:
 
 
 def _tied(shape: Sequence[str], first: Sequence[str], read: frozenset[str]) -> list[str]:
-    """A size that nothing reads is that of the other array, from which the kernel has it."""
+    """Return the shape with sizes that nothing reads replaced by those of the other array."""
     padded = [*shape, *[""] * (len(first) - len(shape))]
     return [
         size if size in read or not re.fullmatch(r"\w*", size) else other
@@ -124,7 +124,7 @@ _DEFAULTS = {"B": "2", "BH": "4", "H": "2", "HKV": "2", "S": "33", "SQ": "33", "
 
 
 def _known(value: str) -> bool:
-    """Whether a default says a scale: None, 0 and negative numbers stand for `not given`."""
+    """Whether a default is a scale: None, 0 and negative numbers mean `not given`."""
     return re.fullmatch(r"\d*\.?\d+(e-?\d+)?f?", value) is not None and float(value.rstrip("f")) > 0
 
 
@@ -137,7 +137,7 @@ def as_task(rows: Sequence[str]) -> tuple[list[str], list[str]]:
     notes: list[str] = []
     done = _lever("\n".join(rows), names, notes).split("\n")
     if all(arrays[name]["role"] == "workspace" for name in names.values()):
-        # cudaMalloc of a program: what is copied into it, and what out of it, goes by its name
+        # cudaMalloc of a program: whether it is an input or an output is decided by its name
         for role, name in names.items():
             kind, start = ("out      ", "") if role == "o" else ("in       ", " = normal")
             done = [re.sub(rf"^workspace ({name} : .*)", rf"{kind} \1{start}", row) for row in done]
@@ -145,14 +145,14 @@ def as_task(rows: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _words(text: str, names: Mapping[str, str]) -> str:
-    """The names in all rows, their keywords excepted: an array may be called `out`."""
+    """Replace names in all rows, except keywords: an array may be called `out`."""
     word = re.compile(r"\b(" + "|".join(map(re.escape, names)) + r")\b")
     rows = (row.partition(" ") for row in text.split("\n"))
     return "\n".join(key + space + word.sub(lambda match: names[match[0]], rest) for key, space, rest in rows)
 
 
 def _lever(text: str, names: Mapping[str, str], notes: list[str]) -> str:
-    """A host function that is told whether to mask gets the macro that the tasks set."""
+    """Replace a parameter of the host function that selects the mask by the macro that the tasks set."""
     sizes = re.search(r"^sizes .*$", text, re.MULTILINE)
     found = [name for name in re.findall(r"(\w+)=", sizes[0] if sizes else "") if CAUSAL.fullmatch(name)]
     if len(found) != 1 or (found[0] != "CAUSAL" and re.search(r"\bCAUSAL\b", text)):
@@ -164,8 +164,8 @@ def _lever(text: str, names: Mapping[str, str], notes: list[str]) -> str:
     shape = r" : \w+\[[^\]]*?(\w+), \w+\]"
     q, k = (re.search(rf"^\w+ +{names[role]}{shape}", text, re.MULTILINE) for role in "qk")
     if q and k and q[1] != k[1]:
-        added.append(f"require   {q[1]} == {k[1]} when CAUSAL : which corner the mask starts from is not known")
-        notes.append(f"{found[0]} is judged where {q[1]} is {k[1]}: host code does not say where the mask starts")
+        added.append(f"require   {q[1]} == {k[1]} when CAUSAL : the alignment of the causal mask is not known")
+        notes.append(f"{found[0]} is judged only where {q[1]} = {k[1]}: the alignment of the mask is not known")
     return _before_arrays(text, added)
 
 

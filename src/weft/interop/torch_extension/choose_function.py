@@ -1,4 +1,4 @@
-"""Which host function of a file is imported: the bound one, `main`, or the one that no other calls."""
+"""Chooses the host function of a file to import: the bound one, `main`, or the one that no other calls."""
 
 import re
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class Choice:
     function: Function
     targets: tuple[tuple[int, int], ...] = ()
     others: tuple[str, ...] = ()
-    """What could be imported instead."""
+    """Functions that could be imported instead."""
 
 
 def choose_function(view: HostView, wanted: str | None) -> Choice:
-    """The function to follow. A kernel as `wanted` means the function that launches it."""
+    """Return the function to follow. A kernel as `wanted` means the function that launches it."""
     if wanted is not None and wanted not in view.functions and wanted not in view.kernels:
         known = ", ".join(view.functions) or "none"
         raise UsageError(f"no host function {wanted!r} in {view.source.path}; it has {known}")
@@ -50,7 +50,7 @@ def choose_function(view: HostView, wanted: str | None) -> Choice:
 
 
 def _label(view: HostView, choice: Choice) -> str:
-    """The name that --function takes for it: where a binding passes a function, that function's."""
+    """Return the name that --function takes for it: where a binding passes a function, that function's name."""
     functions = [word for word in _target_words(view, choice) if word in view.functions]
     return functions[0] if functions else choice.function.name
 
@@ -64,7 +64,7 @@ def _reaches(view: HostView, choice: Choice, launching: list[str]) -> bool:
 
 
 def binding_file(path: str, view: HostView, chosen: Function) -> Path | None:
-    """A .cpp file next to the source that binds the function, where the source itself says nothing of its arrays."""
+    """Return the .cpp file next to the source that binds the function, where the source does not state its arrays."""
     if _bound(view) or chosen.name == "main" or not any("*" in each.type for each in chosen.parameters):
         return None
     for file in sorted(Path(path).resolve().parent.glob("*.c*")):
@@ -77,7 +77,7 @@ def binding_file(path: str, view: HostView, chosen: Function) -> Path | None:
 
 
 def bound_defaults(view: HostView, function: Function) -> dict[str, str]:
-    """`py::arg("eps") = 1e-5` of the binding, and defaults of the function itself."""
+    """Return the defaults of the binding, `py::arg("eps") = 1e-5`, and those of the function itself."""
     found: dict[str, str] = {}
     for parameter in function.parameters:
         if parameter.default is not None:
@@ -106,7 +106,7 @@ def _launches(view: HostView, name: str, seen: set[str], kernel: str = "") -> bo
 
 
 def _bound(view: HostView) -> list[Choice]:
-    """Functions that the bindings name, in their order: `&f`, `&f<g>`."""
+    """Return the functions that the bindings name, in order: `&f`, `&f<g>`."""
     source = view.source
     found: dict[str, Choice] = {}
     for binding in _BINDINGS:

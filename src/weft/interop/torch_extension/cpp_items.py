@@ -10,14 +10,14 @@ _RECORDS = frozenset(["struct", "class", "union", "enum"])
 
 @dataclass(frozen=True)
 class Item:
-    """`kind` is directive, open, close (of a namespace or extern "C" block), macro (one that is written like a call and
-    stands for whole declarations), function or other."""
+    """`kind` is directive, open, close (of a namespace or extern "C" block), macro (written like a call, expands to
+    entire declarations), function or other."""
 
     kind: str
     start: int
     """Index of the first token."""
     end: int
-    """Index behind the last one."""
+    """Index after the last token."""
     head: tuple[str, ...] = ()
     """Its words outside brackets, before its body."""
     body: int = 0
@@ -27,7 +27,7 @@ class Item:
 
 
 def read_items(source: CppSource, macros: Collection[str] = ()) -> list[Item]:
-    """All items in order. `macros` are names of macros with parameters, where they are not expanded."""
+    """Return all items in order. `macros` are names of macros with parameters, where they are not expanded."""
     return list(_walk(source, 0, len(source.tokens), (), macros))
 
 
@@ -56,7 +56,7 @@ def _walk(source: CppSource, start: int, end: int, scope: tuple[str, ...], macro
 
 
 def _macro_end(source: CppSource, at: int, end: int) -> int:
-    """The index behind `NAME(…)` or `NAME(…);` that is no head of a function; 0: it is one."""
+    """Return the index after `NAME(…)` or `NAME(…);`; 0 if it is the head of a function."""
     if at + 1 >= end or source.tokens[at + 1].text != "(":
         return 0
     after = source.after(at + 1)
@@ -69,7 +69,7 @@ _NOT_NAMES = frozenset(["namespace", "inline", "extern"])
 
 
 def _block(source: CppSource, at: int, end: int) -> int | None:
-    """The brace of `namespace a::b {` or `extern "C" {`."""
+    """Return the brace of `namespace a::b {` or `extern "C" {`."""
     words = source.tokens[at : min(at + 12, end)]
     first = words[0].text
     if first == "inline" and len(words) > 1:
@@ -86,7 +86,7 @@ def _block(source: CppSource, at: int, end: int) -> int | None:
 
 
 def _declaration(source: CppSource, start: int, end: int, scope: tuple[str, ...]) -> Item:
-    """Up to its `;`, or to the closing brace of a function's body."""
+    """Return the item up to its `;`, or to the closing brace of a function's body."""
     at, head = start, list[str]()
     calls, equals = False, False
     while at < end:
@@ -112,5 +112,5 @@ def _declaration(source: CppSource, start: int, end: int, scope: tuple[str, ...]
 
 
 def _is_function(tokens: tuple[Token, ...], brace: int) -> bool:
-    """`struct P f(int x) {` against `struct alignas(8) P {`: before a function's body stands its `)`."""
+    """Whether it is `struct P f(int x) {` and not `struct alignas(8) P {`: a `)` comes before a function's body."""
     return tokens[brace - 1].text in (")", "const", "noexcept")

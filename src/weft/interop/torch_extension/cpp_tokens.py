@@ -1,6 +1,6 @@
-"""C++ text → tokens with their places, and which bracket closes which. No macro is expanded here, nothing is guessed.
+"""C++ text → tokens with their positions, and matching brackets. No macro is expanded here, nothing is guessed.
 
-Comments are no tokens; a preprocessor line is one, with its continuations.
+Comments are not tokens; a preprocessor line is one token, with its continuations.
 """
 
 import re
@@ -44,18 +44,18 @@ class CppSource:
     text: str
     tokens: tuple[Token, ...]
     partner: Mapping[int, int]
-    """Index of a bracket → index of the other one, both ways."""
+    """Index of a bracket → index of its partner, in both directions."""
     angles: Mapping[int, int]
     """Index of the `<` of template arguments → index of its `>`."""
 
     def spelled(self, start: int, end: int) -> str:
-        """The text of tokens start … end, the last one excluded, on one line."""
+        """Return the text of tokens start to end, the last one excluded, on one line."""
         if start >= end:
             return ""
         return " ".join(self.text[self.tokens[start].start : self.tokens[end - 1].end].split())
 
     def split(self, start: int, end: int, comma: str = ",") -> list[tuple[int, int]]:
-        """Ranges between the commas outside brackets; an empty range is none."""
+        """Return the ranges between the commas outside brackets; an empty range is left out."""
         ranges, first, at = [], start, start
         while at < end:
             if self.tokens[at].text == comma and self.tokens[at].kind == "punct":
@@ -65,43 +65,43 @@ class CppSource:
         return [*ranges, (first, end)] if first < end or ranges else []
 
     def close(self, at: int) -> int:
-        """The index of the other bracket. Raises Unsupported where none stands: this is no C++."""
+        """Return the index of the matching bracket. Raises Unsupported where there is no bracket: this is not C++."""
         if at not in self.partner:
             line = self.tokens[min(at, len(self.tokens) - 1)].line
-            raise refuse(self.path, line, "a bracket is expected here")
+            raise refuse(self.path, line, "expected a bracket here")
         return self.partner[at]
 
     def after(self, at: int) -> int:
-        """The index behind a token, or behind the whole bracket that opens there."""
+        """Return the index after a token, or after the bracket that opens there."""
         return max(self.partner.get(at, at), self.angles.get(at, at)) + 1
 
 
 def refuse(path: str, line: int, what: str) -> Unsupported:
-    """UNSUPPORTED in the user's file: `what` says what it is and what to do."""
+    """Return an Unsupported error at a line of the user's file; `what` names the problem and what to do."""
     return Unsupported(f"{path}:{line}: {what}")
 
 
 def read_tokens(text: str, path: str) -> CppSource:
-    """Raises Unsupported, with the line, for text that is no C++ or whose brackets do not pair."""
+    """Read the tokens. Raises Unsupported, with the line, for text that is not C++ or whose brackets do not match."""
     return pair_tokens(tuple(scan_tokens(text, path)), text, path)
 
 
 def pair_tokens(tokens: tuple[Token, ...], text: str, path: str) -> CppSource:
-    """Find the brackets of tokens that stand at their places in the text."""
+    """Match the brackets of tokens that have their positions in the text."""
     partner = _partners(tokens, path)
     return CppSource(path, text, tokens, partner, _angles(tokens, partner))
 
 
 def scan_tokens(text: str, path: str, *, directives: bool = True) -> list[Token]:
-    """The tokens alone. Without `directives`, as in a macro's body, a `#` at the start is an operator."""
+    """Return only the tokens. Without `directives`, as in a macro's body, a `#` at the start is an operator."""
     found: list[Token] = []
-    at, line, fresh = 0, 1, True  # fresh: nothing but space and comments on this line so far
+    at, line, fresh = 0, 1, True  # fresh: only space and comments on this line so far
     while at < len(text):
         raw = _RAW.match(text, at)
         if raw:
             close = text.find(f'){raw[1]}"', raw.end())
             if close < 0:
-                raise refuse(path, line, "a raw string does not end")
+                raise refuse(path, line, "a raw string is not closed")
             end, kind = close + len(raw[1]) + 2, "string"
         elif text[at] == "#" and fresh and directives:
             end, kind = _directive_end(text, at), "directive"
@@ -109,7 +109,7 @@ def scan_tokens(text: str, path: str, *, directives: bool = True) -> list[Token]
             match = _SCAN.match(text, at)
             kind = match.lastgroup if match and match.lastgroup else ""
             if match is None or (kind == "punct" and (match[0] in "\"'" or text.startswith("/*", at))):
-                raise refuse(path, line, "a string or comment that does not end")
+                raise refuse(path, line, "a string or comment is not closed")
             end = match.end()
         if kind not in ("space", "comment"):
             found.append(Token(kind, text[at:end], at, end, line))
@@ -122,7 +122,7 @@ def scan_tokens(text: str, path: str, *, directives: bool = True) -> list[Token]
 
 
 def _directive_end(text: str, at: int) -> int:
-    """Where a preprocessor line ends: at a newline that no backslash and no comment continues."""
+    """Return where a preprocessor line ends: at a newline that no backslash and no comment continues."""
     while at < len(text) and text[at] != "\n":
         match = _SCAN.match(text, at) if text[at] in "/\"'" else None
         if match and match.lastgroup == "comment" and match[0].startswith("//"):
@@ -144,8 +144,8 @@ def _partners(tokens: Sequence[Token], path: str) -> dict[int, int]:
             open_at.append(index)
         elif token.text in _CLOSES:
             if not open_at or tokens[open_at[-1]].text != _CLOSES[token.text]:
-                cure = "brackets must pair without help of #if; write both branches out"
-                raise refuse(path, token.line, f"`{token.text}` closes nothing: {cure}")
+                cure = "brackets must match in every branch of an #if; write both branches in full"
+                raise refuse(path, token.line, f"`{token.text}` has no opening bracket: {cure}")
             partner[index] = open_at[-1]
             partner[open_at.pop()] = index
     if open_at:
@@ -155,7 +155,7 @@ def _partners(tokens: Sequence[Token], path: str) -> dict[int, int]:
 
 
 def _angles(tokens: Sequence[Token], partner: Mapping[int, int]) -> dict[int, int]:
-    """A `<` behind a word opens template arguments if only what can stand in them follows up to a matching `>`."""
+    """Return template argument brackets: a `<` after a word, if only valid template arguments follow up to a `>`."""
     found: dict[int, int] = {}
     for index, token in enumerate(tokens):
         if token.text == "<" and index and tokens[index - 1].kind == "word":

@@ -1,4 +1,4 @@
-"""Calls of the CUDA runtime in host code: what they mean to arrays and launches."""
+"""Calls of the CUDA runtime in host code: their effect on arrays and launches."""
 
 import re
 
@@ -24,7 +24,7 @@ _PACKED = ("cudaLaunchKernel", "cudaLaunchCooperativeKernel", "cudaLaunchKernelE
 
 
 def follow_cuda_call(run: Host, reader: Reader, name: str, ranges: list[tuple[int, int]], line: int) -> Value:
-    """Do what a call does, as far as launch lines have words for it."""
+    """Apply a call's effect, as far as launch lines can express it."""
     source = reader.source
     if name in _PACKED:
         raise refuse(source.path, line, f"{name} with packed arguments: launch with <<<…>>>, or write the line by hand")
@@ -77,7 +77,7 @@ def _member_kind(run: Host, reader: Reader, words: list[str]) -> str:
 
 
 def settle_shape(tensor: Tensor, element: str) -> None:
-    """Bytes to elements, once the type is known."""
+    """Convert a size in bytes to elements, once the type is known."""
     width = element_bytes(element) if element else None
     if tensor.bytes is not None and tensor.shape is None and width:
         tensor.shape, tensor.element = elements_of(tensor.bytes, width), element
@@ -97,7 +97,7 @@ def _copy(run: Host, name: str, values: list[Value], direction: str, line: int) 
     to, source = values[0], values[1]
     if isinstance(to, Pointer) and ("HostToDevice" in direction or not isinstance(source, Pointer)):
         if run.launched_with(to.tensor):
-            run.facts.notes[f"{to.tensor.name} is filled again after a launch: here only once, before all"] = line
+            run.facts.notes[f"{to.tensor.name} is filled again after a launch: here only once, at the start"] = line
         to.tensor.memory.origin = "argument"
     elif isinstance(source, Pointer) and not isinstance(to, Pointer):
         source.tensor.memory.returned = True
@@ -105,11 +105,11 @@ def _copy(run: Host, name: str, values: list[Value], direction: str, line: int) 
             run.round, run.launched = run.round + 1, False
     elif isinstance(source, Pointer) and isinstance(to, Pointer):
         if run.launched:
-            run.doubts.append(Hole(f"{name} copies {source.tensor.name} to {to.tensor.name} between launches", line))
+            run.caveats.append(Hole(f"{name} copies {source.tensor.name} to {to.tensor.name} between launches", line))
         run.facts.notes[f"{name} from {source.tensor.name} to {to.tensor.name} is not part of the launch lines"] = line
         to.tensor.memory.origin = "argument"
     elif "HostToHost" not in direction:
-        run.facts.notes[f"this {name} cannot be followed: which arrays it copies is not known"] = line
+        run.facts.notes[f"this {name} cannot be followed: the arrays that it copies are not known"] = line
 
 
 def _launch(run: Host, values: list[Value], line: int) -> None:

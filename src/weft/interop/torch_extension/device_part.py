@@ -1,8 +1,8 @@
-"""A torch-extension file → its device code, and what of it is the host's.
+"""A torch-extension file → its device code, separated from its host code.
 
 Kept: kernels, device functions, `__constant__` and `__device__` variables, types, constants, macros, and includes
-that NVRTC can read. Dropped: host functions, bindings, includes of PyTorch. Anything of PyTorch in what is kept is
-replaced where a CUDA type means the same, else refused with its line.
+that NVRTC can read. Dropped: host functions, bindings, includes of PyTorch. Names of PyTorch in the kept code are
+replaced where CUDA has an equivalent type, else refused with their line.
 """
 
 import re
@@ -29,7 +29,7 @@ TYPES: Mapping[str, str] = {
     "Float8_e4m3fn": "__nv_fp8_e4m3",
     "Float8_e5m2": "__nv_fp8_e5m2",
 }
-"""Scalar types of at:: and c10:: that are the same bits as a CUDA type."""
+"""Scalar types of at:: and c10:: that have the same bits as a CUDA type."""
 
 _MACROS: Mapping[str, str] = {
     "C10_HOST_DEVICE": "#define C10_HOST_DEVICE __host__ __device__",
@@ -40,7 +40,7 @@ _MACROS: Mapping[str, str] = {
         "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += blockDim.x * gridDim.x)"
     ),
 }
-"""Macros of PyTorch's CUDA headers, written out where device code uses them."""
+"""Macros of PyTorch's CUDA headers, defined where device code uses them."""
 
 _HEADERS: Mapping[str, tuple[str, ...]] = {
     "cuda_fp16.h": ("half", "__half", "half2", "__half2"),
@@ -52,11 +52,11 @@ _ACCESSOR = re.compile(r"(Generic)?PackedTensorAccessor(32|64)?|TensorAccessor")
 
 @dataclass(frozen=True)
 class DevicePart:
-    """What NVRTC gets."""
+    """The source for NVRTC."""
 
     text: str
     missing: tuple[str, ...]
-    """Headers that are found nowhere: what needs them does not compile."""
+    """Headers that were not found: code that needs them does not compile."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def separate(
     include_dirs: Sequence[str] = (),
     left_out: Sequence[Token] = (),
 ) -> DevicePart:
-    """Part the text of a file, headers next to it written out.
+    """Separate the text of a file, with the headers next to it inserted.
 
     Macros named in `without` come from launch lines instead, and their #define is left out.
 
@@ -106,13 +106,13 @@ def _paired(text: str, path: str, left_out: Sequence[Token]) -> CppSource:
     except Unsupported:
         if not left_out:
             raise
-    for token in left_out:  # of the same length, so that every line stays where it is
+    for token in left_out:  # of the same length, so that line numbers do not change
         text = text[: token.start] + re.sub(r"[^\n]", " ", token.text) + text[token.end :]
     return read_tokens(text, path)
 
 
 def _macro_bodies(source: CppSource) -> dict[str, tuple[bool, set[str]]]:
-    """Macro → whether it has parameters, and the words of its body."""
+    """Return macro → whether it has parameters, and the words of its body."""
     found: dict[str, tuple[bool, set[str]]] = {}
     for token in source.tokens:
         match = re.match(r"#\s*define\s+(\w+)(\()?(.*)", token.text, re.DOTALL) if token.kind == "directive" else None
@@ -122,7 +122,7 @@ def _macro_bodies(source: CppSource) -> dict[str, tuple[bool, set[str]]]:
 
 
 def _closure(name: str, bodies: Mapping[str, tuple[bool, set[str]]]) -> set[str]:
-    """The words that a macro becomes, through other macros."""
+    """Return the words that a macro expands to, through other macros."""
     words, waiting = set[str](), [name]
     while waiting:
         for word in bodies[waiting.pop()][1] - words:
@@ -180,7 +180,7 @@ def _directive_stays(source: CppSource, item: Item, without: frozenset[str]) -> 
 
 
 def _of_host(source: CppSource, item: Item) -> bool:
-    """Whether it speaks of the host's libraries, beside types that have a twin in CUDA."""
+    """Whether it names the host's libraries, apart from types that have an equivalent in CUDA."""
     for at in range(item.start, item.end):
         text = source.tokens[at].text
         if text in _HOST_WORDS:
@@ -195,11 +195,11 @@ def _of_host(source: CppSource, item: Item) -> bool:
 
 
 def _translate(source: CppSource, item: Item, marks: frozenset[str] | set[str]) -> Iterator[_Edit]:
-    """CUDA's names for PyTorch's types; anything else of PyTorch is refused."""
+    """Yield edits that replace PyTorch's types by CUDA's; other names of PyTorch are refused."""
     tokens = source.tokens
     if item.kind == "function" and item.body and not marks & set(item.head):
         first = tokens[item.start]
-        if first.text == "template":  # the marks stand behind its parameters
+        if first.text == "template":  # the qualifiers are after its parameters
             first = tokens[source.after(item.start + 1)]
         yield _Edit(first.start, first.start, "__host__ __device__ ")
     for at in range(item.start, item.end):
@@ -234,7 +234,7 @@ def _without_empty_namespaces(kept: list[Item]) -> list[Item]:
 def _segments(
     source: CppSource, joined: Joined, items: list[Item], kept: list[Item], edits: list[_Edit]
 ) -> Iterator[str]:
-    """The kept text, each piece at its own line number."""
+    """Yield the kept text, each piece with its line number."""
     chosen = {item.start for item in kept}
     spans: list[list[int]] = []
     before = 0
@@ -260,12 +260,12 @@ def _segments(
 
 
 def _without_lines(text: str) -> str:
-    """Launch lines stand at the head of the file, once; what they allow stays where it is."""
+    """Remove launch lines, which are written once at the top of the file; allow lines stay where they are."""
     return re.sub(r"^[ \t]*//+[ \t]*weft[ \t]*:(?![ \t]*allow\b).*$", "", text, flags=re.MULTILINE | re.IGNORECASE)
 
 
 def _prelude(body: str) -> Iterator[str]:
-    """What PyTorch's headers would have brought along."""
+    """Yield the includes and macros that PyTorch's headers would have provided."""
     words = set(re.findall(r"\w+", body))
     yield "#include <cmath>"
     yield "#include <cstdint>"

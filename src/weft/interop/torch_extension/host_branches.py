@@ -1,4 +1,4 @@
-"""Conditions and loops of host code: which way is taken, what is launched then, and what is known afterwards."""
+"""Conditions and loops of host code: which branch is taken, what it launches, and what is known afterwards."""
 
 import ast
 from dataclasses import dataclass, field, replace
@@ -22,18 +22,18 @@ from .host_values import (
 from .merge_launches import merge_launches, spelled
 
 _MOST_ROUNDS = 64
-"""Loops with a known number of rounds are followed round by round up to here."""
+"""Loops with at most this many iterations, if their number is known, are followed iteration by iteration."""
 
 
 def semicolon(source: CppSource, at: int, end: int) -> int:
-    """The index of the `;` that ends the statement."""
+    """Return the index of the `;` that ends the statement."""
     while at < end and source.tokens[at].text != ";":
         at = source.after(at)
     return min(at, end)
 
 
 def statement_end(source: CppSource, at: int, end: int) -> int:
-    """The index behind the statement that starts here."""
+    """Return the index after the statement that starts here."""
     text = source.tokens[at].text
     if text == "{":
         return source.close(at) + 1
@@ -50,17 +50,17 @@ def statement_end(source: CppSource, at: int, end: int) -> int:
 
 @dataclass
 class _Branch:
-    """What one way through a condition leaves."""
+    """The state after one branch of a condition."""
 
     launches: list[HostLaunch]
     names: list[dict[str, Value]]
     outcome: HostOutcome | None
     required: list[Number] = field(default_factory=list)
-    """What it asks of the sizes."""
+    """Its conditions on the sizes."""
 
 
 def _try(run: Host, start: int, end: int, scope: Scope) -> _Branch:
-    """Follow a branch and undo it: the caller decides what of it counts."""
+    """Follow a branch and undo its effects: the caller decides which of them to keep."""
     chain: list[Scope] = []
     place: Scope | None = scope
     while place is not None:
@@ -78,10 +78,10 @@ def _try(run: Host, start: int, end: int, scope: Scope) -> _Branch:
 
 
 def follow_if(run: Host, at: int, end: int, scope: Scope) -> tuple[int, HostOutcome | None]:
-    """A whole chain of `else if`, so that its branches can be compared with each other."""
+    """Follow a complete chain of `else if`, so that its branches can be compared with each other."""
     source, line = run.source, run.source.tokens[at].line
     ways: list[tuple[Value | None, _Branch]] = []
-    settled = False  # a condition that always holds: what stands behind it is never reached
+    settled = False  # a condition that always holds: the code after it is never reached
     while True:
         head = at + 2 if source.tokens[at + 1].text == "constexpr" else at + 1
         condition = Reader(run, source, head + 1, source.close(head), scope).whole()
@@ -109,7 +109,7 @@ def follow_if(run: Host, at: int, end: int, scope: Scope) -> tuple[int, HostOutc
 
 
 def _count_reached(run: Host, start: int, end: int) -> None:
-    """A launch in a branch that is never taken is not missing."""
+    """Count the launches of a branch that is never taken as reached, so that they are not reported as missing."""
     run.reached |= {at for at in range(start, end) if run.source.tokens[at].text == "<<<"}
 
 
@@ -121,7 +121,7 @@ def _decide(run: Host, ways: list[tuple[Value | None, _Branch]], line: int, scop
         truth = condition if isinstance(condition, Number) else None
         outcome = branch.outcome
         left = outcome is not None and (outcome.error or (not branch.launches and not outcome.broke))
-        if left and not (condition is None and len(ways) == 1):  # the host's own error, or a way out before a launch
+        if left and not (condition is None and len(ways) == 1):  # an error of the host, or a return before a launch
             if truth is not None:
                 for needed in denied(truth):
                     run.facts.require(needed)
@@ -150,14 +150,14 @@ def _decide(run: Host, ways: list[tuple[Value | None, _Branch]], line: int, scop
     if not going_on:
         return _adopt(run, _Branch(launches, taken[0][1].names, taken[0][1].outcome), scope)
     if returning and unknown:
-        doubt = Hole("one branch of a condition returns: keep the launches that are meant", line)
-        launches = [replace(launch, doubt=launch.doubt or doubt) for launch in launches]
+        caveat = Hole("one branch of a condition returns: keep only the launches you need", line)
+        launches = [replace(launch, caveat=launch.caveat or caveat) for launch in launches]
     names = going_on[-1][1].names
     for condition, branch in going_on[-2::-1]:
         names = _joined(branch.names, names, condition, line)
     _adopt(run, _Branch(launches, names, None), scope)
     if returning and not unknown:
-        # What follows is for the other sizes.
+        # The code that follows is for the other sizes.
         for condition, _ in returning:
             if condition is not None:
                 run.guard = (*run.guard, opposite(condition))
@@ -169,7 +169,7 @@ def _decide(run: Host, ways: list[tuple[Value | None, _Branch]], line: int, scop
 
 
 def _require_each(run: Host, ways: list[tuple[Number | None, _Branch]]) -> None:
-    """What one branch asks of the sizes holds only for those that take it."""
+    """Require the conditions of each branch only for the sizes that take it."""
     before = literal(0)
     for condition, branch in ways:
         elsewhere = before if condition is None else either(before, opposite(condition))
@@ -189,7 +189,7 @@ def _names(scope: Scope) -> list[dict[str, Value]]:
 def _joined(
     one: list[dict[str, Value]], other: list[dict[str, Value]], condition: Number | None, line: int
 ) -> list[dict[str, Value]]:
-    """Each variable as both ways leave it, or by the condition, or a hole."""
+    """Join each variable: the value of both branches, a formula with the condition, or a hole."""
     joined = []
     for left, right in zip(one, other, strict=True):
         names: dict[str, Value] = {}
@@ -223,12 +223,12 @@ def _adopt(run: Host, branch: _Branch, scope: Scope) -> HostOutcome | None:
 
 
 def follow_switch(run: Host, at: int, scope: Scope) -> tuple[int, HostOutcome | None]:
-    """As a chain of `if`; a case without a break goes on into the next."""
+    """Follow a switch as a chain of `if`; a case without a break continues into the next."""
     source, line = run.source, run.source.tokens[at].line
     subject = Reader(run, source, at + 2, source.close(at + 1), scope).whole()
     brace = source.close(at + 1) + 1
     close = source.close(brace)
-    cases: list[tuple[Value | None, int]] = []  # what it asks for, None for default, and where its statements start
+    cases: list[tuple[Value | None, int]] = []  # its value, None for default, and where its statements start
     place = brace + 1
     while place < close:
         if source.tokens[place].text in ("case", "default"):
@@ -236,7 +236,7 @@ def follow_switch(run: Host, at: int, scope: Scope) -> tuple[int, HostOutcome | 
             while colon < close and source.tokens[colon].text != ":":
                 colon = source.after(colon)
             if colon >= close:
-                raise refuse(source.path, source.tokens[place].line, "a label without its colon")
+                raise refuse(source.path, source.tokens[place].line, "a case label has no colon")
             value = Reader(run, source, place + 1, colon, scope).whole() if colon > place + 1 else None
             cases.append((value, colon + 1))
             place = colon + 1
@@ -266,7 +266,7 @@ def follow_switch(run: Host, at: int, scope: Scope) -> tuple[int, HostOutcome | 
             if asked is not None and asked.constant:
                 break
         asked = None
-    ways.sort(key=lambda way: way[0] is None)  # default is for what no case asks for, wherever it stands
+    ways.sort(key=lambda way: way[0] is None)  # default applies where no case matches, wherever it is written
     if not any(condition is None for condition, _ in ways):
         ways.append((None, _Branch([], _names(scope), None)))
     first = next((n for n, (condition, _) in enumerate(ways) if condition is None), len(ways) - 1)
@@ -275,7 +275,7 @@ def follow_switch(run: Host, at: int, scope: Scope) -> tuple[int, HostOutcome | 
 
 
 def follow_loop(run: Host, at: int, end: int, scope: Scope) -> tuple[int, HostOutcome | None]:
-    """Round by round where the number of rounds is known; else once, if every round launches the same."""
+    """Follow a loop: each iteration where their number is known; else once, if every iteration launches the same."""
     source, line = run.source, run.source.tokens[at].line
     word = source.tokens[at].text
     if word == "do":
@@ -309,7 +309,7 @@ def _without_break(outcome: HostOutcome | None) -> HostOutcome | None:
 
 
 def _rounds(run: Host, parts: list[tuple[int, int]], body: tuple[int, int], inner: Scope) -> HostOutcome | None:
-    """`for (int i = 0; i < 4; i++)`, round by round; _NOT_COUNTED if the rounds cannot be counted."""
+    """Follow `for (int i = 0; i < 4; i++)` iteration by iteration; _NOT_COUNTED if their number is not known."""
     source = run.source
     inside = {token.text for token in source.tokens[body[0] : body[1]]}
     if inside & {"for", "while"} and not (inside & {"<<<"} or inside & set(run.functions)):
@@ -342,7 +342,7 @@ def _rounds(run: Host, parts: list[tuple[int, int]], body: tuple[int, int], inne
 
 
 def _unknown_rounds(run: Host, start: int, stop: int, inner: Scope, scope: Scope, line: int) -> HostOutcome | None:
-    """The body as the first and as a later round: what is launched the same in both is launched once, and said so."""
+    """Follow the body as the first and as a later iteration: launches that are the same in both are made once."""
     if not any(run.source.tokens[at].text in ("=", "++", "--", "+=", "<<<", "(") for at in range(start, stop)):
         return None
     branch = _try(run, start, stop, inner)
@@ -359,11 +359,11 @@ def _unknown_rounds(run: Host, start: int, stop: int, inner: Scope, scope: Scope
     again = _try(run, start, stop, inner)
     if spelled(tuple(branch.launches)) == spelled(tuple(again.launches)) and not _holes(again.launches):
         kernels = ", ".join(dict.fromkeys(launch.kernel for launch in branch.launches))
-        run.facts.notes[f"{kernels}: launched again and again in a loop with the same arguments; here once"] = line
+        run.facts.notes[f"{kernels}: launched repeatedly in a loop with the same arguments; here only once"] = line
         run.launches += branch.launches
         return None
-    doubt = Hole("it is launched in a loop: write one line per launch", line)
-    run.launches += [replace(launch, doubt=doubt) for launch in branch.launches]
+    caveat = Hole("it is launched in a loop: write one line per launch", line)
+    run.launches += [replace(launch, caveat=caveat) for launch in branch.launches]
     return None
 
 
@@ -378,5 +378,5 @@ def _holes(launches: list[HostLaunch]) -> bool:
 
 
 def without_argc(required: list[Number]) -> list[Number]:
-    """The conditions that do not ask for the command line."""
+    """Return the conditions that do not read the command line."""
     return [each for each in required if not any(isinstance(n, ast.Name) and n.id == ARGC for n in ast.walk(each.tree))]

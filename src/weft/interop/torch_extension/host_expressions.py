@@ -1,6 +1,6 @@
-"""Expressions of host code → Values, by precedence climbing; what is not known is a Hole with its line.
+"""Expressions of host code → Values, by precedence climbing; an unknown value is a Hole with its line.
 
-A call of the file's own function follows its statements, which `host_statements.HostRun` does.
+A call of a function of the file follows its statements (`host_statements.HostRun`).
 """
 
 import ast
@@ -66,17 +66,17 @@ _CEILING = frozenset(["cdiv", "ceildiv", "divup", "updiv", "divceil", "atenceild
 _DEPTH = 12
 ARGC = "argc"
 _LIBRARIES = re.compile(r"cublas|cudnn|nccl|cusparse|cufft|curand|cub$|thrust$|cutlass$")
-"""Their kernels are no launches of the file, but what they compute matters to it."""
+"""Libraries whose kernels are not launches of the file, but whose results it uses."""
 
 
 class Reader:
-    """Reads tokens start … end of a source in a scope."""
+    """Reads tokens start to end of a source in a scope."""
 
     def __init__(self, run: "Host", source: CppSource, start: int, end: int, scope: Scope) -> None:
         self.run, self.source, self.at, self.end, self.scope = run, source, start, end, scope
 
     def whole(self) -> Value:
-        """The value of all of it."""
+        """Return the value of all tokens."""
         start = self.at
         try:
             value = self.conditional()
@@ -87,7 +87,7 @@ class Reader:
         return value
 
     def line(self, at: int) -> int:
-        """Of a token in the user's file; a macro's body has the line of its use."""
+        """Return a token's line in the user's file; a macro's body has the line of its use."""
         if self.source is not self.run.source:
             return self.run.facts.line
         return self.source.tokens[min(at, len(self.source.tokens) - 1)].line
@@ -112,7 +112,7 @@ class Reader:
         return left
 
     def operator(self, signs: tuple[str, ...]) -> str | None:
-        """The operator here if it is one of these; shifts are two tokens without a space."""
+        """Return the operator here if it is one of these; shifts are two tokens without a space."""
         here = self.peek()
         if here is None or here.kind != "punct":
             return None
@@ -135,7 +135,7 @@ class Reader:
         if isinstance(left, Pointer) and isinstance(right, Number) and right.constant == 0 and sign in "+-":
             return left
         if isinstance(left, Pointer) and sign in "+-":
-            return Hole(f"a pointer into {left.tensor.name}: launch lines pass whole arrays", self.line(self.at - 1))
+            return Hole(f"a pointer into {left.tensor.name}: launch lines pass entire arrays", self.line(self.at - 1))
         if not isinstance(left, Number) or not isinstance(right, Number):
             raise NotFollowed
         if sign in _COMPARE:
@@ -157,7 +157,7 @@ class Reader:
         raise NotFollowed
 
     def same_type(self, sign: str, left: Type, right: Type) -> Value:
-        """`x.dtype() == torch::kHalf`: an array whose type nothing says yet is taken to have the first asked for."""
+        """`x.dtype() == torch::kHalf`: an array of unknown type gets the first type it is compared with."""
         one, other = (left, right) if left.of is not None else (right, left)
         if one.of is None or not other.element or other.of is not None:
             raise NotFollowed
@@ -165,7 +165,7 @@ class Reader:
         if not tensor.element:
             tensor.element = other.element
             if sign == "==":
-                note = f"{tensor.name} is taken to be {other.element}: the host asks for its type"
+                note = f"{tensor.name} is assumed to be {other.element}: the host compares its type with it"
                 self.run.facts.notes[note] = self.line(self.at - 1)
         return literal(int((tensor.element == other.element) == (sign == "==")))
 
@@ -199,7 +199,7 @@ class Reader:
         return self.postfix()
 
     def cast_type(self) -> str | None:
-        """`(const float*)` in front of an expression; the cursor stands behind the parenthesis that opens."""
+        """Read `(const float*)` before an expression; the cursor is after the opening parenthesis."""
         close = self.source.close(self.at - 1)
         inside = self.source.tokens[self.at : close]
         words = [token.text for token in inside if token.kind == "word"]
@@ -294,7 +294,7 @@ class Reader:
         return Lambda(parameters, start + 1, self.at - 1, self.scope)
 
     def arguments(self, ranges: Sequence[tuple[int, int]]) -> list[Value]:
-        """The values between commas; `args...` is all of a pack."""
+        """Return the values between commas; `args...` is all of a pack."""
         found: list[Value] = []
         for start, end in ranges:
             pack = end - start > 1 and self.source.tokens[end - 1].text == "..."
@@ -306,7 +306,7 @@ class Reader:
         return found
 
     def variables(self, ranges: Sequence[tuple[int, int]], given: Sequence[Value]) -> list[str]:
-        """The names of arguments that are variables, `x` or `&x`: a function may change what they hold."""
+        """Return the names of arguments that are variables, `x` or `&x`: a function may change their values."""
         if len(ranges) != len(given):
             return []
         names = []
@@ -344,7 +344,7 @@ class Reader:
             raise NotFollowed
 
     def bracket(self) -> list[tuple[int, int]]:
-        """The ranges between the commas of the bracket that opens here; the cursor moves behind it."""
+        """Return the ranges between the commas of the bracket that opens here; the cursor moves past it."""
         if self.at >= self.end or self.peek_text() not in ("(", "[", "{"):
             raise NotFollowed
         start, close = self.at, self.source.close(self.at)
@@ -352,7 +352,7 @@ class Reader:
         return self.source.split(start + 1, close)
 
     def one(self) -> Value:
-        """The value in a bracket that holds exactly one."""
+        """Return the value in a bracket that holds exactly one."""
         ranges = self.bracket()
         if len(ranges) != 1:
             raise NotFollowed
@@ -368,7 +368,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class HostOutcome:
-    """How a block ended before its end: with a value, or with an error of the host's."""
+    """How a block was left early: with a value, or with an error of the host."""
 
     value: Value | None = None
     error: bool = False
@@ -377,14 +377,14 @@ class HostOutcome:
 
 
 class Host(ABC):
-    """One host function and what its names, calls and types mean. `ranks` are what an earlier pass found."""
+    """One host function and the meaning of its names, calls and types. `ranks` come from an earlier pass."""
 
     def __init__(
         self, view: HostView, *, element: str, ranks: Mapping[str, int], symbols: Collection[str] | None = None
     ) -> None:
         self.view, self.source, self.functions, self.kernels = view, view.source, view.functions, view.kernels
         self.element = element
-        """What a dispatch macro's scalar_t becomes."""
+        """The type that a dispatch macro's scalar_t becomes."""
         self.facts = Facts(ranks=dict(ranks))
         self.launches: list[HostLaunch] = []
         self.tensors: dict[str, Tensor] = {}
@@ -397,28 +397,28 @@ class Host(ABC):
         self.program = False
         """Whether it is `main`."""
         self.only_first = True
-        """Whether of a program only what it launches before it copies results back matters."""
+        """Whether only the launches of a program before it copies results back count."""
         self.stopped: int | None = None
-        """The line of the first launch that does not."""
+        """The line of the first launch that does not count."""
         self.passed: set[str] = set()
-        """Arrays that a launch got."""
-        self.doubts: list[Hole] = []
-        """What happened between launches that launch lines cannot say."""
+        """Arrays that were passed to a launch."""
+        self.caveats: list[Hole] = []
+        """What happened between launches that launch lines cannot express."""
         self.round, self.launched = 0, False
         """How many times results were copied back after a launch."""
         self.guard: tuple[Number, ...] = ()
-        """What must hold for the rest of the function: branches that return took the other sizes."""
+        """Condition of the rest of the function: branches that return handled the other sizes."""
         self.reached: set[int] = set()
         """The `<<<` that were followed."""
         self.called: set[str] = set()
-        """The file's host functions that were."""
+        """The host functions of the file that were followed."""
         self.scopes: list[Scope] = []
-        """Of the functions under way, the innermost last."""
+        """The functions being followed, the innermost last."""
         self._depth = 0
 
     # Names and calls.
     def name(self, reader: Reader) -> Value:
-        """A name, a call, a cast or a kernel at the reader's cursor."""
+        """Read a name, a call, a cast or a kernel at the reader's cursor."""
         reader.accept("::")
         start = reader.at
         path, targets = [reader.take().text], reader.template_arguments()
@@ -466,7 +466,7 @@ class Host(ABC):
         return named(name)
 
     def symbol(self, name: str, value: Value) -> Value:
-        """An integer of a program stays a name, so that launch lines can have it as a size."""
+        """Keep an integer of a program as a name, so that launch lines can have it as a size."""
         constant = value.constant if isinstance(value, Number) else None
         wanted = self.program and (self.symbols is None or name in self.symbols)
         if not wanted or not isinstance(constant, int) or constant < 1 or name in FUNCTIONS:
@@ -514,27 +514,27 @@ class Host(ABC):
         if last in ("malloc", "calloc", "new", "aligned_alloc", "getenv", "fopen"):
             return Other()
         if _LIBRARIES.match(path[0]) and any(isinstance(each, Pointer | Tensor) for each in arguments):
-            self.doubts.append(Hole(f"{'::'.join(path)} works on the arrays, too", line))
+            self.caveats.append(Hole(f"{'::'.join(path)} also changes the arrays", line))
             return Other()
         return factory(self.facts, path, arguments, reader.line(reader.at - 1))
 
     def add_launch(self, launch: HostLaunch) -> None:
-        """A launch that host code makes here."""
+        """Add a launch that host code makes here."""
         if self.program and self.round and self.only_first:
             if self.stopped is None:
-                note = "what is launched after the first results are copied back is left out"
+                note = "launches after the first results are copied back are left out"
                 self.facts.notes[f"{note}, from {launch.kernel} on; --function KERNEL imports another"] = launch.line
             self.stopped = launch.line
             return
         self.launched = True
-        doubt = self.doubts[-1] if self.doubts else None
-        self.launches.append(replace(launch, when=self.guard, round=self.round, doubt=launch.doubt or doubt))
+        caveat = self.caveats[-1] if self.caveats else None
+        self.launches.append(replace(launch, when=self.guard, round=self.round, caveat=launch.caveat or caveat))
         for value in launch.arguments:
             if isinstance(value, Pointer):
                 self.passed.add(value.tensor.memory.name)
 
     def counted(self, value: Value) -> Value:
-        """The number of dimensions, where an earlier pass found it."""
+        """Return the number of dimensions, where an earlier pass found it."""
         rank = self.facts.rank(value.tensor) if isinstance(value, Rank) else None
         return value if rank is None else literal(rank)
 
@@ -543,10 +543,10 @@ class Host(ABC):
 
     @abstractmethod
     def cuda_call(self, reader: Reader, name: str, ranges: list[tuple[int, int]], line: int) -> Value:
-        """A call of the CUDA runtime."""
+        """Follow a call of the CUDA runtime."""
 
     def record(self, kind: str, values: tuple[Value, ...]) -> Value:
-        """A struct of the file with these members, in order; the others have their defaults."""
+        """Return a struct of the file with these members, in order; the others have their defaults."""
         made = Record(kind)
         for number, member in enumerate(self.view.structs[kind]):
             if number < len(values):
@@ -556,16 +556,16 @@ class Host(ABC):
         return made
 
     def target(self, reader: Reader, start: int, end: int) -> tuple[str, Value]:
-        """A template argument of a host function: a type's text, and the value if it is none."""
+        """Return a template argument of a host function: a type's text, and its value if it is not a type."""
         return self.type_text(reader.source.spelled(start, end), reader.scope), reader.sub(start, end)
 
     def call_function(
         self, callee: HostFunction, arguments: Sequence[Value], line: int, variables: Sequence[str] = ()
     ) -> Value:
-        """A host function of the file, in place."""
+        """Follow a host function of the file, inlined."""
         function = self._overload(callee.name, arguments)
         if function is None:
-            return Hole(f"which {callee.name} is called here", line)
+            return Hole(f"it is not clear which {callee.name} is called here", line)
         self.called.add(callee.name)
         if not self.matters(function):
             return Other()
@@ -597,7 +597,7 @@ class Host(ABC):
         return fitting[0] if len(fitting) == 1 else None
 
     def bind_targets(self, function: Function, targets: Sequence[tuple[int, int]], scope: Scope) -> None:
-        """Give the template parameters of the followed function what its binding says."""
+        """Give the template parameters of the followed function the arguments of its binding."""
         reader = Reader(self, self.source, 0, 0, scope)
         callee = HostFunction(function.name, tuple(self.target(reader, *each) for each in targets))
         self._bind_template(function, callee, (), scope)
@@ -609,7 +609,7 @@ class Host(ABC):
             of_type = parameter.type.startswith(("typename", "class")) or parameter.type in ("typename", "class")
             if number < len(callee.targets):
                 text, value = callee.targets[number]
-                if of_type or isinstance(value, Hole):  # a device function, say, is for a kernel's template arguments
+                if of_type or isinstance(value, Hole):  # such as a device function, for a kernel's template arguments
                     scope.types[parameter.name] = text
                 else:
                     scope.names[parameter.name] = value
@@ -623,7 +623,7 @@ class Host(ABC):
                 scope.names[parameter.name] = Reader(self, self.source, *parameter.default, scope).whole()
 
     def matters(self, function: Function) -> bool:
-        """Whether a call may launch, allocate, check or give a value; the host's own arithmetic is not followed."""
+        """Whether a call may launch, allocate, check or return a value; other host code is not followed."""
         if function.result.split()[-1:] != ["void"]:
             return function.end - function.start < 4000
         if any(_changes(parameter.type) for parameter in function.parameters):
@@ -641,11 +641,11 @@ class Host(ABC):
 
     @abstractmethod
     def execute(self, start: int, end: int, scope: Scope) -> HostOutcome | None:
-        """Follow the statements of tokens start … end; None if control leaves at the end."""
+        """Follow the statements of tokens start to end; None if control reaches the end."""
 
     def _inside(self, start: int, end: int, scope: Scope) -> Value:
         if self._depth > _DEPTH:
-            return Hole("host functions that call each other deeply", self.facts.line)
+            return Hole("host functions call each other too deeply", self.facts.line)
         self._depth += 1
         guard = self.guard
         self.scopes.append(scope)
@@ -666,7 +666,7 @@ class Host(ABC):
 
     # Types.
     def type_text(self, text: str, scope: Scope) -> str:
-        """With the names that `using` and dispatch macros gave to types replaced."""
+        """Return the type with names from `using` and dispatch macros replaced."""
         words = [word for word in text.replace("*", " * ").split() if word != "typename"]
         return " ".join(scope.type(word) or word for word in words)
 
@@ -701,7 +701,7 @@ class Host(ABC):
         return literal(width * count)
 
     def template_argument(self, reader: Reader, start: int, end: int) -> str:
-        """As a launch line writes it: a type, a literal, or a formula in braces."""
+        """Return the argument as a launch line writes it: a type, a literal, or a formula in braces."""
         spelled = reader.source.spelled(start, end)
         known = reader.scope.type(spelled)
         if known is not None:
@@ -718,14 +718,14 @@ class Host(ABC):
 
 
 def whole_number(value: Number, line: int) -> Value:
-    """To an integer, as C++ cuts it."""
+    """Convert to an integer, truncated as in C++."""
     if not value.floating:
         return value
     if value.constant is not None:
         return literal(int(value.constant))
     if value.text.startswith(("ceil(", "cdiv(")):
         return Number(value.tree)
-    return Hole(f"`{value.text}` is cut to an integer", line)
+    return Hole(f"`{value.text}` is truncated to an integer", line)
 
 
 def _may_be_negative(value: Number) -> bool:
@@ -736,7 +736,7 @@ def _may_be_negative(value: Number) -> bool:
 
 
 def pick(condition: Number, first: Value, second: Value, line: int) -> Value:
-    """condition ? first : second"""
+    """Return `condition ? first : second`."""
     if condition.constant is not None:
         return first if condition.constant else second
     if isinstance(first, Number) and isinstance(second, Number):
@@ -776,7 +776,7 @@ def _types_fit(function: Function, arguments: Sequence[Value]) -> bool:
 
 
 def _deduced(name: str, function: Function, arguments: Sequence[Value]) -> str:
-    """The type of a template parameter, from a pointer to it."""
+    """Return the type of a template parameter, deduced from a pointer to it."""
     for parameter, value in zip(function.parameters, arguments, strict=False):
         base = re.sub(r"\bconst\b|__restrict__|\*|&", "", parameter.type).strip()
         if base == name and isinstance(value, Pointer) and "*" in parameter.type:
@@ -785,7 +785,7 @@ def _deduced(name: str, function: Function, arguments: Sequence[Value]) -> str:
 
 
 def number(text: str) -> Number:
-    """A literal of C++."""
+    """Return the value of a C++ literal."""
     plain = text.replace("'", "")
     if re.fullmatch(r"0[xX][0-9a-fA-F]+[uUlL]*|0[bB][01]+[uUlL]*|\d+[uUlL]*", plain):
         digits = plain.rstrip("uUlL")

@@ -1,7 +1,7 @@
-"""The host's part of a torch extension, followed from its function's first line to its last.
+"""Follows the host function of a torch extension from its first statement to its last.
 
-Nothing is executed: sizes are names, tensors are names with a shape, and each `<<<…>>>` leaves a HostLaunch. What the
-formulas of launch lines cannot say becomes a Hole, or a note.
+Nothing is executed: sizes are names, tensors are names with a shape, and each `<<<…>>>` leaves a HostLaunch. What
+the formulas of launch lines cannot express becomes a Hole, or a note.
 """
 
 import ast
@@ -58,7 +58,7 @@ class HostRun(Host):
         return follow_cuda_call(self, reader, name, ranges, line)
 
     def execute(self, start: int, end: int, scope: Scope) -> HostOutcome | None:
-        """Follow the statements of tokens start … end; None if control leaves at the end."""
+        """Follow the statements of tokens start to end; None if control reaches the end."""
         at = start
         while at < end and self.stopped is None:
             at, outcome = _statement(self, at, end, scope)
@@ -68,7 +68,7 @@ class HostRun(Host):
 
 
 def _statement(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, HostOutcome | None]:
-    """One statement; where the next one starts, and how the block ends if it does."""
+    """Follow one statement; return where the next one starts, and how the block ends if it does."""
     source = run.source
     token = source.tokens[at]
     if token.kind == "directive":
@@ -80,7 +80,7 @@ def _statement(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Host
         return source.close(at) + 1, run.execute(at + 1, source.close(at), Scope(outer=scope))
     if token.text == "if":
         return follow_if(run, at, end, scope)
-    if token.text == "try":  # what it catches is the host's own error
+    if token.text == "try":  # it catches errors of the host
         after = source.close(at + 1) + 1
         while after < end and source.tokens[after].text == "catch":
             after = source.close(source.close(after + 1) + 1) + 1
@@ -102,7 +102,7 @@ def _statement(run: HostRun, at: int, end: int, scope: Scope) -> tuple[int, Host
         return stop + 1, HostOutcome(broke=True)
     if token.text in ("using", "typedef", "static_assert", "continue"):
         return stop + 1, None
-    if token.text in ("case", "default"):  # a label that the case before runs into
+    if token.text in ("case", "default"):  # a label that the previous case falls through to
         colon = at
         while colon < end and source.tokens[colon].text != ":":
             colon = source.after(colon)
@@ -125,7 +125,7 @@ def _alias(run: HostRun, start: int, end: int, scope: Scope) -> str:
 
 # Declarations.
 def _declare(run: HostRun, at: int, stop: int, scope: Scope) -> bool:
-    """`const int n = x.size(0), m(3);`: False if this is no declaration."""
+    """`const int n = x.size(0), m(3);`. Return False if this is not a declaration."""
     source = run.source
     if _unpack(run, at, stop, scope):
         return True
@@ -188,7 +188,7 @@ def _initial(run: HostRun, kind: str, start: int, end: int, scope: Scope) -> Val
     elif source.tokens[start].text in "({":
         ranges = source.split(start + 1, source.close(start))
         values = [Reader(run, source, *each, scope).whole() for each in ranges]
-        if "vector" in kind:  # memory of the host, of which only the length may matter
+        if "vector" in kind:  # host memory, of which only the length may matter
             length = next((each for each in values if isinstance(each, Number)), None)
             return Record("std::vector", (("size", length),) if length is not None else ())
         value = values[0] if len(values) == 1 and kind.split()[-1] != "dim3" else Items(tuple(values))
@@ -229,7 +229,7 @@ def _whole(value: Value, line: int) -> Number | Hole:
 
 
 def _named(run: HostRun, name: str, value: Value) -> Value:
-    """A new tensor takes the name of its variable; a size remembers it."""
+    """Give a new tensor the name of its variable; record it for a size."""
     name = safe_name(name)
     if isinstance(value, Tensor) and not value.name:
         value.name = name if name not in run.tensors else f"{name}_{value.line}"
@@ -239,7 +239,7 @@ def _named(run: HostRun, name: str, value: Value) -> Value:
     return value
 
 
-# What a statement does.
+# Effects of a statement.
 def _act(run: HostRun, at: int, stop: int, scope: Scope) -> HostOutcome | None:
     source = run.source
     launch_at = next((i for i in range(at, stop) if source.tokens[i].text == "<<<" and _outside(run, at, i)), None)
@@ -272,11 +272,11 @@ def _act(run: HostRun, at: int, stop: int, scope: Scope) -> HostOutcome | None:
     if len(run.launches) == before and any(source.tokens[i].text == "<<<" for i in range(at, stop)):
         _hidden_launches(run, at, stop, scope)
     if isinstance(value, Hole) and _touches(run, at, stop, scope):
-        run.facts.notes[f"`{source.spelled(at, stop)}` is not followed: is anything of it part of a launch?"] = (
+        run.facts.notes[f"`{source.spelled(at, stop)}` is not followed: check whether a launch depends on it"] = (
             value.line
         )
     if isinstance(value, Tensor) and not value.name and value.origin == "computed":
-        run.facts.notes[f"`{source.spelled(at, stop)}` is PyTorch's work and not part of the launch lines"] = value.line
+        run.facts.notes[f"`{source.spelled(at, stop)}` runs in PyTorch, not in the launch lines"] = value.line
     return None
 
 
@@ -290,7 +290,7 @@ def _swap(run: HostRun, at: int, stop: int, scope: Scope) -> None:
 
 
 def _touches(run: HostRun, at: int, stop: int, scope: Scope) -> bool:
-    """Whether a call that is not known gets a tensor; names that say they only check are believed."""
+    """Whether an unknown call gets a tensor; calls whose names mean that they only check are excluded."""
     tokens = run.source.tokens[at:stop]
     if re.search(r"check|assert|print|cout|cerr", " ".join(token.text for token in tokens[:3]), re.IGNORECASE):
         return False
@@ -299,7 +299,7 @@ def _touches(run: HostRun, at: int, stop: int, scope: Scope) -> bool:
 
 
 def _outside(run: HostRun, start: int, at: int) -> bool:
-    """Whether a token stands outside the brackets of the statement."""
+    """Whether a token is outside the brackets of the statement."""
     place = start
     while place < at:
         place = run.source.after(place)
@@ -307,7 +307,7 @@ def _outside(run: HostRun, start: int, at: int) -> bool:
 
 
 def _assign(run: HostRun, sign: str, place: tuple[int, int], value: Value, scope: Scope) -> None:
-    """`x = …`, `p.x = …`, `*x = …`; other places are memory of the host."""
+    """`x = …`, `p.x = …`, `*x = …`; other targets are host memory."""
     tokens = run.source.tokens[place[0] : place[1]]
     texts = [token.text for token in tokens]
     if texts[:1] == ["*"]:
@@ -352,7 +352,7 @@ def _launch(run: HostRun, at: int, opens: int, stop: int, scope: Scope) -> None:
     if not isinstance(kernel, Kernel):
         name = source.spelled(at, opens)
         raise refuse(
-            source.path, line, f"{name} is no kernel of this file: put its definition here, or launch it by hand"
+            source.path, line, f"{name} is not a kernel of this file: add its definition, or write the line by hand"
         )
     config = [Reader(run, source, *each, scope).whole() for each in source.split(opens + 1, closes)]
     given = source.split(closes + 4, source.close(closes + 3))
@@ -387,7 +387,7 @@ def _and(run: HostRun, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _assume(run: HostRun, start: int, end: int, scope: Scope) -> None:
-    """What a check says about ranks, types and sizes holds from here on."""
+    """Record what a check ensures about ranks, types and sizes from here on."""
     source = run.source
     equals = [i for i in range(start, end) if source.tokens[i].text == "==" and _outside(run, start, i)]
     if len(equals) == 1:
@@ -431,20 +431,20 @@ def _dispatch(run: HostRun, at: int, scope: Scope) -> HostOutcome | None:
     before = len(run.launches)
     run.call_lambda(replace(body, scope=inner), ())
     if not macro.startswith("AT_"):
-        doubt = Hole(f"the macro {macro} decides how it is launched", run.source.tokens[at].line)
-        run.launches[before:] = [replace(launch, doubt=doubt) for launch in run.launches[before:]]
+        caveat = Hole(f"the macro {macro} decides how it is launched", run.source.tokens[at].line)
+        run.launches[before:] = [replace(launch, caveat=caveat) for launch in run.launches[before:]]
     return None
 
 
 def _hidden_launches(run: HostRun, at: int, stop: int, scope: Scope) -> None:
-    """A launch in a lambda that something unknown calls: followed once, in doubt."""
+    """Follow a launch in a lambda that unknown code calls once, and mark it with a caveat."""
     token = run.source.tokens[at]
     before = len(run.launches)
     for start, end in run.source.split(at + 2, stop - 1):
         value = Reader(run, run.source, start, end, scope).whole()
         if isinstance(value, Lambda):
             run.call_lambda(value, ())
-    doubt = Hole(f"`{token.text}` calls it, and cannot be followed", token.line)
-    run.launches[before:] = [replace(launch, doubt=doubt) for launch in run.launches[before:]]
+    caveat = Hole(f"it is called by `{token.text}`, which cannot be followed", token.line)
+    run.launches[before:] = [replace(launch, caveat=caveat) for launch in run.launches[before:]]
     if len(run.launches) == before:
-        raise refuse(run.source.path, token.line, "a launch in what cannot be followed: write its launch line by hand")
+        raise refuse(run.source.path, token.line, "a launch in code that cannot be followed: write its line by hand")

@@ -1,4 +1,4 @@
-"""What host code computes, as far as launch lines can say it: formulas over sizes, tensors, pointers, kernels."""
+"""Values of host code, as far as launch lines can express them: formulas over sizes, tensors, pointers, kernels."""
 
 import ast
 import keyword
@@ -26,7 +26,7 @@ class Number:
 
     @property
     def name(self) -> str:
-        """Its name, if it is nothing else."""
+        """Its name, if it is only a name."""
         return self.tree.id if isinstance(self.tree, ast.Name) else ""
 
     @property
@@ -42,15 +42,15 @@ class Tensor:
     origin: str
     line: int
     element: str = ""
-    """Name in launch lines; empty: nothing says it."""
+    """Name in launch lines; empty: not known."""
     shape: tuple[Number, ...] | None = None
     like: "Tensor | None" = None
-    """Has that tensor's shape."""
+    """The tensor whose shape it has."""
     base: "Tensor | None" = None
-    """Whose memory a view is."""
+    """The tensor whose memory a view shares."""
     returned: bool = False
     bytes: Number | None = None
-    """As cudaMalloc got it, until a pointer's type says of what."""
+    """The argument of cudaMalloc, until a pointer's type gives the element type."""
 
     @property
     def memory(self) -> "Tensor":
@@ -81,7 +81,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Type:
-    """A dtype, or options that say one; `of` where it is that of a tensor."""
+    """A dtype, or tensor options with one; `of` is the tensor it belongs to."""
 
     element: str
     of: Tensor | None = None
@@ -111,7 +111,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class HostFunction:
-    """A function of the file as an expression, with what stands in its angle brackets."""
+    """A function of the file as an expression, with its template arguments."""
 
     name: str
     targets: tuple[tuple[str, "Value"], ...] = ()
@@ -143,7 +143,7 @@ class Lambda:
 
 @dataclass(frozen=True)
 class Hole:
-    """Something that cannot be followed, and the line where that is."""
+    """A value that cannot be followed, why, and its line."""
 
     why: str
     line: int
@@ -151,7 +151,7 @@ class Hole:
 
 @dataclass(frozen=True)
 class Other:
-    """Something that launch lines need not know: streams, devices, guards, strings."""
+    """A value that launch lines do not need: streams, devices, guards, strings."""
 
 
 Value = (
@@ -192,7 +192,7 @@ class Scope:
         return self.kinds[name] if name in self.kinds else self.outer.kind(name) if self.outer else ""
 
     def assign(self, name: str, value: Value) -> None:
-        """Where the name was declared."""
+        """Assign in the scope where the name was declared."""
         scope: Scope | None = self
         while scope is not None and name not in scope.names:
             scope = scope.outer
@@ -203,7 +203,7 @@ class Scope:
 
 
 def safe_name(name: str) -> str:
-    """A name of C++ that formulas take for their own gets an underscore: `in`, `lambda`, `max`."""
+    """Return the name, with an underscore if formulas reserve it: `in`, `lambda`, `max`."""
     return f"{name}_" if keyword.iskeyword(name) or name in FUNCTIONS else name
 
 
@@ -235,7 +235,7 @@ _FOLD: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def binary(operation: type[ast.operator], a: Number, b: Number) -> Number:
-    """a ∘ b, with constants folded; (n + b - 1) // b becomes cdiv(n, b)."""
+    """Return a ∘ b, with constants folded; (n + b - 1) // b becomes cdiv(n, b)."""
     floating = a.floating or b.floating
     if operation is ast.FloorDiv and floating:
         operation = ast.Div
@@ -302,7 +302,7 @@ def compare(operation: type[ast.cmpop], a: Number, b: Number) -> Number:
 
 
 def choose(condition: Number, a: Number, b: Number) -> Number:
-    """condition ? a : b, in a language without conditions."""
+    """Return `condition ? a : b` as arithmetic: formulas have no conditional."""
     match condition.tree:
         case ast.Compare(left=x, ops=[ast.Lt() | ast.LtE()], comparators=[y]):
             if (ast.dump(x), ast.dump(y)) == (ast.dump(a.tree), ast.dump(b.tree)):
@@ -321,14 +321,14 @@ def choose(condition: Number, a: Number, b: Number) -> Number:
 
 
 def truth(value: Number) -> Number:
-    """As C++ takes it for a condition."""
+    """Return the value as a C++ condition."""
     if value.constant is not None:
         return literal(int(bool(value.constant)))
     return value if _is_truth(value.tree) else compare(ast.NotEq, value, literal(0))
 
 
 def _is_truth(tree: ast.expr) -> bool:
-    """Whether it is 0 or 1 already."""
+    """Whether it is already 0 or 1."""
     match tree:
         case ast.Compare():
             return True
@@ -345,7 +345,7 @@ def opposite(value: Number) -> Number:
 
 
 def denied(value: Number) -> list[Number]:
-    """What must hold for `!value`: of `a || b`, both opposites."""
+    """Return the conditions of `!value`: for `a || b`, both negations."""
     match value.tree:
         case ast.Call(func=ast.Name(id="max"), args=parts) if _is_truth(value.tree):
             return [each for part in parts for each in denied(Number(part))]
@@ -353,12 +353,12 @@ def denied(value: Number) -> list[Number]:
 
 
 def both(a: Number, b: Number) -> Number:
-    """`a && b`"""
+    """Return `a && b`."""
     return binary(ast.Mult, truth(a), truth(b))
 
 
 def either(a: Number, b: Number) -> Number:
-    """`a || b`"""
+    """Return `a || b`."""
     a, b = truth(a), truth(b)
     if a.constant is not None or b.constant is not None:
         known, other = (a, b) if a.constant is not None else (b, a)
@@ -369,7 +369,7 @@ def either(a: Number, b: Number) -> Number:
 
 
 def factors(value: Number) -> list[Number]:
-    """`a * b * c` → its factors in order."""
+    """Return the factors of `a * b * c` in order."""
     match value.tree:
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             return [*factors(Number(left)), *factors(Number(right))]
@@ -377,7 +377,7 @@ def factors(value: Number) -> list[Number]:
 
 
 def elements_of(size: Number, width: int) -> tuple[Number, ...]:
-    """A number of bytes as the shape of an array whose elements have `width` of them: its factors, in order."""
+    """Return a size in bytes as the shape of an array with elements of `width` bytes: its factors, in order."""
     parts = factors(size)
     at = next((at for at in reversed(range(len(parts))) if parts[at].constant == width), None)
     if at is not None:
@@ -400,12 +400,12 @@ def _opposite(truth: Number) -> Number:
 
 
 class NotFollowed(Exception):
-    """What stands here is beyond formulas; it becomes a Hole."""
+    """The value cannot be a formula; it becomes a Hole."""
 
 
 @dataclass(frozen=True)
 class HostLaunch:
-    """One `<<<…>>>`, in the host's words."""
+    """One `<<<…>>>`, with values of the host."""
 
     kernel: str
     template: tuple[str, ...]
@@ -414,29 +414,29 @@ class HostLaunch:
     block: Value
     shared: Value | None
     line: int
-    doubt: Hole | None = None
-    """Why the line may not be meant as it stands: a loop, a condition."""
+    caveat: Hole | None = None
+    """Why the launch line may need a change by the user: a loop, a condition."""
     when: tuple[Number, ...] = ()
     """Conditions on sizes that all must hold for it."""
     round: int = 0
-    """How many times results were copied back before it."""
+    """Number of times results were copied back before it."""
 
 
 @dataclass
 class Facts:
-    """What is known of tensors and sizes so far."""
+    """What is known about tensors and sizes so far."""
 
     axes: dict[str, set[int]] = field(default_factory=dict)
     """Tensor → axes whose size the host reads."""
     counted: set[str] = field(default_factory=set)
-    """Tensors whose numel it reads."""
+    """Tensors whose numel the host reads."""
     ranks: dict[str, int] = field(default_factory=dict)
     checked: set[str] = field(default_factory=set)
     """Tensors whose number of dimensions the host checks."""
     alike: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """Tensors whose shapes it compares."""
+    """Tensors whose shapes the host compares."""
     equal: list[tuple[str, str]] = field(default_factory=list)
-    """Sizes that it compares."""
+    """Sizes that the host compares."""
     required: list[Number] = field(default_factory=list)
     """Conditions that must hold."""
     spoken: dict[str, str] = field(default_factory=dict)
@@ -448,10 +448,10 @@ class Facts:
     notes: dict[str, int] = field(default_factory=dict)
     """Sentences for the user → line."""
     line: int = 0
-    """Of the statement that is followed."""
+    """Line of the statement that is followed."""
 
     def require(self, condition: Number) -> None:
-        """A condition of the host's; sizes that it compares are one."""
+        """Add a condition of the host; sizes that it compares for equality become one."""
         self.required.append(condition)
         match condition.tree:
             case ast.Compare(left=ast.Name(id=one), ops=[ast.Eq()], comparators=[ast.Name(id=other)]):
@@ -463,7 +463,7 @@ class Facts:
             return (
                 tensor.shape[axis]
                 if -len(tensor.shape) <= axis < len(tensor.shape)
-                else Hole("no such axis", self.line)
+                else Hole("there is no such axis", self.line)
             )
         if tensor.like is not None:
             return self.size(tensor.like, axis)
@@ -488,7 +488,7 @@ class Facts:
         return None if shape is None else len(shape)
 
     def shape(self, tensor: Tensor) -> tuple[Number, ...] | None:
-        """Its sizes, as far as an earlier pass could tell how many there are."""
+        """Return its sizes, if an earlier pass found how many there are."""
         if tensor.shape is not None:
             return tensor.shape
         if tensor.like is not None:
@@ -498,7 +498,7 @@ class Facts:
 
 
 def placeholder(tensor: str, axis: int) -> str:
-    """The name of a size until a better one is found."""
+    """Return the name of a size until a better one is found."""
     return f"{tensor}__{axis}" if axis >= 0 else f"{tensor}__m{-axis}"
 
 

@@ -1,4 +1,4 @@
-"""What the host pass of nvcc sees of a file: functions, kernels, constants, structs and names of types."""
+"""A file as nvcc's host pass sees it: functions, kernels, constants, structs and names of types."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from .signatures import Function, KernelSignature, Parameter, host_functions, ke
 
 @dataclass(frozen=True)
 class HostView:
-    """`source` has no macros left but `integers`."""
+    """The expanded source; only the macros in `integers` are left."""
 
     source: CppSource
     functions: Mapping[str, tuple[Function, ...]]
@@ -26,22 +26,22 @@ class HostView:
     """The other variables of the file."""
     structs: Mapping[str, tuple[Parameter, ...]]
     aliases: Mapping[str, str]
-    """Types of the file by another name."""
+    """Aliases of types in the file."""
     constant_arrays: Mapping[str, tuple[str, str]]
     """`__constant__` variable → element type and shape."""
     integers: Mapping[str, str]
     device_words: frozenset[str]
-    """What device code speaks of: a macro among it is no size of the host's alone."""
+    """Names that device code uses: a macro among them is not only a size of the host."""
     text: HostText
 
     @property
     def numbers(self) -> dict[str, str]:
-        """Constants of the file that are whole numbers: #define and constexpr."""
+        """Constants of the file that are integers: #define and constexpr."""
         spelled = {name: self.source.spelled(*tokens) for name, tokens in self.constants.items()}
         return {name: value for name, value in {**spelled, **self.integers}.items() if value.isdigit()}
 
     def element(self, text: str) -> str:
-        """The element type of a C++ type, through the file's own names for it."""
+        """Return the element type of a C++ type, through the file's aliases."""
         for _ in range(4):
             found = type_element(text)
             if found:
@@ -80,7 +80,7 @@ def view_host(joined: Joined, path: str) -> HostView:
 
 
 def type_element(text: str) -> str:
-    """`const at::Half*` → f16; empty where it is no type that launch lines know."""
+    """Return the element type: `const at::Half*` → f16; empty for a type that launch lines do not support."""
     words = [
         word for word in re.split(r"[\s*&]+", text) if word not in ("const", "volatile", "", "__restrict__", "restrict")
     ]
@@ -109,7 +109,7 @@ def _constants(source: CppSource, others: Sequence[Item]) -> dict[str, tuple[int
 
 
 def _variables(source: CppSource, item: Item) -> list[str]:
-    """Names that a declaration of the host declares, roughly: words before `=`, `;`, `,` or `[`."""
+    """Return the names that a host declaration declares, approximately: words before `=`, `;`, `,` or `[`."""
     found = []
     for at in range(item.start + 1, item.end):
         if source.tokens[at].text in ("=", ";", ",", "[") and source.tokens[at - 1].kind == "word":
@@ -118,7 +118,7 @@ def _variables(source: CppSource, item: Item) -> list[str]:
 
 
 def _aliases(source: CppSource, others: Sequence[Item]) -> dict[str, str]:
-    """Other names of types: using and typedef."""
+    """Return aliases of types: using and typedef."""
     found: dict[str, str] = {}
     for item in others:
         text = source.spelled(item.start, item.end - 1)

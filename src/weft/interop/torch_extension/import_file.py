@@ -1,4 +1,4 @@
-"""A CUDA file with host code → a kernel file of Weft: device code as it stands, and launch lines from the host code."""
+"""A CUDA file with host code → a kernel file of Weft: its device code, and launch lines from the host code."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,25 +32,25 @@ _STANDARD = frozenset(
     ["stdio.h", "stdlib.h", "string.h", "time.h", "unistd.h", "omp.h", "cublas_v2.h", "cublasLt.h", "curand.h",
      "sys/time.h", "mpi.h", "nccl.h", "cuda_profiler_api.h", "errno.h", "ctype.h", "signal.h"]
 )  # fmt: skip
-"""Headers of the host: device code does not miss them."""
+"""Headers of host code, which device code does not need."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """The file Weft runs, the launch lines at its head, and what is left to complete in them."""
+    """The file that Weft runs, the launch lines at its top, and what is missing in them."""
 
     text: str
     lines: tuple[str, ...]
     function: str
-    """The host function they come from; empty: the file had lines of its own."""
+    """The host function they come from; empty: the file contained launch lines."""
     problems: tuple[Problem, ...] = ()
     notes: tuple[Problem, ...] = ()
     parameters: tuple[str, ...] = ()
-    """What the host function takes, in order: arrays and scalars by their names in the launch lines."""
+    """The parameters of the host function, in order: arrays and scalars by their names in the launch lines."""
     returned: tuple[str, ...] = ()
-    """The arrays it returns, in order; empty names stand for what is no array of the lines."""
+    """The arrays it returns, in order; an empty name means a value that is not an array of the lines."""
     device: str = ""
-    """The device code alone, as NVRTC gets it."""
+    """Only the device code, for NVRTC."""
     origins: tuple[int, ...] = ()
     """For each of `lines`, the line of the user's file it comes from."""
     others: tuple[str, ...] = ()
@@ -68,10 +68,10 @@ def import_torch(
     include_dirs: Sequence[str] = (),
     attention: bool = False,
 ) -> Imported:
-    """Separate `path`, whose `text` may be read already.
+    """Separate the file at `path`; `text` is its text if it was already read.
 
-    Raises Unsupported, with the line and what to do, where that is not possible. `attention` completes what names of
-    attention say, and gives arrays of attention the roles of the tasks.
+    Raises Unsupported, with the line and what to do, where that is not possible. `attention` completes shapes by the
+    usual names of attention, and gives arrays of attention the roles of the tasks.
     """
     if text is None:
         try:
@@ -85,18 +85,18 @@ def import_torch(
     joined = join_headers(text, path, include_dirs)
     view = view_host(joined, path)
     if not view.kernels:
-        raise refuse(path, 1, "no __global__ function: there is nothing to run")
+        raise refuse(path, 1, "the file has no __global__ function to run")
     notes = [Problem(line, note) for line, note in joined.notes]
     choice = choose_function(view, function)
-    beside = binding_file(path, view, choice.function)
-    if beside is not None:
-        view = view_host(join_headers(f'{text}\n#include "{beside.name}"\n', path, include_dirs), path)
+    binding = binding_file(path, view, choice.function)
+    if binding is not None:
+        view = view_host(join_headers(f'{text}\n#include "{binding.name}"\n', path, include_dirs), path)
         choice = choose_function(view, function)
-        notes.append(Problem(1, f"{choice.function.name} and how it calls this file are read from {beside}"))
+        notes.append(Problem(1, f"{choice.function.name} and how it calls this file are read from {binding}"))
     chosen, others = choice.function, choice.others
     for line, name in view.text.unset.items():
-        if not name.startswith("_"):  # those are the compiler's and the system's
-            notes.append(Problem(line, f"{name} is taken to be undefined: no #define of this file sets it"))
+        if not name.startswith("_"):  # macros of the compiler and the system
+            notes.append(Problem(line, f"{name} is assumed to be undefined: no #define of this file sets it"))
     settings = ImportSettings(shapes, {**bound_defaults(view, chosen), **values})
     kernel = None if function in view.functions else function
     unsaid = Unsaid()
@@ -117,7 +117,7 @@ def import_torch(
     head += zip(_origins(made, rows, chosen.line), (f"// weft: {row}".rstrip() for row in rows), strict=True)
     notes += [Problem(chosen.line, note) for note in (*unsaid.notes, *renamed)]
     if others:
-        notes.append(Problem(chosen.line, f"also to be imported, by --function: {', '.join(others)}"))
+        notes.append(Problem(chosen.line, f"other functions that --function can import: {', '.join(others)}"))
     problems = tuple(sorted(draft.problems, key=lambda problem: problem.line))
     said = (*notes, *(Problem(line, note) for note, line in draft.run.facts.notes.items()))
     remarks = [f"// {path}:{each.line}: {each.text}" for each in (*problems, *said)]
@@ -137,7 +137,7 @@ def import_torch(
 
 
 def _origins(made: Sequence[tuple[int, str]], rows: Sequence[str], host: int) -> Iterator[int]:
-    """The line of each row; what was added or changed belongs to the host function. Equal rows keep their order."""
+    """Yield the source line of each row; added or changed rows get the host function's. Equal rows keep their order."""
     waiting = list(made)
     for row in rows:
         at = next((number for number, (_, text) in enumerate(waiting) if text == row), None)
@@ -145,14 +145,14 @@ def _origins(made: Sequence[tuple[int, str]], rows: Sequence[str], host: int) ->
 
 
 def _with_own_lines(text: str, path: str, kept: Sequence[str], arch: str, include_dirs: Sequence[str]) -> Imported:
-    """A file that says itself how it is launched."""
+    """Import a file that contains launch lines."""
     own = parse_lines("\n".join(kept), path)
     without = frozenset(line.name for line in own.defines)
     part = separate(text, path, without=without, include_dirs=include_dirs)
     macros = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\S.*?)[ \t]*$", text, re.MULTILINE))
     lines = _settled(kept, macros)
     own = parse_lines("\n".join(lines), path)
-    # What it requires of its sizes is a matter of the call, not of the defaults it is compiled with here.
+    # Its `require` lines are checked for each call, not for the default sizes it is compiled with here.
     defaults = bind_numbers(replace(own, requires=()), path, sizes={}, defines={})
     _compile(part, path, defaults.defines, [], arch, include_dirs)
     taken = tuple(line.name for line in own.arrays if line.role in ("in", "inout"))
@@ -161,7 +161,7 @@ def _with_own_lines(text: str, path: str, kept: Sequence[str], arch: str, includ
 
 
 def _settled(lines: Sequence[str], macros: Mapping[str, str]) -> list[str]:
-    """Lines of a file that also defines their macros: what the file was compiled with, not the lines' defaults."""
+    """Return the lines with the values that the file's #defines give their macros, instead of the lines' defaults."""
     found = []
     for line in lines:
         match = _DEFINE.match(line)
@@ -181,7 +181,7 @@ def _file(path: str, head: Sequence[str], body: str, function: str) -> str:
 def _follow(
     view: HostView, choice: Choice, settings: ImportSettings, kernel: str | None
 ) -> tuple[Draft, tuple[str, ...]]:
-    """The launches that the function makes, and the arrays it returns."""
+    """Return the launches that the function makes, and the arrays it returns."""
     chosen = choice.function
     words = [token.text for token in view.source.tokens]
     concrete = ELEMENT in words or any(
@@ -207,7 +207,7 @@ def _follow(
             break
         ranks, symbols = found, kept if symbols is None else symbols & kept
     if not run.launches:
-        raise refuse(view.source.path, chosen.line, f"{chosen.name} reaches no launch: write the lines by hand")
+        raise refuse(view.source.path, chosen.line, f"{chosen.name} reaches no launch: write the launch lines by hand")
     run.facts.line = chosen.line
     _require_all_reached(view, run, chosen)
     _note_ranks(run, settings)
@@ -215,7 +215,7 @@ def _follow(
 
 
 def _shape_names(run: HostRun) -> set[str]:
-    """Integers of a program that say how large an array is: they are its sizes, the others are its constants."""
+    """Return the integers of a program that are dimensions of arrays: its sizes. The others are its constants."""
     shapes = [run.facts.shape(run.tensors[name]) or () for name in run.passed if name in run.tensors]
     words = {word for shape in shapes for size in shape for word in re.findall(r"[A-Za-z_]\w*", size.text)}
     return words & set(run.sizes)
@@ -231,7 +231,7 @@ def _require_all_reached(view: HostView, run: HostRun, chosen: Function) -> None
 
 
 def _note_ranks(run: HostRun, settings: ImportSettings) -> None:
-    """Say where the number of dimensions is only what the host happens to read."""
+    """Add a note where the number of dimensions is only the number that the host reads."""
     sure = run.facts.checked | run.facts.counted | set(settings.shapes)
     sure |= {tensor.name for pair in run.facts.alike for tensor in pair}
     for name in run.facts.axes:
@@ -239,7 +239,7 @@ def _note_ranks(run: HostRun, settings: ImportSettings) -> None:
             rank = run.facts.ranks.get(name, 0)
             dimensions = f"{rank} dimension{'s'[: rank > 1]}"
             line = run.tensors[name].line if name in run.tensors else run.facts.line
-            run.facts.notes[f"{name} is taken to have {dimensions}: the host reads no more of its shape"] = line
+            run.facts.notes[f"{name} is assumed to have {dimensions}: the host reads no more of its shape"] = line
 
 
 def _parameters(run: HostRun, chosen: Function) -> tuple[Scope, dict[str, Parameter]]:
@@ -275,7 +275,7 @@ def _mark_returned(value: Value) -> None:
 
 
 def _returned(value: Value) -> tuple[str, ...]:
-    """Names in order; a view is the memory it shows, and its own shape is not known here."""
+    """Return the names in order; a view counts as its underlying array, and its own shape is not known here."""
     if isinstance(value, Tensor):
         return (value.name,) if value.base is None else ("",)
     if isinstance(value, Items):
@@ -291,7 +291,7 @@ def _compile(
     arch: str,
     include_dirs: Sequence[str],
 ) -> Binary:
-    """The device code alone must compile: whatever it still needs of the host shows here, at its line."""
+    """Compile the separated device code: anything it still needs from the host is an error here, at its line."""
     try:
         return compile_cuda(
             part.text,

@@ -1,4 +1,4 @@
-"""The launches of a host function → launch lines. What could not be followed stays a visible `???`, with a sentence."""
+"""The launches of a host function → launch lines. A part that could not be followed becomes `???`, with a message."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,15 +26,15 @@ _VECTORS = {
     **dict.fromkeys(("half2", "__half2"), "half"),
     **dict.fromkeys(("__nv_bfloat162", "nv_bfloat162"), "__nv_bfloat16"),
 }
-"""Types of a vectorised load, which are several elements of an array."""
+"""Types of vectorised loads, which hold several elements of an array."""
 _PER_COLUMN = re.compile(r"(?i)gamma|beta|weights?|bias|scales?|mask|w|eps|indices|idx|index")
-"""Arrays that seldom have the shape of those they go with."""
+"""Arrays that seldom have the shape of the arrays they are passed with."""
 _FORMULA = re.compile(r"\{(.*?)\}")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What the user must complete, and the line of the original that asks for it."""
+    """What the user must complete, and the line of the original file that needs it."""
 
     line: int
     text: str
@@ -42,12 +42,12 @@ class Problem:
 
 @dataclass
 class ImportSettings:
-    """What the caller gives by hand, and what the file's text says beside the host function."""
+    """What the caller gives by hand, and what the file's text states outside the host function."""
 
     shapes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)
     guess: bool = True
-    """Whether an array whose shape nothing says takes that of the arrays it goes with."""
+    """Whether an array of unknown shape gets the shape of the arrays it is passed with."""
 
 
 class Draft:
@@ -58,16 +58,16 @@ class Draft:
     ) -> None:
         self.run, self.scalars, self.settings = run, scalars, settings
         self.launches = _first_round(run, kernel)
-        if run.doubts and self.launches and all(launch.doubt is None for launch in self.launches):
-            self.launches[-1] = replace(self.launches[-1], doubt=run.doubts[-1])
+        if run.caveats and self.launches and all(launch.caveat is None for launch in self.launches):
+            self.launches[-1] = replace(self.launches[-1], caveat=run.caveats[-1])
         self.problems: dict[Problem, None] = {}
         self.elements: dict[str, str] = {}
         self.passed: dict[str, Tensor] = {}
         self.number_types: dict[str, str] = {}
         self.filled: dict[str, list[str]] = {}
         """Array → its shape, where the host reads only a part of it."""
-        self.beside: dict[str, set[str]] = {}
-        """Array → those that go to a kernel together with it."""
+        self.passed_with: dict[str, set[str]] = {}
+        """Array → the arrays that are passed to a kernel together with it."""
         for launch in self.launches:
             self._pair(launch)
         if settings.guess:
@@ -94,14 +94,14 @@ class Draft:
                 if element and not self.elements.get(memory.name):
                     self.elements[memory.name] = element
                 settle_shape(memory, self.elements.get(memory.name, ""))
-                self.beside.setdefault(memory.name, set()).update(
+                self.passed_with.setdefault(memory.name, set()).update(
                     other.tensor.memory.name for _, other in self._parameters(launch) if isinstance(other, Pointer)
                 )
             elif isinstance(value, Number) and value.name in self.scalars:
                 self.number_types.setdefault(value.name, self.element(parameter.type, types))
 
     def _parameters(self, launch: HostLaunch) -> list[tuple[Parameter, Value]]:
-        """What a kernel is given, members of structs one by one."""
+        """Return the parameters and values of a launch, members of structs separately."""
         found: list[tuple[Parameter, Value]] = []
         for parameter, value in zip(self.run.kernels[launch.kernel].parameters, launch.arguments, strict=False):
             if isinstance(value, Record):
@@ -112,7 +112,7 @@ class Draft:
         return found
 
     def types(self, launch: HostLaunch, signature: KernelSignature) -> dict[str, str]:
-        """Template parameter → what the launch gives for it, or what the arguments imply."""
+        """Return template parameter → the launch's argument for it, or what the arguments imply."""
         given = dict(zip((each.name for each in signature.template), launch.template, strict=False))
         for parameter, value in zip(signature.parameters, launch.arguments, strict=False):
             base = re.sub(r"\bconst\b|__restrict__|\*|&", "", parameter.type).strip()
@@ -131,12 +131,12 @@ class Draft:
         return self.run.view.element(base)
 
     def _guess_shapes(self) -> None:
-        """An array whose shape the host never reads has that of the arrays it goes with, if these have one: a note."""
+        """Give an array whose shape the host never reads the shape of the arrays it is passed with, and add a note."""
         self._fill_ranks()
         for name, tensor in self.passed.items():
             if self._shape(tensor) is not None or tensor.bytes is not None or _PER_COLUMN.fullmatch(name):
                 continue
-            others = [self.passed[other] for other in self.passed if other in self.beside.get(name, ())]
+            others = [self.passed[other] for other in self.passed if other in self.passed_with.get(name, ())]
             given = [other for other in others if other.origin == "argument"]
             others = given if any(self._shape(other) is not None for other in given) else others
             known = {tuple(shape): other for other in reversed(others) if (shape := self._shape(other)) is not None}
@@ -147,11 +147,11 @@ class Draft:
                 tensor.like = like
                 if like.name in self.filled:
                     self.filled[name] = self.filled[like.name]
-                note = f"the host never reads the shape of {name}: it is taken to have the shape of {like.name}"
+                note = f"the host never reads the shape of {name}: it is assumed to have the shape of {like.name}"
                 self.run.facts.notes[f"{note}; give another, as in --shape {name}=N,D"] = tensor.line
 
     def _fill_ranks(self) -> None:
-        """`k.size(2)` is all that is read of k, and q has four dimensions: k has four, too, and what is unread of q."""
+        """Complete partly read shapes: if only `k.size(2)` is read and q has four dimensions, k gets q's others."""
         facts = self.run.facts
         sure = facts.checked | facts.counted | set(self.settings.shapes)
         sure |= {tensor.name for pair in facts.alike for tensor in pair}
@@ -160,7 +160,7 @@ class Draft:
             fuller = [
                 other
                 for other in self.passed
-                if other in self.beside.get(name, ())
+                if other in self.passed_with.get(name, ())
                 and len(self._shape(self.passed[other]) or ()) == rank + 1
                 and self.elements.get(other) == self.elements.get(name)
             ]
@@ -168,9 +168,9 @@ class Draft:
                 continue
             shape = self._shape(self.passed[fuller[0]]) or []
             self.filled[name] = [f"{name}__{axis}" if axis in axes else size for axis, size in enumerate(shape)]
-            note = f"the host reads a part of the shape of {name}: the rest is taken to be as in {fuller[0]}"
+            note = f"the host reads a part of the shape of {name}: the rest is assumed to be as in {fuller[0]}"
             facts.notes[note] = self.passed[name].line
-            facts.notes.pop(f"{name} is taken to have {rank} dimensions: the host reads no more of its shape", None)
+            facts.notes.pop(f"{name} is assumed to have {rank} dimensions: the host reads no more of its shape", None)
 
     def _sizes(self) -> Iterator[str]:
         for tensor in self.passed.values():
@@ -189,14 +189,14 @@ class Draft:
         return None if shape is None else [size.text for size in shape]
 
     def _defaults(self, names: Sequence[str]) -> dict[str, int]:
-        """A size as tensors of the kind have it, changed where a check of the host asks for another."""
-        first, told = dict.fromkeys(names, 64), set[str]()
+        """Return typical sizes, changed where a check of the host requires another value."""
+        first, reported = dict.fromkeys(names, 64), set[str]()
         for tensor in self.passed.values():
             shape = self._shape(tensor) or []
             for axis, size in enumerate(shape):
                 name = self.names.get(size)
-                if name is not None and name not in told:
-                    told.add(name)
+                if name is not None and name not in reported:
+                    reported.add(name)
                     last = axis == len(shape) - 1
                     first[name] = 1000 if len(shape) == 1 else 64 if last else 2 if axis < len(shape) - 2 else 33
         counts = {name for name in self.scalars if self._is_count(name)}
@@ -209,11 +209,11 @@ class Draft:
         if found is not None:
             self.counts |= {name: found.pop(name) for name in counts if name in found}
         if found is None:
-            self.ask(1, "no sizes found that all checks of the host accept; set them in the line `sizes`")
+            self.ask(1, "found no sizes that all checks of the host accept; set them in the `sizes` line")
         return found or first
 
     def _some_launch(self) -> Iterator[Number]:
-        """Sizes for which nothing is launched are no good default."""
+        """Yield conditions for sizes that launch something; others would be useless defaults."""
         conditions = [all_of(launch.when) for launch in self.launches]
         if all(condition is not None for condition in conditions):
             chosen = conditions[0]
@@ -229,13 +229,13 @@ class Draft:
 
     @property
     def defines(self) -> dict[str, int]:
-        """Macros that the lines read, and their values."""
+        """Return the macros that the lines read, and their values."""
         read = {name for formula in self._formulas() for name in Expression.parse(formula).names}
         return {name: value for name, value in self.run.used_defines.items() if name in read}
 
     # The lines.
     def lines(self, binary: Binary | None) -> list[tuple[int, str]]:
-        """All lines, without their `// weft:`, each with the line of the user's file it comes from."""
+        """Return all lines, without `// weft:`, each with the line of the user's file it comes from."""
         roles = self._roles(binary)
         host = self.run.facts.line
         arrays = [(tensor.line, self._array(tensor, roles)) for tensor in self.passed.values()]
@@ -255,12 +255,12 @@ class Draft:
         return [*rows, *((host, row) for row in self._requires()), *launches]
 
     def _read(self) -> set[str]:
-        """Every name that the lines read."""
+        """Return every name that the lines read."""
         formulas = [rename(formula, self.names) for formula in self._formulas()]
         return {name for formula in formulas for name in Expression.parse(formula).names}
 
     def _requires(self) -> Iterator[str]:
-        """What the host checks, as far as it is about the sizes of the lines."""
+        """Yield the host's checks of the sizes as `require` lines."""
         known = {*self.sizes, *self.counts, *self.defines, *(set(self.run.sizes) & self._read())}
         folded = {name: value for name, value in self.run.used_defines.items() if name not in self.defines}
         folded |= {name: value for name, value in self.run.sizes.items() if name not in known}
@@ -274,11 +274,11 @@ class Draft:
             except UsageError:
                 continue
             if names and names <= known and not re.fullmatch(r"(\w+) == \1", text):
-                found[f"require   {text} : the host function asks for it"] = None
+                found[f"require   {text} : required by the host function"] = None
         yield from found
 
     def said(self, constants: Mapping[str, str]) -> Said:
-        """What the host function says, for names of attention to complete; `constants` are the file's numbers."""
+        """Return what the host function states, to be completed by names; `constants` are the file's numbers."""
         found = {name: self._shape(tensor) for name, tensor in self.passed.items()}
         shapes = {
             name: None if shape is None else [rename(size, self.names) for size in shape]
@@ -292,14 +292,14 @@ class Draft:
         return Said(shapes, floating, self.settings.values, spelled, frozenset(read))
 
     def _constant(self, spelled: str, line: int, binary: Binary | None) -> str:
-        """A constant by its name in the PTX, where namespaces mangle it."""
+        """Return the line of a constant, by its name in the PTX, where namespaces mangle it."""
         name = spelled.rpartition("::")[2]
         element, shape = self.run.view.constant_arrays.get(name, ("f32", ""))
         if not shape:
             shape = self.ask(line, f"the shape of the constant {name}")
         variables = [variable.name for variable in parse(binary.ptx).variables] if binary is not None else []
         symbol = next((each for each in variables if each == name or each.endswith(f"{len(name)}{name}E")), name)
-        self.run.facts.notes[f"{name} is filled by the host: here it is random unless --input {symbol}=FILE.npy"] = line
+        self.run.facts.notes[f"{name} is filled by the host: here it is random, or --input {symbol}=FILE.npy"] = line
         return f"constant  {symbol} : {element}[{shape}] = normal"
 
     def _used(self, name: str) -> bool:
@@ -312,7 +312,7 @@ class Draft:
             yield from self._shape(tensor) or []
 
     def _is_count(self, name: str) -> bool:
-        """An integer of the host is set like a size."""
+        """Whether an integer parameter of the host is set like a size."""
         return self._used(name) and not re.search(r"\b(float|double)\b", self.scalars[name].type)
 
     def _count(self, name: str) -> str:
@@ -320,7 +320,7 @@ class Draft:
         value = {"true": "1", "false": "0"}.get(value, value)
         if not value.isdigit():
             value = str(self.counts.get(name, 1))
-            note = f"{name} is a parameter of the host function, {value} unless another is given: --size {name}=4"
+            note = f"{name} is a parameter of the host function: it is {value}; set it with --size {name}=4"
             self.run.facts.notes[note] = self.run.facts.line
         return f"{name}={value}"
 
@@ -328,7 +328,7 @@ class Draft:
         value = self.settings.values.get(name)
         if value is None:
             value = "1e-05" if re.fullmatch(r"(?i)eps(ilon)?", name) else "1.0"
-            note = f"{name} is a parameter of the host function, {value} unless another is given: --value {name}=0.5"
+            note = f"{name} is a parameter of the host function: it is {value}; set it with --value {name}=0.5"
             self.run.facts.notes[note] = self.run.facts.line
         return f"scalar    {name} : {self.number_types.get(name) or 'f32'} = {value.rstrip('fF')}"
 
@@ -337,7 +337,7 @@ class Draft:
         element = self.elements.get(name) or self.ask(tensor.line, f"the element type of {name}")
         shape = self._shape(tensor)
         if shape is None:
-            cure = f"give it, as in --shape {name}={next(iter(self.sizes), 'N')}"
+            cure = f"give it with --shape {name}={next(iter(self.sizes), 'N')}"
             sizes = self.ask(tensor.line, f"the host never reads the shape of {name}: {cure}")
         else:
             sizes = ", ".join(rename(size, self.names) for size in shape)
@@ -345,16 +345,16 @@ class Draft:
             return f"{role:<9} {name} : {element}[{sizes}]"
         start = tensor.origin if tensor.origin in ("zeros", "ones") else _start(element)
         if tensor.origin == "full":
-            note = f"{name} is filled with one value by the host: here it is random unless --input {name}=FILE.npy"
+            note = f"{name} is filled with one value by the host: here it is random, or --input {name}=FILE.npy"
             self.run.facts.notes[note] = tensor.line
         if tensor.origin == "computed":
-            note = f"{name} is computed by PyTorch: here it is an input, random unless --input {name}=FILE.npy"
+            note = f"{name} is computed by PyTorch: here it is a random input, or --input {name}=FILE.npy"
             self.run.facts.notes[note] = tensor.line
         return f"{role:<9} {name} : {element}[{sizes}] = {start}"
 
     def _launch(self, launch: HostLaunch) -> Iterator[str]:
         signature = self.run.kernels[launch.kernel]
-        callee = self.callee(launch) + self._doubt(launch)
+        callee = self.callee(launch) + self._caveat(launch)
         if len(launch.arguments) != len(signature.parameters) and not any(p.default for p in signature.parameters):
             self.ask(launch.line, f"{launch.kernel} takes {len(signature.parameters)} arguments")
         arguments = ", ".join(self._argument(value, launch.line) for value in launch.arguments)
@@ -368,13 +368,13 @@ class Draft:
         when = f" when({rename(condition.text, self.names)})" if condition is not None else ""
         yield f"          grid({grid}) block({block}){shared}{opted}{when}"
 
-    def _doubt(self, launch: HostLaunch) -> str:
-        if launch.doubt is None:
+    def _caveat(self, launch: HostLaunch) -> str:
+        if launch.caveat is None:
             return ""
-        return " " + self.ask(launch.doubt.line, f"{launch.kernel}: {launch.doubt.why}; then remove the {HOLE}")
+        return " " + self.ask(launch.caveat.line, f"{launch.kernel}: {launch.caveat.why}; then remove the {HOLE}")
 
     def callee(self, launch: HostLaunch) -> str:
-        """The name expression with its template arguments, deduced ones included."""
+        """Return the name expression with its template arguments, deduced ones included."""
         signature = self.run.kernels[launch.kernel]
         types = self.types(launch, signature)
         arguments = []
@@ -404,7 +404,7 @@ class Draft:
                 return rename(value.text, self.names)
             case Hole(why=why, line=at):
                 return self.ask(at, f"{what} of a launch: {why}")
-        return self.ask(line, f"{what} of this launch is no number and no array")
+        return self.ask(line, f"{what} of this launch is neither a number nor an array")
 
     def _dim3(self, value: Value, line: int, what: str) -> str:
         if isinstance(value, Dim3):
@@ -416,7 +416,7 @@ class Draft:
 
     # Roles.
     def _stored_members(self, launch: HostLaunch, record: Record) -> set[str]:
-        """Arrays of a struct whose members are not pointers to const."""
+        """Return the arrays of a struct whose members are not pointers to const."""
         found = set()
         for member in self.run.view.structs.get(record.type, ()):
             value = record.get(member.name)
@@ -425,7 +425,7 @@ class Draft:
         return found
 
     def entry(self, launch: HostLaunch) -> str | None:
-        """The kernel with numbers for its formulas, as it is compiled for the default sizes."""
+        """Return the kernel with numbers for its formulas, as it is compiled for the default sizes."""
         names: dict[str, int | float | str] = {
             **self.sizes,
             **self.counts,
@@ -446,7 +446,7 @@ class Draft:
         return None if HOLE in callee else callee
 
     def entries(self) -> dict[str, str]:
-        """Kernel → the instance to look at: one that the default sizes launch. NVRTC takes seconds for each."""
+        """Return kernel → the instance to inspect: one that the default sizes launch. NVRTC takes seconds for each."""
         names: dict[str, int | float] = {**self.sizes, **self.counts, **self.run.used_defines, **self.run.sizes}
         found: dict[str, str] = {}
         taken: set[str] = set()
@@ -459,7 +459,7 @@ class Draft:
         return found
 
     def _roles(self, binary: Binary | None) -> dict[str, str]:
-        """By what the compiled kernels do with each pointer."""
+        """Return the role of each array by how the compiled kernels use its pointer."""
         loads, stores = set[str](), set[str]()
         functions = parse(binary.ptx).functions if binary is not None else {}
         compiled = {
@@ -470,7 +470,7 @@ class Draft:
             function = compiled.get(launch.kernel)
             uses = list(parameter_uses(function).values()) if function is not None else []
             for number, value in enumerate(launch.arguments):
-                if isinstance(value, Record):  # what it does with members cannot be told apart
+                if isinstance(value, Record):  # its uses of the members cannot be separated
                     for _, member in value.members:
                         if isinstance(member, Pointer):
                             loads.add(member.tensor.memory.name)
@@ -488,7 +488,7 @@ class Draft:
 
 
 def _first_round(run: HostRun, kernel: str | None) -> list[HostLaunch]:
-    """Of a program, what it launches up to where it first copies results back (or where `kernel` is launched)."""
+    """Return a program's launches until it first copies results back (or until `kernel` is launched)."""
     if not run.program and kernel is None:
         return list(run.launches)
     rounds = [launch.round for launch in run.launches if kernel in (None, launch.kernel)]
@@ -504,7 +504,7 @@ def _holds(formula: str, names: Mapping[str, int | float]) -> bool:
 
 
 def all_of(conditions: Sequence[Number]) -> Number | None:
-    """Their conjunction, each once; None if there are none."""
+    """Return the conjunction of the conditions, each once; None if there are none."""
     found: Number | None = None
     for condition in {each.text: each for each in conditions}.values():
         found = condition if found is None else both(found, condition)

@@ -1,4 +1,4 @@
-"""A CUDA file with the headers next to it written in their places: one text, and where each of its lines comes from."""
+"""Inserts the headers next to a CUDA file into its text, and records where each line comes from."""
 
 import re
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from .cpp_tokens import scan_tokens
 _INCLUDE = re.compile(r"#\s*include\s*\"([^\"]+)\"")
 _ONCE = re.compile(r"^[ \t]*#\s*pragma\s+once[ \t]*$", re.MULTILINE)
 HOST_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/", "caffe2/", "THC/")
-"""Headers of PyTorch: they are never read."""
+"""Headers of PyTorch, which are never read."""
 _LEVELS = 3
-"""How many folders upwards a header is looked for that stands on no include path."""
+"""Number of parent folders that are searched for a header that is not on the include path."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A line of the joined text: the file and line it comes from, and the line of the user's file that brought it."""
+    """A line of the joined text: the file and line it comes from, and the line of the user's file that includes it."""
 
     file: str
     line: int
@@ -28,7 +28,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Joined:
-    """The text, the origin of each of its lines, and what to say about headers that were found elsewhere."""
+    """The text, the origin of each of its lines, and notes about headers that were found elsewhere."""
 
     text: str
     origins: tuple[Origin, ...]
@@ -44,7 +44,7 @@ class _Piece:
 
 
 def join_headers(text: str, path: str, include_dirs: Sequence[str] = ()) -> Joined:
-    """Write every `#include "x.cuh"` that is found out, once each; others stay as they are."""
+    """Replace every `#include "x.cuh"` that is found by its text, once each; others stay."""
     notes: list[tuple[int, str]] = []
     pieces = _pieces(text, Path(path), path, None, include_dirs, {Path(path).resolve()}, notes)
     origins: list[Origin] = []
@@ -82,7 +82,7 @@ def _pieces(
             continue
         seen.add(header.resolve())
         if not (file.parent / match[1]).is_file():
-            notes.append((brought, f"{match[1]} is taken from {header}: give another folder with -I"))
+            notes.append((brought, f"{match[1]} is read from {header}; give another folder with -I"))
         inner = _ONCE.sub("", header.read_text(errors="replace"))
         found.append(_Piece("\n", shown, line, main_line))
         found += _pieces(inner, header, str(header), brought, include_dirs, seen, notes)
@@ -91,7 +91,7 @@ def _pieces(
 
 
 def _find(name: str, file: Path, include_dirs: Sequence[str]) -> Path | None:
-    """Next to the file, on the include path, else in the folders around: projects set an include path we do not see."""
+    """Find a header next to the file, on the include path, else in nearby folders: a build may add include paths."""
     for folder in (file.parent, *map(Path, include_dirs)):
         if (folder / name).is_file():
             return folder / name

@@ -7,14 +7,14 @@ from dataclasses import fields, replace
 from .host_values import Dim3, Hole, HostLaunch, Items, Number, Pointer, Record, either, opposite, truth
 
 Way = tuple[Number | None, list[HostLaunch]]
-"""A condition, None for `else`, and what is launched then."""
+"""A condition (None for `else`) and its launches."""
 
 
 def merge_launches(
     ways: Sequence[Way], line: int, required: list[Number], *, unknown: bool = False
 ) -> list[HostLaunch]:
-    """The launches of all ways as one list: one launch with a formula for its template arguments where that says the
-    same, else each under its condition.
+    """Return the launches of all branches: one launch with a formula for its template arguments where that is
+    equivalent, else each under its condition.
 
     Conditions that must hold are added to `required`; `unknown`: one of them cannot be followed.
     """
@@ -24,13 +24,13 @@ def merge_launches(
     if len(ways) == 1 and ways[0][0] is None:
         return some[0][1]
     if unknown or any(condition is None for condition, _ in ways[:-1]):
-        return _doubted(some[0][1], line)
+        return _with_caveat(some[0][1], line)
     always = all(condition is not None for condition, _ in some) or len(some) == len(ways)
     return (_as_one(some, required) if always else []) or _each_under_its_condition(ways)
 
 
 def _as_one(some: Sequence[Way], required: list[Number]) -> list[HostLaunch]:
-    """Empty if the launches differ in more than template arguments that the conditions choose."""
+    """Return one launch for all; empty if they differ in more than template arguments that the conditions choose."""
     first = some[0][1]
     if len(some) == 1 or any(len(launches) != len(first) for _, launches in some):
         return []
@@ -60,7 +60,7 @@ def _each_under_its_condition(ways: Sequence[Way]) -> list[HostLaunch]:
 
 
 def _excludes(condition: Number, others: Sequence[Number | None]) -> bool:
-    """Whether no other way can be taken with it anyway: `D == 64` against `D == 128`, and there is no `else`."""
+    """Whether the condition excludes all other branches: `D == 64` and `D == 128`, and there is no `else`."""
     mine = _values(condition.tree)
     theirs = [_values(other.tree) if other is not None else None for other in others]
     return mine is not None and all(
@@ -69,7 +69,7 @@ def _excludes(condition: Number, others: Sequence[Number | None]) -> bool:
 
 
 def _values(tree: ast.expr) -> tuple[str, frozenset[object]] | None:
-    """`D == 32 || D == 64` → D and its two values."""
+    """Return D and its two values for `D == 32 || D == 64`."""
     match tree:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=value)]):
             return ast.unparse(left), frozenset([value])
@@ -80,24 +80,24 @@ def _values(tree: ast.expr) -> tuple[str, frozenset[object]] | None:
     return None
 
 
-def _doubted(launches: Sequence[HostLaunch], line: int) -> list[HostLaunch]:
-    doubt = Hole("a condition decides what is launched: these are the lines of its first branch", line)
-    return [replace(launch, doubt=launch.doubt or doubt) for launch in launches]
+def _with_caveat(launches: Sequence[HostLaunch], line: int) -> list[HostLaunch]:
+    caveat = Hole("a condition decides what is launched: these are the lines of its first branch", line)
+    return [replace(launch, caveat=launch.caveat or caveat) for launch in launches]
 
 
 def _alike(a: HostLaunch, b: HostLaunch) -> bool:
-    plain = (a.grid, a.block, a.shared, a.arguments, len(a.template), a.doubt, a.when)
-    other = (b.grid, b.block, b.shared, b.arguments, len(b.template), b.doubt, b.when)
+    plain = (a.grid, a.block, a.shared, a.arguments, len(a.template), a.caveat, a.when)
+    other = (b.grid, b.block, b.shared, b.arguments, len(b.template), b.caveat, b.when)
     return spelled(plain) == spelled(other)
 
 
 def spelled(value: object) -> object:
-    """Comparable: syntax trees are equal by their text."""
+    """Return a comparable value: syntax trees are compared by their text."""
     if isinstance(value, Number):
         return value.text
     if isinstance(value, tuple):
         return tuple(spelled(each) for each in value)
-    if isinstance(value, Pointer):  # two host variables may point to the same memory by different types
+    if isinstance(value, Pointer):  # two host variables may point to the same memory with different types
         return ("pointer", id(value.tensor))
     if isinstance(value, Dim3 | Items | HostLaunch | Record):
         return (type(value).__name__, *(spelled(getattr(value, each.name)) for each in fields(value)))
@@ -105,7 +105,7 @@ def spelled(value: object) -> object:
 
 
 def _equality(condition: Number | None) -> tuple[str, str] | None:
-    """`D == 64` → its two sides."""
+    """Return the two sides of `D == 64`."""
     match condition.tree if condition is not None else None:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=value)]):
             return ast.unparse(left), str(value)
@@ -136,7 +136,7 @@ def _template(
 
 
 def _require_one(ways: Sequence[Way], required: list[Number]) -> None:
-    """A chain without a last `else` launches nothing for other sizes."""
+    """Require one of the conditions: a chain without a last `else` launches nothing for other sizes."""
     conditions = [condition for condition, _ in ways]
     if all(condition is not None for condition in conditions):
         one = conditions[0]

@@ -1,7 +1,6 @@
-"""A CUDA file with host code and no launch lines → a kernel source: its device code, and lines from its host code.
+"""A CUDA file with host code and no launch lines → a kernel source: its device code, and launch lines from host code.
 
-What the user sees stays the user's file: its text, its path, and the numbers of its lines, in findings and in errors
-about launch lines alike.
+Findings and errors about launch lines name the user's file: its path and its line numbers.
 """
 
 import re
@@ -19,32 +18,32 @@ from .import_file import Imported, import_torch
 _LAUNCHES = re.compile(r"<<<|\bcudaLaunch(Cooperative)?Kernel")
 _HOST_CODE = re.compile(r"^\s*#\s*include\s*<(torch|ATen|c10|pybind11)/|<<<|\bint\s+main\s*\(", re.MULTILINE)
 _PARTED = re.compile(r"__CUDACC_RTC__|-default-device")
-"""A file that keeps its host code away from NVRTC by itself."""
+"""A file that already hides its host code from NVRTC."""
 
 
-_OBVIOUS = re.compile(r"^[qkvo]\w* is taken to have \d dimensions|^the arrays are |^cudaMemcpy is not", re.IGNORECASE)
-"""Notes for the lines that are written out, not for each run."""
+_OBVIOUS = re.compile(r"^[qkvo]\w* is assumed to have \d dimensions|^the arrays are |^cudaMemcpy is not", re.IGNORECASE)
+"""Notes that are shown when the lines are written to a file, but not at each run."""
 
 
 class IncompleteImport(UsageError):
-    """The host code does not say all of the launch lines: what is missing, and how to complete it."""
+    """The launch lines cannot be read completely from the host code; the message lists what is missing."""
 
     def __init__(self, path: str, found: Imported) -> None:
-        self.missing = tuple(f"{path}:{each.line}: to complete: {each.text}" for each in found.problems)
+        self.missing = tuple(f"{path}:{each.line}: missing: {each.text}" for each in found.problems)
         self.sentence = (
-            f"{path}: host function {found.function} read, but {len(found.problems)} of its launch lines' parts are to "
-            f"complete: write the file out, then replace each ???: weft import {path} -o {_beside(path)}"
+            f"{path}: host function {found.function} read, but {len(found.problems)} parts of its launch lines are "
+            f"missing. Write them to a file and replace each ???: weft import {path} -o {_output_path(path)}"
         )
         super().__init__("\n".join((self.sentence, *self.missing)))
 
 
 def open_host_code(source: KernelSource, arch: str, include_dirs: Sequence[str]) -> KernelSource:
-    """Return the source with its device code apart, and with launch lines from a host function where it has none.
+    """Return the source with its device code separated, and with launch lines from a host function where it has none.
 
-    A file without host code is returned as it is. Raises IncompleteImport where a line has a hole, Unsupported where
+    A file without host code is returned unchanged. Raises IncompleteImport where a line has a `???`, Unsupported where
     the file cannot be separated.
     """
-    if "__global__" not in source.text:  # the compiler says what is wrong with it
+    if "__global__" not in source.text:  # the compiler reports what is wrong with it
         return source
     if source.lines.launches or not _LAUNCHES.search(source.text):
         if _HOST_CODE.search(source.text) is None or _PARTED.search(source.text):
@@ -56,19 +55,19 @@ def open_host_code(source: KernelSource, arch: str, include_dirs: Sequence[str])
         raise IncompleteImport(source.path, found)
     defined = set(re.findall(r"^\s*#\s*define\s+(\w+)", source.text, re.MULTILINE))
     lines = _at_origin(read_lines("\n".join(found.lines), source.path), found)
-    read = f"{source.path}: host function {found.function} read: launch lines from it; write them out with "
-    read += f"weft import {source.path} -o {_beside(source.path)}"
+    read = f"{source.path}: launch lines are read from host function {found.function}; to write them to a file: "
+    read += f"weft import {source.path} -o {_output_path(source.path)}"
     notes = tuple(f"{source.path}:{note.line}: {note.text}" for note in found.notes if not _OBVIOUS.search(note.text))
     macros = frozenset(line.name for line in lines.defines if line.name not in defined)
     return replace(source, lines=lines, host=HostCode(found.device, found.function, (read, *notes), macros))
 
 
-def _beside(path: str) -> str:
+def _output_path(path: str) -> str:
     return re.sub(r"\.\w+$", "", path) + "_weft.cu"
 
 
 def _at_origin(lines: LaunchLines, found: Imported) -> LaunchLines:
-    """An error about a line belongs to what it was read from in the user's file."""
+    """Return the lines with the line numbers of the host code they were read from, for errors."""
 
     def own(line: int) -> int:
         return found.origins[line - 1]

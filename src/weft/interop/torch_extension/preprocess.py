@@ -25,12 +25,12 @@ PREDEFINED: Mapping[str, str] = {
     "__CUDACC_VER_MINOR__": "8", "CUDART_VERSION": "12080", "CUDA_VERSION": "12080", "__linux__": "1", "NDEBUG": "",
     "TORCH_EXTENSION_NAME": "extension",
 }  # fmt: skip
-"""What nvcc defines for the host; `__CUDA_ARCH__` is not among it."""
+"""Macros that nvcc defines for the host; `__CUDA_ARCH__` is not one of them."""
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A token under expansion: whether space stands before it, and the macros it must not be taken for again."""
+    """A token during expansion: whether a space precedes it, and the macros that must not expand it again."""
 
     kind: str
     text: str
@@ -55,12 +55,12 @@ class HostText:
     unset: Mapping[int, str] = field(default_factory=dict)
     """Line of an `#if` that was decided by a macro that nothing defines → the macro."""
     left_out: tuple[Token, ...] = ()
-    """Tokens that an `#if` leaves out of both passes: its condition does not speak of the architecture."""
+    """Tokens that an `#if` leaves out of both passes: its condition does not name the architecture."""
 
 
 def preprocess(tokens: Sequence[Token], path: str, lines: Sequence[int], own: Sequence[bool]) -> HostText:
-    """Expand a file's tokens. `lines` and `own` tell of each line of the text what line of the user's file it counts
-    for, and whether it stands in that file itself."""
+    """Expand a file's tokens. `lines` and `own` give, for each line of the text, the line of the user's file that it
+    belongs to, and whether it is in that file itself."""
     state = _State(path, _integers(tokens, own))
     for name, text in PREDEFINED.items():
         state.macros[name] = _Macro(None, tuple(_pieces(text, 0, path)))
@@ -71,7 +71,7 @@ def preprocess(tokens: Sequence[Token], path: str, lines: Sequence[int], own: Se
     for token in tokens:
         line = lines[min(token.line, len(lines)) - 1]
         if token.kind == "directive":
-            # A macro's arguments may go on behind a directive, but its #if decides tokens one by one.
+            # A macro's arguments may continue after a directive, but an #if selects single tokens.
             if _balanced(pending):
                 done += state.expand(pending)
                 pending = []
@@ -82,7 +82,7 @@ def preprocess(tokens: Sequence[Token], path: str, lines: Sequence[int], own: Se
             left_out.append(token)
         previous_end = token.end
         if len(done) > _MOST_TOKENS:
-            raise Unsupported(f"{path}:{line}: macros that expand without end")
+            raise Unsupported(f"{path}:{line}: macros expand without end")
     done += state.expand(pending)
     return HostText(_source(done, path), state.integers, state.unset, tuple(left_out))
 
@@ -120,7 +120,7 @@ def _pieces(text: str, line: int, path: str) -> list[_Piece]:
 
 
 def _integers(tokens: Sequence[Token], own: Sequence[bool]) -> dict[str, str]:
-    """Macros of the user's own file that are integers, defined once and never by an #if alone."""
+    """Return macros of the user's file that are integers, defined once and never only inside an #if."""
     found: dict[str, str] = {}
     spoilt: set[str] = set()
     for token in tokens:
@@ -209,13 +209,13 @@ class _State:
             self.unset[line] = name
         return name in self.macros
 
-    # Expansion, after Prosser: a token carries the macros it came from.
+    # Expansion by Prosser's algorithm: a token carries the macros it came from.
     def expand(self, pieces: Sequence[_Piece], *, everything: bool = False) -> list[_Piece]:
         waiting = list(reversed(pieces))
         done: list[_Piece] = []
         while waiting:
             if len(done) > _MOST_TOKENS:
-                raise Unsupported(f"{self.path}:{done[-1].line}: macros that expand without end")
+                raise Unsupported(f"{self.path}:{done[-1].line}: macros expand without end")
             piece = waiting.pop()
             macro = self.macros.get(piece.text) if piece.kind == "word" else None
             if macro is None or piece.text in piece.hidden or (piece.text in self.integers and not everything):
@@ -241,7 +241,7 @@ class _State:
         return done
 
     def _arguments(self, waiting: list[_Piece], macro: _Macro) -> list[list[_Piece]] | None:
-        """The arguments behind a macro's name, taken off the waiting tokens; None if their bracket does not close."""
+        """Take the arguments after a macro's name from the waiting tokens; None if their bracket does not close."""
         arguments: list[list[_Piece]] = [[]]
         depth, at = 0, len(waiting) - 1
         assert macro.parameters is not None
@@ -293,12 +293,12 @@ class _State:
                     done += self._substitute(inner, arguments, hidden, everything)
                 at = close + 1
             elif piece.kind == "word" and piece.text in given:
-                beside = _is_paste(body, at + 1) or _is_paste(body, at - 1)
+                pasted = _is_paste(body, at + 1) or _is_paste(body, at - 1)
                 value = given[piece.text]
-                value = value if beside else self.expand(value, everything=everything)
+                value = value if pasted else self.expand(value, everything=everything)
                 if value:
-                    done += [replace(value[0], space=piece.space or (value[0].space and not beside)), *value[1:]]
-                elif beside:
+                    done += [replace(value[0], space=piece.space or (value[0].space and not pasted)), *value[1:]]
+                elif pasted:
                     done.append(_Piece("empty", "", 0, False))
                 at += 1
             else:
@@ -351,7 +351,7 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
 
 
 def _evaluate(pieces: Sequence[_Piece]) -> bool:
-    """The value of an #if: a word that is no macro counts 0. What is no arithmetic counts 0, too."""
+    """Return the value of an #if: a word that is not a macro is 0, and so is anything that is not arithmetic."""
     words = []
     for piece in pieces:
         if piece.kind == "word":

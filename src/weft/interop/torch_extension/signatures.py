@@ -37,14 +37,14 @@ class Function:
     line: int
     template: tuple[Parameter, ...] = ()
     result: str = ""
-    """Its type's text, with what stands before it."""
+    """The text of its type, with the words before it."""
 
     @property
     def variadic(self) -> bool:
         return bool(self.parameters) and "..." in self.parameters[-1].type
 
     def takes(self, count: int) -> bool:
-        """Whether it may be called with so many arguments."""
+        """Whether it can be called with this many arguments."""
         least = sum(each.default is None and "..." not in each.type for each in self.parameters)
         return least <= count and (self.variadic or count <= len(self.parameters))
 
@@ -61,7 +61,7 @@ class KernelSignature:
 
 
 def kernel_signatures(source: CppSource, items: Iterable[Item]) -> dict[str, KernelSignature]:
-    """By plain name."""
+    """Return the kernels by unqualified name."""
     found: dict[str, KernelSignature] = {}
     for item in items:
         if item.kind != "function" or "__global__" not in item.head or not item.body:
@@ -75,7 +75,7 @@ def kernel_signatures(source: CppSource, items: Iterable[Item]) -> dict[str, Ker
 
 
 def host_functions(source: CppSource, items: Iterable[Item]) -> dict[str, tuple[Function, ...]]:
-    """Functions with a body that a host may call, by plain name: overloads in their order."""
+    """Return functions with a body that a host may call, by unqualified name: overloads in order."""
     found: dict[str, tuple[Function, ...]] = {}
     for item in items:
         only_device = {"__global__"} & set(item.head) or ("__device__" in item.head and "__host__" not in item.head)
@@ -91,7 +91,7 @@ def host_functions(source: CppSource, items: Iterable[Item]) -> dict[str, tuple[
 
 
 def struct_fields(source: CppSource, items: Iterable[Item]) -> dict[str, tuple[Parameter, ...]]:
-    """`struct P { const half* q; int n, m = 1; };` → its members in order; a struct with more than that has none."""
+    """`struct P { const half* q; int n, m = 1; };` → its members in order; none for a struct with more than that."""
     found: dict[str, tuple[Parameter, ...]] = {}
     for item in items:
         opening = next((at for at in range(item.start, item.end) if source.tokens[at].text == "{"), None)
@@ -124,7 +124,7 @@ def _members(source: CppSource, start: int, end: int) -> Iterable[Parameter]:
 
 
 def _parameters(source: CppSource, item: Item) -> tuple[int, tuple[Parameter, ...]]:
-    """The index of the function's name, and what stands in its parentheses: the last pair before the body.
+    """Return the index of the function's name, and the parameters in its parentheses: the last pair before the body.
 
     Attributes such as __launch_bounds__(128) have parentheses too, in front of the name.
     """

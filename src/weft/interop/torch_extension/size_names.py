@@ -14,7 +14,7 @@ _MOST_TRIES = 20_000
 
 
 def infer_ranks(facts: Facts, given: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Tensor → how many dimensions it has, as far as the host code says or reads them."""
+    """Return tensor → its number of dimensions, as far as the host code states or reads them."""
     ranks = dict(facts.ranks)
     for name, axes in facts.axes.items():
         read = max(axes) + 1 if max(axes) >= 0 else -min(axes) + (name in facts.counted)
@@ -30,7 +30,7 @@ def infer_ranks(facts: Facts, given: Mapping[str, Sequence[str]]) -> dict[str, i
 
 
 def join_equal(facts: Facts, ranks: Mapping[str, int]) -> dict[str, str]:
-    """Size → the one that stands for all that are equal to it."""
+    """Return size → the representative of all sizes that are equal to it."""
     leader: dict[str, str] = {}
 
     def find(name: str) -> str:
@@ -45,14 +45,14 @@ def join_equal(facts: Facts, ranks: Mapping[str, int]) -> dict[str, str]:
     for a, b in pairs:
         first, second = find(a), find(b)
         if first != second:
-            # The one that the host has a variable for leads.
+            # A size that the host has a variable for is preferred.
             low, high = (second, first) if first in facts.spoken or second not in facts.spoken else (first, second)
             leader[low] = high
     return {name: find(name) for name in leader}
 
 
 def choose_names(sizes: Iterable[str], spoken: Mapping[str, str], taken: Iterable[str]) -> dict[str, str]:
-    """Size → its name in launch lines: the host's variable, else tensor and axis."""
+    """Return size → its name in launch lines: the host's variable, else tensor and axis."""
     used = {*taken, *FUNCTIONS}
     names: dict[str, str] = {}
     for size in sizes:
@@ -75,14 +75,14 @@ class _Rename(ast.NodeTransformer):
 
 
 def rename(text: str, names: Mapping[str, str]) -> str:
-    """A formula with its names replaced."""
+    """Return a formula with its names replaced."""
     return ast.unparse(_Rename(names).visit(ast.parse(text, mode="eval").body))
 
 
 def default_sizes(
     first: Mapping[str, int], required: Sequence[Number], names: Mapping[str, str], known: Mapping[str, int | float]
 ) -> dict[str, int] | None:
-    """Values that every condition accepts, the first guess where it does; None if none is found."""
+    """Return values that every condition accepts, the first guess where possible; None if none is found."""
     conditions = []
     for each in required:
         try:
@@ -95,7 +95,7 @@ def default_sizes(
     open_names.sort(
         key=lambda name: min(len(each.names & set(open_names)) for each in conditions if name in each.names)
     )
-    # A condition is looked at as soon as its last name has a value.
+    # A condition is checked as soon as its last name has a value.
     due: dict[str, list[Expression]] = {name: [] for name in open_names}
     for condition in conditions:
         last = max((open_names.index(name) for name in condition.names if name in due), default=None)

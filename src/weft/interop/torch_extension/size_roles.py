@@ -1,4 +1,4 @@
-"""Names that people give to the sizes of attention."""
+"""Usual names of the sizes of attention."""
 
 import re
 
@@ -13,13 +13,13 @@ _SIZES = {
     "D": "d|dim|hd|dh|d_?k|d_?h|head_?dim|d_?head|head_?size|dim_?head|head_?dimension|hdim|c",
 }
 _ORDER = ("B", "BH", "H", "D", "S", "SQ", "HKV", "SKV")
-"""A name is tried as what it most often is: `num_heads` is H before it is a spelling of HKV."""
+"""The most frequent meaning of a name is matched first: `num_heads` is H before it is a spelling of HKV."""
 SCALES = re.compile(r"(softmax_?|sm_?|attn_?|qk_?)?scale|scaling|scale_factor|inv_sqrt_d|softmax_temp", re.IGNORECASE)
 CAUSAL = re.compile(r"(is_?|use_?)?causal(_?mask)?(_?flag)?", re.IGNORECASE)
 
 
 def size_role(name: str) -> str:
-    """`seq_len` → S, `num_kv_heads` → HKV; empty: no size of attention."""
+    """Return the size that a name means: `seq_len` → S, `num_kv_heads` → HKV; empty: not a size of attention."""
     for role in _ORDER:
         if re.fullmatch(_SIZES[role], name, re.IGNORECASE):
             return role

@@ -1,4 +1,4 @@
-"""What PyTorch's functions and methods mean to a launch line: shapes, element types, pointers."""
+"""What PyTorch's functions and methods mean for a launch line: shapes, element types, pointers."""
 
 import ast
 import math
@@ -55,7 +55,7 @@ _POINTERS = frozenset(["data_ptr", "const_data_ptr", "mutable_data_ptr"])
 
 
 def element_bytes(element: str) -> int | None:
-    """Size of an element type of launch lines."""
+    """Return the size of an element type of launch lines."""
     digits = re.sub(r"\D", "", element)
     return _BYTES.get(element, int(digits) // 8 if element[:1] in "iu" and digits else None)
 
@@ -82,11 +82,11 @@ FOLDED: Mapping[str, Callable[..., float]] = {
     **dict.fromkeys(("floor", "floorf"), math.floor),
     **dict.fromkeys(("fabs", "fabsf", "abs"), abs),
 }
-"""What formulas have no word for, of numbers that are known."""
+"""Functions that formulas lack, computed where the numbers are known."""
 
 
 def factory(facts: Facts, path: Sequence[str], arguments: list[Value] | None, line: int) -> Value:
-    """A name or a call of PyTorch, CUDA or the standard library; `arguments` is None for a name."""
+    """Return the value of a name or call of PyTorch, CUDA or the standard library; `arguments` is None for a name."""
     last, space = path[-1], path[0]
     if arguments is None:
         if last in _DTYPES and len(path) > 1:
@@ -201,7 +201,7 @@ def _of_tensor(facts: Facts, tensor: Tensor, name: str, type_text: str, argument
 
 
 def _stride(facts: Facts, tensor: Tensor, axis: int) -> Value:
-    """Of a contiguous tensor: the product of the sizes behind the axis."""
+    """Return the stride of a contiguous tensor: the product of the sizes after the axis."""
     shape = facts.shape(tensor)
     if shape is None:
         return Hole(f"the stride of {tensor.name}, whose shape is not known", facts.line)

@@ -1,4 +1,4 @@
-"""Wrong scores, masks, heads and places, and what computed nothing: right attention with one thing changed."""
+"""Right attention with one change: wrong scores, masks, heads and positions, and outputs that were not computed."""
 
 import math
 from dataclasses import replace
@@ -14,16 +14,16 @@ from weft.tasks.numpy_attention import finish, mask_of, per_query_head, plain, s
 from .wrong import wrong
 
 TAIL = 16
-"""Rows of a tensor-core fragment: what lies beyond the last whole one is the tail."""
+"""Rows of a tensor-core fragment: the rows after the last full fragment are the tail."""
 
 
 def _o(problem: AttentionProblem, o: Array) -> Attended:
-    """Another O beside the right LSE."""
+    """Return another O with the right LSE."""
     return finish(problem, np.broadcast_to(o, problem.q.shape), plain(problem).lse)
 
 
 def _with_o(problem: AttentionProblem, place: tuple[int | slice | EllipsisType, ...], value: float) -> Attended:
-    """The right O with some of it multiplied."""
+    """Return the right O with a part of it multiplied."""
     o, lse = plain(problem)
     o = o.copy()
     o[place] = o[place].astype(np.float64) * value
@@ -35,13 +35,13 @@ def _v(problem: AttentionProblem) -> Array:
 
 
 def _another_call(problem: AttentionProblem) -> AttentionProblem:
-    """Inputs of the same distribution, as a call before this one had them."""
+    """Return inputs of the same distribution, as a previous call may have had."""
     rng = np.random.default_rng(1)
     q, k, v = (rng.permuted(rng.permuted(x, axis=2), axis=3) for x in (problem.q, problem.k, problem.v))
     return replace(problem, q=q, k=k, v=v)
 
 
-# What never computed anything.
+# Outputs that were not computed.
 
 
 def zeros(problem: AttentionProblem) -> Attended:
@@ -189,7 +189,7 @@ def padding_counted(problem: AttentionProblem) -> Attended:
     return finish(problem, weights[..., : shape.skv] @ _v(problem), lse)
 
 
-# Heads and places.
+# Heads and positions.
 
 
 def heads_swapped(problem: AttentionProblem) -> Attended:
@@ -233,7 +233,7 @@ SDPA_MUTANTS = (
     wrong("zeros", "O is all zeros", zeros),
     wrong("nan", "O is all NaN", nan),
     wrong("one_nan", "one element is NaN", one_nan),
-    wrong("stale_output", "O of a call before", stale_output),
+    wrong("stale_output", "O of a previous call", stale_output),
     wrong("only_seed_0", "right for one seed, stale for others", only_seed_0),
     wrong("only_whole_tiles", "right for multiples of 64, stale otherwise", only_whole_tiles),
     wrong("mean_v", "mean of V: never reads Q or K", mean_v),
@@ -261,7 +261,7 @@ SDPA_MUTANTS = (
     wrong("gqa_interleaved", "KV head is head mod Hkv, not head / group", gqa_interleaved),
     wrong("batch_0_keys", "K and V of the first batch entry", batch_0_keys),
     wrong("one_head_negated", "the sign of one head is inverted", one_head_negated),
-    wrong("tail_rows_zero", "rows beyond the last whole 16 are zero", tail_rows_zero),
+    wrong("tail_rows_zero", "rows after the last full 16 are zero", tail_rows_zero),
     wrong("last_column_zero", "the last column is zero", last_column_zero),
     wrong("rows_shifted", "each row holds its neighbour's result", rows_shifted),
     wrong("output_smaller", "O × 0.99", output_smaller),

@@ -1,4 +1,4 @@
-"""Wrong online softmax, splits, rounding and LSE: the tiled algorithm with one thing changed."""
+"""The tiled algorithm with one change: wrong online softmax, splits, rounding and LSE."""
 
 import math
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ def l_of_previous_tile(problem: AttentionProblem) -> Attended:
 
 
 def _rescaled(problem: AttentionProblem, *, u: bool, l: bool, columns: slice = slice(0)) -> Attended:
-    """Rescaled as usual only where asked for; `columns` of U always."""
+    """Rescale only the requested parts; `columns` of U always."""
 
     def step(state: Partial, s: Array, v: Array) -> Partial:
         new = right_step(state, s, v)
@@ -191,7 +191,7 @@ def lse_of_last_tile(problem: AttentionProblem) -> Attended:
 ONLINE_MUTANTS = (
     wrong("no_max", "maximum not subtracted: exp overflows float32", no_max),
     wrong("last_tile_dropped", "the last KV tile is left out", last_tile_dropped),
-    wrong("ragged_tile_dropped", "a KV tile that is not whole is left out", ragged_tile_dropped),
+    wrong("ragged_tile_dropped", "a partial KV tile is left out", ragged_tile_dropped),
     wrong("first_tile_twice", "the first KV tile counts twice", first_tile_twice),
     wrong("l_of_previous_tile", "l lacks the newest tile", l_of_previous_tile),
     wrong("no_rescale", "neither U nor l is rescaled", no_rescale),
@@ -213,6 +213,6 @@ ONLINE_MUTANTS = (
     wrong("lse_without_max", "LSE lacks the maximum", lse_without_max, breaks="lse"),
     wrong("lse_is_max", "LSE is the maximum", lse_is_max, breaks="lse"),
     wrong("lse_scale_twice", "LSE × 1/sqrt(D)", lse_scale_twice, breaks="lse"),
-    wrong("lse_of_last_tile", "LSE of the last KV tile alone", lse_of_last_tile, breaks="lse"),
+    wrong("lse_of_last_tile", "LSE of the last KV tile only", lse_of_last_tile, breaks="lse"),
     wrong("lse_empty_zero", "LSE is 0, not -inf, in rows that see no key", lse_empty_zero, breaks="lse"),
 )

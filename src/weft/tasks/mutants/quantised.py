@@ -1,4 +1,4 @@
-"""Wrong ways of reading 8-bit codes: right attention on inputs decoded with one thing changed."""
+"""Wrong decoding of 8-bit codes: right attention on inputs decoded with one change."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,13 +25,13 @@ def _scale(problem: AttentionProblem, name: str) -> Array:
 
 
 def _with(problem: AttentionProblem, **changed: Array) -> Attended:
-    """Attention on inputs of which some were decoded wrongly."""
+    """Return attention on inputs of which some were decoded wrongly."""
     q, k, v = (changed.get(name, meant) for name, meant in zip("qkv", (problem.q, problem.k, problem.v), strict=True))
     return plain(replace(problem, q=q, k=k, v=v))
 
 
 def _rescaled(problem: AttentionProblem, **scales: Array) -> Attended:
-    """The right values of the codes with other scales."""
+    """Return the right values of the codes with other scales."""
     unit = {x: problem.quantiser.decode(_codes(problem, x), np.ones_like(scales[x])) for x in scales}
     return _with(problem, **{x: unit[x].astype(np.float64) * scales[x][..., None, None] for x in scales})
 
@@ -39,7 +39,7 @@ def _rescaled(problem: AttentionProblem, **scales: Array) -> Attended:
 def _linear(
     problem: AttentionProblem, inputs: str = "qkv", *, middle: float = 128, steps: float = 127, top: float = E4M3_MAX
 ) -> Attended:
-    """Linear codes with other constants; a mistake that other codes do not know."""
+    """Decode linear codes with other constants; other encodings are decoded right."""
     if problem.workload.encoding != "sim_fp8":
         return plain(problem)
     codes = {x: _codes(problem, x).astype(np.float64) for x in inputs}
@@ -49,7 +49,7 @@ def _linear(
 
 
 def _bits(problem: AttentionProblem, value: Callable[[Array], Array]) -> Attended:
-    """E4M3 codes of which something else is made; a mistake that linear codes do not know."""
+    """Decode E4M3 codes in another way; linear codes are decoded right."""
     if problem.workload.encoding != "e4m3":
         return plain(problem)
     return _with(
@@ -129,7 +129,7 @@ def v_scale_twice(problem: AttentionProblem) -> Attended:
 
 
 def codes_signed(problem: AttentionProblem) -> Attended:
-    """A linear code read as a signed byte: (u ^ 128) - 128 steps instead of u - 128."""
+    """Read a linear code as a signed byte: (u ^ 128) - 128 steps instead of u - 128."""
     if problem.workload.encoding != "sim_fp8":
         return plain(problem)
     signed = {x: _codes(problem, x).view(np.int8).astype(np.float64) / 127 * E4M3_MAX for x in "qkv"}
@@ -165,7 +165,7 @@ def sign_lost(problem: AttentionProblem) -> Attended:
 
 
 def clipped_at_240(problem: AttentionProblem) -> Attended:
-    """The largest value of another E4M3, which has infinities."""
+    """Clip at the largest value of another E4M3, which has infinities."""
     return _bits(problem, lambda codes: np.clip(codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64), -240, 240))
 
 
@@ -174,7 +174,7 @@ def midpoint_forgotten(problem: AttentionProblem) -> Attended:
 
 
 def table_end_wrong(problem: AttentionProblem) -> Attended:
-    """The entry of the table for V's largest code was overwritten."""
+    """Overwrite the table's entry for V's largest code."""
     codes = _codes(problem, "v")
     largest = 255 if problem.workload.encoding == "sim_fp8" else 0x7E
     return _with(problem, v=np.where(codes == largest, 1.0, problem.v))
@@ -192,8 +192,8 @@ def lse_of_codes(problem: AttentionProblem) -> Attended:
 
 QUANTISED_MUTANTS = (
     wrong("half_lsb", "zero is code 127.5: half an LSB of bias", half_lsb),
-    wrong("half_lsb_q", "half an LSB of bias in Q alone", half_lsb_q),
-    wrong("half_lsb_v", "half an LSB of bias in V alone", half_lsb_v),
+    wrong("half_lsb_q", "half an LSB of bias in Q only", half_lsb_q),
+    wrong("half_lsb_v", "half an LSB of bias in V only", half_lsb_v),
     wrong("middle_127", "zero is code 127", middle_127),
     wrong("steps_128", "128 steps instead of 127", steps_128),
     wrong("top_240", "largest value 240 instead of 448", top_240),
@@ -218,12 +218,12 @@ QUANTISED_MUTANTS = (
     wrong("clipped_at_240", "E4M3 values end at 240 instead of 448", clipped_at_240),
     wrong("table_end_wrong", "the table's last entry reads 1", table_end_wrong),
     wrong("v_in_4_bits", "the lower half of V's codes is lost", v_in_4_bits),
-    wrong("half_lsb_k", "half an LSB of bias in K alone", half_lsb_k, breaks="lse"),
+    wrong("half_lsb_k", "half an LSB of bias in K only", half_lsb_k, breaks="lse"),
     wrong(
         "half_lsb_k_no_lse",
-        "half an LSB of bias in K alone, no LSE returned",
+        "half an LSB of bias in K only, no LSE returned",
         half_lsb_k,
-        excluded=dict.fromkeys(ELEMENTS, "adds the same to every score of a row, which softmax takes away: O is right"),
+        excluded=dict.fromkeys(ELEMENTS, "adds the same to every score of a row, which softmax cancels: O is right"),
     ),
     wrong("lse_of_codes", "LSE of the codes' scores", lse_of_codes, breaks="lse"),
 )

@@ -1,4 +1,4 @@
-"""Wrong ways of following the FP8 recipe: the recipe with one piece changed."""
+"""The FP8 recipe with one piece changed."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -19,11 +19,11 @@ from weft.tasks.task import Mutant, Outputs
 from .small import CLAMPED_AT, NOT_CONVERTED, SKIPPED_BELOW, cut, floored, flushed
 
 TAIL = 16
-"""Rows of a tensor-core fragment: what lies beyond the last whole one is the tail."""
+"""Rows of a tensor-core fragment: the rows after the last full fragment are the tail."""
 
 
 def _with(method: str, change: Callable[..., object]) -> Callable[[RecipeProblem], Attended]:
-    """Attention of which one method's result passes through `change(run, result, *arguments)`."""
+    """Return attention in which one method's result is replaced by `change(run, result, *arguments)`."""
 
     def run(problem: RecipeProblem) -> Attended:
         right = getattr(RecipeRun, method)
@@ -33,7 +33,7 @@ def _with(method: str, change: Callable[..., object]) -> Callable[[RecipeProblem
                 return change(self, right(self, *arguments), *arguments)
 
             piece: object = changed
-        else:  # a cached property: what was quantised
+        else:  # a cached property: the quantised value
             piece = property(lambda self: change(self, right.func(self)))
         return follow(problem, type("Wrong", (RecipeRun,), {method: piece}))
 
@@ -41,7 +41,7 @@ def _with(method: str, change: Callable[..., object]) -> Callable[[RecipeProblem
 
 
 def _o(problem: RecipeProblem, change: Callable[[Array], Array]) -> Attended:
-    """The right result with another O."""
+    """Return the right result with another O."""
     o, lse = follow(problem)
     return Attended(change(o.astype(np.float64)).astype(o.dtype), lse)
 
@@ -50,7 +50,7 @@ def _o(problem: RecipeProblem, change: Callable[[Array], Array]) -> Attended:
 
 
 def _k_less(run: RecipeRun, taken_off: Array, right: SmoothedKeys) -> SmoothedKeys:
-    """K coded after something else than its mean was taken off."""
+    """Return K encoded after another value than its mean was subtracted."""
     return SmoothedKeys(*E4M3PerBlock(run.recipe.block_n).encode(run.k.astype(np.float32) - taken_off), right.mean)
 
 
@@ -98,7 +98,7 @@ def _largest_240(run: RecipeRun, _right: Quantised) -> Quantised:
 
 
 def _toward_zero(run: RecipeRun, right: Quantised) -> Quantised:
-    """Codes of the next smaller magnitude where rounding went up."""
+    """Return codes of the next smaller magnitude where rounding went up."""
     beyond = np.abs(E4M3PerChannel().decode(*right).astype(np.float64)) > np.abs(run.v.astype(np.float64)) * (1 + 1e-6)
     return right._replace(codes=np.where(beyond, right.codes - 1, right.codes).astype(np.uint8))
 
@@ -108,13 +108,13 @@ def _denormals_lost(_run: RecipeRun, right: Quantised) -> Quantised:
 
 
 def _e5m2(_run: RecipeRun, right: Quantised) -> Quantised:
-    """V rounded to two fraction bits."""
+    """Return V rounded to two fraction bits."""
     values = e4m3_values(right.codes).astype(ml_dtypes.float8_e5m2).astype(np.float32)
     return right._replace(codes=e4m3_codes(values, np.ones_like(values)))
 
 
 def _plain_order(_run: RecipeRun, right: Quantised) -> Quantised:
-    """V's keys in plain order, where the lanes have P in another."""
+    """Return V's keys in plain order, while the lanes have P in another order."""
     keys = np.arange(right.codes.shape[2])
     place = keys % 16
     order = keys - place + np.array([4 * (i % 8 // 2) + 2 * (i // 8) + i % 2 for i in range(16)])[place]
@@ -247,11 +247,11 @@ def _mean_of_coded_q(run: RecipeRun, right: Array, _m: Array, _l: Array) -> Arra
     return right + lse_shift(q.astype(np.float64) - run.q, run.k_coded.mean, run.scale)
 
 
-# Wrong by little, or only for values that most inputs lack.
+# Small errors, or errors only for values that most inputs do not contain.
 
 
 def _unrounded(change: Callable[[Array, str], Array]) -> Callable[[RecipeProblem], Attended]:
-    """The right result of which O passes through `change(o, type)` before it is rounded to its type."""
+    """Return the right result with O replaced by `change(o, type)` before it is rounded to its type."""
 
     def run(problem: RecipeProblem) -> Attended:
         dtype = problem.workload.dtype
@@ -296,9 +296,9 @@ def _row(
 
 
 RECIPE_MUTANTS = (
-    _row("k_not_smoothed", "K's mean is not taken off", _with("k_coded", _not_smoothed)),
-    _row("mean_of_tile", "the mean of each tile is taken off, not that of all keys", _with("k_coded", _mean_of_tile)),
-    _row("mean_twice", "K's mean is taken off twice", _with("k_coded", _mean_twice)),
+    _row("k_not_smoothed", "K's mean is not subtracted", _with("k_coded", _not_smoothed)),
+    _row("mean_of_tile", "the mean of each tile is subtracted, not that of all keys", _with("k_coded", _mean_of_tile)),
+    _row("mean_twice", "K's mean is subtracted twice", _with("k_coded", _mean_twice)),
     _row("q_step_of_block_0", "every block of Q has the first one's step", _with("q_coded", _first_step)),
     _row("k_step_of_block_0", "every block of K has the first one's step", _with("k_coded", _first_step)),
     _row("v_step_of_channel_0", "every channel of V has the first one's step", _with("v_coded", _first_step)),
@@ -312,7 +312,7 @@ RECIPE_MUTANTS = (
     _row("codes_truncated", "V's codes are rounded toward zero", _with("v_coded", _toward_zero)),
     _row("denormals_lost", "V's denormal codes are zero", _with("v_coded", _denormals_lost)),
     _row("v_in_e5m2", "V is rounded to E5M2", _with("v_coded", _e5m2)),
-    _row("v_keys_in_plain_order", "V's keys lie in plain order, P's do not", _with("v_coded", _plain_order)),
+    _row("v_keys_in_plain_order", "V's keys are in plain order, P's are not", _with("v_coded", _plain_order)),
     _row("p_unscaled", "P is rounded to E4M3 without 2^8", _with("p_values", _p_unscaled)),
     _row("p_scale_kept", "O is not divided by 2^8", lambda problem: _o(problem, lambda o: o * 256)),
     _row("p_truncated", "P is rounded toward zero", _with("p_values", _p_truncated)),
@@ -348,10 +348,10 @@ RECIPE_MUTANTS = (
     _row("one_nan", "one element is NaN", lambda problem: _o(problem, _one_nan)),
     _row("mean_v", "mean of V: never reads Q or K", _mean_v),
     _row("output_smaller", "O × 0.99", lambda problem: _o(problem, lambda o: 0.99 * o)),
-    _row("tail_rows_zero", "rows beyond the last whole 16 are zero", lambda problem: _o(problem, _tail_rows)),
+    _row("tail_rows_zero", "rows after the last full 16 are zero", lambda problem: _o(problem, _tail_rows)),
     _row("last_column_zero", "the last column is zero", lambda problem: _o(problem, _last_column)),
-    _row("truncated_output", "O is cut toward zero instead of rounded", _unrounded(cut), excluded=NOT_CONVERTED),
-    _row("floored_output", "O is cut toward -inf instead of rounded", _unrounded(floored), excluded=NOT_CONVERTED),
+    _row("truncated_output", "O is truncated toward zero, not rounded", _unrounded(cut), excluded=NOT_CONVERTED),
+    _row("floored_output", "O is rounded toward -inf, not to nearest", _unrounded(floored), excluded=NOT_CONVERTED),
     _row("output_larger", "O × (1 + 2^-11)", _unrounded(lambda o, _dtype: o * (1 + 2.0**-11))),
     _row("flushed_output", "outputs below 1e-6 become zero", _unrounded(lambda o, _dtype: flushed(o))),
     _row("small_weights_skipped", "weights below 2e-4 of the largest are skipped", _with("p_values", _small_skipped)),

@@ -31,7 +31,7 @@ def last_channel(problem: AttentionProblem) -> Array:
 
 
 def lane_owns_row(problem: AttentionProblem) -> Array:
-    """Each lane takes a row of its own before the reduction, which then adds up 32 different scores."""
+    """Give each lane a separate row before the reduction, which then adds up 32 different scores."""
     s = scores(problem)
     whole = np.pad(s, [(0, 0), (0, 0), (0, -s.shape[2] % 32), (0, 0)])
     b, h, rows, n = whole.shape
@@ -61,7 +61,7 @@ def other_encoding(problem: AttentionProblem) -> Array:
 
 
 def half_lsb(problem: AttentionProblem) -> Array:
-    """Half a step of bias in linear codes; in E4M3, in the last bit of the code."""
+    """Add half a step of bias to linear codes; for E4M3, to the last bit of the code."""
     scale = problem.arrays["q_scale"].astype(np.float64)[..., None, None]
     if problem.workload.encoding == "sim_fp8":
         return scores(problem, q=problem.q + 0.5 * 448 / 127 * scale)

@@ -1,4 +1,4 @@
-"""Wrong by little, or only for values that most inputs lack: what is cut, flushed, skipped, clamped, or NaN at zero."""
+"""Small errors, or errors only for rare values: truncated, flushed, skipped or clamped numbers, or NaN at zero."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,13 +18,13 @@ CLAMPED_AT = -12.0
 
 
 def cut(values: Array, dtype: str) -> Array:
-    """Values of a type, rounded toward zero instead of to the nearest."""
+    """Return values of a type, rounded toward zero instead of to nearest."""
     near = rounded(values, dtype)
     return np.where(np.abs(near) > np.abs(values), near - np.sign(values) * ulp(values, dtype), near)
 
 
 def floored(values: Array, dtype: str) -> Array:
-    """The same toward -inf."""
+    """Return values rounded toward -inf."""
     near = rounded(values, dtype)
     return np.where(near > values, near - ulp(values, dtype), near)
 
@@ -58,7 +58,7 @@ def flushed_output(problem: AttentionProblem) -> Attended:
 def _weights(
     problem: AttentionProblem, exp: Callable[[Array], Array], p_of: Callable[[Array], Array] = lambda p: p
 ) -> Attended:
-    """Another exponential for P and l, and what becomes of P on its way to P·V; the right LSE."""
+    """Return attention with another exponential for P and l, and with P changed before P·V; the right LSE."""
 
     def step(state: Partial, s: Array, v: Array) -> Partial:
         m = np.maximum(state.m, s.max(axis=-1))
@@ -102,7 +102,7 @@ def last_64th_dropped(problem: AttentionProblem) -> Attended:
 
 
 def l_in_f16(problem: AttentionProblem) -> Attended:
-    """l is a half that each key is added to."""
+    """Sum l in f16, key by key."""
     s = np.where(mask_of(problem), scores(problem), -np.inf)
     p = np.exp(s - finite(s.max(axis=-1))[..., None])
     l = np.zeros(s.shape[:3], np.float16)
@@ -143,18 +143,18 @@ def zero_v_nan(problem: AttentionProblem) -> Attended:
 NOT_CONVERTED = {"f32": "a float32 result is not converted: right orders of its sums differ by more than an ulp"}
 
 SMALL_MUTANTS = (
-    wrong("truncated_output", "O is cut toward zero instead of rounded", truncated_output, excluded=NOT_CONVERTED),
-    wrong("floored_output", "O is cut toward -inf instead of rounded", floored_output, excluded=NOT_CONVERTED),
+    wrong("truncated_output", "O is truncated toward zero, not rounded", truncated_output, excluded=NOT_CONVERTED),
+    wrong("floored_output", "O is rounded toward -inf, not to nearest", floored_output, excluded=NOT_CONVERTED),
     wrong("output_larger", "O × (1 + 2^-11)", output_larger),
     wrong("flushed_output", "outputs below 1e-6 become zero", flushed_output),
     wrong("small_weights_skipped", "weights below 2e-4 of the largest are skipped", small_weights_skipped),
     wrong("exponent_clamped", "exp(max(x, -12))", exponent_clamped),
-    wrong("p_truncated", "P is cut toward zero to 16 bits", p_truncated),
+    wrong("p_truncated", "P is truncated toward zero to 16 bits", p_truncated),
     wrong(
         "p_in_bf16",
         "P is rounded to bf16 whatever the type",
         p_in_bf16,
-        excluded={"bf16": "it is the type: what tensor-core kernels do"},
+        excluded={"bf16": "bf16 is the type: tensor-core kernels do the same"},
     ),
     wrong("last_64th_dropped", "the last 1/64 of the keys is left out", last_64th_dropped),
     wrong("l_in_f16", "l is summed in f16", l_in_f16),

@@ -15,7 +15,7 @@ def wrong(
     breaks: str = "o",
     excluded: Mapping[str, str] | None = None,
 ) -> Mutant:
-    """The table rows of this folder."""
+    """Return a table row of this folder."""
 
     def outputs(problem: AttentionProblem) -> Outputs:
         return run(problem)._asdict()

@@ -1,5 +1,5 @@
-// As much of PyTorch's C++ as an exported kernel uses, declared with the real signatures: NVRTC has no torch headers,
-// and with these it checks the types of the host part. Nothing here runs.
+// The part of PyTorch's C++ API that an exported kernel uses, with the real signatures: NVRTC has no torch headers,
+// and with these it checks the types of the host code. Nothing here runs.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@ struct CUDAStream {
 CUDAStream getCurrentCUDAStream();
 }
 
-// In place of <<<…>>>, which NVRTC knows on the device only: the same conversions of the arguments.
+// Replaces <<<…>>>, which NVRTC supports only in device code: the same conversions of the arguments.
 template <class... Parameters>
 struct Launch {
     Launch(void (*)(Parameters...), dim3, dim3, unsigned long, cudaStream_t);
