@@ -30,6 +30,7 @@ from weft.store.store import Store, default_store, open_store
 from weft.supervise.isolation_probe import probe_here
 from weft.supervise.records import ScoreOn
 
+from .help_text import FullSummaries
 from .launch_draft import draft_shown, say_host_code
 from .runs import AsJson, StoreAt, last_line
 from .terminal import console
@@ -37,6 +38,7 @@ from .terminal import console
 PROPOSERS = ("levers", "llm", "files")
 
 evolve = typer.Typer(
+    cls=FullSummaries,
     rich_markup_mode=None,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

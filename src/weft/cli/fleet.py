@@ -14,10 +14,12 @@ from weft.fleet.status import WINDOW_SECONDS, FleetStatus, fleet_status, status_
 from weft.store.records import EventRow, State
 from weft.store.store import Store, open_store
 
+from .help_text import FullSummaries
 from .runs import AsJson, StoreAt
 from .tables import print_table
 
 app = typer.Typer(
+    cls=FullSummaries,
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,

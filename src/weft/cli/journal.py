@@ -19,6 +19,7 @@ from weft.journal.parse_uses import split_name
 from weft.journal.records import Kind
 from weft.journal.view import machine_lines, show_time
 
+from .help_text import FullSummaries
 from .journal_entries import add, amend, block, run_command
 from .journal_output import (
     EXIT_STOPPED,
@@ -41,12 +42,14 @@ AskAt = Annotated[
 ]
 
 journal = typer.Typer(
+    cls=FullSummaries,
     rich_markup_mode=None,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 machine = typer.Typer(
+    cls=FullSummaries,
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -11,6 +11,7 @@ from weft.evolve.records import Member
 from weft.evolve.run_summary import RunSummary, member_record, searches, summary_of, summary_record
 from weft.store.store import Store, open_store
 
+from .help_text import FullSummaries
 from .tables import print_table
 
 StoreAt = Annotated[
@@ -19,6 +20,7 @@ StoreAt = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 runs = typer.Typer(
+    cls=FullSummaries,
     rich_markup_mode=None,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
