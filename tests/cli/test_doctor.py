@@ -63,7 +63,7 @@ def test_what_is_missing_is_named_with_the_line_that_adds_it(
     out = capsys.readouterr().out
     assert "to add triton: pip install 'triton>=" in out
     assert "llvmlite is missing: pip install 'llvmlite>=" in out
-    assert out.splitlines()[-1].startswith("1 of the things Weft needs")
+    assert out.splitlines()[-1].startswith("problems: 1; see above")
 
 
 def test_try_runs_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def test_results_of_the_benchmark_may_stay(tmp_path: Path) -> None:
         (["fp8_wmma"], "weft export fp8_wmma with one of --torch FILE.cu, --robust-kbench FOLDER or"),
         (["qk_dot", "--robust-kbench", "x"], "qk_dot computes qk_dot; robust-kbench tasks are made from scalar, fa1"),
         (["gone.cu", "--torch", "x"], "gone.cu is neither a file nor a rung"),
-        (["fa_triton", "--torch", "x"], "fa_triton is a Triton kernel, which PyTorch calls as it is"),
+        (["fa_triton", "--torch", "x"], "fa_triton is a Triton kernel: call it from PyTorch directly"),
         (["fp8_wmma", "--torch", "x", "--robust-kbench", "x"], "with one of"),
         (["fp8_wmma", "--robust-kbench", "x", "--shapes", "nope"], "unknown shape 'nope'; `weft list` has the names"),
         (["fp8_wmma", "--robust-kbench", "x", "-D", "CAUSAL=2"], "sim-FP8 codes and no mask"),

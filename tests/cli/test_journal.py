@@ -236,7 +236,7 @@ def test_a_terminal_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     weft("journal", "machine", "start", "l4-vm")
     run = ["journal", "run", "--", sys.executable, "-c", "import sys; print('tty', sys.stdout.isatty())"]
     shown, code = on_a_terminal(run, b"n\n")
-    assert "go on? [y/N]" in shown and "nothing was run" in shown and "tty True" not in shown and code == 4
+    assert "continue? [y/N]" in shown and "nothing was run" in shown and "tty True" not in shown and code == 4
     shown, code = on_a_terminal(run, b"y\n")
     assert "tty True" in shown and code == 0, "the command has the terminal too"
     shown, code = on_a_terminal(["explain", "R101"], b"")

@@ -129,7 +129,7 @@ def test_better_than_the_baseline_is_no_failure(source: Path, capsys: pytest.Cap
     assert main([*held, "--check"]) == 0
     out = capsys.readouterr().out
     assert f"better: transpose.cu: transpose: excess_wavefronts {31 * WARPS} → 0" in out
-    assert out.endswith("(keep it with --update)\n")
+    assert out.endswith("(to record it: --update)\n")
 
 
 def test_what_a_baseline_cannot_judge_is_not_green(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +150,7 @@ def test_what_a_baseline_cannot_judge_is_not_green(source: Path, capsys: pytest.
     ("arguments", "status", "said"),
     [
         (["--gpu", "l5"], 2, "no GPU 'l5' in the table"),
-        (["--check"], 2, "--baseline FILE goes with one of --update and --check"),
+        (["--check"], 2, "give --baseline FILE with one of --update and --check"),
         (["--baseline", "f", "--check", "--update"], 2, "one of --update and --check"),
         (["--shape", "mission"], 2, "has no arrays q, k and v"),
         (["--shape", "vast"], 2, "--shape vast"),

@@ -196,7 +196,7 @@ def test_refused_before_a_run(
 
 def test_a_list_without_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--metrics", "launch__grid_size,dram__bytes.sum", "--gpu", "h100"]) == 0
-    assert capsys.readouterr().out == "metrics: 2, all of them ncu's on compute capability 9.0; nothing ran\n"
+    assert capsys.readouterr().out == "metrics: 2, all known to ncu on compute capability 9.0; nothing ran\n"
 
 
 def test_the_roofline_of_attention() -> None:

@@ -133,7 +133,7 @@ def test_workers_that_died_long_ago_are_not_shown_for_ever(place: Path, capsys: 
         store.register_worker("now", host="h", pid=3)
     assert main(["fleet", "status", "--store", str(place)]) == 0
     shown = capsys.readouterr().out
-    assert "now\t" in shown and "old\t" not in shown and "2 more were not heard for an hour" in shown
+    assert "now\t" in shown and "old\t" not in shown and "2 more workers were silent for an hour" in shown
     assert main(["fleet", "status", "--store", str(place), "--all"]) == 0
     assert "old\t" in capsys.readouterr().out
 
