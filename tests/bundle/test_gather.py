@@ -39,7 +39,7 @@ def test_a_task_of_ones_own_is_brought_as_text(tmp_path: Path) -> None:
 def test_what_cannot_be_bundled(tmp_path: Path) -> None:
     (tmp_path / "mine.h").write_text("#define X 1\n")
     (tmp_path / "k.cu").write_text('#include <cuda_fp16.h>\n  #  include "mine.h"\n')
-    with pytest.raises(UsageError, match=r"includes mine\.h, a file of yours"):
+    with pytest.raises(UsageError, match=r"includes the local file mine\.h"):
         from_kernel(str(tmp_path / "k.cu"), ASKED)
     with pytest.raises(UsageError, match="Triton kernel is Python"):
         from_kernel("fa_triton", ASKED)
@@ -75,5 +75,5 @@ def test_a_candidate_brings_what_its_search_asked(store: Store) -> None:
 def test_a_candidate_of_another_run_is_refused(store: Store) -> None:
     first, second = (store.start_run("evolve", task="sdpa", settings=Settings().record()) for _ in range(2))
     row = store.add_candidate(first.id, digest="d" * 64, source="x")
-    with pytest.raises(UsageError, match=f"is of run {first.id}, not of {second.id}"):
+    with pytest.raises(UsageError, match=f"belongs to run {first.id}, not to run {second.id}"):
         from_search(store, second.id, row.id)

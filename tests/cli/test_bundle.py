@@ -81,6 +81,6 @@ def test_a_task_inside_runs_only_if_it_is_trusted(tmp_path: Path, capsys: pytest
 def test_a_broken_file_and_what_cannot_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "no.weft").write_text("no")
     assert main(["replay", str(tmp_path / "no.weft")]) == 2
-    assert "no bundle" in capsys.readouterr().err
+    assert "not a bundle" in capsys.readouterr().err
     assert main(["bundle", "qk_dot", "-o", str(tmp_path / "x.weft"), "--masks", "top_left"]) == 2
     assert "cannot be bundled" in capsys.readouterr().err and not (tmp_path / "x.weft").exists()

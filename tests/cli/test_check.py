@@ -23,7 +23,7 @@ def test_two_kernels_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row.split("\t") for row in rows[:2]] == [["split_4", "1 of 1", "1 of 1"], ["ragged", "1 of 1", "1 of 1"]]
     for at, target in ((2, "scalar"), (6, "fa1")):
         said, columns, *errors = rows[at : at + 4]
-        assert said.startswith(f"{target}: what passed") and columns.split("\t")[:3] == [
+        assert said.startswith(f"{target}: errors against float64") and columns.split("\t")[:3] == [
             "shape",
             "largest error",
             "mean error",

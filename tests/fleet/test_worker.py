@@ -106,7 +106,7 @@ def test_told_to_stop_it_finishes_what_runs(tmp_path: Path, judge: StandIn) -> N
     worker = Worker(store, "w", Terms(grace_seconds=20))
     judge.during = lambda number: worker.stop()
     tally = worker.work()
-    assert (tally.finished, tally.given_back, tally.why) == (1, 0, "told to")
+    assert (tally.finished, tally.given_back, tally.why) == (1, 0, "asked to stop")
     assert [store.evaluation(row.id).state for row in rows] == [State.DONE, State.QUEUED]
 
 

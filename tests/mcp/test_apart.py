@@ -22,7 +22,7 @@ class Silent(Progress):
 
 
 def test_a_process_that_dies_is_an_error_that_names_its_end() -> None:
-    with pytest.raises(ToolError, match="exit code 9, the server goes on"):
+    with pytest.raises(ToolError, match="exit code 9; the server continues"):
         apart.apart(os._exit, int, {"status": 9}, Silent())
     assert multiprocessing.active_children() == []
 

@@ -177,7 +177,7 @@ def test_an_endless_loop_costs_one_answer(client: Client) -> None:
     (finding,) = stuck["failure"]["findings"]
     assert (finding["code"], finding["file"], finding["line"]) == ("S302", "kernel.cu", 8)
     assert stuck["cure"].startswith("make the loop end")
-    assert client.answer("explain", code="S302")["code"] == "S302", "the server goes on"
+    assert client.answer("explain", code="S302")["code"] == "S302", "the server continues"
 
 
 def test_text_that_reads_files_of_the_host_is_refused(client: Client) -> None:

@@ -205,7 +205,7 @@ def test_patience_ends(store: Store, postgres_server: PostgresServer) -> None:
     postgres_server.stop()
     try:
         began = time.monotonic()
-        with pytest.raises(StoreError, match="is the server running"):
+        with pytest.raises(StoreError, match="check that the server runs"):
             store.start_run("evolve", task="sdpa")
         assert 0.2 < time.monotonic() - began < 5
     finally:

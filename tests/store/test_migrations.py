@@ -130,7 +130,8 @@ def test_a_newer_store_is_refused_and_not_touched(where: str) -> None:
         connection.exec_driver_sql(f"UPDATE schema_version SET version = {VERSION + 1}")
     try:
         with pytest.raises(
-            StoreError, match=rf"newer Weft \(its version is {VERSION + 1}, ours {VERSION}\): update Weft"
+            StoreError,
+            match=rf"newer version of Weft \(its schema is {VERSION + 1}, this one is {VERSION}\): update Weft",
         ):
             open_store(where)
     finally:

@@ -142,7 +142,7 @@ def test_a_reader_does_not_wait_for_a_writer(store: Store) -> None:
 def test_stores_that_cannot_be_used_say_what_to_do(tmp_path: Path) -> None:
     text = tmp_path / "notes.db"
     text.write_text("this is no database, and long enough to be taken for the head of one " * 20)
-    with pytest.raises(StoreError, match="no store: choose another"):
+    with pytest.raises(StoreError, match="not a store: choose another"):
         open_store(text)
     assert text.read_text().startswith("this is no database")
     (tmp_path / "file").write_text("")
@@ -152,7 +152,7 @@ def test_stores_that_cannot_be_used_say_what_to_do(tmp_path: Path) -> None:
         open_store("mysql://me:secret@host/weft")
     with open_store(tmp_path / "newer.db") as store, store.begin() as connection:
         connection.exec_driver_sql("UPDATE schema_version SET version = 999")
-    with pytest.raises(WeftError, match="newer Weft"):
+    with pytest.raises(WeftError, match="newer version of Weft"):
         open_store(tmp_path / "newer.db")
 
 

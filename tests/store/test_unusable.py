@@ -20,7 +20,7 @@ def test_a_server_that_cannot_be_used_says_what_to_do(postgres_server: PostgresS
     wrong = {
         postgres_server.url("nowhere"): "createdb nowhere",
         postgres_server.url("postgres", password="hunter2"): "check the user and the password",
-        url.replace(f":{postgres_server.port}/", ":1/"): "is the server running",
+        url.replace(f":{postgres_server.port}/", ":1/"): "check that the server runs",
         url.replace("127.0.0.1", "no-such-host.invalid"): "check the host",
         "postgresql://me:hunter2@host:port/weft": "is neither a path nor a URL such as postgresql://",
     }
@@ -53,7 +53,7 @@ def test_a_user_who_may_only_read_reads(postgres_url: str) -> None:
     try:
         with open_store(postgres_url.replace("weft:not%20a%20secret", "reader:r")) as store:
             assert store.run(run.id) == run
-            with pytest.raises(StoreError, match="the user may not do this: GRANT"):
+            with pytest.raises(StoreError, match="the user has no permission: GRANT"):
                 store.start_run("evolve", task="sdpa")
             assert store.runs() == (run,)
     finally:
