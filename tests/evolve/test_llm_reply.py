@@ -100,7 +100,7 @@ COMPLAINTS = {
         SOURCE.replace("weft: in      q ", "weft: workspace q ").replace("D] = normal", "D]", 1)
     ): "take k, v; the task",
     reply(SOURCE.replace("// weft: define  CAUSAL = 0\n", "#define CAUSAL 0\n")): "`define` line of CAUSAL is gone",
-    reply("// weft: option -pre-include=/etc/passwd\n" + SOURCE): "may not set this option",
+    reply("// weft: option -pre-include=/etc/passwd\n" + SOURCE): "may not set this compiler option",
 }
 
 

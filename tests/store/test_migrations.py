@@ -131,7 +131,7 @@ def test_a_newer_store_is_refused_and_not_touched(where: str) -> None:
     try:
         with pytest.raises(
             StoreError,
-            match=rf"newer version of Weft \(its schema is {VERSION + 1}, this one is {VERSION}\): update Weft",
+            match=rf"newer version of Weft \(its schema is {VERSION + 1}, this is {VERSION}\): update Weft",
         ):
             open_store(where)
     finally:

@@ -91,7 +91,7 @@ OUT = {
     "processes": "import os; os.listdir('/proc')",
     "the machine's memory": "open('/dev/mem', 'rb')",
     "writing to /tmp": "open('/tmp/stray', 'w')",
-    "writing beside its folder": "(folder.parent / 'stray').write_text('x')",
+    "writing next to its folder": "(folder.parent / 'stray').write_text('x')",
     "writing into the package": "import weft, pathlib; pathlib.Path(weft.__file__).write_text('x')",
     "writing into the shared cache": "import os; open(os.environ['WEFT_CACHE_BEHIND'] + '/object/stray', 'w')",
     "reading others' sources": "import os; os.listdir(os.environ['WEFT_CACHE_BEHIND'] + '/cuda')",
@@ -250,7 +250,7 @@ def test_it_can_only_end_itself(zygote: Zygote, run: Run, code: str, outcome: St
         (isolation, "restrict_files", "files", 1),
         (isolation, "restrict_calls", "calls", 1),
         (isolation_namespaces, "_furnish", "namespaces", 2),
-        (isolation, "become_nobody", "namespaces", 2 if os.geteuid() == 0 else 3),
+        (isolation, "drop_root", "namespaces", 2 if os.geteuid() == 0 else 3),
         (isolation_probe, "limit", "limits", 0),
     ],
 )
@@ -279,7 +279,7 @@ def test_a_kernel_that_refuses_a_layer_gives_a_lower_level(
     assert found.level == level
     assert ["not here" in why for why in found.missing.values()] == [True]
     found.require(level)
-    with pytest.raises(NotIsolated, match=f"this machine gives {level}.*not here.*cure: .*--require-isolation {level}"):
+    with pytest.raises(NotIsolated, match=f"this machine provides {level}.*not here.*cure: .*--require-isolation {level}"):
         found.require(3)
 
 
@@ -330,7 +330,7 @@ def test_weft_evolve_refuses_to_begin(
     store = tmp_path / "weft.db"
     assert main(["evolve", "--require-isolation", "2", "--store", str(store)]) == 2
     said = capsys.readouterr().err
-    assert "isolation level 2 is required, and this machine gives 1" in said
+    assert "isolation level 2 is required, but this machine provides 1" in said
     assert "no Landlock (cure: " in said
     assert main(["runs", "--store", str(store)]) == 0
     assert "`weft evolve` starts one" in capsys.readouterr().out  # there is none

@@ -103,7 +103,7 @@ class Slots:
             return
         if code > 0:
             raise FleetError(f"the worker {slot.name} ended with exit code {code}: its message is above")
-        self._give_back(slot, f"the worker died of {signal.Signals(-code).name}")
+        self._give_back(slot, f"the worker was killed by {signal.Signals(-code).name}")
         with contextlib.suppress(StoreError):  # it may have died before it was registered
             self.store.stop_worker(slot.name)
         time.sleep(RESTART_SECONDS)

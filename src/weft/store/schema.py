@@ -297,7 +297,7 @@ def up_to_date(connection: sa.Connection, where: str) -> bool:
     version = _version(connection)
     if version is not None and version > VERSION:
         raise StoreError(
-            f"the store {where} was written by a newer version of Weft (its schema is {version}, this one is {VERSION}): "
+            f"the store {where} was written by a newer version of Weft (its schema is {version}, this is {VERSION}): "
             "update Weft, or choose another store with --store or WEFT_STORE"
         )
     return version == VERSION
