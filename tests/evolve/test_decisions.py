@@ -118,17 +118,17 @@ def test_a_failed_child_and_a_duplicate_are_lessons_too() -> None:
     assert (wrong.proof, wrong.before, wrong.after) == (Proof.REFUTED, {"est_cycles": 1000}, {})
     assert wrong.note == "INCORRECT_NUMERICAL: gate tight: 3 of 64 elements"
     (known,) = lessons(run, same, 0.03)
-    assert known.proof is Proof.REFUTED and known.note.endswith("as of candidate 2")
+    assert known.proof is Proof.REFUTED and known.note.endswith("as that of candidate 2")
     assert lessons(run, run.start, 0.03) == (), "the start is compared with nothing"
 
 
 @pytest.mark.parametrize(
     ("budget", "why"),
     [
-        (Budget(evaluations=2), "2 evaluations are spent"),
-        (Budget(evaluations=9, seconds=30), "30 seconds are spent"),
-        (Budget(evaluations=9, tokens=1500), "1500 tokens are spent"),
-        (Budget(evaluations=9, money=0.01), "0.01 of money are spent"),
+        (Budget(evaluations=2), "2 evaluations are used up"),
+        (Budget(evaluations=9, seconds=30), "30 seconds are used up"),
+        (Budget(evaluations=9, tokens=1500), "1500 tokens are used up"),
+        (Budget(evaluations=9, money=0.01), "the budget of 0.01 in money is used up"),
         (Budget(evaluations=3, seconds=99, tokens=9999, money=1.0), ""),
     ],
 )
@@ -146,7 +146,7 @@ def test_every_budget_stops_the_search(budget: Budget, why: str) -> None:
 
 def test_a_budget_of_nothing_is_refused() -> None:
     for wrong in ({"evaluations": 0}, {"seconds": -1.0}, {"money": 0.0}):
-        with pytest.raises(UsageError, match="lets nothing be tried"):
+        with pytest.raises(UsageError, match="allows nothing"):
             Budget(**wrong)  # type: ignore[arg-type]
 
 

@@ -145,7 +145,7 @@ def test_the_space_of_attention() -> None:
 
 
 def test_a_rung_without_a_point() -> None:
-    with pytest.raises(UsageError, match="fa1 is no point of a family: wmma"):
+    with pytest.raises(UsageError, match="fa1 is not in a family; use wmma"):
         start_of("fa1")
     with pytest.raises(UsageError, match="no family of kernels for task 'qk_dot'"):
         family("qk_dot")
@@ -197,8 +197,8 @@ def test_crossover_takes_two_values_of_the_other(small: Space) -> None:
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("#if COPY_asynch", "COPY_asynch is no macro of lever COPY; test one of COPY_plain, COPY_async"),
-        ("#if COPY == async", "COPY is no macro of lever COPY"),
+        ("#if COPY_asynch", "COPY_asynch is not a macro of lever COPY; test one of COPY_plain, COPY_async"),
+        ("#if COPY == async", "COPY is not a macro of lever COPY"),
         ("#ifdef COPY_async", "always defined"),
         ("#if (TILE == 1 || TILE == 2) && WARPS == 1", "has !, &&, || and formulas only"),
     ],

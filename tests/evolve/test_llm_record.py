@@ -53,7 +53,7 @@ def test_a_file_answers_what_it_knows_and_nothing_else(store: Store, tmp_path: P
     exchanges.keep(SECOND, NO)
     replay = Replay(file)
     assert replay.model == "m" and replay.ask(FIRST) == YES and replay.ask(SECOND) == NO
-    with pytest.raises(NotRecorded, match=r"place 1/1/0, turn 0 .*nobody else was asked"):
+    with pytest.raises(NotRecorded, match=r"place 1/1/0, turn 0 .*no model was asked"):
         replay.ask(THIRD)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [row["question"]["messages"] for row in rows] == [
@@ -80,8 +80,8 @@ def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):
         Replay(file)
     file.write_text('{"key": "x"}\n')
-    with pytest.raises(UsageError, match=r"record.jsonl:1 is no exchange"):
+    with pytest.raises(UsageError, match=r"record.jsonl:1 is not an exchange"):
         Replay(file)
     file.write_text("")
-    with pytest.raises(UsageError, match="name one by --model"):
+    with pytest.raises(UsageError, match="name one with --model"):
         _ = Replay(file).model

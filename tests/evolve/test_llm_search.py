@@ -136,7 +136,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 
 def test_a_good_child_a_wrong_one_and_its_repair(recorded: Recorded) -> None:
     start, child, failed, repaired = recorded.ended.history
-    assert recorded.ended.why == "4 evaluations are spent" and not recorded.stub.script
+    assert recorded.ended.why == "4 evaluations are used up" and not recorded.stub.script
     assert child.passed and child.changes == (Change("EXP", "exp", "exp2"), Change("TAIL", "every", "edge"))
     assert child.score is not None and start.score is not None and child.score < start.score
     assert failed.evaluation is not None and failed.evaluation.status is Status.INCORRECT_NUMERICAL
@@ -223,11 +223,11 @@ def test_a_run_that_stopped_goes_on_and_asks_nothing_twice(recorded: Recorded, a
 
 
 def test_the_budget_of_tokens_ends_a_run(recorded: Recorded) -> None:
-    """1010 tokens are spent after the first answer: nobody is asked for the second child."""
+    """1010 tokens are used up after the first answer: no model is asked for the second child."""
     settings = replace(SMALL, budget=Budget(evaluations=4, tokens=PROMPT_TOKENS + COMPLETION_TOKENS))
     with served([good(), good()]) as stub, open_store(recorded.store) as store:
         ended = search(store, settings, base_url=stub.url)
-    assert ended.why == f"{PROMPT_TOKENS + COMPLETION_TOKENS} tokens are spent"
+    assert ended.why == f"{PROMPT_TOKENS + COMPLETION_TOKENS} tokens are used up"
     assert len(stub.asked) == 1 and [member.status for member in ended.history] == ["PASSED", "PASSED"]
 
 
@@ -258,7 +258,7 @@ def test_a_known_source_is_no_child(recorded: Recorded) -> None:
         history = begun(store, recorded, SMALL)
         child = make_llm_proposer(store, SMALL, base_url=stub.url).propose(history, SMALL, "1/0/0", ())
     assert child is not None and child.source.text == render(SPACE, BETTER)
-    assert "known candidate, unchanged" in stub.prompts()[1]
+    assert "as that of a known candidate" in stub.prompts()[1]
 
 
 def test_an_edited_brief_changes_what_is_asked(recorded: Recorded, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_an_edited_brief_changes_what_is_asked(recorded: Recorded, tmp_path: Pat
     assert as_written == recorded.stub.prompts()[0]
     assert "capital letters" in changed and "shuffles" in as_written and "shuffles 3" not in changed
     # The reply predicts counters that are not in the list any more.
-    assert "is no counter; there are issued" in complaint and "is no counter" in edited.gave_up
+    assert "is not a counter; there are issued" in complaint and "is not a counter" in edited.gave_up
 
 
 def test_the_metric_list_is_what_is_measured(recorded: Recorded) -> None:
@@ -328,7 +328,7 @@ def test_an_outside_agent_answers_by_files(recorded: Recorded, tmp_path: Path) -
         agent.join()
     first, second = sorted((tmp_path / "outbox").glob("1_0_0.*.md"), key=lambda path: path.stat().st_mtime_ns)
     assert "Your reply cannot be used" not in first.read_text()
-    assert "exactly two objects with name, before and after; it is 3" in second.read_text()
+    assert "exactly two objects with name, before and after, not 3" in second.read_text()
 
 
 def test_verdicts_are_files_too(recorded: Recorded, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def lineage(store: Store, run_id: int) -> list[tuple[object, ...]]:
 
 def test_it_ends_with_a_better_kernel_that_passes_the_whole_check(ended: tuple[Ended, Path]) -> None:
     found, path = ended
-    assert found.why == "6 evaluations are spent"
+    assert found.why == "6 evaluations are used up"
     assert found.winner is not None and found.winner.score is not None and found.history.start.score is not None
     assert found.winner.score < 0.97 * found.history.start.score
     with open_store(path) as store:

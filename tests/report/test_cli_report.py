@@ -80,7 +80,7 @@ def test_what_check_wrote_has_a_page(here: Path, capsys: pytest.CaptureFixture[s
     ):
         Path("other.json").write_text(other)
         assert main(["report", "other.json"]) == 2
-        assert "is not what `weft check KERNEL --json` writes" in capsys.readouterr().err
+        assert "is not the output of `weft check KERNEL --json`" in capsys.readouterr().err
 
 
 def test_a_search_whose_start_is_wrong_has_a_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

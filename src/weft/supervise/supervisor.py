@@ -84,7 +84,7 @@ class Supervisor:
         return self.zygote.isolation
 
     def canonical_ptx(self, request: Request) -> Canonical:
-        """Return the digest of a candidate's code before it is evaluated. A child compiles it for the score workload."""
+        """Return the digest of a candidate's code without evaluating it. A child compiles it for the score workload."""
         task = _task(request)
         try:
             self.isolation.require(request.isolation)

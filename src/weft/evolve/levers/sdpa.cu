@@ -27,7 +27,7 @@
 // weft: lever   Q_AT = shared in shared, registers : whether Q's fragments are read for every tile, or once
 // weft: lever   EXP = exp in exp, exp2, fused : exp(S · scale - m), a power of 2, or that in one multiply-add per score
 // weft: lever   RESCALE = always in always, moved, lazy : U times r always, if a maximum moved, if it moved by more than 2⁸
-// weft: lever   TAIL = every in every, edge : which tiles are held against the mask
+// weft: lever   TAIL = every in every, edge : which tiles are compared with the mask
 //
 // weft: require LAYOUT_swizzled == 0 when PRODUCT_wmma : a WMMA fragment is loaded by one stride
 // weft: require Q_AT_registers == 0 when PRODUCT_wmma : the fragments of a warp are of several rows of tiles
@@ -154,7 +154,7 @@ __device__ __forceinline__ void wait_copies() {
 
 // tile[r][d] = from[r][d] for TILE_ROWS rows; rows from `rows` on and columns from D on become zero.
 // Zero rows of V are needed: P is 0 there, and 0 · NaN is NaN.
-// A thread copies one chunk of every STEP-th row: from one to the next is a constant, of which no address is made anew.
+// A thread copies one chunk of every STEP-th row: the distance is a constant, so no address is computed again.
 template <int D, int TILE_ROWS, bool WHOLE>
 __device__ __forceinline__ void copy_rows(T* tile, const T* __restrict__ from, int rows) {
     using R = Row<D>;
@@ -245,7 +245,7 @@ struct Softmax {
 #endif
     }
 
-    // The exponent of m. Rounded here, once: all weights of a row must be held against the same.
+    // The exponent of m. Rounded here, once: all weights of a row must use the same value.
     __device__ __forceinline__ float exponent(float m) const {
 #if EXP_fused
         return __fmul_rn(m, factor);
