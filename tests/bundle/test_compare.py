@@ -1,4 +1,4 @@
-"""What differs between a bundle's answer and this machine's, and what of it is the verdict."""
+"""The differences between a bundle's answer and this machine's, and whether the verdict differs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The file of a bundle: the same bytes for the same bundle, all of it back, and nothing of a stranger's unseen."""
+"""The file of a bundle: the same bytes for the same bundle, read back completely, with every field checked."""
 
 import contextlib
 import io
@@ -57,7 +57,7 @@ def test_another_order_of_defines_gives_the_same_bytes() -> None:
 
 
 def rewritten(change: dict[str, bytes | None], *, content: bytes | None = None) -> bytes:
-    """The archive with members replaced, added or (None) left out."""
+    """Return the archive with members replaced, added or (None) removed."""
     with zipfile.ZipFile(io.BytesIO(content or pack(WHOLE))) as archive:
         members = {row.filename: archive.read(row) for row in archive.infolist()}
     written = io.BytesIO()
@@ -124,12 +124,12 @@ def test_a_bomb_is_not_unpacked() -> None:
         ({MANIFEST: manifest_with(score={})}, "damaged"),
     ],
 )
-def test_what_is_damaged_is_said(change: dict[str, bytes | None], why: str) -> None:
+def test_a_damaged_bundle_is_refused_with_the_reason(change: dict[str, bytes | None], why: str) -> None:
     with pytest.raises(BrokenBundle, match=why):
         unpack(rewritten(change))
 
 
-def test_no_prefix_of_a_bundle_is_one(tmp_path: Path) -> None:
+def test_no_prefix_of_a_bundle_is_a_bundle(tmp_path: Path) -> None:
     content = pack(WHOLE)
     for length in range(0, len(content), 97):
         with pytest.raises(BrokenBundle):
@@ -143,7 +143,7 @@ def test_no_prefix_of_a_bundle_is_one(tmp_path: Path) -> None:
 
 
 def test_no_flipped_byte_changes_what_is_read() -> None:
-    """It is refused, or it is in a part of the zip that says nothing."""
+    """It is refused, or it is in a part of the zip that has no meaning."""
     content = bytearray(pack(WHOLE))
     for place in range(0, len(content), 11):
         content[place] ^= 0x10

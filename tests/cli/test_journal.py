@@ -20,7 +20,7 @@ Call = Callable[..., str]
 
 
 class Clock:
-    """A clock that stands still until it is told to go on."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)
@@ -42,7 +42,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def call(clock: Clock, capfd: pytest.CaptureFixture[str]) -> Call:
-    """Run `weft journal …` and return what it prints; the exit code must be the one that is expected."""
+    """Run a `weft journal` command, check its exit code, and return what it prints."""
 
     def run(line: str, code: int = 0) -> str:
         assert main(["journal", *shlex.split(line)]) == code
@@ -53,7 +53,7 @@ def call(clock: Clock, capfd: pytest.CaptureFixture[str]) -> Call:
 
 
 def test_the_ledger_of_the_logs(call: Call) -> None:
-    """The sum of the log is wrong, and the journal says which and by how much."""
+    """The sum of the log is wrong, and the journal reports which one and by how much."""
     call("rates --engineer 50/h --gpu l4=0.20/h --tokens 3/M")
     call(
         "block 'Stage C' --plan 30m/25.30 --engineer 47m --gpu l4=1.5h "
@@ -91,7 +91,7 @@ def test_a_command_is_watched(call: Call, capfd: pytest.CaptureFixture[str]) -> 
     words = [sys.executable, "-c", program]
     assert main(["journal", "run", "--goal", "first light", "--change", "none", "--", *words]) == 1
     caught = capfd.readouterr()
-    assert caught.out == "shape\tk.cu\nsmall\t2 of 3\n2 of 3 passed\n", "its output is its own"
+    assert caught.out == "shape\tk.cu\nsmall\t2 of 3\n2 of 3 passed\n", "the output is unchanged"
     assert "journal: entry 1 · command · exit code 1" in caught.err and "weft journal amend 1" in caught.err
     entry = json.loads(call("show --json"))["entry"]
     assert entry["goal"] == "first light" and entry["shapes"] == {"small": "2 of 3"}
@@ -130,7 +130,7 @@ def test_the_budget_of_the_whole_journal(call: Call) -> None:
     assert call("ask") == ""
     call("block two --engineer 20m")
     assert "budget of the journal: spent $60.00 of $100.00 planned" in call("ask", 4)
-    assert "money\t$100.00\t$60.00\t$40.00 (40 %) under" in call("budget"), "asking for it leaves it as it is"
+    assert "money\t$100.00\t$60.00\t$40.00 (40 %) under" in call("budget"), "showing it does not change it"
     assert "of $100.00 planned" in call("ask", 4)
 
 
@@ -192,7 +192,7 @@ def test_what_is_refused_says_what_to_do(call: Call, line: str, said: str) -> No
     assert said in call(line, 2)
 
 
-def test_an_interrupted_command_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_command_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_STORE", str(tmp_path / "weft.db"))
     sleep = "import signal, time; signal.signal(2, signal.SIG_DFL); print('up', flush=True); time.sleep(60)"
     words = [sys.executable, "-m", "weft", "journal", "run", "--goal", "long", "--", sys.executable, "-c", sleep]

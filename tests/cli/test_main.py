@@ -1,4 +1,4 @@
-"""The command line: verbs are loaded only when called, and every ending has its exit code."""
+"""The command line: verbs are loaded only when called, and every result has its exit code."""
 
 import os
 import subprocess
@@ -121,7 +121,7 @@ def test_wrong_usage(args: list[str]) -> None:
     assert cli.main(args) == 2
 
 
-def test_a_misspelt_verb_is_answered_with_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_verb_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["shwo"])
     assert "Did you mean 'show'?" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""`weft profile --ncu`, `--metrics`, `--png`: a public capture beside Weft's numbers, what is refused, the roofline."""
+"""`weft profile --ncu`, `--metrics`, `--png`: a public capture compared with Weft, what is refused, the roofline."""
 
 import json
 from dataclasses import replace
@@ -225,7 +225,7 @@ def test_the_roofline_of_a_gemm() -> None:
 
 @pytest.mark.parametrize("rung", ["scalar", "split_k"])
 def test_no_point_is_above_the_roof(rung: str) -> None:
-    """Of several launches too: what one leaves in L2 the next need not fetch."""
+    """Several launches, too: data that a launch leaves in L2 is not fetched again by the next launch."""
     sizes = {"B": 1, "HQ": 1, "HKV": 1, "SQ": 32, "SKV": 32, "D": 64}
     made = roofline(profile_kernel(load(RUNGS[rung].path, arch="sm_89"), chip("l4"), target=rung, sizes=sizes))
     for point in made.points:

@@ -1,4 +1,4 @@
-"""The space of levers: what its lines say, which points are possible, and children that differ in exactly two."""
+"""The space of levers: its lines, the possible points, and children that differ in exactly two levers."""
 
 import re
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_lines_that_are_wrong(line: str, message: str) -> None:
         parse_lines(f"// weft: {line}\n", "k.cu")
 
 
-def test_a_macro_of_a_word_is_no_other_name() -> None:
+def test_a_macro_of_a_word_is_not_another_name() -> None:
     text = "// weft: define COPY_async = 1\n// weft: lever COPY = plain in plain, async\n"
     with pytest.raises(UsageError, match="COPY_async is declared"):
         parse_lines(text, "k.cu")
@@ -212,7 +212,7 @@ def test_conditions_that_would_mislead(tmp_path: Path, condition: str, message: 
     assert message in str(caught.value)
 
 
-def test_a_file_without_levers_is_no_space() -> None:
+def test_a_file_without_levers_is_refused() -> None:
     with pytest.raises(UsageError, match="has no `// weft: lever` line"):
         space_of(RUNGS["wmma"].path)
 
@@ -228,7 +228,7 @@ def test_predictions_turn_around_with_the_change() -> None:
     assert predicted(Change("MINE", "1", "2")) == ()
 
 
-def test_counters_that_two_levers_pull_apart_are_left_out() -> None:
+def test_counters_with_opposite_effects_are_omitted() -> None:
     apart = predicted_together([Change("BLOCK_N", "32", "64"), Change("COPY", "plain", "async")])
     assert "registers" not in {effect.counter for effect in apart}
     together = predicted_together([Change("EXP", "exp", "exp2"), Change("TAIL", "every", "edge")])

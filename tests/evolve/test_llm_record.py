@@ -46,7 +46,7 @@ def test_totals_stop_at_a_place(store: Store) -> None:
     assert Total.of(exchanges.total().spent) == exchanges.total()
 
 
-def test_a_file_answers_what_it_knows_and_nothing_else(store: Store, tmp_path: Path) -> None:
+def test_a_file_answers_only_recorded_questions(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "record.jsonl"
     exchanges = Exchanges(store, 1, file)
     exchanges.keep(FIRST, YES)
@@ -75,7 +75,7 @@ def test_a_file_gets_what_a_killed_driver_did_not_write(store: Store, tmp_path: 
     assert file.read_bytes() == whole
 
 
-def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_record_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "record.jsonl"
     with pytest.raises(UsageError, match="cannot read"):
         Replay(file)

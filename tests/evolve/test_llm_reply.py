@@ -1,4 +1,4 @@
-"""Replies: what is taken, and the exact complaint about what is not."""
+"""Replies: which are accepted, and the exact complaint about the others."""
 
 import json
 from typing import Any
@@ -111,6 +111,6 @@ def test_a_broken_reply_gets_a_message_about_what_is_wrong(text: str) -> None:
     assert COMPLAINTS[text] in str(raised.value)
 
 
-def test_host_code_in_a_comment_is_none() -> None:
+def test_host_code_in_a_comment_is_allowed() -> None:
     source = SOURCE + "// launched as kernel<<<grid, block>>> elsewhere; int main() is not here\n"
     assert read_reply(reply(source), RULES).source == source

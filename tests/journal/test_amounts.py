@@ -1,4 +1,4 @@
-"""Amounts as people write them; what could mean two things is refused."""
+"""Amounts as people write them; ambiguous ones are refused."""
 
 from decimal import Decimal
 
@@ -41,7 +41,7 @@ def test_money(text: str, amount: str) -> None:
 
 @pytest.mark.parametrize("text", ["25,30", "-1", "NaN", "Infinity", "1e5", "", "€5", "1,25,6"])
 def test_what_is_no_money(text: str) -> None:
-    """25,30 is 25.30 to half of the world and nothing to the other."""
+    """25,30 means 25.30 in some countries and is invalid in others."""
     with pytest.raises(UsageError, match="not an amount of money"):
         parse_money(text, "$")
 

@@ -1,4 +1,4 @@
-"""Acts on the store: what is written is read back, and what cannot be is refused with the way out."""
+"""Changes of the journal: they are read back unchanged, and invalid ones are refused with advice."""
 
 from decimal import Decimal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs, candidates, artefacts and insights: what goes in comes out, once."""
+"""Runs, candidates, artefacts and insights are read back unchanged, each once."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -122,7 +122,7 @@ def test_a_transaction_is_all_or_nothing_and_other_packages_bring_tables(store: 
         METADATA.remove(table)
 
 
-def test_commits_to_a_file_are_on_the_disk_before_they_are_told(file: Store) -> None:
+def test_commits_to_a_file_are_on_the_disk_before_they_are_acknowledged(file: Store) -> None:
     with file.reading() as connection:
         settings = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()

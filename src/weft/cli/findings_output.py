@@ -24,7 +24,7 @@ def text_lines(findings: Sequence[Finding], *, limit: int) -> Iterator[str]:
     """Yield one line per finding, errors first; on a terminal followed by its source line."""
     ordered = worst_first(findings)
     for finding in ordered[:limit]:
-        style = "bad" if finding.level is Severity.ERROR else "doubt"
+        style = "bad" if finding.level is Severity.ERROR else "warning"
         yield paint(finding.code, style) + str(finding).removeprefix(finding.code)
         if sys.stdout.isatty():
             yield from excerpt(finding.place)

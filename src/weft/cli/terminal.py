@@ -22,7 +22,7 @@ Tell = Callable[[int, int], None]
 STYLES = {
     "good": "green",
     "bad": "red",
-    "doubt": "yellow",
+    "warning": "yellow",
     "command": "bold cyan",
     "heading": "bold",
     "aside": "dim",
