@@ -31,9 +31,7 @@ DRAWS = 16
 
 def bench_verb(
     targets: Annotated[list[str], typer.Argument(help="Rungs of the ladder, or files with launch lines.")],
-    task: Annotated[
-        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help=f"Task of a file: {', '.join(TASKS)} or a Python file.")] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas.")] = "mission",
     mask: Annotated[str, typer.Option(help="none, top_left or bottom_right.")] = "none",
     dtype: Annotated[str, typer.Option(help="f16, bf16 or f32 (default: the first that all targets have).")] = "",

@@ -36,8 +36,8 @@ def certify(
     shapes: Annotated[
         str, typer.Option(help="Shapes on which source mutants are judged (default: a quick choice).")
     ] = "",
-    regimes: Annotated[str, typer.Option(help="As for weft check.")] = "",
-    masks: Annotated[str, typer.Option(help="As for weft check.")] = "",
+    regimes: Annotated[str, typer.Option(help="As in weft check.")] = "",
+    masks: Annotated[str, typer.Option(help="As in weft check.")] = "",
     policy: Annotated[
         str, typer.Option(help="tight: the gate of `weft check`; loose: an example of a bad gate.")
     ] = "tight",

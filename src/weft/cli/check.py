@@ -56,7 +56,7 @@ SEEDS = 3
 def check(
     targets: Annotated[list[str], typer.Argument(help="Rungs, files with launch lines, or one task folder.")],
     task: Annotated[
-        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+        str | None, typer.Option(help=f"Task of a file: {', '.join(TASKS)} or a Python file (default: sdpa).")
     ] = None,
     include: Annotated[
         list[str] | None, typer.Option("-I", metavar="DIR", help="Search this directory for includes.")
@@ -66,12 +66,14 @@ def check(
         Path | None, typer.Option(help="Launch lines of a PTX file (default: the .launch file next to it).")
     ] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
-    regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
+    regimes: Annotated[str, typer.Option(help="Input regimes, with commas, or all (default: a quick choice).")] = "",
     masks: Annotated[
-        str, typer.Option(help="none, top_left, bottom_right; causal is both (default: the kernel's).")
+        str, typer.Option(help="Masks: none, top_left, bottom_right; causal means both (default: the kernel's).")
     ] = "",
-    dtypes: Annotated[str, typer.Option(help="f16 or half, bf16, f32 (default: the kernel's first).")] = "",
-    encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
+    dtypes: Annotated[str, typer.Option(help="Types: f16 or half, bf16, f32 (default: the kernel's first).")] = "",
+    encodings: Annotated[
+        str, typer.Option(help="Encodings of 8-bit inputs: sim_fp8, e4m3 (default: the kernel's).")
+    ] = "",
     seeds: Annotated[
         int | None, typer.Option(min=1, help=f"Seeds per workload (default {SEEDS}), or a folder's trials (default 1).")
     ] = None,
@@ -89,8 +91,8 @@ def check(
     tool: Annotated[str, typer.Option(metavar="T,T", help="Optional checkers: initcheck, racecheck, all.")] = "all",
     max_findings: Annotated[int, typer.Option(min=0, help="Findings printed per workload; all are counted.")] = 20,
     strict: Annotated[bool, typer.Option("--strict", help=STRICT_HELP)] = False,
-    form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; same as --format json.")] = False,
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Print the source with how often each line ran.")
     ] = False,

@@ -27,15 +27,17 @@ from .terminal import print_line, waiting
 def diagnose(
     kernel: Annotated[str, typer.Argument(help="A CUDA file with launch lines, or a rung of the ladder.")],
     task: Annotated[
-        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+        str | None, typer.Option(help=f"Task of a file: {', '.join(TASKS)} or a Python file (default: sdpa).")
     ] = None,
     shape: Annotated[str, typer.Option(help="Named shapes, with commas (default: a quick choice).")] = "",
-    regime: Annotated[str, typer.Option(help="How inputs are drawn (default: a quick choice).")] = "",
+    regime: Annotated[str, typer.Option(help="Input regimes, with commas (default: a quick choice).")] = "",
     mask: Annotated[
-        str, typer.Option(help="none, top_left, bottom_right, or causal for both (default: what the kernel has).")
+        str, typer.Option(help="Masks: none, top_left, bottom_right; causal means both (default: the kernel's).")
     ] = "",
-    dtype: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
-    encoding: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
+    dtype: Annotated[str, typer.Option(help="Type: f16, bf16, f32 (default: the kernel's first).")] = "",
+    encoding: Annotated[
+        str, typer.Option(help="Encodings of 8-bit inputs: sim_fp8, e4m3 (default: the kernel's).")
+    ] = "",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs.")] = 0,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     given: Annotated[

@@ -36,7 +36,9 @@ from .journal_output import (
 from .journal_versions import versions
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Plan = Annotated[str | None, typer.Option("--plan", metavar="TIME/MONEY", help="30m/25.30, or one of the two.")]
+Plan = Annotated[
+    str | None, typer.Option("--plan", metavar="TIME/MONEY", help="Planned time and money: 30m/25.30, or one of them.")
+]
 AskAt = Annotated[
     list[str] | None, typer.Option("--ask-at", metavar="AT", help="Stop and ask at 15m, at 10.00 or at 80%.")
 ]

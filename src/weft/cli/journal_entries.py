@@ -146,7 +146,9 @@ def amend(
 def block(
     title: Annotated[str, typer.Argument(help="What the block was for.")],
     engineer: Annotated[str, typer.Option(metavar="TIME", help="Time of a person: 47m.")],
-    plan: Annotated[str | None, typer.Option(metavar="TIME/MONEY", help="30m/25.30, or one of the two.")] = None,
+    plan: Annotated[
+        str | None, typer.Option(metavar="TIME/MONEY", help="Planned time and money: 30m/25.30, or one of them.")
+    ] = None,
     gpu: Gpu = None,
     tokens: Tokens = None,
     booked: Booked = None,

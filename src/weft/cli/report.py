@@ -35,15 +35,17 @@ def report(
         "report.html"
     ),
     task: Annotated[
-        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+        str | None, typer.Option(help=f"Task of a file: {', '.join(TASKS)} or a Python file (default: sdpa).")
     ] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
-    regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
+    regimes: Annotated[str, typer.Option(help="Input regimes, with commas, or all (default: a quick choice).")] = "",
     masks: Annotated[
-        str, typer.Option(help="none, top_left, bottom_right; causal is both (default: the kernel's).")
+        str, typer.Option(help="Masks: none, top_left, bottom_right; causal means both (default: the kernel's).")
     ] = "",
-    dtypes: Annotated[str, typer.Option(help="f16 or half, bf16, f32 (default: the kernel's first).")] = "",
-    encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
+    dtypes: Annotated[str, typer.Option(help="Types: f16 or half, bf16, f32 (default: the kernel's first).")] = "",
+    encodings: Annotated[
+        str, typer.Option(help="Encodings of 8-bit inputs: sim_fp8, e4m3 (default: the kernel's).")
+    ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 1,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     gpu: Annotated[str, typer.Option(help=f"The GPU for the cost: {', '.join(chips())}.")] = "l4",

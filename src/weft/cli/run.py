@@ -67,8 +67,8 @@ def run(
     max_steps: Annotated[int, typer.Option(min=1, help="Limit of loop iterations per host thread.")] = MAX_STEPS,
     max_findings: Annotated[int, typer.Option(min=0, help="Findings printed; all are counted.")] = 100,
     strict: Annotated[bool, typer.Option("--strict", help=STRICT_HELP)] = False,
-    form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; same as --format json.")] = False,
 ) -> int:
     """Run a CUDA, Triton or PTX file on the virtual GPU, with the sizes and arrays of its launch lines.
 

@@ -152,7 +152,7 @@ def _against_virtual(found: Judged, target: Target) -> dict[str, object]:
     except WeftError as error:
         return {"missing": str(error)}
     if found.outputs is None or virtual.outputs is None:
-        return {"missing": "one of the two left no outputs"}
+        return {"missing": "the GPU or the virtual GPU left no outputs"}
     return {name: _difference(found.outputs, virtual.outputs, name) for name in found.outputs}
 
 

@@ -59,7 +59,7 @@ GROUPS = {
         "profile": Verb(
             "weft.cli.profile:profile",
             "Model the cost on a GPU: counters, occupancy, bounds, lines.",
-            ("weft profile kernel.cu --gpu h100", "weft profile wmma wmma_qk --shape mission"),
+            ("weft profile kernel.cu --gpu h100", "weft profile scalar wmma --shape mission"),
         ),
         "bench": Verb(
             "weft.cli.bench:bench_verb",

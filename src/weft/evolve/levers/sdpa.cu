@@ -6,14 +6,14 @@
 //           other (K₀ V₀ K₁ V₁ …) through a ring of STAGES buffers in shared memory:
 //               S = Q Kᵀ · scale,   m' = max(m, max_n S),   P = exp(S - m'),   r = exp(m - m'),
 //               l' = l · r + Σ_n P,   U' = U · r + P V,   and after the last tile O = U / l
-//           In sdpa.cu every combination of levers that its `require` lines leave computes this.
+//           In sdpa.cu every combination of levers that its `require` lines allow computes this.
 // Supports  ELEMENT half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ); scale > 0.
 //           A query that sees no key gets O = 0 and LSE = -inf.
 //
 // weft: sizes   B=1 HQ=2 HKV=1 SQ=77 SKV=77 D=64
 // weft: require HQ % HKV == 0 : query heads share K and V in groups
-// weft: require D <= 128 : the tiles of a head lie in shared memory whole
+// weft: require D <= 128 : complete tiles of a head must fit in shared memory
 // weft: define  ELEMENT = "half"
 // weft: define  CAUSAL = 0
 //
@@ -21,7 +21,7 @@
 // weft: lever   BLOCK_M = 32 in 16, 32, 48, 64, 80, 96, 128 : queries of a CTA
 // weft: lever   BLOCK_N = 32 in 32, 64, 128 : keys of a tile
 // weft: lever   WARPS = 4 in 1, 2, 3, 4, 5, 6, 8 : warps of a CTA
-// weft: lever   COPY = plain in plain, async : how a tile comes to shared memory: by registers, or by cp.async
+// weft: lever   COPY = plain in plain, async : how a tile is copied to shared memory: through registers, or by cp.async
 // weft: lever   STAGES = 1 in 1, 2, 3, 4 : buffers of the ring
 // weft: lever   LAYOUT = padded in plain, padded, swizzled : a tile's rows: end to end, 16 bytes apart, or chunks exchanged by XOR
 // weft: lever   Q_AT = shared in shared, registers : whether Q's fragments are read for every tile, or once
