@@ -72,7 +72,7 @@ def doctor(
 
 def _show(state: dict[str, Any], found: tuple[Package, ...]) -> None:
     print_table(
-        ["package", "version", "gives"],
+        ["package", "version", "used for"],
         [[each.name, each.version or ("MISSING" if each.required else "not installed"), each.gives] for each in found],
     )
     absent = [each for each in found if each.missing and not each.required]

@@ -26,7 +26,7 @@ LONGEST_WAIT_SECONDS = 0.5
 OPEN = (State.QUEUED, State.LEASED)
 SEARCH_LIMITS = Limits(wall_seconds=180, cpu_seconds=600)
 FINAL_LIMITS = Limits(wall_seconds=3600, cpu_seconds=7200)
-"""Time limit: the whole check of a winner has hundreds of workloads."""
+"""Limits of the whole check of a winner, which has hundreds of workloads."""
 
 Done = Callable[[EvaluationRow], None]
 

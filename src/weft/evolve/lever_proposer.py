@@ -22,11 +22,11 @@ DRAWN = 24
 CROSSED = 0.25
 """Share of children that get both values from another elite."""
 FAILED = -0.5
-"""Value of a child that fails, in nepers of the score."""
+"""Gain that is assumed for a child that fails, in nepers of the score."""
 MATTERS = 0.25
-"""Value of an effect on the limiter before anything was measured."""
+"""Gain that is assumed for an effect on the limiter before anything was measured."""
 CURIOUS = 0.2
-"""Value of a lever's value that was never used."""
+"""Gain that is assumed for a lever's value that was never used."""
 
 LIMITED_BY: Mapping[str, tuple[str, ...]] = {
     "smem": ("shared_wavefronts", "excess_wavefronts", "sts", "lsu", "shuffles"),

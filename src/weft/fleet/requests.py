@@ -16,7 +16,7 @@ from weft.supervise.key import request_key
 from weft.supervise.records import CandidateSource, Limits, Request, ScoreOn
 
 ASK = "ask"
-"""Version of the records that `request_record` returns."""
+"""Key of the result of `request_record` in an evaluation's request."""
 
 
 class NotOurs(WeftError):

@@ -27,10 +27,10 @@ from .records import ErrorMap
 MOST_CELLS = 72_000
 """Limit of cells of a map, all slices together."""
 MOST_ROWS, MOST_COLUMNS = 512, 256
-"""Limit of cells of a slice."""
+"""Limits of rows and columns of a slice."""
 MOST_SLICES = 64
 MOST_EXACT = 8_192
-"""Limit of elements of the worst slice up to which both values are kept in addition to the error."""
+"""Limit of elements of a slice up to which the values of the worst slice are kept in addition to the error."""
 
 
 def maps_of(

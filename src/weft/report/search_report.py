@@ -142,7 +142,7 @@ def _candidate(summary: RunSummary, member: Member, order: int, texts: Mapping[i
     if member.repairs is not None:
         facts.append(Named("repairs", f"candidate {member.repairs}"))
     if evaluation is not None:
-        facts += [Named("said", evaluation.message[:MESSAGE]), Named("diagnosis", evaluation.diagnosis[:MESSAGE])]
+        facts += [Named("message", evaluation.message[:MESSAGE]), Named("diagnosis", evaluation.diagnosis[:MESSAGE])]
     return CandidateView(
         id=member.id,
         parents=member.parents,
