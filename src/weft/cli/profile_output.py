@@ -29,7 +29,7 @@ def show(profile: KernelProfile, lines: int) -> None:
             print(line)
         rows = [[name, value] for name, value in _exact(launch).items()]
         print_table(["counter (ncu's name)", "value"], rows)
-        print_table(["counter (Weft's name)", "value"], [[name, n] for name, n in sorted(launch.counts.vm.items()) if n])
+        print_table(["counter (Weft's)", "value"], [[name, n] for name, n in sorted(launch.counts.vm.items()) if n])
         print_table(
             ["line", "cycles", "unit", "advice"],
             [[place(line.place), round(line.cycles), line.unit, line_advice(line)] for line in launch.lines[:lines]],
