@@ -133,7 +133,7 @@ def test_a_user_file_as_a_pytorch_extension(own: Path, capsys: pytest.CaptureFix
             ["--torch", "ext.cu", "--shapes", "gqa_4"],
             "own.cu does not take the shape gqa_4: ",
         ),
-        (["--torch", "own.cu"], "--torch own.cu is the kernel's own file"),
+        (["--torch", "own.cu"], "--torch own.cu would overwrite the kernel"),
         (["--robust-kbench", "task", "--shapes", "few_queries"], "own.cu does not take the shape few_queries"),
     ],
 )

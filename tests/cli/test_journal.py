@@ -117,7 +117,7 @@ def test_a_checkpoint_stops_a_pipe(call: Call, clock: Clock, tmp_path: Path, cap
     mark = tmp_path / "ran"
     assert main(["journal", "run", "--", "touch", str(mark)]) == 4 and not mark.exists()
     capfd.readouterr()
-    assert "going on: spent 31 min of 30 min planned" in call("go-on 'nearly there'")
+    assert "continuing: spent 31 min of 30 min planned" in call("go-on 'nearly there'")
     assert main(["journal", "run", "--", "touch", str(mark)]) == 0 and mark.exists()
     capfd.readouterr()
     assert "asked after 31 min and $0.00: go on, nearly there" in call("report")

@@ -88,7 +88,7 @@ COMPLAINTS = {
     with_record(predicted=2 * RECORD["predicted"]): "predicted twice",
     reply(SOURCE + "// " + "x\n" * MOST_SOURCE_BYTES): "the limit is 65536",
     reply(SOURCE + "// " + "x" * 500 + "\n"): "has 503 characters; the limit is 400",
-    reply(SOURCE + "int x = '\0';\n"): "no text",
+    reply(SOURCE + "int x = '\0';\n"): "not text",
     reply(SOURCE + "void f() { wmma_attention<64><<<1, 128>>>(); }\n"): "host code (<<<)",
     reply(SOURCE + "void f() { cudaMalloc(0, 4); }\n"): "host code (cudaMalloc()",
     reply(SOURCE + "int main() { return 0; }\n"): "host code (int main()",

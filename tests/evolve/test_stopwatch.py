@@ -72,7 +72,7 @@ def test_a_search_keeps_by_time_and_refuses_what_is_too_good_to_be_true(tmp_path
     )
     start, kept, refused = history.members
     assert [start.score, kept.score] == [100, 82] and stopwatch.timings == []
-    assert refused.status == "REJECTED" and "least possible" in refused.refused and not refused.passed
+    assert refused.status == "REJECTED" and "below the lower bound" in refused.refused and not refused.passed
     assert [each.id for each in elites(history, SETTINGS)] == [kept.id, start.id]
     assert stopwatch.asked[0][1] is None and stopwatch.asked[1][1] == stopwatch.asked[0][0], (
         "with its parent, in the same rounds"

@@ -69,7 +69,7 @@ def test_anything_but_device_source_is_refused() -> None:
         ("import triton", "triton", "Python"),
         ("fn main() {}", "rust", "`cuda` or `ptx`"),
         ("a\0b", "cuda", "zero byte"),
-        ("\ud800", "cuda", "no text"),
+        ("\ud800", "cuda", "not text"),
         ("x" * (5 << 20), "cuda", "at most"),
     ):
         with pytest.raises(Rejected, match=why):
