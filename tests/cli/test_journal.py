@@ -111,9 +111,9 @@ def test_a_checkpoint_stops_a_pipe(call: Call, clock: Clock, tmp_path: Path, cap
     call("start work --plan 30m")
     assert call("ask") == ""
     clock.after(minutes=31)
-    told = call("ask", 4)
-    assert "weft: checkpoint: block 1 · work: spent 31 min of 30 min planned" in told
-    assert "weft journal go-on" in told and "weft journal stop" in told
+    printed = call("ask", 4)
+    assert "weft: checkpoint: block 1 · work: spent 31 min of 30 min planned" in printed
+    assert "weft journal go-on" in printed and "weft journal stop" in printed
     mark = tmp_path / "ran"
     assert main(["journal", "run", "--", "touch", str(mark)]) == 4 and not mark.exists()
     capfd.readouterr()

@@ -159,13 +159,13 @@ def test_the_rate_limit_was_waited_for_and_every_token_is_booked(recorded: Recor
 def test_the_model_receives_what_is_wrong(recorded: Recorded) -> None:
     generate, _, _, complaint, repair = recorded.stub.prompts()
     assert "0 closed ```json blocks" in complaint
-    for told in ("# Task: sdpa", "## The chip", "# The parent", "wmma_attention", "shared_wavefronts:"):
-        assert told in generate
+    for part in ("# Task: sdpa", "## The chip", "# The parent", "wmma_attention", "shared_wavefronts:"):
+        assert part in generate
     assert "# Insights" not in generate
     diagnosis = recorded.ended.history.members[2].evaluation
     assert diagnosis is not None and diagnosis.diagnosis
-    for told in (UNSCALED, "INCORRECT_NUMERICAL", diagnosis.diagnosis[:100], "# Insights", "est_cycles"):
-        assert told in repair
+    for part in (UNSCALED, "INCORRECT_NUMERICAL", diagnosis.diagnosis[:100], "# Insights", "est_cycles"):
+        assert part in repair
     # The first child's effects are measured: one instruction less per score shows in its counters.
     assert "EXP exp → exp2, TAIL every → edge" in repair and "falls was expected: confirmed" in repair
     assert all(len(prompt) < 60_000 for prompt in recorded.stub.prompts())

@@ -67,15 +67,15 @@ class Browser:
         return message
 
     def _keep(self, event: dict[str, Any]) -> None:
-        method, told = event.get("method"), event.get("params", {})
+        method, details = event.get("method"), event.get("params", {})
         if method == "Runtime.exceptionThrown":
-            self.complaints.append(str(told["exceptionDetails"].get("exception", {}).get("description", told)))
-        elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-            self.complaints.append(str(told["args"]))
-        elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(told["entry"]["text"])
+            self.complaints.append(str(details["exceptionDetails"].get("exception", {}).get("description", details)))
+        elif method == "Runtime.consoleAPICalled" and details["type"] in ("error", "warning", "assert"):
+            self.complaints.append(str(details["args"]))
+        elif method == "Log.entryAdded" and details["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(details["entry"]["text"])
         elif method == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(details["request"]["url"])
         elif method == "Page.loadEventFired":
             self._loaded = True
 
@@ -130,8 +130,8 @@ class Browser:
         code = codes.get(key, ord(key[0].upper()))
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
         for kind in ("keyDown", "keyUp"):
-            told = {"type": kind, "key": key, "windowsVirtualKeyCode": code}
-            self.send("Input.dispatchKeyEvent", **told, **({"text": text} if text and kind == "keyDown" else {}))
+            event = {"type": kind, "key": key, "windowsVirtualKeyCode": code}
+            self.send("Input.dispatchKeyEvent", **event, **({"text": text} if text and kind == "keyDown" else {}))
 
     def click(self, selector: str) -> None:
         """Click on the middle of an element, after scrolling to it."""

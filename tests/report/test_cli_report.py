@@ -47,8 +47,8 @@ def test_the_page_of_a_wrong_kernel(here: Path, capsys: pytest.CaptureFixture[st
 
 def test_the_page_of_a_correct_rung(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "scalar", *SMALL, "-o", "page.html", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["passed"] and told["bytes"] == Path("page.html").stat().st_size
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["passed"] and answer["bytes"] == Path("page.html").stat().st_size
     page = check_page(Path("page.html").read_text())
     assert "1 of 1 passed" in page.text and "stages" not in page.ids()
     assert "closest to a limit" in page.text

@@ -157,22 +157,22 @@ def test_a_candidate_cannot_choose_what_it_is_judged_on(supervisor: Supervisor, 
 def test_the_child_receives_neither_seeds_nor_expected_outputs(
     supervisor: Supervisor, request_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Frame] = []
+    received: list[Frame] = []
     post = Child.post
 
     def overheard(child: Child, question: Frame) -> None:
-        told.append(question)
+        received.append(question)
         post(child, question)
 
     monkeypatch.setattr(Child, "post", overheard)
     choice = Choice(("split_65",), ("unit_normal",), ("none",), ("f16",), seeds=(91736405,))
     score = ScoreOn("small", seed=91736405)
     assert supervisor.evaluate(request_of(choice=choice, score=score)).passed
-    assert {frame.fields["do"] for frame in told if "do" in frame.fields} == {"open", "run", "again", "profile"}
+    assert {frame.fields["do"] for frame in received if "do" in frame.fields} == {"open", "run", "again", "profile"}
     # Its code, for the disassembler, and what that printed.
-    assert {name for frame in told if "do" not in frame.fields for name in frame.fields} <= {"disassemble", "text"}
-    assert "91736405" not in json.dumps([dict(frame.fields) for frame in told])
-    assert {name for frame in told for name in frame.arrays} == {"q", "k", "v", "cubin"}
+    assert {name for frame in received if "do" not in frame.fields for name in frame.fields} <= {"disassemble", "text"}
+    assert "91736405" not in json.dumps([dict(frame.fields) for frame in received])
+    assert {name for frame in received for name in frame.arrays} == {"q", "k", "v", "cubin"}
 
 
 def test_canonical_ptx_identifies_a_candidate_by_its_code(supervisor: Supervisor, request_of: Any) -> None:
