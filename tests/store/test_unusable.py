@@ -129,6 +129,6 @@ def test_a_file_that_may_not_be_written_is_refused_and_left_as_it_is(tmp_path: P
         folder.chmod(0o555)
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     folder.chmod(0o755)
-    assert done.returncode == 0, written.stderr
+    assert done.returncode == 0, done.stderr
     assert "--store or WEFT_STORE" in done.stdout.splitlines()[-1]
     assert path.read_bytes() == before
