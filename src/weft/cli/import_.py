@@ -57,8 +57,8 @@ def import_file(
 ) -> int:
     """Extract device code and launch lines from a torch extension; for a folder of tasks, judge the kernels, too.
 
-    Exit codes: 0 complete or all passed, 1 written with ??? for you to fill in, or wrong, 2 usage error, 3 could not
-    be extracted or judged, 5 nothing selected.
+    Exit codes: 0 complete or all passed, 1 written with missing parts (???) or wrong, 2 usage, 3 cannot be
+    separated or judged, 5 nothing selected.
     """
     if source.is_dir():
         if function or shape or value or include:

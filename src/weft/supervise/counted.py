@@ -165,8 +165,8 @@ def counted_launches(profiler: Profiler, kernel: KernelFile) -> tuple[list[dict[
     for launched, (_, counts) in zip(profiler.launches, profiler.counts, strict=True):
         resources = _resources(launched)
         if not counts.sass or resources is None:
-            why = "; ".join(counts.notes) or "ptxas reported no resources"
-            return [], f"{launched.entry} of {kernel.path} cannot be modelled on a GPU: {why}"
+            why = "; ".join(counts.notes) or "ptxas did not report its resources"
+            return [], f"{launched.entry} of {kernel.path} cannot be profiled: {why}"
         made = CountedLaunch(
             launched.entry,
             launched.grid,

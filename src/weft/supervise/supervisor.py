@@ -194,7 +194,7 @@ def _plan(request: Request, supports: Supports) -> tuple[Workload, ...]:
     if score is None or score in todo:
         return todo
     if not supports.takes_workload(score):
-        raise Refused(Status.REJECTED, f"the candidate does not support the workload of the score, {score}")
+        raise Refused(Status.REJECTED, f"the kernel does not support the workload of the score, {score}")
     return (*todo, score)
 
 
