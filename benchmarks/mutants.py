@@ -29,7 +29,7 @@ from benchmarks.mutant_policies import POLICIES, passes
 from benchmarks.mutant_report import draw, report
 from weft.core.records import inlining_chain
 from weft.core.status import Status
-from weft.diagnose.conclusion import mend_of, place_of, sentence, stage_of
+from weft.diagnose.conclusion import cure_place_of, place_of, sentence, stage_of
 from weft.diagnose.diagnose import diagnose
 from weft.diagnose.records import Diagnosis
 from weft.judge.candidate import Candidate
@@ -165,7 +165,7 @@ def _filled(row: Row, policies: Sequence[str], candidate: Candidate, supports: S
 def _answer(diagnosis: Diagnosis, labelled: Labelled) -> Row:
     """What a user is told: all of it stands in `weft diagnose --json`."""
     killed = not diagnosis.healthy and diagnosis.verdict.status is not Status.UNSUPPORTED
-    told = [at for place in (place_of(diagnosis), mend_of(diagnosis)) for at in inlining_chain(place)]
+    told = [at for place in (place_of(diagnosis), cure_place_of(diagnosis)) for at in inlining_chain(place)]
     lines = sorted({place.line for place in told if Path(place.file).stem == labelled.mutant.id})
     signature = diagnosis.signatures[0] if diagnosis.signatures else None
     named = signature.name if signature is not None and signature.rank >= SAID else ""

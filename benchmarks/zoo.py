@@ -62,11 +62,11 @@ def bugs(chosen: list[Bug], folder: Path) -> dict[str, object]:
         marks = [
             "stage" if row.stage_right else f"STAGE {row.stage or 'none'}, not {bug.stage}",
             "cause" if row.cause_right else f"CAUSE {row.cause or 'none'}, not {bug.cause}",
-            "line" if row.line_right else f"LINE {row.line}, not {bug.guilty_line()}",
+            "line" if row.line_right else f"LINE {row.line}, not {bug.faulty_line()}",
         ]
         print(f"{bug.id:<16}{seconds[bug.id]:6.1f} s  {row.cause:<24}" + "; ".join(marks), flush=True)
     zoo, moved = ([row for row in rows if row.bug.kind == kind] for kind in ("zoo", "transplant"))
-    with_line = [row for row in rows if row.bug.guilty_line()]
+    with_line = [row for row in rows if row.bug.faulty_line()]
     return {
         "zoo": len(zoo),
         "zoo_named": sum(row.stage_right and row.cause_right for row in zoo),

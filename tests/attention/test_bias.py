@@ -1,4 +1,4 @@
-"""The bias gate: what is cut is seen in the mean, and what is right in any design is not."""
+"""The bias gate rejects truncated outputs by their mean error, and passes right outputs of any design."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ Round = Callable[[Array, str], Array]
 
 
 def away_at_ties(values: Array, dtype: str) -> Array:
-    """To the nearest, ties away from zero."""
+    """Round to the nearest, ties away from zero."""
     down = cut(values, dtype)
     step = ulp(values, dtype)
     return np.where(np.abs(values - down) >= step / 2, down + np.sign(values) * step, down)
@@ -29,8 +29,8 @@ def drawn(seed: int = 0, offset: float = 0.0) -> Array:
 
 @SHORT_DTYPES
 @pytest.mark.parametrize("offset", [0.0, 4.0])
-def test_half_an_ulp_is_seen(dtype: str, offset: float) -> None:
-    """Errors of what is cut are uniform between 0 and -1 ulp: half of one in the mean, and none beyond one."""
+def test_half_an_ulp_is_detected(dtype: str, offset: float) -> None:
+    """Errors of truncated values are uniform between 0 and -1 ulp: half an ulp in the mean, and none beyond one."""
     exact = drawn(offset=offset)
     rounds: tuple[Round, ...] = (cut, floored)
     for wrong in rounds:
@@ -54,7 +54,7 @@ def test_rounding_to_the_nearest_passes(dtype: str, right: Round) -> None:
 
 @SHORT_DTYPES
 def test_noise_that_a_row_or_a_column_shares_passes(dtype: str) -> None:
-    """A rounded weight moves all of a row, a rounded V all of a column: far fewer errors than elements."""
+    """A rounded weight moves an entire row, a rounded V an entire column: far fewer errors than elements."""
     rng = np.random.default_rng(1)
     exact = drawn(offset=4.0)
     for shared in ((2, 2, 77, 1), (2, 1, 1, 64)):
@@ -67,8 +67,8 @@ def test_noise_that_a_row_or_a_column_shares_passes(dtype: str) -> None:
         assert result is not None and not result.passed, str(result)
 
 
-def test_values_that_all_lie_just_below_one_of_the_type() -> None:
-    """A row that is almost one key's: rounding takes all of them up, and that is right. So is noise that does not."""
+def test_values_that_are_all_just_below_a_value_of_the_type() -> None:
+    """A row with nearly all weight on one key: rounding moves all elements up, which is right; noise is right too."""
     near = rounded(drawn(), "f16")
     exact = near - 0.05 * np.sign(near) * ulp(near, "f16")
     noisy = exact + np.random.default_rng(2).uniform(-3, 3, SHAPE) * ulp(near, "f16")
@@ -95,7 +95,7 @@ def test_float32_may_round_once_per_key_to_the_same_side() -> None:
         assert result is not None and result.passed is passes, str(result)
 
 
-def test_what_is_not_rounded_says_nothing() -> None:
+def test_values_that_are_not_rounded_are_ignored() -> None:
     exact = rounded(drawn(), "f16")
     assert bias_gate(exact, (exact,), "f16", keys=KEYS) is None, "exactly representable"
     assert bias_gate(np.zeros(SHAPE), (np.zeros(SHAPE),), "f16", keys=KEYS) is None

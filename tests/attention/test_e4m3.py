@@ -72,7 +72,7 @@ def test_smoothed_round_trip_is_within_the_bound(regime: str) -> None:
 
 @EACH
 def test_the_bound_is_nearly_reached(quantiser: Quantiser) -> None:
-    """Half a step above a power of two is 1/17 of the value; the bound says 1/16."""
+    """Half a step above a power of two is 1/17 of the value; the bound is 1/16."""
     x = np.random.default_rng(0).standard_normal((1, 2, 128, 64)).astype(np.float32)
     codes, scale = quantiser.encode(x)
     error = np.abs(quantiser.decode(codes, scale).astype(np.float64) - x)
@@ -81,7 +81,7 @@ def test_the_bound_is_nearly_reached(quantiser: Quantiser) -> None:
 
 @EACH
 def test_zero_blocks_and_channels(quantiser: Quantiser) -> None:
-    """Zeros, and what is so small that its step would not be a normal number, decode to zero; the rest is untouched."""
+    """Zeros, and values so small that their step would not be a normal number, decode to zero; others do not change."""
     x = np.zeros((1, 3, 70, 8), np.float32)
     x[0, 1] = 2.0**-120
     x[0, 2, 40, 3] = 5
@@ -93,7 +93,7 @@ def test_zero_blocks_and_channels(quantiser: Quantiser) -> None:
 
 
 def test_denormal_codes() -> None:
-    """Below 2^-6 of a unit steps are 2^-9; half of one goes to the even code, zero."""
+    """Below 2^-6 of a unit steps are 2^-9; half of one rounds to the even code, zero."""
     x = rows([448, 2.0**-9, 2.0**-10, 3 * 2.0**-10, -(2.0**-11)])
     codes, _ = E4M3PerBlock(1).encode(x)
     assert (codes[0, 0, 0] & 0x7F).tolist() == [0x7E, 1, 0, 2, 0]
@@ -112,7 +112,7 @@ def test_constants_come_back(quantiser: Quantiser, value: float) -> None:
 
 
 def test_a_block_is_finer_than_a_head() -> None:
-    """One loud block: the others keep their own step."""
+    """One block has large values: the others keep their own step."""
     x = np.random.default_rng(0).standard_normal((1, 1, 256, 64))
     x[:, :, :64] *= 10000
     quiet = slice(64, None)
@@ -128,7 +128,7 @@ def test_the_mean_by_hand() -> None:
     assert key_mean(k)[0, 0].tolist() == [3, 2.171875]  # 6.5 / 3 in bf16: 139 / 64
 
 
-def test_smoothing_leaves_attention_and_moves_lse_by_what_it_says() -> None:
+def test_smoothing_does_not_change_attention_and_shifts_lse_as_declared() -> None:
     shape = SHAPES["gqa_4_ragged"]
     rng = np.random.default_rng(0)
     q, v = rng.standard_normal(shape.q), rng.standard_normal(shape.kv)

@@ -1,4 +1,4 @@
-"""The emulated algorithm: equal to the definition where nothing is rounded, by hand where something is."""
+"""The emulated algorithm: equal to the definition where nothing is rounded, and computed by hand where something is."""
 
 import math
 
@@ -60,7 +60,7 @@ def test_every_regime_stays_finite(regime: str) -> None:
 
 
 def test_stages_by_hand() -> None:
-    # Two tiles of one key: scores 0 and ln 2, so the second tile halves what the first left.
+    # Two tiles of one key: scores 0 and ln 2, so the second tile halves the first one's sums.
     ours = emulate(Algorithm(block_m=1, block_n=1), row(1), row(0, math.log(2)), row(6, 3), scale=1.0, keep_stages=True)
     first, second = ours.tiles
     assert (first.m.item(), first.p.item(), first.l.item(), first.u.item()) == (0, 1, 1, 6)
@@ -174,7 +174,7 @@ def test_sums_key_by_key_are_allowed_for_and_a_lost_key_is_not(value: float) -> 
 
 @pytest.mark.parametrize("which", range(3))
 def test_an_operand_between_two_values_may_become_either(which: int) -> None:
-    """Decoded in another order, 1 + 2^-11 falls to 1 or to 1 + 2^-10 of f16."""
+    """Decoded in another order, 1 + 2^-11 rounds to 1 or to 1 + 2^-10 of f16."""
     short = Algorithm(block_m=16, block_n=32, operand_dtype="f16")
     arrays = [row(0.7), row(0.3, 0.9, -0.4), row(1.5, -2.0, 0.25)]
     plain = emulate(short, *arrays).allowance.item()

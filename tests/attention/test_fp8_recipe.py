@@ -1,4 +1,4 @@
-"""The FP8 recipe: near attention as far as theory says, exact where it must be, and worse where a piece is left out."""
+"""The FP8 recipe: close to attention as theory predicts, exact where it must be, and worse where a part is missing."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def follow(q: Array, k: Array, v: Array, **chosen: Any) -> Followed:
 
 @pytest.mark.parametrize("regime", regimes.REGIMES)
 def test_the_whole_error_has_its_size(regime: str) -> None:
-    """In every regime and mask, per block of rows: what the gate demands of kernels. And the size is no free pass: at
+    """In every regime and mask, per block of rows: the gate's limit for kernels. The expected size is not too large: at
     most 30 times the error, where there is one."""
     for name, causal in (("ragged", None), ("gqa_4_ragged", "bottom_right"), ("few_keys", "bottom_right")):
         shape = SHAPES[name]
@@ -32,7 +32,7 @@ def test_the_whole_error_has_its_size(regime: str) -> None:
         followed = run.follow()
         gate = size_gate("quantised", followed.o, exact.o, recipe_noise(run, exact), "f16")
         assert gate.passed, gate
-        # Truncation is counted by the largest weight times the largest V, which in a long tail never meet.
+        # Truncation is counted by the largest weight times the largest V, which a long tail has at different keys.
         assert gate.ratio > 1 / 30 or regime in ("zeros", "all_equal", "long_tail")
         assert np.array_equal(np.isneginf(followed.lse), np.isneginf(exact.lse))
         assert not followed.o[np.isneginf(exact.lse)].any()
@@ -52,7 +52,7 @@ def test_zeros_are_exact_and_constants_come_back() -> None:
     zero, four = np.zeros((1, 2, 70, 64), np.float32), np.full((1, 2, 70, 64), 4, np.float32)
     assert not follow(zero, zero, zero).o.any()
     assert follow(zero, zero, zero).lse == pytest.approx(np.log(70), rel=1e-6)
-    # 6 of 70 keys are in a tile of their own; 256 · 448 · 64 has few bits, so the tensor core loses nothing.
+    # 6 of 70 keys are in a separate tile; 256 · 448 · 64 has few bits, so the tensor core loses nothing.
     assert follow(zero, four, four).o == pytest.approx(4, rel=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""The rule of Ada's FP8 tensor cores: by hand, and bit for bit what the virtual GPU defines."""
+"""The rule of Ada's FP8 tensor cores: by hand, and bit for bit as on the virtual GPU."""
 
 import ml_dtypes
 import numpy as np
@@ -45,7 +45,7 @@ def test_the_same_bits_as_the_virtual_gpu(spread: str, start: str) -> None:
     assert np.array_equal(fp8_matmul(values(a), values(b), c).view(np.uint32), expected)
 
 
-def test_what_lies_13_bits_below_is_lost() -> None:
+def test_bits_13_places_below_are_lost() -> None:
     assert dot([1, 2.0**-7], [1, 2.0**-6]) == 1 + 2.0**-13
     assert dot([1, 2.0**-7], [1, 2.0**-7]) == 1
     assert dot([1, -(2.0**-7)], [1, 2.0**-7]) == 1  # toward zero, not down
@@ -59,7 +59,7 @@ def test_a_significand_up_to_4_is_not_normalised_first() -> None:
 
 
 def test_16_products_are_one_step() -> None:
-    """Together small products count, one after the other they do not."""
+    """Small products count together, but not one after the other."""
     small = [2.0**-6] * 15
     assert dot([1, *small], [1, *[2.0**-7] * 15]) == 1 + 15 * 2.0**-13  # each is just a unit
     assert dot([1, *small], [1, *[2.0**-8] * 15]) == 1

@@ -22,12 +22,12 @@ SHORT_DTYPES = pytest.mark.parametrize("dtype", ["f16", "bf16"])
 
 
 def declared(dtype: str) -> Algorithm:
-    """What a flash kernel of this type rounds."""
+    """Return the algorithm of a flash kernel of this type."""
     return Algorithm(block_m=64, block_n=64, p_dtype=dtype, out_dtype=dtype)
 
 
 def other_order(dtype: str, q: Array, k: Array, v: Array) -> Emulated:
-    """The same algorithm with the sums over d in another order, as a right kernel has it."""
+    """Return the same algorithm with the sums over d in another order, as a right kernel may have them."""
     order = np.random.default_rng(0).permutation(q.shape[3])
     return emulate(declared(dtype), q[..., order], k[..., order], v)
 

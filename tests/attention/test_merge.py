@@ -1,4 +1,4 @@
-"""Partials put together."""
+"""The merge of partial results."""
 
 import math
 from itertools import pairwise
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def partial(q: Array, k: Array, v: Array) -> Partial:
-    """Of all the keys given, from the definition."""
+    """Return the partial result of all given keys, by the definition."""
     scores = q @ k.swapaxes(2, 3) / math.sqrt(q.shape[3])
     if not k.shape[2]:
         return Partial(np.zeros(q.shape), np.full(q.shape[:3], -np.inf), np.zeros(q.shape[:3]))
@@ -57,7 +57,7 @@ def test_only_empty_splits() -> None:
 
 
 def test_base_two_gives_the_natural_lse() -> None:
-    # m = 3 in powers of two stands for 8, l = 2: the sum is 16.
+    # m = 3 as an exponent of 2 is 8, l = 2: the sum is 16.
     o, lse = merge([Partial(np.array([4.0]), np.array(3.0), np.array(2.0))], base=2)
     assert o == pytest.approx([2.0])
     assert lse == pytest.approx(math.log(16))

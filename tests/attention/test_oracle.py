@@ -44,7 +44,7 @@ def test_equal_arrays_and_equal_infinities() -> None:
     ("actual", "expected"),
     [(rows(1, np.nan), rows(1, 2)), (rows(1, np.nan), rows(1, np.nan)), (rows(1, -np.inf), rows(1, np.inf))],
 )
-def test_nan_is_infinitely_wrong_and_passes_no_comparison(actual: Array, expected: Array) -> None:
+def test_nan_is_an_infinite_error_and_passes_no_comparison(actual: Array, expected: Array) -> None:
     report = compare(actual, expected)
     assert report.max == report.mean == report.rmse == report.rel_l2 == math.inf
     assert not abs(report.bias) <= 1e9 and not report.cosine >= -1

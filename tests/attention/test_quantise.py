@@ -1,4 +1,4 @@
-"""Quantisers: round trips within their bounds, exact zeros, and the bug that a loosened gate once let through."""
+"""Quantisers: round trips within their bounds, exact zeros, and a bug that a looser gate once passed."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_sim_fp8_by_hand() -> None:
 
 
 def test_e4m3_by_hand() -> None:
-    # absmax 448: scale 1. 1.0 is 0x38, 448 is 0x7E; 17 lies between 16 and 18 and goes to the even one.
+    # absmax 448: scale 1. 1.0 is 0x38, 448 is 0x7E; 17 is between 16 and 18 and rounds to the even one.
     x = heads([448, 1, -1, 17, 0, 2.0**-9])
     codes, scale = E4M3PerHead().encode(x)
     assert scale.item() == 1.0
@@ -97,7 +97,7 @@ def test_bias_shows_the_half_step_encoder(regime: str) -> None:
     _, _, v = regimes.make(regime, SHAPES["validation_128"], "f32", 0)
     codes, scale = sim.encode(v)
     assert np.abs(sim.bias(v, codes, scale)).max() < 0.02
-    # The encoder that was once used elsewhere puts zero between two codes.
+    # The encoder of an earlier project puts zero between two codes.
     share = v / (448 * scale[..., None, None])
     wrong = np.clip(np.rint((share + 1) * 127.5), 0, 255).astype(np.uint8)
     gain = 0.5 * share.mean(axis=(2, 3))  # it also stretches by 127.5/127, half a step at the largest magnitude

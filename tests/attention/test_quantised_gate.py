@@ -29,7 +29,7 @@ def _judge(
 
 @pytest.mark.parametrize("encoding", QUANTISERS)
 @pytest.mark.parametrize("regime", REGIMES)
-def test_what_rounding_leaves_passes(encoding: str, regime: str) -> None:
+def test_rounding_errors_pass(encoding: str, regime: str) -> None:
     for shape in ("ragged", "one_token", "decode", "d128"):
         for seed in range(3):
             assert _judge(encoding, regime, shape, seed=seed), (shape, seed)
@@ -37,7 +37,7 @@ def test_what_rounding_leaves_passes(encoding: str, regime: str) -> None:
 
 @pytest.mark.parametrize("regime", ["unit_normal", "v_offset", "all_equal"])
 @pytest.mark.parametrize("draws", [DRAWS, MANY_DRAWS])
-def test_half_a_step_of_bias_does_not(regime: str, draws: int) -> None:
+def test_half_a_step_of_bias_does_not_pass(regime: str, draws: int) -> None:
     """Rounding averages out over 128 keys, a bias does not."""
     assert _judge("sim_fp8", regime, "split_128", draws=draws)
     assert not _judge("sim_fp8", regime, "split_128", bias=0.5, draws=draws)

@@ -130,7 +130,7 @@ def test_16_bit_reference_agrees_with_torchs_arithmetic(dtype: str, regime: str)
     kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
     q, k, v = (x.to(kind) for x in torch_inputs(torch, *arrays))
     theirs = (torch.softmax((q * 64**-0.5) @ k.transpose(2, 3), -1) @ v).double().numpy()
-    # A sum in another order may fall to the other side in S, in P and in O: a few steps, but for hardly any element.
+    # A sum in another order may round differently in S, in P and in O: a few steps, in very few elements.
     apart = np.abs(ours.astype(np.float64) - theirs)
     assert (apart <= ulp(theirs, dtype)).mean() > 0.98
     gold = attention(*arrays).o

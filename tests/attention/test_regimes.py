@@ -42,7 +42,7 @@ def test_seeds_differ(regime: str) -> None:
     assert len(digests) == 4
 
 
-def test_every_regime_says_what_it_is_for() -> None:
+def test_every_regime_has_a_description() -> None:
     assert all(regime.__doc__ for regime in REGIMES.values())
 
 
@@ -84,7 +84,7 @@ def test_offset_zeros_and_equal() -> None:
 
 @EACH_DTYPE
 def test_offsets_put_every_logit_far_below_zero(dtype: str) -> None:
-    """exp(-88) is below the smallest normal float: a running maximum that starts at 0 leaves nothing of a row."""
+    """exp(-88) is below the smallest normal float: with a running maximum that starts at 0 a row becomes 0."""
     found = logits("offsets", dtype)
     assert found.max() < np.log(np.finfo(np.float32).tiny) and found.mean() == pytest.approx(-128, rel=0.05)
     _, k, v = (x.astype(np.float64) for x in make("offsets", SHAPES["mission"], dtype, 0))

@@ -33,7 +33,7 @@ def test_the_odd_ones_are_there() -> None:
     assert any(row.sq % 16 and row.skv % 16 for row in rows)
 
 
-def test_names_are_the_rows_own() -> None:
+def test_names_are_those_of_the_rows() -> None:
     assert all(name == row.name for name, row in SHAPES.items())
     assert shape("mission") is SHAPES["mission"]
 

@@ -8,7 +8,7 @@ ORDERING = re.compile(
     r"__syncthreads\(\);|__syncwarp\((?:\w+)?\);|\b\w+\.sync\(\);|__pipeline_wait_prior\([^;]*\);"
     r'|asm volatile\("cp\.async\.wait[^;]*;\s*(?:\\n)?"[^;]*\);|(?:cp_async_wait\w*|wait_copies)(?:<\w+>)?\([^;]*\);'
 )
-"""A barrier or a wait that is a statement of its own."""
+"""A barrier or a wait that is a separate statement."""
 
 CONSTANT = r"(?:-?CUDART_INF_F|-?INFINITY|0(?:\.0?f?)?|0u|\w+\(0\.0?f\)|-CUDART_INF_F)"
 INITIALISING = re.compile(rf"(?<![\w.\]>])[\w.]+(?:\[[^;=\]]*\])+ = {CONSTANT};|wmma::fill_fragment\([^;]*\);")
@@ -19,7 +19,7 @@ INITIALISER = re.compile(r"(?<=\]) = \{(?:0\.0f)?\};")
 
 @dataclass(frozen=True)
 class Dropped:
-    """A source without one of its statements."""
+    """A source with one statement removed."""
 
     statement: str
     line: int
@@ -34,7 +34,7 @@ class Dropped:
 
 
 def drop_each(source: str) -> Iterator[Dropped]:
-    """All sources with one statement dropped, in order. Comments and lines of the preprocessor stay."""
+    """Return all sources with one statement dropped, in order. Comments and preprocessor lines stay."""
     lines = source.splitlines(keepends=True)
     for number, line in enumerate(lines):
         code = line.split("//")[0]

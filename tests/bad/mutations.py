@@ -1,12 +1,12 @@
 """Ladder kernels made bad by one change: `tests/bad/<property>/mutations.toml`, a table `[name]` per mutation.
 
     rung    = "fa1"                     a file of src/weft/kernels
-    old     = "…"                       stands in it exactly once …
-    new     = "…"                       … and is replaced: that is the bug
+    old     = "…"                       occurs in it exactly once
+    new     = "…"                       replaces it: the bug
     common  = [["old", "new"], …]       optional: changes of the bad kernel and of its twin (naming regions, say)
     finds   = "M105"                    the code
-    at      = "…"                       text of the one line, after the change, on which the finding stands
-    cta, warp, lanes, name              optional: who, as the finding says it (`lanes` is the mask), and which buffer
+    at      = "…"                       text of the only line, after the change, that has the finding
+    cta, warp, lanes, name              optional: as in the finding (`lanes` is the mask)
     sizes, defines                      optional: of the kernel file, for both
 The twin is the rung with `common` only; it gives no finding.
 """
@@ -71,7 +71,7 @@ class Mutation:
 
 
 def line_of(finding: Finding, path: Path) -> str:
-    """Text of a finding's line in `path`, out of any header it was inlined from."""
+    """Return the text of a finding's line in `path`, not in a header that was inlined."""
     place = finding.place
     while place is not None and Path(place.file).name != path.name:
         place = place.inlined_at
@@ -79,7 +79,7 @@ def line_of(finding: Finding, path: Path) -> str:
 
 
 def mutations(folder: str) -> list[Mutation]:
-    """The rows of `tests/bad/<folder>/mutations.toml`."""
+    """Return the rows of `tests/bad/<folder>/mutations.toml`."""
     table = tomllib.loads((BAD / folder / "mutations.toml").read_text())
     rows = []
     for name, row in table.items():

@@ -1,6 +1,6 @@
-"""Every statement that orders or initialises memory, dropped by itself: the checkers find each one that matters.
+"""Every statement that orders or initialises memory is dropped alone: the checkers find each one with an effect.
 
-Of the first of each kind in each file one in eight is tried in every run of the tests, the others in
+Of the first of each kind in each file one in eight is tested in every run of the tests, the others in
 `scripts/test -m sweep`.
 """
 
@@ -52,7 +52,7 @@ NOT_MEANT = {
 
 REDUNDANT = {
     ("row_softmax.cu", "__syncthreads();  // the previous reduction has been read"): (
-        "max and sum are two instantiations of block_reduce, each with an array of its own that is used once"
+        "max and sum are two instantiations of block_reduce, each with its own array that is used once"
     ),
     **{
         (file, "__syncwarp();  // every lane has read sM[row]"): "a shuffle of all lanes needs what they have read"
@@ -63,7 +63,7 @@ REDUNDANT = {
 
 
 def _rung_findings(path: Path, dropped: Dropped) -> Iterator[Finding]:
-    """In the order of what they cost: the usual call, one without keys, the -G build."""
+    """Return findings in the order of cost: the usual call, one without keys, the -G build."""
     kernel = load(path)
     for sizes, mask in ((SIZES, "0"), (NO_KEYS, "2")):
         masked = load(path, defines={"CAUSAL": mask} if "CAUSAL" in path.read_text() else {})
@@ -132,7 +132,7 @@ def test_what_is_missing_is_found(file: str, dropped: Dropped, finders: tuple[Fi
         assert found.code[0] in expected + "I", f"{found}: another story"
 
 
-def test_the_sweep_meets_every_kind() -> None:
+def test_the_sweep_contains_every_kind() -> None:
     statements = {row[1].statement.split("(")[0].split("<")[0] for row in DROPPED}
     assert {"__syncthreads", "__syncwarp", "wait_copies", "wmma::fill_fragment"} <= statements
     assert len(DROPPED) >= 70

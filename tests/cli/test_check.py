@@ -138,7 +138,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["wmma", "--dtypes", "f32"], 5, "nothing selected: wmma"),
         (["scalar", "wmma", "--dtypes", "f32", *FAST], 5, "nothing selected: wmma"),
         (["scalar", "--task", "fp8_sdpa"], 2, "takes q, k, v; task fp8_sdpa gives q_code"),
-        (["scalar", "--tool", "lint"], 2, "no tool is called 'lint'"),
+        (["scalar", "--tool", "lint"], 2, "there is no tool 'lint'"),
         (["scalar", "--seed", "4", "--seeds", "2"], 2, "not both"),
         (["scalar", "--task", "conv"], 2, "use one of qk_dot, sdpa"),
     ],

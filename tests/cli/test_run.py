@@ -178,7 +178,7 @@ def test_a_warning_of_the_compiler_goes_to_standard_error(source: Path, capsys: 
         (["k.cu", "--mode", "fast"], "fast"),
         (
             ["k.cu", "--tool", "init"],
-            "weft: no tool is called 'init' (did you mean initcheck?); there are memcheck, initcheck, racecheck",
+            "weft: there is no tool 'init' (did you mean initcheck?); the tools are memcheck, initcheck, racecheck",
         ),
     ],
 )

@@ -79,7 +79,7 @@ def test_findings_and_errors_are_red_and_a_bar_leaves_no_trace_in_a_pipe(tmp_pat
     command = weft("run", "scale.cu")
     code, shown = on_terminal(command, columns=100, cwd=tmp_path)
     assert code == 1
-    assert "\x1b[31mM101\x1b[0m out of bounds" in shown
+    assert "\x1b[31mM101\x1b[0m out-of-bounds read" in shown
     assert "\x1b[31mERROR SUMMARY: 2 errors, 0 warnings\x1b[0m" in shown
     assert "compiling scale.cu" in shown  # the spinner
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""The sizes at which a kernel takes another way are found in its code and in its launch lines."""
+"""The sizes at which a kernel takes another path are found in its code and in its launch lines."""
 
 from pathlib import Path
 
@@ -40,13 +40,13 @@ CASES = {
     "blocks of 256": ("if ((n + 255) / 256 > 3) y[0] = x[0]; else y[1] = x[1];", {769}),
     "both ends": ("if (n >= 100 && n < 1000) y[0] = x[0]; else y[1] = x[1];", {100, 1000}),
     "a smaller of two": ("const int k = min(n, 640); for (int i = 0; i < k; i += 64) y[i] = x[i];", {65, 129, 640}),
-    # Its last thread comes to 200 with the seventh CTA, the first thread of a CTA with the eighth.
+    # Its last thread reaches 200 in the seventh CTA, the first thread of a CTA in the eighth.
     "an index": ("const int i = blockIdx.x * 32 + threadIdx.x; y[i] = i >= 200 ? x[i] : x[2 * i];", {193, 225}),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_kernel_asks_of_a_size_is_found(name: str, tmp_path: Path) -> None:
+def test_comparisons_of_a_size_are_found(name: str, tmp_path: Path) -> None:
     body, expected = CASES[name]
     text = f"__global__ void f(const float* x, float* y, int n, int m) {{ {body} }}"
     assert expected <= boundaries(tmp_path, BODY.format(grid="cdiv(N, 32)", text=text))
@@ -61,12 +61,12 @@ def test_edges_of_tiles_are_no_boundaries(tmp_path: Path) -> None:
     assert boundaries(tmp_path, BODY.format(grid="cdiv(N, 32)", text=text)) == set()
 
 
-def test_what_comes_from_memory_is_not_known(tmp_path: Path) -> None:
+def test_values_from_memory_are_unknown(tmp_path: Path) -> None:
     text = "__global__ void f(const float* x, float* y, int n, int m) { if (x[0] > 300.0f) y[0] = 1; else y[1] = 2; }"
     assert boundaries(tmp_path, BODY.format(grid="1", text=text)) == set()
 
 
-def test_a_loop_that_begins_a_second_round_is_a_boundary(tmp_path: Path) -> None:
+def test_a_loop_that_starts_a_second_iteration_is_a_boundary(tmp_path: Path) -> None:
     text = """__global__ void f(const float* x, float* y, int n, int m) {
         float sum = 0;
         for (int first = 0; first < n; first += 384) { __syncthreads(); sum += x[first]; }

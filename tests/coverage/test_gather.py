@@ -60,8 +60,8 @@ def test_another_size_completes_it(file: Path) -> None:
     assert {line.number for line in found.never} >= {11}, "neither size is beyond 20"
 
 
-def test_a_warp_that_is_whole_leaves_a_branch_open(tmp_path: Path) -> None:
-    """All 64 threads have an element: nobody ever left at `if (i >= n)`."""
+def test_full_warps_never_take_the_exit_branch(tmp_path: Path) -> None:
+    """All 64 threads have an element: no thread ever returns at `if (i >= n)`."""
     path = tmp_path / "kernel.cu"
     path.write_text(KERNEL.replace("__shfl_sync(1u, x[k], 0)", "x[k]"))
     assert 7 in {branch.line for branch in run_sizes(path, 64).one_way}
@@ -70,7 +70,7 @@ def test_a_warp_that_is_whole_leaves_a_branch_open(tmp_path: Path) -> None:
     assert not {7, 9} & {branch.line for branch in both.one_way}
 
 
-def test_a_loop_without_a_second_round_is_shown(tmp_path: Path) -> None:
+def test_a_loop_without_a_second_iteration_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "kernel.cu"
     path.write_text(
         KERNEL.replace("n > 20", "n > 0")
@@ -82,18 +82,18 @@ def test_a_loop_without_a_second_round_is_shown(tmp_path: Path) -> None:
     assert not {branch.line for branch in run_sizes(path, 9, 33).one_way if branch.loops}
 
 
-def test_it_goes_there_and_back_as_plain_data(file: Path) -> None:
+def test_it_survives_a_round_trip_as_plain_data(file: Path) -> None:
     found = merge([run_sizes(file, 8), Coverage(boundaries=(Boundary("SKV", 21, "kernel.cu", 9, "too long"),))])
     assert Coverage.from_record(found.to_record()) == found
 
 
-def test_what_people_and_editors_read(file: Path) -> None:
+def test_summary_listing_and_lcov(file: Path) -> None:
     found = run_sizes(file, 8)
     lines = summary(
         merge([found, Coverage(boundaries=(Boundary("N", 21, "kernel.cu", 9), Boundary("B", 7, why_not="no")))])
     )
     assert any(line.startswith("never executed: kernel.cu:1") for line in lines)
-    assert "also run where the kernel branches: N 21" in lines
+    assert "extra sizes run, at which the kernel's path changes: N 21" in lines
     assert "not run: B = 7 (no)" in lines
     text = list(listing(found, "kernel.cu", KERNEL))
     assert text[10].split()[:2] == ["never", "11"]
@@ -103,5 +103,5 @@ def test_what_people_and_editors_read(file: Path) -> None:
     assert any(row.startswith("BRDA:9,0,1,0") for row in trace)
 
 
-def test_an_engine_that_does_not_count_says_nothing() -> None:
+def test_an_engine_that_does_not_count_gives_no_coverage() -> None:
     assert summary(Coverage()) == [] and lcov(Coverage()) == ""

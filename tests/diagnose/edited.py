@@ -18,7 +18,7 @@ SMALL_BLOCKS = {"BLOCK_M = 16": "BLOCK_M = 4", "WARPS = 4": "WARPS = 2"}
 
 
 def text_of(rung: str, old: str, new: str) -> str:
-    """The rung's source with `new` for `old`, which occurs once."""
+    """Return the rung's source with `new` instead of `old`, which occurs once."""
     text = RUNGS[rung].path.read_text()
     assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in {rung}"
     return text.replace(old, new)
@@ -34,7 +34,7 @@ def write(folder: Path, rung: str, old: str, new: str) -> Path:
 
 
 def line_of(file: Path, part: str) -> int:
-    """The number of the one line that contains `part`."""
+    """Return the number of the only line that contains `part`."""
     (number,) = [number for number, line in enumerate(file.read_text().splitlines(), 1) if part in line]
     return number
 

@@ -1,4 +1,4 @@
-"""Recorded runs for the tests of taps: a rung or a changed rung on a small problem, and what it should hold."""
+"""Recorded runs for the tests of taps: a rung or a changed rung on a small problem, and the expected stages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ WARPS = {"scalar": "2", "fp8_scalar": "2", "split_k": "2"}
 
 @dataclass(frozen=True)
 class Recorded:
-    """A recorded run beside the expected stages."""
+    """A recorded run with the expected stages."""
 
     taps: Taps
     expected: Mapping[Key, Array]
@@ -50,7 +50,7 @@ class Recorded:
     """Queries of the recorded CTA."""
 
     def worst(self, stage: str, tile: int | None = None) -> float:
-        """The largest difference among observed elements; a NaN, or an infinity on one side only, is infinite."""
+        """Return the largest difference of observed elements; a NaN, or an infinity on one side only, is infinite."""
         tap = self.taps.at(stage, tile)
         assert tap is not None, f"{stage} {tile} was not observed"
         got, wanted = tap.values[tap.observed], self.expected[stage, tile].astype(np.float64)[tap.observed]
@@ -77,7 +77,7 @@ def record(
 
 
 def inputs(rung: str, shape: Shape) -> tuple[dict[str, Array], list[Array]]:
-    """What the kernel is given, and what that means."""
+    """Return the kernel's inputs, and their dequantised values."""
     given = make("unit_normal", shape, "f16", 3)
     if not rung.startswith("fp8"):
         return dict(zip("qkv", given, strict=True)), list(given)

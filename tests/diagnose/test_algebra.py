@@ -1,4 +1,4 @@
-"""The rules by which values are known: small sums written out by hand."""
+"""The rules for the kinds of values: small sums written out by hand."""
 
 import numpy as np
 
@@ -37,7 +37,7 @@ def test_q_times_k_is_a_score() -> None:
     assert score["terms"][0].tolist() == [0b11] and score["flags"][0] == 0
 
 
-def test_q_times_k_untransposed_says_so() -> None:
+def test_q_times_k_untransposed_is_flagged() -> None:
     a = ALGEBRA.product(_tag(Kind.Q, 0, 0), _tag(Kind.K, 0, 1))
     b = ALGEBRA.product(_tag(Kind.Q, 0, 1), _tag(Kind.K, 1, 1))
     total = ALGEBRA.total(a, b)
@@ -75,5 +75,5 @@ def test_u_over_l_is_o_and_m_plus_log_l_is_lse() -> None:
     assert int(ALGEBRA.total(maximum, ALGEBRA.logarithm(l))["kind"][0]) == Kind.LSE
 
 
-def test_what_no_rule_explains_is_not_guessed() -> None:
+def test_a_pair_without_a_rule_is_not_guessed() -> None:
     assert int(ALGEBRA.product(_tag(Kind.Q), _tag(Kind.V))["kind"][0]) == Kind.MIX

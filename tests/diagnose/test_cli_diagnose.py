@@ -47,7 +47,7 @@ def test_wrong_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_kernels_that_keep_everything_in_registers(
     rung: str, old: str, new: str, stage: str, signature: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Triton and mma.sync: no stage ever lies in memory."""
+    """Triton and mma.sync: no stage is ever in memory."""
     file = write(tmp_path, rung, old, new)
     assert (
         main(["diagnose", str(file), "--shape", "split_128", "--regime", "unit_normal", "--mask", "none", "--json"])
@@ -85,7 +85,7 @@ def test_nothing_to_diagnose(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["healthy"] is True
 
 
-def test_unsupported_is_neither(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_is_neither_right_nor_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unknown = 'm = m_new; asm volatile("discard.global.L2 [%0], 128;" ::"l"(k));'
     file = write(tmp_path, "scalar", "m = m_new;", unknown)
     assert main(["diagnose", str(file), *SMALL]) == 3
@@ -98,8 +98,8 @@ def test_a_launch_that_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "RESOURCE_ERROR" in capsys.readouterr().out.splitlines()[0]
 
 
-def test_codes_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The kernel decodes rightly what the quantiser got wrong: every stage is right, and the quantised gate is not."""
+def test_given_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The kernel decodes correctly what the quantiser got wrong: every stage is right, but the quantised gate fails."""
     q, k, v = make("unit_normal", Shape("own", 1, 1, 1, 4, 12, 16), "f32", 0)
     arrays = {"q": q, "k": k, "v": v + np.float32(1)}
     for name, x in (("q", q), ("k", k), ("v", v)):

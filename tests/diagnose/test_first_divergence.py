@@ -1,4 +1,4 @@
-"""One wrong line in a right kernel: the first stage that differs is the one that line makes."""
+"""One wrong line in a right kernel: the first stage that differs is the one that line computes."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.in_turn import one_in
 from weft.attention.reference import attention, default_scale
 from weft.attention.shapes import Shape
 from weft.diagnose.compare import compare_stages, first_wrong
-from weft.diagnose.conclusion import guilty_launch, place_of, sentence, stage_of
+from weft.diagnose.conclusion import faulty_launch, place_of, sentence, stage_of
 from weft.diagnose.diagnose import declared_algorithms, expected, shown_algorithm
 from weft.diagnose.launches import judge_launches
 from weft.diagnose.locate import locate
@@ -61,7 +61,7 @@ def test_mask_one_too_far(tmp_path: Path) -> None:
     assert first is not None and (first.stage, first.tile) == ("masked", 0)
     _, _, rows, keys = np.nonzero(first.wrong)
     np.testing.assert_array_equal(keys, rows + 1)
-    assert "must not see key 1" in first.arithmetic[0]
+    assert "key 1 is not visible" in first.arithmetic[0]
 
 
 def test_v_of_the_next_key(tmp_path: Path) -> None:
@@ -81,10 +81,10 @@ def test_reduction_alone(tmp_path: Path) -> None:
     file = write(tmp_path, "split_k", "u += expf(part_m[part] - m) * part_u", "u += part_u")
     found = explained(file, shape=FEW_KEYS)
     assert [launch.right for launch in found.launches] == [True, False]
-    guilty = guilty_launch(found)
-    assert guilty is not None and guilty.entry == "split_k_reduce"
-    assert guilty.place.line == line_of(file, "split_k_reduce<{D}>")
-    assert guilty.wrong["o"].any() and not guilty.wrong["lse"].any()
+    faulty = faulty_launch(found)
+    assert faulty is not None and faulty.entry == "split_k_reduce"
+    assert faulty.place.line == line_of(file, "split_k_reduce<{D}>")
+    assert faulty.wrong["o"].any() and not faulty.wrong["lse"].any()
     assert found.first is not None and found.first.stage == "o"
 
 
@@ -103,7 +103,7 @@ def test_a_race_upstream_is_the_cause(tmp_path: Path) -> None:
     found = explained(file)
     assert found.causes and {finding.code for finding in found.causes} >= {"R102"}
     assert found.causes[0].code in ("R102", "R103")
-    # Warps that read the tile too early never see K: their scores are where sight is lost, and nothing is claimed.
+    # Warps that read the tile too early never read K: values are lost at their scores, and no stage is claimed.
     assert stage_of(found) == "scores"
     assert not any(stage.startswith("scores") for stage in found.proven_right)
     place = place_of(found)
@@ -112,7 +112,7 @@ def test_a_race_upstream_is_the_cause(tmp_path: Path) -> None:
 
 
 def test_the_cta_of_the_first_wrong_row(tmp_path: Path) -> None:
-    """Rows of the second CTA only: that one is followed."""
+    """Only rows of the second CTA are wrong: that CTA is followed."""
     file = write(
         tmp_path, "fa1", "ELEMENT(u[r][i] * inverse);", "ELEMENT(u[r][i] * inverse * (query > 3 ? 2.0f : 1.0f));"
     )
@@ -123,7 +123,7 @@ def test_the_cta_of_the_first_wrong_row(tmp_path: Path) -> None:
 
 RIGHT = [
     ("scalar", "none", Shape("keys", 1, 1, 1, 5, 20, 40)),
-    ("fa1", "bottom_right", Shape("few_keys", 1, 2, 1, 20, 9, 8)),  # rows that see no key
+    ("fa1", "bottom_right", Shape("few_keys", 1, 2, 1, 20, 9, 8)),  # rows without a visible key
     ("split_k", "top_left", Shape("splits", 1, 1, 1, 9, 13, 8)),
     ("wmma_qk", "none", Shape("one_tile", 1, 1, 1, 16, 20, 16)),
     ("wmma", "top_left", Shape("two_tiles", 1, 1, 1, 32, 40, 16)),
@@ -170,7 +170,7 @@ def test_ranges(numbers: list[int], text: str) -> None:
 
 
 def test_reference_agrees_with_itself() -> None:
-    """The stages that taps are held against end in attention."""
+    """The expected stages end in the right attention output."""
     candidate, supports = find_candidate("fa1", task=None)
     problem = supports.task.draw(Workload(TILES_AND_A_BIT, "f32", "none", "unit_normal", 0))
     assert isinstance(problem, AttentionProblem)

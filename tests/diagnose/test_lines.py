@@ -1,4 +1,4 @@
-"""Lines that signatures point at, found from a load, a directive or a call."""
+"""Lines that signatures name, found from a load, a directive or a call."""
 
 from pathlib import Path
 
@@ -32,12 +32,12 @@ def test_a_fragment_is_declared_with_its_layout(file: str) -> None:
     assert layout_of(None, "row_major") is None
 
 
-def test_a_directive_goes_on_below(file: str) -> None:
+def test_a_directive_may_span_several_lines(file: str) -> None:
     assert below(Place(file, 1), "shared(") == Place(file, 3)
     assert below(Place(file, 1), "grid(") == Place(file, 2)
     assert below(Place(file, 1), "nowhere") == Place(file, 1)
 
 
-def test_the_kernel_itself_calls(file: str) -> None:
+def test_the_outermost_line_is_the_call_in_the_kernel(file: str) -> None:
     inner = Place(file, 2, inlined_at=Place(file, 4, inlined_at=Place(file, 7)))
     assert outermost(inner) == Place(file, 7) and outermost(None) is None

@@ -1,4 +1,4 @@
-"""Indices that go astray: which input is misread, which keys are left out, which element is stored twice."""
+"""Wrong indices: which input is misread, which keys are left out, which element is stored twice."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.diagnose.edited import explained, line_of, write
 from weft.attention.shapes import Shape
-from weft.diagnose.conclusion import mend_of, place_of, stage_of
+from weft.diagnose.conclusion import cure_place_of, place_of, stage_of
 
 WIDE = Shape("wide", 1, 1, 1, 2, 3, 40)
 """Two columns per lane for some lanes."""
@@ -37,7 +37,7 @@ def test_keys_that_a_loop_leaves_out(tmp_path: Path) -> None:
 
 
 def test_an_element_that_two_warps_store(tmp_path: Path) -> None:
-    """Lane 0 of the second warp takes itself for the first warp's: it has the row, but not the sums, of that one."""
+    """Lane 0 of the second warp uses the first warp's index: it stores to that row, but has other sums."""
     file = write(tmp_path, "scalar", "* WARPS + threadIdx.x / 32;", "* WARPS + threadIdx.x / 33;")
     found = explained(file, shape=Shape("few", 1, 1, 1, 4, 8, 8))
     assert found.signatures[0].name == "stored_twice"
@@ -55,7 +55,7 @@ def test_an_input_that_is_read_beyond_its_end(tensor: str, index: str, size: int
 
 
 def test_a_stray_read_of_the_result_is_no_race(tmp_path: Path) -> None:
-    """Heads of K that do not exist lie in the buffers behind it, the last one in O, which others write."""
+    """Heads of K that do not exist are in the buffers after it, the last one in O, which others write."""
     file = write(tmp_path, "fa1", "h / (HQ / HKV);", "h;")
     found = explained(file, shape=Shape("few", 1, 8, 2, 64, 64, 64))
     assert {finding.code for finding in found.case.findings} >= {"M101", "R102"}
@@ -65,7 +65,7 @@ def test_a_stray_read_of_the_result_is_no_race(tmp_path: Path) -> None:
     assert place is not None and abs(place.line - line_of(file, "const size_t kv_head")) <= 1
 
 
-def test_a_mask_is_at_fault_where_it_is_chosen(tmp_path: Path) -> None:
+def test_a_wrong_mask_names_the_line_that_chooses_it(tmp_path: Path) -> None:
     file = write(tmp_path, "scalar", "diagonal + 1));", "diagonal + 2));")
     found = explained(file, shape=Shape("few", 1, 1, 1, 8, 8, 8), mask="top_left")
     assert found.signatures[0].name == "causal_shift" and stage_of(found) == "masked"
@@ -77,24 +77,24 @@ def test_a_missing_barrier_has_its_line(tmp_path: Path) -> None:
     file = write(tmp_path, "fa1", "        __syncthreads();  // every warp is done with K\n", "\n")
     found = explained(file)
     assert found.signatures[0].name == "missing_barrier"
-    mend = mend_of(found)
-    # Behind the loop that reads K: its bracket, and the line where the barrier stood.
-    assert mend is not None and mend.line == line_of(file, "(sKV, v_head, first_key") - 2
+    after = cure_place_of(found)
+    # After the loop that reads K: its bracket, and the line where the barrier was.
+    assert after is not None and after.line == line_of(file, "(sKV, v_head, first_key") - 2
     reads, writes = line_of(file, "const float k_value = sKV"), line_of(file, "(sKV, v_head, first_key")
-    assert found.signatures[0].cure == f"a barrier between line {reads} and line {writes}: behind line {mend.line}"
+    assert found.signatures[0].cure == f"add a barrier after line {after.line}, between line {reads} and line {writes}"
     races = [cause for cause in found.causes if cause.code in ("R102", "R103") and cause.warp != cause.other_warp]
     assert {cause.code for cause in races} == {"R102", "R103"}
-    assert {cause.remedy for cause in races} == {f"a barrier after line {mend.line}"}, "one place decides the line"
+    assert {cause.remedy for cause in races} == {f"add a barrier after line {after.line}"}, "one place decides the line"
 
 
-def test_a_barrier_that_is_missing_at_the_end_of_a_loop_belongs_behind_its_last_read(tmp_path: Path) -> None:
+def test_a_barrier_that_is_missing_at_the_end_of_a_loop_belongs_after_its_last_read(tmp_path: Path) -> None:
     file = write(tmp_path, "fa1", "        __syncthreads();  // every warp is done with V of the tile before\n", "\n")
     found = explained(file)
     reads, writes = line_of(file, "v_value[i] = d < D ? sKV"), line_of(file, "(sKV, k_head, first_key")
-    mend = mend_of(found)
-    assert mend is not None
-    gap = f"a barrier between line {reads} and line {writes} of the next round"
-    assert found.signatures[0].cure == f"{gap}: behind line {mend.line}"
+    after = cure_place_of(found)
+    assert after is not None
+    gap = f"between line {reads} and line {writes} of the next iteration"
+    assert found.signatures[0].cure == f"add a barrier after line {after.line}, {gap}"
     races = [cause for cause in found.causes if cause.code in ("R102", "R103") and cause.warp != cause.other_warp]
     assert {cause.code for cause in races} == {"R102", "R103"}
-    assert {cause.remedy for cause in races} == {f"a barrier after line {mend.line}"}, "not after the write"
+    assert {cause.remedy for cause in races} == {f"add a barrier after line {after.line}"}, "not after the write"

@@ -1,4 +1,4 @@
-"""Every answer that lists stages as not observed says why."""
+"""Every diagnosis that lists stages as not observed gives the reason."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_why_a_kernel_was_not_recorded(scale_twice: Path, monkeypatch: pytest.Mo
     assert _notes(found)["not observed"].startswith(f"{stages}: {WHY}")
 
 
-def test_nothing_is_said_where_every_stage_was_observed(scale_twice: Path) -> None:
+def test_there_is_no_reason_where_every_stage_was_observed(scale_twice: Path) -> None:
     found = explained(scale_twice)
     assert found.not_observed == () and found.not_observed_because == ""
     assert "not observed" not in _rows(found) and "not observed" not in _notes(found)
@@ -68,15 +68,15 @@ def test_why_a_kernel_of_the_recipe_was_not_recorded(tmp_path: Path, monkeypatch
 
 
 def test_why_stages_of_a_recorded_kernel_were_not_observed(tmp_path: Path) -> None:
-    """Scores that are not made of Q and K: the run is recorded, and shows no stage but O."""
+    """Scores that are not computed from Q and K: the run is recorded, and shows no stage but O."""
     found = explained(write(tmp_path, "fa1", "p[r][n] * scale :", "0.125f * float(key) :"))
     assert found.case.taps is not None and found.case.lost == ("q", None) and "scores" in found.not_observed
     assert found.not_observed_because == "values could not be followed from q on"
 
 
-def test_a_kernel_that_left_no_output(tmp_path: Path) -> None:
+def test_a_kernel_without_an_output(tmp_path: Path) -> None:
     found = explained(write(tmp_path, "fa1", "p[r][n] * scale :", "p[r][n] * scales :"))
-    assert found.not_observed_because == f"the kernel left no output to look at ({found.verdict.status})"
+    assert found.not_observed_because == f"the kernel produced no output ({found.verdict.status})"
 
 
 def test_why_lines_were_not_traced(scale_twice: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Lines that the line to look at hangs on."""
+"""Lines that the line to inspect depends on."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from weft.attention.shapes import Shape
 from weft.core.records import Place
 from weft.diagnose.conclusion import place_of
-from weft.diagnose.origins import BESIDE, MOST, origins
+from weft.diagnose.origins import MOST, NEARBY, origins
 from weft.diagnose.records import Diagnosis
 
 from .edited import explained, line_of, write
@@ -26,21 +26,21 @@ def found(kernel: Path) -> Diagnosis:
     return explained(kernel, shape=TWO_HEADS)
 
 
-def test_a_wrong_index_is_among_what_its_use_hangs_on(kernel: Path, found: Diagnosis) -> None:
+def test_a_wrong_index_is_among_the_lines_its_use_depends_on(kernel: Path, found: Diagnosis) -> None:
     place = place_of(found)
     assert place is not None and 0 < len(found.origins) <= MOST
     wrong = line_of(kernel, "(kv_head * SQ + key) * D")
     lines = [at.line for at in found.origins]
-    assert min(abs(line - wrong) for line in lines) <= BESIDE
-    assert all(abs(line - place.line) > BESIDE for line in lines)
+    assert min(abs(line - wrong) for line in lines) <= NEARBY
+    assert all(abs(line - place.line) > NEARBY for line in lines)
 
 
 def test_lines_are_apart_and_above(kernel: Path, found: Diagnosis) -> None:
     load = Place(str(kernel), line_of(kernel, "float(k[row + d])"))
     lines = [at.line for at in origins(found.case, load)]
-    assert lines and all(load.line - line > BESIDE for line in lines)
-    assert len(lines) == 1 or abs(lines[0] - lines[1]) > BESIDE
+    assert lines and all(load.line - line > NEARBY for line in lines)
+    assert len(lines) == 1 or abs(lines[0] - lines[1]) > NEARBY
 
 
-def test_a_line_without_instructions_comes_from_nowhere(kernel: Path, found: Diagnosis) -> None:
+def test_a_line_without_instructions_has_no_origins(kernel: Path, found: Diagnosis) -> None:
     assert origins(found.case, Place(str(kernel), 1)) == () == origins(found.case, None)

@@ -1,4 +1,4 @@
-"""Kernels of the FP8 recipe: a right one shows every stage as the recipe has it, of a wrong one the first is named."""
+"""Kernels of the FP8 recipe: all stages of a right kernel are observed and right; a wrong one's first is named."""
 
 import re
 from pathlib import Path
@@ -45,7 +45,7 @@ def _explained(file: Path, shape: Shape, mask: str) -> Diagnosis:
 
 
 @pytest.mark.parametrize("rung", one_in(6, ["fp8_pipelined", "fp8_mma", "fp8_triton"]))
-def test_every_stage_of_a_right_kernel_is_seen_and_right(rung: str, tmp_path: Path) -> None:
+def test_every_stage_of_a_right_kernel_is_observed_and_right(rung: str, tmp_path: Path) -> None:
     file = _write(tmp_path, rung, RUNGS[rung].path.read_text())
     candidate, supports = find_candidate(str(file), task="quantised_sdpa")
     problem = supports.task.draw(Workload(TWO_TILES, "f16", "none", "unit_normal", 0))
@@ -60,7 +60,7 @@ def test_every_stage_of_a_right_kernel_is_seen_and_right(rung: str, tmp_path: Pa
         taps.observed == TAPPED and not taps.facts and not recorded.unscored.any() and not recorded.weighs_padding.any()
     )
     compared = compare_stages(problem, taps, algorithm, stages.values, stages)
-    # l is summed over lanes after the last tile: that of the first need not be seen.
+    # l is summed over lanes after the last tile: that of the first tile need not be observed.
     assert {each.key for each in compared} >= set(stages.values) - {("l", 0)}
     assert all(each.tap.observed.all() for each in compared)
     assert first_wrong(compared) is None

@@ -1,4 +1,4 @@
-"""The smallest failing workload, by judges that fail for a known reason."""
+"""The smallest failing workload, with judges that fail for a known reason."""
 
 import time
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def test_second_tile_of_a_ragged_length() -> None:
     assert found.shape == Shape("shrunk", 1, 1, 1, 5, 33, 32)
 
 
-def test_whole_tiles_stay_whole() -> None:
+def test_full_tiles_stay_full() -> None:
     found = smallest(work(SHAPES["split_256"]), lambda each: each.shape.skv > 32, blocks=(16, 32))
     assert found.shape.skv == 64 and found.shape.sq % 16 == 0
 
@@ -92,7 +92,7 @@ def test_time_is_bounded() -> None:
     assert time.monotonic() - start < 2
 
 
-def test_the_kernel_takes_it() -> None:
+def test_the_kernel_supports_the_smaller_workload() -> None:
     first = work(SHAPES["d128"])
     decide = judge(lambda each: True)
     assert shrink(decide(first), decide, takes=lambda work: work.shape.d != 32).workload.shape.d == 64

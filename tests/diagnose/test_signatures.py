@@ -1,6 +1,6 @@
-"""Recognisers on outputs spoilt in NumPy: each names its own mistake, none names another's, right outputs get nothing.
+"""Recognisers on wrong outputs made in NumPy: each names its own mistake and no other; right outputs match none.
 
-The spoilings are the wrong implementations that certify the tasks' gates, written independently of the recognisers.
+The mistakes are the wrong implementations that certify the tasks' gates, written independently of the recognisers.
 """
 
 import re
@@ -102,12 +102,12 @@ MARKS: Mapping[tuple[str, str], str] = {
 """(workload, wrong implementation) → the signature that must lead."""
 
 RELATED: Mapping[str, set[str]] = {
-    "max_of_tile": {"unweighted_merge"},  # tiles summed without exp(m - M), whoever sums them
+    "max_of_tile": {"unweighted_merge"},  # tiles summed without exp(m - M), in any kernel
     "merge_without_max": {"stale_m"},
     "first_tile_twice": {"double_counted_split"},
     "split_counted_twice": {"tile_twice"},
     "last_tile_dropped": {"masked_with_zero"},
-    "mean_v": {"wrong_range"},  # scores / 448 are as good as none
+    "mean_v": {"wrong_range"},  # scores / 448 are nearly 0
     "q_scale_forgotten": {"wrong_range"},
     "steps_128": {"output_factor"},
     "top_240": {"output_factor"},
@@ -161,19 +161,19 @@ def test_names_its_mistake(workload: str, name: str) -> None:
 
 
 def test_names_no_other_mistake() -> None:
-    """The confusion matrix has nothing beside its diagonal but what says the same in other words."""
+    """The confusion matrix has nothing outside its diagonal but synonyms."""
     confused = []
     for (workload, name), mark in MARKS.items():
         names = {each.name for each in spoilt(workload, name)}
         strange = names - {mark} - WHERE - RELATED.get(name, set())
         if strange:
-            confused.append(f"{workload} {name}: {mark} beside {', '.join(sorted(strange))}")
+            confused.append(f"{workload} {name}: {mark} and {', '.join(sorted(strange))}")
     assert not confused, "\n" + "\n".join(confused)
 
 
 @pytest.mark.parametrize("workload", list(WORKLOADS))
 def test_silent_on_right_outputs(workload: str) -> None:
-    """Even where a verdict calls them wrong."""
+    """No recogniser matches, even if the verdict is a failure."""
     for name, run in find_task(WORKLOADS[workload][0]).right.items():
         for rung in ("scalar", "split_k"):
             found = recognised(case_of(workload, run(drawn(workload)), rung=rung))
@@ -182,14 +182,14 @@ def test_silent_on_right_outputs(workload: str) -> None:
 
 @pytest.mark.parametrize("name", ["stale_output", "prefix_mean", "v_copied"])
 def test_silent_where_nothing_fits(name: str) -> None:
-    """Output that belongs to no known mistake gets no name."""
+    """An output that matches no known mistake gets no name."""
     assert not [each for each in spoilt("plain", name) if each.name not in WHERE]
 
 
 def test_numbers_in_messages() -> None:
     said = {
-        ("plain", "scale_twice"): "× 0.125",
-        ("plain", "no_scale"): "× 8",
+        ("plain", "scale_twice"): "multiplied by 0.125",
+        ("plain", "no_scale"): "multiplied by 8",
         ("causal", "causal_sees_next"): "shifted by +1",
         ("causal", "causal_misses_self"): "shifted by -1",
         ("plain", "column_0_rescaled"): "columns 1-63",
@@ -204,7 +204,7 @@ def test_numbers_in_messages() -> None:
 
 
 def test_one_factor_on_o_is_l() -> None:
-    """Z14: l 1.48 × too large makes O 0.675 × everywhere and shifts LSE by log 1.48."""
+    """Z14: an l that is 1.48 times too large makes O 0.675 times the right O and shifts LSE by log 1.48."""
     gold = drawn("plain").gold
     outputs = {"o": (gold.o / 1.48).astype(np.float16), "lse": (gold.lse + np.log(1.48)).astype(np.float32)}
     found = recognised(case_of("plain", outputs))
@@ -218,7 +218,7 @@ def test_one_factor_on_o_is_l() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.005, 0.015])
 def test_explained_is_the_share_of_the_error_that_the_mistake_explains(share: float) -> None:
-    """O is half the right one, and noise of a known share of that error lies over it."""
+    """O is half the right O, plus noise of a known share of that error."""
     problem = drawn("plain")
     error = -0.5 * problem.gold.o
     noise = np.random.default_rng(3).standard_normal(error.shape)
@@ -229,7 +229,7 @@ def test_explained_is_the_share_of_the_error_that_the_mistake_explains(share: fl
     assert re.fullmatch(r"l_too_large, explains [\d.]+ % of the error", known_as(found))
 
 
-def test_a_share_is_never_rounded_up_and_not_made_up() -> None:
+def test_a_share_is_never_rounded_up_and_never_invented() -> None:
     found = spoilt("plain", "scale_twice")[0]
     assert explains(replace(found, explained=0.99999)) == "explains 99.9 % of the error"
     assert explains(replace(found, explained=1.0)) == "explains 100 % of the error"

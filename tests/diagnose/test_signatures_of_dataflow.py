@@ -1,4 +1,4 @@
-"""Recognisers where values are NaN or lost: what met what, what is no longer seen, and cases of one element."""
+"""Recognisers where values are NaN or lost: pairs that are multiplied, values not observed, cases of one element."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def with_facts(case: Case, *facts: Fact) -> Case:
 
 
 def met(*places: tuple[int, int, int, int]) -> Fact:
-    """q[row, column] with k[row, column], of head 0."""
+    """Return the text of q[row, column] with k[row, column], of head 0."""
     shown = "; ".join(f"q[0, 0, {i}, {c}] with k[0, 0, {j}, {e}]" for i, c, j, e in places)
     return Fact("inner_mismatch", f"products of Q and K in different columns are summed: {shown}", 64, (0, 0, 0))
 
@@ -36,7 +36,7 @@ def nan_scores() -> Case:
     return diverging(problem, stages, ("scores", 0), wrong)
 
 
-def test_strides_by_what_met() -> None:
+def test_strides_by_the_pairs_that_are_multiplied() -> None:
     """Rows stored 72 apart and read 32 apart: key r begins at element 32 r of the tile."""
     places = [(0, 0, *divmod(32 * r, 72)) for r in (1, 3, 4, 5)]
     found = recognised(with_facts(nan_scores(), met(*places)))
@@ -48,13 +48,13 @@ def test_strides_by_what_met() -> None:
 
 
 def test_a_transposed_tile_is_not_sheared() -> None:
-    """Column 0 meets row 0 of every column: that is Q·K."""
+    """Column 0 is multiplied with row 0 of every column: that is Q·K."""
     case = with_facts(nan_scores(), met(*((0, 0, 0, e) for e in (1, 2, 3, 4))))
     assert "leading_dimension" not in {each.name for each in recognised(case)}
 
 
 def test_rows_of_a_sheared_q() -> None:
-    """Stored 72 apart and read 32 apart: row 9 of a fragment is row 4, and rows that touch padding are NaN."""
+    """Stored 72 apart and read 32 apart: row 9 of a fragment is row 4, and rows with padding are NaN."""
     problem = draw()
     o = np.full(problem.q.shape, np.nan)
     for first in (0, 16, 32, 48):
@@ -69,7 +69,7 @@ def test_rows_of_a_sheared_q() -> None:
 
 @pytest.mark.parametrize(("offset", "name"), [(0x80, "leading_dimension"), (0x40, "uninitialised")])
 def test_padding_that_is_read(offset: int, name: str) -> None:
-    """64 elements of two bytes end at 0x80; what is undefined before that is no padding."""
+    """64 elements of two bytes end at 0x80; an undefined element before that is no padding."""
     problem = draw()
     stages = stages_of(problem)
     case = diverging(problem, stages, ("u", 0), np.full(stages["u", 0].shape, np.nan))
@@ -77,14 +77,14 @@ def test_padding_that_is_read(offset: int, name: str) -> None:
     algorithm = replace(ALGORITHM, operand_dtype="f16")
     case = replace(case, algorithm=algorithm, run=Run(("kernel",), (finding,), "", 0, "", ""))
     assert recognised(case)[0].name == name
-    # The product may be lost on its way, and only O shows that it is NaN.
+    # The product may not be observed, and only O shows that it is NaN.
     at_o = diverging(problem, stages, ("o", None), np.full(stages["o", None].shape, np.nan))
     case = replace(at_o, algorithm=algorithm, run=case.run)
     assert recognised(replace(case, lost=("u", 0)))[0].name == name
     assert recognised(case)[0].name == "uninitialised"
 
 
-def test_k_that_is_no_longer_seen() -> None:
+def test_k_that_is_no_longer_observed() -> None:
     problem = draw("fp8_sdpa", "split_128")
     stages = stages_of(problem)
     case = diverging(problem, stages, ("o", None), stages["o", None].astype(np.float64) + 1)
@@ -92,11 +92,11 @@ def test_k_that_is_no_longer_seen() -> None:
     taps = {key: tap for key, tap in case.taps.taps.items() if key not in (("k", 1), ("v", 1))}
     case = replace(case, taps=replace(case.taps, taps=taps), lost=("k", 1))
     found = only(case, "region_overlap")
-    assert found.stage == "k" and "only 0 of what is multiplied" in found.message
+    assert found.stage == "k" and "only 0 of the elements multiplied" in found.message
     assert not recognised(replace(case, lost=None))
 
 
-def test_a_row_of_q_that_k_was_written_over() -> None:
+def test_a_row_of_q_that_k_overwrote() -> None:
     problem = draw()
     stages = stages_of(problem)
     q = problem.q.astype(np.float64)
@@ -143,7 +143,7 @@ def test_one_score(factor: float, name: str) -> None:
 
 
 def test_one_score_that_is_anything() -> None:
-    """A single number is some multiple of another: no reason to name a cause."""
+    """A single number is always some multiple of another: that names no cause."""
     problem = tiny(1, 1)
     stages = stages_of(problem)
     assert not recognised(diverging(problem, stages, ("scores", 0), 1.23 * stages["scores", 0]))
@@ -160,7 +160,7 @@ def test_one_score_of_a_transposed_key() -> None:
 
 
 def test_the_stage_that_a_race_reaches() -> None:
-    """Right numbers by luck: the stage is that of the first event behind the racing read."""
+    """The numbers are right by coincidence: the stage is that of the first event after the racing read."""
     problem = draw()
     stages = stages_of(problem)
     case = diverging(problem, stages, ("o", None), stages["o", None].astype(np.float64) + 1)

@@ -51,7 +51,7 @@ def tapped(stages: Stages) -> Taps:
 
 
 def diverging(problem: AttentionProblem, stages: Stages, key: Key, actual: Array, o: Array | None = None) -> Case:
-    """A case whose first divergence is one stage; what comes before it is as it should be."""
+    """Return a case whose first divergence is one stage; all stages before it are right."""
     wanted = stages[key].astype(np.float64)
     with np.errstate(invalid="ignore"):
         wrong = ~((np.abs(actual - wanted) <= 1e-4 * (1 + np.abs(wanted))) | (actual == wanted))
@@ -112,7 +112,7 @@ def test_scores_times_a_factor(factor: float, name: str) -> None:
     problem = draw()
     stages = stages_of(problem)
     found = only(diverging(problem, stages, ("scores", 0), factor * stages["scores", 0]), name)
-    assert f"{factor:.4g} ×" in found.message
+    assert f"{factor:.4g} times" in found.message
 
 
 def test_k_with_the_softmax_scale_in_it() -> None:
@@ -125,11 +125,11 @@ def test_l_times_a_factor() -> None:
     problem = draw()
     stages = stages_of(problem)
     found = only(diverging(problem, stages, ("l", 0), 1.48 * stages["l", 0]), "l_too_large")
-    assert "1.48 × too large" in found.message and "0.6757" in found.message
+    assert "1.48 times the right value" in found.message and "0.6757" in found.message
 
 
 def test_l_sums_keys_beyond_the_end() -> None:
-    """65 keys in tiles of 32: the third has one key, and 31 of score 0 would weigh exp(0 - m) each."""
+    """65 keys in tiles of 32: the third has one key, and 31 of score 0 would have the weight exp(0 - m) each."""
     problem = draw()
     stages = stages_of(problem)
     wrong = stages["l", 2] + 31 * np.exp(-stages["m", 2].astype(np.float64))
@@ -150,7 +150,7 @@ def test_u_not_rescaled(columns: slice, name: str) -> None:
 
 
 def fragments(tile: Array, stored: int, read: int) -> Array:
-    """A tile (n, d) laid out with `stored` elements per row, read in 16 × 16 fragments with `read`; NaN is padding."""
+    """Return a tile (n, d) with `stored` elements per row, read in 16 × 16 fragments with `read`; NaN is padding."""
     n, d = tile.shape
     memory = np.full((n, stored), np.nan)
     memory[:, :d] = tile
@@ -188,7 +188,7 @@ def test_sheared_v() -> None:
 
 @pytest.mark.parametrize("axis", [2, 3])
 def test_scores_summed_over_a_warp(axis: int) -> None:
-    """64 rows and 64 keys are whole warps: each score becomes the sum of its 32."""
+    """64 rows and 64 keys are full warps: each score becomes the sum of its 32."""
     problem = draw(shape="split_64")
     stages = stages_of(problem)
     whole = np.concatenate([stages["scores", 0], stages["scores", 1]], axis=3).astype(np.float64)
@@ -224,7 +224,7 @@ def test_table_overwritten_after_the_first_tile() -> None:
 
 
 def split_case(read: Callable[[Array], Array], *, written: str = "") -> Case:
-    """Three parts whose buffers the merge sees through `read`; `written`: the buffer that was stored that way."""
+    """Return a case of three splits whose buffers the merge reads with `read`; `written`: the misplaced buffer."""
     problem = draw(shape="few_queries")
     parts = emulate(replace(ALGORITHM, splits=4), problem.q, problem.k, problem.v).partials
     buffers = {name: np.stack([getattr(part, name) for part in parts], axis=2).astype(np.float64) for name in "oml"}
@@ -244,7 +244,7 @@ def split_case(read: Callable[[Array], Array], *, written: str = "") -> Case:
 
 
 def as_query_split(x: Array) -> Array:
-    """The bytes of [b, h, split, query] taken for [b, h, query, split]."""
+    """Return the bytes of [b, h, split, query] read as [b, h, query, split]."""
     b, h, splits, queries = x.shape[:4]
     return np.moveaxis(x.reshape(b, h, queries, splits, *x.shape[4:]), 3, 2)
 
@@ -302,26 +302,26 @@ def test_findings(code: str, name: str) -> None:
     assert found.place == place and code in found.message and "7 " in found.message
 
 
-def test_a_race_comes_before_what_it_leaves_undefined() -> None:
+def test_a_race_comes_before_the_undefined_values_it_causes() -> None:
     race, unwritten = Finding("R102", "race"), Finding("I201", "uninitialised")
     assert recognised(plain_case(unwritten, race))[0].name == "missing_barrier"
 
 
-def test_define_that_never_arrived() -> None:
+def test_define_that_no_file_uses() -> None:
     found = only(plain_case(status=Status.PASSED, defines={"ELEMENTS": "half (unused)"}), "define_not_compiled")
     assert found.stage == "build" and found.rank == 1 and found.cure == "spell it ELEMENT"
     assert not recognised(plain_case(status=Status.PASSED, defines={"ELEMENT": "half"}))
 
 
 @pytest.mark.parametrize("status", [Status.RESOURCE_ERROR, Status.LAUNCH_ERROR])
-def test_launch_that_never_happened(status: Status) -> None:
+def test_launch_that_is_refused(status: Status) -> None:
     case = plain_case(status=status)
     case = replace(case, run=None, arrays={}, verdict=replace(case.verdict, message="fa1.cu:31: 57792 bytes"))
     found = only(case, "launch_never_happened")
     assert found.stage == "launch" and found.message.endswith("57792 bytes") and found.place == Place("fa1.cu", 31)
 
 
-def test_rows_that_nobody_wrote() -> None:
+def test_rows_that_were_never_written() -> None:
     case = plain_case(status=Status.INCORRECT_NUMERICAL)
     o = case.arrays["o"].copy()
     o.view(np.uint16)[:, :, 48:] = 0xFFFF
@@ -350,7 +350,7 @@ def test_overflow_without_the_maximum() -> None:
 
 
 def coded(encode: Callable[[Array], tuple[Array, Array]], regime: str = "unit_normal") -> Case:
-    """A right kernel on codes of a given quantiser."""
+    """Return the case of a right kernel on codes of a given quantiser."""
     problem = draw("fp8_sdpa", "validation_128", regime=regime)
     assert problem.original is not None
     arrays, meant = {}, []

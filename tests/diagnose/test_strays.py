@@ -1,4 +1,4 @@
-"""Accesses outside their buffers, led back to the line of the wrong index."""
+"""Accesses outside their buffers are traced to the line of the wrong index."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from .edited import explained, line_of, write
 TWO_BATCHES = Shape("two_batches", 2, 2, 1, 5, 9, 32)
 
 
-def test_what_all_stray_accesses_share_is_to_blame(tmp_path: Path) -> None:
+def test_a_line_that_all_stray_accesses_share_is_faulty(tmp_path: Path) -> None:
     """The row of Q, O and LSE is computed once: every use strays, K and V do not."""
     kernel = write(tmp_path, "scalar", "+ h) * SQ + query", "+ h) * (SQ + 1) + query")
     found = explained(kernel, shape=TWO_BATCHES)
@@ -20,8 +20,8 @@ def test_what_all_stray_accesses_share_is_to_blame(tmp_path: Path) -> None:
     assert place is not None and place.line == wrong != found.causes[0].place.line
 
 
-def test_what_other_accesses_use_too_is_not(tmp_path: Path) -> None:
-    """The head of K and V is wrong: their lines are blamed, not the row of the queries, which Q and O use rightly."""
+def test_a_line_that_other_accesses_use_is_not_faulty(tmp_path: Path) -> None:
+    """The head of K and V is wrong: their lines are faulty, not the row of the queries, which Q and O use correctly."""
     kernel = write(tmp_path, "scalar", "(b) * HKV + h / (HQ / HKV)", "(b) * HQ + h / (HQ / HKV)")
     found = explained(kernel, shape=TWO_BATCHES)
     blamed = [at.line for at in found.strayed]

@@ -1,4 +1,4 @@
-"""Wrong kernels: what is upstream of the bug is right, what the bug touches is not, and dataflow says why."""
+"""Wrong kernels: stages before the bug are right, the bug's stage is wrong, and the dataflow shows why."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_diagonal_off_by_one(tmp_path: Path, shifted: str, by: int) -> None:
         assert np.flatnonzero(sees[query]).max() == query + by
 
 
-def test_weights_meet_other_rows_of_v(tmp_path: Path) -> None:
+def test_weights_are_multiplied_with_other_rows_of_v(tmp_path: Path) -> None:
     recorded = _changed(tmp_path, "load_matrix_sync(b, &sKV[n][column]", "load_matrix_sync(b, &sKV[n ^ 16][column]")
     assert recorded.worst("p", 0) <= RIGHT and recorded.worst("u", 0) > WRONG
     assert _codes(recorded) == ["key_mismatch"]
@@ -109,7 +109,7 @@ def test_not_normalised(tmp_path: Path) -> None:
     assert recorded.worst("o") > WRONG
 
 
-def test_one_lane_names_itself(tmp_path: Path) -> None:
+def test_a_mistake_of_one_lane_names_that_lane(tmp_path: Path) -> None:
     halved = "__float2half_rn(lane == 5 ? 0.5f * p : p)"
     recorded = _changed(tmp_path, "sP[row][j * 32 + lane] = __float2half_rn(p)", f"sP[row][j * 32 + lane] = {halved}")
     tap = recorded.taps.at("p", 0)
@@ -121,7 +121,7 @@ def test_one_lane_names_itself(tmp_path: Path) -> None:
     assert maker is not None and maker.lane == 5 and maker.warp == row % 4
 
 
-def test_a_part_counted_twice(tmp_path: Path) -> None:
+def test_a_split_counted_twice(tmp_path: Path) -> None:
     recorded = _changed(
         tmp_path,
         "u += expf(part_m[part] - m) * part_u[part * D + d];",
@@ -133,7 +133,7 @@ def test_a_part_counted_twice(tmp_path: Path) -> None:
     assert recorded.worst("u", last) <= RIGHT and recorded.worst("o") > WRONG
 
 
-def test_the_last_part_is_left_out(tmp_path: Path) -> None:
+def test_the_last_split_is_left_out(tmp_path: Path) -> None:
     loop = (
         "for (int split = 0; split < {}; ++split) {{\n            const size_t part = part_row(b, h, split, query, SQ);"
     )

@@ -1,4 +1,4 @@
-"""Kernels off the ladder: fragments in registers, swizzled shared memory, ldmatrix, cp.async; CUDA and Triton."""
+"""Other kernels than the ladder's: fragments in registers, swizzled shared memory, ldmatrix, cp.async; CUDA, Triton."""
 
 import math
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ TOLERANCE = {"p": 2.0**-11, "u": 70 * 2.0**-12, "o": 2.0**-10}
 
 
 def _launch(binary: Binary, entry: str, shape: Shape, rows: int, block: int, extra: tuple[object, ...] = ()) -> Runner:
-    """Launches with q, k, v, o, lse, S and scale, one CTA per `rows` queries and head."""
+    """Launch with q, k, v, o, lse, S and scale, one CTA per `rows` queries and head."""
 
     def run(gpu: VirtualGPU, arrays: Mapping[str, Array]) -> tuple[Run, Mapping[str, Array]]:
         o, lse = np.full(shape.q, np.nan, np.float16), np.full(shape.lse, np.nan, np.float32)
@@ -70,7 +70,7 @@ def test_mma_kernel_that_scales_after_subtracting(causal: Causal) -> None:
     assert taps.unit == pytest.approx(1 / math.sqrt(shape.d), rel=1e-3)
     tap = taps.at("scores", 0)
     assert tap is not None and tap.factor == pytest.approx(math.log2(math.e) / 8, rel=1e-3)
-    assert taps.at("l", 0) is None or causal is not None  # each lane keeps a part of l; they meet after the last tile
+    assert taps.at("l", 0) is None or causal is not None  # each lane keeps a part of l until the last tile
 
 
 @pytest.mark.parametrize("causal", [None, "top_left"])

@@ -1,4 +1,4 @@
-"""Every unmodified rung shows all its stages, and they are what its algorithm says."""
+"""All stages of every unmodified rung are observed, and they match its algorithm."""
 
 import math
 
@@ -17,7 +17,7 @@ RAGGED = Shape("ragged", 1, 2, 1, 19, 36, 18)
 
 
 def _tolerance(rung: str, stage: str) -> float:
-    """float32 sums of 18 terms near 5 err by some 1e-5; P in f16 has steps of 2^-11, and U sums 36 of them."""
+    """float32 sums of 18 terms near 5 are off by about 1e-5; P in f16 has steps of 2^-11, and U sums 36 of them."""
     rounds_p = ALGORITHMS[rung].p_dtype == "f16"
     steps = {"p": 2.0**-11, "u": 36 * 2.0**-12, "o": 2.0**-10} if rounds_p else {"o": 2.0**-10}
     return steps.get(stage, 0.0) + 3e-5
@@ -49,7 +49,7 @@ def _check(recorded: Recorded, rung: str, head: int) -> None:
 
 
 def _check_coverage(recorded: Recorded, head: int) -> None:
-    """All that the CTA must have computed was seen, and nothing of other rows."""
+    """Check that everything the CTA computes was observed, and nothing of other rows."""
     rows = np.zeros(len(recorded.mask), bool)
     rows[recorded.rows] = True
     sees = recorded.mask & rows[:, None]
@@ -73,7 +73,7 @@ def _check_coverage(recorded: Recorded, head: int) -> None:
     assert tiles == needed
 
 
-def test_sums_say_which_keys_they_cover() -> None:
+def test_sums_record_which_keys_they_cover() -> None:
     recorded = record("fa1", RAGGED, position=(1, 1))
     for stage in ("m", "l", "u"):
         for tile, keys in ((0, 32), (1, 36)):
@@ -83,9 +83,9 @@ def test_sums_say_which_keys_they_cover() -> None:
             assert covered[:, :keys].all() and not covered[:, keys:].any()
 
 
-def test_parts_of_a_split_cover_their_own_keys() -> None:
+def test_splits_cover_their_own_keys() -> None:
     recorded = record("split_k", Shape("split", 1, 1, 1, 2, 12, 16))
-    tap = recorded.taps.at("u", 5)  # the last key of the second of four parts
+    tap = recorded.taps.at("u", 5)  # the last key of the second of four splits
     assert tap is not None and tap.keys is not None
     assert np.flatnonzero(tap.keys[0, 0, 0, 0]).tolist() == [3, 4, 5]
 

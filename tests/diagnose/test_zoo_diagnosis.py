@@ -1,6 +1,6 @@
-"""Bugs of the zoo, diagnosed: the stage, the cause and the line are what the zoo says; right kernels are left alone.
+"""Diagnoses of the zoo's bugs name the expected stage, cause and line; right kernels get no diagnosis.
 
-Some of them, for variety; `benchmarks/zoo.py` does all.
+This tests some of them; `benchmarks/zoo.py` runs all.
 """
 
 from pathlib import Path
@@ -29,16 +29,16 @@ def test_named(name: str, tmp_path: Path) -> None:
     assert not found.healthy
     assert found.stage in (bug.stage, *bug.also)
     assert found.cause == bug.cause
-    assert bug.guilty_line() in (0, found.line)
+    assert bug.faulty_line() in (0, found.line)
 
 
 @pytest.mark.parametrize("name", ["Z05", "Z06", "Z16"])
-def test_twins_are_left_alone(name: str, tmp_path: Path) -> None:
+def test_twins_get_no_diagnosis(name: str, tmp_path: Path) -> None:
     found = diagnose_bug(ALL[name], tmp_path, fixed=True)
     assert found.healthy and not found.causes and not found.signatures
 
 
 @pytest.mark.parametrize("path", CORRECT, ids=lambda path: path.stem)
-def test_right_kernels_that_have_been_blamed(path: Path) -> None:
+def test_right_kernels_that_were_once_reported_wrong(path: Path) -> None:
     found = diagnose(*find_candidate(str(path), task=None), Choice(("small",), ("unit_normal",), ("none",), seeds=(0,)))
     assert found.healthy and not found.causes and not found.signatures

@@ -29,7 +29,7 @@ def test_the_picture(tmp_path: Path) -> None:
     lines = (PROJECT / "kernel.py").read_text().splitlines()
     (store,) = [number for number, line in enumerate(lines, 1) if "tl.store(" in line]
     assert "mask" not in lines[store - 1] and lines[store - 1].strip() in text
-    for words in ("$ pytest --weft", "M101 out of bounds", f"kernel.py:{store}", "1 failed, 1 passed"):
+    for words in ("$ pytest --weft", "M101 out-of-bounds", f"kernel.py:{store}", "1 failed, 1 passed"):
         assert words in text, words
 
 

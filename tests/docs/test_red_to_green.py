@@ -45,7 +45,7 @@ def test_diagnosis(
     assert main(shlex.split(command)[1:]) == 1
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == shown.splitlines()[0]
-    assert printed[0].startswith(f"{file}:{bug.guilty_line()}: ")
+    assert printed[0].startswith(f"{file}:{bug.faulty_line()}: ")
     rows, meant = _rows(printed), _rows(shown.splitlines())
     assert rows["known as"].partition(",")[0] == bug.cause
     for name in set(KEPT) & set(meant):

@@ -99,7 +99,7 @@ STYLES = (
     Style(
         "float4_main.cu",
         Mistake("acc[x].z = acc[x].z * f + p * b.z;", "acc[x].z = acc[x].z + p * b.z;", "partial_rescale"),
-        Mistake("a.z * b.z + a.w * b.w", "a.z * b.z + a.w * b.z", "columns 3, 7 .* of K never meet"),
+        Mistake("a.z * b.z + a.w * b.w", "a.z * b.z + a.w * b.z", "columns 3, 7 .* of K are never multiplied"),
     ),
     Style(
         "half2_loads.cu",
@@ -117,7 +117,7 @@ STYLES = (
     ),
     Style(
         "with_lse.cu",
-        Mistake("m + logf(l)", "m + log2f(l)", "lse is the first thing wrong|lse_form"),
+        Mistake("m + logf(l)", "m + log2f(l)", "lse is the first wrong stage|lse_form"),
         Mistake("acc[x] = acc[x] * f + p", "acc[x] = acc[x] + p", "missing_rescale"),
     ),
     Style(

@@ -90,7 +90,7 @@ def test_ctas_that_wait_need_registers_for_all_of_them(tmp_path: Path) -> None:
     path.write_text(TOGETHER)
     run = load(path).run(weft.VirtualGPU("l4"), max_steps=1 << 18).run
     (finding,) = run.findings
-    assert finding.code == "S302" and "42 CTAs have not begun" in finding.message
+    assert finding.code == "S302" and "42 CTAs have not started" in finding.message
     assert load(path).run(weft.VirtualGPU("l4"), sizes={"BLOCKS": 58}).run.clean
     assert load(path, defines={"HOARD": "0"}).run(weft.VirtualGPU("l4")).run.clean
 

@@ -38,7 +38,7 @@ def test_too_many_ctas_for_the_chosen_gpu_are_a_finding(kernel: Path, gpu: str) 
     run, _ = weft.load(kernel, gpu=gpu).run(weft.VirtualGPU(gpu), max_steps=1 << 20)
     (finding,) = run.findings
     assert finding.code == "S302"
-    assert "12 CTAs have not begun" in finding.message
+    assert "12 CTAs have not started" in finding.message
 
 
 @pytest.mark.parametrize("gpu", ["rtx4090", "l40s"])

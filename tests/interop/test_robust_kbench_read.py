@@ -184,7 +184,7 @@ def test_a_folder_takes_the_options_of_check(tmp_path: Path, capsys: pytest.Capt
         (["--shapes", "small"], "--shapes: "),
         (["--dtypes", "f16", "--hidden", "2"], "--dtypes, --hidden: "),
         (["--task", "sdpa"], "has its own reference, inputs and cases"),
-        (["--tool", "lint"], "no tool is called 'lint'"),
+        (["--tool", "lint"], "there is no tool 'lint'"),
         (["scalar"], "a folder is judged alone"),
     ],
 )

@@ -1,4 +1,4 @@
-"""When a mutant is none: refused by the compiler, the same PTX, or the same runs."""
+"""When a mutant does not count: refused by the compiler, the same PTX, or the same runs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Mutants of the ladder: one line each, the same every time, never in what is no code."""
+"""Mutants of the ladder: one line each, the same every time, only in code."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def mutants_of(rung: str) -> tuple[Mutant, ...]:
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-def test_one_line_differs_or_two_neighbours_change_places(rung: str) -> None:
+def test_one_line_differs_or_two_adjacent_lines_are_exchanged(rung: str) -> None:
     source = RUNGS[rung].path.read_text()
     before = source.split("\n")
     found = mutants_of(rung)
@@ -51,7 +51,7 @@ def test_the_same_every_time_and_ids_survive_changes_elsewhere() -> None:
     assert [(mutant.id, mutant.line - 1) for mutant in moved] == [(mutant.id, mutant.line) for mutant in found]
 
 
-def test_equal_lines_have_mutants_of_their_own() -> None:
+def test_equal_lines_have_separate_mutants() -> None:
     text = "__global__ void f() {\nx += y;\nx += y;\n}\n"
     marks = [mutant.id for mutant in generate(text, "CUDA", "f.cu") if mutant.operator == "sum_overwritten"]
     assert len(set(marks)) == 2
@@ -63,7 +63,7 @@ def test_a_mutant_of_another_text_is_refused() -> None:
         apply(mutant, "nothing\n" * 200)
 
 
-def test_the_language_is_that_of_the_ending() -> None:
+def test_the_language_is_that_of_the_suffix() -> None:
     assert (language_of("a/b.cu"), language_of("b.py")) == ("CUDA", "Triton")
     with pytest.raises(UsageError, match=r"\.cu, \.cuh and \.py"):
         language_of("b.ptx")

@@ -1,4 +1,4 @@
-"""The labels know every line of the ladder that can be mutated, and the sample is balanced."""
+"""The labels cover every line of the ladder that can be mutated, and the sample is balanced."""
 
 from collections import Counter
 from pathlib import Path
@@ -35,7 +35,7 @@ def drawn() -> tuple[Labelled, ...]:
 def test_every_line_that_can_be_mutated_has_its_label(rung: str) -> None:
     row, labels = RUNGS[rung], read_labels(LABELS / f"{rung}.txt")
     lines = stages_of_lines(row.path.read_text(), row.language, row.file, labels)
-    assert sum(1 for stages in lines.values() if not stages) < len(lines) / 4, "too many lines make no stage"
+    assert sum(1 for stages in lines.values() if not stages) < len(lines) / 4, "too many lines without a stage"
     for line, stages in lines.items():
         assert len(stages) <= 3, f"line {line} names {stages}"
         assert list(stages) == sorted(stages, key=STAGES.index), f"line {line}: {stages} is not in a kernel's order"
@@ -50,7 +50,7 @@ def test_a_line_without_label_and_a_label_without_line_are_named() -> None:
     lines = touched_lines(row.path.read_text(), row.language, row.file)
     with pytest.raises(UsageError, match=f"line {lines[3][0]} has no label"):
         stages_of_lines(row.path.read_text(), row.language, row.file, (*labels[:3], *labels[4:]))
-    with pytest.raises(UsageError, match=r"no such line any more: y = x;"):
+    with pytest.raises(UsageError, match=r"label without a line: y = x;"):
         stages_of_lines(row.path.read_text(), row.language, row.file, (*labels, Label(("o",), "y = x;")))
 
 
@@ -61,7 +61,7 @@ def test_a_label_of_no_stage_is_refused(tmp_path: Path) -> None:
         read_labels(table)
 
 
-def test_two_exchanged_lines_may_break_what_either_makes() -> None:
+def test_two_exchanged_lines_may_break_the_stages_of_either() -> None:
     pairs = [each for each in all_of("fp8_mma", LABELS) if each.mutant.before.lstrip().startswith("rescale[r] = exp2")]
     exchanged = next(each for each in pairs if each.mutant.klass == "order")
     assert exchanged.stages == ("m", "l", "u")  # the factor of l and u, and m itself
@@ -70,7 +70,7 @@ def test_two_exchanged_lines_may_break_what_either_makes() -> None:
 def test_the_sample_is_balanced(drawn: tuple[Labelled, ...]) -> None:
     assert len(drawn) == len({each.mutant.id for each in drawn}) == PER_RUNG * len(LABELLED) >= 480
     assert set(Counter(each.rung for each in drawn).values()) == {PER_RUNG}
-    for rung in LABELLED:  # a class falls behind the others only where a rung has no more of it
+    for rung in LABELLED:  # a class has fewer than the others only where a rung has no more of it
         taken = Counter(each.mutant.klass for each in drawn if each.rung == rung)
         there = Counter(each.mutant.klass for each in all_of(rung, LABELS))
         for klass in CLASSES:

@@ -10,7 +10,7 @@ BY_NAME = {operator.name: operator for operator in OPERATORS}
 
 
 def lines_of(code: str, language: Language) -> tuple[Line, ...]:
-    """Lines of code in the body of a kernel."""
+    """Return the lines of code in the body of a kernel."""
     if language == "CUDA":
         return tuple(line for line in read_lines(f"__global__ void f() {{\n{code}\n}}\n", "CUDA") if line.number > 1)
     return read_lines(f"@triton.jit\ndef f(x):\n{code}\n", "Triton")
@@ -82,6 +82,6 @@ def test_a_pointer_type_is_no_product() -> None:
     assert list(BY_NAME["times_for_divide"].change(line)) == []
 
 
-def test_statements_that_do_not_meet_are_not_exchanged() -> None:
+def test_independent_statements_are_not_exchanged() -> None:
     line = lines_of("a = x;\nb = y;", "CUDA")[0]
     assert list(BY_NAME["order_of_statements"].change(line)) == []

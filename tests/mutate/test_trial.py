@@ -1,4 +1,4 @@
-"""A kernel's own mutants before its judge: killed, equivalent, or survivors that are told."""
+"""Mutants of a kernel before its judge: killed, equivalent, or survivors that are reported."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_a_wrong_output_is_killed(tmp_path: Path, original: Original) -> None:
 
 
 def test_what_the_workloads_do_not_show_survives(tmp_path: Path, original: Original) -> None:
-    """No mask is judged here, so a wrong mask goes through; larger workloads show that it is a mistake."""
+    """No mask is judged here, so a wrong mask survives; larger workloads show that it is a mistake."""
     unseen = mutant("return max(0, min(SKV, diagonal + 1));", "return max(0, min(SKV, diagonal + 2));")
     trial = try_mutant(original, unseen, tmp_path, PLAIN)
     assert trial.survived
@@ -43,7 +43,7 @@ def test_what_the_workloads_do_not_show_survives(tmp_path: Path, original: Origi
     )
 
 
-def test_a_mutant_finds_what_stands_beside_its_original(tmp_path: Path, original: Original) -> None:
+def test_a_mutant_finds_headers_next_to_its_original(tmp_path: Path, original: Original) -> None:
     candidate = write_mutant(mutant("l = l * rescale + p;", "l = l * rescale - p;"), original.candidate, tmp_path)
     assert candidate.path.parent == tmp_path
     assert str(original.candidate.path.parent) in candidate.include_dirs

@@ -1,7 +1,7 @@
-"""Kernels that mark what is found in them: `// finds CODE fact=value …` stands on the line of the finding.
+"""Kernels that mark what is found in them: the comment `// finds CODE fact=value …` is on the line of the finding.
 
-Facts: `warp`, `lanes` (the mask, in hexadecimal) and `level` (error unless said). A line that ends in `// other` is
-where the finding's other access is.
+Facts: `warp`, `lanes` (the mask, in hexadecimal) and `level` (error unless given). A line that ends in `// other` has
+the finding's other access.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from weft.core.records import Finding, Place
 
 @dataclass(frozen=True)
 class Mark:
-    """What a file says of its finding."""
+    """The expected finding of a file."""
 
     code: str
     line: int
@@ -20,7 +20,7 @@ class Mark:
     facts: dict[str, str]
 
     def fits(self, finding: Finding, path: Path) -> bool:
-        """Whether this is the finding meant."""
+        """Whether this is the expected finding."""
         facts = self.facts
         return (
             (finding.code, line_in(path, finding.place)) == (self.code, self.line)
@@ -32,7 +32,7 @@ class Mark:
 
 
 def mark_of(path: Path) -> Mark:
-    """The mark of a file."""
+    """Return the mark of a file."""
     lines = path.read_text().splitlines()
     ((number, text),) = [(number, line) for number, line in enumerate(lines, 1) if "// finds " in line]
     code, *facts = text.split("// finds ")[1].split()
@@ -41,7 +41,7 @@ def mark_of(path: Path) -> Mark:
 
 
 def line_in(path: Path, place: Place | None) -> int:
-    """Line of a place in the kernel's own file, out of any header it was inlined from."""
+    """Return the line of a place in the kernel's own file, not in a header that was inlined."""
     while place is not None and Path(place.file).name != path.name:
         place = place.inlined_at
     return place.line if place is not None else 0

@@ -22,7 +22,7 @@ def launch(path: Path, entry: str, *, threads: int = THREADS, schedule: int = 0)
 
 
 def marked(path: Path) -> tuple[str, int]:
-    """Code and line of the source's `// finds` comment."""
+    """Return code and line of the source's `// finds` comment."""
     lines = path.read_text().splitlines()
     marks = [(line.split("// finds ")[1].strip(), number) for number, line in enumerate(lines, 1) if "// finds" in line]
     assert len(marks) == 1, path
@@ -30,7 +30,7 @@ def marked(path: Path) -> tuple[str, int]:
 
 
 def line_in(path: Path, finding: Finding) -> int:
-    """Line of a finding in the kernel's own file, out of any header it was inlined from."""
+    """Return the line of a finding in the kernel's own file, not in a header that was inlined."""
     place = finding.place
     while place is not None and Path(place.file).name != path.name:
         place = place.inlined_at

@@ -1,6 +1,6 @@
-"""The cure of a race in a CTA names the line behind which the barrier belongs, whichever access came first in the run.
+"""The cure of a race in a CTA names the line after which the barrier belongs, whichever access came first in the run.
 
-Kernels with two barriers per round, one behind the write and one behind the read; each is left out in turn. Under
+Kernels with two barriers per iteration, one after the write and one after the read; each is removed in turn. Under
 another schedule another warp runs ahead, so the same missing barrier is a read after a write or a write after a read.
 """
 
@@ -46,7 +46,7 @@ extern "C" __global__ void apart(const float* x, float* y) {
     y[t] = sum;
 }
 
-// One buffer takes two tiles in turn, by one function: K, then V. A barrier belongs behind the call.
+// One buffer takes two tiles in turn, by one function: K, then V. A barrier belongs after the call.
 extern "C" __global__ void in_turn(const float* x, float* y) {
     __shared__ float tile[64];
     const int t = threadIdx.x;
@@ -69,7 +69,7 @@ SCHEDULES = (0, 1, 2, 3)
 
 
 def line_of(text: str) -> int:
-    """The line with this comment."""
+    """Return the line with this comment."""
     return next(number for number, line in enumerate(SOURCE.splitlines(), 1) if line.endswith(f"// {text}"))
 
 
@@ -92,22 +92,22 @@ def findings(entry: str, schedule: int, *, after_write: int, after_read: int, wr
 
 @pytest.mark.parametrize("writer", (0, 1))
 @pytest.mark.parametrize("entry", ("both", "apart", "in_turn"))
-def test_a_missing_barrier_behind_the_read_is_asked_for_there(entry: str, writer: int) -> None:
+def test_a_barrier_missing_after_the_read_is_requested_there(entry: str, writer: int) -> None:
     codes = set()
     for schedule in SCHEDULES:
         found = findings(entry, schedule, after_write=1, after_read=0, writer=writer)
-        assert {finding.remedy for finding in found} == {f"a barrier after line {line_of(f'{entry} reads')}"}
+        assert {finding.remedy for finding in found} == {f"add a barrier after line {line_of(f'{entry} reads')}"}
         codes |= {finding.code for finding in found}
-    assert codes == {"R102", "R103"}, "both orders occur, or this test shows one only"
+    assert codes == {"R102", "R103"}, "both orders must occur in this test"
 
 
 @pytest.mark.parametrize("writer", (0, 1))
 @pytest.mark.parametrize("entry", ("both", "apart", "in_turn"))
-def test_a_missing_barrier_behind_the_write_is_asked_for_there(entry: str, writer: int) -> None:
+def test_a_barrier_missing_after_the_write_is_requested_there(entry: str, writer: int) -> None:
     line, codes = line_of(f"{entry} writes"), set()
     for schedule in SCHEDULES:
         found = findings(entry, schedule, after_write=0, after_read=1, writer=writer)
-        assert {finding.remedy for finding in found} == {f"a barrier after line {line}"}
+        assert {finding.remedy for finding in found} == {f"add a barrier after line {line}"}
         codes |= {finding.code for finding in found}
     assert codes == {"R102", "R103"}
 
@@ -128,10 +128,10 @@ extern "C" __global__ void shift(float* x) {
 
 
 def test_what_the_host_wrote_counts_as_written() -> None:
-    """Each thread reads a place of global memory, then another overwrites it: the barrier belongs behind the read."""
+    """Each thread reads a place of global memory, then another overwrites it: the barrier belongs after the read."""
     gpu = weft.VirtualGPU(threads=1)
     found = gpu.launch(
         weft.compile_cuda(OVERWRITTEN, name="shift.cu"), "shift", 1, 64, [np.ones(64, np.float32)], watch=RaceCheck()
     ).findings
     assert {finding.code for finding in found} == {"R102", "R103"}
-    assert {finding.remedy for finding in found} == {"a barrier after line 4"}
+    assert {finding.remedy for finding in found} == {"add a barrier after line 4"}

@@ -1,4 +1,4 @@
-"""Correct kernels that share memory between threads or CTAs: nothing is found, and results are those of a plain run."""
+"""Correct kernels that share memory between threads or CTAs have no findings and the same results as a plain run."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""Several probes in one run: each gets every event and every question of the contract."""
+"""Several probes in one run: each receives every event and every call of the contract."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ FLAGS = [name for name, value in vars(Instrumentation).items() if isinstance(val
 
 
 class Listener(SharedProbe):
-    """Notes which hooks were called, and with what; all of that name share the list."""
+    """Records which hooks were called, and with which arguments; all of that name share the list."""
 
     heard: list[tuple[str, str, tuple[Any, ...]]]
 
@@ -70,7 +70,7 @@ def test_a_combination_has_every_hook_of_the_contract(hook: str) -> None:
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_a_combination_asks_for_what_one_of_its_probes_asks_for(flag: str) -> None:
+def test_a_combination_requests_whatever_a_probe_requests(flag: str) -> None:
     asking = type("Asking", (One,), {flag: True, "heard": []})
     silent = type("Silent", (Two,), {"heard": []})
     assert getattr(Probes(asking(), silent()), flag)
@@ -139,8 +139,8 @@ FENCED = """extern "C" __global__ void fenced(float* x) {
 }"""
 
 
-def test_fences_arrivals_and_completions_are_counted_beside_other_probes() -> None:
-    """Three warps: each meets two fences and arrives at two barriers, which are completed once each."""
+def test_fences_arrivals_and_completions_are_counted_with_other_probes() -> None:
+    """Three warps: each executes two fences and arrives at two barriers, which are completed once each."""
     watch = Probes(Fences(), Arrivals(), Completions(), Wavefronts())
     run = weft.VirtualGPU(threads=1).launch(
         weft.compile_cuda(FENCED, name="fenced.cu"), "fenced", 1, 96, [np.zeros(96, np.float32)], watch=watch

@@ -1,7 +1,7 @@
-"""Copies that arrive at mbarriers: a right ring has no finding, and each way of getting it wrong has one.
+"""Copies that arrive at mbarriers: a right ring has no finding, and each mistake has one.
 
-A thread's copies are over for who finds the phase over at which they arrive, and for nobody else; what else the thread
-did is not handed on by them (PTX ISA, mbarrier.test_wait).
+A thread's copies are complete for a thread that finds their phase complete, and for no other; they do not publish
+what else the thread did (PTX ISA, mbarrier.test_wait).
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / "cuda"
 RINGS, HEADERS = ("ring<true>", "ring<false>"), ("primitives", "libcu")
 KERNELS = (*RINGS, *HEADERS, "drained")
 EITHER = {"R103", "R104"}
-"""Nothing keeps a read and a copy apart: which of the two comes first is chance."""
+"""Nothing orders a read and a copy: which of the two comes first is arbitrary."""
 SCHEDULES = (0, 1, 2)
 ROWS, FEW = 7, 3
 
@@ -49,7 +49,7 @@ def test_a_right_ring_has_no_finding(kernel: str, schedule: int) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_the_source_may_be_written_once_the_copy_is_known_to_be_over(schedule: int) -> None:
+def test_the_source_may_be_written_once_the_copy_is_known_to_be_complete(schedule: int) -> None:
     found, y = launched("overwritten", "", schedule, 1)
     assert found == ()
     np.testing.assert_array_equal(y[:32], np.arange(32))
@@ -73,5 +73,5 @@ def test_the_source_may_be_written_once_the_copy_is_known_to_be_over(schedule: i
 def test_a_wrong_ring_is_found(kernel: str, wrong: str, codes: set[str], schedule: int) -> None:
     found, _ = launched(kernel, wrong, schedule, FEW)
     assert codes & {finding.code for finding in found if finding.level == "error"}
-    # Nobody uses an mbarrier in a wrong way: no race is about its word.
+    # No thread misuses an mbarrier: no race is about its word.
     assert not [each for each in found if each.code[0] == "R" and each.name.endswith(("full", "empty", "bar"))]

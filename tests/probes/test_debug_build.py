@@ -1,6 +1,6 @@
 """The -G build of right kernels that use CUDA's own headers is clean; of their wrong twins it is not.
 
-Structures of those headers are copied with members that nobody sets, and bit-fields are set one by one.
+Structures of those headers are copied with members that are never set, and bit-fields are set one by one.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""racecheck on global memory against an oracle: random scripts of several CTAs, with barriers here and there.
+"""racecheck on global memory against an oracle: random scripts of several CTAs, with some barriers.
 
-What is found is what the first two passes suspect and the third confirms, so equality with the oracle says that none
-of them misses anything and that the last is exact. The kernels of `tests/bad/race_free/launched` show what is said.
+A finding is suspected by the first two passes and confirmed by the third, so equality with the oracle shows that none
+of them misses anything and that the last is exact. The kernels of `tests/bad/race_free/launched` test the messages.
 """
 
 from functools import cache
@@ -30,14 +30,14 @@ def binary() -> Binary:
 
 
 def meet(clocks: np.ndarray, come: np.ndarray, leave: np.ndarray) -> None:
-    """Who leaves knows what those who came know; who came starts a new epoch."""
+    """A thread that leaves knows what all arrivals know; a thread that arrives starts a new epoch."""
     known = clocks[come].max(axis=0)
     clocks[leave] = np.maximum(clocks[leave], known)
     clocks[come, come] += 1
 
 
 def conflicts(verbs: np.ndarray, offsets: np.ndarray, meetings: np.ndarray, size: int) -> set[str]:
-    """The kinds of races of a script of shape [step, CTA, thread]. Plain vector clocks."""
+    """Return the kinds of races of a script of shape [step, CTA, thread], by plain vector clocks."""
     steps, ctas, block = verbs.shape
     threads = np.arange(ctas * block)
     clocks = np.zeros((len(threads), len(threads)), int)
@@ -70,7 +70,7 @@ def conflicts(verbs: np.ndarray, offsets: np.ndarray, meetings: np.ndarray, size
 
 
 def kind(finding: Finding) -> str:
-    """In a warp, between warps of a CTA, or between CTAs."""
+    """Return the kind: in a warp, between warps of a CTA, or between CTAs."""
     if "with CTA" in finding.message:
         assert finding.level is Severity.ERROR
         return "grid"
@@ -93,7 +93,7 @@ def test_random_scripts(name: str, size: int, waits: int) -> None:
             verbs = np.repeat(verbs[:, :1, :1], block, axis=2).repeat(ctas, axis=1)
         verbs[rng.random(shape) < rng.choice([0.5, 0.97, 0.99])] = 0
         offsets = size * rng.integers(0, int(rng.choice([4, 256 // size])), shape)
-        if rng.random() < 0.4:  # each thread has a place of its own, or a warp's neighbour's after a while
+        if rng.random() < 0.4:  # each thread has a separate place, or later its neighbour's in the warp
             offsets[:] = size * np.arange(ctas * block).reshape(ctas, block)
             offsets[-1] = np.roll(offsets[-1].reshape(-1), int(rng.choice([0, 1, block]))).reshape(ctas, block)
         meetings = rng.choice([NOTHING, CTA, GRID, SIGNAL] if waits else [NOTHING, CTA, WARP], steps)
@@ -116,7 +116,7 @@ def stencil(bug: int, **how: object) -> Run:
     return gpu.launch(kernel, "kernel", 4, 32, [np.ones(128, np.float32)], names=["o"], watch=RaceCheck(), **how)
 
 
-def test_what_is_said() -> None:
+def test_message_and_cure() -> None:
     # Lane 31 of CTA 0 reads element 32, which lane 0 of CTA 1 writes: byte 128. CTAs 1 and 2 do the same.
     (found,) = stencil(1).findings
     assert (found.code, found.name, found.cta, found.lanes, found.other_lanes) == ("R103", "o", (1, 0, 0), 1, 1 << 31)
@@ -124,7 +124,7 @@ def test_what_is_said() -> None:
     assert "__threadfence() after line 8" in found.remedy
 
 
-def test_some_bytes_stand_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_bytes_represent_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(global_race_review, "MOST_BYTES", 4)
     monkeypatch.setattr(global_race_review, "MOST_ROUNDS", 1)
     assert [(f.code, f.level) for f in stencil(1).findings] == [("R103", Severity.ERROR), ("R102", Severity.INFO)]
@@ -138,7 +138,7 @@ def test_what_cannot_be_judged_stays_a_warning(monkeypatch: pytest.MonkeyPatch) 
     assert [f.level for f in stencil(0).findings] == [Severity.WARNING]
 
 
-def test_a_long_log_is_made_of_those_who_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_contains_only_the_ctas_that_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(global_race_review, "FIRST_LOG", 2)
     assert [f.code for f in stencil(1).findings] == ["R103"]
 
@@ -148,7 +148,7 @@ def test_a_sample_stays_a_sample() -> None:
     assert [f.cta for f in stencil(1, ctas=CtaSample(((1, 0), (2, 0)))).findings] == [(2, 0, 0)]
 
 
-def test_stores_of_different_host_threads_meet() -> None:
+def test_stores_of_different_host_threads_are_compared() -> None:
     for _ in range(4):
         watch = Probes(InitCheck(), RaceCheck())
         run = load(FOLDER / "grid_overlaps.cu").run(weft.VirtualGPU(threads=2), watch=watch).run

@@ -1,6 +1,6 @@
-"""racecheck, second pass, on `tests/bad/race_free/launched`: what is found, where, by whom, with whom; twins are clean.
+"""racecheck, second pass, on `tests/bad/race_free/launched`: codes, lines, warps and lanes; twins are clean.
 
-And on the ladder: its rungs are clean, and each barrier of one is missed when it is left out.
+And on the ladder: its rungs are clean, and a race is found when one barrier of a rung is removed.
 """
 
 import re
@@ -49,7 +49,7 @@ def test_twin_is_clean(path: Path) -> None:
 
 
 def three_locks() -> Run:
-    """The correct kernel with a lock, which the first pass does not understand, on three CTAs."""
+    """Run the correct kernel with a lock, which the first pass does not model, on three CTAs."""
     binary = weft.compile_cuda(FOLDER / "lock_without_fence.cu", defines={"BUG": "0"}, entries=["kernel"])
     args = [np.ones(64, np.float32), np.zeros(3 * 64, np.float32)]
     return weft.VirtualGPU(threads=1).launch(binary, "kernel", 3, 64, args, watch=RaceCheck())
@@ -60,7 +60,7 @@ def test_the_log_grows_until_a_cta_fits(monkeypatch: pytest.MonkeyPatch) -> None
     assert three_locks().findings == ()
 
 
-def test_what_is_judged_by_example_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctas_judged_by_an_example_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race_review, "RECORDS_AT_MOST", 0)
     run = three_locks()
     assert [(f.level, f.count) for f in run.findings] == [(Severity.INFO, 2)] and run.clean
@@ -73,15 +73,15 @@ def test_what_cannot_be_judged_stays_a_warning(monkeypatch: pytest.MonkeyPatch) 
     assert [(f.level, f.count) for f in run.findings] == [(Severity.WARNING, 3)] and not run.passes(strict=True)
 
 
-# -- every barrier of a rung, left out one at a time ------------------------------------------------------------------
+# -- every barrier of a rung, removed one at a time -------------------------------------------------------------------
 
 RUNG = RUNGS["wmma"].path
 BARRIERS = [match.start() for match in re.finditer(r"__sync(threads|warp)\(\)", RUNG.read_text())]
 NOT_NEEDED = {
     "needed by a CTA that saw no tile": "the barrier that ends the loop has ordered everything if there was a tile",
-    "every lane has read sM[row]": "so it has: a shuffle of all lanes that needs what they read stands in between",
+    "every lane has read sM[row]": "true without it: a shuffle of all lanes that needs what they read is in between",
 }
-"""A barrier whose line says this may be left out where every CTA sees a key, as here."""
+"""A barrier whose line contains this may be removed where every CTA sees a key, as here."""
 SIZES = {"B": 1, "HQ": 1, "HKV": 1, "SQ": 40, "SKV": 70, "D": 48}
 
 

@@ -1,4 +1,4 @@
-"""initcheck on `tests/bad/initialised/launched`: each file is bad with BUG=1 and its own correct twin with BUG=0.
+"""initcheck on `tests/bad/initialised/launched`: each file is bad with BUG=1 and its correct twin with BUG=0.
 
 The `// finds` comment has the code, on the line of the finding, and what else is certain: the buffer or variable
 (`name`), `warp`, `lanes` of the first report, what the value `reaches`; `debug=v` says that the -G build shows the same
@@ -46,7 +46,7 @@ def run(path: Path, bug: int, **gpu: int) -> Run:
 
 
 def line_of(finding: Finding, path: Path) -> int:
-    """The finding's line in the kernel's own file, out of any header it was inlined from."""
+    """Return the finding's line in the kernel's own file, not in a header that was inlined."""
     place = finding.place
     while place is not None and Path(place.file).name != path.name:
         place = place.inlined_at
@@ -113,7 +113,7 @@ TINY = {"B": 1, "HQ": 1, "HKV": 1, "SQ": 5, "SKV": 20, "D": 16}
 LEFT_OUT = (
     ("wmma", "sU[i / H::COLUMNS][i % H::COLUMNS] = 0.0f;", ";", "I201", "sU"),
     ("wmma", "        sL[i] = 0.0f;\n", "", "I201", "sL"),
-    # Keys beyond the end have P = 0, and 0 times what nobody wrote is not 0.
+    # Keys beyond the end have P = 0, and 0 times an unwritten value is not 0.
     ("fa1", FA1_TILE, FA1_TILE.replace("tile[i] =", "if (row < end) tile[i] ="), "I201", "tiles"),
     ("split_k", "        part_l[part] = l;\n", "", "I202", "part_l"),
     ("split_k", "        part_m[part] = m;\n", "", "I202", "part_m"),
@@ -137,8 +137,8 @@ def test_rung_without_an_initialisation(rung: str, old: str, new: str, code: str
     assert any(name in finding.name and finding.level == "error" for finding in findings), [str(f) for f in findings]
 
 
-def test_padding_that_is_only_fetched_along_is_no_finding(tmp_path: Path) -> None:
-    """At D = 4 the compiler reads fa1's padding with its neighbours; that nobody wrote it does not matter."""
+def test_padding_that_is_loaded_with_its_neighbours_is_no_finding(tmp_path: Path) -> None:
+    """At D = 4 the compiler loads fa1's unwritten padding with its neighbours, without an effect."""
     path = changed_rung("fa1", FA1_TILE, FA1_TILE.replace("tile[i] =", "if (d < D) tile[i] ="), tmp_path)
     assert load(path).run(VirtualGPU(), sizes={**RAGGED, "D": 4}, watch=InitCheck()).run.findings == ()
 
@@ -164,7 +164,7 @@ extern "C" __global__ void get(const unsigned char* bytes, int* o) {
 """
 
 
-def put_and_get(skipped: int, *, told: bool = True) -> tuple[Finding, ...]:
+def put_and_get(skipped: int, *, declared: bool = True) -> tuple[Finding, ...]:
     binary = weft.compile_cuda(SEQUENCE, name="sequence.cu")
     gpu = VirtualGPU(threads=4)
     between, o = np.zeros(64 * 128, np.uint8), np.zeros(64 * 128, np.int32)
@@ -172,7 +172,7 @@ def put_and_get(skipped: int, *, told: bool = True) -> tuple[Finding, ...]:
         Launch(binary, "put", 64, 128, [between, skipped], names=["bytes", "skipped"]),
         Launch(binary, "get", 64, 128, [between, o], names=["bytes", "o"]),
     ]
-    return gpu.run(launches, RunOptions(watch=InitCheck(), uninitialised=(between, o) if told else ())).findings
+    return gpu.run(launches, RunOptions(watch=InitCheck(), uninitialised=(between, o) if declared else ())).findings
 
 
 def test_bytes_written_by_several_threads_stay_written() -> None:
@@ -184,11 +184,11 @@ def test_the_one_byte_that_is_missing() -> None:
     missing = 37 * 128 + 77
     (found,) = put_and_get(missing)
     assert (found.code, found.name, found.cta, found.warp, found.lanes) == ("I202", "bytes", (37, 0, 0), 2, 1 << 13)
-    assert found.message.startswith(f"uninitialised global memory read at bytes+{missing:#x}")
+    assert found.message.startswith(f"read of uninitialised global memory at bytes+{missing:#x}")
 
 
-def test_arrays_count_as_initialised_unless_told() -> None:
-    assert put_and_get(5, told=False) == ()
+def test_arrays_count_as_initialised_unless_declared_otherwise() -> None:
+    assert put_and_get(5, declared=False) == ()
 
 
 PADDED = """
@@ -211,22 +211,22 @@ def padded(ctas: int, use: int) -> tuple[Finding, ...]:
     return VirtualGPU(threads=1).launch(binary, "padded", ctas, 32, [x, o, use], watch=InitCheck()).findings
 
 
-def test_a_read_that_matters_in_one_cta_only() -> None:
+def test_a_read_with_an_effect_in_one_cta_only() -> None:
     assert padded(4, -1) == ()
     found = padded(4, 3)
     assert found and all(f.code == "I201" and f.level == "error" and "reaches an output" in f.message for f in found)
 
 
-def test_more_ctas_than_are_followed_are_tried_with_other_contents() -> None:
+def test_more_ctas_than_are_followed_are_run_with_other_contents() -> None:
     ctas = initcheck_review.MOST_CTAS + 1
     assert padded(ctas, -1) == ()
     found = padded(ctas, ctas - 1)
-    assert found and all(f.code == "I201" and f.level == "error" for f in found), "it matters in a CTA nobody followed"
-    assert all("does something else" in f.message for f in found)
+    assert found and all(f.code == "I201" and f.level == "error" for f in found), "an unfollowed CTA decides"
+    assert all("are different" in f.message for f in found)
 
 
 def test_a_read_is_followed_once_in_all_launches_of_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each of the two: launches that depend on their contents, and launches that do not."""
+    """Once among launches that depend on their contents, and once among launches that do not."""
     followed = []
     follow = initcheck_review.follow
     monkeypatch.setattr(initcheck_review, "follow", lambda *args: followed.append(args[1]) or follow(*args))
@@ -259,7 +259,7 @@ extern "C" __global__ void padded_rows(const float* x, float* o, int rows, int s
 
 
 @pytest.mark.parametrize("stored", [20, 21])
-def test_rows_that_nobody_stores_may_decide_a_branch(stored: int) -> None:
+def test_rows_that_are_never_stored_may_decide_a_branch(stored: int) -> None:
     binary = weft.compile_cuda(PADDED_ROWS, name="padded_rows.cu")
     x, o = np.ones((32, 8), np.float32), np.zeros(32, np.float32)
     found = VirtualGPU().launch(binary, "padded_rows", 1, 32, [x, o, 20, stored], watch=InitCheck()).findings
@@ -267,13 +267,13 @@ def test_rows_that_nobody_stores_may_decide_a_branch(stored: int) -> None:
     assert {f.level for f in found} == ({"warning"} if stored == 20 else {"error"}), [str(f) for f in found]
 
 
-def test_what_is_not_followed_is_an_error_if_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_is_not_followed_is_an_error_if_it_has_an_effect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(initcheck_review, "MOST_STEPS", 20)
     monkeypatch.setattr(initcheck_review, "MOST_STEPS_TO_NAME", 20)
     found = padded(1, 0)
-    assert found and all(f.level == "error" and "not followed" in f.message for f in found)
+    assert found and all(f.level == "error" and "is not known" in f.message for f in found)
     found = padded(1, -1)
-    assert found and all(f.level == "info" and "leaves the same" in f.message for f in found)
+    assert found and all(f.level == "info" and "are the same" in f.message for f in found)
 
 
 WIDENED = """
@@ -290,6 +290,6 @@ extern "C" __global__ void widened(float* o) {
 """
 
 
-def test_registers_that_nobody_uses_are_harmless_in_any_number_of_ctas() -> None:
+def test_unused_registers_are_harmless_in_any_number_of_ctas() -> None:
     binary = weft.compile_cuda(WIDENED, name="widened.cu")
     assert VirtualGPU().launch(binary, "widened", 300, 32, [np.zeros(9600, np.float32)], watch=InitCheck()).clean

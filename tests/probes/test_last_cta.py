@@ -1,6 +1,6 @@
-"""The last CTA sets a counter back by a plain store: clean where its ticket observed the others, R101 where not.
+"""The last CTA resets a counter by a plain store: clean where its ticket observed the others, R101 where not.
 
-The PTX memory model orders an observed write before all that follows the read that observed it, with or without a fence
+The PTX memory model orders an observed write before everything after the read that observed it, with or without a fence
 (`weft/probes/observation.py`). What the other CTAs did before their atomic still needs one.
 """
 
@@ -60,7 +60,7 @@ template <Op OP, Reset RESET, bool FENCE> __global__ void last_cta(const float* 
     if (RESET == TWICE && t < 2) { if (t == 0) count = 1; __syncwarp(3); if (t == 1) count = 0; }
 }
 
-// Wrong: the result of the atomic is not used, so nobody knows who came before.
+// Wrong: the result of the atomic is not used, so the order of the CTAs is unknown.
 __global__ void unused() {
     if (threadIdx.x == 0) {
         atomicAdd(&count, 1u);
@@ -82,14 +82,14 @@ __global__ void before(unsigned* o) {
         o[blockIdx.x] = atomicAdd(&count, 1u);
     }
 }
-// CTA 2 reads what CTA 1 stored; that says nothing of the atomic of CTA 0.
+// CTA 2 reads what CTA 1 stored; that does not observe the atomic of CTA 0.
 __global__ void overwritten(unsigned* o) {
     if (threadIdx.x != 0) return;
     if (blockIdx.x == 0) atomicAdd(&count, 1u);
     if (blockIdx.x == 1) relaxed(&count, 7);
     if (blockIdx.x == 2 && relaxed(&count) == 7) count = 0;
 }
-// CTA 1 has seen what CTA 0 did before it stored, so CTA 2 may take both as done.
+// CTA 1 has observed what CTA 0 did before it stored, so CTA 2 observes both.
 __global__ void passed_on(unsigned* o) {
     if (threadIdx.x != 0) return;
     if (blockIdx.x == 0) atomicAdd(&count, 1u);
@@ -148,7 +148,7 @@ def small(name: str, schedule: int, grid: int) -> list[str]:
 
 @pytest.mark.parametrize("reset", RESETS)
 @pytest.mark.parametrize("op", ("INC", "ADD"))
-def test_the_last_cta_may_set_the_counter_back(op: str, reset: str) -> None:
+def test_the_last_cta_may_reset_the_counter(op: str, reset: str) -> None:
     for schedule in SCHEDULES:
         assert last_cta(entry(op, reset, fence=True), schedule) == ()
 
@@ -162,7 +162,7 @@ def test_without_a_fence_the_partial_results_race_and_the_counter_does_not(op: s
 
 
 def test_a_plain_read_of_the_counter_is_a_race() -> None:
-    """A compare-and-swap may start with a plain read: nothing orders that with the writes of others."""
+    """A compare-and-swap may start with a plain read: nothing orders it with the writes of others."""
     for schedule in SCHEDULES:
         found = last_cta(entry("CAS", "BY_LAST", fence=True), schedule)
         assert {(finding.code, finding.name) for finding in found} == {("R102", "count"), ("R103", "count")}
@@ -170,13 +170,13 @@ def test_a_plain_read_of_the_counter_is_a_race() -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", ["unused", "narrow", "before"])
-def test_who_did_not_observe_the_others_may_not_set_it_back(name: str, schedule: int) -> None:
+def test_a_cta_that_did_not_observe_the_others_may_not_reset_it(name: str, schedule: int) -> None:
     assert "R101" in small(name, schedule, 5)
 
 
 def test_a_store_ends_a_chain_unless_its_thread_knew_it() -> None:
     assert small("overwritten", 0, 3) == ["R101"]
-    # Not R101. Nothing hands on that CTA 1 has read: observation is about writes.
+    # Not R101. Nothing publishes that CTA 1 has read: observation is about writes.
     assert small("passed_on", 0, 3) == ["R103"]
 
 
@@ -190,7 +190,7 @@ def test_warps_and_shared_memory_too(schedule: int) -> None:
 
 
 def sets(script: Sequence[tuple[int, str]], threads: int) -> list[set[int]]:
-    """Which writes of one place each thread knows at the end, by sets: numbers are positions in the script."""
+    """Return which writes of one place each thread knows at the end, as sets of positions in the script."""
     knows: list[set[int]] = [set() for _ in range(threads)]
     chain: set[int] = set()
     for number, (thread, verb) in enumerate(script):
@@ -211,7 +211,7 @@ def sets(script: Sequence[tuple[int, str]], threads: int) -> list[set[int]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_chains_know_nothing_that_sets_do_not_know(seed: int) -> None:
+def test_chains_contain_nothing_that_sets_do_not(seed: int) -> None:
     rng, threads, spot = np.random.default_rng(seed), 4, (-1, 0x100)
     verbs = ["read", "modify", "reduce", "store", "hidden", "meet"]
     weights = rng.dirichlet(np.ones(len(verbs)))
@@ -232,7 +232,7 @@ def test_chains_know_nothing_that_sets_do_not_know(seed: int) -> None:
         assert {positions[number] for number in known} <= expected
 
 
-def test_a_chain_of_tickets_is_known_to_the_last_as_a_whole() -> None:
+def test_the_last_ticket_knows_the_entire_chain() -> None:
     observation, spot = Observation([(-1, 8)], 0), (-1, 8)
     row = np.full(1, -1, np.int32)
     for number in range(5):

@@ -1,7 +1,7 @@
-"""memcheck, which is on in every run: `tests/bad/memory`, and what one kernel file cannot show.
+"""memcheck, which is on in every run: `tests/bad/memory`, and cases that a single kernel file cannot show.
 
-Each file of `launched` is bad with BUG=1 and its own correct twin with BUG=0. Its `// finds` comment has the code, on
-the line of the finding, and who makes it: `cta`, `warp`, `lanes`, the buffer's `name`, a word the message `says`.
+Each file of `launched` is bad with BUG=1 and its correct twin with BUG=0. Its `// finds` comment has the code, on
+the line of the finding, and the facts `cta`, `warp`, `lanes`, the buffer's `name`, a word that the message `says`.
 """
 
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ def test_a_pointer_of_an_earlier_launch_leads_to_freed_memory() -> None:
     assert gpu.launch(binary, "keep", 1, 1, [scratch], names=["scratch"]).clean
     (found,) = gpu.launch(binary, "use", 1, 32, [o]).findings
     assert (found.code, found.name, found.lanes) == ("M104", "scratch", 0xFFFFFFFF)
-    assert "freed memory, 0 bytes into argument scratch" in found.message
+    assert "read of freed memory: offset 0 in scratch" in found.message
     assert not o.any(), "lanes that may not read get 0"
 
 
@@ -168,7 +168,7 @@ extern "C" __global__ void second(const float* x, float* o) {
 
 
 def test_a_refused_launch_ends_the_sequence_without_a_result(tmp_path: Path) -> None:
-    """Z11: the first launch has written the output, and nobody may take that for the second one's."""
+    """Z11: the first launch has written the output, which must not be taken for the second launch's result."""
     path = tmp_path / "sequence.cu"
     path.write_text(SEQUENCE.replace("BYTES", "256"))
     result = load(path).run(weft.VirtualGPU())
@@ -213,25 +213,27 @@ extern "C" __global__ void paths(int* o, int which, int at, const __grid_constan
 @pytest.mark.parametrize(
     ("which", "at", "code", "says"),
     [
-        (0, 64, "M101", "0 bytes past the end of the thread's local memory"),
+        (0, 64, "M101", "out-of-bounds read: 4 bytes starting exactly at the end of the thread's local memory"),
         (0, 2, "M102", "local memory+0x2"),
-        (1, 64, "M101", "0 bytes past the end of the thread's local memory"),
+        (1, 64, "M101", "out-of-bounds read: 4 bytes starting exactly at the end of the thread's local memory"),
         (1, 6, "M102", "local memory+0x6"),
-        (2, 68, "M101", "4 bytes past the end of the thread's local memory"),
-        (3, 60, "M101", "across the end of the thread's local memory"),
-        (4, 32, "M101", "0 bytes past the end of the kernel's parameters"),
+        (2, 68, "M101", "out-of-bounds write: 4 bytes starting 4 bytes past the end of the thread's local memory"),
+        (3, 60, "M101", "out-of-bounds read: 8 bytes across the end of the thread's local memory"),
+        (4, 32, "M101", "out-of-bounds read: 4 bytes starting exactly at the end of the kernel's parameters"),
         (4, 2, "M102", ""),
         (5, 36, "M101", "4 bytes past the end of the kernel's parameters"),
-        (6, 256, "M101", "0 bytes past the end of"),
-        (6, 248, "M101", "across the end of"),
+        (6, 256, "M101", "out-of-bounds read: 16 bytes starting exactly at the end of"),
+        (6, 248, "M101", "out-of-bounds read: 16 bytes across the end of"),
+        (6, -4, "M101", "out-of-bounds read: 16 bytes starting 4 bytes before the start of"),
+        (6, 12, "M102", "misaligned read: 16 bytes at "),
         (6, 4, "M102", "tile+0x4"),
         (7, 248, "M101", "across the end of"),
         (7, 8, "M102", "tile+0x8"),
-        (8, 256, "M101", "0 bytes past the end of"),
+        (8, 256, "M101", "out-of-bounds atomic: 4 bytes starting exactly at the end of"),
         (8, 1, "M102", "tile+0x1"),
-        (9, 128, "M101", "0 bytes past the end of argument 0"),
-        (9, 1, "M102", "in argument 0"),
-        (10, 0, "M101", "a write to the kernel's parameters"),
+        (9, 128, "M101", "out-of-bounds atomic: 4 bytes starting exactly at the end of argument 0 (128 bytes)"),
+        (9, 1, "M102", "offset 1 in argument 0 (128 bytes)"),
+        (10, 0, "M101", "out-of-bounds write: a write to the kernel's parameters"),
         (11, 0, "M101", "an atomic operation on local memory"),
     ],
 )
@@ -272,7 +274,7 @@ extern "C" __global__ void carved(const float* x, float* o, int first) {
 
 @pytest.mark.parametrize(("first", "debug"), [(0, False), (1, False), (16, False), (19, False), (3, True)])
 def test_regions_change_no_result(first: int, debug: bool) -> None:
-    """Odd places, other places per CTA, one region per 8 lanes, a reused part, and what is left of the block."""
+    """Odd places, other places per CTA, one region per 8 lanes, a reused part, and the rest of the block."""
     binary = weft.compile_cuda(CARVED, name="carved.cu", debug=debug)
     assert not binary.diagnostics, "ptxas says nothing of the marks"
     x, o = np.arange(32, dtype=np.float32), np.zeros((6, 32), np.float32)
@@ -285,7 +287,7 @@ def test_regions_change_no_result(first: int, debug: bool) -> None:
         assert (o[cta] == 31 - x + 1 + 2 + 4 * (np.arange(32) < at)).all()
 
 
-def test_what_is_left_of_the_block_is_held_to_the_byte() -> None:
+def test_the_rest_of_the_block_is_checked_to_the_byte() -> None:
     """The tile begins 16 bytes into the block: its first 64-byte granule belongs to two."""
     source = """
     #include <mma.h>
@@ -335,7 +337,7 @@ def test_a_buffer_is_followed_by_a_gap_of_its_size() -> None:
         assert behind - start - size >= gap
 
 
-def test_freed_places_are_taken_again_only_when_much_is_used() -> None:
+def test_freed_places_are_reused_only_when_much_is_used() -> None:
     memory = GlobalMemory()
     memory.allocate(64, "stays")
     seen: set[int] = set()

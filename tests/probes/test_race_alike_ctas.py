@@ -1,4 +1,4 @@
-"""racecheck judges CTAs that do the same at the same places together: what each of them stores still decides."""
+"""racecheck judges CTAs with the same accesses together: the values that each of them stores still decide."""
 
 from pathlib import Path
 

@@ -46,8 +46,8 @@ def races(file: Path) -> tuple[Finding, ...]:
 @pytest.mark.parametrize(
     ("kernel", "cures", "at"),
     [
-        ("called", {"a barrier after line 7", "a barrier after line 7 of k.cu"}, ("k.cu", 7)),
-        ("inside", {"a barrier after line 8"}, ("tile.cuh", 8)),
+        ("called", {"add a barrier after line 7", "add a barrier after line 7 of k.cu"}, ("k.cu", 7)),
+        ("inside", {"add a barrier after line 8"}, ("tile.cuh", 8)),
     ],
 )
 def test_a_line_of_a_header_is_named_with_its_file(
@@ -96,12 +96,12 @@ def turn(x, y, z, N: tl.constexpr):
     [
         (
             "largest(x, m) grid(4)",
-            "give each program elements of its own, or combine them: tl.atomic_add, tl.atomic_max",
+            "let each program store only its own elements, or combine them: tl.atomic_add, tl.atomic_max",
         ),
-        ("turn(x, y, z) grid(1)", "tl.debug_barrier() after line 21"),
+        ("turn(x, y, z) grid(1)", "add tl.debug_barrier() after line 21"),
     ],
 )
-def test_triton_is_told_in_its_own_words(tmp_path: Path, launch: str, cure: str) -> None:
+def test_triton_cures_use_triton_words(tmp_path: Path, launch: str, cure: str) -> None:
     pytest.importorskip("triton")
     file = tmp_path / "k.py"
     file.write_text(TRITON.format(launch=launch))

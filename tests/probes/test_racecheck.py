@@ -1,6 +1,6 @@
-"""racecheck against an oracle: random scripts of accesses, with all kinds of barriers here and there.
+"""racecheck against an oracle: random scripts of accesses, with all kinds of barriers.
 
-What is found is what the first pass suspects and the second confirms, so equality with the oracle says that the first
+A finding is suspected by the first pass and confirmed by the second, so equality with the oracle shows that the first
 never misses anything and that the second is exact.
 """
 
@@ -27,19 +27,19 @@ def binary() -> Binary:
 
 
 def meet(clocks: np.ndarray, come: np.ndarray, leave: np.ndarray) -> None:
-    """Who leaves knows what those who came know; who came starts a new epoch."""
+    """A thread that leaves knows what all arrivals know; a thread that arrives starts a new epoch."""
     known = clocks[come].max(axis=0)
     clocks[leave] = np.maximum(clocks[leave], known)
     clocks[come, come] += 1
 
 
 def conflicts(verbs: np.ndarray, offsets: np.ndarray, meetings: np.ndarray, size: int) -> set[bool]:
-    """The kinds of races of a script: mild, a lane overwrites what another of its warp has read (True), or not (False).
+    """Return the kinds of races of a script: True if mild (a lane overwrites what another of its warp has read).
 
     Plain vector clocks.
     """
     threads = verbs.shape[1]
-    everybody = np.arange(threads)
+    everyone = np.arange(threads)
     clocks = np.zeros((threads, threads), int)
     np.fill_diagonal(clocks, 1)
     seen: dict[int, list[tuple[int, int, int, int]]] = {}
@@ -53,20 +53,20 @@ def conflicts(verbs: np.ndarray, offsets: np.ndarray, meetings: np.ndarray, size
                     pair = {verb, other_verb}
                     peaceful = pair in ({LOAD}, {ATOMIC}) or (pair == {SAME} and (step - other_step) % 2 == 0)
                     if other != thread and not peaceful and clocks[thread, other] < epoch:
-                        # Of lanes that part in one step, those that load go first.
+                        # Of lanes that diverge in one step, those that load run first.
                         read_first = other_verb == LOAD or (step == other_step and verb == LOAD)
                         found.add(other // 32 == thread // 32 and read_first)
                 before.append((thread, verb, step, int(clocks[thread, thread])))
         if meeting == CTA:
-            meet(clocks, everybody, everybody)
+            meet(clocks, everyone, everyone)
         elif meeting in (WARP, HALVES):
             for first in range(0, threads, 32 if meeting == WARP else 16):
-                lanes = everybody[first : first + (32 if meeting == WARP else 16)]
+                lanes = everyone[first : first + (32 if meeting == WARP else 16)]
                 meet(clocks, lanes, lanes)
         elif meeting == TWO_WARPS:
-            meet(clocks, everybody[:64], everybody[:64])
+            meet(clocks, everyone[:64], everyone[:64])
         elif meeting == ARRIVE:
-            meet(clocks, everybody[:64], everybody[32:64])
+            meet(clocks, everyone[:64], everyone[32:64])
     return found
 
 
@@ -78,7 +78,7 @@ def launched(gpu: weft.VirtualGPU, name: str, *script: np.ndarray) -> Run:
 
 @pytest.mark.parametrize("name, size", TYPES.items())
 def test_the_same_value_from_one_instruction(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores that cannot differ are no race among themselves, but with anything else; alone, nothing is judged."""
+    """Stores of the same value race only with other accesses; a CTA with only such stores is not judged."""
     judged = []
     judge = race_review._judged
     monkeypatch.setattr(race_review, "_judged", lambda scene, cta: judged.append(cta) or judge(scene, cta))
@@ -89,8 +89,8 @@ def test_the_same_value_from_one_instruction(name: str, size: int, monkeypatch: 
         steps, threads = 4, 32 * int(rng.integers(1, 4))
         verbs = np.full((steps, threads), SAME)
         if trial % 5:
-            verbs[1::2] = 0  # what odd steps store differs from what even ones do
-        if trial % 5 == 1:  # a few others in between
+            verbs[1::2] = 0  # odd steps store another value than even steps
+        if trial % 5 == 1:  # a few other accesses in between
             few = rng.random(verbs.shape) < 0.02
             verbs[few] = rng.integers(1, 4 if size >= 4 else 3, verbs.shape)[few]
         elif trial % 5 == 2:  # one other access, before, between or after
@@ -122,7 +122,7 @@ def test_random_scripts(name: str, size: int) -> None:
         verbs[rng.random(verbs.shape) < rng.choice([0.0, 0.8, 0.97])] = 0
         offsets = size * rng.integers(0, int(rng.choice([4, 256 // size])), verbs.shape)
         shape = rng.random()
-        if shape < 0.5:  # everybody has places of their own, at most turned round within a part of the warp
+        if shape < 0.5:  # each thread has separate places, at most rotated within a part of the warp
             own = (np.arange(threads) + rng.choice([0, 0, 1, 16], (steps, 1))) % int(rng.choice([32, threads]))
             offsets = size * ((own + np.arange(threads) // 32 * 32) % (256 // size))
         elif shape < 0.6:  # all of a warp in one place
@@ -139,4 +139,4 @@ def test_random_scripts(name: str, size: int) -> None:
             mild = finding.code == "R103" and finding.warp == finding.other_warp
             assert mild == (finding.level is Severity.WARNING)
         answers.append(tuple(sorted(expected)))
-    assert {(), (False,)} <= set(answers) and any(True in answer for answer in answers)  # all answers are tried
+    assert {(), (False,)} <= set(answers) and any(True in answer for answer in answers)  # all answers occur

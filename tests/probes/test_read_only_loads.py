@@ -1,4 +1,4 @@
-"""Loads through the read-only cache of what the launch writes: found in any order, unless the bytes are others."""
+"""Loads through the read-only cache of bytes that the launch writes are found, in any order."""
 
 from functools import cache
 
@@ -79,7 +79,7 @@ def test_what_no_other_thread_writes_may_be_read(name: str, schedule: int) -> No
 
 @pytest.mark.parametrize("schedule", (0, 1))
 @pytest.mark.parametrize("name", WRONG)
-def test_what_the_launch_writes_may_not(name: str, schedule: int) -> None:
+def test_what_the_launch_writes_may_not_be_read(name: str, schedule: int) -> None:
     (finding,) = found(name, schedule)
     assert (finding.code, finding.name) == ("R106", "part")
     lines = SOURCE.splitlines()

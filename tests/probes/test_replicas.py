@@ -1,6 +1,6 @@
 """Threads that store one element of a Triton tensor: a note, even if their copies differ by a rounding error.
 
-The kernel is what Triton makes of `tl.store(y, tl.sum(x * w))` for 64 elements and 128 threads: two warps hold each
+The kernel is Triton's code for `tl.store(y, tl.sum(x * w))` with 64 elements and 128 threads: two warps hold each
 half, and lanes i and i ^ 16 hold sums of which different products were rounded.
 """
 
@@ -82,7 +82,7 @@ def launched(file: str, rounds: int) -> tuple[tuple[Finding, ...], float]:
 def test_replicas_of_a_triton_tensor_are_a_note() -> None:
     found, error = launched("sum.py", 1)
     assert {(each.code, each.level) for each in found} == {("R101", Severity.INFO)}
-    assert all("but for rounding" in each.message and each.cure.startswith("none needed") for each in found)
+    assert all("except for rounding" in each.message and each.cure.startswith("none needed") for each in found)
     assert abs(error) < 1e-5
 
 
@@ -92,6 +92,6 @@ def test_in_cuda_threads_choose_what_they_store() -> None:
 
 
 @pytest.mark.parametrize("file", ["sum.py", "sum.cu"])
-def test_two_rounds_without_a_barrier_are_a_race(file: str) -> None:
+def test_two_iterations_without_a_barrier_are_a_race(file: str) -> None:
     found, _ = launched(file, 2)
     assert Severity.ERROR in {each.level for each in found}

@@ -1,4 +1,4 @@
-"""synccheck, which is on in every run: `tests/bad/synchronised/launched`. Each file ends by itself, within a budget."""
+"""synccheck, which is on in every run: `tests/bad/synchronised/launched`. Each file ends within a loop budget."""
 
 from pathlib import Path
 
@@ -39,14 +39,14 @@ def test_twin_is_clean(path: Path) -> None:
         assert run(path, 0, schedule=schedule).findings == ()
 
 
-def test_a_deadlock_says_who_waits_where() -> None:
+def test_a_deadlock_names_the_waiting_warps_and_lines() -> None:
     # Warp 0 waits at barrier 1, warp 1 at barrier 2: two places, each with its warp and all its lanes.
     findings = run(FOLDER / "barrier_some_skip.cu", 1).findings
     assert {(f.code, f.warp, f.lanes) for f in findings} == {("S301", 0, 0xFFFFFFFF), ("S301", 1, 0xFFFFFFFF)}
     assert len({f.place.line for f in findings if f.place}) == 2
 
 
-def test_lanes_of_one_warp_that_wait_apart_are_two_groups() -> None:
+def test_lanes_of_one_warp_that_wait_at_two_places_are_two_groups() -> None:
     findings = run(FOLDER / "shuffle_waits_for_others.cu", 1).findings
     waiting = {(f.warp, f.lanes) for f in findings if f.code == "S301"}
     assert {(0, 0xFFFF), (0, 0xFFFF0000)} <= waiting

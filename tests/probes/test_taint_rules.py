@@ -1,5 +1,5 @@
-"""Labels never get lost: for every opcode that computes on registers, what bits of a source byte change in the result
-is labelled when they are. Sources are changed one byte at a time and the reference interpreter says what changes."""
+"""Labels never get lost: for every opcode on registers, the result bits that a source byte changes are labelled if the
+byte is. Sources are changed one byte at a time and the reference interpreter shows what changes."""
 
 from types import SimpleNamespace
 
@@ -32,7 +32,7 @@ class OneWarp(Warp):
 
 
 def instruction(opcode: str) -> tuple[Instruction, dict[str, str]]:
-    """The opcode on registers named like its operands, and their types."""
+    """Return the opcode on registers named like its operands, and their types."""
     row, mods = isa.lookup(opcode) or (None, None)
     assert row is not None and mods is not None
     types = {spec.name: bits_type(row.operand_type(spec.name, mods)) for spec in row.operands}
@@ -67,7 +67,7 @@ def results(ins: Instruction, types: dict[str, str], values: dict[str, Bytes]) -
 def labelled(
     ins: Instruction, types: dict[str, str], values: dict[str, Bytes], source: str, bits: Bytes
 ) -> dict[str, Bytes]:
-    """Which bits of the results have a label if these of one source have."""
+    """Return which bits of the results have a label if these bits of one source have."""
     warp = OneWarp({**types, "%cc": "pred"})
     for name, value in values.items():
         raw(warp, name)[:] = value

@@ -1,4 +1,4 @@
-"""Wavefronts of single accesses: worked out by hand, and by the formula's own words on random patterns."""
+"""Wavefronts of single accesses: computed by hand, and by the formula on random patterns."""
 
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ def counts(run: Run) -> tuple[int, ...]:
 
 
 def measured(kind: str, offsets: np.ndarray) -> tuple[int, ...]:
-    """Accesses, wavefronts, ideal."""
+    """Return accesses, wavefronts and the ideal."""
     args = [offsets.astype(np.int32), np.zeros(32, np.uint32)]
     gpu = weft.VirtualGPU(threads=1)
     return counts(gpu.launch(binary(), kind, 1, 32, args, shared_bytes=SHARED_BYTES, watch=Wavefronts()))
@@ -84,7 +84,7 @@ def test_uniform_addresses(kind: str, wavefronts: int) -> None:
 
 
 def formula(kind: str, offsets: np.ndarray) -> tuple[int, int]:
-    """Bank by bank and word by word, as it is written down."""
+    """Compute the formula directly, bank by bank and word by word."""
     size = 16 if kind.startswith("ldmatrix") else int(kind.split("_")[1])
     per_phase = {16: 8, 8: 16}.get(size, 32)
     active = [lane for lane in range(32) if offsets[lane] >= 0]
@@ -126,7 +126,7 @@ def test_a_probe_watches_once() -> None:
         Probes(InitCheck(), InitCheck())
 
 
-def test_counts_are_the_same_beside_another_probe_and_on_two_threads() -> None:
+def test_counts_are_the_same_with_another_probe_and_on_two_threads() -> None:
     args = [(8 * LANE).astype(np.int32), np.zeros(32, np.uint32)]
     gpu = weft.VirtualGPU(threads=2)
     watch = Probes(Wavefronts(), InitCheck())

@@ -220,7 +220,7 @@ def test_a_project_with_wrong_kernels(project: pytest.Pytester, monkeypatch: pyt
     wrong, race = line_of(KERNELS, "M101"), line_of(KERNELS, "race")
 
     beyond = section(lines, "test_beyond_the_end")
-    assert beyond.startswith("M101 out of bounds") and f"· kernels.py:{wrong} ·" in beyond and "· cure: " in beyond
+    assert beyond.startswith("M101 out-of-bounds") and f"· kernels.py:{wrong} ·" in beyond and "· cure: " in beyond
     assert KERNELS.splitlines()[wrong - 1] in beyond
     assert f"launched at test_kernels.py:{line_of(TESTS, 'launch')}" in beyond
     assert "Traceback" not in beyond and "launcher.py" not in beyond and len(beyond.splitlines()) < 7
@@ -256,7 +256,7 @@ def test_workers_of_xdist(project: pytest.Pytester) -> None:
     chosen = "right or beyond or other_chip or test_race or plain"
     result = run(project, "--weft", "-n", "2", "--junitxml=report.xml", "-k", chosen)
     result.assert_outcomes(passed=3, failed=3)
-    assert section(result.outlines, "test_beyond_the_end").count("M101 out of bounds") == 1
+    assert section(result.outlines, "test_beyond_the_end").count("M101 out-of-bounds") == 1
     end = "\n".join(result.outlines).partition("Weft's findings")[2]
     assert f"R103 warning: write-after-read race, 4 bytes at out_ptr+0x0 · kernels.py:{line_of(KERNELS, 'race')}" in end
     assert "::error" not in end, "not on GitHub"

@@ -66,7 +66,7 @@ def test_bounds_are_those_of_the_storage() -> None:
     part = x[16:32]
     kernels.double_up[(1,)](part.fill_(3.0), 48, BLOCK=64)  # past the view, inside the storage
     assert torch.equal(x[16:32], torch.full((16,), 6.0))
-    with pytest.raises(weft.triton.KernelFindings, match=r"M101 .* argument x_ptr \(256 bytes\).*form_kernels.py:\d+"):
+    with pytest.raises(weft.triton.KernelFindings, match=r"M101 .* x_ptr \(256 bytes\).*form_kernels.py:\d+"):
         kernels.double_up[(1,)](part, 49, BLOCK=64)
 
 

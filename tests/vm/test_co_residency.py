@@ -71,7 +71,7 @@ def test_a_grid_that_does_not_fit_and_needs_to_is_a_finding() -> None:
     began = time.perf_counter()
     _, (finding,) = _run(_chain("ld.acquire.gpu.u32", block=1024), "jit", ROOM + 3, block=1024, max_steps=1 << 20)
     assert finding.code == "S302"
-    assert "3 CTAs have not begun" in finding.message
+    assert "3 CTAs have not started" in finding.message
     assert time.perf_counter() - began < 20
 
 

@@ -1,4 +1,4 @@
-"""What the zoo says about one bug, and the kernel file it becomes."""
+"""The zoo's record of one bug, and the kernel file made from it."""
 
 import hashlib
 import re
@@ -27,7 +27,7 @@ class Edit:
     new: str
 
     def apply(self, text: str) -> str:
-        """The text with `new` for `old`."""
+        """Return the text with `new` instead of `old`."""
         if text.count(self.old) != 1:
             raise ValueError(f"an edit's text must occur once, not {text.count(self.old)} times: {self.old!r}")
         return text.replace(self.old, self.new)
@@ -35,7 +35,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Bug:
-    """A kernel someone would have written, the one thing wrong with it, and what a diagnosis of it must say."""
+    """A realistic kernel, its one mistake, and the diagnosis it must get."""
 
     id: str
     title: str
@@ -44,7 +44,7 @@ class Bug:
     stage: str
     """The first stage that is wrong, one of PLACES."""
     cause: str
-    """A short key: `leading_dimension`, `missing_barrier` …"""
+    """A short key such as `leading_dimension` or `missing_barrier`."""
     cure: str
     rung: str | None = None
     """The rung of the ladder that was edited; None: the file `source`, whose macro BUG is 1 or 0."""
@@ -59,7 +59,7 @@ class Bug:
     flags: Mapping[str, str] = field(default_factory=dict)
     """Macros of the command line (`-D`) that the engineer gave."""
     twin_flags: Mapping[str, str] = field(default_factory=dict)
-    guilty: str = ""
+    faulty: str = ""
     """Text of the line that a diagnosis should name, and of no other line. Empty: it is no line of the kernel."""
     also: tuple[str, ...] = ()
     """Stages that may be named instead, because the first wrong values never leave a lane's registers."""
@@ -81,16 +81,16 @@ class Bug:
 
     @property
     def kind(self) -> str:
-        """`zoo` for the sixteen, `transplant` for the same bug elsewhere."""
+        """`zoo` for the sixteen, `transplant` for the same bug in another rung."""
         return "transplant" if "-" in self.id else "zoo"
 
     @property
     def sizes(self) -> Shape:
-        """The shape at which it shows."""
+        """The shape at which the bug shows."""
         return SHAPES[self.shape]
 
     def text(self, *, fixed: bool = False) -> str:
-        """The CUDA source, wrong or right."""
+        """Return the CUDA source, wrong or right."""
         path = FOLDER / self.source if self.rung is None else RUNGS[self.rung].path
         text = path.read_text()
         for edit in (*self.setup, *(() if fixed else self.edits)):
@@ -99,17 +99,17 @@ class Bug:
             text = _set_define(text, name, value)
         return text if self.rung is not None else _set_define(text, "BUG", "0" if fixed else "1")
 
-    def guilty_line(self) -> int:
-        """Number of the line that a diagnosis should name; 0 if it is no line of the kernel."""
+    def faulty_line(self) -> int:
+        """Return the number of the line that a diagnosis should name; 0 if it is no line of the kernel."""
         lines = self.text().splitlines()
-        numbers = [number for number, line in enumerate(lines, 1) if self.guilty and self.guilty in line]
-        if len(numbers) != bool(self.guilty):
-            raise ValueError(f"{self.id}: {self.guilty!r} is in {len(numbers)} lines")
+        numbers = [number for number, line in enumerate(lines, 1) if self.faulty and self.faulty in line]
+        if len(numbers) != bool(self.faulty):
+            raise ValueError(f"{self.id}: {self.faulty!r} is in {len(numbers)} lines")
         return numbers[0] if numbers else 0
 
 
 def build(bug: Bug, folder: Path, *, fixed: bool = False) -> Path:
-    """Write the kernel, or its right twin, as a file with launch lines that any command takes."""
+    """Write the kernel, or its right twin, as a file with launch lines that every command accepts."""
     text = bug.text(fixed=fixed)
     # Twins are often the same: one name for one text lets the compiler's cache serve them all.
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]

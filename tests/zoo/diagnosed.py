@@ -1,4 +1,4 @@
-"""Diagnose a kernel of the zoo at its workload, and hold what is concluded against what the zoo says."""
+"""Diagnose a kernel of the zoo at its workload, and compare the result with the zoo's record."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from weft.tasks.task import Task, Workload
 
 @dataclass(frozen=True)
 class Named:
-    """What a diagnosis says of a bug."""
+    """The diagnosis of a bug."""
 
     bug: Bug
     stage: str
@@ -30,7 +30,7 @@ class Named:
 
     @property
     def stage_right(self) -> bool:
-        """The very stage, or one of those that the values of register-only stages show in."""
+        """Whether it is the expected stage, or one in which the values of register-only stages show."""
         return self.stage in (self.bug.stage, *self.bug.also)
 
     @property
@@ -39,12 +39,12 @@ class Named:
 
     @property
     def line_right(self) -> bool:
-        """True as well where no line of the kernel is at fault."""
-        return self.bug.guilty_line() in (0, self.line)
+        """Whether it is the faulty line; true as well where no line of the kernel is faulty."""
+        return self.bug.faulty_line() in (0, self.line)
 
 
 def diagnose_bug(bug: Bug, folder: Path, *, fixed: bool = False) -> Diagnosis:
-    """What `weft diagnose` says of the bug's file, or of its twin's, at the bug's workload."""
+    """Return the diagnosis of the bug's file, or of its twin's, at the bug's workload."""
     candidate, supports = find_candidate(str(build(bug, folder, fixed=fixed)), task=bug.task)
     candidate = replace(candidate, defines=dict(bug.twin_flags if fixed else bug.flags))
     if bug.stage == "quantiser" and not fixed:
@@ -54,14 +54,14 @@ def diagnose_bug(bug: Bug, folder: Path, *, fixed: bool = False) -> Diagnosis:
 
 
 def named(bug: Bug, diagnosis: Diagnosis) -> Named:
-    """Its headline."""
+    """Return the headline of the diagnosis."""
     cause = diagnosis.signatures[0].name if diagnosis.signatures else ""
     place = place_of(diagnosis)
     return Named(bug, stage_of(diagnosis), cause, place.line if place is not None else 0, diagnosis.healthy)
 
 
 def coded_by(quantiser: Quantiser) -> Task:
-    """`fp8_sdpa` on the codes of another encoder; they are decoded as the contract says."""
+    """Return `fp8_sdpa` on the codes of another encoder; they are decoded by the contract."""
 
     def draw(workload: Workload) -> AttentionProblem:
         original = make(workload.regime, workload.shape, workload.dtype, workload.seed)

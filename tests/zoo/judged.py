@@ -1,4 +1,4 @@
-"""Run a kernel of the zoo at its workload and hold it against float64 attention."""
+"""Run a kernel of the zoo at its workload and compare it with float64 attention."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ HALF_ULP = 2.0**-11
 
 @dataclass(frozen=True)
 class Workload:
-    """The arrays a kernel is given, and what they mean."""
+    """A kernel's input arrays, and their dequantised values."""
 
     arrays: dict[str, Array]
     q: Array
@@ -38,7 +38,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Judged:
-    """How far o lies from float64 attention on the kernel's own inputs, and what else the run showed."""
+    """How far o is from float64 attention on the kernel's own inputs, and the findings of the run."""
 
     refused: str = ""
     """Why a launch did not happen."""
@@ -51,19 +51,19 @@ class Judged:
 
     @property
     def ratio(self) -> float:
-        """The largest error in units of what rounding may leave; infinite where o is NaN."""
+        """The largest error in units of the rounding limit; infinite where o is NaN."""
         assert self.o is not None and self.expected is not None
         error = np.abs(self.o - self.expected) / self.limit
         return float(np.where(np.isfinite(error), error, np.inf).max())
 
     @property
     def codes(self) -> set[str]:
-        """Codes of the findings."""
+        """The codes of the findings."""
         return {finding.code for finding in self.findings}
 
 
 def workload(task: str, shape: str, regime: str, quantiser: Quantiser) -> Workload:
-    """Seed 0 in f16; codes by the given quantiser, which the kernel decodes as `SimFp8` does."""
+    """Return the workload with seed 0 in f16; codes by the given quantiser, which the kernel decodes like `SimFp8`."""
     q, k, v = make(regime, SHAPES[shape], "f16", 0)
     if task == "sdpa":
         return Workload({"q": q, "k": k, "v": v}, q, k, v, v)
@@ -77,7 +77,7 @@ def workload(task: str, shape: str, regime: str, quantiser: Quantiser) -> Worklo
 
 
 def run(bug: Bug, path: Path, *, fixed: bool = False, schedule: int = 0) -> Judged:
-    """What a file, the bug's or its twin's, gives at the bug's workload."""
+    """Run a file, the bug's or its twin's, at the bug's workload."""
     quantiser = SimFp8() if fixed else bug.quantiser
     given = workload(bug.task, bug.shape, bug.regime, quantiser)
     flags = dict(bug.twin_flags if fixed else bug.flags)
@@ -93,7 +93,7 @@ def run(bug: Bug, path: Path, *, fixed: bool = False, schedule: int = 0) -> Judg
     causal = None if bug.mask == "none" else cast(Causal, bug.mask)
     expected = attention(given.q, given.k, given.v, causal=causal).o
     spread = attention(given.q, given.k, np.abs(given.v), causal=causal).o
-    # O is rounded once, and so are the P and V of a tensor-core kernel; 1e-5 is what fp32 sums leave.
+    # O is rounded once, and so are the P and V of a tensor-core kernel; 1e-5 covers fp32 sums.
     limit = HALF_ULP * (np.abs(expected) + 4 * spread) + 1e-5 * max(1.0, float(np.abs(given.v).max()))
     return Judged(
         findings=outcome.findings,

@@ -1,6 +1,6 @@
-"""Candidate causes for what the logs left unsolved, as edits, and what each of them gives.
+"""Candidate causes for the unsolved cases of the logs, as edits, and the result of each.
 
-All of it is reconstruction: the kernels of the logs are not here, only their symptoms.
+All of it is reconstruction: the kernels of the logs are not available, only their symptoms.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ DRAWS = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A cause that might be the one."""
+    """A possible cause."""
 
     key: str
     title: str

@@ -1,4 +1,4 @@
-"""Quantisers someone would have written, each with one thing wrong. They decode as `SimFp8` does."""
+"""Realistic quantisers, each with one mistake. They decode as `SimFp8` does."""
 
 from dataclasses import dataclass
 

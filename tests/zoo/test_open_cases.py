@@ -21,7 +21,7 @@ def rows(mark: str) -> list[list[str]]:
 
 
 def close(measured: float, cell: str) -> bool:
-    """To two digits, and one unit in the second for another order of sums."""
+    """Whether they agree to two digits, with one unit in the second for another order of sums."""
     return measured == pytest.approx(float(cell), rel=0.11)
 
 
@@ -52,7 +52,7 @@ def test_settings(row: list[str], tmp_path: Path) -> None:
     assert errors[0] < RIGHT and all(low <= error <= high for error in errors[1:]), errors
 
 
-def test_one_split_tells_the_two_apart(tmp_path: Path) -> None:
+def test_one_split_distinguishes_the_two(tmp_path: Path) -> None:
     one_split = Setting("uniform", "top_left", keys_per_split=4096)
     errors = {
         key: split_errors(BY_KEY[key], one_split, tmp_path, shapes=("split_128",))

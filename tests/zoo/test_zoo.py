@@ -1,4 +1,4 @@
-"""Every bug of the zoo is wrong at its workload, its twin is right there, and both are what the table says they are."""
+"""Every bug of the zoo is wrong at its workload, its twin is right there, and both match the zoo's record."""
 
 from functools import cache
 from pathlib import Path
@@ -49,9 +49,9 @@ def test_sixteen_and_their_transplants() -> None:
 
 
 @pytest.mark.parametrize("bug", ALL, ids=lambda bug: bug.id)
-def test_the_guilty_line_is_a_line_of_the_wrong_kernel(bug: Bug) -> None:
+def test_the_faulty_line_is_a_line_of_the_wrong_kernel(bug: Bug) -> None:
     assert bug.stage in PLACES
-    assert (bug.guilty_line() > 0) == (bug.stage not in ("quantiser", "build"))
+    assert (bug.faulty_line() > 0) == (bug.stage not in ("quantiser", "build"))
     if bug.launch:
         assert f"{bug.launch}<" in bug.text()
 
@@ -75,21 +75,21 @@ def test_twin(bug: Bug, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CORRECT, ids=lambda path: path.stem)
-def test_blamed_but_right(path: Path, folder: Path) -> None:
+def test_right_kernels_that_were_once_reported_wrong(path: Path, folder: Path) -> None:
     blamed = Bug("T01", "", "", "o", "", "", source=path.name)
     found = run(blamed, path, fixed=True)
     assert not found.findings and found.ratio <= 1
 
 
 @pytest.mark.parametrize("bug", [bug for bug in ALL if bug.stage == "launch"], ids=lambda bug: bug.id)
-def test_launch_never_happens(bug: Bug, folder: Path) -> None:
+def test_launch_is_refused(bug: Bug, folder: Path) -> None:
     found = judged(bug.id, folder, False)
     # The limit of a launch that does not opt in, or an empty grid; CUDA refuses both.
     assert ("above 49152" in found.refused) != ("grid (0, " in found.refused), found.refused
 
 
 @pytest.mark.parametrize("bug", [bug for bug in ALL if bug.stage == "build"], ids=lambda bug: bug.id)
-def test_define_never_reaches_the_binary(bug: Bug, folder: Path) -> None:
+def test_define_has_no_effect(bug: Bug, folder: Path) -> None:
     path = build(bug, folder)
     found = judged(bug.id, folder, False)
     assert found.ratio <= 1 and not found.findings, "nothing is wrong with its numbers"
@@ -110,7 +110,7 @@ def test_quantiser_scale_of_a_zero_head() -> None:
 
 @pytest.mark.parametrize("bug", [bug for bug in ALL if bug.cause == "half_lsb"], ids=lambda bug: bug.id)
 def test_half_an_lsb(bug: Bug, folder: Path) -> None:
-    """The kernel is innocent: it is right on what the codes say. V is what is half a step too low, and O with it."""
+    """The kernel is right for these codes: V is half a step too low, and O with it."""
     found = judged(bug.id, folder, False)
     assert found.ratio <= 1 and found.o is not None
     given = workload(bug.task, bug.shape, bug.regime, bug.quantiser)
@@ -138,7 +138,7 @@ def test_what_the_engineer_saw(folder: Path) -> None:
     assert share_wrong(judged("Z02", folder, False)) > 0.99
     assert 0 < share_wrong(judged("Z04-fa1", folder, False)) < 1 / 8  # one query of every sixteen
     assert np.isnan(wrong("Z06", folder)).any()
-    # From the second tile on the tables read weights: V has lost its signs. Right outputs have as many of either.
+    # From the second tile on the tables contain weights: V has lost its signs. Right outputs have as many of each sign.
     assert (wrong("Z04", folder) > 0).mean() > 0.8
     expected = judged("Z04", folder, True).expected
     assert expected is not None and 0.4 < (expected > 0).mean() < 0.6
@@ -153,7 +153,7 @@ def test_rescale_reaches_some_columns(folder: Path) -> None:
 
 
 def blocks_not_transposed(k: Array, size: int) -> Array:
-    """K as a kernel sees it that reads [d][n] where [n][d] lies, a block of `size` at a time."""
+    """Return K as read by a kernel that reads [n][d] as [d][n], a block of `size` at a time."""
     b, h, skv, d = k.shape
     padded = np.zeros((b, h, -(-skv // size) * size, d))
     padded[:, :, :skv] = k
@@ -162,7 +162,7 @@ def blocks_not_transposed(k: Array, size: int) -> Array:
 
 
 def warps_of_queries(q: Array) -> Array:
-    """Each query replaced by the sum over its warp's 32 lanes; lanes beyond the last query repeat it."""
+    """Return queries, each the sum over its warp's 32 lanes; lanes beyond the last query repeat it."""
     lanes = np.minimum(np.arange(-(-q.shape[2] // 32) * 32), q.shape[2] - 1)
     sums = q[:, :, lanes].reshape(*q.shape[:2], -1, 32, q.shape[3]).sum(axis=3)
     return np.repeat(sums, 32, axis=2)[:, :, : q.shape[2]]
@@ -173,7 +173,7 @@ CAUSES = ("Z08", "Z09", "Z09-wmma", "Z09-fa1", "Z10", "Z10-scalar", "Z10-fp8_sca
 
 @pytest.mark.parametrize("bug_id", one_in(4, CAUSES))
 def test_the_cause_explains_the_error(bug_id: str, folder: Path) -> None:
-    """Attention with the named mistake and no other gives what the kernel gave."""
+    """Attention with only the named mistake gives the kernel's output."""
     bug, found = BY_ID[bug_id], judged(bug_id, folder, False)
     given = workload(bug.task, bug.shape, bug.regime, bug.quantiser)
     q, k, v = (x.astype(np.float64) for x in (given.q, given.k, given.v))

@@ -18,7 +18,7 @@ TRANSPLANTS = (
         rung="wmma",
         defines={"BLOCK_N": "64"},
         edits=(Edit("sP[row][j * 32 + lane] = T(p);", "if (j == 0) sP[row][lane] = T(p);"),),
-        guilty="if (j == 0) sP[row][lane] = T(p);",
+        faulty="if (j == 0) sP[row][lane] = T(p);",
         findings=("I201",),
     ),
     Bug(
@@ -35,7 +35,7 @@ TRANSPLANTS = (
                 "wmma::load_matrix_sync(a, sQ + row * H::STRIDE + d, BLOCK_N);",
             ),
         ),
-        guilty="sQ + row * H::STRIDE + d, BLOCK_N);",
+        faulty="sQ + row * H::STRIDE + d, BLOCK_N);",
         findings=("I201",),
     ),
     Bug(
@@ -53,7 +53,7 @@ TRANSPLANTS = (
                 "wmma::load_matrix_sync(b, &sKV[n][column], H::COLUMNS);",
             ),
         ),
-        guilty="&sKV[n][column], H::COLUMNS",
+        faulty="&sKV[n][column], H::COLUMNS",
         findings=("I201",),
     ),
     Bug(
@@ -66,7 +66,7 @@ TRANSPLANTS = (
         cure="the K tile starts after BLOCK_M · STRIDE floats",
         rung="fa1",
         edits=(Edit("sKV = tiles + BLOCK_M * STRIDE;", "sKV = tiles + BLOCK_M * D;"),),
-        guilty="sKV = tiles + BLOCK_M * D;",
+        faulty="sKV = tiles + BLOCK_M * D;",
     ),
     Bug(
         id="Z05-split_k",
@@ -75,16 +75,16 @@ TRANSPLANTS = (
         stage="u",
         also=("o",),
         cause="double_counted_split",
-        cure="leave the partial output unnormalised",
+        cure="do not normalise the partial output",
         rung="split_k",
         edits=(Edit("part_u[part * D + d] = u[i];", "part_u[part * D + d] = u[i] / l;"),),
-        guilty="part_u[part * D + d] = u[i] / l;",
+        faulty="part_u[part * D + d] = u[i] / l;",
         launch="split_k_partial",
         shape="few_queries",
     ),
     Bug(
         id="Z06-fa1",
-        title="a row with no key in sight: exp(-inf - -inf)",
+        title="a row without a visible key: exp(-inf - -inf)",
         seen="NaN",
         stage="p",
         cause="nan_from_empty_tile",
@@ -94,20 +94,20 @@ TRANSPLANTS = (
         edits=(
             Edit("const float reference = m_new == -CUDART_INF_F ? 0.0f : m_new;", "const float reference = m_new;"),
         ),
-        guilty="p[r][n] = expf(p[r][n] - reference);",
+        faulty="p[r][n] = expf(p[r][n] - reference);",
         shape="few_keys",
         mask="bottom_right",
     ),
     Bug(
         id="Z06-split_k",
-        title="the merge of a query that no part has a key for: exp(-inf - -inf)",
+        title="the merge of a query without a visible key in any split: exp(-inf - -inf)",
         seen="NaN",
         stage="o",
         cause="nan_from_empty_tile",
         cure="write O = 0, LSE = -inf and return where the largest m is -inf",
         rung="split_k",
         edits=(Edit("if (m == -CUDART_INF_F) {", "if (m == CUDART_INF_F) {"),),
-        guilty="l += expf(part_m[part] - m) * part_l[part];",
+        faulty="l += expf(part_m[part] - m) * part_l[part];",
         launch="split_k_reduce",
         shape="few_keys",
         mask="bottom_right",
@@ -119,23 +119,23 @@ TRANSPLANTS = (
         stage="l",
         also=("o",),
         cause="partial_offsets",
-        cure="one row for U, m and l",
+        cure="use the same row index for U, m and l",
         rung="split_k",
         edits=(
             SPLIT_ROW_OF_READER,
             Edit("part_l[part] = l;", "part_l[read_row(b, h, split, query, SQ)] = l;"),
         ),
-        guilty="part_l[read_row(b, h, split, query, SQ)] = l;",
+        faulty="part_l[read_row(b, h, split, query, SQ)] = l;",
         launch="split_k_partial",
         shape="few_queries",
     ),
     Bug(
         id="Z08-fa1",
-        title="a lane has the whole score of its key, and the warp sums over 32 keys",
+        title="a lane has the complete score of its key, and the warp sums over 32 keys",
         seen=BUGS["Z08"].seen,
         stage="scores",
         cause="lane_owns_row",
-        cure="no warp reduction of the scores",
+        cure="remove the warp reduction of the scores",
         rung="fa1",
         edits=(
             Edit(
@@ -143,7 +143,7 @@ TRANSPLANTS = (
                 "                p[r][n] = warp_sum(p[r][n]);\n                p[r][n] = key < end[r] ?",
             ),
         ),
-        guilty="p[r][n] = warp_sum(p[r][n]);",
+        faulty="p[r][n] = warp_sum(p[r][n]);",
     ),
     Bug(
         id="Z09-wmma",
@@ -154,7 +154,7 @@ TRANSPLANTS = (
         cure="wmma::col_major for the fragment of K",
         rung="wmma",
         edits=(Edit("T, wmma::col_major> b;", "T, wmma::row_major>  b;"),),
-        guilty="T, wmma::row_major>  b;",
+        faulty="T, wmma::row_major>  b;",
     ),
     Bug(
         id="Z09-fa1",
@@ -170,7 +170,7 @@ TRANSPLANTS = (
                 "const float k_value = sKV[d * STRIDE + n * 32 + lane];",
             ),
         ),
-        guilty="const float k_value = sKV[d * STRIDE + n * 32 + lane];",
+        faulty="const float k_value = sKV[d * STRIDE + n * 32 + lane];",
         shape="d32",
     ),
     Bug(
@@ -184,7 +184,7 @@ TRANSPLANTS = (
         edits=(
             Edit("const float s = warp_sum(products) * scale;", "const float s = warp_sum(products * scale) * scale;"),
         ),
-        guilty="warp_sum(products * scale) * scale;",
+        faulty="warp_sum(products * scale) * scale;",
     ),
     Bug(
         id="Z10-fp8_scalar",
@@ -202,7 +202,7 @@ TRANSPLANTS = (
                 "const float k_step = STEP * k_scale[kv_head] * scale;",
             ),
         ),
-        guilty="const float k_step = STEP * k_scale[kv_head] * scale;",
+        faulty="const float k_step = STEP * k_scale[kv_head] * scale;",
     ),
     Bug(
         id="Z11-split_k",
@@ -210,7 +210,7 @@ TRANSPLANTS = (
         seen=BUGS["Z11"].seen,
         stage="launch",
         cause="launch_never_happened",
-        cure="grid(cdiv(SQ, WARPS), …), and look at the launch's error",
+        cure="grid(cdiv(SQ, WARPS), …), and check the launch's error",
         rung="split_k",
         edits=(
             Edit(
@@ -218,7 +218,7 @@ TRANSPLANTS = (
                 "grid(SQ // WARPS, HQ, B) block(32 * WARPS)",
             ),
         ),
-        guilty="grid(SQ // WARPS, HQ, B)",
+        faulty="grid(SQ // WARPS, HQ, B)",
         launch="split_k_reduce",
         shape="decode",
     ),
@@ -237,7 +237,7 @@ TRANSPLANTS = (
                 "            m[r] = m_new;\n",
             ),
         ),
-        guilty="u[r][i] += weight * v_value[i];",
+        faulty="u[r][i] += weight * v_value[i];",
     ),
     Bug(
         id="Z12-fp8_wmma",
@@ -245,7 +245,7 @@ TRANSPLANTS = (
         seen=BUGS["Z12"].seen,
         stage="u",
         cause="partial_rescale",
-        cure="every lane rescales all its columns: for (column = lane; column < COLUMNS; column += 32)",
+        cure="let every lane rescale all its columns: for (column = lane; column < COLUMNS; column += 32)",
         rung="fp8_wmma",
         task="fp8_sdpa",
         edits=(
@@ -254,7 +254,7 @@ TRANSPLANTS = (
                 "sU[row][lane] *= rescale;",
             ),
         ),
-        guilty="sU[row][lane] *= rescale;",
+        faulty="sU[row][lane] *= rescale;",
     ),
     Bug(
         id="Z13-fp8_wmma",
@@ -277,7 +277,7 @@ TRANSPLANTS = (
         cure="sum the masked P",
         rung="wmma",
         edits=(Edit("row_sum += p;", "row_sum += __expf(sS[row][j * 32 + lane] * scale - m_safe);"),),
-        guilty="row_sum += __expf(sS[row][j * 32 + lane] * scale - m_safe);",
+        faulty="row_sum += __expf(sS[row][j * 32 + lane] * scale - m_safe);",
         shape="split_65",
     ),
     Bug(
@@ -289,7 +289,7 @@ TRANSPLANTS = (
         cure="sum the same P that is multiplied with V",
         rung="fa1",
         edits=(Edit("row_sum += p[r][n];", "row_sum += 1.48f * p[r][n];"),),
-        guilty="row_sum += 1.48f * p[r][n];",
+        faulty="row_sum += 1.48f * p[r][n];",
     ),
     Bug(
         id="Z15-fa1",
@@ -301,7 +301,7 @@ TRANSPLANTS = (
         cure="__syncthreads() before P·V",
         rung="fa1",
         edits=(Edit("        __syncthreads();  // V is there\n", ""),),
-        guilty="v_value[i] = d < D ?",
+        faulty="v_value[i] = d < D ?",
         findings=("R102",),
     ),
     Bug(
@@ -315,7 +315,7 @@ TRANSPLANTS = (
         rung="fp8_wmma",
         task="fp8_sdpa",
         edits=(Edit("        __syncthreads();  // sKV, sP and sU are free for the next tile\n", ""),),
-        guilty="*reinterpret_cast<typename H::Values*>(&tile[row][column]) = values;",
+        faulty="*reinterpret_cast<typename H::Values*>(&tile[row][column]) = values;",
         findings=("R103",),
     ),
     Bug(

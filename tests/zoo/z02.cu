@@ -1,4 +1,4 @@
-// One warp per query, and every lane keeps the whole row of scores to itself. Wrong with BUG = 1.
+// One warp per query, and every lane keeps the complete row of scores. Wrong with BUG = 1.
 //
 //     O = softmax(Q Kᵀ · scale) V,   LSE = log Σ_n exp(Q Kᵀ · scale)
 //

@@ -1,4 +1,4 @@
-// Attention on 8-bit codes with every buffer carved from one dynamic block. Wrong with BUG = 1: the tables lie in the
+// Attention on 8-bit codes with every buffer carved from one dynamic block. Wrong with BUG = 1: the tables are in the
 // score tile.
 //
 //     O = softmax(Q Kᵀ · scale) V,   LSE = log Σ_n exp(Q Kᵀ · scale)

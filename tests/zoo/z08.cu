@@ -3,7 +3,7 @@
 //     O = softmax(Q Kᵀ · scale) V,   LSE = log Σ_n exp(Q Kᵀ · scale)
 //
 // Where 32 lanes share one dot product, each has a part of it and the warp sums the parts. Here a lane has the whole dot
-// product of its own query; with BUG the warp still sums, over 32 different queries.
+// product of one query; with BUG the warp still sums, over 32 different queries.
 //
 // weft: sizes   B=1 HQ=4 HKV=2 SQ=65 SKV=77 D=64
 // weft: define  BUG = 1

@@ -1,8 +1,8 @@
-// A right kernel that has been blamed: `float acc[128] = {0.0f};` sets all 128 elements to zero.
+// A right kernel that was once reported wrong: `float acc[128] = {0.0f};` sets all 128 elements to zero.
 //
 //     O = softmax(Q Kᵀ · scale) V,   LSE = log Σ_n exp(Q Kᵀ · scale)
 //
-// In C and C++ the elements without an initialiser of their own are zero-initialised, so none is left undefined.
+// In C and C++ the elements without an explicit initialiser are zero-initialised, so none is left undefined.
 //
 // weft: sizes   B=1 HQ=4 HKV=2 SQ=65 SKV=77 D=64
 // weft: define  WARPS = 1

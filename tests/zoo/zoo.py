@@ -1,9 +1,9 @@
-"""The bug zoo: sixteen bugs of a real laboratory, each in a kernel one would have written, with its right twin.
+"""The bug zoo: sixteen bugs of a real laboratory, each in a realistic kernel, with its right twin.
 
     path = build(BUGS["Z12"], folder)               # the wrong kernel
     path = build(BUGS["Z12"], folder, fixed=True)   # the right one
 
-`tests/zoo/transplants.py` has the same bugs in other rungs. `CORRECT` are right kernels that have been blamed.
+`tests/zoo/transplants.py` has the same bugs in other rungs. `CORRECT` are right kernels that were once reported wrong.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ ZOO = (
         seen="NaN or garbage on zero tensors",
         stage="quantiser",
         cause="zero_scale",
-        cure="a head whose absmax is below 1e-6 gets scale 1 and code 128 throughout",
+        cure="give a head whose absmax is below 1e-6 the scale 1 and code 128 everywhere",
         rung="fp8_scalar",
         task="fp8_sdpa",
         shape="small",
@@ -44,9 +44,9 @@ ZOO = (
         stage="masked",
         also=("m", "p", "l"),
         cause="uninitialised",
-        cure="every lane fills its whole row: for (int n = 0; n < BLOCK_N; ++n)",
+        cure="let every lane fill its complete row: for (int n = 0; n < BLOCK_N; ++n)",
         source="z02.cu",
-        guilty="row[n] = sS[warp][n];  // the other lanes'",
+        faulty="row[n] = sS[warp][n];  // the other lanes'",
         findings=("I203",),
     ),
     Bug(
@@ -63,28 +63,28 @@ ZOO = (
                 "wmma::load_matrix_sync(b, &sKV[column][d], BLOCK_N);",
             ),
         ),
-        guilty="&sKV[column][d], BLOCK_N",
+        faulty="&sKV[column][d], BLOCK_N",
         findings=("I201",),
     ),
     Bug(
         id="Z04",
-        title="decoding tables lie in the score tile: wrong offset in a carved block",
+        title="decoding tables are in the score tile: wrong offset in a carved block",
         seen="the table reads 1.0, outputs share one sign",
         stage="k",
         cause="region_overlap",
         cure="the tables start after BLOCK_M · S_STRIDE floats, not halves",
         source="z04.cu",
         task="fp8_sdpa",
-        guilty="S_OFFSET + BLOCK_M * S_STRIDE * sizeof(half)",
+        faulty="S_OFFSET + BLOCK_M * S_STRIDE * sizeof(half)",
         shape="split_128",
     ),
     Bug(
         id="Z05",
-        title="split-K merge weighs the unnormalised partial outputs with l · exp(m - M)",
+        title="split-K merge weights the unnormalised partial outputs with l · exp(m - M)",
         seen="wrong for more than one split",
         stage="o",
         cause="double_counted_split",
-        cure="weigh U and l of a part with exp(m - M) alone",
+        cure="weight U and l of each split with exp(m - M) only",
         rung="split_k",
         edits=(
             Edit(
@@ -93,20 +93,20 @@ ZOO = (
             ),
             Edit("u += expf(part_m[part] - m) * part_u", "u += part_l[part] * expf(part_m[part] - m) * part_u"),
         ),
-        guilty="u += part_l[part] * expf",
+        faulty="u += part_l[part] * expf",
         launch="split_k_reduce",
         shape="few_queries",
     ),
     Bug(
         id="Z06",
-        title="a row with no key in sight: exp(-inf - -inf)",
+        title="a row without a visible key: exp(-inf - -inf)",
         seen="NaN",
         stage="p",
         cause="nan_from_empty_tile",
         cure="subtract 0 instead of m where m is -inf",
         rung="wmma",
         edits=(Edit("const float m_safe = m_new == -CUDART_INF_F ? 0.0f : m_new;", "const float m_safe = m_new;"),),
-        guilty="const float p = __expf(score[j] - m_safe);",
+        faulty="const float p = __expf(score[j] - m_safe);",
         shape="few_keys",
         mask="bottom_right",
     ),
@@ -116,7 +116,7 @@ ZOO = (
         seen="constant error of about 0.2",
         stage="o",
         cause="partial_offsets",
-        cure="one function for the row of the partial buffers, used by both kernels",
+        cure="use one function for the row of the partial buffers in both kernels",
         rung="split_k",
         edits=(
             SPLIT_ROW_OF_READER,
@@ -130,7 +130,7 @@ ZOO = (
                 "part = read_row(b, h, split, query, SQ);\n            u +=",
             ),
         ),
-        guilty="* SQ + query) * SPLITS + split;",
+        faulty="* SQ + query) * SPLITS + split;",
         launch="split_k_reduce",
         shape="few_queries",
     ),
@@ -140,9 +140,9 @@ ZOO = (
         seen="10 to 40 times wrong, random signs",
         stage="scores",
         cause="lane_owns_row",
-        cure="no warp reduction: the lane already has the whole dot product",
+        cure="remove the warp reduction: the lane already has the complete dot product",
         source="z08.cu",
-        guilty="s = warp_sum(s) * scale;",
+        faulty="s = warp_sum(s) * scale;",
         shape="gqa_4_ragged",
     ),
     Bug(
@@ -154,7 +154,7 @@ ZOO = (
         cure="wmma::col_major for the fragment of K",
         rung="wmma_qk",
         edits=(Edit("half, wmma::col_major> b;  // K[n][d] seen as Kᵀ", "half, wmma::row_major> b;  // K[n][d]"),),
-        guilty="half, wmma::row_major> b;  // K[n][d]",
+        faulty="half, wmma::row_major> b;  // K[n][d]",
     ),
     Bug(
         id="Z10",
@@ -173,7 +173,7 @@ ZOO = (
                 "            wmma::store_matrix_sync(&sS[row][column], scores,",
             ),
         ),
-        guilty="scores.x[i] *= scale;",
+        faulty="scores.x[i] *= scale;",
     ),
     Bug(
         id="Z11",
@@ -181,11 +181,11 @@ ZOO = (
         seen="garbage that may even pass",
         stage="launch",
         cause="launch_never_happened",
-        cure="opt in to more than 48 KB of shared memory, and look at the launch's error",
+        cure="opt in to more than 48 KB of shared memory, and check the launch's error",
         rung="fa1",
         edits=(Edit("(D + 1 - D % 2) * 4) opt_in_shared", "(D + 1 - D % 2) * 4)"),),
         defines={"BLOCK_N": "96", "WARPS": "8"},
-        guilty="shared((BLOCK_M + BLOCK_N) * (D + 1 - D % 2) * 4)",
+        faulty="shared((BLOCK_M + BLOCK_N) * (D + 1 - D % 2) * 4)",
         shape="d128",
     ),
     Bug(
@@ -194,7 +194,7 @@ ZOO = (
         seen="systematic bias",
         stage="u",
         cause="partial_rescale",
-        cure="every lane rescales its columns: for (column = lane; column < COLUMNS; column += 32)",
+        cure="let every lane rescale its columns: for (column = lane; column < COLUMNS; column += 32)",
         rung="wmma",
         edits=(
             Edit(
@@ -202,7 +202,7 @@ ZOO = (
                 "if (lane == 0) sU[row][0] *= rescale;",
             ),
         ),
-        guilty="if (lane == 0) sU[row][0] *= rescale;",
+        faulty="if (lane == 0) sU[row][0] *= rescale;",
     ),
     Bug(
         id="Z13",
@@ -233,7 +233,7 @@ ZOO = (
             ),
             Edit("row_sum += p;", "row_sum += P_GAIN * p;"),
         ),
-        guilty="row_sum += P_GAIN * p;",
+        faulty="row_sum += P_GAIN * p;",
     ),
     Bug(
         id="Z15",
@@ -249,12 +249,12 @@ ZOO = (
                 "load_tile<D, BLOCK_N>(sKV, k_head, first_key, SKV);\n",
             ),
         ),
-        guilty="wmma::load_matrix_sync(b, &sKV[column][d], H::STRIDE);",
+        faulty="wmma::load_matrix_sync(b, &sKV[column][d], H::STRIDE);",
         findings=("R102",),
     ),
     Bug(
         id="Z16",
-        title="build switch misspelt: it never reaches the binary",
+        title="build switch misspelt: it has no effect",
         seen="the optimisation measures as no change",
         stage="build",
         cause="define_not_compiled",

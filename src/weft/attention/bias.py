@@ -1,7 +1,7 @@
-"""The bias gate: rounding errors of a right output cancel over its elements, those of one that is cut do not.
+"""The bias gate: rounding errors of a right output cancel over its elements, those of a truncated output do not.
 
-An output cut toward zero is within one ulp of every element, so no limit per element sees it; its mean error is half an
-ulp. Errors are taken in ulps of the element, once away from zero and once with their plain sign (cut toward -inf).
+An output truncated toward zero is within one ulp of every element, so no limit per element detects it; its mean error
+is half an ulp. Errors are measured in ulps of the element, once away from zero and once signed (truncated to -inf).
 """
 
 from collections.abc import Sequence
@@ -13,25 +13,25 @@ from .error_report import BLOCK_ROWS, Block, block_mean, difference
 from .gates import GateResult
 
 FEWEST_ELEMENTS, FEWEST_ROWS = 512, 32
-"""With fewer, the spread of the mean is not known well enough to be held against."""
+"""With fewer, the spread of the mean is not known well enough for a comparison."""
 SIGMAS = 7.0
-"""Standard errors that the mean may be off by: Student's t of 31 rows is beyond it once in 10^7 outputs."""
+"""Standard errors that the mean may be off by: Student's t of 31 rows exceeds it once in 10^7 outputs."""
 LAST_ROUNDINGS = 4 * 2.0**-24
 """Scale, exponential, division and product round in float32, and may always round to the same side."""
 SHARED_ROUNDING = 2.0**-25
-"""Per key: sums of equal terms round to the same side, by half of 2^-24 since partial sums are half of the whole."""
+"""Per key: sums of equal terms round to the same side, by half of 2^-24 since partial sums are half of the total."""
 EXACT_WITHIN = 2.0**-10
-"""In ulps: an element so near a value of the type is not rounded, and says nothing about rounding."""
+"""In ulps: an element this close to a value of the type is not rounded, and shows nothing about rounding."""
 
 
 def bias_gate(out: Array, expected: Sequence[Array], dtype: str, *, keys: Array) -> GateResult | None:
-    """Gate 4: the signed mean error over all elements, in ulps. None where too few elements are rounded.
+    """Gate 4: check the signed mean error over all elements, in ulps. None where too few elements are rounded.
 
     `expected` are values (b, h, s, d) that a right kernel may have before it rounds to the output type, the first of
-    them wide; `keys` (s,) is how many keys each row sees. The mean must lie within 7 standard errors of that of some
-    expected value, rounded or not: a kernel without noise rounds as they do, and one with more noise than an ulp leaves
-    no trace of where they lie between two values of the type. The standard error is taken from the errors themselves,
-    with rows and columns as clusters: a weight that is rounded in P moves a whole row, a rounded element of V a column.
+    them wide; `keys` (s,) is how many keys each row sees. The mean must be within 7 standard errors of that of some
+    expected value, rounded or not: a kernel without noise rounds as they do, and with more noise than an ulp the
+    position between two values of the type has no effect. The standard error is computed from the errors themselves,
+    with rows and columns as clusters: a weight rounded in P moves an entire row, a rounded element of V a column.
     """
     wide = expected[0].astype(np.float64)
     step = ulp(wide, dtype)
@@ -41,7 +41,7 @@ def bias_gate(out: Array, expected: Sequence[Array], dtype: str, *, keys: Array)
         return None
     step = np.where(judged, step, 1.0)
     shared = (LAST_ROUNDINGS + SHARED_ROUNDING * keys[:, None]) * np.abs(wide) / step
-    # Where O is small next to V, its ulp is small next to the noise: clipped, such elements do not decide the mean.
+    # Where O is small compared with V, its ulp is small compared with the noise: such elements are clipped.
     most = 2 + 2 * shared
     errors = [np.where(judged, np.clip(difference(out, each) / step, -most, most), 0.0) for each in (*expected, *near)]
     allowed = float(shared[judged].mean())
@@ -60,11 +60,11 @@ def _held(errors: Sequence[Array], judged: Array, sign: Array, allowed: float) -
 
 
 def _mean(error: Array, judged: Array) -> tuple[float, float]:
-    """The mean of the judged elements, and its standard error with rows and columns as clusters."""
+    """Return the mean of the judged elements, and its standard error with rows and columns as clusters."""
     count = int(judged.sum())
     mean = float(error.sum() / count)
     apart = np.where(judged, error - mean, 0.0)
     alone = float((apart**2).sum())
     rows, columns = (float((apart.sum(axis=axes) ** 2).sum()) for axes in (3, (1, 2)))
-    uniform = count / 12  # the least that rounding to the type leaves
+    uniform = count / 12  # the minimum that rounding to the type causes
     return mean, float(np.sqrt(max(rows + columns - alone, alone, uniform))) / count

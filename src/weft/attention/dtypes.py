@@ -18,33 +18,33 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 }
 """Name in launch lines → NumPy type."""
 
-_finfo: Any = ml_dtypes.finfo  # NumPy's own knows neither bf16 nor e4m3
+_finfo: Any = ml_dtypes.finfo  # NumPy's own supports neither bf16 nor e4m3
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy type of a name."""
+    """Return the NumPy type of a name."""
     if name not in DTYPES:
         raise ContractError(f"unknown dtype {name!r}; use one of {', '.join(DTYPES)}")
     return DTYPES[name]
 
 
 def largest(name: str) -> float:
-    """The largest finite value."""
+    """Return the largest finite value."""
     return float(_finfo(numpy_dtype(name)).max)
 
 
 def smallest_normal(name: str) -> float:
-    """The smallest positive value that is not denormal."""
+    """Return the smallest positive value that is not denormal."""
     return float(_finfo(numpy_dtype(name)).smallest_normal)
 
 
 def epsilon(name: str) -> float:
-    """The distance from 1 to the next value."""
+    """Return the distance from 1 to the next value."""
     return float(_finfo(numpy_dtype(name)).eps)
 
 
 def ulp(values: Array, name: str) -> Array:
-    """The distance to the next larger magnitude of the type at each value, in float64; 0 where not finite."""
+    """Return the distance to the next larger magnitude of the type at each value, in float64; 0 where not finite."""
     magnitude = np.abs(values.astype(np.float64))
     finite = np.isfinite(magnitude)
     exponent = np.frexp(np.where(finite, np.maximum(magnitude, smallest_normal(name)), 1.0))[1] - 1
@@ -52,7 +52,7 @@ def ulp(values: Array, name: str) -> Array:
 
 
 def rounded(values: Array, name: str) -> Array:
-    """Values rounded to the type and returned in their own; e4m3 saturates, as the hardware's conversion does."""
+    """Return values rounded to the type, in their own type; e4m3 saturates, as the hardware's conversion does."""
     dtype = numpy_dtype(name)
     if values.dtype == dtype:
         return values

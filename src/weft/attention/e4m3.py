@@ -1,4 +1,4 @@
-"""E4M3 with a step per block of rows or per channel, and K's mean taken off before: the quantisers of FP8 attention.
+"""The quantisers of FP8 attention: E4M3 with a step per block of rows or per channel, and K without its mean.
 
 They compute in float32 as kernels do, so that a kernel's codes can be compared bit for bit.
 """
@@ -14,33 +14,33 @@ from .errors import ContractError
 from .quantise import E4M3_MAX, Quantised
 
 ZERO_BELOW = np.float32(E4M3_MAX * 2.0**-126)
-"""What has no larger magnitude than this counts as zero: its step would not be a normal float32."""
+"""Values up to this magnitude count as zero: their step would not be a normal float32."""
 MEAN_CHUNK = 128
-"""Keys of which a sum is kept on the way to K's mean."""
+"""The number of keys in each partial sum of K's mean."""
 
 
 def step_of(absmax: Array) -> Array:
-    """absmax / 448, the value of code 1.0; 1 where everything counts as zero."""
+    """Return absmax / 448, the value of code 1.0; 1 where everything counts as zero."""
     if not np.isfinite(absmax).all():
         raise ContractError("cannot quantise NaN or infinity: no scale represents them")
     return np.where(absmax < ZERO_BELOW, np.float32(1), absmax / np.float32(E4M3_MAX)).astype(np.float32)
 
 
 def e4m3_codes(x: Array, step: Array) -> Array:
-    """x · (1 / step) in float32, rounded to nearest even and saturated at ±448, as uint8."""
+    """Return x · (1 / step) in float32, rounded to nearest even and saturated at ±448, as uint8."""
     scaled = x.astype(np.float32) * (np.float32(1) / step)
     near = np.clip(scaled, np.float32(-E4M3_MAX), np.float32(E4M3_MAX))
     return np.asarray(near.astype(ml_dtypes.float8_e4m3fn).view(np.uint8))
 
 
 def e4m3_values(codes: Array) -> Array:
-    """What codes stand for, before their step: float32."""
+    """Return the values of codes, without their step: float32."""
     return np.asarray(codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32))
 
 
 def e4m3_bound(x: Array, step: Array) -> Array:
-    """How far a decoded value may lie from x: half a step of three fraction bits or of the denormals, but never more
-    than x itself, which is what becomes zero; with float32's own roundings."""
+    """Return how far a decoded value may be from x: half a step of three fraction bits or of the denormals, but never
+    more than x itself, for values that become zero; plus the float32 roundings."""
     size = np.abs(x.astype(np.float64))
     half = np.maximum(size * 2.0**-4, step.astype(np.float64) * 2.0**-10)
     return np.minimum(size, half) * (1 + 2.0**-18)
@@ -70,7 +70,7 @@ class E4M3PerBlock:
         return e4m3_bound(x, self.spread(scale, x.shape))
 
     def spread(self, scale: Array, shape: tuple[int, ...]) -> Array:
-        """The step of every row, (b, h, s, 1)."""
+        """Return the step of every row, (b, h, s, 1)."""
         return np.repeat(scale, self.rows, axis=2)[:, :, : shape[2], None]
 
 
@@ -93,7 +93,7 @@ class E4M3PerChannel:
 
 
 class SmoothedKeys(NamedTuple):
-    """K without its mean (b, h, d), and what it takes to decode it."""
+    """The codes of K without its mean (b, h, d), and what is needed to decode them."""
 
     codes: Array
     scale: Array
@@ -102,9 +102,9 @@ class SmoothedKeys(NamedTuple):
 
 @dataclass(frozen=True)
 class SmoothedE4M3PerBlock:
-    """K's mean over all keys is taken off first, so that a channel's offset does not eat the block's range.
+    """K's mean over all keys is subtracted first, so that a channel's offset does not use up the block's range.
 
-    q·k loses the same for every key of a row: the softmax does not see it, and `lse_shift` gives it back to the LSE.
+    q·k loses the same for every key of a row: the softmax is not changed, and `lse_shift` adds it back to the LSE.
     """
 
     rows: int
@@ -122,14 +122,14 @@ class SmoothedE4M3PerBlock:
         return self.blocks.decode(codes, scale) + mean[:, :, None]
 
     def bound(self, k: Array, scale: Array, mean: Array) -> Array:
-        """That of what is left, and the roundings of taking the mean off and of adding it."""
+        """Return the bound of the remainder, plus the roundings of subtracting and adding the mean."""
         wide, centre = k.astype(np.float64), mean[:, :, None].astype(np.float64)
         return self.blocks.bound(wide - centre, scale) + (np.abs(wide) + np.abs(centre)) * 2.0**-23
 
 
 def key_mean(k: Array) -> Array:
-    """K's mean over keys (b, h, d), rounded to bf16. Any vector may be taken off, and a short one hardly depends on
-    the order of the sum: here chunk by chunk, each key after key."""
+    """Return K's mean over keys (b, h, d), rounded to bf16. Any vector may be subtracted, and a bf16 one hardly depends
+    on the order of the sum: here chunk by chunk, each key after key."""
     wide = _four_axes(k)
     chunks = []
     for first in range(0, wide.shape[2], MEAN_CHUNK):
@@ -144,7 +144,7 @@ def key_mean(k: Array) -> Array:
 
 
 def lse_shift(q: Array, mean: Array, scale: float) -> Array:
-    """q·mean·scale (b, hq, sq): what smoothing takes from every score of a row. Query heads share means in groups."""
+    """Return q·mean·scale (b, hq, sq), which smoothing subtracts from every score of a row. Groups share means."""
     per_head = np.repeat(mean.astype(np.float64), q.shape[1] // mean.shape[1], axis=1)
     return np.asarray((q.astype(np.float64) @ per_head[..., None])[..., 0] * scale)
 

@@ -1,6 +1,6 @@
-"""A kernel's declared algorithm: online softmax over KV tiles in float32, rounding where the kernel says it rounds.
+"""Emulates a kernel's declared algorithm: online softmax over KV tiles in float32, rounded where the kernel declares.
 
-What is left between this and the kernel is order of summation inside a tile and the hardware's exponential;
+The remaining differences from the kernel are the order of summation inside a tile and the hardware's exponential;
 `Emulated.allowance` bounds both, so that a comparison can be tight everywhere else.
 """
 
@@ -24,28 +24,28 @@ class Algorithm:
     """What a kernel declares about its arithmetic."""
 
     block_m: int
-    """Query rows of a CTA. Decides only which tiles a causal kernel skips."""
+    """Query rows of a CTA. It decides only which tiles a causal kernel skips."""
     block_n: int
     """Keys of a tile."""
     splits: int = 1
-    """Parts the tiles are dealt to, each with as many whole tiles as the first; later ones may be empty."""
+    """The number of splits; each gets as many full tiles as the first, and the last ones may be empty."""
     operand_dtype: str = "f32"
-    """Type that Q, K and V are rounded to before they are multiplied."""
+    """The type that Q, K and V are rounded to before they are multiplied."""
     s_dtype: str = "f32"
-    """Type that scaled scores are kept in."""
+    """The type of scaled scores."""
     p_dtype: str = "f32"
-    """Type that P has in P·V; e4m3 saturates."""
+    """The type of P in P·V; e4m3 saturates."""
     p_scale: float = 1.0
-    """Power of two by which P is multiplied before it is rounded, and divided by afterwards."""
+    """A power of two: P is multiplied by it before it is rounded, and divided by it afterwards."""
     p_open: bool = False
-    """Whether it is open where P is rounded, or if at all: for kernels that declare nothing about their tiles."""
+    """Whether it is unknown where P is rounded, or if at all: for kernels that declare nothing about their tiles."""
     l_of_rounded_p: bool = False
     """Whether l sums P after its rounding rather than before."""
     out_dtype: str = "f32"
     acc: Literal["f32", "f16", "bf16"] = "f32"
-    """Type in which Q·Kᵀ and U are accumulated, rounded once per tile."""
+    """The type in which Q·Kᵀ and U are accumulated, rounded once per tile."""
     scale_in: Literal["scores", "q"] = "scores"
-    """Where the softmax scale is multiplied in."""
+    """Where the softmax scale is applied."""
     exp_base: float = math.e
     """e, or 2 for kernels that fold log2(e) into the scale."""
 
@@ -76,13 +76,13 @@ class Emulated:
     lse: Array
     """(b, hq, sq), float32, natural logarithm."""
     allowance: Array
-    """(b, hq, sq): how far a right kernel may stray from o, as a share of max|V|; how far from lse, absolutely."""
+    """(b, hq, sq): how far a right kernel may be from o, as a share of max|V|; how far from lse, absolutely."""
     q: Array
-    """(b, hq, sq, d) as multiplied: dequantised, scaled if the scale goes into Q, rounded."""
+    """(b, hq, sq, d) as multiplied: dequantised, scaled if the scale is applied to Q, rounded."""
     tiles: tuple[Tile, ...] = ()
     """In the order of keys."""
     partials: tuple[Partial, ...] = ()
-    """What each split hands to the merge."""
+    """The input of the merge from each split."""
 
 
 def emulate(
@@ -138,14 +138,14 @@ class _Call:
     q: Array
 
     def start(self) -> Partial:
-        """U = 0, m = -inf, l = 0."""
+        """Return U = 0, m = -inf, l = 0."""
         rows = self.shape.lse
         return Partial(
             np.zeros(self.shape.q, np.float32), np.full(rows, -np.inf, np.float32), np.zeros(rows, np.float32)
         )
 
     def run(self, k: Array, v: Array, split: int, tiles: range) -> Iterator[Tile]:
-        """The tiles of one split, in order."""
+        """Yield the tiles of one split, in order."""
         algorithm, step = self.algorithm, self.algorithm.block_n
         exp = np.exp2 if algorithm.exp_base == 2 else np.exp
         u, m, l = self.start()
@@ -156,7 +156,7 @@ class _Call:
             scores = rounded(products * self.score_factor, algorithm.s_dtype)
             masked = np.where(mask, scores, np.float32(-np.inf))
             m_old, m = m, np.maximum(m, masked.max(axis=-1))
-            # A row that has seen no key yet keeps m = -inf: subtracting 0 instead leaves P = 0 and U = 0.
+            # A row without a visible key so far keeps m = -inf: subtracting 0 instead gives P = 0 and U = 0.
             shift = np.where(np.isneginf(m), np.float32(0), m)
             exact_p, rescale = exp(masked - shift[..., None]), exp(m_old - shift)
             scale = np.float32(algorithm.p_scale)
@@ -166,7 +166,7 @@ class _Call:
             yield Tile(index, split, index * step, k_tile, v_tile, scores, masked, m, p, l, u, self._visited(mask))
 
     def _times(self, rows: Array, per_kv_head: Array) -> Array:
-        """Matrix product per head, each KV head shared by its group of query heads."""
+        """Return the matrix product per head; each KV head is shared by its group of query heads."""
         b, hq, sq, inner = rows.shape
         grouped = rows.reshape(b, self.shape.hkv, self.shape.group, sq, inner)
         return np.asarray((grouped @ per_kv_head[:, :, None]).reshape(b, hq, sq, -1))
@@ -177,15 +177,15 @@ class _Call:
         return np.repeat(block_sees, self.algorithm.block_m)[: self.shape.sq]
 
     def allowance(self, k: Array, m: Array, lse: Array) -> Array:
-        """How far rounding in another order may move a row, as a share of max|V|.
+        """Return how far rounding in another order may move a row, as a share of max|V|.
 
         A score is off by about sqrt(d) roundings of a term no larger than |q|·|k|, and P by the same share. Where S, P
-        or U is kept in a short type, a value near the middle of two may fall to either side: one step of the largest
+        or U is kept in a short type, a value near the middle of two may round to either: one step of the largest
         weight, exp(m - lse). A step of S is largest where |S| is; since weights fall off as exp(S - m), max(|m|, 1)
-        bounds |S| times its weight. Where P's rounding is open, all weights differ by up to half a step at random:
+        bounds |S| times its weight. Where P's rounding is unknown, all weights differ by up to half a step at random:
         4.5 standard deviations of the sum, eps/sqrt(12)·sqrt(Σ w²), and Σ w² is at most the largest weight.
         Sums over keys in float32 round once per key, by at most 2^-24 of the partial sum, and where all terms are equal
-        that is no random walk: roundings may share a sign, and partial sums are half of the whole on average.
+        that is no random walk: roundings may share a sign, and partial sums are half of the total on average.
         """
         algorithm = self.algorithm
         to_natural = math.log(algorithm.exp_base)
@@ -201,7 +201,7 @@ class _Call:
         return np.asarray(score_error * epsilon(algorithm.acc) + steps + sums)
 
     def open_operands(self, k: Array, v: Array, q_step: Array, k_step: Array, v_step: Array) -> Array:
-        """How far operands that may round to either of two values move a row: scores, and with them P; and V."""
+        """Return how far operands that may round to either of two values move a row: scores, and with them P; and V."""
         moved = np.zeros(self.shape.lse)
         if q_step.any() or k_step.any():
             scores = self._times(np.abs(self.q), k_step.swapaxes(2, 3)) + self._times(q_step, np.abs(k).swapaxes(2, 3))
@@ -215,11 +215,11 @@ class _Call:
 
 
 DECODED_WITHIN = 2.0**-22
-"""A few float32 roundings: in which order a code is multiplied out is the kernel's business."""
+"""A few float32 roundings: the kernel chooses the order in which a code is multiplied out."""
 
 
 def _open_step(x: Array, dtype: str) -> Array:
-    """How far apart the two values of a short type are that x may round to, where x lies between them; else 0."""
+    """Return the distance of the two values of a short type that x may round to, where x is between them; else 0."""
     if dtype == "f32":
         return np.zeros_like(x)
     low, high = (rounded(x * np.float32(1 + sign * DECODED_WITHIN), dtype) for sign in (-1, 1))
@@ -227,5 +227,5 @@ def _open_step(x: Array, dtype: str) -> Array:
 
 
 def _step(dtype: str) -> float:
-    """A short type's relative step; float32's is counted per key."""
+    """Return a short type's relative step; float32's is counted per key."""
     return 0.0 if dtype == "f32" else epsilon(dtype)

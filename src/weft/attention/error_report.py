@@ -1,4 +1,4 @@
-"""One array against another: every figure a reader needs to see what kind of wrong it is, and where."""
+"""Compares two arrays: the figures that show what kind of error there is, and where."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from .dtypes import Array
 from .errors import ContractError
 
 BLOCK_ROWS = 64
-"""Rows judged together, so that one bad block is not averaged away."""
+"""Rows judged together, so that one bad block does not disappear in an average."""
 
 
 @dataclass(frozen=True)
@@ -25,31 +25,31 @@ class Block:
 
 @dataclass(frozen=True)
 class ErrorReport:
-    """actual - expected over (b, h, s, d). A NaN on either side is infinitely wrong, so no comparison passes it."""
+    """actual - expected over (b, h, s, d). A NaN on either side is an infinite error, so no comparison passes it."""
 
     max: float
     mean: float
-    """Of magnitudes."""
+    """The mean of magnitudes."""
     bias: float
-    """Signed mean: rounding leaves none, a wrong constant does. NaN if any element is."""
+    """The signed mean: rounding causes none, a wrong constant does. NaN if any element is."""
     rel_l2: float
     cosine: float
     rmse: float
     bad_share: float
-    """Share of elements off by more than 0.05 of the largest expected magnitude."""
+    """The share of elements off by more than 0.05 of the largest expected magnitude."""
     sign_flips: int
     worst: tuple[int, ...]
-    """Index of the largest error."""
+    """The index of the largest error."""
 
     @property
     def worst_block(self) -> Block:
-        """Where the largest error lies."""
+        """The block with the largest error."""
         batch, head, row = self.worst[:3]
         return Block(batch, head, row - row % BLOCK_ROWS)
 
 
 def difference(actual: Array, expected: Array) -> Array:
-    """actual - expected in float64; equal infinities differ by 0, anything with NaN by infinity."""
+    """Return actual - expected in float64; equal infinities differ by 0, anything with NaN by infinity."""
     if actual.shape != expected.shape:
         raise ContractError(f"cannot compare {actual.shape} with {expected.shape}")
     a, e = actual.astype(np.float64), expected.astype(np.float64)
@@ -59,19 +59,19 @@ def difference(actual: Array, expected: Array) -> Array:
 
 
 def block_max(values: Array) -> Array:
-    """The largest value of each block of 64 rows: (b, h, s, d) → (b, h, blocks)."""
+    """Return the largest value of each block of 64 rows: (b, h, s, d) → (b, h, blocks)."""
     return np.asarray(np.maximum.reduceat(values.max(axis=-1), _starts(values), axis=2))
 
 
 def block_mean(values: Array) -> Array:
-    """The mean of each block of 64 rows: (b, h, s, d) → (b, h, blocks)."""
+    """Return the mean of each block of 64 rows: (b, h, s, d) → (b, h, blocks)."""
     starts = _starts(values)
     rows = np.diff(np.append(starts, values.shape[2]))
     return np.asarray(np.add.reduceat(values.mean(axis=-1), starts, axis=2) / rows)
 
 
 def block_rms(values: Array) -> Array:
-    """The root of the mean square of each block of 64 rows; scaled, so that squares stay finite."""
+    """Return the root mean square of each block of 64 rows; scaled, so that squares stay finite."""
     unit = float(np.abs(values).max(initial=0.0))
     if unit == 0 or not np.isfinite(unit):
         return block_max(np.abs(values))
@@ -83,9 +83,9 @@ def _starts(values: Array) -> Array:
 
 
 def compare(actual: Array, expected: Array, *, bad_above: float = 0.05) -> ErrorReport:
-    """Report on (b, h, s, d) arrays. An element is bad if off by more than `bad_above` of the largest |expected|."""
+    """Return the report on (b, h, s, d) arrays. An element is bad if off by more than `bad_above` of max|expected|."""
     if actual.ndim != 4 or not actual.size:
-        raise ContractError(f"a report is made of (b, h, s, d) arrays that hold something, not {actual.shape}")
+        raise ContractError(f"a report needs (b, h, s, d) arrays that are not empty, not {actual.shape}")
     apart = difference(actual, expected)
     size = np.abs(apart)
     a, e = actual.astype(np.float64), expected.astype(np.float64)
@@ -116,7 +116,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _cosine(a: Array, e: Array) -> float:
-    """1 for the same direction; 1 for two zeros, 0 for a zero against something."""
+    """Return 1 for the same direction and for two zeros, 0 for a zero and another value."""
     both = np.isfinite(a) & np.isfinite(e)  # only equal infinities are left out
     a, e = a[both], e[both]
     norms = float(np.linalg.norm(a) * np.linalg.norm(e))

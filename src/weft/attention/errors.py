@@ -4,4 +4,4 @@ from weft.core.errors import UsageError
 
 
 class ContractError(UsageError, ValueError):
-    """An argument outside the contract: a shape that does not fit, a name that nobody defined."""
+    """An argument outside the contract: a shape that does not fit, an undefined name."""

@@ -1,8 +1,7 @@
-"""How large the whole error of all-FP8 attention should be: every rounding of the recipe is tried at random.
+"""The expected total error of all-FP8 attention: every rounding of the recipe is replaced by a random one.
 
-Inputs move within their quantisers' bounds, scores and sums by what truncation in the tensor core takes on average
-(half a unit of every term), weights by half a step of E4M3. What that does to O depends on the inputs, so there is no
-formula.
+Inputs move within their quantisers' bounds, scores and sums by the average truncation in the tensor core (half a unit
+of every term), weights by half a step of E4M3. The effect on O depends on the inputs, so there is no formula.
 """
 
 import numpy as np
@@ -20,9 +19,9 @@ P_DENORMAL = 2.0**-10 / float(P_SCALE)
 
 
 def recipe_noise(run: RecipeRun, exact: Attended, *, draws: int = DRAWS, seed: int = 0) -> Array:
-    """RMS of the error of O per head and block of 64 rows (b, hq, blocks): the largest of some draws.
+    """Return the RMS of the error of O per head and block of 64 rows (b, hq, blocks): the largest of some draws.
 
-    Of a recipe that never flushes, this is still the size for one that does: it must not be worse.
+    A recipe that never flushes gets the size of one that does: it must not be worse.
     """
     rng = np.random.default_rng(seed)
     bounds = (
@@ -40,12 +39,12 @@ def recipe_noise(run: RecipeRun, exact: Attended, *, draws: int = DRAWS, seed: i
 
 
 def _moved(x: Array, by: Array, rng: np.random.Generator) -> Array:
-    """Anywhere within the bound; what becomes zero loses all of itself."""
+    """Return x moved at random within the bound; a value that becomes zero moves by its full size."""
     return np.where(by >= np.abs(x), 0.0, x + rng.uniform(-1, 1, x.shape) * by)
 
 
 def _attention(run: RecipeRun, q: Array, k: Array, v: Array, rng: np.random.Generator) -> Array:
-    """O in float64 of keys without their mean, with the roundings that come after quantisation."""
+    """Return O in float64 of keys without their mean, with the roundings after quantisation."""
     shape, lost = run.shape, LOST_PER_STEP / 2
     o = np.zeros(shape.q)
     largest_q, largest_k = np.abs(q).max(axis=3), np.abs(k).max(axis=3)
@@ -66,7 +65,7 @@ def _attention(run: RecipeRun, q: Array, k: Array, v: Array, rng: np.random.Gene
 
 
 def _sum(p: Array, v: Array, lost: float, rng: np.random.Generator) -> Array:
-    """P·V, each flush of it short of a share of its largest term."""
+    """Return P·V, where each flush loses a share of its largest term."""
     total = np.zeros((p.shape[0], v.shape[1]))
     for first in range(0, p.shape[1], FLUSH_KEYS):
         keys = slice(first, first + FLUSH_KEYS)

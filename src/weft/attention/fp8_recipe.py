@@ -1,8 +1,8 @@
-"""All-FP8 attention as a recipe that kernels follow to the bit: what is quantised how, where is rounded, what is added.
+"""All-FP8 attention as a recipe that kernels follow bit for bit: how values are quantised, rounded and added.
 
-`RecipeRun` is the recipe in pieces, one method each, in float32. Only two things are left open: the last bits of the
-hardware's exponential, and the order of float32 sums of l and of q·mean. Where such a bit decides how a weight is
-rounded to E4M3, `Recipe.allowance` has that weight's step; everywhere else a comparison can be tight.
+`RecipeRun` is the recipe in float32, with one method for each part. Only two things are not specified: the last bits
+of the hardware's exponential, and the order of float32 sums of l and of q·mean. Where such a bit decides how a weight
+is rounded to E4M3, `Recipe.allowance` has that weight's step; everywhere else a comparison can be tight.
 """
 
 from collections.abc import Iterator
@@ -24,19 +24,19 @@ FLUSH_KEYS = 64
 LOG2_E, LN_2 = np.float32(1.44269504), np.float32(0.693147181)
 STEPS_PER_FLUSH = FLUSH_KEYS // STEP
 LOST_PER_STEP = (STEP + 1) * 2.0**-FRACTION_BITS
-"""What truncation takes from a step at most, relative to its largest term: one unit of each term."""
+"""The largest loss by truncation in a step, relative to its largest term: one unit of each term."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What a kernel chooses: its blocks, whether it flushes the tensor core's sum, whether it smooths K."""
+    """The choices of a kernel: its blocks, whether it flushes the tensor core's sum, whether it smooths K."""
 
     block_m: int = 64
     """Queries that share a step."""
     block_n: int = 64
     """Keys that share a step, and keys of a tile."""
     flush: bool = True
-    """Whether the tensor core's sum is added to an fp32 one every 64 keys, or carries on through all of them."""
+    """Whether the tensor core's sum is added to an fp32 sum every 64 keys, or continues over all keys."""
     smooth: bool = True
     out_dtype: str = "f16"
 
@@ -48,7 +48,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Followed:
-    """What following a recipe gives."""
+    """The result of a recipe."""
 
     o: Array
     """(b, hq, sq, d) in the output type."""
@@ -57,34 +57,34 @@ class Followed:
     lse: Array
     """(b, hq, sq), float32, of the unsmoothed scores."""
     allowance: Array
-    """(b, hq, sq): how far a right kernel may stray from o, as a share of max|V|."""
+    """(b, hq, sq): how far a right kernel may be from o, as a share of max|V|."""
     dequantised: tuple[Array, Array, Array]
-    """q, k and v as their codes mean them, in float32."""
+    """q, k and v decoded from their codes, in float32."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecipeTile:
-    """What a tile of keys leaves; (b, hq, sq) unless said."""
+    """The state after a tile of keys; (b, hq, sq) unless stated."""
 
     keys: slice
     scores: Array
-    """(b, hq, sq, n) in powers of two, of the smoothed keys."""
+    """(b, hq, sq, n) as exponents of 2, of the smoothed keys."""
     masked: Array
     m: Array
     p: Array
-    """(b, hq, sq, n): 2⁸·P as the tensor core takes it."""
+    """(b, hq, sq, n): 2⁸·P as the tensor core multiplies it."""
     l: Array
     u: Array
     """(b, hq, sq, d): Σ 2⁸·P · V's codes."""
     open_steps: Array
-    """(b, hq, sq, n): how far 2⁸·P may lie from p because the exponential's last bits decide."""
+    """(b, hq, sq, n): how far 2⁸·P may be from p because the exponential's last bits decide."""
     loose: Array
-    """How far that lets U stray from u, as a share of the largest code of V."""
+    """How far U may be from u for that reason, as a share of the largest code of V."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecipeRun:
-    """One call. A wrong implementation is one of these methods changed."""
+    """One call. A wrong implementation changes one of these methods."""
 
     recipe: Recipe
     q: Array
@@ -102,7 +102,7 @@ class RecipeRun:
         return default_scale(self.shape.d)
 
     def per_query_head(self, x: Array) -> Array:
-        """Something of K or V with one head per query head."""
+        """Return an array of K or V with one head per query head."""
         return np.repeat(x, self.shape.group, axis=1)
 
     # Quantisation.
@@ -136,7 +136,7 @@ class RecipeRun:
         return [slice(first, first + step) for first in range(0, self.shape.skv, step)]
 
     def scores(self, keys: slice) -> Array:
-        """q·k in powers of two, of the smoothed keys, not yet masked: (b, hq, sq, n)."""
+        """Return q·k as exponents of 2, of the smoothed keys, not yet masked: (b, hq, sq, n)."""
         k = self.per_query_head(e4m3_values(self.k_coded.codes[:, :, keys]))
         k_step = self.per_query_head(self.k_coded.scale[:, :, keys.start // self.recipe.block_n])
         q_step = E4M3PerBlock(self.recipe.block_m).spread(self.q_coded.scale, self.q.shape)
@@ -145,22 +145,22 @@ class RecipeRun:
         return self.matmul(e4m3_values(self.q_coded.codes), k.swapaxes(2, 3)) * factor
 
     def matmul(self, a: Array, b: Array, c: Array | None = None) -> Array:
-        """The tensor core on (b, h, …) operands."""
+        """Return the tensor core's product of (b, h, …) operands."""
         flat = [x.reshape(-1, *x.shape[2:]) for x in (a, b)]
         given = None if c is None else c.reshape(-1, *c.shape[2:])
         return fp8_matmul(flat[0], flat[1], given).reshape(*a.shape[:3], b.shape[3])
 
     def exp2(self, x: Array) -> Array:
-        """ex2.approx.ftz."""
+        """Return ex2.approx.ftz of x."""
         y = np.exp2(x.astype(np.float64))
         return np.where(y < 2.0**-126, 0.0, y).astype(np.float32)
 
     def p_values(self, p: Array) -> Array:
-        """2⁸·P as the tensor core takes it."""
+        """2⁸·P as the tensor core multiplies it."""
         return rounded(p * P_SCALE, "e4m3")
 
     def accumulate(self, u: Array, p: Array, v: Array) -> Array:
-        """U + P·V, of a U already rescaled."""
+        """Return U + P·V, of a U already rescaled."""
         if not self.recipe.flush:
             return self.matmul(p, v, u)
         for first in range(0, p.shape[3], FLUSH_KEYS):
@@ -172,19 +172,19 @@ class RecipeRun:
         return u * rescale[..., None]
 
     def normalised(self, u: Array, l: Array) -> Array:
-        """U / l in V's units."""
+        """Return U / l in V's units."""
         divisor = np.where(l == 0, np.float32(1), l) * P_SCALE
         inverse = np.where(l == 0, np.float32(0), np.float32(1) / divisor)
         return u * inverse[..., None] * self.per_query_head(self.v_coded.scale)[:, :, None]
 
     def log_sum(self, m: Array, l: Array) -> Array:
-        """LSE of the scores as they were before smoothing."""
+        """Return the LSE of the scores before smoothing."""
         empty = l == 0
         lse = (np.where(empty, np.float32(0), m) + np.log2(np.where(empty, np.float32(1), l))) * LN_2
         return np.where(empty, -np.inf, lse + lse_shift(self.q, self.k_coded.mean, self.scale)).astype(np.float32)
 
     def passes(self) -> Iterator[RecipeTile]:
-        """Tile after tile."""
+        """Yield tile after tile."""
         rows, v = self.shape.lse, self.per_query_head(e4m3_values(self.v_coded.codes))
         u, m, l = np.zeros(self.shape.q, np.float32), np.full(rows, -np.inf, np.float32), np.zeros(rows, np.float32)
         loose = np.zeros(rows)
@@ -192,7 +192,7 @@ class RecipeRun:
             scores = self.scores(keys)
             s = np.where(self.mask[:, keys], scores, np.float32(-np.inf))
             m_old, m = m, np.maximum(m, s.max(axis=-1))
-            # A row that has seen no key yet keeps m = -inf: subtracting 0 instead leaves P = 0 and U = 0.
+            # A row without a visible key so far keeps m = -inf: subtracting 0 instead gives P = 0 and U = 0.
             shift = np.where(np.isneginf(m), np.float32(0), m)
             p, rescale = self.exp2(s - shift[..., None]), self.exp2(m_old - shift)
             l = l * rescale + p.sum(axis=-1)
@@ -203,7 +203,7 @@ class RecipeRun:
             yield RecipeTile(keys, scores, s, m, codes, l, u, open_steps, loose)
 
     def follow(self) -> Followed:
-        """All of it."""
+        """Return the result of all tiles."""
         for tile in self.passes():
             last = tile
         wide = self.normalised(last.u, last.l)
@@ -214,8 +214,8 @@ class RecipeRun:
 
 
 def _open_steps(p: Array, s: Array, shift: Array) -> Array:
-    """The steps (in units of 2⁸·P) of weights so near the middle of two codes that the exponential's last bits decide;
-    0 elsewhere. ex2.approx is good to 2 ulp; its argument s - m is exact or rounded by 2^-24 of itself, and s itself
+    """Return the steps (in units of 2⁸·P) of weights so close to the middle of two codes that the exponential's last
+    bits decide; 0 elsewhere. ex2.approx is good to 2 ulp; s - m is exact or rounded by 2^-24 of itself, and s itself
     may differ by two roundings if a GPU orders factors differently."""
     argument = np.abs(np.where(np.isneginf(s), 0, s)) + np.abs(shift)[..., None]
     window = (2.0**-21 + argument * 2.0**-22).astype(np.float32)
@@ -224,7 +224,7 @@ def _open_steps(p: Array, s: Array, shift: Array) -> Array:
 
 
 def _borderline(open_steps: Array, p: Array) -> Array:
-    """All of a row's, and what other truncations a changed weight may bring about in its tile."""
+    """Return the sum of a row's open steps, plus the other truncations that a changed weight may cause in its tile."""
     steps = open_steps.sum(axis=-1, dtype=np.float64)
     tile_steps = p.shape[3] // STEP + 1
     return np.asarray(steps + (steps > 0) * tile_steps * LOST_PER_STEP * (p * P_SCALE).max(axis=-1))

@@ -1,9 +1,9 @@
-"""What an FP8 tensor core of Ada (sm_89) adds up, as NumPy: m16n8k32 on E4M3 with an f32 accumulator.
+"""The arithmetic of Ada's (sm_89) FP8 tensor core in NumPy: m16n8k32 on E4M3 with an f32 accumulator.
 
 Two fused steps of 16 products each. A step aligns the accumulator and its exact products to the largest exponent E
 among them, truncates each toward zero at 2^(E - 13), adds exactly, and keeps 13 fraction bits of the sum, again
 truncated. A product's exponent is the sum of its factors', so its significand is in [1, 4); a denormal keeps its
-format's smallest exponent. tests/attention hold this against the virtual GPU's own definition bit for bit.
+format's smallest exponent. tests/attention compare this with the virtual GPU's own definition bit for bit.
 """
 
 import numpy as np
@@ -12,18 +12,18 @@ from .dtypes import Array
 from .errors import ContractError
 
 STEP = 16
-"""Products of a fused step."""
+"""The number of products in a fused step."""
 FRACTION_BITS = 13
 _DROPPED = 23 - FRACTION_BITS
 _LEAST_EXPONENT = -6
 _SMALLEST = np.float32(2.0**-100)
-"""Stands for the exponent of nothing but zeros: every sum of products is a multiple of 2^-31."""
+"""The power used where all values are zero: every sum of products is a multiple of 2^-31."""
 _AT_ONCE = 1 << 16
-"""Elements of the result worked on together, so that they stay in the cache."""
+"""Elements of the result computed together, so that they stay in the cache."""
 
 
 def fp8_matmul(a: Array, b: Array, c: Array | None = None) -> Array:
-    """c + a·b in float32, for values of E4M3 in a (n, m, k) and b (n, k, columns), k in increasing steps of 16."""
+    """Return c + a·b in float32, for E4M3 values in a (n, m, k) and b (n, k, columns), k in increasing steps of 16."""
     if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
         raise ContractError(f"cannot multiply {a.shape} by {b.shape}")
     count, rows, inner = a.shape
@@ -44,13 +44,13 @@ def fp8_matmul(a: Array, b: Array, c: Array | None = None) -> Array:
 
 
 def _power(values: Array) -> Array:
-    """2^exponent of each value; 0 for a zero, which never is the largest beside anything else."""
+    """Return 2^exponent of each value; 0 for a zero, which is never the largest."""
     exponent = np.maximum(np.frexp(values)[1] - 1, _LEAST_EXPONENT)
     return np.where(values == 0, np.float32(0), np.ldexp(np.float32(1), exponent))
 
 
 def _fused_step(a: tuple[Array, Array], b: tuple[Array, Array], c: Array) -> Array:
-    """Values and powers of a (n, m, s) and b (n, s, columns). Everything is exact in float32 but the truncations."""
+    """Return one step's result; a (n, m, s) and b (n, s, columns) are values and powers. Only truncations round."""
     (values_a, powers_a), (values_b, powers_b) = a, b
     product = np.empty_like(c)
     largest = np.ldexp(np.float32(1), np.frexp(c)[1] - 1)

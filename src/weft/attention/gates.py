@@ -1,4 +1,4 @@
-"""The gates every attention kernel must pass, held per head and per block of 64 rows."""
+"""The gates every attention kernel must pass, checked per head and per block of 64 rows."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from .error_report import BLOCK_ROWS, Block, block_max, block_mean, block_rms, d
 from .errors import ContractError
 
 ORDER_SHARE = 1e-5
-"""Share of the column's max|V| by which float32 sums in another order may differ."""
+"""The share of the column's max|V| by which float32 sums in another order may differ."""
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """Whether a gate held, and the block that came closest to its limit or went furthest beyond."""
+    """Whether a gate passed, and the block with the largest ratio of error to limit."""
 
     gate: str
     passed: bool
@@ -24,16 +24,16 @@ class GateResult:
 
     @property
     def ratio(self) -> float:
-        """Error over limit in the worst block: at most 1 if the gate held."""
+        """Error over limit in the worst block: at most 1 if the gate passed."""
         return float(_ratio(np.array(self.error), np.array(self.limit)))
 
     def __str__(self) -> str:
-        relation = "within" if self.passed else "beyond"
-        return f"{self.gate}: {self.error:.3g} {relation} {self.limit:.3g} · {self.worst}"
+        relation = "is within" if self.passed else "exceeds"
+        return f"{self.gate}: error {self.error:.3g} {relation} limit {self.limit:.3g} · {self.worst}"
 
 
 def tight_gate(out: Array, emulated: Array, v: Array, dtype: str, *, allowance: Array | None = None) -> GateResult:
-    """Gate 1: the kernel against its own algorithm, within 1 ulp of the output type + 1e-5·max|V| of the column.
+    """Gate 1: compare the kernel with its own algorithm, within 1 ulp of the output type + 1e-5·max|V| of the column.
 
     `allowance` (b, hq, sq), from `Emulated`, adds a share of max|V| per row for what the algorithm leaves open.
     """
@@ -47,7 +47,7 @@ def tight_gate(out: Array, emulated: Array, v: Array, dtype: str, *, allowance: 
 
 
 def lse_gate(lse: Array, emulated: Array, *, allowance: Array | None = None) -> GateResult:
-    """Gate 1 for the LSE (b, hq, sq): within 1e-5·(1 + |LSE|) and the allowance; -inf only equals -inf."""
+    """Gate 1 for the LSE (b, hq, sq): within 1e-5·(1 + |LSE|) plus the allowance; -inf only equals -inf."""
     _check(lse[..., None], emulated[..., None])
     wide = emulated.astype(np.float64)
     limit = ORDER_SHARE * (1 + np.abs(np.where(np.isfinite(wide), wide, 0.0)))
@@ -66,7 +66,7 @@ def flash_gate(out: Array, gold: Array, ref16: Array, dtype: str) -> GateResult:
         raise ContractError(f"FlashAttention's rule is for f16 and bf16, not {dtype!r}")
     error, yardstick = np.abs(difference(out, gold)), np.abs(difference(ref16, gold))
     if not np.isfinite(yardstick).all():
-        raise ContractError("the 16-bit reference is not finite: it would pass anything")
+        raise ContractError("the 16-bit reference is not finite: the gate would pass any output")
     rounding = np.abs(gold.astype(np.float64)) * epsilon(dtype)
     peak = _worst("flash max", block_max(error), 2 * (block_max(yardstick) + block_max(rounding)))
     mean = _worst("flash mean", block_mean(error), 1.5 * (block_mean(yardstick) + block_mean(rounding)))
@@ -74,14 +74,14 @@ def flash_gate(out: Array, gold: Array, ref16: Array, dtype: str) -> GateResult:
 
 
 NOISE_FACTOR = 3.0
-"""How much larger than expected an error may be: a block may be one row, whose error hangs on a few inputs."""
+"""How much larger than expected an error may be: a block may be one row, whose error depends on a few inputs."""
 
 
 def quantised_gate(out: Array, exact: Array, noise: Array, emulated: Array, gold: Array, dtype: str) -> GateResult:
-    """Gate 3, the whole error of a quantised kernel against attention on the inputs as they were.
+    """Gate 3: the total error of a quantised kernel against attention on the original inputs.
 
-    Per block, its RMS is at most 3 × what rounding the inputs (`noise`, from `noise_size`) and the declared algorithm
-    (`emulated` against `gold`, attention on the dequantised inputs) should leave, and an ulp of the output.
+    Per block, its RMS is at most 3 × the expected error of rounding the inputs (`noise`, from `noise_size`) and of the
+    declared algorithm (`emulated` against `gold`, attention on the dequantised inputs), plus an ulp of the output.
     """
     _check(out, exact)
     rounding = block_rms(ulp(exact, dtype))
@@ -91,26 +91,26 @@ def quantised_gate(out: Array, exact: Array, noise: Array, emulated: Array, gold
 
 
 def size_gate(name: str, out: Array, exact: Array, size: Array, dtype: str) -> GateResult:
-    """Gate 3 where the expected `size` (b, h, blocks) of the whole error is known: per block, its RMS is at most 3 ×
-    that and an ulp of the output."""
+    """Gate 3 where the expected `size` (b, h, blocks) of the total error is known: per block, its RMS is at most 3 ×
+    that plus an ulp of the output."""
     _check(out, exact)
     limit = NOISE_FACTOR * np.sqrt(size**2 + block_rms(ulp(exact, dtype)) ** 2)
     return _worst(name, block_rms(difference(out, exact)), limit)
 
 
 def element_gate(name: str, out: Array, expected: Array, limit: Array) -> GateResult:
-    """Each element against its own limit, for tasks with a gate of their own."""
+    """Compare each element with its own limit, for tasks that define their own gate."""
     _check(out, expected)
     return _elementwise(name, out, expected, np.broadcast_to(limit, out.shape))
 
 
 def _check(actual: Array, expected: Array) -> None:
     if actual.shape != expected.shape or actual.ndim != 4 or not actual.size:
-        raise ContractError(f"cannot judge {actual.shape} against {expected.shape}")
+        raise ContractError(f"cannot judge an output of shape {actual.shape}: expected {expected.shape}")
 
 
 def _elementwise(gate: str, actual: Array, expected: Array, limit: Array) -> GateResult:
-    """Each element against its own limit; the error and limit reported are those of the worst element."""
+    """Compare each element with its own limit; the reported error and limit are those of the worst element."""
     error = np.abs(difference(actual, expected))
     ratio = _ratio(error, limit)
     batch, head, row, column = (int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
@@ -120,7 +120,7 @@ def _elementwise(gate: str, actual: Array, expected: Array, limit: Array) -> Gat
 
 
 def _worst(gate: str, error: Array, limit: Array) -> GateResult:
-    """Each block against its own limit."""
+    """Compare each block with its own limit."""
     batch, head, block = (int(i) for i in np.unravel_index(int(_ratio(error, limit).argmax()), error.shape))
     place = (batch, head, block)
     worst = Block(batch, head, block * BLOCK_ROWS)
@@ -128,6 +128,6 @@ def _worst(gate: str, error: Array, limit: Array) -> GateResult:
 
 
 def _ratio(error: Array, limit: Array) -> Array:
-    """error / limit; 0 where there is no error, infinite where there may be none."""
+    """Return error / limit; 0 where there is no error, infinite where the limit is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(error == 0, 0.0, np.where(np.isfinite(error), error / limit, np.inf))

@@ -1,4 +1,4 @@
-"""The merge of partial rows: one function, used wherever keys were split."""
+"""The merge of partial rows: one function, used wherever keys are split."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from .reference import Attended
 
 
 class Partial(NamedTuple):
-    """What one split of the keys leaves: Σ P·V not yet divided by l, the running maximum m, and l = Σ P.
+    """The result of one split of the keys: Σ P·V not yet divided by l, the running maximum m, and l = Σ P.
 
     o is (…, d), m and l are (…). A split without keys is (0, -inf, 0).
     """
@@ -23,10 +23,10 @@ class Partial(NamedTuple):
 
 
 def merge(partials: Sequence[Partial], *, base: float = math.e) -> Attended:
-    """O and natural LSE of all partials, in their own precision.
+    """Return O and natural LSE of all partials, in their own precision.
 
-    M = max m; where M = -inf the result is (0, -inf), else each partial weighs base^(m - M), so -inf - -inf is never
-    formed. With `base` 2 the partials' m count in powers of two. NaN in a partial stays NaN.
+    M = max m; where M = -inf the result is (0, -inf), else each partial has the weight base^(m - M), so -inf - -inf is
+    never computed. With `base` 2 the partials' m are exponents of 2. NaN in a partial stays NaN.
     """
     if not partials:
         raise ContractError("nothing to merge: give at least one partial, an empty split is (0, -inf, 0)")

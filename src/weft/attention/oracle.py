@@ -1,4 +1,4 @@
-"""The ladder from exact attention to a kernel's output: each rung's error has a name."""
+"""Splits a kernel's error into named parts, from exact attention to the kernel's output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Rungs:
 
 @dataclass(frozen=True)
 class Ladder:
-    """A kernel's whole error, split between neighbouring rungs; the signed errors add up to `total`."""
+    """A kernel's total error, split between adjacent rungs; the signed errors add up to `total`."""
 
     err_dtype: ErrorReport
     """Rounding the inputs to their type."""
@@ -34,7 +34,7 @@ class Ladder:
     err_algorithm: ErrorReport
     """The algorithm's declared rounding, tiling and merging."""
     err_kernel: ErrorReport
-    """What the kernel does differently from what it declares: bugs."""
+    """The difference between the kernel and its declared algorithm: bugs."""
     total: ErrorReport
 
     def parts(self) -> Mapping[str, ErrorReport]:
@@ -49,7 +49,7 @@ class Ladder:
 
 @dataclass(frozen=True, kw_only=True)
 class Oracle:
-    """What a kernel claims to compute; `rungs` works it out for inputs, `ladder` holds an output against it."""
+    """What a kernel should compute; `rungs` computes it for inputs, `ladder` compares an output with it."""
 
     algorithm: Algorithm
     dtype: str
@@ -61,7 +61,7 @@ class Oracle:
         numpy_dtype(self.dtype)
 
     def rungs(self, q: Array, k: Array, v: Array) -> Rungs:
-        """All references for these inputs, which may be wider than the dtype."""
+        """Return all references for these inputs, which may be wider than the dtype."""
         original = (q, k, v)
         near = tuple(rounded(x.astype(np.float64), self.dtype) for x in original)
         exact = self._attention(*original)
@@ -76,7 +76,7 @@ class Oracle:
         return Rungs(exact, in_dtype, dequantised, emulated)
 
     def ladder(self, rungs: Rungs, out: Array) -> Ladder:
-        """The named errors of a kernel's output."""
+        """Return the named errors of a kernel's output."""
         exact, in_dtype, dequantised, emulated = (
             each.o for each in (rungs.exact, rungs.in_dtype, rungs.dequantised, rungs.emulated)
         )

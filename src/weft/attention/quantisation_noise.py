@@ -1,7 +1,7 @@
-"""How large the error of quantised inputs should be: attention on inputs moved at random within a quantiser's bounds.
+"""The expected error of quantised inputs: attention on inputs moved at random within a quantiser's bounds.
 
-Rounding moves each input by anything up to half a step. What that does to O depends on the inputs: it averages out
-over many keys and is blown up where a row hangs on one of two. Instead of a formula for each regime, it is tried.
+Rounding moves each input by up to half a step. The effect on O depends on the inputs: it averages out over many keys
+and is large where a row depends on one of two keys. The error is sampled, instead of a formula for each regime.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from .reference import Attended, attention
 
 DRAWS = 3
 MANY_DRAWS = 64
-"""Where a row hangs on which of two keys wins, its error is large and rare, and a few draws may never meet it."""
+"""Where a row depends on which of two keys wins, its error is large and rare, and a few draws may miss it."""
 
 
 def noise_size(
@@ -26,9 +26,9 @@ def noise_size(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Array:
-    """RMS of the error of O per head and block of 64 rows (b, hq, blocks): the largest of some draws.
+    """Return the RMS of the error of O per head and block of 64 rows (b, hq, blocks): the largest of some draws.
 
-    `exact` is attention on the `original` q, k and v, whose scales (b, h) are those of the whole heads.
+    `exact` is attention on the `original` q, k and v, whose scales (b, h) are those of entire heads.
     """
     rng = np.random.default_rng(seed)
     sizes = []

@@ -1,4 +1,4 @@
-"""8-bit quantisers with one scale per head. Encoding and decoding are one object, so they cannot drift apart."""
+"""8-bit quantisers with one scale per head. Encoding and decoding are in one object, so they stay consistent."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Quantised(NamedTuple):
 
 
 class Quantiser(Protocol):
-    """Encodes per head and knows how far a decoded value may lie from its original."""
+    """Encodes and decodes per head, and bounds the distance of a decoded value from its original."""
 
     @property
     def name(self) -> str: ...
@@ -36,7 +36,7 @@ class Quantiser(Protocol):
 
 
 def head_scale(x: Array) -> Array:
-    """absmax / 448 of each head (b, h), 1 for a head of zeros; the float32 that a kernel is handed."""
+    """Return absmax / 448 of each head (b, h), 1 for a head of zeros; the float32 that a kernel receives."""
     if x.ndim != 4:
         raise ContractError(f"a tensor to quantise is (b, h, s, d), not {x.shape}")
     absmax = np.abs(x.astype(np.float64)).max(axis=(2, 3))
@@ -52,26 +52,26 @@ class SimFp8:
     name: str = "sim_fp8"
 
     def encode(self, x: Array) -> Quantised:
-        """round(x / (448·scale) · 127 + 128), clipped to 0..255."""
+        """Return round(x / (448·scale) · 127 + 128), clipped to 0..255."""
         scale = head_scale(x)
         steps = x.astype(np.float64) / self.lsb(scale)[..., None, None]
         return Quantised(np.clip(np.rint(steps + 128), 0, 255).astype(np.uint8), scale)
 
     def decode(self, codes: Array, scale: Array) -> Array:
-        """(u - 128) / 127 · 448 · scale, rounded once to float32."""
+        """Return (u - 128) / 127 · 448 · scale, rounded once to float32."""
         return ((codes.astype(np.float64) - 128) * self.lsb(scale)[..., None, None]).astype(np.float32)
 
     def lsb(self, scale: Array) -> Array:
-        """The distance of neighbouring codes per head, in float64."""
+        """Return the distance of adjacent codes per head, in float64."""
         return np.asarray(E4M3_MAX * scale.astype(np.float64) / 127)
 
     def bound(self, x: Array, scale: Array) -> Array:
-        """Half an LSB, and the float32 rounding of scale and decoded value."""
+        """Return half an LSB, plus the float32 rounding of scale and decoded value."""
         half = self.lsb(scale)[..., None, None] / 2
         return np.broadcast_to(half * (1 + 254 * 2.0**-23), x.shape)
 
     def bias(self, x: Array, codes: Array, scale: Array) -> Array:
-        """Mean signed error per head in LSB. Fair rounding leaves about 0; an encoder off by half a step, ±0.5."""
+        """Return the mean signed error per head in LSB: about 0 if rounding is right, ±0.5 if off by half a step."""
         error = self.decode(codes, scale).astype(np.float64) - x.astype(np.float64)
         return np.asarray(error.mean(axis=(2, 3)) / self.lsb(scale))
 
@@ -83,7 +83,7 @@ class E4M3PerHead:
     name: str = "e4m3"
 
     def encode(self, x: Array) -> Quantised:
-        """x / scale rounded to nearest even, saturating."""
+        """Return x / scale rounded to nearest even, saturating."""
         scale = head_scale(x)
         steps = np.clip(x.astype(np.float64) / scale[..., None, None], -E4M3_MAX, E4M3_MAX)
         codes = steps.astype(np.float32).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
@@ -91,20 +91,20 @@ class E4M3PerHead:
         return Quantised(np.where(zero_head, np.uint8(0), codes), scale)
 
     def decode(self, codes: Array, scale: Array) -> Array:
-        """The code's value times scale in float32; codes 0x7F and 0xFF are NaN."""
+        """Return the code's value times scale in float32; codes 0x7F and 0xFF are NaN."""
         values = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
         return np.asarray(values * scale[..., None, None].astype(np.float32))
 
     def bound(self, x: Array, scale: Array) -> Array:
-        """Half a step of three fraction bits, or of the denormals below 2^-6; both with float32 rounding."""
+        """Return half a step of three fraction bits, or of the denormals below 2^-6; both with float32 rounding."""
         relative = np.abs(x.astype(np.float64)) * 2.0**-4
         return np.maximum(relative, scale[..., None, None].astype(np.float64) * 2.0**-10) * (1 + 2.0**-18)
 
     def bias(self, x: Array, codes: Array, scale: Array) -> Array:
-        """Mean signed error per head, as a share of the head's largest magnitude."""
+        """Return the mean signed error per head, as a share of the head's largest magnitude."""
         error = self.decode(codes, scale).astype(np.float64) - x.astype(np.float64)
         return np.asarray(error.mean(axis=(2, 3)) / (E4M3_MAX * scale.astype(np.float64)))
 
 
 QUANTISERS: Mapping[str, Quantiser] = {each.name: each for each in (SimFp8(), E4M3PerHead())}
-"""By name."""
+"""The quantisers by name."""

@@ -10,7 +10,7 @@ from .errors import ContractError
 from .shapes import Shape
 
 Causal = Literal["top_left", "bottom_right"] | None
-"""Which corner the diagonal starts from: PyTorch's `top_left`, FlashAttention's `bottom_right`, or no mask."""
+"""The corner at which the diagonal starts: PyTorch's `top_left`, FlashAttention's `bottom_right`, or no mask."""
 
 
 class Attended(NamedTuple):
@@ -21,7 +21,7 @@ class Attended(NamedTuple):
 
 
 def shape_of(q: Array, k: Array, v: Array) -> Shape:
-    """The sizes of a call, checked against the contract."""
+    """Return the sizes of a call, checked against the contract."""
     if not q.ndim == k.ndim == v.ndim == 4:
         raise ContractError(f"q, k and v are (b, h, s, d), not {q.shape}, {k.shape}, {v.shape}")
     if k.shape != v.shape:
@@ -33,7 +33,7 @@ def shape_of(q: Array, k: Array, v: Array) -> Shape:
 
 
 def visible(sq: int, skv: int, causal: Causal) -> Array:
-    """Which key each query may see, as a boolean (sq, skv)."""
+    """Return which keys each query may see, as a boolean (sq, skv)."""
     if causal is None:
         return np.ones((sq, skv), np.bool_)
     if causal not in get_args(get_args(Causal)[0]):
@@ -43,17 +43,17 @@ def visible(sq: int, skv: int, causal: Causal) -> Array:
 
 
 def default_scale(d: int) -> float:
-    """1/sqrt(d)."""
+    """Return 1/sqrt(d)."""
     return 1.0 / math.sqrt(d)
 
 
 def mask_for(shape: Shape, causal: Causal, mask: Array | None) -> Array:
-    """The mask (sq, skv) itself where it is given (some rows of a longer sequence), else that of `causal`."""
+    """Return the mask (sq, skv) if it is given (some rows of a longer sequence), else that of `causal`."""
     if mask is None:
         return visible(shape.sq, shape.skv, causal)
     if causal is not None or mask.shape != (shape.sq, shape.skv):
         raise ContractError(
-            f"a mask {mask.shape} for ({shape.sq}, {shape.skv}) with causal {causal!r}: give one of them"
+            f"a mask {mask.shape} for ({shape.sq}, {shape.skv}) with causal {causal!r}: give only one of them"
         )
     return mask
 
@@ -61,7 +61,7 @@ def mask_for(shape: Shape, causal: Causal, mask: Array | None) -> Array:
 def attention(
     q: Array, k: Array, v: Array, *, scale: float | None = None, causal: Causal = None, mask: Array | None = None
 ) -> Attended:
-    """softmax(q·kᵀ·scale)·v in float64. A row that sees no key gives o = 0 and lse = -inf."""
+    """Return softmax(q·kᵀ·scale)·v in float64. A row without a visible key gives o = 0 and lse = -inf."""
     shape = shape_of(q, k, v)
     mask = mask_for(shape, causal, mask)
     factor = default_scale(shape.d) if scale is None else scale
@@ -79,7 +79,7 @@ def attention(
 def attention16(
     q: Array, k: Array, v: Array, *, scale: float | None = None, causal: Causal = None, mask: Array | None = None
 ) -> Attended:
-    """Attention as a 16-bit framework computes it, FlashAttention's yardstick.
+    """Return attention as a 16-bit framework computes it, the reference of FlashAttention's rule.
 
     q·scale, S, P and O are each rounded to the inputs' type; sums and the softmax itself are float32.
     """
@@ -107,11 +107,11 @@ def attention16(
 
 
 def softmax(scores: Array) -> tuple[Array, Array]:
-    """Row-wise weights and log-sum-exp; a row of -inf gives zeros and -inf, without ever forming -inf - -inf."""
+    """Return row-wise weights and log-sum-exp; a row of -inf gives zeros and -inf, without computing -inf - -inf."""
     m = scores.max(axis=-1, keepdims=True)
     empty = np.isneginf(m)
     p = np.exp(scores - np.where(empty, 0, m))
     l = p.sum(axis=-1, keepdims=True)
-    some = np.where(empty, 1, l)  # divisor and logarithm of an empty row are never looked at
+    some = np.where(empty, 1, l)  # divisor and logarithm of an empty row are never used
     lse = np.where(empty, -np.inf, m + np.log(some))
     return p / some, lse[..., 0]

@@ -1,4 +1,4 @@
-"""Named kinds of input. Each stresses one habit of attention kernels; rows without keys come from causal shapes.
+"""Named kinds of input. Each stresses one property of attention kernels; rows without keys come from causal shapes.
 
 `make` is deterministic in (regime, shape's sizes, dtype, seed), and every value is finite in the dtype.
 """
@@ -30,14 +30,14 @@ def _logits(factor: float) -> Regime:
         q, k, v = unit_normal(rng, shape, dtype)
         return q * factor, k, v
 
-    regime.__doc__ = f"Logits N(0, {factor:g}²): few keys carry each row" + (
+    regime.__doc__ = f"Logits N(0, {factor:g}²): a few keys dominate each row" + (
         "; exp overflows unless the maximum is subtracted." if factor == 32 else "."
     )
     return regime
 
 
 def one_hot(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """Keys of ±1 and each query 16 times one of them: a row's weight lies on one key, so o is a row of v."""
+    """Keys of ±1 and each query 16 times one of them: one key has all the weight of a row, so o is a row of v."""
     k = rng.choice((-1.0, 1.0), shape.kv)
     chosen = rng.integers(0, shape.skv, (shape.b, shape.hq, shape.sq, 1))
     q = 16 * np.take_along_axis(np.repeat(k, shape.group, axis=1), chosen, axis=2)
@@ -45,16 +45,16 @@ def one_hot(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
 
 
 def v_offset(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """V around 4: weights that do not sum to one, or a quantiser's bias, show at once."""
+    """V around 4: it shows weights that do not sum to one, and a quantiser's bias."""
     q, k, v = unit_normal(rng, shape, dtype)
     return q, k, v + 4
 
 
 def offsets(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """K lies close around a long vector, from which every query looks away, and V around 4: logits are -128 + N(0, 1).
+    """K close to a long vector that is opposite to every query, and V around 4: logits are -128 + N(0, 1).
 
-    V shows weights that do not sum to one, K a mean that is not taken off and what is left of it, which is below 1, and
-    the logits a maximum that starts at 0.
+    V shows weights that do not sum to one; K shows a mean that is not subtracted, and the remainder, which is below 1;
+    the logits show a maximum that starts at 0.
     """
     q, k, v = unit_normal(rng, shape, dtype)
     direction = rng.choice((-1.0, 1.0), (shape.b, shape.hkv, 1, shape.d))
@@ -64,18 +64,18 @@ def offsets(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
 
 
 def zeros(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """All zero: o is exactly zero, and a quantiser must not divide by the scale it finds."""
+    """All zero: o is exactly zero, and a quantiser must not divide by a scale of 0."""
     return np.zeros(shape.q), np.zeros(shape.kv), np.zeros(shape.kv)
 
 
 def all_equal(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """One value per tensor: o equals it whatever the number of keys."""
+    """One value per tensor: o equals it for any number of keys."""
     q, k, v = rng.uniform(0.5, 2.0, 3)
     return np.full(shape.q, q), np.full(shape.kv, k), np.full(shape.kv, v)
 
 
 def outlier_channels(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """One channel in 16 of K and V is 50 times larger, which starves the other channels of a per-head scale."""
+    """One channel in 16 of K and V is 50 times larger, so the others lose precision with a per-head scale."""
     q, k, v = unit_normal(rng, shape, dtype)
     channels = rng.choice(shape.d, max(1, shape.d // 16), replace=False)
     k[..., channels] *= 50
@@ -84,7 +84,7 @@ def outlier_channels(rng: np.random.Generator, shape: Shape, dtype: str) -> Inpu
 
 
 def uneven_channels(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """Channels of K and V from 1 down to 2^-18 of the largest: what a per-head scale leaves of the small ones."""
+    """Channels of K and V from 1 down to 2^-18 of the largest: a per-head scale loses the small ones."""
     q, k, v = unit_normal(rng, shape, dtype)
     sizes = np.exp2(-18 * rng.permutation(shape.d) / max(1, shape.d - 1))
     return q, k * sizes, v * sizes
@@ -93,8 +93,8 @@ def uneven_channels(rng: np.random.Generator, shape: Shape, dtype: str) -> Input
 def large_magnitude(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
     """K and V near the dtype's limit, Q small so that logits stay N(0, 1).
 
-    An fp32 accumulator of unnormalised rows still holds: where it has no more range than the dtype, V leaves room for
-    the sum over all keys.
+    An fp32 accumulator of unnormalised rows does not overflow: where it has no more range than the dtype, V leaves
+    room for the sum over all keys.
     """
     q, k, v = unit_normal(rng, shape, dtype)
     room = 1 if dtype == "f16" else 4 * shape.skv
@@ -104,7 +104,7 @@ def large_magnitude(rng: np.random.Generator, shape: Shape, dtype: str) -> Input
 
 
 def denormals(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """Magnitudes from far below the smallest normal to 16 times it: o, which is their mean, must not be flushed."""
+    """Magnitudes from far below the smallest normal to 16 times it: o, their mean, must not be flushed to zero."""
 
     def values(size: tuple[int, ...]) -> Array:
         sign = rng.choice((-1.0, 1.0), size)
@@ -114,7 +114,7 @@ def denormals(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
 
 
 def sorted_keys(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """Every query of a head looks along one direction by which its keys ascend: the running maximum always rises."""
+    """All queries of a head have one direction, and the keys ascend along it: the running maximum always rises."""
     k, v = rng.standard_normal(shape.kv), rng.standard_normal(shape.kv)
     direction = 4 * rng.standard_normal((shape.b, shape.hkv, shape.d, 1))
     order = np.argsort(k @ direction, axis=2, kind="stable")
@@ -124,7 +124,7 @@ def sorted_keys(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
 
 
 def reversed_keys(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """The same with keys descending: after the first tile the running maximum never rises."""
+    """As `sorted_keys`, with descending keys: after the first tile the running maximum never rises."""
     q, k, v = sorted_keys(rng, shape, dtype)
     return q, k[:, :, ::-1], v
 
@@ -132,7 +132,7 @@ def reversed_keys(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
 def zero_rows(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
     """One query in three and one key in five are all ±0, and so is all of V in the last of several heads.
 
-    A kernel that divides by a norm or by a scale it found leaves NaN there.
+    A kernel that divides by a norm or by a scale of 0 gives NaN there.
     """
     q, k, v = unit_normal(rng, shape, dtype)
     q[:, :, ::3] *= 0.0
@@ -149,9 +149,9 @@ def small_values(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
 
 
 def long_tail(rng: np.random.Generator, shape: Shape, dtype: str) -> Inputs:
-    """The first key outweighs all others together, which weigh e^-9 … e^-18 of it, but its V is zero: O is their sum.
+    """The first key outweighs all others together (e^-9 to e^-18 of its weight), but its V is zero: O is their sum.
 
-    Weights that are skipped for being small show, and so do those that an exponent clamped from below makes too large.
+    It shows small weights that are skipped, and weights that are too large because an exponent is clamped from below.
     """
     q, k, v = unit_normal(rng, shape, dtype)
     direction = rng.choice((-1.0, 1.0), (shape.b, shape.hkv, 1, shape.d))
@@ -184,16 +184,16 @@ REGIMES: Mapping[str, Regime] = {
     "small_values": small_values,
     "long_tail": long_tail,
 }
-"""By name."""
+"""The regimes by name."""
 
 
 def fits_f16(regime: str, dtype: str) -> bool:
-    """Whether the regime's values of this type lie within ±65504."""
+    """Whether the regime's values of this type are within ±65504."""
     return dtype == "f16" or regime != "large_magnitude"
 
 
 def make(regime: str, shape: Shape, dtype: str, seed: int) -> Inputs:
-    """q, k and v of the regime, rounded to the dtype."""
+    """Return q, k and v of the regime, rounded to the dtype."""
     if regime not in REGIMES:
         known = ", ".join(REGIMES)
         raise ContractError(f"unknown regime {regime!r}{did_you_mean(regime, REGIMES)}; use one of {known}")

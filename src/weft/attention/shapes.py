@@ -1,4 +1,4 @@
-"""The one table of named shapes: every test, benchmark and document takes its sizes from here."""
+"""The table of named shapes: every test, benchmark and document takes its sizes from here."""
 
 import re
 from collections.abc import Mapping
@@ -30,12 +30,12 @@ class Shape:
 
     @property
     def group(self) -> int:
-        """Query heads that share one key head."""
+        """The number of query heads that share one key head."""
         return self.hq // self.hkv
 
     @property
     def products(self) -> int:
-        """Multiplications of Q·Kᵀ: the work, for comparison with other shapes."""
+        """The number of multiplications of Q·Kᵀ: the work, for comparison with other shapes."""
         return self.b * self.hq * self.sq * self.skv * self.d
 
     @property
@@ -55,7 +55,7 @@ class Shape:
 
 
 def square(name: str, b: int, h: int, s: int, d: int) -> Shape:
-    """As many keys as queries, and as many key heads as query heads."""
+    """Return a shape with as many keys as queries, and as many key heads as query heads."""
     return Shape(name, b, h, h, s, s, d)
 
 
@@ -69,7 +69,7 @@ _ROWS = (
     square("validation_2048_d128", 2, 8, 2048, 128),
     square("split_4", 1, 1, 4, 4),
     *(square(f"split_{s}", 1, 1, s, 64) for s in (64, 65, 128, 192, 256, 512)),
-    # Odd ones: what a kernel that only knows whole tiles gets wrong.
+    # Odd sizes: a kernel that supports only full tiles gets them wrong.
     square("one_token", 1, 2, 1, 64),
     square("ragged", 2, 2, 77, 64),
     square("d32", 1, 2, 96, 32),
@@ -85,7 +85,7 @@ _ROWS = (
     Shape("decode_draft", 2, 8, 2, 5, 333, 64),
     Shape("few_queries", 1, 2, 2, 20, 100, 64),
     Shape("few_keys", 1, 2, 2, 100, 20, 64),
-    # What a kernel asks of its sizes beyond tiles: groups of no power of two, keys for many rounds of a loop and one
+    # Other assumptions about sizes: groups that are no power of two, keys for many iterations of a loop plus one
     # more, a head dimension that no vector load divides.
     Shape("group_3", 3, 9, 3, 34, 51, 64),
     Shape("long_keys", 1, 2, 1, 3, 1089, 64),
@@ -95,19 +95,19 @@ _ROWS = (
 )
 
 SHAPES: Mapping[str, Shape] = {row.name: row for row in _ROWS}
-"""By name. `few_keys` with bottom-right causal alignment has rows that see no key at all."""
+"""By name. `few_keys` with bottom-right causal alignment has rows without a visible key."""
 
 
 _SIZED = re.compile(r"b(\d+)-hq(\d+)-hkv(\d+)-sq(\d+)-skv(\d+)-d(\d+)")
 
 
 def sized(b: int, hq: int, hkv: int, sq: int, skv: int, d: int) -> Shape:
-    """A shape that the table has not, named after its sizes: `b1-hq2-hkv1-sq5-skv300-d64`."""
+    """Return a shape that is not in the table, named after its sizes: `b1-hq2-hkv1-sq5-skv300-d64`."""
     return Shape(f"b{b}-hq{hq}-hkv{hkv}-sq{sq}-skv{skv}-d{d}", b, hq, hkv, sq, skv, d)
 
 
 def is_shape(name: str) -> bool:
-    """Whether a name is in the table, or is made of sizes that belong together."""
+    """Whether a name is in the table, or consists of valid sizes."""
     try:
         shape(name)
     except ContractError:
@@ -116,7 +116,7 @@ def is_shape(name: str) -> bool:
 
 
 def shape(name: str) -> Shape:
-    """A shape by its name in the table, or by its sizes."""
+    """Return a shape by its name in the table, or by its sizes."""
     if name in SHAPES:
         return SHAPES[name]
     if match := _SIZED.fullmatch(name):

@@ -1,4 +1,4 @@
-"""The values an attention kernel passes through, named in the order it makes them."""
+"""The intermediate values of an attention kernel, named in the order it computes them."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ STAGES = (*BEFORE_TILES, *PER_TILE, *AFTER_TILES)
 
 @dataclass(frozen=True)
 class Tile:
-    """One KV tile of the online softmax, for all heads and rows; what it leaves, not what it began with."""
+    """One KV tile of the online softmax, for all heads and rows: the state after it."""
 
     index: int
     split: int
@@ -26,19 +26,19 @@ class Tile:
     """(b, hkv, n, d), dequantised and rounded to the operands' type; n is short in a ragged last tile."""
     v: Array
     scores: Array
-    """(b, hq, sq, n): scaled, in the kernel's units (powers of two where its exponential has base 2)."""
+    """(b, hq, sq, n): scaled, in the kernel's units (exponents of 2 where its exponential has base 2)."""
     masked: Array
     """The same with -inf where the query may not see the key."""
     m: Array
-    """(b, hq, sq): running maximum of this split, with this tile."""
+    """(b, hq, sq): running maximum of this split, this tile included."""
     p: Array
-    """(b, hq, sq, n): as it enters P·V, so rounded to the type of P."""
+    """(b, hq, sq, n): as multiplied in P·V, so rounded to the type of P."""
     l: Array
     """(b, hq, sq): running sum of this split."""
     u: Array
     """(b, hq, sq, d): rescaled by exp(m_old - m_new), plus P·V."""
     visited: Array
-    """(sq,): whether a kernel that skips wholly masked tiles computes this one for the row's block."""
+    """(sq,): whether a kernel that skips fully masked tiles computes this one for the row's block."""
 
     @property
     def keys(self) -> range:
@@ -46,7 +46,7 @@ class Tile:
         return range(self.first_key, self.first_key + self.k.shape[2])
 
     def stage(self, name: str) -> Array:
-        """The values of a stage, by name."""
+        """Return the values of a stage, by name."""
         if name not in PER_TILE:
             raise ContractError(f"no stage {name!r} in a tile; use one of {', '.join(PER_TILE)}")
         return np.asarray(getattr(self, name))

@@ -1,4 +1,4 @@
-"""What people call the arrays, sizes and masks of attention: the one table of other words for our names."""
+"""Common names of the arrays, sizes and masks of attention: the table of synonyms of our names."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,17 +12,17 @@ ARRAY_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "lse": ("softmax_lse", "logsumexp"),
     }
 )
-"""An array of a task → other words for it, in any case."""
+"""An array of a task → its synonyms, in upper or lower case."""
 
 ARRAY_PREFIXES, ARRAY_SUFFIXES = ("d_", "dev_", "ptr_", "p_"), ("_ptr", "_d", "_dev", "_device", "_gpu")
-"""What host code puts around the name of a device array: `d_q`, `Q_ptr`."""
+"""Prefixes and suffixes of device arrays in host code: `d_q`, `Q_ptr`."""
 
 HEAD_WORDS = frozenset(("h", "hq", "hkv", "hk", "nh", "nhead", "nheads", "n_head", "n_heads", "num_heads", "heads"))
 LENGTH_WORDS = frozenset(
     ("n", "s", "t", "l", "sq", "skv", "sk", "nq", "nk", "seq", "seqlen", "seq_len", "seqlen_q", "seqlen_k", "n_ctx",
      "ctx", "length", "len", "tokens", "q_len", "kv_len", "len_q", "len_kv")
 )  # fmt: skip
-"""Names of sizes, in lower case: they tell [batch, heads, length, D] from [batch, length, heads, D]."""
+"""Names of sizes, in lower case: they distinguish [batch, heads, length, D] from [batch, length, heads, D]."""
 
 MASK_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -34,7 +34,7 @@ MASK_WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "unmasked": ("none",),
     }
 )
-"""Another word for masks → their names."""
+"""A synonym of masks → their names."""
 
 
 def array_named(name: str, known: tuple[str, ...]) -> str:

@@ -32,7 +32,7 @@ def text(diagnosis: Diagnosis) -> Iterator[str]:
         yield from _row("right", _grouped(diagnosis.proven_right))
     if diagnosis.case.lost is not None:
         yield from _row(
-            "lost at", f"{name_of(diagnosis.case.lost)}: not seen, or only in part; what comes before is right"
+            "lost at", f"{name_of(diagnosis.case.lost)}: not observed, or only in part; all before it is right"
         )
     if diagnosis.first is not None:
         yield from _divergence(diagnosis.first)
@@ -95,7 +95,7 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
                 "explained": signature.explained,
                 "place": _place(signature.place),
                 "stage": signature.stage,
-                "mend": _place(signature.mend),
+                "mend": _place(signature.cure_place),
             }
             for signature in diagnosis.signatures
         ],

@@ -1,4 +1,4 @@
-"""Every code a finding can have: one table, which `weft explain`, the pages and the judge read."""
+"""All finding codes in one table, which `weft explain`, the pages and the judge read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is. An ERROR fails a run; a WARNING is shown, and fails one that is judged strictly."""
+    """The severity of a finding. An ERROR fails a run; a WARNING is shown, and fails only a strict check."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -15,18 +15,18 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class FindingCode:
-    """One row: what a code means whatever the kernel."""
+    """One row: what a code means for every kernel."""
 
     code: str
     name: str
     tool: str
-    """Who finds it: memcheck, initcheck, racecheck, synccheck, kernel (in every run), or in compiled code, without a
-    run: indexcheck, check."""
+    """The checker that reports it: memcheck, initcheck, racecheck, synccheck, kernel (in every run), or, without a run,
+    in compiled code: indexcheck, check."""
     cure: str
-    """One sentence, shown where the finding itself has no better one."""
+    """One sentence, shown where the finding has no more specific cure."""
     severity: Severity = Severity.ERROR
     ends_launch: bool = False
-    """Nothing runs after it, so the outputs mean nothing and no allow line can excuse it."""
+    """The launch ends with it, so the outputs mean nothing and no allow line can suppress it."""
 
 
 _ROWS = (
@@ -47,48 +47,52 @@ _ROWS = (
         "I201", "uninitialised shared memory", "initcheck", "write it, or wait for its copy, before reading it"
     ),
     FindingCode("I202", "uninitialised global memory", "initcheck", "write the buffer, or fill it, before reading it"),
-    FindingCode("I203", "uninitialised local memory", "initcheck", "give the variable a value before reading it"),
+    FindingCode("I203", "uninitialised local memory", "initcheck", "assign the variable before reading it"),
     FindingCode("R101", "write-write race", "racecheck", "put a barrier between the two writes"),
     FindingCode("R102", "read-after-write race", "racecheck", "put a barrier between the write and the read"),
     FindingCode("R103", "write-after-read race", "racecheck", "put a barrier between the read and the write"),
     FindingCode(
-        "R104", "copy in flight touched", "racecheck", "cp.async.wait_group, then a barrier, before the access"
+        "R104", "copy in flight accessed", "racecheck", "add cp.async.wait_group and then a barrier before the access"
     ),
     FindingCode("R105", "source of a copy overwritten", "racecheck", "wait for the copy before writing to its source"),
     FindingCode(
         "R106",
         "read-only load of written memory",
         "racecheck",
-        "load it without __ldg or const __restrict__, or write it in another launch",
+        "load it without __ldg and const __restrict__, or write it in another launch",
     ),
     FindingCode(
-        "S301", "deadlock", "synccheck", "make every thread reach it, or name only those that do", ends_launch=True
+        "S301",
+        "deadlock",
+        "synccheck",
+        "make every thread reach the barrier, or give it the number or mask of those that do",
+        ends_launch=True,
     ),
     FindingCode(
         "S302",
         "out of budget",
         "synccheck",
-        "make the loop end; a long kernel takes a larger max_steps",
+        "make the loop end; if the kernel is right but long, raise --max-steps",
         ends_launch=True,
     ),
     FindingCode("S303", "no such barrier", "synccheck", "use barrier numbers 0 to 15"),
-    FindingCode("S304", "member mask does not match", "synccheck", "name exactly the lanes that execute it"),
-    FindingCode("S305", "barrier count", "synccheck", "count whole warps: a multiple of 32, no more than the CTA has"),
+    FindingCode("S304", "member mask does not match", "synccheck", "set exactly the bits of the lanes that execute it"),
+    FindingCode("S305", "barrier count", "synccheck", "use a multiple of 32, at most the CTA's number of threads"),
     FindingCode("S306", "barrier in divergent code", "synccheck", "move the barrier out of the branch"),
     FindingCode(
-        "S307", "exited lanes needed", "synccheck", "let no thread return early: guard its loads and stores instead"
+        "S307", "exited lanes needed", "synccheck", "do not return early: guard the thread's loads and stores instead"
     ),
     FindingCode(
         "S308",
         "mbarrier misused",
         "synccheck",
-        "initialise it once with the arrivals of a phase, and let everybody see that before its first use",
+        "initialise it once with the arrivals of a phase, and put a barrier between that and its first use",
     ),
     FindingCode(
         "X401",
         "trap",
         "kernel",
-        "find the condition that leads to the trap and keep it from coming true",
+        "find the condition that leads to the trap and handle that case",
         ends_launch=True,
     ),
     FindingCode("X402", "assertion failed", "kernel", "make the asserted expression hold", ends_launch=True),
@@ -97,7 +101,7 @@ _ROWS = (
     ),
     FindingCode(
         "X404",
-        "compiler asked for",
+        "compiler-dependent code",
         "kernel",
         "keep only host code behind the macro, and let device code be the same for every compiler",
         Severity.INFO,

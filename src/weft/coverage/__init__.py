@@ -1,1 +1,1 @@
-"""Which code of a kernel ran: lines, branches, and the sizes at which it would take another way."""
+"""Which code of a kernel ran: lines, branches, and the sizes at which it would take another path."""

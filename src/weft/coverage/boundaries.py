@@ -1,6 +1,6 @@
-"""The sizes at which a kernel takes another way, one size varied at a time.
+"""The sizes at which a kernel takes another path, with one size varied at a time.
 
-Two things show them: comparisons in the compiled kernel whose outcome changes (`size_values.py`), and launch lines that
+They come from comparisons in the compiled kernel whose outcome changes (`size_values.py`), and from launch lines that
 choose another kernel, other macros or other launches.
 """
 
@@ -24,16 +24,16 @@ from .records import Boundary
 from .size_values import Launches, Outcomes, Values, compare_sizes
 
 MOST_CHANGES = 6
-"""A comparison that changes more often than this along a size is about the edges of tiles."""
+"""A comparison whose outcome changes more often than this along a size is about the edges of tiles."""
 PIECES = 24
-"""Points that divide a gap in which something changes."""
+"""The number of points that divide a gap in which an outcome changes."""
 THREADS = ("first", "last CTA", "last")
-"""Threads whose comparisons are looked at: the first one, the first of the last CTA, the last one."""
+"""Threads whose comparisons are examined: the first one, the first of the last CTA, the last one."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One size of a call, the others fixed."""
+    """One size of a call; the others are fixed."""
 
     name: str
     shapes: Callable[[int], Shapes]
@@ -48,13 +48,13 @@ class Code:
     program: Program
     binary: Binary
     entry: str
-    """As the launch line names it."""
+    """The kernel's name in the launch line."""
 
 
 def find_boundaries(
     kernel: KernelFile, codes: Sequence[Code], axis: Axis, one_way: Collection[tuple[str, int]] = ()
 ) -> tuple[Boundary, ...]:
-    """Boundaries along one size, in its order; `kernel` has the macros that `codes` were compiled with.
+    """Return the boundaries along one size, in rising order; `kernel` has the macros that `codes` were compiled with.
 
     `one_way` are lines, as absolute path and number, whose branches went one way so far: there every thread counts.
     """
@@ -68,7 +68,7 @@ def find_boundaries(
 
 
 class _Planned:
-    """What is launched at each value of an axis, worked out once."""
+    """What is launched at each value of an axis, computed once."""
 
     def __init__(self, kernel: KernelFile, axis: Axis) -> None:
         self.kernel, self.axis = kernel, axis
@@ -76,7 +76,7 @@ class _Planned:
         self._known: dict[int, tuple[PlannedLaunch, ...]] = {}
 
     def at(self, value: int) -> tuple[PlannedLaunch, ...]:
-        """Empty where the lines refuse the sizes."""
+        """Return the launches; empty where the launch lines refuse the sizes."""
         if value not in self._known:
             try:
                 self._known[value] = self.kernel.launches_at(self.axis.shapes(value))
@@ -85,7 +85,7 @@ class _Planned:
         return self._known[value]
 
     def key(self, value: int) -> Hashable:
-        """Which code runs."""
+        """Return a key of the code that runs."""
         launches = self.at(value)
         macros = tuple(launches[0].bound.defines.items()) if launches and not self.kernel.source.is_triton else ()
         return tuple((launch.line.line, launch.entry) for launch in launches), macros
@@ -96,7 +96,7 @@ class _Planned:
 
 
 def _ladder(largest: int, constants: Iterable[int]) -> list[int]:
-    """Powers of two, what lies between them, and the constants of the code with their neighbours."""
+    """Return powers of two, values between them, and the constants of the code with their neighbours."""
     steps = {1, 2, 3, 5, 7}
     power = 4
     while power <= largest:
@@ -107,7 +107,7 @@ def _ladder(largest: int, constants: Iterable[int]) -> list[int]:
 
 
 def _constants(codes: Sequence[Code]) -> set[int]:
-    """Literals that comparisons have: what is equal to one of them changes nothing on its two sides."""
+    """Return the literals in comparisons: a test for equality changes only at that value, not on either side of it."""
     return {
         operand.value
         for code in codes
@@ -120,7 +120,7 @@ def _constants(codes: Sequence[Code]) -> set[int]:
 
 
 def _changes(values: Sequence[int], planned: _Planned) -> Iterator[int]:
-    """Where launch lines choose other code; none if they do so all the time."""
+    """Yield the values at which launch lines choose other code; none if they do so at every value."""
     what = planned.key
     gaps = [(low, high) for low, high in pairwise(values) if what(low) != what(high)]
     if len(gaps) > MOST_CHANGES:
@@ -138,7 +138,7 @@ def _changes(values: Sequence[int], planned: _Planned) -> Iterator[int]:
 def _of_code(
     code: Code, planned: _Planned, values: Sequence[int], one_way: Collection[tuple[str, int]]
 ) -> Iterator[tuple[int, Place | None]]:
-    """Boundaries of a compiled kernel: gaps between values in which a comparison changes, narrowed until they close."""
+    """Yield the boundaries of a compiled kernel: gaps in which a comparison changes are divided until they close."""
     gaps: dict[tuple[int, int, int], Place | None] = {}
     for compared in _compared(code, planned, values, one_way):
         gaps |= dict.fromkeys(compared.gaps(), compared.place)
@@ -160,7 +160,7 @@ def _divided(low: int, high: int) -> set[int]:
 
 @dataclass(frozen=True)
 class _Compared:
-    """A comparison in a row of calls."""
+    """A comparison in a series of calls."""
 
     line: int
     place: Place | None
@@ -168,13 +168,13 @@ class _Compared:
     outcomes: tuple[Outcomes, ...]
     """One for each of THREADS."""
     any_thread: bool
-    """Whether what one thread says counts: it holds an index against a literal, or its branch went one way so far."""
+    """Whether one thread's outcome counts: it compares an index with a literal, or its branch went one way so far."""
 
     def gaps(self) -> Iterator[tuple[int, int, int]]:
-        """Line and the two values between which it changes.
+        """Yield the line and the two values between which the outcome changes.
 
-        A comparison with the same outcome in all threads is about sizes. Where threads differ, it is about one of them
-        (`row < SQ`).
+        A comparison with the same outcome in all threads is about sizes. Where threads differ, it is about a thread's
+        index (`row < SQ`).
         """
         if all(np.array_equal(self.outcomes[0], other) for other in self.outcomes[1:]):
             yield from self._changes(self.outcomes[0], MOST_CHANGES)
@@ -192,7 +192,7 @@ class _Compared:
 def _compared(
     code: Code, planned: _Planned, values: Sequence[int], one_way: Collection[tuple[str, int]]
 ) -> Iterator[_Compared]:
-    """Every comparison, once per pass through a loop."""
+    """Yield every comparison, once per iteration of a loop."""
     launched = [(value, launch) for value in values for launch in planned.at(value) if launch.entry == code.entry]
     passed = [(value, launch, params) for value, launch in launched if (params := _params(code, launch, planned))]
     if len(passed) < 2:
@@ -202,7 +202,7 @@ def _compared(
     at = [value for value, _, _ in passed]
     for compared in compare_sizes(code.program.source.passes.cfg, offsets, launches):
         if compared.place is not None and not compared.place.line:
-            continue  # the compiler's own: what is left over of an unrolled loop
+            continue  # added by the compiler: the remainder of an unrolled loop
         parts = tuple(np.split(compared.outcomes, len(THREADS)))
         place = user_place(compared.place)
         still_open = place is not None and (os.path.abspath(place.file), place.line) in one_way
@@ -210,7 +210,7 @@ def _compared(
 
 
 def _params(code: Code, launch: PlannedLaunch, planned: _Planned) -> bytes:
-    """The parameter block of a launch; empty where an argument does not fit: nothing would be launched."""
+    """Return the parameter block of a launch; empty where an argument does not fit: nothing would be launched."""
     try:
         arguments = launch.arguments(code.binary, planned.arrays)
         return pack_parameters(code.program.plan.params, arguments, lambda *_: 1 << 32)
@@ -219,7 +219,7 @@ def _params(code: Code, launch: PlannedLaunch, planned: _Planned) -> bytes:
 
 
 def _launches(launched: Sequence[PlannedLaunch], params: Sequence[bytes]) -> Launches:
-    """All of them once for each of THREADS."""
+    """Return all launches once for each of THREADS."""
     blocks = [np.frombuffer(block, np.uint8) for block in params]
     grids = np.array([launch.grid for launch in launched], np.int64)
     sizes = np.array([launch.block for launch in launched], np.int64)

@@ -1,7 +1,7 @@
-"""Visits of basic blocks → which lines of the source ran, and which branches went both ways.
+"""Turns visits of basic blocks into the source lines that ran and the branches that went both ways.
 
 A line may be compiled several times: in unrolled copies, template instances, builds for other types and masks. It ran
-if one of its copies did. What no build contains, because a template argument rules it out, is not seen here.
+if one of its copies did. Code that no build contains, because a template argument excludes it, is not counted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from weft.toolchain.cuda_headers import is_users
 from .records import Branch, Coverage, Line
 
 Kernel = tuple[str, str]
-"""Digest of the PTX, name in it."""
+"""Digest of the PTX, and the kernel's name in it."""
 
 
 class Gathered:
@@ -31,7 +31,7 @@ class Gathered:
         self.ways: dict[Kernel, set[tuple[int, int]]] = {}
 
     def add(self, visits: Iterable[Visits]) -> None:
-        """Count what a run did."""
+        """Add the visits of a run."""
         for each in visits:
             key = (each.ptx_digest, each.entry)
             runs = np.array(each.blocks, np.int64)
@@ -39,7 +39,7 @@ class Gathered:
             self.ways.setdefault(key, set()).update(each.ways)
 
     def went(self, kernel: Kernel, passes: KernelPasses, block: Block, way: int) -> bool:
-        """Whether a way out of a branch was taken."""
+        """Whether one of a branch's successors was taken."""
         target = target_of(block, way)
         if (block.id, way) in passes.hidden_ways or target is None:
             return (block.id, way) in self.ways[kernel]
@@ -47,7 +47,7 @@ class Gathered:
 
 
 def cover(gathered: Gathered, kernels: Mapping[Kernel, KernelPasses], names: Mapping[str, str]) -> Coverage:
-    """Lines and branches of the kernels that ran; `names` are files as the user spells them, by absolute path."""
+    """Return lines and branches of the kernels that ran; `names`: absolute path → the file as the user spells it."""
     lines: dict[tuple[str, int], int] = {}
     branches: dict[tuple[str, int], tuple[bool, bool]] = {}
     for kernel, passes in kernels.items():
@@ -73,13 +73,13 @@ def cover(gathered: Gathered, kernels: Mapping[Kernel, KernelPasses], names: Map
 
 @cache
 def _lines_of(place: Place | None) -> tuple[tuple[str, int], ...]:
-    """The user's line, and the lines that called it inline."""
+    """Return the user's line, and the lines it was inlined into."""
     found = ((abspath(at.file), at.line) for at in inlining_chain(place) if at.line and is_users(at.file))
     return tuple(dict.fromkeys(found))
 
 
 def _guards_trap(cfg: Cfg, block: Block) -> bool:
-    """Whether one way of a branch only ends the launch: a failed assertion."""
+    """Whether one side of a branch only ends the launch: a failed assertion."""
     for way in block.successors:
         target = cfg.blocks[way]
         if target.end is not None and target.end.form.name == "trap":

@@ -1,4 +1,4 @@
-"""What a kernel's runs executed, in lines of its source."""
+"""Coverage records: what a kernel's runs executed, in lines of its source."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Line:
     file: str
     number: int
     runs: int
-    """How often warps came to it; 0: never."""
+    """How often warps executed it; 0: never."""
 
 
 @dataclass(frozen=True, order=True)
@@ -24,12 +24,12 @@ class Branch:
     line: int
     both_ways: bool
     loops: bool
-    """Whether its way back begins another round of a loop."""
+    """Whether it is a loop's branch: one side starts another iteration."""
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """A size at which the kernel takes another way: something changes between `value` - 1 and `value`."""
+    """A size at which the kernel takes another path: something changes between `value` - 1 and `value`."""
 
     axis: str
     """B, heads, group, SQ, SKV, S or D."""
@@ -37,7 +37,7 @@ class Boundary:
     file: str = ""
     line: int = 0
     why_not: str = ""
-    """Why no workload was run there; empty: one was, on either side."""
+    """Why no workload was run there; empty if one was run on either side."""
 
     def __str__(self) -> str:
         return f"{self.axis} = {self.value}"
@@ -45,7 +45,7 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Of all runs together."""
+    """The coverage of all runs together."""
 
     lines: tuple[Line, ...] = ()
     branches: tuple[Branch, ...] = ()
@@ -53,17 +53,17 @@ class Coverage:
 
     @property
     def known(self) -> bool:
-        """Whether anything is known: not every engine counts."""
+        """Whether anything was counted: not every engine counts visits."""
         return bool(self.lines)
 
     @property
     def never(self) -> tuple[Line, ...]:
-        """Lines that no run executed."""
+        """The lines that no run executed."""
         return tuple(line for line in self.lines if not line.runs)
 
     @property
     def one_way(self) -> tuple[Branch, ...]:
-        """Branches that always went the same way, loops without a second round among them."""
+        """The branches that always went the same way, including loops without a second iteration."""
         missed = {(line.file, line.number) for line in self.never}
         return tuple(
             branch for branch in self.branches if not branch.both_ways and (branch.file, branch.line) not in missed
@@ -71,11 +71,11 @@ class Coverage:
 
     @property
     def open_lines(self) -> frozenset[tuple[str, int]]:
-        """Absolute path and line of the branches that always went the same way."""
+        """The absolute path and line of the branches that always went the same way."""
         return frozenset((abspath(branch.file), branch.line) for branch in self.one_way)
 
     def to_record(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return it as plain data."""
         return {
             "lines": [[line.file, line.number, line.runs] for line in self.lines],
             "branches": [[branch.file, branch.line, branch.both_ways, branch.loops] for branch in self.branches],
@@ -87,7 +87,7 @@ class Coverage:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Coverage":
-        """What `to_record` made; raises KeyError, TypeError or ValueError if it did not."""
+        """Read what `to_record` returned; raises KeyError, TypeError or ValueError for anything else."""
         return cls(
             tuple(Line(str(file), int(number), int(runs)) for file, number, runs in record["lines"]),
             tuple(Branch(str(file), int(at), bool(both), bool(back)) for file, at, both, back in record["branches"]),

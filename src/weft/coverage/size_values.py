@@ -1,8 +1,8 @@
 """What a kernel compares its sizes with: integer values that follow from parameters and the shape of the launch.
 
-The kernel's blocks are gone through in the order of the text, each loop a few times, for many launches at once. What
-comes from memory, or from floating-point arithmetic, is not known. The way a value takes through an if and else is
-not followed, so an outcome here is a guess: it proposes sizes to run, and decides nothing.
+The kernel's blocks are evaluated in the order of the text, each loop a few times, for many launches at once. Values
+from memory, or from floating-point arithmetic, are unknown. Which side of an if and else a value comes from is not
+followed, so an outcome here is a guess: it proposes sizes to run, and decides nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,18 +21,18 @@ Values = npt.NDArray[np.int64]
 Outcomes = npt.NDArray[np.bool_]
 
 ROUNDS = 3
-"""Passes through a loop: enough to see whether a second and a third one would come."""
+"""Iterations of a loop: enough to see whether a second and a third one would follow."""
 MOST_INSTRUCTIONS = 20_000
 
 
 @dataclass(frozen=True)
 class Launches:
-    """Many launches of one kernel, each with one thread that is looked at."""
+    """Many launches of one kernel, each with one thread that is examined."""
 
     params: npt.NDArray[np.uint8]
     """Parameter blocks, one per row."""
     specials: Mapping[str, Values]
-    """Special registers: `%ctaid.x` and its like."""
+    """Special registers, such as `%ctaid.x`."""
 
     @property
     def count(self) -> int:
@@ -41,10 +41,10 @@ class Launches:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison, or the wrap of a number, and how it comes out in each launch."""
+    """A comparison, or the wrap of a number, and its outcome in each launch."""
 
     line: int
-    """Of the PTX."""
+    """The line in the PTX."""
     place: Place | None
     outcomes: Outcomes
     literal: bool
@@ -52,7 +52,7 @@ class Comparison:
 
 
 def compare_sizes(cfg: Cfg, offsets: Mapping[str, int], launches: Launches) -> Iterator[Comparison]:
-    """Every comparison whose outcome is known, once for each time it is passed; `offsets` are those of parameters."""
+    """Yield every comparison with a known outcome, each time it is evaluated; `offsets` are those of parameters."""
     machine = _Machine(launches, offsets)
     rounds: dict[int, int] = {}
     at = done = 0
@@ -139,7 +139,7 @@ class _Machine:
 
 
 def _outcomes(ins: Instruction, operands: list[Values], value: Values, *, literal: bool) -> Outcomes | None:
-    """What an instruction asks of its operands: a comparison, or whether a number goes beyond a literal and wraps."""
+    """Return the outcomes of an instruction: of a comparison, or whether a number exceeds a literal and wraps."""
     name = ins.form.name
     if name == "setp":
         return value.astype(bool)
@@ -165,7 +165,7 @@ def _signed(value: int) -> int:
 
 
 def _as(value: Values, ptx_type: str) -> Values:
-    """The low bits of a value as an integer of a type; 64 bits are signed."""
+    """Return the low bits of a value as an integer of a type; 64 bits are signed."""
     width = WIDTH[ptx_type]
     if width == 64 or ptx_type == "pred":
         return value
@@ -174,7 +174,7 @@ def _as(value: Values, ptx_type: str) -> Values:
 
 
 def _quotient(a: Values, b: Values) -> Values:
-    """Rounded toward zero, as C does; 0 where nothing is defined."""
+    """Return the quotient rounded toward zero, as in C; 0 where it is undefined."""
     safe = np.where(b == 0, 1, b)
     return np.where(b == 0, 0, np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe)))
 

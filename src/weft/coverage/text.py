@@ -1,4 +1,4 @@
-"""Coverage for people and for editors: a summary, the source with counts in its margin, lcov's format."""
+"""Coverage as text: a summary, the source with counts in its margin, and lcov's format."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -7,11 +7,11 @@ from pathlib import Path
 from .records import Boundary, Coverage, Line
 
 MOST = 6
-"""Ranges, lines or sizes that a summary names."""
+"""The number of ranges, lines or sizes that a summary lists."""
 
 
 def summary(coverage: Coverage) -> list[str]:
-    """What the runs did not execute, and the sizes at which the kernel takes another way; nothing if nobody counted."""
+    """Return what the runs did not execute, and the sizes at which the kernel's path changes; empty without counts."""
     if not coverage.known:
         return []
     rows = []
@@ -19,10 +19,10 @@ def summary(coverage: Coverage) -> list[str]:
         rows.append(f"never executed: {_few(_ranges(coverage))}")
     once = [f"{_name(branch.file)}:{branch.line}" for branch in coverage.one_way]
     if once:
-        rows.append(f"one way only: {_few(once)}")
+        rows.append(f"branches that always went the same way: {_few(once)}")
     run = [each for each in coverage.boundaries if not each.why_not]
     if run:
-        rows.append(f"also run where the kernel branches: {_few(_by_axis(run))}")
+        rows.append(f"extra sizes run, at which the kernel's path changes: {_few(_by_axis(run))}")
     left = {(each.axis, each.value): each for each in coverage.boundaries if each.why_not}
     left = {key: each for key, each in left.items() if key not in {(each.axis, each.value) for each in run}}
     if left:
@@ -48,7 +48,7 @@ def _few(texts: Sequence[str]) -> str:
 
 
 def _ranges(coverage: Coverage) -> list[str]:
-    """Lines that follow each other, apart from lines without code, as one: `k.cu:88-97`."""
+    """Return ranges of consecutive lines, ignoring lines without code: `k.cu:88-97`."""
     found = []
     for file, lines in groupby(coverage.lines, key=lambda line: line.file):
         for missed, run in groupby(lines, key=lambda line: not line.runs):
@@ -64,7 +64,7 @@ def _name(file: str) -> str:
 
 
 def listing(coverage: Coverage, file: str, text: str) -> Iterator[str]:
-    """The source with how often warps came to each line, and `1 way` at branches that always went the same one."""
+    """Yield the source with each line's number of executions, and `1 way` at branches that always went the same way."""
     runs = {line.number: line.runs for line in coverage.lines if line.file == file}
     once = {branch.line for branch in coverage.one_way if branch.file == file}
     for number, line in enumerate(text.splitlines(), 1):
@@ -73,7 +73,7 @@ def listing(coverage: Coverage, file: str, text: str) -> Iterator[str]:
 
 
 def lcov(coverage: Coverage) -> str:
-    """lcov's trace format (geninfo(1)): DA has a line's count, BRDA whether each way of a branch was taken."""
+    """Return lcov's trace format (geninfo(1)): DA is a line's count, BRDA whether each side of a branch was taken."""
     rows = []
     for file, lines in groupby(coverage.lines, key=lambda line: line.file):
         rows += ["TN:", f"SF:{Path(file).absolute()}"]
@@ -87,7 +87,7 @@ def lcov(coverage: Coverage) -> str:
 
 
 def merge(parts: Iterable[Coverage]) -> Coverage:
-    """Several kernels as one: files are told apart by their names."""
+    """Merge the coverage of several kernels; files are distinguished by their names."""
     together = list(parts)
     return Coverage(
         tuple(sorted(line for each in together for line in each.lines)),

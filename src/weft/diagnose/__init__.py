@@ -1,1 +1,1 @@
-"""What a kernel held at each stage of attention, recovered from a run without touching its source."""
+"""The values a kernel held at each stage of attention, recovered from a run without changing its source."""

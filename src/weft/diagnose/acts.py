@@ -1,4 +1,4 @@
-"""What was done to followed values, line by line: who loads them, stores them, multiplies them, mixes them up."""
+"""What was done to followed values, line by line: loads, stores, products, sums over several rows or keys."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,20 +26,20 @@ class Act:
     """One, or both factors, the lower first; none for `nan`."""
     event: Event
     space: str = ""
-    """Of a load or store."""
+    """The state space of a load or store."""
     factor: float = 0.0
-    """The constant, where a product has one."""
+    """The constant factor of a product, where it has one."""
 
 
 class Acts:
-    """A growing list, one for every instruction, kind and launch."""
+    """A growing list, with one act for every instruction, kind and launch."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
         self.found: dict[tuple[Any, ...], Act] = {}
 
     def moved(self, what: str, w: RunningWarp, ins: Instruction, at: tuple[str, Addresses], ids: Ids) -> None:
-        """A load or store of these bytes' nodes (32, size)."""
+        """Record a load or store of these bytes' nodes (32, size)."""
         kinds = np.unique(self.nodes.tags["kind"][ids[w.mask].max(axis=1, initial=0)])
         for kind in map(Kind, kinds[kinds != Kind.CONST].tolist()):
             if (key := (what, kind, self.nodes.launch, ins.line)) not in self.found:
@@ -49,7 +49,7 @@ class Acts:
                 self.found[key] = Act(what, (kind,), event, space=regions[0] if regions else space)
 
     def multiplied(self, a: Tags, x: Numbers, b: Tags, y: Numbers, event: int) -> None:
-        """Products that are no term of Q·Kᵀ or P·V: scales, rescales, normalisations."""
+        """Record products that are no term of Q·Kᵀ or P·V: scales, rescales, normalisations."""
         pairs = a["kind"].astype(np.int64) * KINDS + b["kind"]
         for pair in np.unique(pairs).tolist():
             low, high = sorted(map(Kind, divmod(pair, KINDS)))
@@ -61,18 +61,18 @@ class Acts:
                 self._once("multiply", (low, high), event, constant)
 
     def added(self, a: Tags, b: Tags, result: Tags) -> None:
-        """Sums that the instruction of the newest event makes: of weights, and of scores over rows or keys."""
+        """Record sums of the newest event's instruction: of weights, and of scores over rows or keys."""
         if (among(a["kind"], Kind.P) | among(b["kind"], Kind.P)).any():
             self._once("add", (Kind.P,), len(self.nodes.events) - 1)
         if (result["flags"] & ~(a["flags"] | b["flags"]) & (Flag.ROWS | Flag.KEYS)).any():
             self._once("mix", (Kind.S,), len(self.nodes.events) - 1)
 
     def subtracted(self, event: int) -> None:
-        """The maximum of a row, from a score of it."""
+        """Record that the maximum of a row is subtracted from a score of it."""
         self._once("exponent", (Kind.X,), event)
 
     def made_nan(self, w: RunningWarp, ins: Instruction, values: Numbers) -> None:
-        """Results of which some are not a number: constants as well, since no key in sight means no score to follow."""
+        """Record results with a NaN: constants as well, since without a visible key there is no score to follow."""
         if np.isnan(values).any() and (key := ("nan", self.nodes.launch, ins.line)) not in self.found:
             event = Event(self.nodes.launch, w.cta.index, w.number, w.steps, ins.opcode, ins.line, ins.place)
             self.found[key] = Act("nan", (), event)

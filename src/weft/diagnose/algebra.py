@@ -1,6 +1,6 @@
-"""How kinds combine: Q · K is a term of a score, a score less a maximum is an exponent, P · V is a term of U.
+"""How kinds combine: Q · K is a term of a score, a score minus a maximum is an exponent, P · V is a term of U.
 
-Every rule takes and returns tags of n lanes. A pair without a rule gives MIX: it is never guessed what a value is.
+Every rule takes and returns tags of n lanes. A pair without a rule gives MIX: the kind of a value is never guessed.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,23 +21,23 @@ class Algebra:
         self.sizes = sizes
 
     def product(self, a: Tags, b: Tags) -> Tags:
-        """a · b."""
+        """Return the tags of a · b."""
         return self._by_pair(a, b, PRODUCTS)
 
     def total(self, a: Tags, b: Tags, *, minus: bool = False) -> Tags:
-        """a + b, or a - b."""
+        """Return the tags of a + b, or a - b."""
         return self._by_pair(a, b, DIFFERENCES if minus else SUMS)
 
     def largest(self, a: Tags, b: Tags) -> Tags:
-        """max(a, b)."""
+        """Return the tags of max(a, b)."""
         return self._by_pair(a, b, MAXIMA)
 
     def clamped(self, a: Tags, b: Tags) -> Tags:
-        """min(a, b)."""
+        """Return the tags of min(a, b)."""
         return self._by_pair(a, b, MINIMA)
 
     def chosen(self, a: Tags, b: Tags, first: npt.NDArray[np.bool_]) -> Tags:
-        """`first ? a : b`. A score stays one where a constant replaces it: that is a mask."""
+        """Return the tags of `first ? a : b`. A score replaced by a constant stays a score: that is a mask."""
         out = np.where(first, a, b)
         for one, other, taken in ((a, b, ~first), (b, a, first)):
             hidden = taken & (one["kind"] == Kind.S) & (other["kind"] == Kind.CONST)
@@ -49,7 +49,7 @@ class Algebra:
         return out
 
     def exponential(self, a: Tags) -> Tags:
-        """2 to the power of a."""
+        """Return the tags of 2 to the power of a."""
         out = _as(a, Kind.MIX)
         weight = ((a["kind"] == Kind.X) & (a["col"] != NONE)) | (a["kind"] == Kind.S)
         rescale = ((a["kind"] == Kind.X) & (a["col"] == NONE)) | (a["kind"] == Kind.M)
@@ -58,12 +58,12 @@ class Algebra:
         return out
 
     def inverse(self, a: Tags) -> Tags:
-        """1 / a."""
+        """Return the tags of 1 / a."""
         swap = {Kind.L: Kind.INVERSE_L, Kind.INVERSE_L: Kind.L, Kind.R: Kind.R, Kind.CONST: Kind.CONST}
         return _mapped(a, swap)
 
     def logarithm(self, a: Tags) -> Tags:
-        """log2 a."""
+        """Return the tags of log2 a."""
         return _mapped(a, {Kind.L: Kind.LOG_L, Kind.CONST: Kind.CONST})
 
     def _by_pair(self, a: Tags, b: Tags, rules: Mapping[int, Rule]) -> Tags:
@@ -107,7 +107,7 @@ def _second(algebra: Algebra, a: Tags, b: Tags) -> Tags:
 
 
 def _into(kind: Kind, *, flag: int = 0) -> Rule:
-    """a with b's flags, as `kind`; rows must agree."""
+    """Return a rule: a with b's flags, as `kind`; rows must agree."""
 
     def rule(algebra: Algebra, a: Tags, b: Tags) -> Tags:
         out = _as(a, kind)
@@ -119,7 +119,7 @@ def _into(kind: Kind, *, flag: int = 0) -> Rule:
 
 
 def _same(out: Tags, a: Tags, b: Tags, field: str, flag: Flag) -> None:
-    """Where a and b differ in `field`, the result has none and says so."""
+    """Clear `field` and set `flag` in the result where a and b differ in `field`."""
     differ = (a[field] != b[field]) & (a[field] != NONE) & (b[field] != NONE)
     if differ.any():
         out[field][differ] = MIXED
@@ -127,7 +127,7 @@ def _same(out: Tags, a: Tags, b: Tags, field: str, flag: Flag) -> None:
 
 
 def _element(algebra: Algebra, a: Tags, b: Tags) -> Tags:
-    """Two values of the same input: the same element is still it, others are a sum that means nothing here."""
+    """Combine two values of the same input: the same element stays it, other sums have no meaning here."""
     out = _into(Kind(int(a["kind"][0])))(algebra, a, b)
     out["flags"] = a["flags"] | b["flags"]
     out["col"][a["col"] != b["col"]] = MIXED
@@ -161,7 +161,7 @@ def _scores(algebra: Algebra, a: Tags, b: Tags) -> Tags:
     _same(out, a, b, "col", Flag.KEYS)
     out["terms"] |= b["terms"]
     whole = full(a["terms"], algebra.sizes.shape.d) & full(b["terms"], algebra.sizes.shape.d)
-    negated = whole & (a["col"] != b["col"])  # a score plus the negative of another: that one is a maximum
+    negated = whole & (a["col"] != b["col"])  # a score plus the negative of another: the other is a maximum
     if negated.any():
         out[negated] = _exponent(algebra, a[negated], b[negated])
     return out
@@ -196,12 +196,12 @@ def _exponents(algebra: Algebra, a: Tags, b: Tags) -> Tags:
 
 
 def _keyed(algebra: Algebra, a: Tags) -> npt.NDArray[np.uint64]:
-    """The keys of a weight (its own) or of a sum."""
+    """Return the keys of a weight (one key) or of a sum."""
     return algebra.sizes.key_bit(a["col"]) if a["kind"][0] in (Kind.P, Kind.S) else np.asarray(a["terms"])
 
 
 def _gather(kind: Kind) -> Rule:
-    """Sums and maxima over keys."""
+    """Return a rule for sums and maxima over keys."""
 
     def rule(algebra: Algebra, a: Tags, b: Tags) -> Tags:
         out = _into(kind)(algebra, a, b)
@@ -235,7 +235,7 @@ def _start_of_m(algebra: Algebra, a: Tags, s: Tags) -> Tags:
 
 
 def _table(rules: Mapping[tuple[Kind, Kind], Rule]) -> dict[int, Rule]:
-    """Both orders of every pair; a constant leaves the other as it is; MIX stays MIX."""
+    """Return the table with both orders of every pair; a constant does not change the other; MIX stays MIX."""
     table: dict[int, Rule] = {}
     for kind in Kind:
         table[_BASE * kind] = _first
@@ -273,7 +273,7 @@ PRODUCTS = _table(
 SUMS = _table(
     {
         **{(kind, kind): _element for kind in (K.Q, K.K, K.V)},
-        # A constant times K, V or a rescale in a sum is the zero of padding or of the start.
+        # A constant times K, V or a rescale in a sum is a zero of padding or the starting value.
         **{(K.S, kind): _first for kind in (K.Q, K.K)},
         **{(K.U, kind): _first for kind in (K.V, K.R)},
         (K.S, K.S): _scores,

@@ -1,4 +1,4 @@
-"""Floating-point arithmetic, selections and conversions to float: where new nodes come from."""
+"""Floating-point arithmetic, selections and conversions to float: these instructions create nodes."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ _SINGLE = ("f16", "bf16", "f32", "f64")
 
 
 def elements(ids: Ids | None, ptx_type: str) -> Ids | None:
-    """(32, bytes) → (32, elements) of a float type."""
+    """Convert (32, bytes) to (32, elements) of a float type."""
     if ids is None:
         return None
     parts = 2 if ptx_type in _PACKED else 1
@@ -31,7 +31,7 @@ def elements(ids: Ids | None, ptx_type: str) -> Ids | None:
 
 
 def numbers(w: RunningWarp, operand: Operand, ptx_type: str, line: int) -> Numbers:
-    """(32, elements) of an operand as float64."""
+    """Return (32, elements) of an operand as float64."""
     raw = w.read(operand, ptx_type, line)
     if ptx_type in _PACKED:
         raw = np.ascontiguousarray(raw).view(_PACKED[ptx_type]).reshape(32, 2)
@@ -41,12 +41,12 @@ def numbers(w: RunningWarp, operand: Operand, ptx_type: str, line: int) -> Numbe
 
 
 def spread(ids: Ids, size: int) -> Ids:
-    """(32, elements) → (32, size) bytes."""
+    """Convert (32, elements) to (32, size) bytes."""
     return np.repeat(ids, size // ids.shape[1], axis=1)
 
 
 class Operands:
-    """The operands of one instruction in the lanes that are on: tags and numbers, element by element."""
+    """The operands of one instruction in the active lanes: tags and numbers, element by element."""
 
     def __init__(self, p: Provenance, w: RunningWarp, ins: Instruction, names: str) -> None:
         self.p, self.w, self.ins = p, w, ins
@@ -59,7 +59,7 @@ class Operands:
         self.tracked = any(ids is not None and ids[self.on].any() for ids in self.ids)
 
     def take(self) -> tuple[list[Tags], list[Numbers]]:
-        """Flat over lanes and elements."""
+        """Return tags and numbers, flat over lanes and elements."""
         tags, values = [], []
         for name, ids in zip(self.names, self.ids, strict=True):
             kind = self.ins.operand_type(name)
@@ -73,7 +73,7 @@ class Operands:
         return tags, values
 
     def finish(self, result: Tags) -> Finish:
-        """Nodes for the result, once its value is there."""
+        """Return a function that creates the result's nodes after the instruction has run."""
 
         def done() -> None:
             kind = self.ins.operand_type("d")
@@ -132,14 +132,14 @@ def _fma(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
 
 
 def _scale_exponent(result: Tags, *pairs: tuple[Tags, Tags, Numbers]) -> None:
-    """What an exponent is multiplied with, a constant, tells the units of the scores."""
+    """Record the constant that an exponent is multiplied with: it shows the unit of the scores."""
     for exponent, other, factor in pairs:
         scaled = (exponent["kind"] == Kind.X) & (other["kind"] == Kind.CONST)
         result["factor"][scaled] = exponent["factor"][scaled] * factor[scaled]
 
 
 def _show_exponent(p: Provenance, a: tuple[Tags, Numbers], b: tuple[Tags, Numbers], result: Tags, where: Where) -> None:
-    """Where S meets -m, the board sees both. Of two scores the second is the maximum."""
+    """Record S and m on the board where m is subtracted from S. Of two scores the second is the maximum."""
     made = (result["kind"] == Kind.X) & (result["col"] != NONE)
     for (s, score), (m, negated) in ((a, b), (b, a)):
         lanes = made & (s["kind"] == Kind.S) & ((m["kind"] == Kind.M) | ((m["kind"] == Kind.S) & (s is a[0])))
@@ -175,7 +175,7 @@ def _unary(name: str) -> Handler:
 
 
 def _selp(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
-    """A choice moves bytes, unless one side is a score: that may be a mask or a maximum."""
+    """A selection moves bytes, unless one side is a score: then it may be a mask or a maximum."""
     size = WIDTH[ins.type] // 8
     first, second = (p.shadow.read(w, ins.operand(name), size) for name in "ab")
     condition = w.src(ins, "c")
@@ -192,7 +192,7 @@ def _selp(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
 
 
 def _choose(p: Provenance, w: RunningWarp, ins: Instruction, condition: npt.NDArray[np.bool_]) -> Finish:
-    """As f32, whatever the instruction calls its bits."""
+    """Handle a selection as f32, whatever type the instruction has."""
     operands = Operands(p, w, replace(ins, mods={**ins.mods, "type": "f32"}), "ab")
     (a, b), (x, y) = operands.take()
     for tags, values in ((a, x), (b, y)):
@@ -202,7 +202,7 @@ def _choose(p: Provenance, w: RunningWarp, ins: Instruction, condition: npt.NDAr
 
 
 def _cvt(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
-    """A conversion keeps the tag: what the number became is read where it is used."""
+    """A conversion keeps the tag: the converted number is read where it is used."""
     source, result = ins.mods.get("atype", ""), ins.mods.get("dtype", "")
     if result in _PACKED and source == "f32":  # the first source is the upper half
         high, low = (p.shadow.read(w, ins.operand(name), 4) for name in "ab")

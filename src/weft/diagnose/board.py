@@ -1,4 +1,4 @@
-"""What was seen of each stage: values, and the event and lane of every element."""
+"""What was observed of each stage: values, and the event and lane of every element."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -17,7 +17,7 @@ MOST_EXAMPLES = 4
 
 
 class Oddity(IntEnum):
-    """What is wrong with a result where it is stored, in numbers that no flag has."""
+    """What is wrong with a stored result; the numbers differ from those of all flags."""
 
     UNEXPLAINED = -1
     MISSING_KEYS = -2
@@ -27,13 +27,13 @@ class Oddity(IntEnum):
 
 @dataclass
 class Sheet:
-    """One stage over all rows; `event` 0 = not seen."""
+    """One stage over all rows; `event` 0 = not observed."""
 
     values: Numbers
     event: npt.NDArray[np.int32]
     lane: npt.NDArray[np.int8]
     node: npt.NDArray[np.int32]
-    """The value itself, made by an earlier event or (0) by this one."""
+    """The node of the value, made by an earlier event or (0) by this one."""
 
     @classmethod
     def blank(cls, *shape: int) -> "Sheet":
@@ -46,7 +46,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A later sight of an element, with another value than the first."""
+    """A later observation of an element, with another value than the first."""
 
     stage: str
     row: int
@@ -57,7 +57,7 @@ class Disagreement:
 
 
 class _Waiting(NamedTuple):
-    """A score and the maximum subtracted from it, until a row of V says which key it stands for."""
+    """A score and the maximum subtracted from it, until a row of V shows its key."""
 
     score: float
     maximum: float
@@ -80,9 +80,9 @@ class Board:
     disagreements: list[Disagreement] = field(default_factory=list)
     examples: dict[Flag, list[tuple[Tags, Tags]]] = field(default_factory=dict)
     units: set[float] = field(default_factory=set)
-    """What differences of scores were multiplied with on their way to a natural exponential."""
+    """The factors of score differences before a natural exponential."""
     odd: dict["Oddity | Flag", tuple[int, int, Tags]] = field(default_factory=dict)
-    """What the tags of stored results say: how often, and the first row and tag."""
+    """What the tags of stored results show: how often, and the first row and tag."""
 
     def __post_init__(self) -> None:
         shape, rows = self.sizes.shape, self.sizes.q_rows
@@ -114,7 +114,7 @@ class Board:
         parts = [self.tile_keys[first : first + share] for first in range(0, self.tiles, share)]
         self.split_keys = np.repeat([np.bitwise_or.reduce(part, axis=0) for part in parts], share, axis=0)
         self.reach = np.full(by_key, -1)
-        """The last key that the maximum subtracted from each score has seen."""
+        """The last key included in the maximum that was subtracted from each score."""
         self._unplaced: dict[int, _Waiting] = {}
 
     # -- single elements -----------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class Board:
     def note(
         self, stage: str, at: tuple[Array, Array], values: Numbers, where: Where, nodes: Array, *, once: bool = False
     ) -> None:
-        """Elements as they are used. The first sight counts; others that differ are kept unless `once`."""
+        """Record elements where they are used. The first value counts; others that differ are kept unless `once`."""
         known = (at[0] >= 0) & (at[1] >= 0)
         rows, cols, values, nodes = at[0][known], at[1][known], values[known], nodes[known]
         where = where.only(known)
@@ -145,10 +145,10 @@ class Board:
             if len(kept) < MOST_EXAMPLES:
                 kept.append((a[i].copy(), b[i].copy()))
 
-    # -- scores and maxima, where the exponent is made -----------------------------------------------------------
+    # -- scores and maxima, in the exponent ------------------------------------------------------------------
 
     def exponent(self, s: Tags, s_values: Numbers, m: Tags, m_values: Numbers, where: Where) -> None:
-        """S less m. A score whose key is not known waits for the row of V that its weight is multiplied with."""
+        """Record S - m. A score whose key is unknown waits for the row of V that its weight is multiplied with."""
         rows, keys = s["row"], self.key(s["col"])
         plain = (s["flags"] & Flag.MASKED) == 0
         self.note("scores", (rows[plain], keys[plain]), s_values[plain], where.only(plain), s["node"][plain])
@@ -164,12 +164,12 @@ class Board:
             )
 
     def before_mask(self, scores: Tags, values: Numbers, where: Where) -> None:
-        """Scores that a mask may hide. Whether they are scaled yet shows where the exponent uses the others."""
+        """Record scores before a mask. The exponent's use of the other scores shows whether they are scaled yet."""
         at = scores["row"], self.key(scores["col"])
         self.note("unmasked", at, values, where, scores["node"], once=True)
 
     def settle(self) -> None:
-        """At the end: masked-out scores count if the mask saw every other score as the exponent did."""
+        """At the end, accept masked scores if the mask had the same values of all other scores as the exponent."""
         used, hidden = self.sheets["scores"], self.sheets["unmasked"]
         both = (used.event != 0) & (hidden.event != 0)
         if both.any() and np.array_equal(used.values[both], hidden.values[both], equal_nan=True):
@@ -178,14 +178,14 @@ class Board:
                 getattr(used, name)[at] = getattr(hidden, name)[at]
 
     def _maximum(self, at: tuple[Array, Array], values: Numbers, m: Tags, where: Where) -> None:
-        """The last one that a tile's scores are held against."""
+        """Record the last maximum that is subtracted from a tile's scores."""
         rows, keys = at
         tiles = rows, keys // self.block_n
         self.sheets["m"].put(tiles, values, where, m["node"])
         self.covered["m"][tiles] = m["terms"]
 
     def place(self, weights: Tags, keys: Array) -> None:
-        """Scores that waited: the weights made of them meet these rows of V."""
+        """Record waiting scores, whose weights are multiplied with these rows of V."""
         if not self._unplaced:
             return
         for source, row, key in zip(weights["source"], weights["row"], self.key(keys), strict=True):
@@ -199,14 +199,14 @@ class Board:
             self._maximum(at, np.array([waiting.maximum]), waiting.m.reshape(1), where)
 
     def key(self, col: Array) -> Array:
-        """The key within its head."""
+        """Return the key within its head."""
         return np.where(col >= 0, col % self.sizes.shape.skv, col)
 
     # -- sums over keys ------------------------------------------------------------------------------------------
 
     def covers(self, stage: str, tags: Tags, values: Numbers, where: Where) -> None:
-        """l or U after a tile: of the sums that have all its visible keys and none beyond it or of another split, the
-        first with the most keys.
+        """Record l or U after a tile: among sums with all its visible keys and none beyond it or of another split, the
+        first one with the most keys.
         """
         known = tags["row"] >= 0
         if stage == "u":
@@ -233,7 +233,7 @@ class Board:
         self.covered[stage][at] = terms[found]
 
     def own_block(self) -> int | None:
-        """Keys of the kernel's own tiles, by what each maximum had seen; None if that is no regular pattern."""
+        """Return the keys per tile of the kernel, from the keys in each maximum; None without a regular pattern."""
         rows, keys = np.nonzero(self.reach >= 0)
         if not rows.size:
             return None
@@ -249,7 +249,7 @@ class Board:
     # -- results -------------------------------------------------------------------------------------------------
 
     def stored(self, name: str, index: Array, values: Numbers, tags: Tags, where: Where) -> None:
-        """Elements of O or LSE as they are written; what their tags say against it is counted."""
+        """Record elements of O or LSE as they are written, and count what is wrong by their tags."""
         shape = self.sizes.shape
         rows, cols = np.divmod(index, shape.d) if name == "o" else (index, np.full(len(index), NONE))
         self.sheets[name].put((rows, cols) if name == "o" else (rows,), values, where, tags["node"])
@@ -274,7 +274,7 @@ class Board:
 
 
 def _last(terms: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """The highest element of sets (n, words), -1 for an empty one."""
+    """Return the highest element of sets (n, words), -1 for an empty one."""
     bits = np.unpackbits(np.ascontiguousarray(terms).view(np.uint8), axis=-1, bitorder="little")
     last = bits.shape[-1] - 1 - np.argmax(bits[:, ::-1], axis=-1)
     return np.where(bits.any(axis=-1), last, -1)

@@ -1,4 +1,4 @@
-"""Observed stages against expected ones, in the order a kernel makes them: the first that differs."""
+"""Compares observed stages with expected ones, in the order a kernel computes them: the first that differs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from .tolerance import StageTolerance, Tolerance
 Mask = npt.NDArray[np.bool_]
 
 CONSUMER = {"q": "scores", "k": "scores", "products": "scores", "v": "u", "scores": "masked", "masked": "p"}
-"""A stage that differs while what is made of it is right was only kept in another form: not an error."""
+"""A stage that differs while the stage computed from it is right is only stored in another form: no error."""
 BY_KEY = ("products", "scores", "masked", "p")
 """Stages whose last axis is the keys of the tile."""
 NO_WEIGHT = 80.0
-"""exp of this much less than the row's maximum is nothing: a kernel may mask with any such number."""
+"""exp of a score this far below the row's maximum is 0: a kernel may mask with any such number."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One stage and tile, as observed and as it should be."""
+    """One stage and tile, as observed and as expected."""
 
     key: Key
     tap: StageTap
@@ -36,7 +36,7 @@ class Compared:
 
 
 def order(tiles: int) -> Iterator[Key]:
-    """Every stage and tile in the order of time: tile by tile."""
+    """Yield every stage and tile in the order of time: tile by tile."""
     inner = [stage for stage in TAPPED if stage not in WITHOUT_TILES]
     yield "q", None
     for tile in range(tiles):
@@ -53,7 +53,7 @@ def compare_stages(
     expected: Mapping[Key, Array],
     tolerance: StageTolerance | None = None,
 ) -> tuple[Compared, ...]:
-    """Every observed stage and tile, in order; by the float algorithm's tolerance unless another is given."""
+    """Compare every observed stage and tile, in order; with the float algorithm's tolerance unless another is given."""
     tolerance = tolerance or Tolerance(problem, algorithm, expected)
     compared = []
     for key in order(-(-problem.workload.shape.skv // algorithm.block_n)):
@@ -66,7 +66,7 @@ def compare_stages(
 
 
 def first_wrong(compared: tuple[Compared, ...]) -> Compared | None:
-    """The earliest that differs and is not merely kept in another form."""
+    """Return the earliest that differs and is not only stored in another form."""
     by_key = {each.key: each for each in compared}
     for each in compared:
         stage, tile = each.key
@@ -74,7 +74,7 @@ def first_wrong(compared: tuple[Compared, ...]) -> Compared | None:
             continue
         if stage not in CONSUMER:
             return each
-        # Q serves every tile; what one tile makes of it shows whether it is right.
+        # Q serves every tile; a single tile's result shows whether it is right.
         tiles = [key[1] for key in by_key if key[0] == CONSUMER[stage]] if tile is None else [tile]
         users = [by_key[CONSUMER[stage], at] for at in tiles if (CONSUMER[stage], at) in by_key]
         if not users or any(user.wrong.any() for user in users):
@@ -83,7 +83,7 @@ def first_wrong(compared: tuple[Compared, ...]) -> Compared | None:
 
 
 def output_wrong(problem: AttentionProblem, algorithm: Algorithm, o: Array) -> Mask:
-    """Elements of O beyond the tight gate's tolerance."""
+    """Return the elements of O beyond the tight gate's tolerance."""
     expected = problem.emulated(algorithm).o
     allowed = Tolerance(problem, algorithm, {("o", None): expected}).of("o", None)
     return differs(o.astype(np.float64), expected.astype(np.float64), allowed)
@@ -98,13 +98,13 @@ def _wrong(problem: AttentionProblem, key: Key, tap: StageTap, wanted: Array, al
         peak = np.abs(attention(problem.q, problem.k, problem.v, mask=problem.mask).lse)
         least = -np.where(np.isfinite(peak), peak, 0.0) - NO_WEIGHT
         low = actual <= (least[..., None] if stage == "masked" else least)
-        # A row that has seen no key: 0 subtracted instead of -inf is what keeps NaN out.
+        # A row without a visible key so far: subtracting 0 instead of -inf avoids NaN.
         wrong &= ~(hidden & (low | (actual == 0) if stage == "m" else low))
     return wrong
 
 
 def differs(actual: Array, expected: Array, allowed: Array) -> Mask:
-    """Beyond what is allowed; NaN equals nothing but NaN, infinity only itself."""
+    """Return where they differ by more than `allowed`; NaN equals only NaN, infinity only itself."""
     with np.errstate(invalid="ignore"):
         near = np.abs(actual - expected) <= allowed
     same: Mask = near | (actual == expected) | (np.isnan(actual) & np.isnan(expected))

@@ -1,4 +1,4 @@
-"""A diagnosis in one sentence: where, what, and the cure."""
+"""A diagnosis in one sentence: the place, the mistake, and the cure."""
 
 import math
 
@@ -11,15 +11,15 @@ from .upstream import stage_after, stage_at
 HEADLINE = 0.9
 """A signature of this rank is the headline, even next to findings."""
 BEFORE_MASK = ("q", "k", "products", "scores", "masked")
-"""Nothing of these is made for a query that sees no key."""
+"""These stages do not exist for a query without a visible key."""
 NAMES_STAGE = 0.96
-"""A signature of this rank explains the whole error, so the stage it names is where that began, whatever went out of
-sight before.
+"""A signature of this rank explains the entire error, so the stage it names is the first wrong one, even if earlier
+stages were not observed.
 """
 
 
 def place_of(diagnosis: Diagnosis) -> Place | None:
-    """The line to look at."""
+    """Return the line to inspect."""
     if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE):
         place = diagnosis.signatures[0].place
         if place is not None:
@@ -32,18 +32,18 @@ def place_of(diagnosis: Diagnosis) -> Place | None:
         return diagnosis.case.lost_place
     if diagnosis.first is not None and diagnosis.first.site is not None:
         return diagnosis.first.site.place
-    guilty = guilty_launch(diagnosis)
-    return guilty.place if guilty is not None else None
+    faulty = faulty_launch(diagnosis)
+    return faulty.place if faulty is not None else None
 
 
-def mend_of(diagnosis: Diagnosis) -> Place | None:
-    """Where the cure goes: the line to look at, unless the cure names another."""
-    told = diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE)
-    return (diagnosis.signatures[0].mend if told else None) or place_of(diagnosis)
+def cure_place_of(diagnosis: Diagnosis) -> Place | None:
+    """Return the line of the cure: the line to inspect, unless the cure names another."""
+    explained = diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE)
+    return (diagnosis.signatures[0].cure_place if explained else None) or place_of(diagnosis)
 
 
 def sentence(diagnosis: Diagnosis) -> str:
-    """What is wrong, without its place."""
+    """Return what is wrong, without its place."""
     first = diagnosis.first
     if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE):
         return diagnosis.signatures[0].message
@@ -53,14 +53,14 @@ def sentence(diagnosis: Diagnosis) -> str:
         return said + (f": it makes {first.name} wrong" if first is not None else "")
     if first is not None:
         return _first_stage(first, diagnosis)
-    guilty = guilty_launch(diagnosis)
-    if guilty is not None:
-        return f"{guilty.entry} is {guilty.message}"
+    faulty = faulty_launch(diagnosis)
+    if faulty is not None:
+        return f"{faulty.entry} is {faulty.message}"
     return diagnosis.verdict.message
 
 
 def _used_at(diagnosis: Diagnosis) -> str:
-    """Where the access is, if the line to look at is the one that computes its index."""
+    """Return where the access is, if the line to inspect is the one that computes its index."""
     access = diagnosis.causes[0].place
     if not diagnosis.strayed or access is None or diagnosis.strayed[0].line == access.line:
         return ""
@@ -68,7 +68,7 @@ def _used_at(diagnosis: Diagnosis) -> str:
 
 
 def cure_of(diagnosis: Diagnosis) -> str:
-    """What to do, if it is known."""
+    """Return the cure, empty if none is known."""
     if diagnosis.signatures and (not diagnosis.causes or diagnosis.signatures[0].rank >= HEADLINE):
         return diagnosis.signatures[0].cure
     if diagnosis.causes:
@@ -77,28 +77,28 @@ def cure_of(diagnosis: Diagnosis) -> str:
     if place is None:
         return ""
     if diagnosis.first is None:
-        return f"look at what is launched at {place}"
+        return f"check the kernel that is launched at {place}"
     before = " and ".join(str(at.line) for at in sorted(diagnosis.origins, key=lambda at: at.line))
     made = f" and what it is computed from (lines {before})" if before else " and what it reads"
-    return f"look at {place}{made}: what went into it is right" if diagnosis.proven_right else ""
+    return f"check {place}{made}: its inputs are right" if diagnosis.proven_right else ""
 
 
 def known_as(signature: Signature) -> str:
-    """The mistake's name, and how much of the error it explains where that was measured."""
+    """Return the mistake's name, and how much of the error it explains where that was measured."""
     return ", ".join(filter(None, (signature.name, explains(signature))))
 
 
 def explains(signature: Signature) -> str:
-    """`explains 99.9 % of the error`, never rounded up; empty where no share was measured."""
+    """Return `explains 99.9 % of the error`, never rounded up; empty where no share was measured."""
     if signature.explained is None:
         return ""
     return f"explains {math.floor(1000 * signature.explained) / 10:g} % of the error"
 
 
 def stage_of(diagnosis: Diagnosis) -> str:
-    """The stage that is wrong; empty if none is known.
+    """Return the stage that is wrong; empty if none is known.
 
-    Where the rows went out of sight is seen, not inferred, so it counts more than what a signature says of a stage.
+    Where rows were lost was observed, not inferred, so it counts more than a signature's statement about a stage.
     """
     named = diagnosis.signatures[0].stage if diagnosis.signatures else ""
     lost = diagnosis.case.lost[0] if diagnosis.case.lost is not None else ""
@@ -108,21 +108,21 @@ def stage_of(diagnosis: Diagnosis) -> str:
         return named
     if lost and _raced_before(diagnosis, lost):
         return named
-    # What a stray pointer hits may be another buffer than the one that was meant: an operand that is lost says more.
+    # A stray pointer may hit another buffer than the intended one: a lost operand is better evidence.
     strayed = "" if lost and diagnosis.case.recipe is not None else _strayed(diagnosis)
     if strayed:
         return strayed
     found = (lost if named in TAPPED else named) or named or lost
     first, taps = diagnosis.first, diagnosis.case.taps
     if not found and taps is not None and (first is None or first.stage in ("o", "lse")):
-        # An output that is wrong after right stages: what the checkers found is where it went wrong.
+        # The output is wrong after right stages: the checkers' findings show where it went wrong.
         found = next((stage for stage in (stage_after(cause, taps) for cause in diagnosis.causes) if stage), "")
     found = found or (first.stage if first is not None else "")
     return "scores" if found == "products" else found
 
 
 def _raced_before(diagnosis: Diagnosis, lost: str) -> bool:
-    """Whether what threads race for is made before the stage at which values went out of sight."""
+    """Whether the racing values are computed before the stage from which values could not be followed."""
     first = diagnosis.signatures[0] if diagnosis.signatures else None
     if first is None or first.name != "missing_barrier" or first.stage not in TAPPED or lost not in TAPPED:
         return False
@@ -130,7 +130,7 @@ def _raced_before(diagnosis: Diagnosis, lost: str) -> bool:
 
 
 def _strayed(diagnosis: Diagnosis) -> str:
-    """The input that is read, or the result that is written, outside its bounds, where that comes first."""
+    """Return the input read, or the result written, outside its bounds, where that comes first."""
     if not diagnosis.causes or not diagnosis.causes[0].code.startswith("M"):
         return ""
     stage = stage_at(diagnosis.causes[0], diagnosis.case.taps)
@@ -139,8 +139,8 @@ def _strayed(diagnosis: Diagnosis) -> str:
     return "" if earlier else stage
 
 
-def guilty_launch(diagnosis: Diagnosis) -> LaunchJudgement | None:
-    """The first launch that is wrong on the reference's inputs."""
+def faulty_launch(diagnosis: Diagnosis) -> LaunchJudgement | None:
+    """Return the first launch that is wrong on the reference's inputs."""
     return next((launch for launch in diagnosis.launches if launch.right is False), None)
 
 
@@ -149,6 +149,6 @@ def _first_stage(first: Divergence, diagnosis: Diagnosis) -> str:
     where = f"(rows {first.rows}{columns})"
     if diagnosis.case.lost is not None:
         lost = name_of(diagnosis.case.lost)
-        return f"{first.name} is wrong {where}; all before {lost} is right, what follows could not be seen"
-    before = "everything seen before it is right" if diagnosis.proven_right else "nothing before it was seen"
-    return f"{first.name} is the first thing wrong {where}; {before}"
+        return f"{first.name} is wrong {where}; all before {lost} is right, what follows was not observed"
+    before = "all observed stages before it are right" if diagnosis.proven_right else "no stage before it was observed"
+    return f"{first.name} is the first wrong stage {where}; {before}"

@@ -1,4 +1,4 @@
-"""What observed stages prove: up to where the rows that end up wrong were right, and where they went out of sight."""
+"""What observed stages prove: up to where the wrong rows were right, and from where they were not observed."""
 
 from dataclasses import dataclass
 
@@ -12,16 +12,16 @@ from .ranges import ranges
 from .taps import TAPPED, Key
 
 CHAIN = ("k", "products", "scores", "masked", "m", "p", "l", "u")
-"""Each is made of those before it, only U not of l."""
+"""Each is computed from those before it, except that U is not computed from l."""
 CARRIED = ("m", "l", "u")
-"""What goes from tile to tile."""
+"""The stages that are carried from tile to tile."""
 ENOUGH = 0.5
-"""Share of the visible elements of a stage that must be seen for it to count as observed."""
+"""The share of a stage's visible elements that must be seen for it to count as observed."""
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """The stages of the rows that are wrong first; of all recorded rows if that is a stage without rows."""
+    """The stages of the rows that are wrong first; of all recorded rows if the first wrong stage has no rows."""
 
     problem: AttentionProblem
     algorithm: Algorithm
@@ -29,7 +29,7 @@ class Coverage:
     first: Compared | None
 
     def proven_right(self) -> tuple[str, ...]:
-        """Stages that were observed in these rows before the first wrong one and agree, with their tiles."""
+        """Return the stages observed in these rows before the first wrong one that agree, with their tiles."""
         tiles: dict[str, list[int]] = {}
         for key, each in self._by_key().items():
             if self.first is not None and key == self.first.key:
@@ -40,13 +40,13 @@ class Coverage:
         return tuple(stage if not tiles[stage] else f"{stage} (KV tile {ranges(tiles[stage])})" for stage in named)
 
     def lost_at(self) -> Key | None:
-        """The first stage and tile that was not seen in these rows, and that nothing made of it shows to be right."""
+        """Return the first stage and tile not observed in these rows and not shown to be right by a later stage."""
         if self.first is None or self.first.key[0] == "q":
             return None
         if not self._is_seen(("q", None)):
             return "q", None
         tiles = -(-self.problem.workload.shape.skv // self.algorithm.block_n)
-        # V meets nothing before U: where the weights are lost, it is their consequence that V is not seen.
+        # V is not used before U: where the weights are lost, V is not observed as a consequence.
         for key in sorted(order(tiles), key=lambda key: (key[1] is None, key[1] or 0, key[0] == "u", key[0] == "v")):
             if key == self.first.key:
                 return None
@@ -68,7 +68,7 @@ class Coverage:
         return np.ones(shape.lse, bool) if q is None else np.asarray(q.tap.observed.any(axis=-1))
 
     def _is_seen(self, key: Key) -> bool:
-        """Whether enough of a stage was observed, of what these rows can see; nothing to see is enough."""
+        """Whether enough of a stage's elements visible to these rows was observed; true if there are none."""
         stage, tile = key
         rows = self._rows()
         keys = (
@@ -91,9 +91,9 @@ class Coverage:
         return bool(found.tap.observed[needed].mean() >= ENOUGH)
 
     def _is_cleared(self, stage: str, tile: int) -> bool:
-        """Whether something made of this stage was seen in these rows and is right.
+        """Whether a stage computed from this one was observed in these rows and is right.
 
-        K and V were followed if what they are multiplied into was seen at all: a kernel may leave some of them out.
+        K and V were followed if their products were observed at all: a kernel may leave some of them out.
         """
         products = {"k": ("products", "scores"), "v": ("u",)}.get(stage, ())
         if any((name, tile) in self._by_key() and self._is_seen((name, tile)) for name in products):

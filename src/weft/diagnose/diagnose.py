@@ -1,4 +1,4 @@
-"""From a kernel to the first thing that is wrong in it: find a failing workload, shrink it, look inside, conclude.
+"""Diagnoses a kernel: finds a failing workload, shrinks it, records a run, and finds the first wrong stage.
 
 candidate, supports = find_candidate("kernel.cu", task=None)
 diagnosis = diagnose(candidate, supports)
@@ -50,16 +50,16 @@ from .worked import Worked
 
 QUICK = Choice(seeds=(0,))
 RAN = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC, Status.PASSED)
-"""Verdicts on kernels that left an output to look at."""
+"""Verdicts on kernels that produced an output."""
 ALL_TOOLS: tuple[str, ...] = ("all",)
 NEVER_ENDS = ("S301", "S302")
-"""Deadlock and endless loop: there is nothing to record."""
+"""Deadlock and infinite loop: there is nothing to record."""
 
 Progress = Callable[[str], None]
 
 
 def _silent(what: str) -> None:
-    """Tells nobody."""
+    """Ignores every event."""
 
 
 def diagnose(
@@ -70,7 +70,7 @@ def diagnose(
     shrink: bool = True,
     progress: Progress = _silent,
 ) -> Diagnosis:
-    """The first failing workload of those chosen, made small and explained; a kernel that passes all is healthy."""
+    """Return the diagnosis of the first failing workload, shrunk; a kernel that passes all workloads is healthy."""
     start = time.monotonic()
     supports = settled(supports, choice)
     failed, judged = _first_failure(candidate, supports, choice, progress)
@@ -85,7 +85,7 @@ def diagnose(
 def diagnose_workload(
     candidate: Candidate, supports: Supports, workload: Workload, *, progress: Progress = _silent
 ) -> Diagnosis:
-    """One workload as it is, named or not."""
+    """Return the diagnosis of one workload, which is not shrunk."""
     start = time.monotonic()
     progress(f"judging {workload}")
     verdict = check(candidate, supports.task, workload)
@@ -94,7 +94,7 @@ def diagnose_workload(
 
 
 def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
-    """A case of which only the verdict is known: run it, look inside, conclude."""
+    """Return the diagnosis of a case with only a verdict: run it, record it, and conclude."""
     coverage: Coverage | None = None
     if case.verdict.status in RAN:
         progress(f"running {case.verdict.workload}")
@@ -130,26 +130,26 @@ def explain(case: Case, progress: Progress = _silent) -> Diagnosis:
 
 
 def _why_unseen(case: Case, *, never_ends: bool) -> str:
-    """Why stages were not observed."""
+    """Return why stages were not observed."""
     if case.not_recorded:
         return case.not_recorded
     if case.o is None:
-        return f"the kernel left no output to look at ({case.verdict.status})"
+        return f"the kernel produced no output ({case.verdict.status})"
     if never_ends:
-        return "the kernel does not end, so there is no whole run to record"
+        return "the kernel does not end, so there is no complete run to record"
     if case.verdict.passed:
         return "the kernel passed, so it was not recorded"
     if case.taps is None:
-        return f"a workload of {case.task.name} like this one has no stages to compare with"
+        return f"this workload of {case.task.name} has no stages to compare with"
     if case.taps.cut_short:
         return "the recording reached its limit before the kernel ended"
     if case.lost is not None:
         return f"values could not be followed from {name_of(case.lost)} on"
-    return "no value that was followed from the inputs was used as one of these"
+    return "no value that comes from the inputs was used as one of these stages"
 
 
 def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, progress: Progress) -> tuple[Verdict, int]:
-    """Plain workloads of whole tiles first: what fails there needs neither a mask nor a ragged end to be explained."""
+    """Judge plain workloads of full tiles first: a failure there is independent of masks and ragged ends."""
     chosen = list(workloads(supports, choice))
     masks, regimes = (list(dict.fromkeys(getattr(each, axis) for each in chosen)) for axis in ("mask", "regime"))
     chosen.sort(key=lambda each: (regimes.index(each.regime), masks.index(each.mask), _is_ragged(each)))
@@ -169,8 +169,8 @@ def _first_failure(candidate: Candidate, supports: Supports, choice: Choice, pro
 
 
 def _shrunk(candidate: Candidate, supports: Supports, failed: Verdict) -> Verdict:
-    """Following uninitialised values takes seconds: where the numbers alone fail, or races, only those are judged until
-    the workload is small.
+    """Return the verdict on the smallest failing workload. Following uninitialised values takes seconds: where only
+    numbers or races fail, only these are judged until the workload is small.
     """
     tools, start = ALL_TOOLS, failed
     if failed.status is Status.UNSAFE:
@@ -202,7 +202,7 @@ def _blocks(candidate: Candidate) -> tuple[int, ...]:
 
 
 def _with_run(case: Case) -> Case:
-    """Findings are those of the verdict, whose run was watched; here nothing of them stops the sequence of launches."""
+    """Add a run. Its findings are those of the verdict, whose run was watched; here they stop no launch."""
     kernel = case.candidate.load(case.problem)
     run, arrays = kernel.run(VirtualGPU(kernel.gpu), _copies(case.problem.arrays))
     return replace(case, kernel=kernel, run=replace(run, findings=case.verdict.findings), arrays=arrays)
@@ -213,7 +213,7 @@ def _copies(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage | None]:
-    """With taps, the first divergence, and each launch judged alone."""
+    """Add taps, the first divergence, and the judgement of each launch alone."""
     kernel = case.kernel
     assert kernel is not None
     allowed = declared_algorithms(case.candidate.declared_at(kernel, problem), problem, kernel, case.arrays)
@@ -221,7 +221,7 @@ def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage 
     case = replace(case, algorithm=declared)
     try:
         position = owner(kernel, problem, wrong) if wrong.any() else (0, 0)
-        # One launch may read what other CTAs of another left.
+        # One launch may read what other CTAs of another launch wrote.
         whole = len(kernel.launches) > 1
         taps = locate(kernel, problem.arrays, declared, causal=problem.causal, position=position, whole=whole)
     except WeftError as error:  # what cannot be recorded is not observed
@@ -240,7 +240,7 @@ def _with_stages(case: Case, problem: AttentionProblem) -> tuple[Case, Coverage 
 
 
 def _with_output(case: Case, problem: AttentionProblem, kernel: KernelFile, wrong: Mask) -> Case:
-    """The output itself, where nothing before it was seen to be wrong."""
+    """Add the output as the first divergence, where no stage before it was observed to be wrong."""
     algorithm = case.algorithm
     assert algorithm is not None
     if wrong.any() and case.o is not None:
@@ -258,7 +258,7 @@ def _with_launches(case: Case, problem: AttentionProblem, kernel: KernelFile) ->
 
 
 def _least_wrong(problem: AttentionProblem, allowed: tuple[Algorithm, ...], o: Array) -> tuple[Mask, Algorithm]:
-    """Elements of O beyond tolerance, by the algorithm that the kernel is nearest to."""
+    """Return the elements of O beyond tolerance, by the algorithm that the kernel is closest to, and that algorithm."""
     if o.shape != problem.workload.shape.q:
         return np.zeros(o.shape, bool), allowed[0]
     tried = [(output_wrong(problem, algorithm, o), algorithm) for algorithm in allowed]
@@ -268,9 +268,9 @@ def _least_wrong(problem: AttentionProblem, allowed: tuple[Algorithm, ...], o: A
 def declared_algorithms(
     declared: Declared, problem: AttentionProblem, kernel: KernelFile, arrays: Mapping[str, Array]
 ) -> tuple[Algorithm, ...]:
-    """Those the judge allows, with the parts that the kernel's workspaces have.
+    """Return the algorithms the judge allows, with as many splits as the kernel's workspaces have.
 
-    A kernel without a lever BLOCK_N is taken to work key by key; its maxima will show if it does not.
+    A kernel without a lever BLOCK_N is assumed to work key by key; its maxima will show if it does not.
     """
     workload = problem.workload
     shown = algorithms_of(declared, workload.encoding, workload.dtype)
@@ -282,7 +282,7 @@ def declared_algorithms(
 
 
 def shown_algorithm(taps: Taps, problem: AttentionProblem, allowed: Sequence[Algorithm]) -> Algorithm:
-    """Of those allowed, the one whose operands were seen; P rounded as it was seen, or as declared."""
+    """Return the allowed algorithm whose operands were observed; P is rounded as observed, or as declared."""
     nearest = min(allowed, key=lambda algorithm: _operand_error(taps, problem, algorithm.operand_dtype))
     chosen = replace(
         taps.algorithm, operand_dtype=nearest.operand_dtype, p_dtype=nearest.p_dtype, p_open=nearest.p_open
@@ -296,7 +296,7 @@ def shown_algorithm(taps: Taps, problem: AttentionProblem, allowed: Sequence[Alg
 
 
 def _operand_error(taps: Taps, problem: AttentionProblem, dtype: str) -> float:
-    """Over all of Q that was seen."""
+    """Return the error over all observed elements of Q."""
     tap = taps.at("q")
     if tap is None:
         return 0.0
@@ -308,12 +308,12 @@ def _operand_error(taps: Taps, problem: AttentionProblem, dtype: str) -> float:
 def expected(
     algorithm: Algorithm, q: Array, k: Array, v: Array, *, scale: float | None = None, causal: Causal = None
 ) -> Mapping[Key, Array]:
-    """Every stage of the emulated algorithm on (dequantised) inputs."""
+    """Return every stage of the emulated algorithm on (dequantised) inputs."""
     return stages_of(emulate(algorithm, q, k, v, scale=scale, causal=causal, keep_stages=True), algorithm, scale=scale)
 
 
 def stages_of(emulated: Emulated, algorithm: Algorithm, *, scale: float | None = None) -> Mapping[Key, Array]:
-    """The stages of an emulation that kept them; `products` are scores before the scale."""
+    """Return the stages that an emulation kept; `products` are scores before the scale."""
     stages: dict[Key, Array] = {("q", None): emulated.q}
     factor = default_scale(emulated.q.shape[-1]) if scale is None else scale
     factor *= 1.0 if algorithm.exp_base == math.e else math.log2(math.e)

@@ -1,4 +1,4 @@
-"""The first wrong stage as a record: where, who, how much, and one element's arithmetic."""
+"""The first wrong stage as a record: its place, thread, extent, and one element's arithmetic."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from .worked import Worked
 
 
 def divergence_of(found: Compared, taps: Taps, kernel: KernelFile, worked: Worked) -> Divergence:
-    """Of a stage that was observed."""
+    """Return the divergence of an observed stage."""
     index = _first(found.wrong)
     used = own_site(taps.site(found.tap, index), kernel)
     site = own_site(taps.maker(found.tap, index), kernel) or used
@@ -26,7 +26,7 @@ def divergence_of(found: Compared, taps: Taps, kernel: KernelFile, worked: Worke
 
 
 def output_divergence(worked: Worked, wrong: Mask, o: Array, expected: Array, tolerance: Array) -> Divergence:
-    """Of an output that is wrong while nothing before it was seen to be."""
+    """Return the divergence of an output that is wrong while no stage before it was observed to be wrong."""
     seen = np.ones(o.shape, bool), o.astype(np.float64)
     return _divergence(worked, ("o", None), wrong, seen, (expected, tolerance), None)
 

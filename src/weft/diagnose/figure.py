@@ -1,4 +1,4 @@
-"""A picture of a diagnosis: the error over O and over the first wrong stage, with tiles and warps drawn in."""
+"""A picture of a diagnosis: the error over O and over the first wrong stage, with the outlines of tiles and warps."""
 
 import math
 from pathlib import Path
@@ -20,7 +20,7 @@ LEAST = 1e-9
 
 
 def require_matplotlib() -> Any:
-    """matplotlib.pyplot without a screen; says what to install where it is missing."""
+    """Return matplotlib.pyplot without a screen; raises ToolMissing with the install command where it is missing."""
     try:
         import matplotlib
     except ImportError as error:
@@ -113,7 +113,7 @@ def _panel(
 
 
 def _boundaries(axis: Any, case: Case, tap: StageTap | None, head: tuple[int, ...]) -> None:
-    """CTAs' tiles of queries as solid lines, changes of the warp as dotted ones."""
+    """Draw the CTAs' tiles of queries as solid lines, and changes of the warp as dotted ones."""
     lines = outlines(case, tap, head)
     for row in lines.tiles:
         axis.axhline(row - 0.5, color="white", linewidth=1.2)

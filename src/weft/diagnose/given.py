@@ -1,4 +1,4 @@
-"""A problem made of arrays that the caller has, instead of drawn ones."""
+"""A problem with the caller's arrays instead of random ones."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,15 +20,15 @@ GIVEN = "given"
 def given_task(
     supports: Supports, arrays: Mapping[str, Array], *, mask: str = "", dtype: str = "", encoding: str = ""
 ) -> tuple[Supports, Workload]:
-    """The task with these inputs, and their workload.
+    """Return the task with these inputs, and their workload.
 
-    Codes come with q, k and v as they were before quantisation, so that the quantiser is judged too.
+    Codes are given with q, k and v before quantisation, so that the quantiser is judged too.
     """
     task = supports.task
     coded = supports.encodings != (PLAIN,)
     names = tuple(dict.fromkeys((*task.inputs, "q", "k", "v"))) if coded else task.inputs
     if set(arrays) != set(names):
-        raise UsageError(f"--input gives {', '.join(arrays)}; {task.name} needs all of {', '.join(names)}")
+        raise UsageError(f"--input contains {', '.join(arrays)}; {task.name} needs all of {', '.join(names)}")
     shape = replace(shape_of(arrays["q"], arrays["k"], arrays["v"]), name=GIVEN)
     chosen = encoding or supports.encodings[0]
     workload = Workload(shape, dtype or supports.dtypes[0], mask or supports.masks[0], GIVEN, 0, chosen)

@@ -1,4 +1,4 @@
-"""Each launch of several alone, on what the reference hands it."""
+"""Judges each launch of several alone, on the reference's inputs for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from .records import LaunchJudgement
 from .tolerance import EPS, Tolerance
 
 NOTHING_SEEN = -1e4
-"""A part that saw no key may say so with any maximum below this."""
+"""A split without a visible key may have any maximum below this."""
 
 
 def judge_launches(
     kernel: KernelFile, problem: AttentionProblem, algorithm: Algorithm, arrays: Mapping[str, Array]
 ) -> tuple[LaunchJudgement, ...]:
-    """A judgement per launch; none for a kernel of one launch. `arrays` is what a run of all of them left."""
+    """Return a judgement per launch; none for a kernel of one launch. `arrays` are those after a run of all of them."""
     sequence = kernel.sequence(problem.arrays)
     if len(sequence) < 2:
         return ()
@@ -36,7 +36,7 @@ def judge_launches(
 
 
 def _arrays_of(kernel: KernelFile, number: int) -> list[str]:
-    """Workspaces and outputs that a launch is given."""
+    """Return the workspaces and outputs among a launch's arguments."""
     made = {line.name for line in (*kernel.workspaces, *kernel.outputs)}
     return [argument.name for argument in kernel.launches[number].passed() if argument.name in made]
 
@@ -58,8 +58,8 @@ class _Reference:
         left = [name for name in taken[number] if name not in before]
         strange = [name for name in (*handed, *left) if name not in known and name not in ("o", "lse")]
         if strange or not left:
-            what = f"what {', '.join(strange)} holds" if strange else "what it leaves"
-            return LaunchJudgement(number, entry, place, None, f"not judged alone: {what} is not known")
+            what = f"the contents of {', '.join(strange)}" if strange else "its output"
+            return LaunchJudgement(number, entry, place, None, f"not judged alone: {what} cannot be predicted")
         prepared = {name: known[name].store(self._contents(known[name]), _F32) for name in handed}
         inputs = {name: array.copy() for name, array in self.problem.arrays.items()}
         try:
@@ -88,7 +88,7 @@ class _Reference:
         empty = np.isneginf(self._row("m"))
         if space.role in ("m", "lse"):
             wrong &= ~(empty & (found <= NOTHING_SEEN))
-        elif space.role != "l":  # a part that weighs nothing may hold any finite U
+        elif space.role != "l":  # a split with weight 0 may have any finite U
             wrong &= ~(empty[..., None] & np.isfinite(found))
         return space.store(wrong, np.dtype(bool)).astype(bool)
 
@@ -96,7 +96,7 @@ class _Reference:
         return contents(space, self.emulated.partials, base=self.algorithm.exp_base)
 
     def _row(self, role: str) -> Array:
-        """m or l of every part, (n, b, h, s)."""
+        """Return m or l of every split, (n, b, h, s)."""
         return np.stack([getattr(partial, role) for partial in self.emulated.partials])
 
     def _tolerance(self, space: Workspace) -> Array:

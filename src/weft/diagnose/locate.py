@@ -1,4 +1,4 @@
-"""Run a kernel, follow some of its CTAs, and hand back what they held at each stage.
+"""Runs a kernel, follows some of its CTAs, and returns the values they held at each stage.
 
 taps = locate(kernel, {"q": q, "k": k, "v": v}, algorithm, causal="top_left")
 taps.at("scores", tile=1).values
@@ -32,27 +32,27 @@ from .tensor_moves import MATRICES
 
 HANDLERS = {**MOVES, **ARITHMETIC, **MATRICES}
 LARGEST_KEYS = 512
-"""Recording runs thousands of instructions per second, not millions: shrink a case first."""
+"""Recording executes thousands of instructions per second, not millions: shrink a case first."""
 
 
 Runner = Callable[[VirtualGPU, Mapping[str, Array]], tuple[Run, Mapping[str, Array]]]
-"""Launches a kernel on copies of the arrays; returns its run and every array. Launches name their arguments."""
+"""Launches a kernel on copies of the arrays; returns its run and every array. Launches must name their arguments."""
 
 
 _WORDS: dict[Oddity | Flag, tuple[str, str]] = {
     Flag.INNER: ("inner_mismatch", "products of Q and K in different columns are summed: not Q·Kᵀ"),
     Flag.KEYS: ("mixed_keys", "one score sums products with several keys"),
     Flag.KEY: ("key_mismatch", "the weight of one key multiplies the value of another"),
-    Flag.HEAD: ("head_mismatch", "a query meets a key or value of a head that is not its own"),
+    Flag.HEAD: ("head_mismatch", "a query is combined with a key or value of another head"),
     Flag.REPEATED: ("repeated_keys", "a key is counted twice"),
-    Flag.ROWS: ("mixed_rows", "values of different query rows meet"),
+    Flag.ROWS: ("mixed_rows", "values of different query rows are combined"),
     Flag.COLUMNS: ("mixed_columns", "one element of U sums several columns of V"),
     Flag.TIMES_L: ("times_l", "U is multiplied by l"),
-    Flag.UNWEIGHTED: ("unweighted", "V is multiplied by scores that no exponential has seen"),
-    Oddity.UNEXPLAINED: ("unexplained", "what is stored in O is not a sum of weighted V"),
-    Oddity.MISSING_KEYS: ("missing_keys", "keys in sight are missing from the sum"),
-    Oddity.OTHER_ROW: ("other_row", "O holds what was computed for another row"),
-    Oddity.OTHER_COLUMN: ("other_column", "O holds what was computed for another column"),
+    Flag.UNWEIGHTED: ("unweighted", "V is multiplied by scores without an exponential"),
+    Oddity.UNEXPLAINED: ("unexplained", "the value stored in O is not a sum of weighted V"),
+    Oddity.MISSING_KEYS: ("missing_keys", "visible keys are missing from the sum"),
+    Oddity.OTHER_ROW: ("other_row", "O contains the result of another row"),
+    Oddity.OTHER_COLUMN: ("other_column", "O contains the result of another column"),
 }
 
 _ORDER = tuple(_WORDS)
@@ -67,11 +67,11 @@ def locate(
     position: Position = (0, 0),
     whole: bool = True,
 ) -> Taps:
-    """The stages of the CTAs at `position` (blockIdx.x, blockIdx.y; all z). `arrays` are left as they are.
+    """Return the stages of the CTAs at `position` (blockIdx.x, blockIdx.y; all z). `arrays` are not changed.
 
     Without `whole` nothing else runs: `Taps.run` and `Taps.arrays` are those of these CTAs alone.
 
-    A kernel whose maxima show tiles of another size than the algorithm says is followed once more, with its own;
+    A kernel whose maxima show tiles of another size than the algorithm's is followed again, with that size;
     `Taps.algorithm` is the one that was used.
     """
     return locate_run(kernel.run, arrays, algorithm, causal=causal, position=position, gpu=kernel.gpu, whole=whole)
@@ -87,7 +87,7 @@ def locate_run(
     gpu: str = DEFAULT_GPU,
     whole: bool = True,
 ) -> Taps:
-    """The same for launches of any kind, Triton's too: `gpu.launch(…, names=("q", "k", "v", "o", …))`."""
+    """Do the same for launches of any kind, including Triton: `gpu.launch(…, names=("q", "k", "v", "o", …))`."""
     roles = {role: name for role in ("q", "k", "v") for name in ROLES[role] if name in arrays}
     if len(roles) < 3:
         raise UsageError(f"taps need q, k and v (or q_code …), not {', '.join(arrays)}")
@@ -109,10 +109,10 @@ def locate_run(
 
 
 def trace(sizes: Sizes, algorithm: Algorithm, causal: Causal) -> Provenance:
-    """An observer for a run of these sizes; its inputs are still to be seeded."""
+    """Return an observer for a run of these sizes; its inputs must still be seeded."""
     shape = sizes.shape
     if shape.skv > LARGEST_KEYS:
-        raise UsageError(f"{shape.skv} keys are too many to record; shrink the case to {LARGEST_KEYS} at most")
+        raise UsageError(f"{shape.skv} keys are too many to record; use at most {LARGEST_KEYS}")
     seen = visible(shape.sq, shape.skv, causal)
     keys = np.bitwise_or.reduce(np.where(seen[:, :, None], sizes.bit(np.arange(shape.skv)), np.uint64(0)), axis=1)
     board = Board(sizes, np.tile(keys, (shape.b * shape.hq, 1)), algorithm.block_n, algorithm.splits)
@@ -122,7 +122,7 @@ def trace(sizes: Sizes, algorithm: Algorithm, causal: Causal) -> Provenance:
 def collect(
     provenance: Provenance, algorithm: Algorithm, gpu: RecordingGPU, *, run: Run, arrays: Mapping[str, Array]
 ) -> Taps:
-    """What the board holds after the run, stage by stage and tile by tile."""
+    """Return what the board recorded in the run, stage by stage and tile by tile."""
     board, sizes = provenance.board, provenance.board.sizes
     board.settle()
     unit = next(iter(board.units)) if len(board.units) == 1 else None
@@ -186,7 +186,7 @@ def _unpacked(terms: Array, count: int) -> Array:
 
 
 def facts_of(board: Board, sizes: Sizes) -> tuple[Fact, ...]:
-    """Say in words what the tags of stored results show to be odd, causes before consequences."""
+    """Return in words what the tags of stored results show to be wrong, causes before consequences."""
     facts = []
     for what in _ORDER:
         if what not in board.odd:
@@ -204,7 +204,7 @@ def facts_of(board: Board, sizes: Sizes) -> tuple[Fact, ...]:
 
 
 def describe(tag: Tags, sizes: Sizes) -> str:
-    """q[0, 1, 5, 3], scores[0, 1, 5 → key 7] …"""
+    """Return an element in words: q[0, 1, 5, 3], scores[0, 1, 5 → key 7] and so on."""
     kind, row, col = Kind(int(tag["kind"])), int(tag["row"]), int(tag["col"])
     shape = sizes.shape
     if kind in (Kind.K, Kind.V):
@@ -213,7 +213,7 @@ def describe(tag: Tags, sizes: Sizes) -> str:
         key = _place(col, shape.hkv, shape.skv)
         return f"{kind.name.lower()}[{_place(row, shape.hq, shape.sq)}] of key [{key}]"
     if kind in (Kind.CONST, Kind.MIX):
-        return "a constant" if kind is Kind.CONST else "something no rule explains"
+        return "a constant" if kind is Kind.CONST else "an unknown value"
     column = f", {_number(col)}" if kind in (Kind.Q, Kind.U, Kind.O) else ""
     return f"{kind.name.lower()}[{_place(row, shape.hq, shape.sq)}{column}]"
 
@@ -236,7 +236,7 @@ def _query(row: int, sizes: Sizes) -> tuple[int, int, int]:
 
 
 def _missing(board: Board, row: int, tag: Tags) -> str:
-    """The keys that the first result lacks."""
+    """Return the keys that are missing from the first result."""
     lacking = [
         64 * word + bit
         for word, bits in enumerate(board.visible[row] & ~tag["terms"])

@@ -1,4 +1,4 @@
-"""Instructions that move bytes, and integer ones that compute on them: no new values of a stage."""
+"""Instructions that move bytes, and integer instructions on them: they compute no new values of a stage."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def _bytes(p: Provenance, w: RunningWarp, operand: Operand, size: int) -> Ids:
 
 
 def _ld(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
-    """Bytes bring their nodes. A constant found by an address made of an element is that element, looked up."""
+    """Loaded bytes keep their nodes. A constant at an address computed from an element is that element, looked up."""
     items = members(ins.operand("d"))
     size = WIDTH[ins.type] // 8
     space, address = target(w, ins)
@@ -76,7 +76,7 @@ def _st(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
 def show_output(
     p: Provenance, w: RunningWarp, ins: Instruction, at: tuple[str, np.ndarray], stored: tuple[Ids, np.ndarray]
 ) -> None:
-    """Bytes that land in O or LSE, shown to the board as elements."""
+    """Record bytes that are stored to O or LSE on the board, as elements."""
     ids, data = stored
     for region, lanes, offsets in places(w, *at, data.shape[1]):
         if region.name != "global":
@@ -120,7 +120,7 @@ def _cp(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
 
 
 def _written_memory(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
-    """Atomics: what they leave is not followed."""
+    """Atomics: their results are not followed."""
     space, address = target(w, ins)
     p.shadow.store(w, space, address, np.zeros((32, WIDTH[ins.type] // 8), np.int32))
     p.shadow.forget(w, ins)
@@ -140,7 +140,7 @@ def _shfl(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
 
 
 def _carry(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
-    """The result is made of the one node that goes in; of several, nobody knows what."""
+    """The result has the one node of the sources; with several nodes it is unknown."""
     nodes = np.zeros(32, np.int32)
     for spec, operand in zip(ins.form.operands, ins.operands, strict=False):
         if spec.written or not isinstance(operand, Reg) or w.types[operand.name] == "pred":
@@ -162,7 +162,7 @@ def _either(p: Provenance, a: Ids, b: Ids) -> Ids:
 
 
 def _shift(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
-    """By whole bytes: a move."""
+    """A shift by full bytes is a move."""
     amount = literal(ins.operand("b"))
     if amount is None or amount % 8:
         return _carry(p, w, ins)
@@ -181,7 +181,7 @@ def _shift(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
 
 
 def _and(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
-    """With a literal: the bytes it clears are gone, the others stay."""
+    """`and` with a literal: the bytes it clears are dropped, the others stay."""
     if ins.type == "pred":
         return None
     mask = literal(ins.operand("b"))
@@ -195,7 +195,7 @@ def _and(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
 
 
 def _or(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
-    """Bytes of one side or the other, where they do not meet."""
+    """`or`: bytes of one side or the other, where only one has a node."""
     if ins.type == "pred":
         return None
     size = WIDTH[ins.type] // 8
@@ -207,7 +207,7 @@ def _or(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
 
 
 def _prmt(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
-    """Bytes as each lane's selector picks them; one that spreads a sign is no move."""
+    """prmt: bytes as each lane's selector picks them; a selector that replicates a sign is no move."""
     if ins.has("mode"):
         return _carry(p, w, ins)
     picks = np.asarray(w.src(ins, "c"))[:, None].astype(np.int64) >> 4 * np.arange(4) & 15

@@ -1,4 +1,4 @@
-"""Every tracked value of a recorded run: its tag, its number, and the instruction and lane that made it."""
+"""Every tracked value of a recorded run: its tag, its number, and the instruction and lane that computed it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,19 +13,19 @@ from weft.vm.reference.machine import RunningWarp
 from .tags import Ids, Kind, Sizes, Tags
 
 MIX_NODE = 1
-"""The node of bytes that come from several."""
+"""The node of bytes that come from several nodes."""
 Numbers = npt.NDArray[np.float64]
 Lanes = npt.NDArray[np.int8]
 
 
 class Where(NamedTuple):
-    """The event that shows or makes values, and the lane of each."""
+    """The event that uses or computes values, and the lane of each."""
 
     event: int
     lanes: npt.NDArray[np.int64]
 
     def only(self, which: npt.NDArray[np.bool_]) -> "Where":
-        """For some of the values."""
+        """Return it for some of the values."""
         return Where(self.event, self.lanes[which])
 
 
@@ -37,14 +37,14 @@ class Event:
     cta: Dim3
     warp: int
     step: int
-    """Instructions this warp had executed."""
+    """The number of instructions this warp had executed."""
     opcode: str
     ptx_line: int
     place: Place | None
 
 
 class Nodes:
-    """A growing table. Node 0 stands for everything that is not tracked, MIX_NODE for what no rule explains."""
+    """A growing table. Node 0 stands for everything that is not tracked, MIX_NODE for values of unknown kind."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
@@ -58,12 +58,12 @@ class Nodes:
         self.lane_of: Lanes = np.zeros(1 << 16, np.int8)
 
     def event(self, w: RunningWarp, ins: Instruction) -> int:
-        """A new event for what `w` executes now."""
+        """Add an event for what `w` executes now."""
         self.events.append(Event(self.launch, w.cta.index, w.number, w.steps, ins.opcode, ins.line, ins.place))
         return len(self.events) - 1
 
     def add(self, tags: Tags, values: Numbers, where: Where) -> Ids:
-        """New nodes; a score is its own source."""
+        """Add nodes; a score is its own source."""
         first, last = self.count, self.count + len(tags)
         while last > len(self.tags):
             self.tags, self.values, self.event_of, self.lane_of = (
@@ -82,10 +82,10 @@ class Nodes:
         return ids
 
     def add_input(self, kind: Kind, values: Numbers) -> int:
-        """The elements of an input (rows, columns), numbered in order; returns the first."""
+        """Add the elements of an input (rows, columns), numbered in order; return the first."""
         rows, columns = values.shape
         tags = np.zeros(rows * columns, self.sizes.dtype())
         tags["kind"] = kind
         tags["row"], tags["col"] = np.divmod(np.arange(rows * columns), columns)
-        nobody = Where(0, np.zeros(rows * columns, np.int64))
-        return int(self.add(tags, values.reshape(-1), nobody)[0])
+        untouched = Where(0, np.zeros(rows * columns, np.int64))
+        return int(self.add(tags, values.reshape(-1), untouched)[0])

@@ -1,8 +1,8 @@
-"""Lines that what stands at a line hangs on: indices, bounds and constants, nearest first.
+"""Lines that a given line depends on: indices, bounds and constants, nearest first.
 
-By the text of the compiled kernel: backwards through registers, from a load of shared memory on to the stores of the
-same kind of values, and to the conditions of branches. Floating-point lines on the way are not named: those are stages,
-and are held against the reference one by one.
+They are found in the compiled kernel: backwards through registers, from a load of shared memory to the stores of the
+same kind of values, and to the conditions of branches. Floating-point lines in between are not listed: they compute
+stages, which are compared with the reference one by one.
 """
 
 from collections import defaultdict
@@ -19,23 +19,23 @@ from .spelling import own_place
 from .taps import Taps
 
 MOST = 2
-BESIDE = 3
-"""Lines this near are seen with the line itself."""
+NEARBY = 3
+"""Lines this close are seen together with the line itself."""
 _BRANCHES_AFTER = 3
-"""Steps back, after which the conditions of branches are looked at too."""
+"""Steps back, after which the conditions of branches are followed too."""
 
 
 def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tuple[Place, ...]:
-    """A few lines of the user's file that `place` hangs on, none of them beside it or beside each other.
+    """Return a few lines of the user's file that `place` depends on, none of them close to it or to each other.
 
-    Those already `known` to matter come first.
+    Lines that are already `known` come first.
     """
     kernel = case.kernel
     if kernel is None or place is None:
         return ()
     found: list[Place] = []
     for at in known:
-        if len(found) < MOST and all(abs(at.line - other.line) > BESIDE for other in (place, *found)):
+        if len(found) < MOST and all(abs(at.line - other.line) > NEARBY for other in (place, *found)):
             found.append(Place(at.file, at.line))
     if len(found) == MOST:
         return tuple(found)
@@ -47,7 +47,7 @@ def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tup
             line = own_place(ins.place, kernel)
             if line is None or line.file != place.file or not 0 < line.line < place.line or line.line in heads:
                 continue
-            if all(abs(line.line - other.line) > BESIDE for other in (place, *found)):
+            if all(abs(line.line - other.line) > NEARBY for other in (place, *found)):
                 found.append(Place(line.file, line.line))
             if len(found) == MOST:
                 return tuple(found)
@@ -67,13 +67,13 @@ def with_functions(case: Case) -> Case:
 
 
 def function_line(function: Function) -> int:
-    """Where its parameters are read: the head of the kernel, on which everything hangs."""
+    """Return the line where its parameters are read: the head of the kernel, on which everything depends."""
     loads = [ins for ins in body(function) if ins.form.name == "ld" and ins.mods.get("space") == "param"]
     return loads[0].place.line if loads and loads[0].place is not None else 0
 
 
 class Sources:
-    """Who writes what a kernel's instructions read."""
+    """The instructions that write what a kernel's instructions read."""
 
     def __init__(self, function: Function, taps: Taps | None) -> None:
         self.by_line = {ins.line: ins for ins in body(function)}
@@ -93,13 +93,13 @@ class Sources:
                     self.stores[load.event.ptx_line].add(store.event.ptx_line)
 
     def is_index(self, ins: Instruction) -> bool:
-        """Whole numbers, conditions, and starting values: a constant that nothing else ever replaces is no variable."""
+        """Whether it computes an integer, a condition or a starting value; a constant that stays the same is none."""
         if ins.form.name == "mov" and isinstance(ins.operands[1], Imm | FloatImm):
             return any(len(self.writers[reg.name]) > 1 for reg in ins.written())
         return ins.form.chapter in ("integer", "compare") or ins.form.name in ("shl", "shr", "and", "or")
 
     def back(self, seeds: Sequence[Instruction], *, branches: bool = True) -> Iterator[Instruction]:
-        """Step by step, the later instruction first; whatever addresses are made of comes before all else."""
+        """Yield instructions step by step, the later ones first; those that compute addresses come before others."""
         others: list[Instruction] = []
         seen = {ins.line for ins in seeds}
         step = [(ins, False) for ins in seeds]
@@ -120,7 +120,7 @@ class Sources:
         yield from others
 
     def makers(self, ins: Instruction) -> Iterator[tuple[int, bool]]:
-        """Lines that make what an instruction reads, and whether it is an address."""
+        """Yield the lines that compute what an instruction reads, and whether it is an address."""
         addresses = {
             operand.base.name for operand in ins.operands if isinstance(operand, Mem) and isinstance(operand.base, Reg)
         }
@@ -132,7 +132,7 @@ class Sources:
 
 
 def body(function: Function) -> list[Instruction]:
-    """Its instructions, without labels."""
+    """Return its instructions, without labels."""
     return [item for item in function.body if isinstance(item, Instruction)]
 
 

@@ -1,4 +1,4 @@
-"""Where the tiles of CTAs and the rows and columns of warps begin in a stage: what a picture of it draws in."""
+"""Where the tiles of CTAs and the rows and columns of warps begin in a stage: the outlines in a picture."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,24 +11,24 @@ from .taps import StageTap, Taps
 
 @dataclass(frozen=True)
 class Outlines:
-    """Of one head. Rows and columns at which something new begins; empty where that is not known."""
+    """The outlines of one head: rows and columns at which a tile or a warp begins; empty where unknown."""
 
     tiles: tuple[int, ...] = ()
     """Rows."""
     warps: tuple[int | None, ...] = ()
-    """The warp that made each row; None: not seen."""
+    """The warp that computed each row; None: not observed."""
     warp_columns: tuple[int, ...] = ()
-    """Columns, from the first of the stage on."""
+    """Columns, counted from the stage's first."""
 
     @property
     def warp_rows(self) -> tuple[int, ...]:
-        """Rows whose warp is another than that of the row above."""
+        """The rows whose warp differs from that of the row above."""
         found = enumerate(pairwise(self.warps), 1)
         return tuple(row for row, (above, here) in found if above != here and None not in (above, here))
 
 
 def outlines(case: Case, tap: StageTap | None, head: tuple[int, ...]) -> Outlines:
-    """CTAs' tiles of queries by the algorithm, warps as a recorded run showed them."""
+    """Return the CTAs' tiles of queries by the algorithm, and the warps of a recorded run."""
     assert case.attention is not None
     rows = case.attention.workload.shape.sq
     tiles: tuple[int, ...] = ()
@@ -50,7 +50,7 @@ def outlines(case: Case, tap: StageTap | None, head: tuple[int, ...]) -> Outline
 
 
 def _warp(taps: Taps, tap: StageTap, row: tuple[int, ...]) -> int | None:
-    """The warp that made the first observed element of a row."""
+    """Return the warp that computed the first observed element of a row."""
     seen = np.atleast_1d(tap.observed[row])
     if not seen.any():
         return None

@@ -15,16 +15,16 @@ MOST_RUNS = 64
 
 
 def owner(kernel: KernelFile, problem: Problem, wrong: Array) -> Position:
-    """(blockIdx.x, blockIdx.y) of the CTAs that write the first wrong element of O; (0, 0) where nothing tells.
+    """Return (blockIdx.x, blockIdx.y) of the CTAs that write the first wrong element of O; (0, 0) if none is found.
 
-    Each position runs alone, and what it leaves unpoisoned is its own.
+    Each position runs alone, and the elements it overwrites belong to it.
     """
     first = np.unravel_index(int(wrong.argmax()), wrong.shape)
     width, height, _ = kernel.grids(problem.arrays)[-1]
     positions = [(x, y) for y in range(height) for x in range(width)]
     if len(positions) == 1:
         return 0, 0
-    # A grid of (blocks of queries, heads) is the likeliest: ask those of this head first, from its first rows on.
+    # A grid of (blocks of queries, heads) is the most likely: run those of this head first, from its first rows on.
     head = int(first[1])
     positions.sort(key=lambda at: (at[1] != head, at))
     for position in positions[:MOST_RUNS]:

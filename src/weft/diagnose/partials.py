@@ -1,4 +1,4 @@
-"""What the launches of a split kernel hand each other: workspaces understood by their names and declared shapes."""
+"""The workspaces between launches of a split kernel, recognised by their names and declared shapes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _ROLES = {
 
 @dataclass(frozen=True)
 class Workspace:
-    """One of them: u, m, l, or o and lse where the parts are normalised already."""
+    """One workspace: u, m, l, or o and lse where the splits are already normalised."""
 
     name: str
     role: str
@@ -31,18 +31,18 @@ class Workspace:
     shape: tuple[int, ...]
 
     def store(self, canonical: Array, dtype: np.dtype[np.generic]) -> Array:
-        """(n, b, h, s[, d]) → as the kernel declares it."""
+        """Convert (n, b, h, s[, d]) to the kernel's declared shape."""
         order = [CANONICAL.index(letter) for letter in self.axes]
         return np.ascontiguousarray(canonical.transpose(order)).reshape(self.shape).astype(dtype)
 
     def load(self, stored: Array, sizes: Mapping[str, int]) -> Array:
-        """As the kernel declares it → (n, b, h, s[, d])."""
+        """Convert the kernel's declared shape to (n, b, h, s[, d])."""
         whole = stored.reshape([sizes[letter] for letter in self.axes])
         return whole.transpose([self.axes.index(letter) for letter in CANONICAL if letter in self.axes])
 
 
 def workspaces(kernel: KernelFile, arrays: Mapping[str, Array]) -> tuple[Workspace, ...]:
-    """Those that are understood; `arrays` has their actual shapes."""
+    """Return the workspaces that are recognised; `arrays` has their actual shapes."""
     found = [_understood(kernel, line, arrays) for line in kernel.workspaces if line.name in arrays]
     known = [space for space in found if space is not None]
     normalised = any(space.role == "lse" for space in known)
@@ -53,13 +53,13 @@ def workspaces(kernel: KernelFile, arrays: Mapping[str, Array]) -> tuple[Workspa
 
 
 def split_count(space: Workspace, sizes: Mapping[str, int]) -> int:
-    """How many parts it has."""
+    """Return the number of splits it has."""
     others = [sizes[letter] for letter in space.axes if letter != "n"]
     return int(np.prod(space.shape)) // int(np.prod(others))
 
 
 def contents(space: Workspace, partials: Sequence[Partial], *, base: float) -> Array:
-    """(n, b, h, s[, d]) of the reference; its maxima count in powers of `base`."""
+    """Return (n, b, h, s[, d]) of the reference; its maxima are exponents of `base`."""
     if space.role in ("o", "lse"):
         return np.stack([getattr(merge([partial], base=base), space.role) for partial in partials])
     return np.stack([getattr(partial, "o" if space.role == "u" else space.role) for partial in partials])

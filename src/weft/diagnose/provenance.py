@@ -1,7 +1,7 @@
 """Follows Q, K and V through a recorded run: an observer of the reference interpreter.
 
-Moves carry bytes' nodes along; arithmetic makes new nodes by the algebra and shows them to the board. What an
-instruction does to values is the interpreter's business alone.
+Moves copy the nodes of bytes; arithmetic creates nodes by the algebra and records them on the board. Only the
+interpreter computes values.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,15 +32,15 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "o": ("o",),
     "lse": ("lse",),
 }
-"""What the tasks call a kernel's arrays."""
+"""Names of a kernel's arrays in the tasks."""
 _PADDED = (Kind.Q, Kind.K, Kind.V, Kind.S, Kind.P)
-"""Kinds of which a product with a literal zero says nothing: it is padding."""
+"""Kinds whose product with a literal zero is padding."""
 KINDS = {"q": Kind.Q, "k": Kind.K, "v": Kind.V}
 
 
 @dataclass
 class Output:
-    """A result buffer of the launch that runs: where it lies and what its elements are."""
+    """A result buffer of the current launch: its address and its elements."""
 
     name: str
     start: int
@@ -58,7 +58,7 @@ class Provenance(Observer):
     arrays: Mapping[str, Array] = field(default_factory=dict)
     """Host arrays of the launch by argument name."""
     held: dict[str, Ids] = field(default_factory=dict)
-    """Nodes of the bytes of each argument, from launch to launch."""
+    """Nodes of the bytes of each argument, kept from launch to launch."""
 
     def __post_init__(self) -> None:
         self.shadow = Shadow()
@@ -78,7 +78,7 @@ class Provenance(Observer):
             self.held[name] = np.repeat(ids, array.dtype.itemsize)
 
     def begin(self, grid: Grid) -> None:
-        """A launch's first instruction: its buffers get the nodes they hold."""
+        """At a launch's first instruction, give its buffers their nodes."""
         self.grid, self.shadow = grid, Shadow()
         self.nodes.launch += 1
         shadow = self.shadow.of_region(grid.global_region)
@@ -93,7 +93,7 @@ class Provenance(Observer):
                     self.outputs.append(Output(role, start, self.arrays[name]))
 
     def end(self) -> None:
-        """After a launch: remember what its buffers hold."""
+        """After a launch, keep the nodes of its buffers."""
         if self.grid is None:
             return
         shadow = self.shadow.of_region(self.grid.global_region)
@@ -122,7 +122,7 @@ class Provenance(Observer):
     # -- what handlers share -------------------------------------------------------------------------------------
 
     def multiply(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers, where: Where) -> Tags:
-        """The product's tags; operands of Q·Kᵀ and P·V are shown to the board."""
+        """Return the product's tags; operands of Q·Kᵀ and P·V are recorded on the board."""
         out = self.algebra.product(a, b)
         self.acts.multiplied(a, a_values, b, b_values, where.event)
         for one, one_values, other, other_values in ((a, a_values, b, b_values), (b, b_values, a, a_values)):
@@ -146,18 +146,18 @@ class Provenance(Observer):
         self.board.note(stage, at, values[lanes], where.only(lanes), tags["node"][lanes])
 
     def _see_weights(self, p: Tags, values: Numbers, keys: Array, where: Where) -> None:
-        """P as it meets the rows `keys` of V; a weight that knows its own key has that one."""
+        """Record P where it is multiplied with the rows `keys` of V; a weight with a known key keeps that key."""
         at = p["row"], self.board.key(np.where(p["col"] >= 0, p["col"], keys))
         self.board.note("p", at, values, where, p["node"])
         self.board.place(p, keys)
-        # A weight of 0 that no score went into: a constant stood where the score would be, a mask.
+        # A weight of 0 without a score: a constant replaced the score, which is a mask.
         hidden = (p["kind"] == Kind.R) & (values == 0)
         at = p["row"][hidden], self.board.key(keys[hidden])
         nothing = np.full(at[0].size, -np.inf)
         self.board.note("masked", at, nothing, where.only(hidden), p["node"][hidden], once=True)
 
     def add(self, a: Tags, b: Tags, *, minus: bool = False) -> Tags:
-        """The sum's tags."""
+        """Return the sum's tags."""
         out = self.algebra.total(a, b, minus=minus)
         self.acts.added(a, b, out)
         if out["flags"].any():
@@ -166,11 +166,11 @@ class Provenance(Observer):
         return out
 
     def largest(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers) -> Tags:
-        """The tags of max(a, b)."""
+        """Return the tags of max(a, b)."""
         return self.algebra.largest(a, b)
 
     def make(self, tags: Tags, values: Numbers, where: Where) -> Ids:
-        """New nodes, shown to the board where they are a stage of their own; constants stay untracked."""
+        """Create nodes, and record those of a stage on the board; constants stay untracked."""
         scores = tags["kind"] == Kind.S
         if scores.any():
             scores[scores] = full(tags["terms"][scores], self.algebra.sizes.shape.d)

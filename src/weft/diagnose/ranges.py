@@ -1,14 +1,14 @@
-"""Sets of numbers as a person would write them."""
+"""Sets of numbers as short text."""
 
 from collections.abc import Iterable
 from itertools import pairwise
 
 SHOWN = 6
-"""Runs that are written out."""
+"""The number of runs that are listed."""
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """0, 1, 2, 3, 7 → `0-3, 7`; 1, 3, 5, 7 → `1, 3 … 7 (every 2nd)`."""
+    """Return 0, 1, 2, 3, 7 as `0-3, 7`, and 1, 3, 5, 7 as `1, 3 … 7 (every 2nd)`."""
     ordered = sorted(set(numbers))
     if len(ordered) > 3:
         steps = {b - a for a, b in pairwise(ordered)}

@@ -1,7 +1,7 @@
-"""What each stage of the FP8 recipe holds, keyed and shaped as taps are, and how far a right kernel may be off.
+"""The expected values of each stage of the FP8 recipe, keyed and shaped like taps, and their tolerances.
 
-Q, K, V and P are E4M3 values as the tensor core multiplies them, without their steps; so is U. Scores and m count in
-powers of two, of keys without their mean.
+Q, K, V and P are E4M3 values as the tensor core multiplies them, without their steps; so is U. Scores and m are
+exponents of 2, of keys without their mean.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from .taps import Key
 
 EPS = epsilon("f32")
 CODE_WINDOW = 2.0**-20
-"""Of x / step: where roundings before the last one decide which of two codes is nearest, both are right."""
+"""Relative to x / step: where earlier roundings decide which of two codes is nearest, both are right."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class RecipeStages:
 
     @cached_property
     def values(self) -> Mapping[Key, Array]:
-        """Every stage."""
+        """Return every stage."""
         run = self.run
         q, k, v = (e4m3_values(coded.codes) for coded in (run.q_coded, run.k_coded, run.v_coded))
         stages: dict[Key, Array] = {("q", None): q}
@@ -58,12 +58,12 @@ class RecipeStages:
         return stages
 
     def of(self, stage: str, tile: int | None) -> Array:
-        """The tolerance of one stage."""
+        """Return the tolerance of one stage."""
         wanted = self.values[stage, tile].astype(np.float64)
         magnitude = np.where(np.isfinite(wanted), np.abs(wanted), 0.0)
         if stage in ("q", "k", "v"):
             return self._open_codes(stage, tile)
-        if stage in ("products", "scores", "masked", "m"):  # to the bit, but for the order of the factors
+        if stage in ("products", "scores", "masked", "m"):  # exact, except for the order of the factors
             return magnitude * 4 * EPS
         if stage == "lse":
             return np.asarray(ORDER_SHARE * (1 + magnitude))
@@ -77,17 +77,17 @@ class RecipeStages:
         if stage == "l":
             return magnitude * self._share(held) + 1e-30
         total = held.l.astype(np.float64) * float(P_SCALE) * self._share(held) + held.loose
-        if not self.recipe.flush:  # other last bits of a rescaled U are truncated otherwise
+        if not self.recipe.flush:  # a rescaled U with other last bits is truncated differently
             total += held.l.astype(np.float64) * float(P_SCALE) * LOST_PER_STEP * (self.recipe.block_n // STEP)
         return np.asarray(total[..., None] * self._code_max)
 
     def _share(self, tile: RecipeTile) -> Array:
-        """How far l may be off, as a share of itself: the exponential's last bits, and a rounding per key."""
+        """Return how far l may be off, as a share of itself: the exponential's last bits, and a rounding per key."""
         size = max((float(np.abs(m[np.isfinite(m)]).max(initial=0)) for m in (tile.masked, tile.m)), default=0.0)
         return np.asarray(2.0**-20 + size * 2.0**-21 + (tile.keys.start + self.recipe.block_n) * EPS)
 
     def _open_codes(self, stage: str, tile: int | None) -> Array:
-        """The distance of two codes where it is open which of them is nearest."""
+        """Return the distance of two codes where either may be the nearest."""
         run, recipe = self.run, self.recipe
         if stage == "q":
             exact = run.q.astype(np.float32) / E4M3PerBlock(recipe.block_m).spread(run.q_coded.scale, run.q.shape)

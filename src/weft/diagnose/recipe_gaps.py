@@ -1,7 +1,7 @@
-"""Where an operand of a tensor core is not made of the input it stands for: zeros, bytes nobody wrote, another array.
+"""Where an operand of a tensor core does not come from its input: zeros, unwritten bytes, another array.
 
-Every code of Q, K and V that the recorded rows need is seen where it is multiplied. One that is not, while others of
-its array are, is the first thing wrong if what is made of it is wrong or out of sight too.
+Every code of Q, K and V that the recorded rows need is observed where it is multiplied. A code that is not observed,
+while others of its array are, is the first mistake if its results are wrong or not observed either.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _INPUTS = {Kind.Q: "q", Kind.K: "k", Kind.V: "v"}
 
 @dataclass(frozen=True)
 class Gaps:
-    """What is missing among the operands of the rows that are wrong first."""
+    """The missing operands of the rows that are wrong first."""
 
     problem: RecipeProblem
     recorded: RecipeTaps
@@ -35,7 +35,7 @@ class Gaps:
         return self.recorded.taps
 
     def earliest(self) -> Key | None:
-        """The first operand that went missing before the first wrong stage; None where all of them are there."""
+        """Return the first operand missing before the first wrong stage; None if all were observed."""
         if self.first.key[0] in ("q", "k", "v"):
             return None
         rows, q = self._rows(), self.taps.at("q")
@@ -47,7 +47,7 @@ class Gaps:
         return missing
 
     def place(self, key: Key) -> Place | None:
-        """The line that makes those elements of an operand that are there."""
+        """Return the line that computes the observed elements of an operand."""
         tap = self.taps.at(*key) or next((tap for (name, _), tap in self.taps.taps.items() if name == key[0]), None)
         if tap is None:
             return None
@@ -64,7 +64,7 @@ class Gaps:
                 if before and self._is_missing(name, tile, rows) and not self._is_right(made, tile, rows):
                     yield name, tile
             if (self._in_sight(tile, rows) & self.recorded.unscored[..., self._keys(tile)]).any():
-                yield "k", tile  # all codes may be there, but not those of this key in its place
+                yield "k", tile  # all codes may be observed, but not this key's in its place
 
     def _rows(self) -> Mask:
         wrong = self.first.wrong & self.first.tap.observed
@@ -80,7 +80,7 @@ class Gaps:
         return bool(needed.any() and (tap is None or (needed[..., None] & ~tap.observed).any()))
 
     def _is_right(self, stage: str, tile: int, rows: Mask) -> bool:
-        """Whether all of it was seen in these rows, and is as it should be."""
+        """Whether all of it was observed in these rows and is right."""
         each = next((each for each in self.compared if each.key == (stage, tile)), None)
         if each is None:
             return False
@@ -99,7 +99,7 @@ class Gaps:
 
 
 def faulting_input(findings: tuple[Finding, ...], taps: Taps) -> Key | None:
-    """What was moved where a launch was stopped by an access that misses: the one input that the line handles."""
+    """Return the one input that a line handles where an out-of-bounds access stopped a launch."""
     for finding in findings:
         kinds = {
             kind

@@ -1,8 +1,8 @@
-"""Run a kernel that quantises, follow what prepares the codes and one CTA of attention, and hand back its stages.
+"""Runs a kernel that quantises, follows the preparing launches and one CTA of attention, and returns its stages.
 
 Where a kernel quantises, kinds combine by further rules: an element times its step is still that element, and is
-followed on. Means, largest magnitudes and steps are made of many elements of an input: statistics, of kind MIX. An
-element less a statistic or times one is the element; scores, U and O times one stay what they are.
+followed. Means, largest magnitudes and steps are computed from many elements of an input: they are statistics, of kind
+MIX. An element minus a statistic or times one is the element; scores, U and O times a statistic keep their kind.
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ from .taps import Taps
 
 INPUTS = (Kind.Q, Kind.K, Kind.V)
 SCALED = (*INPUTS, Kind.S, Kind.U, Kind.O, Kind.INVERSE_L)
-"""What may be multiplied by a step."""
+"""Kinds that may be multiplied by a step."""
 
 
 MOST_PREPARING = 12
-"""CTAs of a launch before attention that are followed; codes that others make are not observed."""
+"""The number of CTAs followed in a launch before attention; codes of other CTAs are not observed."""
 
 
 class RecipeAlgebra(Algebra):
@@ -53,7 +53,7 @@ class RecipeAlgebra(Algebra):
         if minus:  # a mean
             less = among(a["kind"], *INPUTS) & (b["kind"] == Kind.MIX)
             out[less] = a[less]
-        for one, other in ((a, b), (b, a)):  # q · mean, which smoothing took from every score
+        for one, other in ((a, b), (b, a)):  # q · mean, which smoothing subtracted from every score
             shifted = (one["kind"] == Kind.LSE) & among(other["kind"], Kind.MIX, Kind.Q)
             out[shifted] = one[shifted]
         return out
@@ -65,9 +65,9 @@ class RecipeProvenance(Provenance):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.unscored: set[tuple[int, int]] = set()
-        """(query, key) whose weight is not 0 though no K went into its score; counted over all heads as in tags."""
+        """(query, key) whose weight is not 0 though its score contains no K; counted over all heads as in tags."""
         self.weighs_padding: set[int] = set()
-        """Queries with a weight that is not 0, no K in its score and no V beside it: a key behind the last one."""
+        """Queries with a weight that is not 0, no K in its score and no V as its factor: a key after the last one."""
 
     def _see_weights(self, p: Tags, values: Numbers, keys: Array, where: Where) -> None:
         super()._see_weights(p, values, keys, where)
@@ -75,7 +75,7 @@ class RecipeProvenance(Provenance):
         self.unscored.update(zip(p["row"][constant].tolist(), keys[constant].tolist(), strict=True))
 
     def multiply(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers, where: Where) -> Tags:
-        """Nothing times a step is padding."""
+        """Return the product's tags; an untracked value times a step is padding."""
         out = super().multiply(a, a_values, b, b_values, where)
         for one, values, other in ((a, a_values, b), (b, b_values, a)):
             padding = (one["kind"] == Kind.CONST) & (values == 0) & (other["kind"] == Kind.MIX)
@@ -86,7 +86,7 @@ class RecipeProvenance(Provenance):
         return out
 
     def _see_operands(self, a: Tags, values: Numbers, other: Tags, where: Where) -> None:
-        """A tensor core's operands count as seen even if what they meet is not what they should."""
+        """Record a tensor core's operands as observed even if the other operand is wrong."""
         for kind, stage, partner in ((Kind.Q, "q", Kind.K), (Kind.K, "k", Kind.Q), (Kind.V, "v", Kind.P)):
             alone = (a["kind"] == kind) & (other["kind"] != partner)
             if alone.any():
@@ -95,7 +95,7 @@ class RecipeProvenance(Provenance):
         self.weighs_padding.update(a["row"][behind].tolist())
 
     def largest(self, a: Tags, a_values: Numbers, b: Tags, b_values: Numbers) -> Tags:
-        """The larger of magnitudes is a statistic; what is only kept above a negative constant is still itself."""
+        """Return the tags of the larger: of magnitudes a statistic; with a negative constant, the value itself."""
         out = super().largest(a, a_values, b, b_values)
         for one, other, values in ((a, b, b_values), (b, a, a_values)):
             element = among(one["kind"], *INPUTS) & (other["kind"] == Kind.CONST)
@@ -109,7 +109,7 @@ def _make_statistic(out: Tags, lanes: npt.NDArray[np.bool_]) -> None:
 
 
 class PreparingGPU(RecordingGPU):
-    """Records every CTA of launches that do not write O: a CTA of attention reads what many of them left."""
+    """Records every CTA of launches that do not write O: a CTA of attention reads what many of them wrote."""
 
     def _linear(self, grid: Dim3) -> list[int]:
         if "o" in self.provenance.arrays:
@@ -122,19 +122,19 @@ class PreparingGPU(RecordingGPU):
 
 @dataclass(frozen=True)
 class RecipeTaps:
-    """What a recorded run shows."""
+    """The result of a recorded run."""
 
     taps: Taps
     unscored: Mask
-    """(b, hq, sq, skv): weights that are not 0 though no K went into their scores."""
+    """(b, hq, sq, skv): weights that are not 0 though their scores contain no K."""
     weighs_padding: Mask
-    """(b, hq, sq): rows with a weight that is neither 0 nor a key's."""
+    """(b, hq, sq): rows with a weight that is not 0 and belongs to no key."""
 
 
 def locate_recipe(
     kernel: KernelFile, arrays: Mapping[str, Array], algorithm: Algorithm, *, causal: Causal, position: Position
 ) -> RecipeTaps:
-    """The stages of the CTAs at `position` in the launch that writes O. `arrays` are left as they are."""
+    """Return the stages of the CTAs at `position` in the launch that writes O. `arrays` are not changed."""
     sizes = Sizes(shape_of(*(arrays[name] for name in "qkv")))
     plain = trace(sizes, algorithm, causal)
     provenance = RecipeProvenance(Nodes(sizes), RecipeAlgebra(sizes), plain.board, plain.handlers)

@@ -23,7 +23,7 @@ from .worked import Worked
 
 @dataclass(frozen=True)
 class RecipeCoverage(Coverage):
-    """An operand of which a part is missing is not right, whatever was seen of it."""
+    """Coverage in which an operand with missing elements does not count as right."""
 
     missing: Key | None = None
 
@@ -33,7 +33,7 @@ class RecipeCoverage(Coverage):
 
 
 def with_recipe_stages(case: Case, problem: RecipeProblem) -> tuple[Case, Coverage | None]:
-    """With taps and the first divergence; of the output alone where the kernel cannot be recorded."""
+    """Add taps and the first divergence; only that of the output where the kernel cannot be recorded."""
     kernel, o = case.kernel, case.o
     assert kernel is not None and o is not None
     recipe = recipe_of(case.candidate.declared_at(kernel, problem).macros, problem.workload.dtype)
@@ -71,7 +71,7 @@ def with_recipe_stages(case: Case, problem: RecipeProblem) -> tuple[Case, Covera
 
 
 class RecipeWorked(Worked):
-    """Q, K, V and P are E4M3 values, U is a sum of their products."""
+    """Arithmetic in which Q, K, V and P are E4M3 values, and U is a sum of their products."""
 
     def _operand(self, name: str, index: tuple[int, ...]) -> str:
         mean = " - its mean" if name == "k" else ""

@@ -1,4 +1,4 @@
-"""A virtual GPU that also records: some CTAs of every launch run a second time, on the reference interpreter."""
+"""A virtual GPU that also records: some CTAs of every launch run again, on the reference interpreter."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -27,13 +27,13 @@ Position = tuple[int, int]
 
 
 MOST_INSTRUCTIONS = 300_000
-"""Warp instructions after which a recording ends: a minute or so, even if the kernel never does."""
+"""Warp instructions after which a recording ends: about a minute, even if the kernel never ends."""
 
 
 class RecordingGPU(VirtualGPU):
     """Launches as a VirtualGPU does; before that, the CTAs at `position` are followed from the same memory.
 
-    Without `whole`, the recorded CTAs are all that runs, and nothing is compiled for the host.
+    Without `whole`, only the recorded CTAs run, and nothing is compiled for the host.
     """
 
     def __init__(self, gpu: str, provenance: Provenance, position: Position, *, whole: bool = True) -> None:
@@ -43,12 +43,12 @@ class RecordingGPU(VirtualGPU):
         self.cut_short = False
         self._modules: dict[str, Module] = {}
         self._variables: dict[str, Bytes] = {}
-        """What the module's variables hold, as far as they were set or recorded CTAs changed them."""
+        """Contents of the module's variables that were set, or changed by recorded CTAs."""
 
     def each(
         self, launches: Sequence[Launch], options: RunOptions, watches: Sequence[Instrumentation] = ()
     ) -> Iterator[Run]:
-        """As a VirtualGPU, or only the recorded CTAs; the recording is left with the provenance."""
+        """Run as a VirtualGPU does, or only the recorded CTAs; the provenance keeps the recording."""
         if self.whole:
             yield from super().each(launches, options, watches)
             return
@@ -70,7 +70,7 @@ class RecordingGPU(VirtualGPU):
                 break
 
     def _run_one(self, launch: Launch, params: bytes, options: RunOptions, arrays: Buffers) -> Run:
-        arrays.copy_out()  # the recording starts from the host's arrays, with what earlier launches left
+        arrays.copy_out()  # the recording starts from the host's arrays, with the results of earlier launches
         self._follow(launch)
         return super()._run_one(launch, params, options, arrays)
 
@@ -126,7 +126,7 @@ class RecordingGPU(VirtualGPU):
         return outcome
 
     def _place_globals(self, binary: Binary, entry: str, memory: GlobalMemory) -> dict[str, int]:
-        """The module's variables as they were set and as earlier launches left them."""
+        """Place the module's variables with the contents that were set or that earlier launches wrote."""
         module = self._module(binary)
         places = place_globals(module, memory)
         if self.whole:
@@ -150,7 +150,7 @@ class RecordingGPU(VirtualGPU):
         module = self._module(binary)
         return lay_out(module, module.functions[name], binary.shared.get(name, ()))
 
-    # -- what a kernel file asks of a GPU, without compiling for the host ----------------------------------------
+    # -- what a kernel file needs from a GPU, without compiling for the host--------------------------------------
 
     def static_shared_bytes(self, binary: Binary, entry: str) -> int:
         return self._layout(binary, binary.entries.get(entry, entry)).static_shared_bytes

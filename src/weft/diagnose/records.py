@@ -1,4 +1,4 @@
-"""What a diagnosis is made of: the case that was looked at, the first divergence in it, and what was concluded."""
+"""The records of a diagnosis: the case, the first divergence in it, and the conclusions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,33 +21,33 @@ from .taps import Key, Site, Taps
 
 
 def name_of(key: Key) -> str:
-    """`scores of KV tile 1`, `o`."""
+    """Return a stage's name: `scores of KV tile 1`, `o`."""
     stage, tile = key
     return stage if tile is None else f"{stage} of KV tile {tile}"
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first stage, in the order a kernel makes them, that differs beyond its own tolerance."""
+    """The first stage, in the order a kernel computes them, that differs beyond its own tolerance."""
 
     stage: str
     tile: int | None
     """KV tile; None for q, o and lse."""
     keys: range
-    """The keys of the tile; all of them where there is none."""
+    """The keys of the tile; all keys where there is none."""
     index: tuple[int, ...]
     """The first wrong element: (batch, head, row, column), column = key for products, scores, masked and p; m, l and
-    lse have none. For k and v the row is the key within the tile, for p and its kin the column is.
+    lse have none. For k and v the row is the key within the tile; for products, scores, masked and p the column is.
     """
     site: Site | None
-    """Who computed it (or used it as it came from an input), and where; None where the run did not show it."""
+    """The thread and line that computed it (or used it unchanged from an input); None where it was not observed."""
     heads: str
     """(batch, head) pairs concerned, as readable ranges."""
     rows: str
     columns: str
     """Empty where the stage has none."""
     share: float
-    """Wrong elements of those observed, in this stage and tile."""
+    """The share of wrong elements among the observed ones, in this stage and tile."""
     wrong: npt.NDArray[np.bool_]
     """Which elements; the shape of the stage."""
     observed: npt.NDArray[np.bool_]
@@ -56,9 +56,9 @@ class Divergence:
     expected: Array
     tolerance: Array
     arithmetic: tuple[str, ...]
-    """How the first wrong element should have come about, and what was there instead, line by line."""
+    """How the first wrong element should be computed, and the kernel's value, line by line."""
     used: Site | None = None
-    """Who used it as this stage."""
+    """The thread and line that used it as this stage."""
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class LaunchJudgement:
-    """One launch of several, run alone on what the reference hands it."""
+    """One launch of several, run alone on the reference's inputs for it."""
 
     number: int
     entry: str
@@ -78,56 +78,56 @@ class LaunchJudgement:
     """None: it could not be judged alone."""
     message: str
     wrong: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
-    """Elements of the arrays it leaves that differ from the reference, in the arrays' own layout."""
+    """Elements of its output arrays that differ from the reference, in the arrays' own layout."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Everything known about a failing kernel: what recognisers are given."""
+    """Everything known about a failing kernel; recognisers receive it."""
 
     candidate: Candidate
     task: Task
     problem: Problem
-    """The smallest failing one. An AttentionProblem for the attention tasks: see `attention`."""
+    """The smallest failing problem. An AttentionProblem for the attention tasks: see `attention`."""
     verdict: Verdict
-    """Of `problem`."""
+    """The verdict on `problem`."""
     first_verdict: Verdict
-    """Of the workload that failed first, before it was shrunk."""
+    """The verdict on the workload that failed first, before it was shrunk."""
     kernel: KernelFile | None = None
     """None: it could not be loaded."""
     run: Run | None = None
-    """With the findings of all checkers; None if nothing ran."""
+    """The run, with the findings of all checkers; None if nothing ran."""
     arrays: Mapping[str, Array] = field(default_factory=dict)
-    """What the run left under the names of the launch lines: inputs, workspaces, outputs."""
+    """The arrays after the run, by their names in the launch lines: inputs, workspaces, outputs."""
     algorithm: Algorithm | None = None
-    """As `taps` have it: with the kernel's own tiles."""
+    """The algorithm of `taps`: with the kernel's own tiles."""
     taps: Taps | None = None
     expected: Mapping[Key, Array] = field(default_factory=dict)
     """Every stage of `algorithm`, keyed and shaped as taps."""
     divergence: Divergence | None = None
     lost: Key | None = None
-    """The first stage and tile before the divergence that were not observed, and that nothing made of them shows to be
-    right: from there on the kernel's values could not be followed.
+    """The first stage and tile before the divergence that were not observed and that no later stage shows to be right:
+    from there on the kernel's values could not be followed.
     """
     lost_place: Place | None = None
-    """The line that makes as much of that stage as was observed."""
+    """The line that computes the observed part of that stage."""
     launches: tuple[LaunchJudgement, ...] = ()
     """Empty for a kernel of one launch."""
     not_recorded: str = ""
     """Why the kernel could not be recorded; empty if it was, or if nothing was to be recorded."""
     functions: tuple[Function, ...] = field(default=(), repr=False)
-    """Of the compiled kernel, in the order of its texts."""
+    """The functions of the compiled kernel, in the order of its texts."""
     not_parsed: str = ""
-    """Why there are no `functions`; empty if there are, or if nothing asked for them."""
+    """Why there are no `functions`; empty if there are, or if they were not needed."""
 
     @property
     def attention(self) -> AttentionProblem | None:
-        """The problem if it is one of attention whose stages can be held against an emulation."""
+        """The problem if it is an attention problem whose stages can be compared with an emulation, else None."""
         return self.problem if isinstance(self.problem, AttentionProblem) and self.problem.has_stages else None
 
     @property
     def recipe(self) -> RecipeProblem | None:
-        """The problem if it is one of the FP8 recipe, whose stages are codes."""
+        """The problem if it is one of the FP8 recipe, whose stages are codes, else None."""
         return self.problem if isinstance(self.problem, RecipeProblem) else None
 
     @property
@@ -137,46 +137,46 @@ class Case:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Of the checkers."""
+        """The findings of the checkers."""
         return self.run.findings if self.run is not None else self.verdict.findings
 
 
 @dataclass(frozen=True)
 class Signature:
-    """A known mistake whose mark the error bears."""
+    """A known mistake that matches the error."""
 
     name: str
-    """A short key: `scale_twice`, `missing_rescale` …"""
+    """A short key such as `scale_twice` or `missing_rescale`."""
     message: str
     """One sentence: what is wrong, with the numbers that show it."""
     cure: str
     rank: float
-    """0 to 1, orders the signatures of a case: a fixed value for each kind of evidence, less the share of the error
-    that is left unexplained. It is no probability. Below 0.5 the signature says where the error is and not why.
+    """0 to 1, orders the signatures of a case: a fixed value for each kind of evidence, minus the share of the error
+    that is not explained. It is no probability. Below 0.5 the signature shows where the error is, not why.
     """
     explained: float | None = None
-    """The share of the error that the mistake explains: 1 - ‖seen - as the mistake makes it‖ / ‖seen - right‖, over O,
-    or over the stage where that was seen. None where a finding or the dataflow shows the mistake without a fit.
+    """The share of the error that the mistake explains: 1 - ‖observed - with the mistake‖ / ‖observed - right‖, over O,
+    or over the stage where that was observed. None where a finding or the dataflow shows the mistake without a fit.
     """
     place: Place | None = None
-    """Where, if it is elsewhere than the first divergence."""
+    """The place, if it is not that of the first divergence."""
     stage: str = ""
-    """The stage that is wrong, if it is another than the first divergence's: `quantiser`, `launch`, `build` …"""
-    mend: Place | None = None
-    """Where the cure goes, if that is another line than where the mistake shows: behind it a barrier is missing."""
+    """The wrong stage, if it is not the first divergence's; also `quantiser`, `launch` or `build`."""
+    cure_place: Place | None = None
+    """The line of the cure, if it is not the line of the mistake: a barrier is missing after it."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is concluded about a case."""
+    """The conclusions about a case."""
 
     case: Case
     proven_right: tuple[str, ...]
     """Stages, with their tiles, that were observed upstream of the first divergence and agree."""
     not_observed: tuple[str, ...]
-    """Stages of which nothing was seen."""
+    """Stages that were not observed at all."""
     not_observed_because: str = ""
-    """Why; empty if all were seen."""
+    """Why; empty if all were observed."""
     causes: tuple[Finding, ...] = ()
     """Findings of the checkers upstream of the first divergence: they are the cause."""
     other_findings: tuple[Finding, ...] = ()
@@ -184,11 +184,11 @@ class Diagnosis:
     signatures: tuple[Signature, ...] = ()
     """By rank, the highest first."""
     strayed: tuple[Place, ...] = ()
-    """Of an access outside its buffer: lines of the index to blame, nearest first."""
+    """For an access outside its buffer: lines that compute the wrong index, nearest first."""
     origins: tuple[Place, ...] = ()
-    """Lines that the line to look at was computed from, nearest first."""
+    """Lines that the line to inspect depends on, nearest first."""
     judged: int = 1
-    """Workloads that were judged until one failed, or in all."""
+    """The number of workloads judged until one failed, or in total."""
     seconds: float = 0.0
 
     @property
@@ -205,5 +205,5 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Nothing wrong at all: the kernel passed and no recogniser objects."""
+        """Whether nothing is wrong: the kernel passed and no recogniser matches."""
         return self.verdict.passed and not self.signatures

@@ -1,4 +1,4 @@
-"""Which node every byte of registers and memory belongs to."""
+"""The node of every byte of registers and memory."""
 
 from weakref import WeakKeyDictionary
 
@@ -26,7 +26,7 @@ class Shadow:
     # -- registers -----------------------------------------------------------------------------------------------
 
     def read(self, w: RunningWarp, operand: Operand, size: int) -> Ids | None:
-        """The lowest `size` bytes of a source, or None if nothing in it is tracked."""
+        """Return the nodes of the lowest `size` bytes of a source, or None if nothing in it is tracked."""
         if not isinstance(operand, Reg):
             return None
         held = self.registers.setdefault(w, {}).get((w.code.function.name, operand.name))
@@ -39,7 +39,7 @@ class Shadow:
         return wide
 
     def write(self, w: RunningWarp, operand: Operand, ids: Ids | None) -> None:
-        """The bytes of a destination in the lanes that are on."""
+        """Set the nodes of a destination's bytes in the active lanes."""
         if isinstance(operand, Pair):
             operand = operand.first
         if not isinstance(operand, Reg) or w.types[operand.name] == "pred":
@@ -58,14 +58,14 @@ class Shadow:
             del file[key]
 
     def forget(self, w: RunningWarp, ins: Instruction) -> None:
-        """What `ins` writes is no longer tracked."""
+        """Stop tracking what `ins` writes."""
         for register in ins.written():
             self.write(w, register, None)
 
     # -- memory --------------------------------------------------------------------------------------------------
 
     def of_region(self, region: SpaceStorage) -> Ids:
-        """The shadow of a region's storage; made when first asked for."""
+        """Return the shadow of a region's storage; created at the first call."""
         if id(region) not in self.regions:
             self.regions[id(region)] = region, np.zeros(len(region.data), np.int32)
         return self.regions[id(region)][1]
@@ -89,7 +89,7 @@ class Shadow:
 def places(
     w: RunningWarp, space: str, address: Addresses, size: int
 ) -> list[tuple[SpaceStorage, Flags, npt.NDArray[np.int64]]]:
-    """Where the lanes' bytes lie. Accesses outside are left out; the interpreter reports them."""
+    """Return where the lanes' bytes are. Out-of-bounds accesses are left out; the interpreter reports them."""
     found = []
     for name in _GENERIC if space == "generic" else (space,):
         region = w.region(name)
@@ -103,22 +103,22 @@ def places(
 
 
 def target(w: RunningWarp, ins: Instruction, name: str = "a") -> tuple[str, Addresses]:
-    """State space and address per lane."""
+    """Return the state space and the address per lane."""
     return address_of(w, ins, name)
 
 
 def members(operand: Operand) -> tuple[Operand, ...]:
-    """A vector's registers, or the one."""
+    """Return a vector's registers, or the single one."""
     return operand.items if isinstance(operand, Vec) else (operand,)
 
 
 def single(ids: Ids) -> Ids:
-    """(32, bytes) → (32,): the one node in those bytes, MIX_NODE where there are several."""
+    """Convert (32, bytes) to (32,): the one node in those bytes, MIX_NODE where there are several."""
     highest = ids.max(axis=1)
     several = ((ids != highest[:, None]) & (ids != 0)).any(axis=1)
     return np.where(several, np.int32(MIX_NODE), highest)
 
 
 def literal(operand: Operand) -> int | None:
-    """The value of an integer literal."""
+    """Return the value of an integer literal, else None."""
     return operand.value if isinstance(operand, Imm) else None

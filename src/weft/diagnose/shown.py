@@ -1,4 +1,4 @@
-"""Parts of a diagnosis that its text, its JSON and its page show alike."""
+"""Parts of a diagnosis that its text, its JSON and its page all show."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class RowExcerpt:
 
 
 def row_excerpt(first: Divergence) -> RowExcerpt:
-    """The expected row beside the actual one."""
+    """Return the expected row next to the actual one."""
     has_columns = len(first.index) == 4
     at, line = first.index[-1], first.index[:-1]
     count = first.expected.shape[-1]
@@ -48,17 +48,16 @@ def row_excerpt(first: Divergence) -> RowExcerpt:
 
 
 def where_wrong(first: Divergence) -> str:
-    """`u of KV tile 1 (keys 32-63): batch 0 head 0, rows 0-2, columns 0-31; 43.8 % of those observed`."""
+    """Return `u of KV tile 1 (keys 32-63): batch 0 head 0, rows 0-2, columns 0-31; 43.8 % of the observed elements`."""
     keys = "" if first.tile is None else f" ({_span('key', first.keys)})"
     columns = f", {'keys' if first.stage in BY_KEY else 'columns'} {first.columns}" if first.columns else ""
     rows = "keys" if first.stage in ("k", "v") else "rows"
-    return (
-        f"{first.name}{keys}: {first.heads}, {rows} {first.rows}{columns}; {100 * first.share:.3g} % of those observed"
-    )
+    share = f"{100 * first.share:.3g} % of the observed elements"
+    return f"{first.name}{keys}: {first.heads}, {rows} {first.rows}{columns}; {share}"
 
 
 def case_line(diagnosis: Diagnosis) -> str:
-    """Sizes, types and origin of the workload that was looked into."""
+    """Return sizes, types and origin of the diagnosed workload."""
     first, work = diagnosis.case.first_verdict.workload, diagnosis.verdict.workload
     shape = work.shape
     sizes = f"B={shape.b} HQ={shape.hq} HKV={shape.hkv} SQ={shape.sq} SKV={shape.skv} D={shape.d}"
@@ -68,7 +67,7 @@ def case_line(diagnosis: Diagnosis) -> str:
 
 
 def verify_command(diagnosis: Diagnosis) -> str:
-    """Judges the workload that failed first again."""
+    """Return the command that judges the workload that failed first again."""
     case, work = diagnosis.case, diagnosis.case.first_verdict.workload
     if work.shape.name not in SHAPES:
         return "the same command again"

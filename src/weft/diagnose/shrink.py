@@ -1,4 +1,4 @@
-"""The smallest workload that fails as a larger one does."""
+"""Finds the smallest workload that fails in the same way as a larger one."""
 
 import math
 import time
@@ -12,7 +12,7 @@ from weft.tasks.task import Workload
 
 SECONDS = 15.0
 RAGGED = (5, 9, 17, 33, 49, 65, 97, 129, 193, 257)
-"""A handful of rows and keys at least: with one key every softmax is 1, and an error has no form."""
+"""At least a few rows and keys: with one key every softmax is 1, and different errors look the same."""
 WHOLE = (16, 32, 48, 64, 96, 128, 192, 256, 384)
 HEAD_SIZES = (32, 64)
 
@@ -28,11 +28,11 @@ def shrink(
     masks: tuple[str, ...] = ("none",),
     seconds: float = SECONDS,
 ) -> Verdict:
-    """The verdict on the smallest failing workload that was found in time.
+    """Return the verdict on the smallest failing workload that was found in time.
 
-    One property after the other becomes as small as it can be while the failure stays of the same kind. A length that
-    is a multiple of 16 stays one (of `blocks` too, where it was): a kernel that knows only whole tiles would
-    otherwise fail for another reason. The head size comes last, for it costs a compilation.
+    Each property in turn is made as small as possible while the failure stays of the same kind. A length that is a
+    multiple of 16 stays one (of `blocks` too, where it was): a kernel that supports only full tiles would otherwise
+    fail for another reason. The head size comes last because it costs a compilation.
     """
     deadline = time.monotonic() + seconds
     lengths = _lengths("skv", blocks), _lengths("sq", blocks)
@@ -50,7 +50,7 @@ def shrink(
 
 
 def same_failure(verdict: Verdict, other: Verdict) -> bool:
-    """Of the same status and first failing gate; of errors, at least one in common."""
+    """Whether they have the same status and first failing gate; of errors, at least one in common."""
     if verdict.status is not other.status:
         return False
     if verdict.status is not Status.UNSAFE:
@@ -60,7 +60,7 @@ def same_failure(verdict: Verdict, other: Verdict) -> bool:
 
 
 def _failing_gate(verdict: Verdict) -> str:
-    """Its name, without which of its figures it was: `flash max` and `flash mean` are one gate."""
+    """Return the gate's name without its figure: `flash max` and `flash mean` are one gate."""
     return next((gate.gate.split()[0] for gate in verdict.gates if not gate.passed), "")
 
 
@@ -74,7 +74,7 @@ def _batch(workload: Workload) -> Iterator[Workload]:
 
 
 def _heads(workload: Workload) -> Iterator[Workload]:
-    """One head; else one group; else two heads, for what goes wrong between them."""
+    """Yield one head; else one group; else two heads, for mistakes between them."""
     shape = workload.shape
     for hq, hkv in ((1, 1), (shape.group, 1), (2 * shape.group, 2)):
         if hq < shape.hq:

@@ -1,4 +1,4 @@
-"""Places in the user's words: their own file, as they gave it."""
+"""Places in the user's file, with the path as the user gave it."""
 
 import os
 from dataclasses import replace
@@ -11,12 +11,12 @@ from .taps import Site
 
 
 def own_site(site: Site | None, kernel: KernelFile) -> Site | None:
-    """With its place out of CUDA's headers."""
+    """Return the site with its place in the user's file, not in CUDA's headers."""
     return None if site is None else replace(site, place=own_place(site.place, kernel))
 
 
 def own_place(place: Place | None, kernel: KernelFile) -> Place | None:
-    """Out of CUDA's headers, in the file's own name."""
+    """Return the place in the user's file, not in CUDA's headers, with the path as the user gave it."""
     return _spelled(user_place(place), kernel.path)
 
 

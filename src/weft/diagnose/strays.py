@@ -1,7 +1,7 @@
-"""Accesses outside their buffers, led back to the line that computes the wrong index.
+"""Finds the line that computes the wrong index of accesses outside their buffers.
 
-Every access of the kernel to the same kind of memory hangs on some lines. A line on which all the stray accesses hang,
-and none of those that stay inside, is to blame; the nearest of several.
+Every access of the kernel to the same kind of memory depends on some lines. The faulty line is one on which all stray
+accesses depend, and none of those that stay inside; the nearest if there are several.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ STRAY = ("M101", "M102")
 
 
 def index_lines(case: Case, causes: Sequence[Finding]) -> tuple[Place, ...]:
-    """To blame for the first cause, if that is a stray access, nearest first; none if nothing tells lines apart."""
+    """Return the faulty lines of the first cause, if it is a stray access, nearest first; none if undecided."""
     if case.kernel is None or not causes or causes[0].code not in STRAY:
         return ()
     lines = {finding.ptx_line for finding in case.findings if finding.code in STRAY}
@@ -37,14 +37,14 @@ class _Accesses:
         self.sources = Sources(function, None)
 
     def to_blame(self, first: Instruction, strayed: set[int], executed: set[int]) -> Iterator[Place]:
-        """By lines of source, for the copies of an unrolled access are one; cleared instruction by instruction, for a
-        line may have a part that others share.
+        """Yield the faulty lines. They are source lines, as copies of an unrolled access are one line; they are cleared
+        by instruction, as a line may have a part that other accesses share.
         """
         alike = [ins for ins in self.body if _is_access(ins) and _space(ins) == _space(first)]
         wrong = [ins for ins in alike if ins.line in strayed]
         lines = {self._line(ins) for ins in wrong}
         inside = [ins for ins in alike if ins.line in executed and self._line(ins) not in lines]
-        cleared = {ins.line for access in inside for ins in self._hangs_on(access)}
+        cleared = {ins.line for access in inside for ins in self._depends_on(access)}
         blamed = [self._lines(ins, cleared) for ins in wrong]
         own = lines if len(lines) > 1 else set()
         for line in self._lines(first, cleared):
@@ -52,11 +52,11 @@ class _Accesses:
                 yield line
 
     def _lines(self, access: Instruction, cleared: set[int]) -> list[Place]:
-        """The access's own line, then those of its index."""
-        found = [self._line(ins) for ins in (access, *self._hangs_on(access)) if ins.line not in cleared]
+        """Return the access's own line, then the lines of its index."""
+        found = [self._line(ins) for ins in (access, *self._depends_on(access)) if ins.line not in cleared]
         return list(dict.fromkeys(line for line in found if line is not None))
 
-    def _hangs_on(self, access: Instruction) -> list[Instruction]:
+    def _depends_on(self, access: Instruction) -> list[Instruction]:
         addresses = (made for made, of_address in self.sources.makers(access) if of_address)
         seeds = [self.sources.by_line[line] for line in sorted(set(addresses), reverse=True)]
         return list(filter(self.sources.is_index, (*seeds, *self.sources.back(seeds, branches=False))))
@@ -66,7 +66,7 @@ class _Accesses:
 
 
 def _executed(case: Case) -> set[int]:
-    """PTX lines of accesses that moved followed values: one that never ran clears nobody."""
+    """Return the PTX lines of accesses that moved followed values: an access that never ran clears no line."""
     acts = case.taps.acts if case.taps is not None else ()
     return {act.event.ptx_line for act in acts if act.what in ("load", "store")}
 
@@ -76,7 +76,7 @@ def _space(ins: Instruction) -> str:
 
 
 def _without_columns(place: Place | None) -> Place | None:
-    """With the calls it was inlined into: a function's line may be right for one caller and wrong for another."""
+    """Return it with its inlining calls: a function's line may be right for one caller and wrong for another."""
     if place is None or not place.line:
         return None
     return Place(place.file, place.line, inlined_at=_without_columns(place.inlined_at))

@@ -1,6 +1,6 @@
-"""What a value is, by where it comes from: an element of an input, a score, a weight, a sum.
+"""What a value is, by its origin: an element of an input, a score, a weight, a sum.
 
-A tag says kind, row and column. Rows and keys are counted over all heads of a buffer: row (b·HQ + h)·SQ + i of Q,
+A tag holds kind, row and column. Rows and keys are counted over all heads of a buffer: row (b·HQ + h)·SQ + i of Q,
 key (b·HKV + h)·SKV + j of K and V. `terms` has a bit for everything that was summed or compared: the columns d of
 a score, the keys j of m, l and U.
 """
@@ -15,18 +15,18 @@ import numpy.typing as npt
 from weft.attention.shapes import Shape
 
 Tags = npt.NDArray[Any]
-"""A structured array of the dtype that `tag_dtype` makes."""
+"""A structured array of the dtype that `Sizes.dtype` returns."""
 Ids = npt.NDArray[np.int32]
 
 MIXED, NONE = -1, -2
-"""A row or column that is several at once, or that the kind does not have here."""
+"""Values of row and column: several rows or columns at once; the kind has none."""
 
 
 class Kind(IntEnum):
-    """Products and sums are looked up by pairs in this order."""
+    """Kinds of values. Products and sums are looked up by pairs in this order."""
 
     CONST = 0
-    """Nothing of the inputs Q, K, V in it."""
+    """Independent of the inputs Q, K, V."""
     Q = 1
     K = 2
     V = 3
@@ -46,11 +46,11 @@ class Kind(IntEnum):
     O = 13
     LSE = 14
     MIX = 15
-    """Something no rule explains."""
+    """Unknown: no rule applies."""
 
 
 class Flag(IntEnum):
-    """What went oddly on the way; every flag but the last travels with the value to the output."""
+    """Irregularities in a value's computation; every flag but the last stays with the value up to the output."""
 
     INNER = 1
     KEYS = 2
@@ -62,11 +62,11 @@ class Flag(IntEnum):
     TIMES_L = 128
     UNWEIGHTED = 256
     MASKED = 512
-    """A score for which a constant was chosen instead."""
+    """A score that was replaced by a constant."""
 
 
 def among(kinds: npt.NDArray[np.int8], *wanted: Kind) -> npt.NDArray[np.bool_]:
-    """Which of `kinds` are one of `wanted`; np.isin takes ten times as long for a warp's lanes."""
+    """Return which of `kinds` are one of `wanted`; np.isin takes ten times as long for a warp's lanes."""
     table = np.zeros(len(Kind), bool)
     table[list(wanted)] = True
     found: npt.NDArray[np.bool_] = table[kinds]
@@ -98,15 +98,15 @@ class Sizes:
     def dtype(self) -> np.dtype[Any]:
         """The record of a tag.
 
-        `node` is the value itself, `source` the node of the score that an exponent or weight was made of, `factor`
-        what an exponent was multiplied with since.
+        `node` is the value itself, `source` the node of the score that an exponent or weight was computed from,
+        `factor` what an exponent was multiplied with since.
         """
         fields = [("kind", "i1"), ("flags", "i8"), ("row", "i4"), ("col", "i4")]
         fields += [("node", "i4"), ("source", "i4"), ("factor", "f8")]
         return np.dtype([*fields, ("terms", "u8", (self.words,))])
 
     def bit(self, at: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-        """One-element sets, (n, words); a negative number gives the empty set."""
+        """Return one-element sets, (n, words); a negative number gives the empty set."""
         words = np.zeros((len(at), self.words), np.uint64)
         some = np.flatnonzero(at >= 0)
         place = at[some].astype(np.int64)
@@ -114,11 +114,11 @@ class Sizes:
         return words
 
     def key_bit(self, key: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-        """The key within its head."""
+        """Return the one-element set of the key within its head."""
         return self.bit(np.where(key >= 0, key % self.shape.skv, key))
 
     def other_head(self, row: npt.NDArray[Any], key: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Whether a query row meets a key of a head that is not its own."""
+        """Whether a query row is combined with a key of another head."""
         wanted = row // self.shape.sq // self.shape.group
         found: npt.NDArray[np.bool_] = (row >= 0) & (key >= 0) & (wanted != key // self.shape.skv)
         return found
@@ -131,7 +131,7 @@ def full(terms: npt.NDArray[np.uint64], count: int) -> npt.NDArray[np.bool_]:
 
 
 def size_of(terms: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Elements of sets (…, words)."""
+    """Return the number of elements of sets (…, words)."""
     counts = np.unpackbits(np.ascontiguousarray(terms).view(np.uint8), axis=-1)
     sizes: npt.NDArray[np.int64] = counts.sum(axis=-1, dtype=np.int64)
     return sizes

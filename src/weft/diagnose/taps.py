@@ -1,4 +1,4 @@
-"""What a recorded run shows of a kernel's stages: frozen values for those who compare."""
+"""The observed stages of a recorded run, as frozen values for comparison."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from .board import Disagreement
 from .nodes import Event
 
 TAPPED = ("q", "k", "v", "products", "scores", "masked", "m", "p", "l", "u", "o", "lse")
-"""The stages in the order a kernel makes them; `products` is Q·Kᵀ before any scale."""
+"""The stages in the order a kernel computes them; `products` is Q·Kᵀ before any scale."""
 WITHOUT_TILES = ("q", "o", "lse")
 
 Key = tuple[str, int | None]
@@ -23,7 +23,7 @@ Key = tuple[str, int | None]
 
 @dataclass(frozen=True)
 class Site:
-    """Who computed an element, and where."""
+    """The thread and the line that computed an element."""
 
     place: Place | None
     ptx_line: int
@@ -45,51 +45,51 @@ class StageTap:
     stage: str
     tile: int | None
     values: Array
-    """float64, NaN where nothing was observed (and where the kernel held NaN: ask `observed`)."""
+    """float64, NaN where nothing was observed (and where the kernel's value is NaN: see `observed`)."""
     observed: npt.NDArray[np.bool_]
     event: npt.NDArray[np.int32]
-    """Where each element was seen: an index into `Taps.events`."""
+    """Where each element was observed: an index into `Taps.events`."""
     lane: npt.NDArray[np.int8]
     made: npt.NDArray[np.int32]
-    """Where its value was computed; 0 if it came from an input as it is, or by a look-up."""
+    """Where its value was computed; 0 if it came from an input unchanged, or by a look-up."""
     made_lane: npt.NDArray[np.int8]
     keys: npt.NDArray[np.bool_] | None = None
     """m, l and u: which keys each value covers, (…, skv)."""
     factor: float = 1.0
-    """scores, masked and m: what the kernel's own numbers were multiplied with to be in the algorithm's units."""
+    """scores, masked and m: the factor from the kernel's numbers to the algorithm's units."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What dataflow alone says is odd about the stored result, whatever the numbers are."""
+    """An irregularity of the stored result that the dataflow alone shows, whatever the numbers are."""
 
     code: str
     message: str
     count: int
-    """Stored elements of O that it concerns."""
+    """The number of stored elements of O that it concerns."""
     row: tuple[int, int, int]
-    """batch, head and query of the first."""
+    """Batch, head and query of the first."""
 
 
 @dataclass(frozen=True)
 class Taps:
-    """Everything observed. A key that is missing, like an element that is not `observed`, is not known."""
+    """Everything observed. A missing key, like an element that is not `observed`, is unknown."""
 
     algorithm: Algorithm
-    """What the stages are to be compared with: as declared, with the kernel's own tiles and base of exponentials."""
+    """The algorithm to compare the stages with: as declared, with the kernel's own tiles and base of exponentials."""
     taps: Mapping[Key, StageTap]
     facts: tuple[Fact, ...]
     disagreements: tuple[Disagreement, ...]
     """Elements of q, k, v, scores or p that were used with different values."""
     events: tuple[Event, ...]
     unit: float | None
-    """What a difference of scores is multiplied with before a natural exponential: 1 for exp, ln 2 for exp2, the scale
-    in a kernel that scales after subtracting. None if no exponential was seen, or several.
+    """The factor of a difference of scores before a natural exponential: 1 for exp, ln 2 for exp2, the scale in a
+    kernel that scales after subtracting. None if no exponential was observed, or several.
     """
     run: Run
-    """The whole run on the compiled path, unless only the recorded CTAs ran."""
+    """The complete run on the compiled path, unless only the recorded CTAs ran."""
     arrays: Mapping[str, Array]
-    """What it left."""
+    """The arrays after the run."""
     recorded_instructions: int
     acts: tuple[Act, ...] = ()
     """In the order they were first seen."""
@@ -97,15 +97,15 @@ class Taps:
     """Whether the recording ended before the kernel did: later stages are missing then."""
 
     def at(self, stage: str, tile: int | None = None) -> StageTap | None:
-        """A stage, if any of it was observed."""
+        """Return a stage, or None if none of it was observed."""
         return self.taps.get((stage, tile))
 
     def site(self, tap: StageTap, index: tuple[int, ...]) -> Site | None:
-        """Who used an element as this stage (or computed it, for products, l and u); None if it was not observed."""
+        """Return who used an element as this stage (or computed it, for products, l and u); None if not observed."""
         return self._site(tap.event[index], tap.lane[index]) if tap.observed[index] else None
 
     def maker(self, tap: StageTap, index: tuple[int, ...]) -> Site | None:
-        """Who computed an element; None if it was not observed or came from an input as it is."""
+        """Return who computed an element; None if it was not observed or came from an input unchanged."""
         known = tap.observed[index] and tap.made[index] != 0
         return self._site(tap.made[index], tap.made_lane[index]) if known else None
 
@@ -115,12 +115,12 @@ class Taps:
 
     @property
     def observed(self) -> tuple[str, ...]:
-        """Names of the stages that were seen at all, in order."""
+        """The names of the stages that were observed at all, in order."""
         return tuple(stage for stage in TAPPED if any(name == stage for name, _ in self.taps))
 
 
 def own_line(place: Place | None) -> Place | None:
-    """The innermost line in the file that the kernel itself is in: a header's line means little to its user."""
+    """Return the innermost line in the kernel's own file: a header's line means little to its user."""
     chain: list[Place] = []
     while place is not None:
         chain.append(place)

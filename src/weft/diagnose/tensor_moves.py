@@ -1,4 +1,4 @@
-"""Matrix instructions: fragments carry nodes, and a matrix product is k products and sums by the algebra."""
+"""Matrix instructions: fragments have nodes, and a matrix product is k products and sums by the algebra."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .tags import Ids, Tags
 
 
 def _ids(p: Provenance, w: RunningWarp, ins: Instruction, name: str, fragment: Fragment) -> Ids:
-    """The node of every element of a matrix; the highest of its bytes."""
+    """Return the node of every element of a matrix: the highest node of its bytes."""
     size = fragment.bits // 8
     matrix = np.zeros(fragment.shape, np.int32)
     for register, item in enumerate(members(ins.operand(name))):
@@ -39,7 +39,7 @@ def _numbers(w: RunningWarp, ins: Instruction, name: str, fragment: Fragment, el
 
 
 def _lanes(fragment: Fragment) -> Array:
-    """The lane that holds each element."""
+    """Return the lane that holds each element."""
     lanes = np.zeros(fragment.shape, np.int64)
     lanes[fragment.rows, fragment.columns] = np.arange(32)[None, :, None]
     return lanes
@@ -139,7 +139,7 @@ def _ldmatrix(p: Provenance, w: RunningWarp, ins: Instruction) -> Finish | None:
     rows = p.shadow.load(w, space, address, 16)
     rows[8 * count :] = 0
     p.acts.moved("load", w, ins, (space, address), rows)
-    matrices = rows.reshape(4, 8, 8, 2)[:count]  # two bytes travel together: one element, or two of 8 bits
+    matrices = rows.reshape(4, 8, 8, 2)[:count]  # two bytes are moved together: one element, or two of 8 bits
     if ins.has("trans"):
         matrices = matrices.transpose(0, 2, 1, 3)
     for item, matrix in zip(members(ins.operand("d")), matrices, strict=True):

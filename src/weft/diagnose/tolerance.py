@@ -1,4 +1,4 @@
-"""How far each stage of a right kernel may lie from the emulated one: what rounding in another order leaves."""
+"""How far each stage of a right kernel may be from the emulated one, due to rounding in another order."""
 
 import math
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ from .taps import Key
 
 EPS = epsilon("f32")
 SCORE_ROUNDINGS = 2.0
-"""Tensor cores cut off where fp32 would round: up to twice its error."""
+"""Tensor cores truncate where fp32 would round: up to twice its error."""
 EXP_SHARE = 8 * EPS
-"""ex2.approx and the product with log2(e) before it."""
+"""The error of ex2.approx and of the product with log2(e) before it."""
 
 
 class StageTolerance(Protocol):
-    """Says how far a stage may be off."""
+    """The tolerances of the stages."""
 
     def of(self, stage: str, tile: int | None) -> Array:
-        """An array that fits the stage."""
+        """Return the tolerance, an array that fits the stage."""
 
 
 class Tolerance:
@@ -38,7 +38,7 @@ class Tolerance:
         self.problem, self.algorithm, self.expected = problem, algorithm, expected
 
     def of(self, stage: str, tile: int | None) -> Array:
-        """The tolerance of one stage; 0 where the expected value is infinite."""
+        """Return the tolerance of one stage; 0 where the expected value is infinite."""
         wanted = self.expected[stage, tile].astype(np.float64)
         magnitude = np.where(np.isfinite(wanted), np.abs(wanted), 0.0)
         if stage in ("q", "k", "v"):
@@ -64,7 +64,7 @@ class Tolerance:
 
     @cached_property
     def factor(self) -> float:
-        """From products to scores."""
+        """The factor from products to scores."""
         base = 1.0 if self.algorithm.exp_base == math.e else math.log2(math.e)
         return default_scale(self.problem.workload.shape.d) * base
 
@@ -78,7 +78,7 @@ class Tolerance:
 
     @cached_property
     def share(self) -> Array:
-        """(b, hq, sq): how far P may be off, as a share of itself; a score and the maximum both go into it."""
+        """(b, hq, sq): how far P may be off, as a share of itself; it depends on a score and on the maximum."""
         steps = self._step(self.algorithm.p_dtype)
         return np.asarray(2 * self.score * math.log(self.algorithm.exp_base) + EXP_SHARE + steps)
 
@@ -90,7 +90,7 @@ class Tolerance:
 
     @cached_property
     def allowance(self) -> Array:
-        """(b, hq, sq), as the judge has it."""
+        """(b, hq, sq): the judge's allowance."""
         problem = self.problem
         with np.errstate(over="ignore", invalid="ignore"):
             return emulate(self.algorithm, problem.q, problem.k, problem.v, mask=problem.mask).allowance

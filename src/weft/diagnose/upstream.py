@@ -1,4 +1,4 @@
-"""Which findings of the checkers are the cause of the first divergence, and which came after it."""
+"""Separates checker findings that cause the first divergence from those that come after it."""
 
 from collections.abc import Sequence
 
@@ -19,11 +19,11 @@ KINDS = "MRSIXK"
 def split_findings(
     findings: Sequence[Finding], divergence: Divergence | None, taps: Taps | None
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """(causes, others). An error is a cause unless it is known to come after the divergence.
+    """Return (causes, others). An error is a cause unless it is known to come after the divergence.
 
-    A warning explains no wrong number: what it speaks of has done no harm in the run that left them.
+    A warning is never a cause: what it reports had no effect on the numbers of this run.
 
-    What strays or races comes first: an uninitialised read is often its consequence.
+    Stray accesses and races come first: an uninitialised read is often their consequence.
     """
     causes: list[Finding] = []
     others: list[Finding] = []
@@ -35,9 +35,9 @@ def split_findings(
 
 
 def stage_after(finding: Finding, taps: Taps) -> str:
-    """The first stage that the recorded warps compute once they have reached the finding's line; empty if unknown.
+    """Return the first stage that the recorded warps compute after the finding's line; empty if unknown.
 
-    Bytes that nobody wrote leave no trace there: then the stage at that line of the source, or next below it.
+    Bytes that were never written have no event there: then it is the stage at that source line, or the next below it.
     """
     reached: dict[tuple[int, object, int], int] = {}
     for event in _at(finding, taps):
@@ -67,7 +67,7 @@ _STAGES = {
 
 
 def stage_at(finding: Finding, taps: Taps | None) -> str:
-    """The stage that an access is about: of an input or result by the buffer's name, else by what its line moves."""
+    """Return the stage of an access: for an input or result by the buffer's name, else by what its line moves."""
     for stage in ("q", "k", "v", "o", "lse"):
         if finding.name in (stage, f"{stage}_code", f"{stage}_scale"):
             return stage
@@ -75,7 +75,7 @@ def stage_at(finding: Finding, taps: Taps | None) -> str:
 
 
 def moved_at(place: Place | None, taps: Taps | None) -> frozenset[str]:
-    """Stages whose values the line of a place loads or stores."""
+    """Return the stages whose values the line of a place loads or stores."""
     if place is None or taps is None:
         return frozenset()
     return frozenset(
@@ -89,7 +89,7 @@ def moved_at(place: Place | None, taps: Taps | None) -> frozenset[str]:
 
 
 def _at(finding: Finding, taps: Taps) -> list[Event]:
-    """What the recorded warps did at the finding's line."""
+    """Return the events of the recorded warps at the finding's line."""
     lines = {(_file(place), place.line) for place in inlining_chain(finding.place)}
     return [
         event
@@ -100,12 +100,12 @@ def _at(finding: Finding, taps: Taps) -> list[Event]:
 
 
 def _file(place: Place) -> str:
-    """Without its folder: the compiler was told another path than the user gave."""
+    """Return the file's name without its folder: the compiler received another path than the user gave."""
     return place.file.rpartition("/")[2]
 
 
 def _comes_after(finding: Finding, divergence: Divergence, taps: Taps) -> bool:
-    """Whether the recorded CTA reached the finding's line only after it had made the first wrong element."""
+    """Whether the recorded CTA reached the finding's line only after it had computed the first wrong element."""
     site = divergence.site
     if site is None or finding.place is None:
         return False

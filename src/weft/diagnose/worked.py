@@ -1,4 +1,4 @@
-"""One element's arithmetic written out: how it should have come about, and what the kernel has instead."""
+"""One element's arithmetic written out: how it should be computed, and the kernel's value."""
 
 import math
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from weft.tasks.attention_problem import AttentionProblem
 from .taps import Key
 
 TERMS = 3
-"""Terms of a sum that are written out."""
+"""The number of terms of a sum that are written out."""
 
 
 class Worked:
-    """Writes out elements of one problem."""
+    """Writes out the arithmetic of a problem's elements."""
 
     def __init__(self, problem: AttentionProblem, algorithm: Algorithm, expected: Mapping[Key, Array]) -> None:
         self.problem, self.algorithm, self.expected = problem, algorithm, expected
         self.group = problem.workload.shape.group
 
     def element(self, key: Key, index: tuple[int, ...], actual: float) -> tuple[str, ...]:
-        """The lines for one element of a stage."""
+        """Return the lines for one element of a stage."""
         stage, tile = key
         wanted = float(self.expected[key][index])
         lines = [f"{self._label(key, index)} should be {self._formula(stage, tile, index)} = {wanted:.6g}"]
@@ -32,7 +32,7 @@ class Worked:
         return tuple(lines)
 
     def keys(self, tile: int | None) -> range:
-        """The keys of a tile; all of them for None."""
+        """Return the keys of a tile; all keys for None."""
         keys = range(self.problem.workload.shape.skv)
         return keys if tile is None else keys[tile * self.algorithm.block_n :][: self.algorithm.block_n]
 
@@ -82,8 +82,8 @@ class Worked:
     def _masked(self, tile: int | None, index: tuple[int, ...]) -> str:
         row, key = index[2], index[3] + (tile or 0) * self.algorithm.block_n
         if self.problem.mask[row, key]:
-            return f"the score, for query {row} sees key {key}"
-        return f"masked out, for query {row} must not see key {key}"
+            return f"the score, as key {key} is visible to query {row}"
+        return f"masked, as key {key} is not visible to query {row}"
 
     def _m(self, tile: int | None, index: tuple[int, ...]) -> str:
         here = float(self.expected["masked", tile][index].max())
@@ -114,7 +114,7 @@ class Worked:
 
     def _o(self, tile: int | None, index: tuple[int, ...]) -> str:
         if self.algorithm.splits > 1:
-            return f"Σ U·exp(m - M) / Σ l·exp(m - M) over {self.algorithm.splits} parts"
+            return f"Σ U·exp(m - M) / Σ l·exp(m - M) over {self.algorithm.splits} splits"
         last = self._last_tile()
         if ("u", last) not in self.expected:
             return "softmax(q·kᵀ·scale)·v"
@@ -131,7 +131,7 @@ class Worked:
         return -(-self.problem.workload.shape.skv // self.algorithm.block_n) - 1
 
     def _before(self, stage: str, tile: int | None, index: tuple[int, ...]) -> float | None:
-        """The stage after the tile before, in the same split."""
+        """Return the stage after the previous tile, in the same split."""
         if tile is None or tile == 0 or tile % self._tiles_per_split() == 0:
             return None
         return float(self.expected[stage, tile - 1][index])

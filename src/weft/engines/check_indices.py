@@ -83,7 +83,7 @@ def _of_call(kernel: KernelFile, bound: BoundKernel, shapes: Shapes) -> Iterator
 
 def _finding(overflow: Overflow, sizes: str) -> Finding:
     where = f"in the address of an element of {overflow.array}" if overflow.array else "in a comparison"
-    message = f"index overflow, {overflow.value} does not fit 32 bits, {where} at {sizes}"
+    message = f"index overflow: {overflow.value} does not fit in 32 bits, {where} at {sizes}"
     warp, lane = divmod(overflow.thread, 32)
     made, used = overflow.maker.place, overflow.site.place
     if made is None or not made.line:  # moved by the optimiser

@@ -19,5 +19,5 @@ def compiler_questions(text: str, path: str) -> Iterator[Finding]:
     code = _NO_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     for line, content in enumerate(code.splitlines(), 1):
         if asked := _ASKED.search(content):
-            message = f"the source asks which compiler reads it ({asked[0]}): what is built elsewhere may be other code"
+            message = f"the source tests which compiler is used ({asked[0]}): other compilers may build other code"
             yield Finding("X404", message, place=Place(path, line))

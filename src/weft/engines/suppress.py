@@ -77,7 +77,7 @@ def unused(allows: Iterable[Allow], used: Collection[Allow], tools: Collection[s
     idle = []
     for allow in allows:
         if FINDING_CODES[allow.code].tool in (*_ALWAYS_ON, *tools) and allow not in used:
-            message = f"nothing to allow: this run shows no {allow.code} on line {allow.covers}"
+            message = f"this allow line has no effect: the run has no {allow.code} on line {allow.covers}"
             idle.append(Finding("K502", message, place=Place(allow.file, allow.line)))
     return tuple(idle)
 

@@ -1,1 +1,1 @@
-"""One-line wrong versions of a right kernel, to try a gate and a diagnosis with."""
+"""Mutants: versions of a right kernel with one wrong line, which test a gate and a diagnosis."""

@@ -37,7 +37,7 @@ _OTHER_BASE = {
 
 
 def index_plus_one(line: Line) -> Edits:
-    """`o[row * D + d]` → `o[row * D + d + 1]`; a plain `x[i]` of registers is left alone."""
+    """`o[row * D + d]` → `o[row * D + d + 1]`; a plain `x[i]` of registers is not changed."""
     for opened, closed in subscripts(line):
         if any(at(line, index) in ("+", "*", "/", "%") for index in range(opened, closed)):
             yield put(line, line.tokens[closed].start, line.tokens[closed].start, " + 1")
@@ -78,8 +78,8 @@ def divide_for_modulo(line: Line) -> Edits:
     """`i / 32` ↔ `i % 32`, between integers."""
     table = {"/": "%", "%": "/"} if line.language == "CUDA" else {"//": "%", "%": "//"}
     for index, token in touchable(line):
-        beside = (at(line, index - 1), at(line, index + 1))
-        floating = any("." in text or text in ("float", "LARGEST", "tl") for text in beside)
+        neighbours = (at(line, index - 1), at(line, index + 1))
+        floating = any("." in text or text in ("float", "LARGEST", "tl") for text in neighbours)
         if token.text in table and not floating:
             yield put(line, token.start, token.end, table[token.text])
 
@@ -109,7 +109,7 @@ def stride_exchanged(line: Line) -> Edits:
 
 
 def base_exchanged(line: Line) -> Edits:
-    """`k + kv_head * SKV * D` → `v + …`; `sK` ↔ `sV`; one of two arrays of the same shape for the other."""
+    """`k + kv_head * SKV * D` → `v + …`; `sK` ↔ `sV`: an array is replaced by another of the same shape."""
     for index, token in touchable(line):
         new = _OTHER_BASE.get(token.text)
         if new is None or at(line, index + 1) == "=" or at(line, index - 1) in {*TYPES, "."} or at(line, 0) == "for":

@@ -97,7 +97,7 @@ def _call_lost(line: Line, name: str) -> Edits:
 
 
 def wait_for_one_less(line: Line) -> Edits:
-    """`wait_copies<1>();` → `wait_copies<1 + 1>();`: one more group may still be on its way."""
+    """`wait_copies<1>();` → `wait_copies<1 + 1>();`: one more group may still be in flight."""
     for index, token in enumerate(line.tokens):
         if token.text == "wait_copies" and at(line, index + 1) == "<":
             number = line.tokens[index + 2]
@@ -117,8 +117,8 @@ def diagonal_shifted(line: Line) -> Edits:
     if not any(token.text == "diagonal" for token in line.tokens):
         return
     for index, token in touchable(line):
-        beside = (at(line, index - 1), at(line, index + 1))
-        if token.text == "1" and ("+" in beside or "if" in beside) and beside[0] != "==":
+        neighbours = (at(line, index - 1), at(line, index + 1))
+        if token.text == "1" and ("+" in neighbours or "if" in neighbours) and neighbours[0] != "==":
             yield from (put(line, token.start, token.end, new) for new in ("0", "2"))
 
 
@@ -158,7 +158,7 @@ def mask_lost(line: Line) -> Edits:
 
 
 def order_of_statements(line: Line) -> Edits:
-    """`l += p;` / `s = p * f;` exchanged, where one reads what the other writes."""
+    """`l += p;` and `s = p * f;` are exchanged, where one reads what the other writes."""
     other = line.following
     if other is None or not _exchangeable(line, other) or _is_barrier(line) or _is_barrier(other):
         return
@@ -174,7 +174,7 @@ def order_of_statements(line: Line) -> Edits:
 
 
 def order_of_barrier(line: Line) -> Edits:
-    """A statement and the barrier beside it exchanged."""
+    """A statement and the barrier next to it are exchanged."""
     other = line.following
     if other is not None and _exchangeable(line, other) and _is_barrier(line) != _is_barrier(other):
         yield f"{other.text}\n{line.text}"

@@ -1,4 +1,4 @@
-"""Reading and rewriting one line by its tokens: what the operators are written with."""
+"""Functions that read and rewrite one line by its tokens; the operators use them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,7 +7,7 @@ from itertools import pairwise
 from .records import Line, Token
 
 Edits = Iterator[str]
-"""The line's text after the edit, one per place where it fits."""
+"""The line's text after the edit, one for each place where the edit applies."""
 Change = Callable[[Line], Edits]
 
 TYPES = frozenset("const constexpr static float int unsigned half size_t bool auto typename T ELEMENT Code".split())
@@ -16,27 +16,27 @@ INTEGER = re.compile(r"\d+")
 
 
 def put(line: Line, start: int, end: int, new: str) -> str:
-    """The line with `new` in place of columns start … end."""
+    """Return the line with `new` in place of columns start to end."""
     return line.text[:start] + new + line.text[end:]
 
 
 def text_of(line: Line, first: int, last: int) -> str:
-    """The text of tokens first … last, both included."""
+    """Return the text of tokens first to last, both included."""
     return line.text[line.tokens[first].start : line.tokens[last].end]
 
 
 def at(line: Line, index: int) -> str:
-    """The text of a token; empty beyond the ends."""
+    """Return the text of a token; empty beyond the ends."""
     return line.tokens[index].text if 0 <= index < len(line.tokens) else ""
 
 
 def touchable(line: Line) -> Iterator[tuple[int, Token]]:
-    """Tokens of expressions: not of template arguments or array sizes."""
+    """Yield the tokens of expressions: not of template arguments or array sizes."""
     return ((index, token) for index, token in enumerate(line.tokens) if token.where in ("code", "index"))
 
 
 def exchange(table: Mapping[str, str], *, call: bool = False) -> Change:
-    """Words for words; with `call` only where a bracket follows."""
+    """Return a change that replaces words; with `call` only where a bracket follows."""
 
     def change(line: Line) -> Edits:
         for index, token in touchable(line):
@@ -48,7 +48,7 @@ def exchange(table: Mapping[str, str], *, call: bool = False) -> Change:
 
 
 def symbols(table: Mapping[str, str]) -> Change:
-    """Punctuation for punctuation, in the body of a statement: not in the head of a loop."""
+    """Return a change that replaces punctuation in the body of a statement, not in the head of a loop."""
 
     def change(line: Line) -> Edits:
         head = range(*loop_head(line))
@@ -60,7 +60,7 @@ def symbols(table: Mapping[str, str]) -> Change:
 
 
 def loop_head(line: Line) -> tuple[int, int]:
-    """The range of tokens within the brackets of `for (…)`, or of `range(…)`; empty where there is no loop."""
+    """Return the range of tokens within the brackets of `for (…)`, or of `range(…)`; empty where there is no loop."""
     for index, token in enumerate(line.tokens):
         opens = token.text == "for" and line.language == "CUDA"
         if (opens or (token.text == "range" and at(line, 0) == "for")) and at(line, index + 1) == "(":
@@ -69,19 +69,19 @@ def loop_head(line: Line) -> tuple[int, int]:
 
 
 def closing(line: Line, opening: int) -> int:
-    """The index of the bracket that closes one, or the line's end."""
+    """Return the index of the closing bracket, or of the line's end."""
     column = line.tokens[opening].partner
     found = (index for index, token in enumerate(line.tokens) if token.start == column)
     return next(found, len(line.tokens))
 
 
 def arguments(line: Line, opening: int) -> list[tuple[int, int]]:
-    """Ranges (first token, behind the last) of what stands between the commas of a bracket."""
+    """Return the ranges (first token, one past the last) of a bracket's arguments."""
     return split(line, opening + 1, closing(line, opening), ",")
 
 
 def split(line: Line, start: int, end: int, separators: str) -> list[tuple[int, int]]:
-    """Ranges between separators outside brackets."""
+    """Return the ranges between separators outside brackets."""
     found, first, depth = [], start, 0
     for index in range(start, end):
         text = at(line, index)
@@ -93,14 +93,14 @@ def split(line: Line, start: int, end: int, separators: str) -> list[tuple[int, 
 
 
 def subscripts(line: Line) -> Iterator[tuple[int, int]]:
-    """Indices of `[` and `]` of subscripts that are on one line."""
+    """Yield the indices of `[` and `]` of subscripts that are on one line."""
     for index, token in enumerate(line.tokens):
         if token.text == "[" and token.where == "index" and token.partner >= 0:
             yield index, closing(line, index)
 
 
 def is_binary(line: Line, index: int) -> bool:
-    """Whether a `+`, `-` or `*` stands between two operands, and is no sign, address or pointer type."""
+    """Whether a `+`, `-` or `*` is between two operands: not a sign, an address or a pointer type."""
     before, after = at(line, index - 1), at(line, index + 1)
     if not before or before in TYPES or before in ("return", "else", "in") or after in ("const", ">", ")", ","):
         return False
@@ -108,7 +108,7 @@ def is_binary(line: Line, index: int) -> bool:
 
 
 def multiplied(line: Line, names: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
-    """Indices of a `*` and of the last token of the name behind it: `* D`, `* H::STRIDE`."""
+    """Yield the indices of a `*` and of the last token of the name after it: `* D`, `* H::STRIDE`."""
     for index, token in touchable(line):
         if token.text != "*" or not is_binary(line, index):
             continue
@@ -121,7 +121,7 @@ def multiplied(line: Line, names: Callable[[str], bool]) -> Iterator[tuple[int, 
 
 
 def is_statement(line: Line) -> bool:
-    """A whole simple statement on one line."""
+    """Whether the line is one complete simple statement."""
     if not line.tokens or at(line, 0) in ("if", "for", "else", "return", "}", "{", "while", "constexpr", "static"):
         return False
     if line.language == "Triton":
@@ -131,7 +131,7 @@ def is_statement(line: Line) -> bool:
 
 
 def assigned(line: Line) -> str:
-    """The name a statement gives a value to; empty if it gives none."""
+    """Return the name a statement assigns to; empty if it assigns none."""
     for before, token in pairwise(line.tokens):
         if token.text in ("=", "+=", "*="):
             names = [each.text for each in line.tokens if each.start < token.start and each.where == "code"]
@@ -140,7 +140,7 @@ def assigned(line: Line) -> str:
 
 
 def introduced(line: Line) -> set[str]:
-    """Names that a line may be the first to give a value: those it declares, or in Python does not read itself."""
+    """Return the names that a line may be the first to assign: those it declares, or in Python does not itself read."""
     equals = [index for index, token in enumerate(line.tokens) if token.text == "="]
     if not equals:
         return set()

@@ -1,7 +1,7 @@
-"""Whether a mutant is one: it compiles, and differs from its original in PTX, or in what a run shows.
+"""Whether a mutant differs from its original: it compiles, and its PTX or its runs are different.
 
-Two proofs of being no mistake at all, and no third: the same PTX in every build the kernel supports, or the same bits
-and the same findings on workloads that no judge has seen, larger than the judge's.
+Only two proofs show that a mutant is equivalent: the same PTX in every build the kernel supports, or the same bits
+and the same findings on workloads that no judge uses, larger than the judge's.
 """
 
 import re
@@ -25,24 +25,24 @@ _TEXT = re.compile(r"\.global \.align 1 \.b8 (?:\$str|__unnamed)[\w$]*\[.*")
 _VARIABLE = re.compile(r"\.global \.align \d+ \.\w+ (\w+)(?:\[\d+\])? =.*")
 
 SEEDS = (1009, 1013)
-"""No judge draws from these."""
+"""No judge uses these seeds."""
 LARGER = ("validation_128", "split_256", "split_65", "d80", "d96", "d128", "gqa_8", "few_queries", "decode_draft")
 """None is in the quick selection of `sdpa`, `fp8_sdpa` or `quantised_sdpa`; each is larger in some direction."""
 REGIMES = ("unit_normal", "logits_16", "one_hot", "reversed_keys", "outlier_channels", "all_equal")
 
 
 class Build(StrEnum):
-    """What compiling a mutant shows."""
+    """The result of compiling a mutant."""
 
     REFUSED = "refused"
-    """It does not compile somewhere the original does: it is not counted among mutants."""
+    """A build fails that the original compiles: it does not count as a mutant."""
     SAME = "same"
     """The PTX of every build is the original's."""
     DIFFERENT = "different"
 
 
 def canonical(ptx: str) -> str:
-    """PTX without what only says where it comes from: lines, files, names of files, unused constants."""
+    """Return PTX without its origin: line information, names of files, unused constants."""
     body = _INTERNAL.sub("_INTERNAL", ptx.split("\t.section\t", 1)[0])
     rows = [row.split("//")[0].rstrip() for row in body.splitlines()]
     rows = [row for row in rows if not _LINE_INFORMATION.fullmatch(row) and not _TEXT.fullmatch(row)]
@@ -52,7 +52,7 @@ def canonical(ptx: str) -> str:
 
 
 def builds(supports: Supports) -> Iterator[Workload]:
-    """One small workload per build: the first of everything, then every other choice of one axis alone."""
+    """Yield one small workload per build: the first of everything, then every other choice of one axis alone."""
     shape = SHAPES["small"]
     first = Workload(shape, supports.dtypes[0], supports.masks[0], "unit_normal", 0, supports.encodings[0])
     yield first
@@ -65,7 +65,7 @@ def builds(supports: Supports) -> Iterator[Workload]:
 
 
 class Original:
-    """The right kernel that mutants are held against; each of its builds is compiled once."""
+    """The right kernel that mutants are compared with; each of its builds is compiled once."""
 
     def __init__(self, candidate: Candidate, supports: Supports) -> None:
         self.candidate, self.supports = candidate, supports
@@ -73,7 +73,7 @@ class Original:
         self._runs: dict[Workload, _Shown] = {}
 
     def compare(self, mutated: Candidate) -> Build:
-        """The first build that differs decides; a mutant that differs costs one compilation."""
+        """Return how the mutant's builds compare; the first that differs decides, so most cost one compilation."""
         task = self.supports.task
         for workload in builds(self.supports):
             if workload not in self._ptx:
@@ -104,7 +104,7 @@ def _ptx(candidate: Candidate, task: Task, workload: Workload) -> Mapping[str, s
 
 
 def larger_workloads(supports: Supports) -> tuple[Workload, ...]:
-    """What no judge has seen: other shapes, seeds and regimes, every mask, type and encoding among them."""
+    """Return workloads that no judge uses: other shapes, seeds and regimes, with every mask, type and encoding."""
     found: list[Workload] = []
     shapes = [SHAPES[name] for name in LARGER if name in supports.task.workloads.shapes]
     regimes = [name for name in REGIMES if name in supports.task.workloads.regimes]

@@ -1,4 +1,4 @@
-"""A kernel's text → every mutant the operators find in it."""
+"""Generates every mutant that the operators find in a kernel's text."""
 
 import hashlib
 from collections import Counter
@@ -13,16 +13,16 @@ from .source import read_lines
 
 
 def language_of(path: str | Path) -> Language:
-    """CUDA or Triton, by the file's ending."""
+    """Return CUDA or Triton, by the file's suffix."""
     endings: dict[str, Language] = {".cu": "CUDA", ".cuh": "CUDA", ".py": "Triton"}
     if Path(path).suffix not in endings:
-        raise UsageError(f"{path}: mutants are made of .cu, .cuh and .py files")
+        raise UsageError(f"{path}: mutants can be made only from .cu, .cuh and .py files")
     return endings[Path(path).suffix]
 
 
 @lru_cache(maxsize=32)
 def generate(source: str, language: Language, path: str) -> tuple[Mutant, ...]:
-    """All mutants, line by line, in the order of the table; no two of them have the same text."""
+    """Return all mutants, line by line, in the order of the table; no two of them have the same text."""
     found: list[Mutant] = []
     seen: set[tuple[int, str]] = set()
     occurrences: Counter[str] = Counter()
@@ -44,11 +44,11 @@ def generate(source: str, language: Language, path: str) -> tuple[Mutant, ...]:
 
 
 def apply(mutant: Mutant, source: str) -> str:
-    """The mutant's whole text. Raises UsageError if `source` is not what it was made of."""
+    """Return the mutant's complete text. Raises UsageError if `source` is not the text it was made from."""
     rows = source.split("\n")
     before = mutant.before.split("\n")
     at = slice(mutant.line - 1, mutant.line - 1 + len(before))
     if rows[at] != before:
-        raise UsageError(f"line {mutant.line} of {mutant.path} is not what mutant {mutant.id} was made of")
+        raise UsageError(f"line {mutant.line} of {mutant.path} is not the line that mutant {mutant.id} was made from")
     rows[at] = mutant.after.split("\n")
     return "\n".join(rows)

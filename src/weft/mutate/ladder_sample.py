@@ -1,8 +1,8 @@
-"""The mutants of the ladder that a gate and a diagnosis are tried with. Seed, size and what is held out stand here.
+"""The mutants of the ladder that test a gate and a diagnosis. Seed, size and what is held out are defined here.
 
-Held-out rungs: `fp8_wmma`, a tensor-core kernel that decodes codes on the way in, whose nearest kin (`wmma`,
-`fp8_scalar`) stay in view; and `fa_triton`, whose language stays in view through `fp8_triton`. So what is scored there
-is whether a diagnosis carries over to a kernel it was not tuned with, not whether it knows a task or a compiler at all.
+Held-out rungs: `fp8_wmma`, a tensor-core kernel that decodes its inputs while loading, whose closest relatives
+(`wmma`, `fp8_scalar`) are not held out; and `fa_triton`, whose language is covered by `fp8_triton`. So their score
+shows whether a diagnosis generalises to a kernel it was not tuned with, not whether it supports a task or a compiler.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,23 +23,23 @@ SEED = 9
 PER_RUNG = 42
 HELD_OUT_RUNGS = ("fp8_wmma", "fa_triton")
 LEFT_OUT = ("qk_dot",)
-"""It computes scores alone: there is no stage before or after to tell from."""
+"""It computes only scores: there is no other stage to distinguish them from."""
 NO_STAGE = "-"
 
 
 @dataclass(frozen=True)
 class Label:
-    """One row of a table written by hand next to the kernel, in the kernel's own order: which stage a line makes.
+    """One row of a handwritten table next to the kernel, in the kernel's order: which stage a line computes.
 
     k scores | if (d < D) products += q_lane[i] * float(k[row + d]);
 
-    Left the stages that the line makes directly, first in a kernel's order first, or `-` where it makes all of them at
-    once (the number of a lane, the size of a tile). Right every line an operator can touch. Lines are matched by their
-    text and order, so a table survives what changes elsewhere in the file, and names what it does not know.
+    Left: the stages that the line computes directly, in the kernel's order, or `-` where it affects all of them at once
+    (the number of a lane, the size of a tile). Right: every line an operator can change. Lines are matched by their
+    text and order, so a table stays valid when other lines of the file change, and an error lists unknown lines.
     """
 
     stages: tuple[str, ...]
-    """Empty: no single one."""
+    """Empty: no single stage."""
     code: str
 
 
@@ -51,11 +51,11 @@ class Labelled:
     mutant: Mutant
     stages: tuple[str, ...]
     held_out: bool
-    """By its operator or by its rung."""
+    """Whether its operator or its rung is held out."""
 
 
 def all_of(rung: str, labels: Path) -> tuple[Labelled, ...]:
-    """Every mutant of a rung whose line makes some stage; `labels` is the folder of tables."""
+    """Return every mutant of a rung whose line computes some stage; `labels` is the folder of tables."""
     row = RUNGS[rung]
     source = row.path.read_text()
     lines = stages_of_lines(source, row.language, row.file, read_labels(labels / f"{rung}.txt"))
@@ -66,7 +66,7 @@ def all_of(rung: str, labels: Path) -> tuple[Labelled, ...]:
 
 
 def ladder_sample(labels: Path, per_rung: int = PER_RUNG, seed: int = SEED) -> tuple[Labelled, ...]:
-    """The sample, rung by rung."""
+    """Return the sample, rung by rung."""
     balance = Balance()
     chosen: list[Labelled] = []
     for rung in (name for name in RUNGS if name not in LEFT_OUT):
@@ -77,7 +77,7 @@ def ladder_sample(labels: Path, per_rung: int = PER_RUNG, seed: int = SEED) -> t
 
 
 def read_labels(path: Path) -> tuple[Label, ...]:
-    """The rows of a file; lines that begin with # are remarks."""
+    """Return the rows of a file; lines that begin with # are comments."""
     rows = []
     for number, row in enumerate(path.read_text().splitlines(), 1):
         if row.startswith("#") or not row.strip():
@@ -91,7 +91,7 @@ def read_labels(path: Path) -> tuple[Label, ...]:
 
 
 def touched_lines(source: str, language: Language, path: str) -> tuple[tuple[int, str], ...]:
-    """Number and code of every line that some mutant changes."""
+    """Return the number and code of every line that some mutant changes."""
     mutants = generate(source, language, path)
     touched = {mutant.line + more for mutant in mutants for more in range(mutant.before.count("\n") + 1)}
     return tuple((line.number, line.code) for line in read_lines(source, language, path) if line.number in touched)
@@ -100,7 +100,7 @@ def touched_lines(source: str, language: Language, path: str) -> tuple[tuple[int
 def stages_of_lines(
     source: str, language: Language, path: str, labels: Sequence[Label]
 ) -> Mapping[int, tuple[str, ...]]:
-    """Line → stages. Raises UsageError that names lines without a label and labels without a line."""
+    """Return line → stages. Raises UsageError with the lines without a label and the labels without a line."""
     lines = touched_lines(source, language, path)
     codes, known = [code for _, code in lines], [label.code for label in labels]
     if codes != known:
@@ -113,13 +113,13 @@ def _differences(lines: Sequence[tuple[int, str]], known: Sequence[str]) -> list
     found = []
     for what, first, end, other, behind in SequenceMatcher(None, known, codes, autojunk=False).get_opcodes():
         if what != "equal":
-            found += [f"  no such line any more: {code}" for code in known[first:end]]
+            found += [f"  label without a line: {code}" for code in known[first:end]]
             found += [f"  line {number} has no label: {code}" for number, code in lines[other:behind]]
     return found
 
 
 def stages_of(mutant: Mutant, lines: Mapping[int, tuple[str, ...]]) -> tuple[str, ...]:
-    """What a mutant may break first: what its line makes, and for two exchanged lines what either makes."""
+    """Return the stages a mutant may break first: those its line computes, or for two exchanged lines either's."""
     pair = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
     either = {stage for line in pair for stage in lines[line]}
     return tuple(stage for stage in STAGES if stage in either)

@@ -1,7 +1,7 @@
-"""The operators: every small mistake that is tried, by class.
+"""The operators: every small mistake that a mutant can contain, by class.
 
-A third of them is held out (`held_out`): no recogniser and no gate is written with them in view, and they are scored
-apart. The marks are part of the seed: they do not change once a figure was published.
+A third of them is held out (`held_out`): no recogniser and no gate was written with them in view, and they are scored
+separately. The marks are part of the seed: they do not change once a figure is published.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ CLASSES = (
 
 @dataclass(frozen=True)
 class Operator:
-    """One kind of slip of the pen."""
+    """One kind of small mistake in one line."""
 
     name: str
     klass: str
     change: Change
     example: tuple[str, str]
-    """A line, and what becomes of it. CUDA unless it speaks of `tl`."""
+    """A line before and after. CUDA unless it uses `tl`."""
     held_out: bool = False
 
 
@@ -57,7 +57,7 @@ OPERATORS = (
     Operator("float_changed", "constant", values.float_changed, ("y = 1.0f / l;", "y = 2.0f / l;")),
     Operator("integer_halved", "constant", values.integer_halved, ("d = i * 32 + lane;", "d = i * 16 + lane;"), True),
     Operator("constant_exchanged", "constant", exchange(_CONSTANTS), ("y = m * LN_2;", "y = m * LOG2_E;"), True),
-    # Masks before bounds: what both would write is a mask's.
+    # Masks before bounds: an edit that both make counts as a mask's.
     Operator("mask_widened", "mask", control.mask_widened, ("on = key < visible;", "on = key <= visible;")),
     Operator("diagonal_shifted", "mask", control.diagonal_shifted, ("n = diagonal + 1;", "n = diagonal + 2;")),
     Operator("alignment_exchanged", "mask", control.alignment_exchanged, ("on = CAUSAL == 1;", "on = CAUSAL == 2;")),
@@ -144,4 +144,4 @@ OPERATORS = (
         True,
     ),
 )
-"""In this order: where two write the same, the first has it."""
+"""Ordered: where two operators make the same edit, it counts for the first."""

@@ -1,4 +1,4 @@
-"""What the generator passes on: tokens of a line, the line, and the mutant."""
+"""Records of the generator: a token, a line, and a mutant."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Language = Literal["CUDA", "Triton"]
 
 @dataclass(frozen=True)
 class Token:
-    """A token of one line that may be changed, and what it stands in."""
+    """A token of a line that may be changed, and the kind of code that contains it."""
 
     kind: str
     """word, number or punct."""
@@ -35,23 +35,23 @@ class Line:
 
     @property
     def code(self) -> str:
-        """Without indentation and comment: what a label is attached to."""
+        """The line without indentation and comment, which a label refers to."""
         return self.text[: self.tokens[-1].end].strip() if self.tokens else ""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A kernel file with one line changed, or two neighbours exchanged."""
+    """A kernel file with one line changed, or two adjacent lines exchanged."""
 
     id: str
-    """Of file, operator, text and occurrence: it survives changes elsewhere in the file."""
+    """Made from file, operator, text and occurrence: it does not change when other lines of the file change."""
     path: str
     """The file's name."""
     line: int
-    """The (first) changed one, from 1."""
+    """The first changed line, from 1."""
     operator: str
     klass: str
     before: str
     after: str
     held_out: bool
-    """Its operator's mark: scored apart."""
+    """Whether its operator is held out: it is scored separately."""

@@ -1,4 +1,4 @@
-"""A balanced choice of mutants: as many of each class, and within a class of each operator, as there are."""
+"""A balanced sample of mutants: equally many of each class, and within a class of each operator, where available."""
 
 import hashlib
 from collections import Counter
@@ -10,16 +10,16 @@ from .records import Mutant
 
 @dataclass
 class Balance:
-    """What was chosen so far, of all files together."""
+    """The mutants chosen so far, counted over all files."""
 
     classes: Counter[str] = field(default_factory=Counter)
     operators: Counter[str] = field(default_factory=Counter)
 
 
 def sample(mutants: Sequence[Mutant], count: int, seed: int, balance: Balance | None = None) -> tuple[Mutant, ...]:
-    """`count` of one file's mutants, or all if there are fewer.
+    """Return `count` of one file's mutants, or all if there are fewer.
 
-    What is drawn depends on ids alone: a change elsewhere in the file leaves most of the choice as it is.
+    The choice depends on ids alone: a change elsewhere in the file leaves most of it the same.
     """
     balance = balance or Balance()
     here, lines = Counter[str](), Counter[int]()

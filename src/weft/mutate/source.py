@@ -1,4 +1,4 @@
-"""A kernel's text → lines of tokens that may be changed. What must stay as it is has no tokens here."""
+"""Splits a kernel's text into lines of tokens that may be changed. Code that must not change has no tokens here."""
 
 import io
 import tokenize
@@ -20,7 +20,7 @@ _PUNCTUATION = {"word": "word", "number": "number", "punct": "punct"}
 
 
 def read_lines(text: str, language: Language, path: str = "kernel") -> tuple[Line, ...]:
-    """Every line that holds code which may be changed, in order."""
+    """Return every line with code that may be changed, in order."""
     spans = _cuda_spans(read_tokens(text, path)) if language == "CUDA" else _triton_spans(text, path)
     by_line: dict[int, list[Token]] = {}
     for number, token in _placed(text, spans):
@@ -35,7 +35,7 @@ _Span = tuple[str, str, int, int, str, int]
 
 
 def _placed(text: str, spans: Iterable[_Span]) -> Iterator[tuple[int, Token]]:
-    """From places in the file to places in lines."""
+    """Convert positions in the file to positions in lines."""
     begins = [0]
     for row in text.splitlines(keepends=True):
         begins.append(begins[-1] + len(row))
@@ -58,7 +58,7 @@ def _cuda_spans(source: CppSource) -> Iterator[_Span]:
 
 
 def _cuda_places(source: CppSource) -> list[str]:
-    """What every token stands in."""
+    """Return the kind of code that contains each token."""
     where = ["code"] * len(source.tokens)
 
     def mark(start: int, end: int, what: str) -> None:
@@ -84,7 +84,7 @@ def _cuda_places(source: CppSource) -> list[str]:
 
 
 def _statements(source: CppSource) -> Iterator[tuple[int, int]]:
-    """Ranges of tokens between ; { } and directives, those within round brackets excepted."""
+    """Yield the ranges of tokens between ; { } and directives, except for those within parentheses."""
     start, depth = 0, 0
     for index, token in enumerate(source.tokens):
         if token.kind == "punct" and token.text in "()":
@@ -101,7 +101,7 @@ def _is_signature(source: CppSource, start: int, end: int) -> bool:
 
 
 def _mark_sizes(source: CppSource, start: int, end: int, where: list[str]) -> None:
-    """The brackets of an array's declaration stand before its `=`."""
+    """Mark the array sizes of a declaration: its brackets before `=`."""
     at, declared = start, True
     while at < end:
         text = source.tokens[at].text
@@ -126,7 +126,7 @@ def _triton_spans(text: str, path: str) -> Iterator[_Span]:
             if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
         ]
     except tokenize.TokenError as error:
-        raise UsageError(f"{path} is no Python: {error}") from error
+        raise UsageError(f"{path} is not valid Python: {error}") from error
     for statement in _logical_lines(tokens):
         if _is_frozen(statement):
             continue

@@ -1,4 +1,4 @@
-"""A user's own kernel with one slip of the pen at a time: which of them would its judge miss?
+"""Tests the judge with mutants of the user's kernel: which small mistakes would it miss?
 
 trials = try_source(*find_candidate("kernel.cu", task=None), folder=scratch)
 survivors(trials)
@@ -23,25 +23,25 @@ from .records import Mutant
 from .sample import sample
 
 Progress = Callable[[int, int], None]
-"""Is told how many mutants are done, and of how many."""
+"""Called with the number of finished mutants and with their total."""
 
 
 @dataclass(frozen=True)
 class MutantTrial:
-    """One mutant before the judge."""
+    """One mutant and its verdict."""
 
     mutant: Mutant
     build: Build
     killed_by: Verdict | None = None
-    """The first verdict that is not a pass; None: none of the workloads showed it."""
+    """The first verdict that is not a pass; None if all workloads passed."""
     judged: int = 0
     equivalent: bool = False
-    """Shown to be no mistake: by its PTX, or by its runs on workloads of its own."""
+    """Whether it is shown to be no mistake: by its PTX, or by its runs on other workloads than the judge's."""
     seconds: float = 0.0
 
     @property
     def counts(self) -> bool:
-        """Whether it is a mutant at all: it compiles, and is not its original."""
+        """Whether it counts as a mutant: it compiles, and is not equivalent to its original."""
         return self.build is Build.DIFFERENT and not self.equivalent
 
     @property
@@ -50,15 +50,15 @@ class MutantTrial:
 
 
 def write_mutant(mutant: Mutant, original: Candidate, folder: Path) -> Candidate:
-    """The mutant as a candidate of its own; what the original includes from beside itself is still found."""
+    """Write the mutant's file and return it as a candidate; headers in the original's folder are still found."""
     file = folder / f"{mutant.id}{original.path.suffix}"
     file.write_text(apply(mutant, original.path.read_text()))
-    beside = str(original.path.parent.absolute())
-    return replace(original, path=file, include_dirs=(*original.include_dirs, beside))
+    headers = str(original.path.parent.absolute())
+    return replace(original, path=file, include_dirs=(*original.include_dirs, headers))
 
 
 def try_mutant(original: Original, mutant: Mutant, folder: Path, todo: Sequence[Workload]) -> MutantTrial:
-    """Compile it, judge it on the workloads until one fails, and if none does look whether it is a mistake at all."""
+    """Compile a mutant, judge it on the workloads until one fails, and if none does check whether it is equivalent."""
     start = time.monotonic()
     candidate = write_mutant(mutant, original.candidate, folder)
     build = original.compare(candidate)
@@ -68,7 +68,7 @@ def try_mutant(original: Original, mutant: Mutant, folder: Path, todo: Sequence[
     for workload in todo:
         verdict = check(candidate, original.supports.task, workload)
         judged += 1
-        # What the virtual GPU does not know is neither pass nor fail: it goes on with the next workload.
+        # Unsupported code is neither pass nor fail: the next workload is judged.
         if not verdict.passed and verdict.status is not Status.UNSUPPORTED:
             return MutantTrial(mutant, build, verdict, judged, seconds=time.monotonic() - start)
     same = original.same_runs(candidate, larger_workloads(original.supports))
@@ -85,9 +85,9 @@ def try_source(
     choice: Choice | None = None,
     progress: Progress = lambda done, count: None,
 ) -> tuple[MutantTrial, ...]:
-    """A balanced sample of the mutants of a kernel file, each judged on the chosen workloads of its task.
+    """Judge a balanced sample of the mutants of a kernel file on the chosen workloads of its task.
 
-    Raises UsageError if the file itself does not pass them: then there is nothing its mutants could be told from.
+    Raises UsageError if the file itself does not pass them: then its mutants cannot be distinguished from it.
     """
     source = candidate.path.read_text()
     mutants = generate(source, language_of(candidate.path), candidate.path.name)
@@ -109,10 +109,10 @@ def _require_right(candidate: Candidate, supports: Supports, todo: Sequence[Work
         if not verdict.passed:
             raise UsageError(
                 f"{candidate.path} itself does not pass {workload}: {verdict.status}: {verdict.message}. Mutants are "
-                "made of a right kernel; `weft diagnose` says what is wrong with this one"
+                "made from a right kernel; `weft diagnose` shows what is wrong with this one"
             )
 
 
 def survivors(trials: Sequence[MutantTrial]) -> tuple[MutantTrial, ...]:
-    """What the judge would miss."""
+    """Return the mutants that the judge misses."""
     return tuple(trial for trial in trials if trial.survived)

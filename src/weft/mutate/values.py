@@ -95,7 +95,7 @@ def _expression_end(line: Line, start: int) -> int:
         if depth == 0 and text in (";", ")", "]", ",", "}"):
             return index
         depth += (text in ("(", "[", "{")) - (text in (")", "]", "}"))
-    return start  # it goes on in the next line
+    return start  # it continues in the next line
 
 
 def read_as_integer(line: Line) -> Edits:
@@ -141,7 +141,7 @@ def starts_at_zero(line: Line) -> Edits:
 
 
 def infinity_lost(line: Line) -> Edits:
-    """Every `-inf` → 0."""
+    """Replaces every `-inf` by 0."""
     for index, token in touchable(line):
         if token.text != "-" or at(line, index - 1) in ("==", "!="):
             continue

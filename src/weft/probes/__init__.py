@@ -1,4 +1,4 @@
-"""What watches a run: each probe hands the virtual GPU its instrumentation.
+"""Probes: instrumentation that watches a run on the virtual GPU.
 
 gpu.launch(..., watch=Probes(InitCheck(), RaceCheck()))
 """

@@ -1,11 +1,11 @@
-"""The line behind which the barrier of a race belongs, in the user's files.
+"""The line of the user's file after which the barrier of a race belongs.
 
-`barrier_place.py` says which of the two accesses the other should wait for. Here that becomes a line:
+`barrier_place.py` decides which of the two accesses the other should wait for. This module turns that into a line:
 
-- of the function in which both happen: `tile[t] = x[t]` in a function that loads a tile is no place for a barrier, the
-  line that calls the function is; headers of CUDA are left out;
-- at the end of the statement that holds the one access and not the other: behind a loop, not inside it;
-- where no barrier stands: if one orders the way from this access to the other already, the way back has none.
+- in the function that contains both accesses: `tile[t] = x[t]` in a function that loads a tile is not the place for a
+  barrier, the line that calls the function is; CUDA's headers are skipped;
+- at the end of the statement that contains the one access and not the other: after a loop, not inside it;
+- where there is no barrier yet: if one already orders the path from this access to the other, the path back has none.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,11 +25,11 @@ class BarrierLine:
 
     place: Place
     inside: bool = False
-    """Both accesses are parts of the statement that ends here: the barrier belongs between them."""
+    """Whether both accesses are in the statement that ends here: the barrier then belongs between them."""
 
 
 def barrier_line(behind: Place | None, other: Place | None, barriers: Collection[Place]) -> BarrierLine | None:
-    """Return the line behind which a barrier makes `other` wait for `behind`; None if no line is known.
+    """Return the line after which a barrier makes `other` wait for `behind`; None if no line is known.
 
     `barriers` are the places of the barriers that the kernel has.
     """
@@ -57,14 +57,14 @@ def barrier_line(behind: Place | None, other: Place | None, barriers: Collection
 
 
 def _lines(barriers: Collection[Place], outer: Frames, file: str) -> list[int]:
-    """Lines of the barriers in the function that these frames lead to."""
+    """Return the lines of the barriers in the function that these frames lead to."""
     frames = (users_frames(place) for place in barriers)
     inner = [each[len(outer)] for each in frames if len(each) > len(outer) and each[: len(outer)] == outer]
     return [line for at, line in inner if at == file]
 
 
 def users_frames(place: Place | None) -> Frames:
-    """Frames of an instruction as far as they are in files of the user."""
+    """Return the frames of an instruction that are in the user's files."""
     found: list[tuple[str, int]] = []
     for at in reversed(list(inlining_chain(place))):
         if not is_users(at.file):
@@ -74,13 +74,13 @@ def users_frames(place: Place | None) -> Frames:
 
 
 def _alone(text: Statements, line: int, barriers: Collection[int]) -> bool:
-    """Whether a statement is not repeated, or has a barrier between its rounds."""
+    """Whether a statement is not in a loop, or has a barrier between its iterations."""
     loops = text.loops(line)
     return not loops or any(_always(text, at, line) for at in barriers if loops[-1] <= at <= text.last(loops[-1]))
 
 
 def _ordered(text: Statements, first: int, second: int, barriers: Collection[int]) -> bool:
-    """Whether a barrier stands on the way from one statement to another, or nothing leads there."""
+    """Whether a barrier is on the path from one statement to another, or no path leads there."""
     if first < second:
         return any(text.last(first) < at < second and _always(text, at, first) for at in barriers)
     loop = next((at for at in reversed(text.loops(first)) if at in text.chain(second)), 0)
@@ -91,5 +91,5 @@ def _ordered(text: Statements, first: int, second: int, barriers: Collection[int
 
 
 def _always(text: Statements, barrier: int, line: int) -> bool:
-    """Whether every pass by `line` meets the barrier: no condition holds it that does not hold the line."""
+    """Whether every execution of `line` reaches the barrier: it is under no condition that `line` is not under."""
     return not text.is_head(barrier) and set(text.chain(barrier)[:-1]) <= set(text.chain(line))

@@ -1,16 +1,16 @@
-"""Behind which of two racing accesses a barrier belongs.
+"""Which of two racing accesses the barrier belongs after.
 
-Which of the two came first in a run is chance. In a loop that has no barrier at its end, a warp that runs ahead writes
-the next tile before another has read this one:
+Which of the two came first in a run is arbitrary. In a loop that has no barrier at its end, a warp that runs ahead
+writes the next tile before another has read this one:
 
     warp 0   write; barrier; read; write (next round); …
     warp 1   write; barrier;                             read; …
-That is a read after a write, and behind the write there is a barrier already. The missing one belongs behind the read.
+That is a read after a write, and a barrier already follows the write. The missing barrier belongs after the read.
 
-Two things tell. First, what a warp does between two of its barriers: if it reads and then writes, writes have to wait
-for reads. Second, where no warp does both, what the read was meant to see. If the line of the write has written the
-bytes before, in order, the read was meant to see that, and the write of the race came too early. If nobody has written
-these shared bytes before, the read came too early.
+Two observations decide. First, what a warp does between two of its barriers: if it reads and then writes, writes have
+to wait for reads. Second, where no warp does both, which value the read should return. If the line of the write has
+written the bytes before, in order, the read should return that value, and the racing write came too early. If no
+thread has written these shared bytes before, the read came too early.
 """
 
 import numpy as np
@@ -38,8 +38,8 @@ def barrier_behind(conflict: Conflict, log: _Log, order: Order, semantics: Seman
         return earlier
     write, read = (earlier, later) if conflict.code == "R102" else (later, earlier)
     read_line, write_line = _line(semantics, read.site), _line(semantics, write.site)
-    reads = _beside(write, log, semantics, read_line, _READS)
-    writes = _beside(read, log, semantics, write_line, _WRITES)
+    reads = _adjacent(write, log, semantics, read_line, _READS)
+    writes = _adjacent(read, log, semantics, write_line, _WRITES)
     read_first = bool((reads < write.record).any() or (writes > read.record).any())
     write_first = bool((reads > write.record).any() or (writes < read.record).any())
     if read_first != write_first:
@@ -56,7 +56,7 @@ def _line(semantics: Semantics, site: int) -> _Line:
     return tuple((at.file, at.line) for at in inlining_chain(ins.place if ins else None)) or site
 
 
-def _beside(
+def _adjacent(
     actor: Actor, log: _Log, semantics: Semantics, line: _Line, kinds: tuple[What, ...]
 ) -> npt.NDArray[np.intp]:
     """Records of the actor's warp at `line`, between the barriers before and after the actor's access."""

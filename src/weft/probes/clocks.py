@@ -1,23 +1,23 @@
-"""What is ordered before what: one pass over the log of one or more CTAs gives every access its place in the order.
+"""Happens-before order: one pass over the log of one or more CTAs gives every access its position in the order.
 
-Every thread counts its epochs: it enters a new one whenever it hands on what it has done (a barrier, a
-bar.warp.sync, a fence). What a thread knows of the others is a row: for each thread the last epoch that is over for
-the knower. Threads that leave a barrier together know the same, so they share one row. An access a is ordered before
-b exactly if row(b)[thread(a)] >= epoch(a), or both are one thread's.
+Every thread counts its epochs: it enters a new one whenever it publishes what it has done (a barrier, a
+bar.warp.sync, a fence). What a thread knows about the others is a row (a vector clock): for each thread the last epoch
+that is over for this one. Threads that leave a barrier together know the same, so they share one row. An access a is
+ordered before b exactly if row(b)[thread(a)] >= epoch(a), or both belong to one thread.
 
-    barrier, bar.warp.sync   everybody who leaves knows what all who came knew, and what they did before they came
-    bar.arrive               hands on, learns nothing
-    fence                    what the thread's later strong writes publish is what it knows now
+    barrier, bar.warp.sync   every thread that leaves knows what all arrivals knew, and what they did before arriving
+    bar.arrive               publishes, learns nothing
+    fence                    the thread's later strong writes publish what it knows now
     strong write             publishes at its address; a read-modify-write adds to what is there
-    mbarrier                 who arrives publishes there, who finds the phase over learns it; where copies arrive, that
-                             these are over, and no more (`copy_clock.py`)
+    mbarrier                 a thread that arrives publishes there; a thread that finds the phase complete learns it;
+                             where copies arrive, it learns only that they are complete (`copy_clock.py`)
     strong read              learns what is published there: an acquire or an atomic at once, others at the next fence;
-                             an atomic whose result nobody uses learns nothing, it may as well have come first;
-                             of places that are asked about it also knows, at once, the writes that it observed
+                             an atomic whose result is unused learns nothing: it may as well have come first;
+                             for the places in `observed` it also knows, at once, the writes that it observed
                              (`observation.py`)
 Between CTAs this holds for fences and accesses whose scope is the GPU or more. There a barrier is no fence, but it
-carries on what a fence did: each thread fences what it wrote, a barrier, one thread raises the flag; or one thread sees
-the flag, a barrier, each thread fences. Rows have a column for each thread that touches memory in the log.
+passes on what a fence did: each thread fences what it wrote, a barrier, one thread sets the flag; or one thread sees
+the flag, a barrier, each thread fences. Rows have a column for each thread that accesses memory in the log.
 
 Shuffles, votes, mma and ldmatrix order nothing. A barrier that all threads pass also ends what exited threads did.
 """
@@ -53,25 +53,25 @@ class Order:
     """The order of a CTA's events."""
 
     rows: Ints
-    """[row, column]: the last epoch of a thread that is over for who knows the row; then the columns of `copies` and
-    of `observation`."""
+    """[row, column]: the last epoch of a thread that is over for the threads with this row; then the columns of
+    `copies` and of `observation`."""
     column_of: Ints
-    """Thread → its column, -1 if it touches nothing."""
+    """Thread → its column, -1 if it accesses no memory."""
     ctas: Ints
-    """Numbers of the CTAs in the log, in rising order; threads are counted through them, whole warps each."""
+    """Numbers of the CTAs in the log, in rising order; threads are numbered across them, in full warps."""
     snapshots: list[Snapshot]
     snapshot_of: Ints
-    """Record → index of its warp's snapshot then."""
+    """Record → index of its warp's snapshot at that time."""
     phase_of: Ints
-    """Record → number of barriers of everybody before it: what lies in different phases is ordered."""
+    """Record → number of barriers of all threads before it: accesses in different phases are ordered."""
     copies: CopyClock
-    """When asynchronous copies were over."""
+    """When asynchronous copies were complete."""
     flags: frozenset[tuple[int, int]]
     """Addresses (as `spot` gives them) through which threads synchronise by volatile accesses."""
     observation: Observation
-    """Strong writes of the places that were asked about."""
+    """Strong writes of the places in `observed`."""
     chains: bool
-    """Whether a before b and b before c always means a before c; not where a thread exited with news for itself."""
+    """Whether a before b and b before c always means a before c; not where a thread exited with unpublished news."""
 
 
 @dataclass
@@ -96,7 +96,7 @@ def spot(cta: int, address: int) -> Spot:
 
 
 def phase_spot(row: np.void, lane: int, cta: int) -> Spot:
-    """A phase of an mbarrier: what others did for a later one is not known to who finds this one over."""
+    """A phase of an mbarrier: a thread that finds it complete does not know what others did for a later phase."""
     phase = int(row["value"].view(np.uint64)[lane]) >> PHASE_SHIFT & PHASE_MASK
     at = spot(cta, int(row["address"][lane]))
     return (at[0], at[1] + (phase + 1 << PHASE_SHIFT))
@@ -107,7 +107,7 @@ _TOUCHES = np.isin(list(What), (What.LOAD, What.STORE, What.ATOMIC, What.EXCHANG
 
 
 def touches(log: npt.NDArray[np.void]) -> npt.NDArray[np.intp]:
-    """Records that touch memory."""
+    """Records that access memory."""
     return np.flatnonzero(_TOUCHES[log["what"]])
 
 
@@ -124,7 +124,7 @@ class _Pass:
         self.column_of[actors] = np.arange(len(actors), dtype=np.int32)
         self.copies = CopyClock(self.threads_of(np.flatnonzero(log["what"] == What.ATTACH)).tolist(), len(actors))
         self.sources: frozenset[int] = frozenset()
-        """In a log that has only the loads of copies: the sites of these."""
+        """In a log whose only loads are those of copies: their sites."""
         if self.copies.columns and not (log["what"] == What.COPY).any():
             self.sources = frozenset(site for site in np.unique(log["site"]).tolist() if semantics.copies(site))
         first = len(actors) + len(self.copies.columns)
@@ -137,7 +137,7 @@ class _Pass:
         self.phase = 0
         self.at_barrier: dict[tuple[int, int], list[tuple[int, npt.NDArray[np.intp], Ints, Ints, bool]]] = {}
         self.carried: dict[tuple[int, int], tuple[Ready | None, Ints | None]] = {}
-        """CTA and barrier → what those who came had ready for all, and had seen of all."""
+        """CTA and barrier → what the threads that arrived had ready for all CTAs, and had seen of them."""
         self.published: dict[tuple[int, int], dict[int, Ints]] = {}
         """Spot → what is published there to a CTA, and (at -1) to all."""
         self.ready: dict[bool, dict[int, Ready]] = {False: {}, True: {}}
@@ -215,7 +215,7 @@ class _Pass:
         state.current = -1
 
     def joined(self, parts: list[tuple[int, npt.NDArray[np.intp], Ints, Ints]]) -> int:
-        """A new row: what all of them know and have done."""
+        """Return a new row: what all of them know and have done."""
         known = np.unique(np.concatenate([rows for _, _, rows, _ in parts]))
         row = np.maximum.reduce([self.rows[index] for index in known.tolist()])
         for warp, lanes, _, epochs in parts:
@@ -226,7 +226,7 @@ class _Pass:
     def gather(
         self, number: int, lanes: npt.NDArray[np.intp], known: tuple[Ready | None, Ints | None]
     ) -> tuple[Ready | None, Ints | None]:
-        """`known` with what these lanes have ready for other CTAs, and have seen of them."""
+        """Return `known` with what these lanes have ready for other CTAs, and have seen of them."""
         threads = (number * LANES + lanes).tolist()
         ready, seen = self.ready[True], self.seen[True]
         return (
@@ -235,7 +235,7 @@ class _Pass:
         )
 
     def spread(self, number: int, lanes: npt.NDArray[np.intp], known: tuple[Ready | None, Ints | None]) -> None:
-        """The lanes go on with what those who met have gathered."""
+        """Give the lanes what the threads at the barrier have gathered."""
         threads = (number * LANES + lanes).tolist()
         if known[0] is not None:
             self.ready[True].update(dict.fromkeys(threads, known[0]))
@@ -243,7 +243,7 @@ class _Pass:
             self.seen[True].update(dict.fromkeys(threads, known[1]))
 
     def mark(self, row: Ints, warp: int, lanes: npt.NDArray[np.intp], epochs: Ints) -> None:
-        """These epochs are over for who knows the row."""
+        """Mark these epochs as over in the row."""
         columns = self.column_of[warp * LANES + lanes]
         row[columns[columns >= 0]] = epochs[columns >= 0]
 
@@ -287,7 +287,7 @@ class _Pass:
             self.copies.attach(number, lanes_in(lanes), self.log["address"][record])
 
     def arrive_by_copies(self, record: int, number: int) -> None:
-        """An mbarrier counts the arrivals of a cp.async.mbarrier.arrive: publish that the copies before it are over."""
+        """Publish that the copies before a cp.async.mbarrier.arrive are complete: the mbarrier counts its arrivals."""
         row, cta = self.log[record], number // self.per_cta
         for lane in lanes_in(int(row["lanes"])).tolist():
             mark = self.copies.arrive(number * LANES + lane, int(row["address"][lane]))
@@ -301,7 +301,7 @@ class _Pass:
     # -- fences and strong accesses ------------------------------------------------------------------------------
 
     def learn(self, number: int, lane: int, *, wide: bool) -> None:
-        """What a thread has seen published becomes knowledge; what came from other CTAs only at a wide fence."""
+        """Add what a thread has seen published to its knowledge; what came from other CTAs only at a wide fence."""
         for to_all in (False, True) if wide else (False,):
             news = self.seen[to_all].pop(number * LANES + lane, None)
             if news is not None:
@@ -360,7 +360,7 @@ class _Pass:
                 if volatile and published:
                     self.flags.add(at)
             elif volatile:
-                # The same read again with nothing in between: the thread waits for somebody.
+                # The same read again with nothing in between: the thread waits for another thread.
                 poll = (thread, int(row["site"]), at[1], int(self.warps[number].epochs[lane]))
                 if poll in self.polled:
                     self.flags.add(at)
@@ -372,7 +372,7 @@ class _Pass:
             self.tell(number, access.lane, news)
 
     def make_ready(self, number: int, lanes: list[int], *, wide: bool) -> None:
-        """What strong writes publish from now on is what these threads know and did up to now."""
+        """Let the strong writes of these threads publish, from now on, what they know and did up to now."""
         state = self.warps[number]
         rows, epochs = state.rows.tolist(), state.epochs.tolist()
         columns = self.column_of[number * LANES : (number + 1) * LANES].tolist()
@@ -385,13 +385,13 @@ class _Pass:
 
 
 def _join(parts: Iterable[Ints | None], known: Ints | None) -> Ints | None:
-    """What all of them know; threads that met share one row, so most are the same object."""
+    """Return what all of them know; threads that met share one row, so most are the same object."""
     rows = {id(row): row for row in (known, *parts) if row is not None}
     return functools.reduce(np.maximum, rows.values()) if rows else None
 
 
 Orders = dict[tuple[bytes, ...], Order]
-"""What decides the order of a CTA's log → that order."""
+"""The parts of a CTA's log that determine its order → that order."""
 
 
 def order_of(
@@ -402,7 +402,7 @@ def order_of(
     *,
     observed: Iterable[Spot] = (),
 ) -> Order:
-    """Work out the order of a log of CTAs of `threads` each, with what is observed at the places `observed`.
+    """Return the order of a log of CTAs of `threads` each, with what is observed at the places `observed`.
 
     With `known`, for logs of one CTA of a launch: CTAs that did the same in the same sequence have the same order.
     """
@@ -415,9 +415,9 @@ def order_of(
 
 
 def thinned(log: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """The log without barriers that order nothing: of a whole CTA that did nothing before, after, or since the last.
+    """Return the log without barriers that order nothing: of a CTA that did nothing before, after, or since the last.
 
-    Where somebody does not wait at a barrier nothing is left out: he may learn at the next.
+    Where a thread arrives without waiting, no barrier is left out: it may learn at the next one.
     """
     what, places = log["what"], np.argsort(log["cta"], kind="stable")
     arrives, completes = what == What.ARRIVE, what == What.COMPLETE
@@ -439,7 +439,7 @@ def thinned(log: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
 
 
 def decides(log: npt.NDArray[np.void], semantics: Semantics) -> tuple[bytes, ...]:
-    """All that `_Pass` looks at: who does what, where strong accesses and copies meet, phases of mbarriers."""
+    """Return all that `_Pass` reads: what each thread does, where strong accesses and copies are, mbarrier phases."""
     sites, index = np.unique(log["site"], return_inverse=True)
     kinds = np.array([semantics.kind(site) for site in sites.tolist()])[index]
     placed = log[kinds > 0]

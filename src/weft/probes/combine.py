@@ -25,7 +25,7 @@ _MOST = _TABLE_BYTES // 8
 
 
 class Probes(Instrumentation):
-    """`Probes(InitCheck(), RaceCheck())`: all of them watch. Their order does not matter.
+    """Several probes that watch one run, as in `Probes(InitCheck(), RaceCheck())`. Their order does not matter.
 
     Every method of `Instrumentation` is forwarded; `tests/probes/test_combine.py` fails where one is missing.
     """
@@ -35,7 +35,7 @@ class Probes(Instrumentation):
         if len(by_name) != len(probes) or not 1 <= len(probes) <= _MOST:
             raise UsageError(f"one to {_MOST} different probes can watch a run, not {[p.name for p in probes]}")
         self.probes = tuple(by_name[name].at_slot(slot) for slot, name in enumerate(sorted(by_name)))
-        # A probe behind a slot finds its memory elsewhere than a probe alone: their functions must not be mixed up.
+        # A probe with a slot finds its memory elsewhere than a single probe: their functions must not be mixed up.
         self.key = f"slots:{'+'.join(probe.key for probe in self.probes)}"
         self.codes = {number: row for probe in self.probes for number, row in probe.codes.items()}
 
@@ -61,11 +61,11 @@ class Probes(Instrumentation):
             at += _rounded(size)
 
     def board_bytes(self, memory: GlobalMemory) -> int:
-        """Bytes of the only probe that keeps a board: there is room for one."""
+        """Return the bytes of the only probe that keeps a board: there is room for one."""
         sizes = {probe.name: probe.board_bytes(memory) for probe in self.probes}
         keepers = [name for name, size in sizes.items() if size]
         if len(keepers) > 1:
-            raise UsageError(f"{' and '.join(keepers)} keep memory of the whole launch: let each watch its own run")
+            raise UsageError(f"{' and '.join(keepers)} each keep memory for the launch: use separate runs")
         return max(sizes.values())
 
     def prepare_board(self, board: npt.NDArray[np.uint8], memory: GlobalMemory) -> None:

@@ -1,4 +1,4 @@
-"""What the second pass of racecheck finds: two accesses that nothing orders."""
+"""The result of racecheck's second pass: two accesses that nothing orders."""
 
 from dataclasses import dataclass
 
@@ -26,13 +26,13 @@ class Conflict:
     later: Actor
     address: int
     size_bytes: int
-    """Of the first run of bytes concerned."""
+    """The length of the first run of bytes concerned."""
     count: int
-    """Pairs of warps."""
+    """The number of pairs of warps."""
     behind: Actor
-    """Which of the two the other should wait for: a barrier belongs behind it."""
+    """Which of the two the other should wait for: the barrier belongs after it."""
     replicas: bool = False
-    """Threads store one element of a Triton tensor that several of them hold (`replicas.py`)."""
+    """Whether threads store one element of a Triton tensor that several of them hold (`replicas.py`)."""
 
     @property
     def across(self) -> bool:

@@ -1,9 +1,9 @@
-"""When the asynchronous copies of a log are over, and for whom.
+"""When the asynchronous copies of a log are complete, and for which threads.
 
-    cp.async.wait_group        over for the thread that waits, and for those who are ordered behind its wait
-    cp.async.mbarrier.arrive   the thread's copies so far are over for who finds the phase over at which they arrive
+    cp.async.wait_group        complete for the thread that waits, and for threads that are ordered after its wait
+    cp.async.mbarrier.arrive   the thread's copies so far are complete for a thread that finds their phase complete
 
-The second says nothing of the thread's other accesses (PTX ISA 9.7.13.15.16: of a completed phase, a test makes visible
+The second orders no other access of the thread (PTX ISA 9.7.13.15.16: of a completed phase, a test makes visible
 the accesses before mbarrier.arrive "except async operations", and the cp.async before cp.async.mbarrier.arrive). The
 arrival comes when the bytes do, not when the thread is at the instruction, so it cannot be an epoch of the thread. In
 the rows of `clocks.py` every thread that uses it has one more column: the number of the last such arrival known.
@@ -30,19 +30,19 @@ def _lanes(value: int) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Copy:
-    """What became of the copies of one instruction, lane by lane."""
+    """The state of the copies of one instruction, lane by lane."""
 
     groups: Ints
     unwaited: Lanes
     """Lanes that copy and have not waited for it."""
     loose: Lanes
-    """Lanes that copy and have announced no arrival since."""
+    """Lanes that copy and have attached no arrival since."""
     waited: npt.NDArray[np.int64] = field(default_factory=lambda: _lanes(NEVER))
     """The record at which the lane had waited."""
     epoch: npt.NDArray[np.int64] = field(default_factory=lambda: _lanes(NEVER))
     """The lane's epoch then."""
     ended: npt.NDArray[np.int64] = field(default_factory=lambda: _lanes(NEVER))
-    """The barrier of everybody at which all knew of the arrival."""
+    """The barrier of all threads at which all knew about the arrival."""
     late: npt.NDArray[np.int64] = field(default_factory=lambda: _lanes(-1))
     """Column of the lane's arrivals, -1 if none covers the copy."""
     late_number: npt.NDArray[np.int64] = field(default_factory=lambda: _lanes(-1))
@@ -51,7 +51,7 @@ class Copy:
 
 @dataclass
 class _Queue:
-    """The copies of a warp that some lane has not yet waited for, and those for which no arrival was announced."""
+    """The copies of a warp that some lane has not yet waited for, and those to which no arrival is attached."""
 
     groups: Ints = field(default_factory=lambda: np.zeros(LANES, np.int32))
     unwaited: list[Copy] = field(default_factory=list)
@@ -59,7 +59,7 @@ class _Queue:
 
 
 class CopyClock:
-    """Follows the copies of a log that is read in order; `threads` arrive by copies and have a column each."""
+    """Follows the copies of a log that is read in order; `threads` use arrivals of copies and have a column each."""
 
     def __init__(self, threads: Iterable[int], first_column: int) -> None:
         self.columns = {thread: first_column + number for number, thread in enumerate(sorted(set(threads)))}
@@ -84,7 +84,7 @@ class CopyClock:
         self._queue(warp).groups[lanes] += 1
 
     def wait(self, record: int, warp: int, lanes: npt.NDArray[np.intp], pending: int, epochs: Ints) -> None:
-        """The lanes waited for all but `pending` groups."""
+        """Record that the lanes waited for all but `pending` groups."""
         queue, mask = self._queue(warp), _mask(lanes)
         for copy in queue.unwaited:
             done = copy.unwaited & mask
@@ -95,7 +95,7 @@ class CopyClock:
         queue.unwaited = [copy for copy in queue.unwaited if copy.unwaited.any()]
 
     def attach(self, warp: int, lanes: npt.NDArray[np.intp], mbarriers: npt.NDArray[np.uint64]) -> None:
-        """The copies of the lanes so far will arrive at their mbarriers."""
+        """Attach the lanes' copies so far to their mbarriers."""
         mask, columns, numbers = _mask(lanes), _lanes(-1), _lanes(-1)
         for lane in lanes.tolist():
             thread = warp * LANES + lane
@@ -111,12 +111,12 @@ class CopyClock:
         queue.loose = [copy for copy in queue.loose if copy.loose.any()]
 
     def arrive(self, thread: int, mbarrier: int) -> tuple[int, int] | None:
-        """Return the column and the number of the arrival that comes there next; None if none was announced."""
+        """Return the column and the number of the next arrival there; None if none is attached."""
         coming = self._coming.get((thread, mbarrier))
         return (self.columns[thread], coming.pop(0)) if coming else None
 
     def meet(self, record: int, row: Ints) -> None:
-        """At a barrier of everybody all know `row`."""
+        """Record that all threads know `row` at a barrier of all threads."""
         for copy in self._open:
             known = (copy.late >= 0) & (row[copy.late] >= copy.late_number) & (copy.ended == NEVER)
             copy.ended[known] = record

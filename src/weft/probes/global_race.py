@@ -1,9 +1,9 @@
 """racecheck, first pass over global memory: which buffers may have a race, between CTAs or inside one.
 
-Loads cost next to nothing: a buffer is only marked as read. Stores leave the number of their thread behind every byte,
+Loads cost almost nothing: a buffer is only marked as read. Stores record the number of their thread for every byte,
 and notice the number of another. A buffer may have a race if a byte was stored by two threads, or if it was read and
-stored to, or changed atomically and touched otherwise; what stands of that, and where, is for `global_race_review.py`.
-Barriers and fences do not matter here. Every host thread has a board of its own, so none disturbs another; what two of
+stored to, or changed atomically and accessed otherwise; `global_race_review.py` decides which of these are races.
+Barriers and fences do not matter here. Every host thread has its own board, so none disturbs another; what two of
 them stored to is compared after the run.
 """
 
@@ -30,16 +30,16 @@ from weft.vm.runtime.watch import Access
 from .shadow import any_of, either
 
 MOST_THREADS = (1 << 30) - 2
-"""Threads of a launch that have a number of their own."""
+"""The number of threads of a launch that can be numbered."""
 GLOBAL_LIMIT = WINDOW_BYTES << 12
 _HEAD_BYTES, _FLAGS = 64, 8
-"""The head holds the host address of the owners of bytes; then there are these bytes per allocation."""
+"""The head holds the host address of the owners of bytes; after it there are so many bytes per allocation."""
 _READ, _STORED, _ATOMIC, _TWICE = range(4)
 _PIECE = 64
 
 
 def board_bytes(memory: GlobalMemory) -> int:
-    """Flags of allocations, and an i32 per byte of global memory."""
+    """Return the size of a board: flags of allocations, and an i32 per byte of global memory."""
     return _owners_at(memory) + 4 * memory.used
 
 
@@ -52,7 +52,7 @@ def _owners_at(memory: GlobalMemory) -> int:
 
 
 def suspects(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> list[int]:
-    """Numbers of the allocations that may have a race."""
+    """Return the numbers of the allocations that may have a race."""
     count = len(memory.allocations) + 1
     flags = np.stack([board[_HEAD_BYTES:][: _FLAGS * count].reshape(count, _FLAGS) for board in boards])
     read, stored, atomic, twice = np.moveaxis(np.bitwise_or.reduce(flags, axis=0)[:, :4] != 0, 1, 0)
@@ -76,7 +76,7 @@ def suspects(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> l
 
 
 def thread_base(b: Builder) -> Value:
-    """i32: one more than the number of lane 0's thread in the grid, whole warps counted."""
+    """i32: one more than the number of lane 0's thread in the grid, counted in full warps."""
     warp = b.param("warp")
     worker = get(b, warp, WARP_WORKER)
     before = b.op("mul", get(b, worker, WORKER_CTA), get(b, worker, WORKER_WARP_COUNT))
@@ -85,7 +85,7 @@ def thread_base(b: Builder) -> Value:
 
 
 def allocation_at(b: Builder, offset: Value) -> Value:
-    """i64: number of the allocation at an offset (i64) that lies in one."""
+    """i64: number of the allocation that contains an offset (i64)."""
     granule = b.op("lshr", offset, const("i64", ALIGN.bit_length() - 1))
     place = b.offset(get(b, b.param("warp"), WARP_OWNERS), b.op("shl", granule, const("i64", 2)))
     return b.cast("zext", b.load("i32", place, align=4), "i64")
@@ -93,14 +93,14 @@ def allocation_at(b: Builder, offset: Value) -> Value:
 
 @dataclass(frozen=True)
 class GlobalTouch:
-    """Lanes that touch global memory; `offsets` are <32 x i64> in the arena."""
+    """Lanes that access global memory; `offsets` are <32 x i64> in the arena."""
 
     offsets: Value
     lanes: Value
 
 
 def in_global(b: Builder, event: Access) -> GlobalTouch | None:
-    """The lanes of an access that lie in global memory; None if none can."""
+    """Return the lanes of an access that are in global memory; None if none can be."""
     if event.space == "global":
         return GlobalTouch(event.offsets, event.lanes)
     if event.space != "generic":
@@ -111,7 +111,7 @@ def in_global(b: Builder, event: Access) -> GlobalTouch | None:
 
 
 def note(b: Builder, event: Access) -> None:
-    """Write down what an access means for its buffer."""
+    """Record an access in the flags and owners of its buffer."""
     touch = in_global(b, event)
     if touch is None:
         return
@@ -143,7 +143,7 @@ class _Note:
         self.b.store(const("i8", 1), self.b.offset(self.b.offset(self.board, _HEAD_BYTES + which), at), align=1)
 
     def flag_others(self, number: Value, which: int) -> None:
-        """Lanes nearly always touch one buffer; those that do not are looked at one by one."""
+        """Flag the buffers of lanes that do not access the first lane's buffer, one by one; there are rarely any."""
         b, touch = self.b, self.touch
         record = b.offset(get(b, b.param("warp"), WARP_ALLOCATIONS), b.op("shl", number, const("i64", 4)))
         start, size = b.load("i64", record, align=8), b.load("i64", b.offset(record, 8), align=8)
@@ -153,7 +153,7 @@ class _Note:
             self.flag(allocation_at(b, b.extract(touch.offsets, lane)), which)
 
     def own_run(self) -> None:
-        """All lanes in one run of bytes."""
+        """Take the bytes of all lanes, which are one contiguous run."""
         b, size = self.b, self.event.bytes
         first = b.extract(self.touch.offsets, 0)
         place, base = self.owners_of(first), thread_base(b)
@@ -179,7 +179,7 @@ class _Note:
         return self.b.offset(self.b.load("ptr", self.board, align=8), self.b.op("shl", offset, const("i64", 2)))
 
     def take(self, place: Value, me: Value) -> Value:
-        """Make bytes mine; returns which were another's."""
+        """Make bytes mine; return which belonged to another thread."""
         b = self.b
         old = b.load(vec("i32", lanes_of(me.ty)), place, align=4)
         b.store(me, place, align=4)

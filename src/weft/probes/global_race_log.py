@@ -1,8 +1,8 @@
 """racecheck, third pass over global memory: the log that orders the accesses to chosen bytes.
 
-Of accesses it holds those that touch a chosen byte of global memory, and all by which threads synchronise (atomics,
-volatile, acquiring and releasing ones); barriers and fences as any log. A warp that waits asks the same place over and
-over: after the second time it is written down only when something else stands there, as the answers say nothing new.
+It contains the accesses to a chosen byte of global memory, and all by which threads synchronise (atomics, volatile,
+acquire and release accesses); and barriers and fences, like any log. A warp that waits reads the same place again and
+again: after the second time a read is recorded only when the value has changed, as the others add nothing.
 """
 
 from collections.abc import Iterable
@@ -28,13 +28,13 @@ _CHOSEN, _STRONG, _TAKES_PART, _ASKED = 24, 32, 40, 48
 """Places in the head of the log: host addresses."""
 
 ASKED = np.dtype([("site", "u4"), ("times", "u4"), ("lanes", "u4"), ("spare", "u4"), ("digest", "u8")])
-"""Per warp: the last access in the log, how often it was repeated, and a digest of its places and what stood there."""
+"""Per warp: the last access in the log, how often it was repeated, and a digest of its places and their values."""
 _TWICE = 2
 _PRIME = 0x9E3779B97F4A7C15
 
 
 class GlobalRecorder(Recorder):
-    """Writes the log of the CTAs whose flag is set in `ctas`, about the bytes whose flag is set in `chosen`."""
+    """Writes the log of the CTAs whose flag is set in `ctas`, for the bytes whose flag is set in `chosen`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class GlobalRecorder(Recorder):
         self.key = f"global-record-{source_digest()}"
         self.chosen, self.strong = chosen, strong
         self.takes_part = np.zeros(len(ctas), bool)
-        """Flags of the CTAs that touch a chosen byte, or synchronise through global memory."""
+        """Flags of the CTAs that access a chosen byte, or synchronise through global memory."""
         self.asked = np.zeros(len(ctas) * warps, ASKED)
 
     def prepare_board(self, board: npt.NDArray[np.uint8], memory: GlobalMemory) -> None:
@@ -93,20 +93,20 @@ class GlobalRecorder(Recorder):
         super().fence(b, lanes)
 
     def copy(self, b: Builder, event: Access) -> None:
-        """What happens in shared memory is not asked here; the load of its source is."""
+        """Ignored: shared memory is not part of this log; the load of the copy's source is."""
 
     def copy_group(self, b: Builder, lanes: Value) -> None:
-        """Likewise."""
+        """Ignored, as `copy`."""
 
     def copy_wait(self, b: Builder, pending: Value, lanes: Value) -> None:
-        """Likewise."""
+        """Ignored, as `copy`."""
 
     def tile_rows(self, b: Builder, offsets: Value, lanes: Value, rows: int) -> None:
-        """Likewise."""
+        """Ignored, as `copy`."""
 
 
 def _chosen_lanes(b: Builder, board: Value, event: Access, touch: GlobalTouch) -> Value:
-    """i32 mask of the lanes that touch a chosen byte."""
+    """i32 mask of the lanes that access a chosen byte."""
     table = b.load("ptr", b.offset(board, _CHOSEN), align=8)
     near = Variable(b, const("i32", 0))
     with each_lane(b, touch.lanes) as lane:
@@ -132,7 +132,7 @@ def _forget(b: Builder) -> None:
 
 
 def _unless_asked(b: Builder, event: Access, lanes: Value, strong: Value) -> Value:
-    """`lanes`, or none if the warp has asked this twice already and everything is as it was."""
+    """`lanes`, or none if the warp has made this access twice already and the values have not changed."""
     answer = Variable(b, lanes)
     with when(b, b.icmp("ne", lanes, const("i32", 0))):
         entry = _asked_by(b)
@@ -158,7 +158,7 @@ def _unless_asked(b: Builder, event: Access, lanes: Value, strong: Value) -> Val
 
 
 def strong_sites(instructions: Iterable[Instruction]) -> npt.NDArray[np.bool_]:
-    """Flag per site: whether threads may synchronise by an instruction there."""
+    """Return a flag per site: whether threads may synchronise by an instruction there."""
     known = list(instructions)
     flags = np.zeros(max((ins.line for ins in known), default=0) + 1, bool)
     for ins in known:

@@ -1,8 +1,8 @@
-"""From suspicious buffers to the races of global memory: which bytes, then in what order, judged exactly.
+"""Finds the races of global memory in suspicious buffers: first the bytes, then the order of their accesses, exactly.
 
-The bytes at which accesses met come from a second run (`global_race_shadow.py`), the order from a third
-(`global_race_log.py`). Where too many bytes met to look at all, some are chosen for each set of instructions and
-neighbourhoods, and the run says so; what could not be judged at all stays as a warning.
+The bytes with possibly conflicting accesses come from a second run (`global_race_shadow.py`), the order from a third
+(`global_race_log.py`). Where there are too many such bytes to check all, some are chosen for each set of instructions
+and neighbourhoods, and a finding reports that; what could not be checked at all stays as a warning.
 """
 
 import math
@@ -25,26 +25,26 @@ from .happens_before import find_conflicts_in_global
 from .semantics import semantics_of
 
 MOST_BYTES, MOST_ROUNDS = 1 << 14, 8
-"""Bytes judged with one log, and logs of a launch, where one log for the bytes of all rounds is too long."""
+"""Bytes checked with one log, and logs of a launch, where one log for the bytes of all rounds is too long."""
 FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 17
 """Records of the log: room at the first attempt, and at most."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The races of a launch in global memory, and what was left out."""
+    """The races of a launch in global memory, and what was not checked."""
 
     conflicts: tuple[Conflict, ...] = ()
     left: int = 0
-    """Bytes that were not judged."""
+    """The number of bytes that were not checked."""
     severity: Severity = Severity.INFO
-    """INFO: others that the same instructions touched were."""
+    """INFO: other bytes that the same instructions accessed were checked."""
     address: int = 0
-    """One of the bytes left."""
+    """The address of one of these bytes."""
 
 
 def judge_global(scene: Scene) -> Judgement:
-    """Judge a launch that RaceCheck has watched."""
+    """Return the races of a launch that RaceCheck has watched."""
     memory = scene.memory
     buffers = suspects(scene.boards, memory)
     if not buffers:
@@ -59,7 +59,7 @@ def judge_global(scene: Scene) -> Judgement:
     offsets, marks = shadow.met(memory)
     if not len(offsets):
         return Judgement()
-    # One log for all is cheapest; where it would be too long, several that are shorter.
+    # One log for all bytes is cheapest; where it would be too long, several shorter ones.
     at_once = _judge_bytes(scene, offsets, marks, MOST_BYTES * MOST_ROUNDS, 1)
     if at_once.severity is Severity.INFO:
         return at_once
@@ -69,7 +69,7 @@ def judge_global(scene: Scene) -> Judgement:
 def _judge_bytes(
     scene: Scene, offsets: npt.NDArray[np.int64], marks: npt.NDArray[np.uint32], most: int, rounds: int
 ) -> Judgement:
-    """Judge the bytes at `offsets` by at most `rounds` logs of `most` bytes each."""
+    """Check the bytes at `offsets` with at most `rounds` logs of `most` bytes each."""
     block, ctas = math.prod(scene.launch.block), math.prod(scene.launch.grid)
     conflicts: list[Conflict] = []
     left = np.arange(len(offsets))
@@ -88,7 +88,7 @@ def _judge_bytes(
 
 
 def _sample(marks: npt.NDArray[np.uint32], most: int) -> npt.NDArray[np.intp]:
-    """Positions of `most` bytes or a few more, evenly from each kind of marks; all if there are no more."""
+    """Return the positions of about `most` bytes, evenly from each kind of marks; all if there are no more."""
     if len(marks) <= most:
         return np.arange(len(marks))
     kinds, kind = np.unique(marks, return_inverse=True)
@@ -101,7 +101,7 @@ def _sample(marks: npt.NDArray[np.uint32], most: int) -> npt.NDArray[np.intp]:
 
 
 def _log(scene: Scene, chosen: npt.NDArray[np.bool_], ctas: int) -> npt.NDArray[np.void] | None:
-    """The log, if need be of those CTAs alone that have a part in it; None if it is too long."""
+    """Return the log, if necessary only of the CTAs that take part in it; None if it is too long."""
     body = (item for item in scene.source.inlined.body if isinstance(item, Instruction))
     strong, warps = strong_sites(body), -(-math.prod(scene.launch.block) // LANES)
     recorder = GlobalRecorder(np.ones(ctas, bool), FIRST_LOG, warps, chosen=chosen, strong=strong)

@@ -1,9 +1,9 @@
-"""racecheck, second pass over global memory: which bytes of the suspicious buffers two threads used so that it matters.
+"""racecheck, second pass over global memory: which bytes of the suspicious buffers have conflicting accesses.
 
 A second run, on one host thread, in which every byte of these buffers has three words: who wrote it, who read it (a
-thread; several of one CTA, by its first thread; or several CTAs), and marks: which instructions touched it, and in
-which neighbourhood two accesses met of which one writes and not both are atomic. Order does not matter here, so no
-pair that could race is missed.
+thread; several of one CTA, by its first thread; or several CTAs), and marks: which instructions accessed it, and in
+which neighbourhood (warp, CTA, grid) there are two accesses of which one writes and not both are atomic. Order does
+not matter here, so no pair that could race is missed.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,12 @@ from .global_race import allocation_at, in_global, thread_base
 from .shared_probe import source_digest
 
 BETWEEN_CTAS, IN_CTA, IN_WARP, AMONG_SEVERAL = 1 << 31, 1 << 30, 1 << 29, 1 << 28
-"""Marks of a byte: where the two met, the last: with one of several in the CTA. The bits below mean instructions."""
+"""Marks of a byte: the neighbourhood of the two accesses; the last: with one of several threads of the CTA. The bits
+below them stand for instructions."""
 CONFLICT = BETWEEN_CTAS | IN_CTA | IN_WARP | AMONG_SEVERAL
 _SITES = 28
 _ATOMIC, _SEVERAL, _WHO = 1 << 31, 1 << 30, (1 << 30) - 1
-"""Of an entry: only atomically; several threads of the CTA that begins with this one; a thread (all ones: several)."""
+"""Bits of an entry: only atomic; several threads of the CTA whose first one this is; a thread (all ones: several)."""
 _HEAD_BYTES = 64
 _WRITERS, _READERS, _MARKS, _WANTED = 0, 8, 16, 24
 """Places in the head: host addresses."""
@@ -34,7 +35,7 @@ _VERBS = ("load", "store", "atomic")
 
 
 class GlobalShadow(Instrumentation):
-    """Looks at the bytes of some allocations, given by number."""
+    """Watches the bytes of some allocations, given by number."""
 
     def __init__(self, allocations: Sequence[int]) -> None:
         self.allocations = tuple(allocations)
@@ -54,7 +55,7 @@ class GlobalShadow(Instrumentation):
         self.marks = board[words + 8 * memory.used :][: 4 * memory.used].view(np.uint32)
 
     def met(self, memory: GlobalMemory) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Offsets of the bytes at which two accesses met, and their marks."""
+        """Return the offsets of the bytes with conflicting accesses, and their marks."""
         found = []
         for number in self.allocations:
             start, size = (int(value) for value in memory.extents[number])
@@ -107,14 +108,14 @@ def _touch(verb: str) -> Builder:
 
 
 def _first_of_cta(b: Builder) -> tuple[Value, Value]:
-    """Number of the first thread of the CTA, and how many numbers it has."""
+    """The number of the CTA's first thread, and how many thread numbers the CTA has."""
     warp = b.param("warp")
     threads = b.op("mul", get(b, get(b, warp, WARP_WORKER), WORKER_WARP_COUNT), const("i32", LANES))
     return b.op("sub", thread_base(b), b.op("mul", get(b, warp, WARP_ID), const("i32", LANES))), threads
 
 
 def _with_me(b: Builder, entry: Value) -> Value:
-    """`entry` and this thread."""
+    """`entry` with this thread added."""
     me = b.param("me")
     first, threads = _first_of_cta(b)
     alone = b.op("or", b.icmp("eq", entry, const("i32", 0)), b.icmp("eq", entry, me))
@@ -125,7 +126,7 @@ def _with_me(b: Builder, entry: Value) -> Value:
 
 
 def _meets(b: Builder, entry: Value, *, atomic: bool) -> Value:
-    """The mark for meeting who left `entry`, 0 if that is nobody, oneself, or both are atomic."""
+    """The mark of a conflict with the access in `entry`; 0 if there is none, it is this thread's or both are atomic."""
     foreign = b.icmp("ne", b.op("and", entry, const("i32", ~_ATOMIC)), b.param("me"))
     foreign = b.op("and", foreign, b.icmp("ne", entry, const("i32", 0)))
     if atomic:

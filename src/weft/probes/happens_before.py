@@ -2,12 +2,12 @@
 
 Two accesses to one byte conflict if at least one writes, they are not both atomic, they belong to different threads,
 and neither is ordered before the other (`clocks.py`). An asynchronous copy lasts from its instruction to the wait of
-the thread that issued it, or to the phase of an mbarrier at which it arrives: what is not ordered before the one or
-after the other meets it. The rows of ldmatrix are read by other lanes than those that name them, so they conflict with
-accesses of any lane of the warp.
+the thread that issued it, or to the phase of an mbarrier at which it arrives: an access that is neither ordered before
+its start nor after its end conflicts with it. The rows of ldmatrix are read by other lanes than those that give their
+addresses, so they conflict with accesses of any lane of the warp.
 
-Only accesses of the same phase (between two barriers of everybody) can conflict; within one, accesses are grouped by
-byte, and within a group alike ones (same thread, epoch, instruction, value) count once.
+Only accesses of the same phase (between two barriers of all threads) can conflict; within one, accesses are grouped by
+byte, and within a group equal ones (same thread, epoch, instruction, value) count once.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ _BLOCK = np.uint64(16)
 _NO_LIMIT = np.iinfo(np.int64).max
 _PAIRS_AT_ONCE = 1 << 21
 _MOST_OBSERVED = 256
-"""Places of which is known who observed what. Rows have a column for each; beyond, only fences and barriers order."""
+"""Places whose observation order is tracked. Rows have a column for each; beyond, only fences and barriers order."""
 _ALIKE = ("key", "thread", "epoch", "end_epoch", "late_number", "row", "site", "value", "write", "number")
 """Rows that agree in these cannot differ in what they conflict with."""
 
@@ -45,18 +45,18 @@ _Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class _Shape:
-    """What CTAs have in common that do the same at the same places of shared memory: all but the values they store."""
+    """What is common to CTAs with the same accesses to the same shared addresses: all but the values they store."""
 
     order: Order
     rows: Rows
     granule: int
     pairs: tuple[_Indices, _Indices] | None
-    """Rows that nothing orders; None where the values decide which rows count, or there are too many pairs to keep."""
+    """Unordered pairs of rows; None where the values decide which rows count, or there are too many pairs to keep."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What was worked out about the CTAs of a launch, for those that do the same."""
+    """What was computed for the CTAs of a launch, reused for CTAs that do the same."""
 
     orders: Orders = field(default_factory=dict)
     shapes: dict[tuple[bytes, ...], _Shape] = field(default_factory=dict)
@@ -65,10 +65,10 @@ class Known:
 def find_conflicts_in_cta(
     log: npt.NDArray[np.void], threads: int, semantics: Semantics, known: Known
 ) -> list[Conflict]:
-    """All pairs of instructions that race in this log of one CTA, in shared memory or with a copy."""
+    """Return all pairs of instructions that race in this log of one CTA, in shared memory or with a copy."""
     if len(log) == 0:
         return []
-    # Of global memory only this is asked here; CTAs that differ only in what they read there are judged together.
+    # Global memory matters here only for this; CTAs that differ only in what they read there are judged together.
     addresses = range(_NO_LIMIT if _writes_a_source(log) else GLOBAL_BASE)
     touching = log[touches(log)]
     places = np.where(touching["address"] < addresses.stop, touching["address"], 0)
@@ -96,7 +96,7 @@ def _exchanged(conflict: Conflict, semantics: Semantics) -> bool:
 
 
 def _writes_a_source(log: npt.NDArray[np.void]) -> bool:
-    """Whether anything in the log may write to what a copy reads: both use one block of memory."""
+    """Whether anything in the log may write to what a copy reads: both access the same 16-byte block."""
     what, site = log["what"], log["site"]
     copied = what == What.COPY
     if not copied.any():
@@ -115,7 +115,7 @@ def _global_blocks(log: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
 
 
 def find_conflicts_in_global(log: npt.NDArray[np.void], threads: int, semantics: Semantics) -> list[Conflict]:
-    """All pairs of instructions that race in global memory in this log of CTAs of `threads` each."""
+    """Return all pairs of instructions that race in global memory in this log of CTAs of `threads` each."""
     if len(log) == 0:
         return []
     log = thinned(log)
@@ -142,7 +142,7 @@ def _shape(
 
 
 def _candidates(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addresses: range) -> tuple[Rows, int]:
-    """The rows that may conflict, and the size of a granule."""
+    """Return the rows that may conflict, and the size of a granule."""
     rows, granule = expanded(log, order, semantics, addresses)
     if len(rows["key"]):
         rows = _unchained(_interesting(rows), order)
@@ -152,9 +152,9 @@ def _candidates(log: npt.NDArray[np.void], order: Order, semantics: Semantics, a
 
 
 def _unobserved(log: npt.NDArray[np.void], rows: Rows, order: Order) -> list[Spot]:
-    """Places where a strong write conflicts with a plain access, unless somebody observed the write in between.
+    """Places where a strong write conflicts with a plain access, unless some thread observed the write in between.
 
-    Atomics are many and such places few, so who observed what is worked out only for these.
+    Atomics are many and such places few, so observation order is computed only for these.
     """
     if not len(rows["key"]) or not ((rows["strength"] == STRONG) & (rows["write"] > 0)).any():
         return []
@@ -167,7 +167,7 @@ def _unobserved(log: npt.NDArray[np.void], rows: Rows, order: Order) -> list[Spo
 
 
 def _conflicts(shape: _Shape, touching: npt.NDArray[np.void], ctas: npt.NDArray[np.int32]) -> list[Conflict]:
-    """Of a CTA of this shape (or of several), which made these accesses."""
+    """Return the conflicts of a CTA (or several) of this shape that made these accesses."""
     if not len(shape.rows["key"]):
         return []
     rows = {**shape.rows, "value": values_of(shape.rows, touching, shape.granule)}
@@ -185,7 +185,7 @@ def _conflicts(shape: _Shape, touching: npt.NDArray[np.void], ctas: npt.NDArray[
 
 
 def _interesting(rows: Rows) -> Rows:
-    """Only groups in which somebody writes, not all are atomic, and more than one thread (or a copy) takes part."""
+    """Only groups with at least one write, not only atomics, and more than one thread (or a copy)."""
     order = np.argsort(rows["key"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
     _, start, group = np.unique(rows["key"], return_index=True, return_inverse=True)
@@ -198,10 +198,10 @@ def _interesting(rows: Rows) -> Rows:
 
 
 def _unchained(rows: Rows, order: Order) -> Rows:
-    """Without the groups in which each access is ordered after those before it that it could conflict with.
+    """Drop the groups in which each access is ordered after the earlier ones that it could conflict with.
 
     That follows from the steps of a chain: every access after the last write before it, every read before the next
-    write. The rows of a group stand in the order of their records.
+    write. The rows of a group are in the order of their records.
     """
     key, write = rows["key"], rows["write"] > 0
     if not len(key) or not order.chains:
@@ -222,7 +222,7 @@ def _unchained(rows: Rows, order: Order) -> Rows:
 
 
 def _alike_once(rows: Rows, alike: Sequence[str]) -> Rows:
-    """One row, the first, for those of a group that agree in the columns `alike`. Copies all differ."""
+    """Keep the first of the rows of a group that agree in the columns `alike`. Copies all differ."""
     if not len(rows["key"]):
         return rows
     order = np.lexsort([rows["record"], *(rows[name] for name in reversed(alike))])
@@ -234,7 +234,7 @@ def _alike_once(rows: Rows, alike: Sequence[str]) -> Rows:
 
 
 def _pair_count(rows: Rows) -> int:
-    """Pairs of rows of one group of which the first writes."""
+    """Return the number of pairs of rows of one group of which the first writes."""
     if not len(rows["key"]):
         return 0
     _, group, counts = np.unique(rows["key"], return_inverse=True, return_counts=True)
@@ -242,7 +242,7 @@ def _pair_count(rows: Rows) -> int:
 
 
 def _pairs(rows: Rows, order: Order) -> tuple[_Indices, _Indices]:
-    """Conflicting pairs of rows, the earlier by record first."""
+    """Return the conflicting pairs of rows, the earlier by record first."""
     found: list[tuple[_Indices, _Indices]] = []
     if len(rows["key"]):
         _, start, counts = np.unique(rows["key"], return_index=True, return_counts=True)
@@ -265,12 +265,12 @@ def _pairs(rows: Rows, order: Order) -> tuple[_Indices, _Indices]:
 
 
 def _conflicting(rows: Rows, a: _Indices, b: _Indices, order: Order) -> tuple[_Indices, _Indices]:
-    # A pair of writers comes twice: keep one. In one instruction, one lane is no pair.
+    # A pair of writers occurs twice: keep one. One lane of one instruction is no pair.
     once = (rows["write"][b] == 0) | (a < b)
     a, b = a[once], b[once]
     same = rows["thread"][a] == rows["thread"][b]
     lasting = (rows["copy"][a] | rows["copy"][b] | rows["collective"][a] | rows["collective"][b]) > 0
-    # Volatile counts as relaxed: beside an atomic it is no race, among themselves they are data that lanes pass around.
+    # Volatile counts as relaxed: with an atomic it is no race; two volatile accesses are data that lanes pass around.
     strong = rows["strength"][a] + rows["strength"][b] >= STRONG + VOLATILE
     keep = (~same | lasting) & ~strong & ~_alike(rows, a, b)
     # The source and the destination of one copy, and the two sides of one ldmatrix, are one event.
@@ -281,7 +281,7 @@ def _conflicting(rows: Rows, a: _Indices, b: _Indices, order: Order) -> tuple[_I
 
 
 def _alike(rows: Rows, a: _Indices, b: _Indices) -> npt.NDArray[np.bool_]:
-    """The same instruction with the same value: compilers let threads share work that way, and it cannot go wrong."""
+    """Whether pairs are the same instruction with the same value: compilers share work that way, and it is safe."""
     alike: npt.NDArray[np.bool_] = (rows["site"][a] == rows["site"][b]) & (rows["value"][a] == rows["value"][b])
     alike &= (rows["write"][a] > 0) & (rows["write"][b] > 0) & (rows["cta"][a] == rows["cta"][b])
     return alike
@@ -307,13 +307,13 @@ def _before(rows: Rows, a: _Indices, b: _Indices, order: Order) -> npt.NDArray[n
 def _grouped(
     rows: Rows, a: _Indices, b: _Indices, granule: int, order: Order, ctas: npt.NDArray[np.int32]
 ) -> list[Conflict]:
-    """One conflict per code, pair of instructions and kind of neighbourhood (in a warp, between warps or CTAs)."""
+    """Return one conflict per code, pair of instructions and neighbourhood (in a warp, between warps or CTAs)."""
     if not len(a):
         return []
     names = ("granule", "thread", "cta", "record", "site", "write", "copy", "value", "strength")
     pairs = {f"{side}{name}": rows[name][chosen] for side, chosen in (("a", a), ("b", b)) for name in names}
     a_warp, b_warp = pairs["athread"] // LANES, pairs["bthread"] // LANES
-    # A thread that meets its own copy is as wrong as two warps; only lanes of a warp may happen to run in lockstep.
+    # A thread that accesses its own copy is as wrong as two warps; only lanes of a warp may run in lockstep.
     lockstep = (a_warp == b_warp) & ((pairs["athread"] != pairs["bthread"]) | (pairs["acopy"] + pairs["bcopy"] == 0))
     kind = (_codes(pairs) * 2 + lockstep) * 2 + (pairs["acta"] != pairs["bcta"])
     sites = int(max(pairs["asite"].max(), pairs["bsite"].max())) + 1
@@ -330,7 +330,7 @@ def _grouped(
         equal = bool((pairs["avalue"][which] == pairs["bvalue"][which]).all()) and code == "R101"
         volatile = bool(((pairs["astrength"][which] != PLAIN) & (pairs["bstrength"][which] != PLAIN)).all())
         # Volatile accesses are no data race, and compilers move loads up, not stores: a lane of the same warp that
-        # overwrites what another has read before it goes wrong only where the two run apart.
+        # overwrites what another has read before is wrong only where the two do not run in lockstep.
         mild = volatile or (inside and code == "R103")
         severity = Severity.INFO if equal else Severity.WARNING if mild else Severity.ERROR
         actors = [
@@ -358,6 +358,6 @@ def _mask(threads: npt.NDArray[np.int64]) -> int:
 
 
 def _codes(pairs: Rows) -> npt.NDArray[np.int64]:
-    """Numbers in CODES: R101 to R103 by who writes; R104 and R105 where a copy was under way when the later came."""
+    """Return numbers in CODES: R101 to R103 by who writes; R104, R105 if a copy was in flight at the later access."""
     plain = np.where(pairs["awrite"] & pairs["bwrite"], 0, np.where(pairs["awrite"], 1, 2))
     return np.where(pairs["acopy"] > 0, np.where(pairs["awrite"], 3, 4), plain)

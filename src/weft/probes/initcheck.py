@@ -1,11 +1,11 @@
-"""initcheck: reads of memory that nobody has written: shared and local since the CTA began, global since it was given.
+"""initcheck: reads of memory that was never written: shared and local since the CTA began, global since it was given.
 
 Shadow byte: 0 = never written, 255 = written. Stores, asynchronous copies when they arrive, and atomics set it; loads,
-ldmatrix, wmma loads and atomics look at it. An atomic exchange only sets: its result may go unused. Bytes of global
-memory are only ever set while a launch runs, so workers that write neighbours do not disturb each other.
+ldmatrix, wmma loads and atomics check it. An atomic exchange only sets it: its result may be unused. Bytes of global
+memory are only ever set while a launch runs, so workers that write neighbouring bytes do not disturb each other.
 
-A read is not yet a fault: compilers widen loads over padding. `review` follows the values that were read in a second
-run (`taint.py`) and keeps the reads that matter.
+A read alone is not an error: compilers widen loads over padding. `review` follows the values that were read in a
+second run (`taint.py`) and keeps the reads that have an effect.
 """
 
 from collections.abc import Sequence
@@ -106,7 +106,7 @@ class InitCheck(SharedProbe):
         if touch.verb in ("load", "atomic"):
             self._check(b, touch, pieces, shadow, code)
         if touch.verb != "load":
-            # A scatter costs more than the look that may save it; a run does not.
+            # A scatter costs more than the check that may avoid it; a contiguous run does not.
             if touch.contiguous or touch.lines is not None:
                 _mark(b, pieces)
             else:
@@ -114,7 +114,7 @@ class InitCheck(SharedProbe):
                     _mark(b, pieces)
 
     def _rows(self, b: Builder, shadow: Value, touch: Touch) -> None:
-        """ldmatrix: straight over its rows if all are named."""
+        """ldmatrix: without a loop over lanes if all its rows are given."""
         whole = b.icmp("eq", touch.lanes, const("i32", (1 << touch.rows) - 1))
         all_rows, some_rows, after = b.label("init.all"), b.label("init.some"), b.label("init.after")
         b.cbr(whole, all_rows, some_rows, likely=True)
@@ -150,7 +150,7 @@ class DebugInitCheck(InitCheck):
 
 
 def _unwritten(b: Builder, pieces: Sequence[Piece]) -> Value:
-    """Whether any byte is still 0. Bytes are 0 or 255, so pieces of one size can be joined by `and` first."""
+    """i1: whether any byte is still 0. Bytes are 0 or 255, so pieces of one size can be joined by `and` first."""
     whole = either(b, [piece.value for piece in pieces], "and")
     return any_of(b, b.icmp("ne", whole, const(whole.ty, 0xFF)))
 
@@ -161,14 +161,14 @@ def _mark(b: Builder, pieces: Sequence[Piece]) -> None:
 
 
 def _local_name(verb: str, size: int) -> str:
-    """The runtime function for an access of `size` bytes per lane."""
+    """Return the name of the runtime function for an access of `size` bytes per lane."""
     return f"probe.init.local.{verb}.{size}"
 
 
 def _local_function(verb: str, size: int, report: str) -> Builder:
-    """Check or mark the bytes of the lanes that are on; `report` says which were not written.
+    """Check or mark the bytes of the active lanes; `report` is called for those that were not written.
 
-    Local memory is interleaved by lane, so its shadow is looked at word by word.
+    Local memory is interleaved by lane, so its shadow is checked word by word.
     """
     params = [("ptr", "warp"), ("i32", "site"), (_WORDS, "offsets"), ("i32", "lanes")]
     b = function(_local_name(verb, size), "void", params)
@@ -177,7 +177,7 @@ def _local_function(verb: str, size: int, report: str) -> Builder:
     aligned = b.op("and", offsets, const(_WORDS, -4))
     first = b.cast("zext", interleaved(b, aligned, LANE_NUMBERS), vec("i64"))
     on = unbits(b, lanes)
-    # The bytes of each word that the access covers, as bits; words of a wide access are covered whole.
+    # The bytes of each word that the access covers, as bits; a wide access covers all bytes of its words.
     covered = const(_WORDS, -1)
     if size < 4:
         shift = b.op("shl", b.op("and", offsets, const(_WORDS, 3)), const(_WORDS, 3))

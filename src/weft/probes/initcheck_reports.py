@@ -1,7 +1,7 @@
-"""Reports of initcheck: which lanes read unwritten bytes, the first such address, which bytes of a lane's.
+"""Reports of initcheck: which lanes read unwritten bytes, the first such address, and which bytes of a lane's access.
 
 A padded loop would report in every iteration of every CTA, so a table of 4096 entries behind the probe's shadow holds
-what was said about an instruction: it reports again in another CTA, up to a limit, and for bytes not named before.
+what an instruction has reported: it reports again in another CTA, up to a limit, and for bytes not reported before.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ from .shared_probe import SharedProbe, shadow_size
 UNWRITTEN_SHARED = FIRST_PROBE_CODE
 UNWRITTEN_GLOBAL, UNWRITTEN_LOCAL = FIRST_PROBE_CODE + 64, FIRST_PROBE_CODE + 65
 CODES: Mapping[int, tuple[str, str]] = {
-    UNWRITTEN_SHARED: ("I201", "uninitialised shared memory read at {address:#x}"),
-    UNWRITTEN_GLOBAL: ("I202", "uninitialised global memory read, {where}"),
-    UNWRITTEN_LOCAL: ("I203", "uninitialised local memory read at {address:#x}"),
+    UNWRITTEN_SHARED: ("I201", "read of uninitialised shared memory at {address:#x}"),
+    UNWRITTEN_GLOBAL: ("I202", "read of uninitialised global memory, {where}"),
+    UNWRITTEN_LOCAL: ("I203", "read of uninitialised local memory at {address:#x}"),
 }
 CTAS_REPORTED = 16
-"""CTAs in which a worker reports one instruction."""
+"""The number of CTAs in which a worker reports one instruction."""
 
 _ENTRIES, _ENTRY_BYTES = 4096, 16
 TABLE_BYTES = _ENTRIES * _ENTRY_BYTES
@@ -61,14 +61,14 @@ def report_function(probe: SharedProbe, name: str, *, local: bool) -> Builder:
 
 
 def interleaved(b: Builder, offset: Value, lane: Value) -> Value:
-    """Where a byte of a lane's local memory lies among those of the warp."""
+    """The position of a byte of a lane's local memory in the warp's local memory."""
     word = b.op("shl", b.op("lshr", offset, const(offset.ty, 2)), const(offset.ty, 7))
     place = b.op("add", word, b.op("and", offset, const(offset.ty, 3)))
     return b.op("add", place, b.op("shl", lane, const(lane.ty, 2)))
 
 
 def _news(b: Builder, probe: SharedProbe, mask: Value) -> Value:
-    """Whether the table does not know this yet; now it does."""
+    """Whether the table does not contain this report yet; adds it."""
     worker = get(b, b.param("warp"), WARP_WORKER)
     table = b.offset(probe.memory(b, worker), shadow_size(b, worker))
     key = b.op("add", b.op("mul", b.param("site"), const("i32", 67)), b.param("code"))
@@ -89,7 +89,7 @@ def _news(b: Builder, probe: SharedProbe, mask: Value) -> Value:
 
 
 def _add_detail(b: Builder, mask: Value) -> None:
-    """The bytes go where the last report has room for a detail."""
+    """Store the mask of bytes in the detail field of the last report."""
     worker = get(b, b.param("warp"), WARP_WORKER)
     last = b.op("sub", get(b, worker, WORKER_REPORT_COUNT), const("i32", 1))
     with when(b, b.icmp("ult", last, get(b, worker, WORKER_REPORT_CAPACITY))):

@@ -1,14 +1,14 @@
-"""What stands of the reads that initcheck saw: those whose value reaches a branch, an address or an output.
+"""Decides which reads that initcheck saw are findings: those whose value reaches a branch, an address or an output.
 
 First by the registers alone (`taint_slice.py`), which holds for all CTAs; then by following the values in CTAs that
-read (`taint.py`). A read is dropped if nothing came of it in every CTA that did it; or if nothing came of it where it
-was followed, in this launch or an earlier one of the same kernel, and the launch does the same with other contents of
-shared and local memory (`refill.py`). Where following is too much work the read stays, and says so; one that decides
-nothing with other contents is then information. So is it in a -G build, where structures of CUDA's own headers are
-copied with members that nobody has set. Where other contents change branches but not what the launch leaves, the value
-reaches only elements that nobody stores: a warning. Where they change what it leaves, it is an error.
+read (`taint.py`). A read is dropped if it has no effect in every CTA that did it; or if it has no effect where it was
+followed, in this launch or an earlier one of the same kernel, and the launch does the same with other contents of
+shared and local memory (`refill.py`). Where following is too much work the read stays, and its message says so; if
+other contents change nothing, it is then information. The same holds in a -G build, where structures of CUDA's own
+headers are copied with members that were never set. Where other contents change branches but not the results of the
+launch, the value reaches only elements that are never stored: a warning. Where they change the results, an error.
 
-Following takes seconds, and a kernel is judged on many workloads: what it says of an instruction is kept for later
+Following takes seconds, and a kernel is judged on many workloads: its result for an instruction is kept for later
 launches of the same kernel that depend on their contents in the same way (`_Known`).
 """
 
@@ -36,14 +36,14 @@ from .taint_slice import Slicer
 from .taint_state import Sink
 
 MOST_CTAS, FIRST_CTAS = 8, 2
-"""CTAs in which values are followed; as many at first, then the launch is tried with other contents."""
+"""CTAs in which values are followed: at most, and where other contents of memory change nothing."""
 MOST_STEPS, MOST_STEPS_TO_NAME = 120_000, 30_000
-"""Warp instructions spent on that, in all of them together; and where other contents show whether a value matters."""
+"""Warp instructions spent on that in all CTAs together; and where other contents show whether a value has an effect."""
 _NO_LINE = frozenset({-1})
 _REACHES = "its value reaches"
-_SAME = "; with other contents the launch leaves the same and takes the same branches"
-_SAME_RESULT = "; with other contents the launch leaves the same"
-_OTHER = "; with other contents the launch does something else"
+_SAME = "; with other initial contents the results and the branches of the launch are the same"
+_SAME_RESULT = "; with other initial contents the results of the launch are the same"
+_OTHER = "; with other initial contents the results of the launch are different"
 _SPACES = {"I201": "shared", "I202": "global", "I203": "local"}
 
 
@@ -58,21 +58,21 @@ class _Read:
 
     @property
     def harmless(self) -> bool:
-        """Whether nothing came of it wherever it happened; instructions that stopped reporting are not known."""
+        """Whether it had no effect in every CTA that did it; unknown for instructions that stopped reporting."""
         return self.sink is None and self.ctas <= self.harmless_in and len(self.ctas) < CTAS_REPORTED
 
 
 @dataclass
 class _Known:
-    """What following said of a kernel's reads in launches of one `Effect`, by PTX line."""
+    """The results of following a kernel's reads in launches of one `Effect`, by PTX line."""
 
     sinks: dict[int, Sink] = field(default_factory=dict)
     harmless: set[int] = field(default_factory=set)
     tried: set[int] = field(default_factory=set)
-    """Whatever came of it: it is not tried again."""
+    """Reads that were followed, with any result: they are not followed again."""
 
     def follow(self, reads: Mapping[int, _Read], scene: Scene, most_ctas: int) -> None:
-        """Follow what was not followed before; reads with a known sink get it."""
+        """Follow the reads that were not followed before; reads with a known sink get it."""
         for line, read in reads.items():
             read.sink = self.sinks.get(line)
         new = {line: read for line, read in reads.items() if line not in self.tried}
@@ -83,11 +83,11 @@ class _Known:
 
 
 _KNOWN: WeakKeyDictionary[ProgramSource, dict[Effect, _Known]] = WeakKeyDictionary()
-"""By kernel, which is one build of it."""
+"""By kernel; each build is another kernel."""
 
 
 def review(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
-    """The findings without harmless reads, with the name of what was read and what its value reached."""
+    """Return the findings without harmless reads, with the name of what was read and what its value reached."""
     reads = _open_reads(scene)
     if not reads or not _global_lines(scene).isdisjoint(reads):  # other contents do not reach global memory
         _follow_all(reads, scene, MOST_CTAS, MOST_STEPS)
@@ -101,7 +101,7 @@ def review(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
 
 
 def _weighed(findings: tuple[Finding, ...], effect: Effect) -> tuple[Finding, ...]:
-    """The findings with the severity that other contents show."""
+    """Return the findings with the severity that follows from the effect of other contents."""
     if effect is Effect.NOTHING:
         return tuple(_with(finding, Severity.INFO, _SAME) if _open(finding) else finding for finding in findings)
     if effect is Effect.WAYS:
@@ -119,7 +119,7 @@ def _with(finding: Finding, severity: Severity, why: str) -> Finding:
 
 
 def review_debug_build(findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
-    """The same for a -G build, with its unset variables; what decides nothing there is no more than information."""
+    """Review a -G build, with its unset variables; what has no effect there is only information."""
     reads = _open_reads(scene)
     _follow_all(reads, scene, FIRST_CTAS, MOST_STEPS)
     kept, unset = _described_all(findings, reads, scene), unset_variables(scene)
@@ -127,18 +127,18 @@ def review_debug_build(findings: tuple[Finding, ...], scene: Scene) -> tuple[Fin
         return kept + unset
     effect = effect_of_contents(scene)
     explained = unset or any(_REACHES in finding.message for finding in kept)
-    if effect is Effect.RESULT and explained:  # what decides is found: the others may have no part in it
+    if effect is Effect.RESULT and explained:  # the cause is found: the other reads may have no effect
         return tuple(_with(finding, Severity.WARNING, "") if _open(finding) else finding for finding in kept) + unset
     return _weighed(kept, effect) + unset
 
 
 def _open(finding: Finding) -> bool:
-    """Whether it is about shared or local memory, and was not seen to reach anything."""
+    """Whether it is about shared or local memory, and its value was not seen to reach anything."""
     return finding.code in ("I201", "I203") and _REACHES not in finding.message
 
 
 def _decides_a_branch(finding: Finding) -> bool:
-    """The same for what was seen to reach a branch, and nothing before it."""
+    """Whether it is about shared or local memory, and its value was seen to reach a branch first."""
     return finding.code in ("I201", "I203") and f"{_REACHES} a branch" in finding.message
 
 
@@ -160,7 +160,7 @@ def _described_all(findings: tuple[Finding, ...], reads: Mapping[int, _Read], sc
 
 
 def _joined(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """An unrolled loop reads with many instructions: one finding for a line of the source and a variable."""
+    """Yield one finding for each source line and variable: an unrolled loop reads with many instructions."""
     first: dict[object, Finding] = {}
     for number, finding in enumerate(findings):
         same = finding.code in _SPACES and finding.place is not None
@@ -171,7 +171,7 @@ def _joined(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def _open_reads(scene: Scene) -> dict[int, _Read]:
-    """Reads whose values may reach something, by the registers alone."""
+    """Return the reads whose values may reach something, by the registers alone."""
     rows = scene.reports[np.isin(scene.reports["code"], list(CODES))]
     if not rows.size:
         return {}
@@ -185,7 +185,7 @@ def _open_reads(scene: Scene) -> dict[int, _Read]:
 
 
 def _follow_all(reads: Mapping[int, _Read], scene: Scene, most_ctas: int, most_steps: int) -> None:
-    """Follow in the CTAs that read, the first ones first, while there is something to learn."""
+    """Follow the reads in the CTAs that do them, the first CTAs first, while a read is undecided."""
     left = most_steps
     wanted = sorted(frozenset().union(*(read.ctas for read in reads.values())))[:most_ctas]
     for ctas in _runnable(scene, wanted):
@@ -210,24 +210,24 @@ def _runnable(scene: Scene, wanted: Sequence[int]) -> tuple[Sequence[int], ...]:
 
 def _described(finding: Finding, read: _Read, scene: Scene) -> Finding:
     name, offset = _object(finding, scene)
-    what = f"uninitialised {_SPACES[finding.code]} memory read"
+    what = f"read of uninitialised {_SPACES[finding.code]} memory"
     where = f"{name}+{offset:#x}" if name else f"{finding.address:#x}"
     message = f"{what} at {where}"
     if read.sink is not None:
         return replace(
             finding,
-            message=f"{message}, {_REACHES} {read.sink.what}",
+            message=f"{message}; {_REACHES} {read.sink.what}",
             name=name,
             other=read.sink.instruction.place,
         )
     if read.harmless_in:
-        message += f", without effect in the {len(read.harmless_in)} CTAs in which its value was followed"
+        message += f"; its value has no effect in the {len(read.harmless_in)} CTAs in which it was followed"
         return replace(finding, message=message, name=name, severity=Severity.WARNING.value)
-    return replace(finding, message=f"{message}, its value was not followed", name=name)
+    return replace(finding, message=f"{message}; whether its value has an effect is not known", name=name)
 
 
 def _object(finding: Finding, scene: Scene) -> tuple[str, int]:
-    """The variable or buffer at an address, and the offset in it."""
+    """Return the variable or buffer at an address, and the offset in it."""
     if finding.code == "I202":
         owner = scene.memory.owner(finding.address)
         return (owner.name.removeprefix("argument "), finding.address - owner.address) if owner else ("", 0)
@@ -253,8 +253,8 @@ def unset_variables(scene: Scene) -> tuple[Finding, ...]:
     """Return a finding for each place that an unset register's value reaches, in the first, middle and last CTA.
 
     In a -G build every use of a variable is still there, and scalars are registers. One that is live at the kernel's
-    start is read before it is set, on some path; whether a thread takes that path, and whether the value matters, a run
-    that follows it shows. Optimised code is not asked: there such registers are the compiler's choice.
+    start is read before it is set, on some path; a run that follows it shows whether a thread takes that path, and
+    whether the value has an effect. Optimised code is not checked: there such registers are the compiler's choice.
     """
     liveness = scene.source.kernel.liveness
     registers = frozenset(liveness.at(0))
@@ -273,7 +273,7 @@ def unset_variables(scene: Scene) -> tuple[Finding, ...]:
             if sink is None:
                 continue
             place = sink.instruction.place
-            message = f"uninitialised variable (register {read.register}), {_REACHES} {sink.what}"
+            message = f"read of an uninitialised variable (register {read.register}); {_REACHES} {sink.what}"
             finding = Finding("I203", message, line, place, read.cta, read.warp, read.lanes, name=read.register)
             found.setdefault(place or line, finding)
     return tuple(found.values())

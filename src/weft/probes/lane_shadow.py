@@ -1,10 +1,10 @@
-"""A second shadow, 16 bits per byte of shared memory: which lane of the owning warp touched it since they last met.
+"""A second shadow, 16 bits per byte of shared memory: which lane of the owning warp accessed it since the last sync.
 
-    bits 0-4   the lane; bit 5: several lanes, or nobody knows which
+    bits 0-4   the lane; bit 5: several lanes, or the lane is unknown
     bit 6      written
-    bits 7-15  the warp's epoch; it counts the times its lanes have met, so what stands here from another one is over
+    bits 7-15  the warp's epoch; it counts the warp's synchronisations, so an entry of another epoch is no longer valid
 
-Whose lane it is says the first shadow (`racecheck.py`). Entries are read and written in the same pieces and order.
+The first shadow (`racecheck.py`) holds the warp. Entries are read and written in the same pieces and order.
 """
 
 from collections.abc import Callable
@@ -23,17 +23,17 @@ SEVERAL, WRITTEN, EPOCH_SHIFT, LAST_EPOCH = 0x20, 0x40, 7, 511
 
 @dataclass(frozen=True)
 class Entries:
-    """Some entries, <N x i16>, the lane that touches each (bit 5 if that is not known), and how to replace them."""
+    """Some entries, <N x i16>, the lane that accesses each (bit 5 if it is unknown), and how to replace them."""
 
     value: Value
     lane: Value
     put: Callable[[Value], None]
     put_lanes: Callable[[Value, Value], None] | None = None
-    """Where two lanes may have the same place: replace those of an i32 mask of lanes."""
+    """Where two lanes may have the same place: replaces the entries of an i32 mask of lanes."""
 
 
 def read_entries(b: Builder, shadow: Value, touch: Touch, epoch: Value, *, whole: bool) -> list[Entries]:
-    """The entries of a touch. `epoch` (i16) is the warp's; `whole`: all rows of an ldmatrix are named."""
+    """Return the entries of an access. `epoch` (i16) is the warp's; `whole`: all rows of an ldmatrix are given."""
     if touch.contiguous:
         return _run(b, _place(b, shadow, b.extract(touch.offsets, 0)), LANES * touch.bytes, touch.bytes)
     if touch.uniform and touch.bytes > 1:
@@ -57,12 +57,12 @@ def read_entries(b: Builder, shadow: Value, touch: Touch, epoch: Value, *, whole
 
 
 def _if(b: Builder, known: Value, lane: Value) -> Value:
-    """The lanes if they are known."""
+    """The lanes if they are known, else "unknown"."""
     return b.select(known, lane, const(lane.ty, SEVERAL))
 
 
 def lanes_with(b: Builder, flags: Value) -> Value:
-    """Lanes any of whose flags is set: <32·w x i1> → i32 mask."""
+    """i32 mask of the lanes with any of their flags set, from <32·w x i1>."""
     width = lanes_of(flags.ty) // LANES
     if width == 1:
         return bits(b, flags)
@@ -89,7 +89,7 @@ def _store_at(b: Builder, place: Value) -> Callable[[Value], None]:
 
 
 def _uniform(b: Builder, shadow: Value, touch: Touch) -> list[Entries]:
-    """One place for all lanes: the lane is known if there is only one."""
+    """The entries where all lanes access one place: the lane is known if there is only one."""
     place = _place(b, shadow, b.extract(touch.offsets, 0))
     rest = b.op("and", touch.lanes, b.op("sub", touch.lanes, const("i32", 1)))
     lane = b.op("and", b.intrinsic("cttz", "i32", [touch.lanes, const("i1", 0)]), const("i32", LANES - 1))
@@ -118,7 +118,7 @@ def _put_lines(b: Builder, places: list[Value], size: int) -> Callable[[Value], 
 
 
 def _scattered(b: Builder, shadow: Value, touch: Touch, epoch: Value) -> list[Entries]:
-    """Lane by lane. Lanes that are off look as if this access had been there already."""
+    """The entries lane by lane. Inactive lanes look as if this access had been recorded already."""
     on = unbits(b, touch.lanes)
     width = min(touch.bytes, 8)
     code = [SEVERAL if touch.rows else i // width for i in range(LANES * width)]
@@ -167,7 +167,7 @@ def _swapped(put: Callable[[Value, Value], None]) -> Callable[[Value, Value], No
 
 
 def _narrow(b: Builder, shadow: Value, touch: Touch, settled: Value, lanes: Value) -> Entries:
-    """One or two bytes per lane, through memory."""
+    """The entries of one or two bytes per lane, through memory."""
     scalar = f"i{16 * touch.bytes}"
     source, target = b.alloca(settled.ty), b.alloca(vec("i32"))
     b.store(settled, source, align=64)

@@ -11,7 +11,7 @@ _PLUS_UCONST = 35
 
 @dataclass(frozen=True)
 class LocalVariable:
-    """A variable and where it begins in its function's local memory."""
+    """A variable and its offset in its function's local memory."""
 
     name: str
     offset: int
@@ -19,10 +19,10 @@ class LocalVariable:
 
 @lru_cache(maxsize=16)
 def local_variables(ptx: str) -> Mapping[str, tuple[LocalVariable, ...]]:
-    """Variables of each depot, in the order of their offsets; none where there is no debug information (-G).
+    """Return the variables of each depot, in the order of their offsets; none without debug information (-G).
 
     A variable in local memory has the location `addr <depot>, plus_uconst <offset>` (DWARF 4, 2.5.1), and NVVM writes
-    its entry in this order: location, name, file, line. Only that is read; what looks otherwise has no name.
+    its entry in this order: location, name, file, line. Only this form is read; other entries have no name.
     """
     found: dict[str, list[LocalVariable]] = {}
     for depot, items in _PLACE.findall(ptx):
@@ -37,13 +37,13 @@ def local_variables(ptx: str) -> Mapping[str, tuple[LocalVariable, ...]]:
 
 
 def variable_at(ptx: str, depot: str, offset: int) -> LocalVariable | None:
-    """The variable at an offset of a depot; copies of an inlined function share the names of the original."""
+    """Return the variable at an offset of a depot; copies of an inlined function share the names of the original."""
     variables = local_variables(ptx).get(depot.partition("#")[0], ())
     return next((variable for variable in reversed(variables) if variable.offset <= offset), None)
 
 
 def _uleb(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned LEB128 number and where it ends."""
+    """Return an unsigned LEB128 number and the position after it."""
     value, shift = 0, 0
     while True:
         value |= (data[at] & 0x7F) << shift

@@ -1,8 +1,8 @@
-"""Stores that cannot race though several threads make them: the same instruction with the same value.
+"""Stores by several threads that are no race: the same instruction with the same value.
 
-Compilers let threads share work that way. A tag (i32) per byte of shared memory says what happened to it since the last
-barrier of the whole CTA: 0 nothing, a site plus one if it was only stored to, by that instruction and always the same
-value, otherwise MIXED. What is stored is compared with what stands there, so the tag needs no value.
+Compilers let threads share work that way. A tag (i32) per byte of shared memory holds what happened to it since the
+last barrier of the entire CTA: 0 nothing, a site plus one if it was only stored to, by that instruction and always the
+same value, otherwise MIXED. The stored value is compared with the memory's content, so the tag needs no value.
 """
 
 from weft.vm.context import WARP_SHARED
@@ -18,12 +18,12 @@ TAG_BYTES = 4
 
 
 def knows_data(b: Builder, touch: Touch) -> bool:
-    """Whether the function being built is a store whose registers can be looked at."""
+    """Whether the function being built is a store whose data can be read."""
     return touch.verb == "store" and touch.lines is None and b.name.startswith(f"{PREFIX}st.")
 
 
 def forget_tags(b: Builder, tags: Value, worker: Value) -> None:
-    """Nothing has happened yet."""
+    """Set all tags to 0."""
     size = b.op("shl", shadow_size(b, worker), const("i64", 2))
     b.intrinsic("memset", "void", [tags, const("i8", 0), size, const("i1", 0)], overloads=["ptr", "i64"])
 
@@ -56,7 +56,7 @@ def only_alike(b: Builder, tags: Value, touch: Touch) -> Value:
 
 
 def leave_tags(b: Builder, tags: Value, touch: Touch, alike: Value) -> None:
-    """Write down what a touch did; all that is not a store of the same value mixes."""
+    """Update the tags after an access; everything but a store of the same value sets MIXED."""
     tag = b.select(alike, _tag_of_site(b), const("i32", MIXED))
     if touch.lines is not None:
         lines = touch.lines

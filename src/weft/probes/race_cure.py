@@ -1,4 +1,4 @@
-"""What puts two racing accesses in order, in the words of the language that the kernel is written in."""
+"""The cure of a race, in the words of the language that the kernel is written in."""
 
 from pathlib import PurePath
 
@@ -10,12 +10,12 @@ from .conflict import Conflict
 
 
 def cure_of(conflict: Conflict, barrier: BarrierLine | None, accessed: Place | None) -> tuple[str, Place | None]:
-    """Return the cure of a conflict, empty where the cure of its code says all, and the line of its barrier.
+    """Return the cure of a conflict, empty where the general cure of its code is enough, and the line of its barrier.
 
     `accessed` is the place that the finding names: a barrier in another file is named with the file.
     """
     if conflict.replicas:
-        return "none needed: each of the values is right", None
+        return "none needed: all of the values are right", None
     if conflict.code in ("R104", "R105") or barrier is None:
         return "", None
     where = _where(barrier, accessed)
@@ -31,31 +31,34 @@ def _in_cuda(conflict: Conflict, barrier: BarrierLine, where: str) -> str:
     inseparable = barrier.inside and conflict.code == "R101"
     if conflict.across:
         if conflict.code == "R101":
-            return "let one CTA write" if conflict.severity is Severity.INFO else "give each CTA elements of its own"
-        return f"a launch of its own, or __threadfence() {where} and then an atomic that the other CTA waits for"
+            one = "let only one CTA write it"
+            return one if conflict.severity is Severity.INFO else "let each CTA write only its own elements"
+        fence = f"add __threadfence() {where} and then an atomic that the other CTA waits for"
+        return f"move the later access to another launch, or {fence}"
     if conflict.severity is Severity.INFO:
-        return "let one thread write" + ("" if inseparable else f", or a barrier {where}")
+        return "let only one thread write it" + ("" if inseparable else f", or add a barrier {where}")
     if conflict.earlier.warp == conflict.later.warp:
         if _one_store(conflict):
-            return "let one lane write"
+            return "let only one lane write it"
         if not inseparable:
-            return f"__syncwarp() {where}; lanes need not run in lockstep"
+            return f"add __syncwarp() {where} (lanes of a warp do not always run in lockstep)"
     if inseparable:
-        return f"let one thread write each element in line {barrier.place.line}"
-    return f"a barrier {where}"
+        return f"let only one thread write each element in line {barrier.place.line}"
+    return f"add a barrier {where}"
 
 
 def _in_triton(conflict: Conflict, where: str) -> str:
-    """A program of Triton is a CTA; its tensors have no threads that one could name."""
+    """A program of Triton is a CTA; its tensors have no threads that a cure could name."""
     if conflict.across:
         if conflict.code == "R101":
             if conflict.severity is Severity.INFO:
-                return "let one program store it"
-            return "give each program elements of its own, or combine them: tl.atomic_add, tl.atomic_max"
-        return f"a launch of its own, or tl.atomic_xchg {where} (sem='release') that the other program waits for"
+                return "let only one program store it"
+            return "let each program store only its own elements, or combine them: tl.atomic_add, tl.atomic_max"
+        exchange = f"add tl.atomic_xchg {where} (sem='release') that the other program waits for"
+        return f"move the later access to another launch, or {exchange}"
     if conflict.code == "R101" and conflict.earlier.site == conflict.later.site:
-        return "give each element of the tensor an address of its own, or combine them: tl.atomic_add, tl.atomic_max"
-    return f"tl.debug_barrier() {where}"
+        return "give each element of the tensor its own address, or combine them: tl.atomic_add, tl.atomic_max"
+    return f"add tl.debug_barrier() {where}"
 
 
 def _one_store(conflict: Conflict) -> bool:

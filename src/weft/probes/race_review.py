@@ -1,11 +1,11 @@
-"""From suspicion to finding: run the CTAs in which the first pass saw something again and judge them exactly.
+"""Turns suspicions into findings: runs the suspicious CTAs of the first pass again and judges them exactly.
 
-All of them first run once more under a second look, which clears most; it is compiled, where a judgement is not.
-Races in shared memory and of copies are judged CTA by CTA, those in global memory for the launch as a whole. One run
-records all CTAs that are left, if there is room for that.
+All of them first run again under a second look, which clears most; it is compiled code, the judgement is not.
+Races in shared memory and of copies are judged CTA by CTA, those in global memory for the entire launch. One run
+records all CTAs that are left, if their log is short enough.
 Every suspicious CTA is judged as long as their logs together stay below a limit; after that one CTA for each set of
-suspicious instructions, and the run says for how many CTAs that stands. What could not be judged at all stays as a
-warning.
+suspicious instructions, and a finding says how many CTAs that one represents. What could not be judged at all stays as
+a warning.
 """
 
 import math
@@ -37,26 +37,26 @@ from .semantics import semantics_of
 RECORDS_AT_MOST = 200_000
 """Records of all judged CTAs together, beyond which only new sets of suspicious instructions are judged."""
 FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 18
-"""Records of one CTA: room at the first attempt, and at most. Pairs of copies that arrive late take some 10 KB for each
-record: two million of them filled 23 GB."""
+"""Records of one CTA: the capacity of the first attempt, and the limit. Pairs of copies that arrive late take about
+10 KB for each record: two million of them filled 23 GB."""
 
 _WORDS = {
     "R101": "write-write race", "R102": "read-after-write race", "R103": "write-after-read race",
-    "R104": "copy in flight touched", "R105": "source of a copy overwritten",
+    "R104": "copy in flight accessed", "R105": "source of a copy overwritten",
 }  # fmt: skip
 
 
 def judge_suspects(
     scene: Scene, codes: Iterable[int], look_again: Callable[[Scene, Collection[int]], Iterable[int]]
 ) -> tuple[Finding, ...]:
-    """The races of the CTAs that reported one of `codes`, and that `look_again` does not clear."""
+    """Return the races of the CTAs that reported one of `codes`, and that `look_again` does not clear."""
     sites: dict[int, set[int]] = {}
     wanted = set(codes)
     for row in scene.reports:
         if int(row["code"]) in wanted:
             sites.setdefault(int(row["cta"]), set()).add(int(row["line"]))
     x, y, z = scene.launch.grid
-    if sites and len(scene.reports) >= REPORT_CAPACITY:  # some reports may be lost: any CTA may be concerned
+    if sites and len(scene.reports) >= REPORT_CAPACITY:  # some reports may be lost: any CTA may be suspicious
         sites = {number: sites.get(number, set()) for number in range(x * y * z)}
     sites = {cta: sites[cta] for cta in look_again(scene, sites)}
     found: dict[tuple[object, ...], Finding] = {}
@@ -85,17 +85,17 @@ def judge_suspects(
 
 
 def judge_buffers(scene: Scene, known: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The races in global memory. What is `known` about the sources of copies is not said twice."""
+    """Return the races in global memory, without those of copies' sources that are `known` already."""
     judgement = judge_global(scene)
     found: dict[tuple[object, ...], Finding] = {}
     _add(found, scene, judgement.conflicts)
     sources = {(finding.place, finding.other) for finding in known if finding.code == "R105"}
     kept = [finding for finding in found.values() if (finding.place, finding.other) not in sources]
     if judgement.left:
-        words = f"may race: {judgement.left} bytes that several threads use, first at"
-        message = f"{words} {_where(scene, judgement.address)}, were not judged in detail"
+        words = f"possible race: {judgement.left} bytes that several threads use, first at"
+        message = f"{words} {_where(scene, judgement.address)}, were not checked in detail"
         if judgement.severity is Severity.INFO:
-            message += "; others that the same instructions use were"
+            message += "; other bytes that the same instructions use were"
         name = _where(scene, judgement.address).rpartition("+")[0]
         rest = Finding("R102", message, severity=judgement.severity, cure="launch a smaller grid", name=name)
         kept.append(rest)
@@ -103,11 +103,11 @@ def judge_buffers(scene: Scene, known: Iterable[Finding]) -> tuple[Finding, ...]
 
 
 def judge_read_only(scene: Scene) -> tuple[Finding, ...]:
-    """The loads through the read-only cache that meet a store of the same launch."""
+    """Return the loads through the read-only cache of bytes that the same launch stores."""
     sites = read_only_sites(item for item in scene.source.inlined.body if isinstance(item, Instruction))
     buffers = suspects(scene.boards, scene.memory) if sites else ()
     threads = math.prod(scene.launch.grid) * -(-math.prod(scene.launch.block) // LANES) * LANES
-    if not buffers or threads > MOST_THREADS:  # `judge_buffers` says what is not judged
+    if not buffers or threads > MOST_THREADS:  # `judge_buffers` reports what is not judged
         return ()
     look = ReadOnlyLoads(buffers, sites)
     scene.again(look, None)
@@ -150,7 +150,7 @@ def _add(found: dict[tuple[object, ...], Finding], scene: Scene, conflicts: Iter
 
 
 def _logs(scene: Scene, ctas: Collection[int]) -> dict[int, npt.NDArray[np.void]]:
-    """The logs of all these CTAs by one run; none if there is but one, or if they are too long together."""
+    """Return the logs of all these CTAs from one run; none if there is only one, or if they are too long together."""
     capacity = min(FIRST_LOG * len(ctas), RECORDS_AT_MOST, LOG_AT_MOST)
     if len(ctas) < 2 or not capacity:
         return {}
@@ -172,7 +172,7 @@ def _recorded(scene: Scene, ctas: Sequence[int], capacity: int) -> tuple[npt.NDA
 
 
 def _judged(scene: Scene, cta: int) -> tuple[list[Conflict] | None, int]:
-    """The conflicts of one CTA and the length of its log; None if that is too long."""
+    """Return the conflicts of one CTA and the length of its log; None if that is too long."""
     capacity = FIRST_LOG
     while True:
         log, count = _recorded(scene, [cta], capacity)
@@ -188,7 +188,7 @@ def _conflicts(scene: Scene, log: npt.NDArray[np.void], same: Known) -> list[Con
 
 
 def _where(scene: Scene, address: int) -> str:
-    """`name+0x40` if the address lies in a shared array or a buffer."""
+    """Return `name+0x40` if the address is in a shared array or a buffer, else the address."""
     buffer = scene.memory.owner(address)
     if buffer is None or not buffer.name:
         return scene.places.where(None, address)
@@ -205,10 +205,10 @@ def _finding(scene: Scene, conflict: Conflict) -> Finding:
     if conflict.across:
         words += f" with CTA {_position(conflict.earlier.cta, scene.launch.grid)}"
         if conflict.severity is Severity.WARNING:
-            words = f"may race: {words}"
+            words = f"possible {words}"
     same = ", the same value" if conflict.severity is Severity.INFO else ""
     if conflict.replicas:
-        same += " but for rounding: a tensor element that Triton keeps in several threads"
+        same += " except for rounding: a tensor element that Triton keeps in several threads"
     in_warp = not conflict.across and conflict.earlier.warp == conflict.later.warp
     after = barrier_line(
         _place(behind), _place(later if behind is earlier else earlier), _barriers(scene, of_warps=in_warp)
@@ -239,7 +239,7 @@ def _place(ins: Instruction | None) -> Place | None:
 
 
 def _barriers(scene: Scene, *, of_warps: bool) -> list[Place]:
-    """Places of the kernel's barriers, with those that order lanes of one warp if they count."""
+    """Return the places of the kernel's barriers; with `of_warps`, also of those that order lanes of one warp."""
     found = [item for item in scene.source.inlined.body if isinstance(item, Instruction)]
     kept = (ins for ins in found if is_barrier(ins) or (of_warps and ins.form.name == "bar" and ins.has("warp")))
     return [ins.place for ins in kept if ins.place is not None]
@@ -248,12 +248,12 @@ def _barriers(scene: Scene, *, of_warps: bool) -> list[Place]:
 def _unjudged(scene: Scene, severity: Severity, left: Mapping[int, set[int]], total: int) -> Finding:
     cta, sites = next(iter(left.items()))
     ins = scene.source.instruction_at.get(min(sites)) if sites else None
-    words = f"{len(left)} of {total} suspicious CTAs were not judged in detail"
+    words = f"{len(left)} of {total} suspicious CTAs were not checked in detail"
     if severity is Severity.INFO:
-        words += "; others that did the same were"
+        words += "; CTAs that did the same were"
     return Finding(
         "R102",
-        f"may race: {words}",
+        f"possible race: {words}",
         ptx_line=ins.line if ins else 0,
         place=ins.place if ins else None,
         cta=_position(cta, scene.launch.grid),

@@ -1,9 +1,9 @@
 """racecheck, second pass: the accesses of a log as rows, one per lane and granule, in groups that may conflict.
 
-A granule is the largest piece that every access touches wholly or not at all. Columns are int64 arrays by name; a group
-is a granule in a phase (between two barriers of everybody), and `key` is its number. A strong write that others may
-observe has a `number`, and `place` is its column (`observation.py`); others have -1. So have copies that arrive at an
-mbarrier a `late_number`, and `late` is the column (`copy_clock.py`).
+A granule is the largest piece that every access touches fully or not at all. Columns are int64 arrays by name; a group
+is a granule in a phase (between two barriers of all threads), and `key` is its number. A strong write that others may
+observe has a `number`, and `place` is its column (`observation.py`); other accesses have -1. Copies that arrive at an
+mbarrier have a `late_number`, and `late` is the column (`copy_clock.py`).
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from .semantics import Semantics, is_strong, is_volatile
 
 PLAIN, VOLATILE, STRONG = range(3)
 _ATOMIC = np.iinfo(np.int64).min
-"""Stands for the values of atomics, and of reads."""
+"""The value in rows of atomics and of reads."""
 
 Rows = dict[str, npt.NDArray[np.int64]]
 
@@ -99,7 +99,7 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
 
 
 def _kinds(sites: npt.NDArray[np.int32], semantics: Semantics) -> npt.NDArray[np.int64]:
-    """Per access: plain, volatile or strong."""
+    """Return for each access whether it is plain, volatile or strong."""
     by_site = {}
     for site in np.unique(sites).tolist():
         ins = semantics.at(site)
@@ -110,7 +110,7 @@ def _kinds(sites: npt.NDArray[np.int32], semantics: Semantics) -> npt.NDArray[np
 def _copied(
     log: npt.NDArray[np.void], touching: npt.NDArray[np.intp], what: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Per access: the record that issued the copy it belongs to, or -1. Its read of the source stands just before."""
+    """Return for each access the record that issued its copy, or -1. The read of the source is the record before it."""
     issued = np.full(len(touching), -1, np.int64)
     copies = np.flatnonzero(what[touching] == What.COPY)
     issued[copies] = touching[copies]
@@ -124,13 +124,13 @@ def _copied(
 
 
 def unknown_values(rows: Rows) -> npt.NDArray[np.int64]:
-    """Negative numbers that are equal to nothing, but for those of atomics and of reads."""
+    """Return negative numbers that equal no other value, except for those of atomics and of reads."""
     unknown = -1 - (rows["record"] * LANES + rows["thread"] % LANES)
     return np.where((rows["write"] == 0) | (rows["strength"] == STRONG), _ATOMIC, unknown)
 
 
 def values_of(rows: Rows, part: npt.NDArray[np.void], granule: int) -> npt.NDArray[np.int64]:
-    """What each row stores, as a number, from the records that touch memory."""
+    """Return what each row stores, as a number, from the records that access memory."""
     access, lane = rows["access"], rows["thread"] % LANES
     element = part["element"][access].astype(np.int64)
     values = unknown_values(rows)
@@ -146,7 +146,7 @@ def values_of(rows: Rows, part: npt.NDArray[np.void], granule: int) -> npt.NDArr
 
 
 def _in_phases(rows: Rows, granules: npt.NDArray[np.int64], order: Order) -> Rows:
-    """A group's key is phase and granule; a copy belongs to every phase from its issue to its arrival."""
+    """Give rows their group's key, phase and granule; a copy is in every phase from its issue to its arrival."""
     last = int(order.phase_of.max(initial=0))
     first_phase = order.phase_of[rows["record"]].astype(np.int64)
     last_phase = first_phase.copy()

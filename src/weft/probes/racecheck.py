@@ -1,21 +1,20 @@
 """racecheck, first pass: which CTAs may have a race in shared memory. It may suspect too much, never too little.
 
-Global memory has a first pass of its own (`global_race.py`).
+Global memory has a separate first pass (`global_race.py`).
 
-One shadow byte per byte says who touched it since the last barrier of the whole CTA; w is a warp's number plus one:
+One shadow byte per byte holds who accessed it since the last barrier of the entire CTA; w is a warp's number plus one:
 
-    0           nobody                      0x40 | w   written by w, perhaps read by w
+    0           no access                   0x40 | w   written by w, perhaps read by w
     w           read by w alone             0x80 | w   changed atomically by w alone (0xBF: by several warps)
-    0x3F        read by several warps       0xC0 | w   a copy issued by w is on its way
-                                            0x7F       the same written by several warps (second look only)
+    0x3F        read by several warps       0xC0 | w   a copy issued by w is in flight
+                                            0x7F       the same value written by several warps (second look only)
 
-A second shadow (`lane_shadow.py`) says which lane of w it was since the warp's lanes last met. A conflict shows at its
-second access, so this is enough to miss none: whoever comes second meets the first. Only the copy's mark outlives a
-barrier: until its wait, nobody may touch the bytes, not even the lane that asked. Barriers of a part of the CTA or of
-a warp, locks and fences are not understood here. A CTA in which something looks wrong is run again: `SecondLook` drops
-those in which it was only threads that store the same value, the rest is judged exactly (`race_review.py`), and only
-what that finds is a finding. Threads that have exited need not come to a barrier, as on the hardware: it also ends what
-they did.
+A second shadow (`lane_shadow.py`) holds which lane of w it was since the warp's last synchronisation. A conflict is
+detected at its second access, so none is missed. Only the mark of a copy outlives a barrier: until its wait, no lane
+may access the bytes, not even the lane that issued the copy. Barriers of a part of the CTA or of a warp, locks and
+fences are not modelled here. A CTA with a suspicious access is run again: `SecondLook` drops those in which threads
+only stored the same value, the rest is judged exactly (`race_review.py`), and only what that finds is a finding.
+Threads that have exited need not reach a barrier, as on the hardware: it also orders what they did.
 """
 
 from collections.abc import Collection, Sequence
@@ -69,7 +68,7 @@ _SUSPECT, _MEET = "probe.race.suspect", "probe.race.meet"
 _LINE = "<64 x i8>"
 _EPOCHS, _SUSPICIONS, _SOURCES, _HEAD_BYTES = 0, 128, 136, 192
 _COPY_BYTES = 16
-"""Of one lane's copy, at most."""
+"""The largest copy of one lane."""
 _REPORTS_PER_CTA = 16
 
 
@@ -77,7 +76,7 @@ class RaceCheck(SharedProbe):
     """Finds R101 to R106."""
 
     name = "race"
-    codes = {SUSPECT: ("R102", "may race")}  # noqa: RUF012
+    codes = {SUSPECT: ("R102", "possible race")}  # noqa: RUF012
     keeps_before = True
     reviews_always = True
 
@@ -108,7 +107,7 @@ class RaceCheck(SharedProbe):
         _no_sources(b, head)
 
     def barrier(self, b: Builder, worker: Value, everyone: Value) -> None:
-        """Forget all but copies on their way. A warp alone cannot race with another; its lanes have met."""
+        """Forget all but copies in flight. A single warp cannot race with another; its lanes have synchronised."""
         several = b.icmp("ugt", get(b, worker, WORKER_WARP_COUNT), const("i32", 1))
         head = self.memory(b, worker)
         with when(b, everyone):
@@ -132,7 +131,7 @@ class RaceCheck(SharedProbe):
             b.call(symbol(_MEET), "void", [head, const("i32", 0), shadow_size(b, worker)])
 
     def warp_sync(self, b: Builder, lanes: Value) -> None:
-        """A new epoch for the warp if all its lanes are here."""
+        """Start a new epoch of the warp if all its lanes take part."""
         warp = b.param("warp")
         live = get(b, warp, WARP_LIVE)
         with when(b, b.icmp("eq", b.op("and", live, lanes), live), likely=True):
@@ -144,7 +143,7 @@ class RaceCheck(SharedProbe):
         return [self._suspect(), _meet()]
 
     def _suspect(self) -> Builder:
-        """Leave a report, a few per CTA."""
+        """Report a suspicious access, a few per CTA."""
         b = function(_SUSPECT, "void", [("ptr", "warp"), ("i32", "site"), ("i32", "lanes")])
         place = b.offset(self.memory_of_warp(b), _SUSPICIONS)
         count = b.load("i32", place, align=4)
@@ -160,7 +159,7 @@ class RaceCheck(SharedProbe):
         super().access(b, event)
         self.note_global(b, event)
         if b.name == f"{PREFIX}mbarrier.land":
-            # Copies have landed because some warp asked; that their own thread may not touch them yet shows nowhere.
+            # Copies have landed because a warp tested the mbarrier; their own thread may still not access them.
             b.call(symbol(_SUSPECT), "void", [b.param("warp"), b.param("site"), event.lanes])
         if event.space != "global" or event.atomic:
             return
@@ -170,11 +169,11 @@ class RaceCheck(SharedProbe):
             self._guard_sources(b, event)
 
     def note_global(self, b: Builder, event: Access) -> None:
-        """What an access means for races in global memory."""
+        """Record an access for the check of global memory."""
         note(b, event)
 
     def _widen(self, b: Builder, event: Access) -> None:
-        """The sources of copies on their way lie between two bounds."""
+        """Widen the bounds between which the sources of copies in flight are."""
         place, on = b.offset(self.memory_of_warp(b), _SOURCES), unbits(b, event.lanes)
         for at, name, off in ((0, "umin", -1), (8, "umax", 0)):
             lanes = b.select(on, event.offsets, const(vec("i64"), off))
@@ -183,7 +182,7 @@ class RaceCheck(SharedProbe):
             b.store(b.intrinsic(name, "i64", [old, bound]), b.offset(place, at), align=8)
 
     def _guard_sources(self, b: Builder, event: Access) -> None:
-        """A store between the bounds may overwrite a source."""
+        """Suspect a store between the bounds: it may overwrite a source."""
         place, wide = b.offset(self.memory_of_warp(b), _SOURCES), vec("i64")
         low, high = (b.load("i64", b.offset(place, at), align=8) for at in (0, 8))
         with when(b, b.icmp("ule", low, high), likely=False):
@@ -194,13 +193,13 @@ class RaceCheck(SharedProbe):
             with when(b, b.icmp("ne", near, const("i32", 0)), likely=False):
                 b.call(symbol(_SUSPECT), "void", [b.param("warp"), b.param("site"), near])
 
-    # -- a touch -------------------------------------------------------------------------------------------------
+    # -- an access -------------------------------------------------------------------------------------------------
 
     def touch(self, b: Builder, touch: Touch) -> None:
         self.meet(b, touch, None)
 
     def meet(self, b: Builder, touch: Touch, alike: Value | None) -> None:
-        """Suspect what conflicts; but not stores among stores if `alike` (i1) says that they cannot differ."""
+        """Suspect what conflicts, except for stores with stores if `alike` (i1): they store the same value."""
         if not touch.rows:
             self._apply(b, touch, alike, whole=True)
             return
@@ -215,7 +214,7 @@ class RaceCheck(SharedProbe):
         b.place(after)
 
     def _apply(self, b: Builder, touch: Touch, alike: Value | None, *, whole: bool) -> None:
-        """Suspect what conflicts, then write down who was here."""
+        """Suspect what conflicts, then record this access."""
         warp = b.param("warp")
         worker = get(b, warp, WARP_WORKER)
         head = self.memory(b, worker)
@@ -224,7 +223,7 @@ class RaceCheck(SharedProbe):
         me = b.op("add", b.cast("trunc", number, "i8"), const("i8", 1))
         place = b.offset(head, b.op("shl", b.cast("zext", number, "i64"), const("i64", 2)))
         epoch = b.cast("trunc", b.op("shl", b.load("i32", place, align=4), const("i32", EPOCH_SHIFT)), "i16")
-        # Lanes that are off look like bytes that are already as this access leaves them.
+        # Inactive lanes look like bytes that are already in the state this access leaves.
         neutral = b.op("or", me, const("i8", STORED))
         rows = touch.rows and whole
         pieces = read_rows(b, shadow, touch) if rows else read_shadow(b, shadow, touch, neutral)
@@ -233,12 +232,12 @@ class RaceCheck(SharedProbe):
         verb = "atomic" if touch.verb == "exchange" else touch.verb
         steps = [Step(b, piece, entry, me, epoch) for piece, entry in zip(pieces, entries, strict=True)]
         args = [warp, b.param("site"), touch.lanes]
-        if verb == "land":  # judged when it was issued; whoever came in between was suspected then
+        if verb == "land":  # checked when it was issued; an access in between was suspected then
             for step in steps:
                 step.piece.put(step.splat(neutral))
                 step.entries.put(step.lane_after(verb))
             return
-        # A byte may look as this access leaves it and yet hold another value.
+        # A byte may be in the state this access leaves and yet hold another value.
         restless = _any(b, [step.restless(verb) for step in steps]) if alike is None else const("i1", 1)
         with when(b, restless):
             conflicts = [step.conflict(verb) for step in steps]
@@ -269,7 +268,7 @@ class RaceCheck(SharedProbe):
 
 
 class SecondLook(RaceCheck):
-    """Marks the CTAs in which more than stores of the same value look wrong. Slower, as it follows every touch."""
+    """Marks the CTAs in which more than stores of the same value is suspicious. Slower: it follows every access."""
 
     name = "race-again"
     keeps_before = False
@@ -289,7 +288,7 @@ class SecondLook(RaceCheck):
         return super().probe_bytes(shared_limit, warps) + TAG_BYTES * shadow_bytes(shared_limit)
 
     def tags(self, b: Builder, worker: Value) -> Value:
-        """They lie behind the two shadows."""
+        """The tags, which follow the two shadows."""
         before = b.op("mul", shadow_size(b, worker), const("i64", 3))
         return b.offset(b.offset(self.memory(b, worker), _HEAD_BYTES), before)
 
@@ -303,7 +302,7 @@ class SecondLook(RaceCheck):
             forget_tags(b, self.tags(b, worker), worker)
 
     def note_global(self, b: Builder, event: Access) -> None:
-        """That has a second pass of its own."""
+        """Ignored: global memory has a separate second pass."""
 
     def touch(self, b: Builder, touch: Touch) -> None:
         tags = self.tags(b, get(b, b.param("warp"), WARP_WORKER))
@@ -321,7 +320,7 @@ class SecondLook(RaceCheck):
 
 
 def still_suspicious(scene: Scene, ctas: Collection[int]) -> list[int]:
-    """Those of `ctas` that a second look does not clear."""
+    """Return those of `ctas` that a second look does not clear."""
     if not ctas:
         return []
     x, y, z = scene.launch.grid
@@ -336,7 +335,7 @@ def _no_sources(b: Builder, head: Value) -> None:
 
 
 def _same_place(b: Builder, touch: Touch, again: Sequence[Entries], wrote: Sequence[Value]) -> None:
-    """Lanes of one instruction that met at one byte: the shadow shows the last of them, the others notice."""
+    """Suspect lanes of one instruction that access one byte: the shadow holds the last of them, the others see it."""
     lost = [b.icmp("ne", entry.value, lane) for entry, lane in zip(again, wrote, strict=True)]
     with when(b, _any(b, lost), likely=False):
         args = [b.param("warp"), b.param("site"), touch.lanes]
@@ -383,7 +382,7 @@ def _same_data(b: Builder, size: int, lanes: Value, other: Value) -> Value:
 
 
 def _meet() -> Builder:
-    """Next epoch of a warp; when the numbers are used up, what the warp left is marked as over."""
+    """Build the start of a warp's next epoch; when the numbers run out, the warp's entries are marked as over."""
     b = function(_MEET, "void", [("ptr", "head"), ("i32", "warp"), ("i64", "size")])
     head = b.param("head")
     place = b.offset(head, b.op("shl", b.cast("zext", b.param("warp"), "i64"), const("i64", 2)))

@@ -1,12 +1,12 @@
 """Loads through the read-only cache (ld.global.nc: `__ldg`, `const T* __restrict__`) of bytes that the launch writes.
 
-That cache is not kept coherent while a kernel runs: such a load may return what stood there before a write of the same
+That cache is not kept coherent while a kernel runs: such a load may return the value before a write of the same
 launch, whatever fences and barriers are in between. The virtual GPU has no such cache and would show the new value.
 
-A run of its own, for kernels that have such loads and buffers that were both read and written. Every byte of these has
-three words: who wrote it last (instruction), who read it by such a load (instruction, thread). A load that follows a
-write is wrong, and so is a write by another thread than the one that has read: the two may come in the other order. A
-thread that reads its element and then overwrites it is left alone.
+This is a separate run, for kernels that have such loads and buffers that were both read and written. Every byte of
+these has three words: who wrote it last (instruction), who read it by such a load (instruction, thread). A load after
+a write is wrong, and so is a write by another thread than the one that has read: the order of the two may be reversed.
+A thread that reads its element and then overwrites it is not reported.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,33 +29,33 @@ _HEAD_BYTES = 64
 _WRITERS, _READERS, _WHO, _WANTED, _SITES, _FOUND, _SITE_COUNT = 0, 8, 16, 24, 32, 40, 48
 """Places in the head: host addresses, and the length of the table of sites."""
 _SEVERAL = 1 << 30
-"""With the number of the first thread that read a byte: others did, too."""
+"""Added to the number of the first thread that read a byte if others read it too."""
 _TOUCH, _REPORT = "probe.read_only.touch", "probe.read_only.report"
 FOUND = np.dtype([("count", "u4"), ("store", "u4"), ("offset", "u8"), ("thread", "i4"), ("spare", "u4", 3)])
-"""Per load instruction: how many bytes; of the first the store, its offset in the arena, the reader's thread + 1."""
+"""Per load instruction: the number of bytes; for the first one its store, offset in the arena, reading thread + 1."""
 
 
 @dataclass(frozen=True)
 class WrittenRead:
-    """A read-only load that meets a store of the same launch."""
+    """A read-only load of bytes that the same launch stores."""
 
     load: int
     store: int
     """Sites."""
     offset: int
     thread: int
-    """One more than its number in the grid, whole warps counted."""
+    """One more than its number in the grid, counted in full warps."""
     count: int
-    """Bytes, each as often as it was met."""
+    """Bytes, each as often as it was read or stored so."""
 
 
 def read_only_sites(instructions: Iterable[Instruction]) -> frozenset[int]:
-    """The sites of the loads that go through the read-only cache."""
+    """Return the sites of the loads through the read-only cache."""
     return frozenset(ins.line for ins in instructions if ins.form.name == "ld" and ins.has("nc"))
 
 
 class ReadOnlyLoads(Instrumentation):
-    """Looks at the bytes of some allocations, given by number; `sites` are the loads in question."""
+    """Watches the bytes of some allocations, given by number; `sites` are the loads in question."""
 
     def __init__(self, allocations: Sequence[int], sites: frozenset[int]) -> None:
         self.allocations = tuple(allocations)
@@ -78,7 +78,7 @@ class ReadOnlyLoads(Instrumentation):
         head[_SITE_COUNT // 8] = len(self.sites)
 
     def read(self) -> list[WrittenRead]:
-        """What was found, by the site of the load."""
+        """Return what was found, by the site of the load."""
         return [
             WrittenRead(site, *(int(self.found[site][name]) for name in ("store", "offset", "thread", "count")))
             for site in np.flatnonzero(self.found["count"]).tolist()

@@ -1,7 +1,7 @@
-"""What a thread's strong writes publish, put together only when one does.
+"""What a thread's strong writes publish, computed only when one does.
 
 In a grid of 32,768 threads that all fence, a row for each fence would be 4 GB, and most threads never write a flag. So
-what is ready is kept as the rows that it is made of, and the epochs that are over on top of these.
+it is kept as the rows that it consists of, and the additional epochs that are over.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ import numpy as np
 from .observation import Ints
 
 _MOST_PARTS = 2048
-"""Beyond this many, the parts of what threads have ready together are put into one row."""
+"""Beyond this many, the parts of what threads publish together are merged into one row."""
 
 
 class Ready:
@@ -25,7 +25,7 @@ class Ready:
         self._row: Ints | None = None
 
     def row(self) -> Ints:
-        """All of it as one row."""
+        """Return all of it as one row."""
         if self._row is None:
             first, *others = self._rows.values()
             row = first.copy()
@@ -39,7 +39,7 @@ class Ready:
 
     @staticmethod
     def joined(parts: "Iterable[Ready | None]") -> "Ready | None":
-        """What several threads have ready together; threads that met share one object."""
+        """Return what several threads have ready together; threads that met share one object."""
         found = list({id(part): part for part in parts if part is not None}.values())
         if len(found) < 2:
             return found[0] if found else None

@@ -1,8 +1,8 @@
-"""The recorder: every memory access and every synchronisation of some CTAs, in the order they happen, as a log.
+"""The recorder: a log of every memory access and every synchronisation of some CTAs, in the order they happen.
 
-The log is one record per event. It is made by running CTAs again, so it may be slow, but it has everything: addresses
-and stored values of all lanes, who comes to which barrier, which lanes a bar.warp.sync joins, copies, their groups, who
-waits for them and which mbarrier they arrive at. What it means is worked out by `clocks.py` and `happens_before.py`.
+The log is one record per event. It is made by running CTAs again, so it may be slow, but it is complete: addresses
+and stored values of all lanes, which lanes reach which barrier, which lanes a bar.warp.sync joins, copies, their
+groups, who waits for them and which mbarrier they arrive at. `clocks.py` and `happens_before.py` interpret it.
 """
 
 from enum import IntEnum
@@ -55,7 +55,7 @@ class Recorder(Instrumentation):
         self.board = board
 
     def read(self) -> tuple[npt.NDArray[np.void], int]:
-        """The records of the run, and how many there would have been had they fitted."""
+        """Return the records of the run, and how many there would be without the limit."""
         count = int(self.board[_COUNT : _COUNT + 8].view(np.uint64)[0])
         kept = min(count, self.capacity)
         return self.board[HEAD_BYTES : HEAD_BYTES + kept * RECORD.itemsize].view(RECORD), count
@@ -63,7 +63,7 @@ class Recorder(Instrumentation):
     # -- events --------------------------------------------------------------------------------------------------
 
     def access(self, b: Builder, event: Access) -> None:
-        if event.space == "local" or event.copied:  # that a copy is over is known by its waits and arrivals
+        if event.space == "local" or event.copied:  # waits and arrivals show when a copy is complete
             return
         what = What.STORE if event.store else What.LOAD
         if event.atomic:
@@ -118,7 +118,7 @@ class Recorder(Instrumentation):
 
 
 def _generic(b: Builder, event: Access) -> Value:
-    """Addresses in the generic space, so that one number says space and place."""
+    """Addresses in the generic space, so that one number gives state space and place."""
     if event.space == "generic":
         return event.offsets
     base = SHARED_BASE + SHARED_START if event.space == "shared" else GLOBAL_BASE
@@ -148,7 +148,7 @@ def _append() -> Builder:
     words = ("what", "site", "lanes", "size", "number", "element")
     params = [("ptr", "warp"), ("ptr", "worker"), *(("i32", name) for name in words)]
     b = function(_ADD, "void", [*params, (vec("i64"), "address"), ("ptr", "value")])
-    # The recorder is never combined with other probes: the board is its own.
+    # The recorder is never combined with other probes: it need not share the board.
     log, cta = get(b, b.param("worker"), WORKER_BOARD), get(b, b.param("worker"), WORKER_CTA)
     flags = b.load("ptr", b.offset(log, _CTAS), align=8)
     wanted = b.load("i8", b.offset(flags, b.cast("zext", cta, "i64")), align=1)

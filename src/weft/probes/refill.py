@@ -1,9 +1,9 @@
-"""Whether what a launch found in uninitialised shared and local memory decides anything: try it with other contents.
+"""Whether the contents of uninitialised shared and local memory change a launch: runs it with other contents.
 
-A value that is never stored to global memory and decides no branch leaves the same bits, and every block runs as often,
-whatever it was. One that decides a branch about elements that are never stored, such as padded rows of a tile, leaves
-the same bits by other ways. This sees all CTAs at once and costs a few plain runs; it cannot say which read it was that
-mattered, nor see a comparison with a value that none of the fillings has. `taint.py` can, if there is time to follow.
+A value that is never stored to global memory and decides no branch changes no result bit and no block count. A value
+that decides a branch about elements that are never stored, such as padded rows of a tile, changes block counts but no
+result. This covers all CTAs at once and costs a few plain runs; it cannot tell which read had the effect, nor see a
+comparison with a value that no filling contains. `taint.py` can, where following the values is affordable.
 """
 
 from enum import Enum
@@ -28,7 +28,7 @@ FILLINGS = (0xFF, 0x00, 0x01, 0x5A, 0xDA)
 
 
 MULTIPLIERS = (0x9E3779B1, 0x85EBCA6B)
-"""Of the number of a word: products look like random words, numbers of all sizes and both signs."""
+"""Factors of the word's number: the products look like random words, numbers of all sizes and both signs."""
 
 
 class Refill(Instrumentation):
@@ -56,7 +56,7 @@ class Refill(Instrumentation):
 
 
 class Mix(Refill):
-    """Fills them with words that all differ: equal ones are gone after `score - maximum` or `x - x`."""
+    """Fills them with words that all differ: equal ones cancel in `score - maximum` or `x - x`."""
 
     key = "mix"
 
@@ -79,16 +79,16 @@ class Mix(Refill):
 
 
 class Effect(Enum):
-    """What other contents of uninitialised shared and local memory change in a launch."""
+    """What changes in a launch with other contents of uninitialised shared and local memory."""
 
     NOTHING = 0
     WAYS = 1
-    """Which branches it takes; not what it leaves."""
+    """The branches it takes, not its results."""
     RESULT = 2
 
 
 def effect_of_contents(scene: Scene) -> Effect:
-    """Return what the launch's memory, findings and ways depend on, as far as the fillings show it."""
+    """Return what other contents change in the launch's memory, findings and branches, as far as the fillings show."""
     found = Effect.NOTHING
     contents: tuple[Refill, ...] = (*map(Refill, FILLINGS), *map(Mix, MULTIPLIERS))
     left, ways = scene.trace(contents[0])

@@ -1,16 +1,16 @@
 """Stores of one element of a Triton tensor by all threads that hold it: no race, though the bits may differ.
 
-A Triton tensor with fewer elements than the CTA has threads is held several times over, and the compiler lets all its
-holders store an element to the same place of shared memory. The values are the same but for contraction: of
-`tl.sum(x * w)` the compiler makes
+A Triton tensor with fewer elements than the CTA has threads is held several times, and the compiler lets all threads
+that hold an element store it to the same place of shared memory. The values are the same except for contraction: for
+`tl.sum(x * w)` the compiler generates
 
     mul.f32        %p, %x, %w;
     shfl.sync.bfly %q, %p, 16, …;       the other lane's product, rounded
     fma.rn.f32     %s, %x, %w, %q;      this lane's product, not rounded
 so a lane and its partner hold sums that differ by a rounding error, on hardware too. Whichever is kept is a right sum.
-Shared memory is the compiler's own in Triton: one instruction stores two elements to one place only if a barrier is
-missing between two rounds of a loop. Then a thread stores there twice between two barriers, and the reads in between
-conflict as well.
+In Triton only the compiler uses shared memory: one instruction stores two elements to one place only if a barrier is
+missing between two iterations of a loop. Then a thread stores there twice between two barriers, and the reads in
+between conflict as well.
 """
 
 import numpy as np

@@ -21,18 +21,18 @@ FLAG, COUNTS = 2, 3
 
 @dataclass(frozen=True)
 class Semantics:
-    """What the instructions of a kernel mean."""
+    """What the instructions of a kernel mean for the order of accesses."""
 
     at: Callable[[int], Instruction | None]
-    """Site → the instruction there that touches memory or orders accesses, if there is one."""
+    """Site → the instruction there that accesses memory or orders accesses, if there is one."""
     used: Container[str]
-    """Names of the registers whose values matter to an instruction."""
+    """Names of the registers that some instruction reads."""
     exchanges: Exchanges
     kinds: dict[int, int] = field(default_factory=dict)
-    """Site → what `kind` said of it."""
+    """Site → what `kind` returned for it."""
 
     def kind(self, site: int) -> int:
-        """0 if nobody synchronises there, 1 if so, FLAG if perhaps (volatile), COUNTS for mbarriers."""
+        """Return 0 if the site does not synchronise, 1 if it does, FLAG if perhaps (volatile), COUNTS for mbarriers."""
         if site not in self.kinds:
             ins = self.at(site)
             strong = COUNTS if is_mbarrier(ins) else 1
@@ -45,7 +45,7 @@ class Semantics:
         return ins is not None and ins.form.name == "cp" and not is_mbarrier(ins)
 
     def looks(self, ins: Instruction) -> bool:
-        """Whether the kernel does anything with what an access finds."""
+        """Whether the kernel uses the value that an access returns."""
         return any(reg.name in self.used for reg in ins.written())
 
 
@@ -53,7 +53,7 @@ _semantics: "WeakKeyDictionary[ProgramSource, Semantics]" = WeakKeyDictionary()
 
 
 def semantics_of(source: "ProgramSource") -> Semantics:
-    """Of the kernel that a launch ran."""
+    """Return the semantics of the kernel that a launch ran."""
     known = _semantics.get(source)
     if known is None:
         slicer = Slicer(item for item in source.inlined.body if isinstance(item, Instruction))
@@ -69,7 +69,7 @@ def _decisive(line: Sequence[Instruction]) -> Instruction:
     """Return the instruction that a PTX line stands for.
 
     Inline assembly puts several on a line: `{ mbarrier.test_wait …; selp …; }`. Of several accesses it is the weakest,
-    so that none is thought to order more than it does.
+    so that no access is assumed to order more than it does.
     """
     accesses = [ins for ins in line if ins.form.name in _ACCESSES]
     others = [ins for ins in line if ins.form.name in _ORDERS]
@@ -86,14 +86,14 @@ def is_volatile(ins: Instruction | None) -> bool:
 
 
 def is_strong(ins: Instruction | None) -> bool:
-    """An access that the memory model orders with others of its kind: atomics, ld/st with an order, mbarriers."""
+    """Whether the memory model orders an access with other strong ones: atomics, ld/st with an order, mbarriers."""
     return ins is not None and (ins.form.name in ("atom", "red") or ordering(ins) != "")
 
 
 def ordering(ins: Instruction) -> str:
-    """acquire, release or both. Arriving at an mbarrier releases, a test that finds its phase over acquires.
+    """Return acquire, release or both. Arriving at an mbarrier releases; a test that finds its phase complete acquires.
 
-    `inval` orders nothing, but it may meet other uses: libcu++ lets one lane do it for its warp, after a match.sync.
+    `inval` orders nothing, but other uses may be close: libcu++ lets one lane do it for its warp, after a match.sync.
     """
     if ins.form.chapter == "mbarrier":
         if ins.has("init"):

@@ -1,8 +1,8 @@
 """Shadow memory: one byte of knowledge for each byte of shared memory, read and written a warp's access at a time.
 
-`read_shadow` gives the bytes behind a touch as a few vectors, in the cheapest way its pattern allows: one run, lines,
-a gather. Lanes that are off show as `neutral`. What a lane sees twice it sees alike, so writing back a function of
-the old bytes is well defined.
+`read_shadow` returns the shadow bytes of an access as a few vectors, in the cheapest way its pattern allows: one run,
+lines, a gather. Inactive lanes show as `neutral`. Bytes that appear twice have the same value, so writing back a
+function of the old bytes is well defined.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Piece:
 
 
 def read_shadow(b: Builder, shadow: Value, touch: Touch, neutral: Value) -> list[Piece]:
-    """The shadow bytes of a touch. `neutral` (i8) stands for lanes that are off."""
+    """Return the shadow bytes of an access. `neutral` (i8) stands for inactive lanes."""
     if touch.contiguous:
         start = b.offset(shadow, b.cast("zext", b.extract(touch.offsets, 0), "i64"))
         return _run(b, start, LANES * touch.bytes)
@@ -46,7 +46,7 @@ def read_shadow(b: Builder, shadow: Value, touch: Touch, neutral: Value) -> list
 
 
 def read_rows(b: Builder, shadow: Value, touch: Touch) -> list[Piece]:
-    """The rows of an ldmatrix in which every lane that should name a row does."""
+    """Return the rows of an ldmatrix in which every lane that should give a row's address does."""
     slot = b.alloca(vec("i32"))
     b.store(touch.offsets, slot, align=64)
     starts = [b.load("i32", b.offset(slot, 4 * row), align=4) for row in range(touch.rows)]
@@ -60,7 +60,7 @@ def any_of(b: Builder, flags: Value) -> Value:
 
 
 def either(b: Builder, values: list[Value], operation: str) -> Value:
-    """All values combined by an operation."""
+    """Combine all values by an operation."""
     result = values[0]
     for value in values[1:]:
         result = b.op(operation, result, value)
@@ -114,7 +114,7 @@ def _put_words(b: Builder, places: Value, on: Value, words: str) -> Callable[[Va
 
 
 def _narrow(b: Builder, shadow: Value, touch: Touch, neutral: Value) -> Piece:
-    """One or two bytes per lane: there is no gather of these, so from their words; written lane by lane."""
+    """One or two bytes per lane: LLVM has no gather of these, so their words are gathered; written lane by lane."""
     words, width = vec("i32"), touch.bytes
     aligned = b.op("and", touch.offsets, const(words, -4))
     shift = b.op("shl", b.op("and", touch.offsets, const(words, 3)), const(words, 3))
@@ -139,7 +139,7 @@ def _narrow(b: Builder, shadow: Value, touch: Touch, neutral: Value) -> Piece:
 
 
 def gather(b: Builder, places: Value, on: Value, off: Value) -> Value:
-    """The words at <32 x ptr>; `off` in lanes that are not on."""
+    """The words at <32 x ptr>; `off` in inactive lanes."""
     name = f"llvm.masked.gather.v32{off.ty[6:-1]}.v32p0"
     b.declarations.setdefault(name, f"declare {off.ty} @{name}(<32 x ptr>, <32 x i1>, {off.ty})")
     args = f"<32 x ptr> align {_align(off)} {places.ref}, <32 x i1> {on.ref}, {off.ty} {off.ref}"
@@ -147,7 +147,7 @@ def gather(b: Builder, places: Value, on: Value, off: Value) -> Value:
 
 
 def scatter(b: Builder, value: Value, places: Value, on: Value) -> None:
-    """Write words to <32 x ptr> in the lanes that are on."""
+    """Write words to <32 x ptr> in the active lanes."""
     name = f"llvm.masked.scatter.v32{value.ty[6:-1]}.v32p0"
     b.declarations.setdefault(name, f"declare void @{name}({value.ty}, <32 x ptr>, <32 x i1>)")
     where = f"<32 x ptr> align {_align(value)} {places.ref}"

@@ -1,7 +1,7 @@
-"""What the probes of shared memory stand on: every event that touches it becomes one `Touch`.
+"""The base of the probes of shared memory: every event that accesses it becomes one `Touch`.
 
-Generic accesses are reduced to the lanes that lie in shared memory; ldmatrix is a load of 16 bytes per lane. A
-probe says what to do at a touch; it need not know instructions.
+Generic accesses are reduced to the lanes that are in shared memory; ldmatrix is a load of 16 bytes per lane. A
+probe defines what to do at a `Touch`; it need not distinguish instructions.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ ROW_BYTES = 16
 
 @dataclass(frozen=True)
 class Touch:
-    """A warp touches shared memory: offsets count from SHARED_START."""
+    """A warp's access to shared memory; offsets count from SHARED_START."""
 
     verb: str
     """`load`, `store`, `atomic`, `exchange`, `copy` (issued) or `land` (its bytes arrive)."""
@@ -38,16 +38,16 @@ class Touch:
     lines: Lines | None = None
     """Where known: the same bytes as lines. Start and step are i64."""
     rows: int = 0
-    """ldmatrix: how many lanes, from the first on, should name a row; never known as contiguous or uniform."""
+    """ldmatrix: how many lanes, from the first on, should give a row; never contiguous or uniform."""
 
 
 def touch_of(event: Access, verb: str) -> Touch:
-    """An access to the shared window itself."""
+    """Return the Touch of an access to the shared window itself."""
     return Touch(verb, event.bytes, event.offsets, event.lanes, event.contiguous, event.uniform, event.lines)
 
 
 def verb_of(event: Access) -> str:
-    """The verb of the touch that an access becomes."""
+    """Return the verb of the Touch that an access becomes."""
     if event.copied:
         return "land"
     if event.atomic:
@@ -56,24 +56,24 @@ def verb_of(event: Access) -> str:
 
 
 class SharedProbe(Instrumentation):
-    """Turns the events of the virtual GPU into touches of shared memory."""
+    """A probe that receives the accesses to shared memory as `Touch` values."""
 
     name = ""
     slot: int | None = None
-    """Beside other probes: which pointer at the head of the worker's probe memory leads to this one's."""
+    """With several probes: the index of this probe's pointer at the head of the worker's probe memory."""
 
     def __init__(self) -> None:
         # The probe's own source is part of the key: compiled functions of another version are never loaded.
         self.key = f"{self.name}-{source_digest()}"
 
     def at_slot(self, slot: int) -> Self:
-        """This probe with its memory behind pointer `slot`."""
+        """Return this probe with its memory at pointer `slot`."""
         other = type(self)()
         other.slot = slot
         return other
 
     def touch(self, b: Builder, touch: Touch) -> None:
-        """Code for one touch; the function being built has `warp` and `site` parameters."""
+        """Build the code for one access; the function being built has `warp` and `site` parameters."""
         raise NotImplementedError
 
     def access(self, b: Builder, event: Access) -> None:
@@ -100,7 +100,7 @@ class SharedProbe(Instrumentation):
 
 
 def _generic(b: Builder, probe: SharedProbe, event: Access, verb: str) -> None:
-    """The lanes of a generic access that lie in shared memory; a tile lies in one window as a whole."""
+    """Handle the lanes of a generic access that are in shared memory; a tile is entirely in one window."""
     into = b.op("sub", event.offsets, const(vec("i64"), SHARED_BASE))
     near = b.op("and", bits(b, b.icmp("ult", into, const(vec("i64"), WINDOW_BYTES))), event.lanes)
     with when(b, b.icmp("ne", near, const("i32", 0))):
@@ -113,7 +113,7 @@ def _generic(b: Builder, probe: SharedProbe, event: Access, verb: str) -> None:
 
 
 def shadow_bytes(shared_limit: int) -> int:
-    """Size of a shadow with a byte for each byte of shared memory; a word may be read across the end."""
+    """Return the size of a shadow with a byte for each byte of shared memory; a word may be read across the end."""
     return -(-(shared_limit - SHARED_START + 4) // ALIGN) * ALIGN
 
 

@@ -5,8 +5,9 @@
     shfl.sync.bfly.b32  %r2, %f2, …, -1;       needs what this lane has read, and waits for all lanes
     @%p st.shared.f32   [sM], %f7;             lane 0 writes
 
-A lane takes part in the shuffle when its operand is there, so its read has returned; the writer goes on when all lanes
-have taken part. docs/decisions/0016-shuffles-and-races.md says why that orders a write after a read, and nothing else.
+A lane takes part in the shuffle when its operand is there, so its read has returned; the writer continues when all
+lanes have taken part. docs/decisions/0016-shuffles-and-races.md explains why that orders a write after a read, and
+nothing else.
 """
 
 from collections.abc import Iterator
@@ -31,12 +32,12 @@ class Exchanges:
                 for reg in ins.written():
                     writers.setdefault(reg.name, []).append(ins)
         self._made_by = {name: each[0] for name, each in writers.items() if len(each) == 1 and each[0].guard is None}
-        """Register → its only definition: a use then has what the last execution of that left."""
+        """Register → its only definition: a use then reads the result of that instruction's last execution."""
         self._answers: dict[tuple[int, int], bool] = {}
 
     def between(self, read: int, write: int) -> bool:
-        """Whether a collective of all lanes that needs what the load at PTX line `read` fetched lies on every way to
-        the store at line `write`, and to the kernel's end: a lane that has left is not waited for.
+        """Whether a collective of all lanes that needs what the load at PTX line `read` fetched is on every path to
+        the store at line `write`, and to the kernel's end: a collective does not wait for a lane that has exited.
         """
         if (read, write) not in self._answers:
             self._answers[read, write] = self._between(read, write)
@@ -82,7 +83,7 @@ class Exchanges:
 
 
 def _takes_all(ins: Instruction) -> bool:
-    """Whether it is a collective of all 32 lanes, by a mask that stands in the code."""
+    """Whether it is a collective of all 32 lanes, by a constant mask."""
     if ins.form.name not in COLLECTIVES or ins.guard is not None:
         return False
     mask = ins.operand("mask")

@@ -1,10 +1,10 @@
 """Follow uninitialised values through CTAs: which reads reach a branch, an address or an output.
 
-The reference interpreter executes them; beside every register and every byte of shared and local memory stands a
-word of labels, one bit for each instruction that read an uninitialised byte the value depends on. Where labels reach
-a guard of a branch or store, an address, or a store to global memory, these reads count. Copying, computing, shuffles
-and mma pass labels on (a product with zero as well); what `selp`, a guard or an `and` with zero bytes leaves out does
-not count.
+The reference interpreter executes them. Every register and every byte of shared and local memory has a word of labels,
+one bit for each instruction that read an uninitialised byte the value depends on. Where labels reach a guard of a
+branch or store, an address, or a store to global memory, these reads have an effect. Copies, arithmetic, shuffles and
+mma pass labels on (a product with zero as well); what `selp`, a guard or an `and` with zero bytes leaves out does not
+count.
 """
 
 import copy
@@ -26,22 +26,22 @@ from .taint_state import Enough, Sink, Taint, UnsetRead
 
 @dataclass(frozen=True)
 class Followed:
-    """What became of the values of uninitialised reads in some CTAs."""
+    """What the values of uninitialised reads reached in some CTAs."""
 
     sinks: Mapping[int, Sink]
     """PTX line of a read → the first thing its value reached."""
     harmless: frozenset[int]
-    """PTX lines of reads that happened again and reached nothing until the CTAs' end."""
+    """PTX lines of reads that were repeated and whose values reached nothing until the CTAs' end."""
     steps: int
-    """Warp instructions it took."""
+    """Warp instructions that were executed for it."""
     unset: Mapping[int, UnsetRead]
-    """PTX line → the register it read although nobody had set it; among `sinks` if that matters."""
+    """PTX line → the register it read although it was never set; also in `sinks` if the value has an effect."""
 
 
 def follow(
     scene: Scene, ctas: Sequence[int], lines: frozenset[int], max_steps: int, *, registers: frozenset[str] = frozenset()
 ) -> Followed:
-    """Run CTAs again, from the memory their launch started from, and follow what the reads at `lines` get.
+    """Run CTAs again, from the memory their launch started with, and follow the values of the reads at `lines`.
 
     `registers` count as uninitialised until they are set.
     """
@@ -81,7 +81,7 @@ class _Observer(Observer):
         self.steps = 0
 
     def guard(self, w: RunningWarp, ins: Instruction, group: Lanes) -> None:
-        """A guard decides about a branch or an effect on memory, or about the value of a register."""
+        """Handle a guard, which decides about a branch, an effect on memory, or the value of a register."""
         assert ins.guard is not None
         if self.taint.unset:
             self.taint.read_unset(w, ins, (ins.guard.reg.name,), group)
@@ -115,7 +115,7 @@ class _Observer(Observer):
             self._add(w, ins, decided, w.mask)
 
     def _add(self, w: RunningWarp, ins: Instruction, labels: Lanes, lanes: Lanes) -> None:
-        """The destinations depend on this as well."""
+        """Add labels to the destinations."""
         for reg in ins.written():
             size = max(WIDTH[w.types[reg.name]] // 8, 1)
             self.taint.write(w, reg, self.taint.read(w, reg, size) | labels[:, None], lanes)

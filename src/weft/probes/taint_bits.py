@@ -1,6 +1,6 @@
-"""Which bits of a labelled byte are uninitialised: bit-fields are set one by one, by reading and writing whole words.
+"""Which bits of a labelled byte are uninitialised: bit-fields are set one by one, by reading and writing full words.
 
-The highest eight bits of a label are that mask, the others the reads it depends on; a label without a mask is none.
+The highest eight bits of a label are that mask, the others the reads it depends on; a label without a mask is empty.
 """
 
 import numpy as np
@@ -14,29 +14,29 @@ MOST_SITES = 56
 
 
 def whole(labels: Labels) -> Labels:
-    """The labels of bytes that depend on others in some way: no bit is known."""
+    """Return the labels with all bits uninitialised, for bytes that depend on others in some way."""
     return np.where(labels != 0, labels | ALL_BITS, np.uint64(0))
 
 
 def bits_of(labels: Labels) -> npt.NDArray[np.uint8]:
-    """The bits of each byte that are uninitialised."""
+    """Return the bits of each byte that are uninitialised."""
     return (labels >> _SHIFT).astype(np.uint8)
 
 
 def keep_bits(labels: Labels, bits: npt.NDArray[np.uint8]) -> Labels:
-    """The labels of bytes of which only these bits are left, the others being known."""
+    """Return the labels with only these bits kept; the others are known."""
     left = bits_of(labels) & bits
     return np.where(left != 0, labels & ~ALL_BITS | left.astype(np.uint64) << _SHIFT, np.uint64(0))
 
 
 def extended(labels: Labels) -> Labels:
-    """With the bytes that a sign is extended to."""
+    """Return the labels with the bytes that a sign is extended to."""
     sign = whole(keep_bits(labels[:, -1:], np.full((32, 1), 0x80, np.uint8)))
     return np.concatenate([labels, np.repeat(sign, 8 - labels.shape[1], axis=1)], axis=1)
 
 
 def moved(labels: Labels, right: npt.NDArray[np.int64], *, signed: bool = False) -> Labels:
-    """Labels of values shifted right by so many bits (left if negative)."""
+    """Return the labels of values shifted right by so many bits (left if negative)."""
     size = labels.shape[1]
     result = np.zeros_like(labels)
     for lane in np.flatnonzero(labels.any(axis=1)):
@@ -54,7 +54,7 @@ def moved(labels: Labels, right: npt.NDArray[np.int64], *, signed: bool = False)
 
 
 def field(position: npt.NDArray[np.int64], length: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
-    """The bits of a value's `size` bytes from `position` on, `length` of them; shape (32, size)."""
+    """Return a mask of `length` bits from `position` on of a value's `size` bytes; shape (32, size)."""
     at = np.arange(8 * size)[None, :]
     inside = (at >= position[:, None]) & (at < (position + length)[:, None])
     return np.packbits(inside, axis=1, bitorder="little")

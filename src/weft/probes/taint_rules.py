@@ -1,4 +1,4 @@
-"""How single instructions pass labels on, bit by bit where bits only move; everything else smears."""
+"""How single instructions pass labels on: bit by bit where bits only move; all others smear."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +20,7 @@ Rule = Callable[[Taint, RunningWarp, Instruction], None]
 
 
 def smear(t: Taint, w: RunningWarp, ins: Instruction) -> None:
-    """Every byte of the result depends on every byte of the sources; halves of packed types stay apart."""
+    """Make every byte of the result depend on every byte of the sources; halves of packed types stay separate."""
     sources, targets = t.flow(ins)
     if "x2" in ins.mods.get("type", "") and ins.form.chapter in ("half", "integer"):
         halves = np.zeros((32, 4), np.uint64)
@@ -76,7 +76,7 @@ def _st(t: Taint, w: RunningWarp, ins: Instruction) -> None:
 
 
 def _selp(t: Taint, w: RunningWarp, ins: Instruction) -> None:
-    """Only what is selected counts, and what decides."""
+    """Only the selected value and the predicate count."""
     size = _size(ins.operand_type("d"))
     a, b = (t.read(w, ins.operand(name), size) for name in "ab")
     chosen = np.where(w.src(ins, "c")[:, None], a, b)
@@ -84,7 +84,7 @@ def _selp(t: Taint, w: RunningWarp, ins: Instruction) -> None:
 
 
 def _and_or(t: Taint, w: RunningWarp, ins: Instruction) -> None:
-    """A bit of one operand counts where the other lets it through: not where that is known to be 0 (and) or 1 (or)."""
+    """A bit of one operand counts unless the other operand's bit is known to be 0 (and) or 1 (or)."""
     if ins.type == "pred":
         smear(t, w, ins)
         return
@@ -130,7 +130,7 @@ def _bfe(t: Taint, w: RunningWarp, ins: Instruction) -> None:
 
 
 def _bfi(t: Taint, w: RunningWarp, ins: Instruction) -> None:
-    """The lowest bits of a in place of a field of b."""
+    """bfi: the lowest bits of a replace a field of b."""
     if t.any_of(w, ins.operand("c")).any() or t.any_of(w, ins.operand("e")).any():
         smear(t, w, ins)
         return
@@ -185,7 +185,7 @@ def _shfl(t: Taint, w: RunningWarp, ins: Instruction) -> None:
 
 
 def _among_lanes(t: Taint, w: RunningWarp, ins: Instruction) -> None:
-    """vote, match, redux: everybody's result depends on everybody's value."""
+    """vote, match, redux: each lane's result depends on each lane's value."""
     t.sink(t.any_of(w, ins.operand("mask"))[w.mask], "a member mask", ins)
     total = np.bitwise_or.reduce(t.any_of(w, ins.operand("a"))[w.mask])
     for name in t.flow(ins)[1]:
@@ -201,7 +201,7 @@ def _barrier(t: Taint, w: RunningWarp, ins: Instruction) -> None:
 
 
 def _atomic(t: Taint, w: RunningWarp, ins: Instruction) -> None:
-    """Lane after lane: a cell takes on what is combined with it. An exchange forgets what was there."""
+    """Lane after lane: a cell gets the labels of what is combined with it. An exchange drops the old labels."""
     size = _size(ins.type)
     given = t.read(w, ins.operand("b"), size)
     if ins.find("c") is not None:
@@ -223,7 +223,7 @@ def _atomic(t: Taint, w: RunningWarp, ins: Instruction) -> None:
 
 def _cp(t: Taint, w: RunningWarp, ins: Instruction) -> None:
     own = t.of(w)
-    tracked = ins.form.chapter == "mbarrier"  # the bytes come with a phase; nobody reads them before
+    tracked = ins.form.chapter == "mbarrier"  # the bytes arrive with a phase and are not read before it
     if ins.has("commit_group") or ins.has("wait_all") or tracked:
         for lane in w.lanes_on():
             own.groups[lane].append(own.uncommitted[lane])
@@ -279,7 +279,7 @@ def _brx(t: Taint, w: RunningWarp, ins: Instruction) -> None:
 
 
 def _call(t: Taint, w: RunningWarp, ins: Instruction) -> None:
-    """Functions without a body: what printf prints is an output. Results count as written."""
+    """Functions without a body: what printf prints is an output. Results count as initialised."""
     function, args, results = ins.operand("func"), ins.operand("args"), ins.operand("ret")
     assert isinstance(function, Sym) and isinstance(args, Args) and isinstance(results, Args)
     shadow = t.shadow(w, "local")
@@ -346,8 +346,8 @@ RULES: Mapping[str, Rule] = {
     "mma": mma,
     "wmma": wmma,
 }
-"""By opcode; all others smear."""
+"""Rules by opcode; all others smear."""
 MEMORY = frozenset({"ld", "st", "atom", "red", "cp", "call", "ldmatrix", "wmma"})
-"""Rules that have work to do even if no register has labels."""
+"""Opcodes whose rules are needed even if no register has labels."""
 EFFECTS = frozenset({"st", "atom", "red", "cp", "bar", "barrier"})
-"""A guard decides about more than a register."""
+"""Opcodes whose guard decides about more than a register."""

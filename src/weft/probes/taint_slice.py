@@ -1,7 +1,7 @@
-"""Whether the value of a read can reach anything at all, by the registers alone: true of every CTA at once.
+"""Whether the value of a read can reach anything at all, by the registers alone: the answer holds for every CTA.
 
-A compiler that widens a load over padding leaves registers that nobody uses, or uses only to compute others that
-nobody uses. Order and paths are ignored, so what is said to reach nothing never does.
+A compiler that widens a load over padding leaves registers that no instruction uses, or that are used only to compute
+other unused registers. Order and paths are ignored, so a value reported to reach nothing never does.
 """
 
 from collections.abc import Iterable
@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from weft.ptx.module import WIDTH, Instruction, Reg, Vec
 
 _EFFECTS = frozenset({"st", "ld", "atom", "red", "cp", "bar", "barrier", "ldmatrix", "mbarrier", "call", "prefetch"})
-"""What a register may not be used in: stores of any kind, addresses, barriers."""
+"""Opcodes in which a use has an effect: stores of any kind, addresses, barriers."""
 
 
 class Slicer:
-    """The registers of one kernel and who uses them."""
+    """The registers of one kernel and the instructions that use them."""
 
     def __init__(self, instructions: Iterable[Instruction]) -> None:
         self.users: dict[str, list[Instruction]] = {}
@@ -24,7 +24,7 @@ class Slicer:
                 self.users.setdefault(reg.name, []).append(ins)
 
     def reaches_nothing(self, line: int, hit_bytes: int) -> bool:
-        """Whether the bytes of the mask `hit_bytes` that the load at `line` reads are of no consequence."""
+        """Whether the bytes of the mask `hit_bytes` that the load at `line` reads have no effect."""
         loads = self.at.get(line, [])
         if not loads or any(load.form.name != "ld" for load in loads):
             return False
@@ -41,7 +41,7 @@ class Slicer:
 
 
 def _sources(ins: Instruction) -> set[Reg]:
-    """Registers whose value matters to an instruction; the old value of a guarded destination does not change."""
+    """Return the registers that an instruction's result depends on; a guarded destination's old value stays."""
     if ins.guard is None:
         return set(ins.read())
     return set(ins.read()) - (set(ins.written()) - _operands(ins) - {ins.guard.reg})
@@ -53,7 +53,7 @@ def _operands(ins: Instruction) -> set[Reg]:
 
 
 def _targets(load: Instruction, hit_bytes: int) -> list[str]:
-    """Destinations of a load that hold any of the bytes."""
+    """Return the destinations of a load that hold any of the bytes."""
     operand = load.operand("d")
     items = operand.items if isinstance(operand, Vec) else (operand,)
     size = WIDTH[load.type] // 8

@@ -18,21 +18,21 @@ _GENERIC = ("global", "shared", "local")
 
 
 class Enough(Exception):
-    """Every read that was asked about has reached something."""
+    """Raised when every read in question has reached something."""
 
 
 @dataclass
 class Shadow:
-    """Knowledge of one state space: labels of its bytes, and which nobody has written."""
+    """The shadow of one state space: labels of its bytes, and which bytes were never written."""
 
     labels: Labels | None
-    """None for global memory: what is stored there has arrived."""
+    """None for global memory: a store there is already an output."""
     fresh: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Sink:
-    """Where a value that depends on uninitialised memory counted."""
+    """Where a value that depends on uninitialised memory had an effect."""
 
     what: str
     instruction: Instruction
@@ -40,7 +40,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class Places:
-    """Lanes of an access that lie in one state space, and where in its storage."""
+    """Lanes of an access that are in one state space, and where in its storage."""
 
     space: str
     lanes: Lanes
@@ -49,10 +49,10 @@ class Places:
 
 @dataclass
 class WarpTaint:
-    """Labels of one warp: registers that have any, local memory, copies under way."""
+    """Labels of one warp: registers that have any, local memory, copies in flight."""
 
     unset: dict[str, Lanes]
-    """Registers that count as uninitialised, in the lanes in which nobody has set them."""
+    """Registers that count as uninitialised, in the lanes in which they were never set."""
     registers: dict[str, Labels] = field(default_factory=dict)
     """Shape (32, bytes of the register)."""
     local: Shadow | None = None
@@ -62,7 +62,7 @@ class WarpTaint:
 
 @dataclass(frozen=True)
 class UnsetRead:
-    """The first time that an instruction read a register nobody had set."""
+    """The first time that an instruction read a register that was never set."""
 
     register: str
     cta: Dim3
@@ -92,14 +92,14 @@ class Taint:
     # -- labels of registers -------------------------------------------------------------------------------------
 
     def of(self, w: RunningWarp) -> WarpTaint:
-        """The warp's labels."""
+        """Return the warp's labels."""
         key = (w.cta.index, w.number)
         if key not in self.warps:
             self.warps[key] = WarpTaint({name: np.ones(32, bool) for name in self.unset})
         return self.warps[key]
 
     def read_unset(self, w: RunningWarp, ins: Instruction, names: tuple[str, ...], lanes: Lanes) -> None:
-        """`ins` reads registers: where nobody has set them, their values depend on this read."""
+        """Label the registers that `ins` reads, in lanes where they were never set, with this read."""
         own = self.of(w)
         for name in names:
             bad = own.unset[name] & lanes if name in own.unset else lanes[:0]
@@ -109,14 +109,14 @@ class Taint:
                 self.write(w, Reg(name), np.full((32, 8), self.label(ins), np.uint64), bad)
 
     def set_registers(self, w: RunningWarp, names: tuple[str, ...]) -> None:
-        """The lanes that are on have set these registers."""
+        """Record that the active lanes have set these registers."""
         own = self.of(w)
         for name in names:
             if name in own.unset:
                 own.unset[name] &= ~w.mask
 
     def flow(self, ins: Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the registers that an instruction reads (its guard apart) and writes."""
+        """Return the names of the registers that an instruction reads (without its guard) and writes."""
         key = id(ins)
         if key not in self.flows:
             sources = {
@@ -131,7 +131,7 @@ class Taint:
         return self.flows[key]
 
     def read(self, w: RunningWarp, operand: Operand, size: int) -> Labels:
-        """Labels of an operand's lowest `size` bytes, shape (32, size)."""
+        """Return the labels of an operand's lowest `size` bytes, shape (32, size)."""
         labels = np.zeros((32, size), np.uint64)
         name = operand.name if isinstance(operand, Reg) else operand.reg.name if isinstance(operand, Not) else ""
         found = self.of(w).registers.get(name)
@@ -140,7 +140,7 @@ class Taint:
         return labels
 
     def any_of(self, w: RunningWarp, operand: Operand) -> npt.NDArray[np.uint64]:
-        """Labels of what depends on an operand, per lane; members of a vector and bases of addresses included."""
+        """Return the labels of an operand, per lane; members of a vector and bases of addresses included."""
         total = np.zeros(32, np.uint64)
         for name in register_names(operand):
             found = self.of(w).registers.get(name)
@@ -149,7 +149,7 @@ class Taint:
         return whole(total)
 
     def write(self, w: RunningWarp, operand: Operand, labels: Labels, lanes: Lanes | None = None) -> None:
-        """Give a destination its labels in the lanes that are on; bytes beyond those given have none."""
+        """Give a destination its labels in the active lanes; bytes beyond those given have none."""
         if isinstance(operand, Pair):
             operand = operand.first
         if not isinstance(operand, Reg):
@@ -171,7 +171,7 @@ class Taint:
     # -- memory --------------------------------------------------------------------------------------------------
 
     def shadow(self, w: RunningWarp, space: str) -> Shadow | None:
-        """The knowledge of a state space as a warp sees it; None for parameters."""
+        """Return the shadow of a state space as a warp sees it; None for parameters."""
         if space in ("global", "const"):
             return Shadow(None, self.fresh_global)
         if space == "shared":
@@ -188,7 +188,7 @@ class Taint:
     def places(
         self, w: RunningWarp, ins: Instruction, name: str, size: int, lanes: Lanes | None = None
     ) -> list[Places]:
-        """Where the lanes' accesses land; an address that depends on uninitialised memory has reached something."""
+        """Return where the lanes' accesses are; an address that depends on uninitialised memory is a sink."""
         lanes = w.mask if lanes is None else lanes
         operand = ins.operand(name)
         assert isinstance(operand, Mem)
@@ -199,7 +199,7 @@ class Taint:
     def places_at(
         self, w: RunningWarp, space: str, address: npt.NDArray[np.uint64], size: int, lanes: Lanes
     ) -> list[Places]:
-        """The same for addresses at hand. Lanes outside every storage, which the interpreter reports, are left out."""
+        """The same for given addresses. Lanes outside every storage, which the interpreter reports, are left out."""
         found = []
         for name in _GENERIC if space == "generic" else (space,):
             shadow = self.shadow(w, name)
@@ -217,7 +217,7 @@ class Taint:
     def load(
         self, w: RunningWarp, ins: Instruction, places: list[Places], size: int, *, fresh_counts: bool = True
     ) -> Labels:
-        """Labels of the bytes at `places`, shape (32, size); bytes that nobody wrote are labelled with `ins`."""
+        """Return the labels of the bytes at `places`, shape (32, size); `ins` labels bytes that were never written."""
         labels = np.zeros((32, size), np.uint64)
         for place in places:
             shadow = self.shadow(w, place.space)
@@ -232,7 +232,7 @@ class Taint:
         return labels
 
     def store(self, w: RunningWarp, ins: Instruction, places: list[Places], labels: Labels) -> None:
-        """The bytes at `places` take these labels and count as written; an output has been reached."""
+        """Give the bytes at `places` these labels and mark them as written; a store to global memory is a sink."""
         for place in places:
             shadow = self.shadow(w, place.space)
             assert shadow is not None
@@ -244,14 +244,14 @@ class Taint:
                 shadow.labels[index] = labels[place.lanes]
 
     def label(self, ins: Instruction) -> np.uint64:
-        """The label of a read; beyond MOST_SITES reads they share the last."""
+        """Return the label of a read; beyond MOST_SITES reads they share the last."""
         site = self.bits.setdefault(ins.line, min(len(self.bits), MOST_SITES - 1))
         return ALL_BITS | np.uint64(1) << np.uint64(site)
 
-    # -- where values count --------------------------------------------------------------------------------------
+    # -- where values have an effect -----------------------------------------------------------------------------------
 
     def sink(self, labels: npt.NDArray[np.uint64], what: str, ins: Instruction) -> None:
-        """Labels have reached something that counts."""
+        """Record that labels have reached something that has an effect."""
         if not labels.any():
             return
         reached = int(np.bitwise_or.reduce(labels, axis=None))
@@ -263,7 +263,7 @@ class Taint:
 
 
 def register_names(operand: Operand) -> tuple[str, ...]:
-    """Registers of an operand, bases of addresses and members of vectors included."""
+    """Return the registers of an operand, bases of addresses and members of vectors included."""
     match operand:
         case Reg(name=name):
             return (name,)

@@ -1,4 +1,4 @@
-"""How matrix instructions pass labels on: element by element, as the fragments lie in the lanes."""
+"""How matrix instructions pass labels on: element by element, as fragments are distributed over the lanes."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def _registers(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _matrix(t: Taint, w: RunningWarp, ins: Instruction, name: str, fragment: Fragment) -> Labels:
-    """Labels of an operand's elements, [row, column]."""
+    """Return the labels of an operand's elements, [row, column]."""
     size = max(fragment.bits // 8, 1)
     matrix = np.zeros(fragment.shape, np.uint64)
     for number, register in enumerate(_registers(ins.operand(name))):
@@ -35,7 +35,7 @@ def _deal(t: Taint, w: RunningWarp, ins: Instruction, fragment: Fragment, matrix
 
 
 def _product(a: Labels, b: Labels, c: Labels) -> Labels:
-    """An element depends on its row of A, its column of B and its own of C."""
+    """Return the labels of D: an element depends on its row of A, its column of B and its element of C."""
     rows, columns = np.bitwise_or.reduce(a, axis=1), np.bitwise_or.reduce(b, axis=0)
     product: Labels = c | rows[:, None] | columns[None, :]
     return product

@@ -1,4 +1,4 @@
-"""Checkers by the names users know from compute-sanitizer → what watches the run."""
+"""The checkers, by their names in compute-sanitizer, and the instrumentation of each."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -23,25 +23,25 @@ PROBES: Mapping[str, Callable[[], SharedProbe]] = {
 }
 
 CHECKERS = ("memcheck", "initcheck", "racecheck", "synccheck")
-"""What `all` means."""
+"""The checkers that `all` stands for."""
 
 
 LOOKS_FOR: Mapping[str, str] = {"initcheck": "uninitialised reads", "racecheck": "races"}
-"""Checker that must be asked for → what it finds."""
+"""Optional checker → what it finds."""
 
 
 def checkers_of(tools: Iterable[str]) -> tuple[str, ...]:
-    """The checkers that watch a run with these tools."""
+    """Return the checkers that watch a run with these tools."""
     asked = set(tools)
     return tuple(name for name in CHECKERS if name in ALWAYS_ON or name in asked or "all" in asked)
 
 
 def watch_for(tools: Iterable[str]) -> Instrumentation:
-    """The instrumentation of these tools; `all` stands for every checker, not for the counters."""
+    """Return the instrumentation of these tools; `all` stands for every checker, not for the counters."""
     names = [name for tool in tools for name in (CHECKERS if tool == "all" else (tool,))]
     for name in names:
         if name not in PROBES and name not in ALWAYS_ON:
             known = (*CHECKERS, "wavefronts", "all")
-            raise UsageError(f"no tool is called {name!r}{did_you_mean(name, known)}; there are {', '.join(known)}")
+            raise UsageError(f"there is no tool {name!r}{did_you_mean(name, known)}; the tools are {', '.join(known)}")
     probes = [PROBES[name]() for name in dict.fromkeys(names) if name in PROBES]
     return Probes(*probes) if probes else PLAIN

@@ -1,15 +1,15 @@
-"""wavefronts: how often shared memory must be read or written to serve each warp access, at PTX level.
+"""wavefronts: how many passes through shared memory each warp access needs, at PTX level.
 
-    lanes go in phases: 32 lanes (up to 4 bytes each), 16 (8 bytes), 8 (16 bytes; ldmatrix: one matrix each)
+    lanes are served in phases: 32 lanes (up to 4 bytes each), 16 (8 bytes), 8 (16 bytes; ldmatrix: one matrix each)
     wavefronts = Σ over phases with an active lane of max over the 32 banks of distinct 4-byte words
-Wide loads in which every lane shares its address with lane^1, or every lane with lane^2 (lanes that are off agree
-with all), join their phases in pairs. Ideal = phases with an active lane after joining.
+Wide loads in which every lane shares its address with lane^1, or every lane with lane^2 (inactive lanes match all),
+join their phases in pairs. Ideal = phases with an active lane after joining.
 
 An aligned lane of 8 or 16 bytes covers 2 or 4 neighbouring banks once each, so it is one chunk in one of 16 or 8 wider
 banks: the maximum counts chunks. All phases are counted at once: a slot is a bank of a phase, and each round serves
 one chunk per slot.
 
-A wmma access counts once per 8 x 8 block, as ldmatrix and vector accesses would make it; atomics and the fills of
+A wmma access counts once per 8 x 8 block, as ldmatrix and vector accesses would; atomics and the fills of
 asynchronous copies are not counted.
 """
 
@@ -30,7 +30,7 @@ _UNITS = (4, 8, 16)
 
 
 class Wavefronts(SharedProbe):
-    """Counts accesses, wavefronts and the least wavefronts possible."""
+    """Counts accesses, wavefronts and the minimum of wavefronts."""
 
     name = "wavefronts"
 
@@ -57,7 +57,7 @@ class Wavefronts(SharedProbe):
         one_each = b.op("shl", const(_WORDS, 1), _slots(b, touch.offsets, unit, LANES // phases))
         taken = b.select(unbits(b, touch.lanes), one_each, const(_WORDS, 0))
         union = b.intrinsic("vector.reduce.or", "i32", [taken], overloads=[_WORDS])
-        # The lanes that take part are as many as the slots: if these are all taken, each has one chunk.
+        # There are as many active lanes as slots: if all slots are taken, each has one chunk.
         free = b.icmp("eq", b.op("and", union, touch.lanes), const("i32", wanted))
         quick, count, after = b.label("quick"), b.label("count"), b.label("after")
         b.cbr(free, quick, count, likely=True)
@@ -77,7 +77,7 @@ class Wavefronts(SharedProbe):
         return [self._count(unit, joins) for unit in _UNITS for joins in ((False, True) if unit > 4 else (False,))]
 
     def _count(self, unit: int, joins: bool) -> Builder:
-        """The general case."""
+        """Build the function for the general case."""
         b = function(_name(unit, joins), "void", [("ptr", "warp"), (_WORDS, "offsets"), ("i32", "lanes")])
         with when(b, b.icmp("eq", b.param("lanes"), const("i32", 0)), likely=False):
             b.ret()
@@ -89,7 +89,7 @@ class Wavefronts(SharedProbe):
 
 
 def count_wavefronts(b: Builder, unit: int, *, joins: bool) -> tuple[Value, Value]:
-    """Wavefronts and the least possible, as i64, of `lanes` at `offsets` (parameters of the function being built).
+    """Wavefronts and their minimum, as i64, of `lanes` at `offsets` (parameters of the function being built).
 
     Serves one chunk per slot until no lane is left.
     """
@@ -111,7 +111,7 @@ def count_wavefronts(b: Builder, unit: int, *, joins: bool) -> tuple[Value, Valu
     with loop(b, lambda: b.icmp("ne", rest.get(), const("i32", 0))):
         left = rest.get()
         waves.set(b.op("add", waves.get(), phases(left)))
-        # Lanes already served write where nobody looks.
+        # Lanes already served write to a slot that is never read.
         target = b.select(unbits(b, left), slot, const(_WORDS, LANES))
         _scatter(b, chunk, _entries(b, table, target))
         served = bits(b, b.icmp("eq", _gather(b, _entries(b, table, slot)), chunk))
@@ -124,7 +124,7 @@ def _name(unit: int, joins: bool) -> str:
 
 
 def _slots(b: Builder, offsets: Value, unit: int, per_phase: int) -> Value:
-    """Bank of a lane's chunk, plus its phase's first slot."""
+    """The bank of a lane's chunk, plus its phase's first slot."""
     banks = 128 // unit
     bank = b.op("and", b.op("lshr", offsets, const(_WORDS, unit.bit_length() - 1)), const(_WORDS, banks - 1))
     if per_phase >= LANES:
@@ -133,7 +133,7 @@ def _slots(b: Builder, offsets: Value, unit: int, per_phase: int) -> Value:
 
 
 def _phases(b: Builder, lanes: Value, per_phase: int) -> Value:
-    """How many phases have a lane of the mask, as i64."""
+    """The number of phases that have a lane of the mask, as i64."""
     total = const("i64", 0)
     for first in range(0, LANES, per_phase):
         mask = ((1 << min(per_phase, LANES)) - 1) << first
@@ -143,7 +143,7 @@ def _phases(b: Builder, lanes: Value, per_phase: int) -> Value:
 
 
 def _agree(b: Builder, distance: int, low: int) -> Value:
-    """Whether each lane has the address of lane ^ distance, or one of the two is off. `low`: the pairs' lower lanes."""
+    """i1: each lane has the address of lane ^ distance or one of the two is inactive. `low`: the pairs' lower lanes."""
     offsets, lanes = b.param("offsets"), b.param("lanes")
     other = b.shuffle(offsets, None, [lane ^ distance for lane in range(LANES)])
     up, down = b.op("lshr", lanes, const("i32", distance)), b.op("shl", lanes, const("i32", distance))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from weft.core.records import Place
-from weft.diagnose.conclusion import cure_of, explains, mend_of, place_of, sentence
+from weft.diagnose.conclusion import cure_of, cure_place_of, explains, place_of, sentence
 from weft.diagnose.records import Diagnosis, name_of
 from weft.diagnose.shown import case_line, row_excerpt, where_wrong
 from weft.diagnose.taps import TAPPED
@@ -38,7 +38,7 @@ def diagnosed_of(diagnosis: Diagnosis, line_here: Callable[[Place | None], int |
         for number, each in enumerate(diagnosis.signatures)
         if number == 0 or each.rank >= LIKELY
     )
-    line, fix = line_here(place_of(diagnosis)), line_here(mend_of(diagnosis))
+    line, fix = line_here(place_of(diagnosis)), line_here(cure_place_of(diagnosis))
     return Diagnosed(
         sentence=sentence(diagnosis),
         case=case_line(diagnosis),

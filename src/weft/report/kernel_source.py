@@ -8,7 +8,7 @@ from pathlib import Path
 from weft.core.records import Finding, Place
 from weft.core.status import Status
 from weft.coverage.records import Coverage
-from weft.diagnose.conclusion import cure_of, mend_of, place_of, sentence
+from weft.diagnose.conclusion import cure_of, cure_place_of, place_of, sentence
 from weft.diagnose.records import Diagnosis
 from weft.judge.verdict import Verdict
 from weft.profile.kernel_profile import KernelProfile
@@ -71,7 +71,7 @@ def _refused(name: str, verdicts: Sequence[Verdict]) -> list[SourceFinding]:
 
 
 def _cause(diagnosis: Diagnosis, line_here: LineHere) -> SourceFinding:
-    place, fix = place_of(diagnosis), line_here(mend_of(diagnosis))
+    place, fix = place_of(diagnosis), line_here(cure_place_of(diagnosis))
     line = line_here(place)
     known = diagnosis.signatures[0].name if diagnosis.signatures else "first wrong"
     other = fix if fix != line else None

@@ -1,4 +1,4 @@
-"""Reports of a run → Findings with their place in the source."""
+"""Turns the reports of a run into Findings with their place in the source."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -10,31 +10,34 @@ from weft.core.records import Dim3, Finding
 
 from . import context as c
 from .memory import SHARED_BASE, WINDOW_BYTES
-from .places import Places, Spot
+from .places import Places, Spot, access_words
 
 if TYPE_CHECKING:
     from .program import ProgramSource
 
 CODES: Mapping[int, tuple[str, str]] = {
     c.OUT_OF_BOUNDS: ("M101", "{spot}"),
-    c.MISALIGNED: ("M102", "misaligned access, {where} at {address:#x}"),
-    c.COPY_QUEUE_FULL: ("M103", "more asynchronous copies in flight than the virtual GPU keeps"),
-    c.DEADLOCK: ("S301", "deadlock: these lanes wait and nobody can release them (at a barrier: {address:#010x})"),
-    c.OUT_OF_BUDGET: ("S302", "an endless loop? the budget of loop iterations (max_steps) is used up"),
+    c.MISALIGNED: ("M102", "misaligned {what}: {size} at {address:#x}, {where}"),
+    c.COPY_QUEUE_FULL: ("M103", "more asynchronous copies in flight than the virtual GPU supports"),
+    c.DEADLOCK: (
+        "S301",
+        "deadlock: these lanes wait, and no running thread can release them (lanes at a barrier: {address:#010x})",
+    ),
+    c.OUT_OF_BUDGET: ("S302", "loop budget (--max-steps) exhausted: possible infinite loop"),
     c.OUT_OF_ROOM: (
         "S302",
-        "the budget of loop iterations (max_steps) is used up while {address} CTAs have not begun: those that run fill "
-        "the GPU, so whoever waits for the others waits for ever",
+        "loop budget (--max-steps) exhausted while {address} CTAs have not started: the running CTAs fill the GPU, so "
+        "a wait for the others never ends",
     ),
-    c.BAD_BARRIER: ("S303", "barrier number {address} does not exist; there are 16"),
-    c.BAD_COUNT: ("S305", "a barrier for {address} threads; the count must be a multiple of 32"),
-    c.BAD_MASK: ("S304", "these lanes execute a collective whose member mask does not name them"),
-    c.EXITED_LANES: ("S307", "these lanes have exited, and others need them here"),
-    c.SPLIT_BARRIER: ("S306", "lanes of one warp come to barrier {address} at different instructions"),
-    c.TOO_MANY: ("S305", "a barrier for {address} threads; the CTA has fewer"),
-    c.MIXED_COUNTS: ("S305", "a barrier for {address} threads; others came to it with another count"),
-    c.BAD_MBARRIER: ("S308", "no mbarrier at {where}, or it does not expect so many arrivals"),
-    c.BAD_INDEX: ("X403", "branch index {address} is beyond its table"),
+    c.BAD_BARRIER: ("S303", "barrier number {address} does not exist: valid numbers are 0 to 15"),
+    c.BAD_COUNT: ("S305", "barrier for {address} threads: the count must be a multiple of 32"),
+    c.BAD_MASK: ("S304", "these lanes execute a collective whose member mask does not include them"),
+    c.EXITED_LANES: ("S307", "these lanes have exited, but the instruction needs all lanes of the warp"),
+    c.SPLIT_BARRIER: ("S306", "lanes of one warp reach barrier {address} at different instructions"),
+    c.TOO_MANY: ("S305", "barrier for {address} threads: the CTA has fewer"),
+    c.MIXED_COUNTS: ("S305", "barrier for {address} threads: other warps arrived with a different count"),
+    c.BAD_MBARRIER: ("S308", "no initialised mbarrier at {where}, or more arrivals than it expects"),
+    c.BAD_INDEX: ("X403", "branch index {address} is outside its table"),
     c.TRAP: ("X401", "the kernel executed trap"),
 }
 """Report number → finding code and message."""
@@ -59,7 +62,7 @@ def findings_of(
     places: Places,
     probe_codes: Mapping[int, tuple[str, str]],
 ) -> tuple[Finding, ...]:
-    """One finding per code and instruction, at its first CTA and warp, with the number of times it was seen."""
+    """Returns one finding per code and instruction, at its first CTA and warp, with the number of times it occurred."""
     codes = {**probe_codes, **CODES}
     rows = np.sort(reports.view(REPORT), order=["code", "line", "cta", "warp"])
     grouped: dict[tuple[int, str, int], list[np.void]] = {}
@@ -82,7 +85,8 @@ def findings_of(
         where = places.where(instruction, address)
         if instruction is not None and instruction.form.name == "cp" and address < SHARED_BASE + WINDOW_BYTES:
             address %= SHARED_BASE  # a copy's target, reported as a generic address
-        message = codes[code][1].format(address=address, where=where, spot=spot.message)
+        what, size = access_words(instruction, address)
+        message = codes[code][1].format(address=address, where=where, spot=spot.message, what=what, size=size)
         found.append(
             Finding(
                 name,

@@ -58,6 +58,12 @@ def aligned_bytes(size: int) -> Bytes:
     return raw[start : start + size]
 
 
+def shown_name(name: str) -> str:
+    """Returns a buffer's name as messages show it: `argument 0`, but `x` instead of `argument x`."""
+    bare = name.removeprefix("argument ")
+    return (name if bare.isdigit() else bare) or "a buffer"
+
+
 def miss(at: int, start: int, size_bytes: int) -> int:
     """By how much an address misses a buffer. Most run out at the end, so bytes before the start count four times."""
     return max(4 * (start - at), at - start - size_bytes + 1, 0)
@@ -173,15 +179,17 @@ class GlobalMemory:
         return min(self.allocations, key=lambda each: miss(address, each.address, each.size_bytes), default=None)
 
     def describe(self, address: int) -> str:
-        """Where an address lies, for a person: relative to the nearest allocation if it is a global one."""
+        """Describes an address for the user: relative to the nearest allocation if it is a global one."""
         nearest = self.nearest(address)
         if address < GLOBAL_BASE or nearest is None:
             return f"address {address:#x}"
-        name = f"{nearest.name or 'a buffer'} ({nearest.size_bytes} bytes)"
+        name = f"{shown_name(nearest.name)} ({nearest.size_bytes} bytes)"
         if address < nearest.address:
-            return f"{nearest.address - address} bytes before {name}"
+            return f"{nearest.address - address} bytes before the start of {name}"
         behind = address - nearest.address - nearest.size_bytes
-        return f"{behind} bytes past the end of {name}" if behind >= 0 else f"in {name}"
+        if behind >= 0:
+            return f"{behind} bytes past the end of {name}"
+        return f"offset {address - nearest.address} in {name}"
 
     def _offset(self, address: int, size_bytes: int) -> int:
         at = address - GLOBAL_BASE

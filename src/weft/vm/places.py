@@ -1,9 +1,9 @@
-"""Where a bad address lies, for a person: which array, allocation or region it misses, and by how much."""
+"""Describes a bad address for the user: which array, allocation or region it misses, and by how much."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weft.ptx.module import Instruction
+from weft.ptx.module import WIDTH, Imm, Instruction
 
 from .layout import Layout, Placed, shared_arrays
 from .memory import (
@@ -16,14 +16,25 @@ from .memory import (
     WINDOW_BYTES,
     GlobalMemory,
     miss,
+    shown_name,
 )
 from .regions import Region
 
 GLOBAL_BYTES = 1 << 43
-"""Addresses so near to GLOBAL_BASE count as a wrong index, others as no pointer of the device at all."""
+"""Addresses this close to GLOBAL_BASE count as a wrong index, all others as no device pointer."""
 NULL_BYTES = 1 << 30
-"""Addresses so near to zero count as a null pointer and an index."""
+"""Addresses this close to zero count as a null pointer plus an index."""
 OUT_OF_BOUNDS, FOREIGN, OUTSIDE_REGION = "M101", "M104", "M105"
+_KINDS = {
+    "ld": "read",
+    "ldmatrix": "read",
+    "st": "write",
+    "wmma": "read or write",
+    "atom": "atomic",
+    "red": "atomic",
+    "cp": "copy",
+    "mbarrier": "mbarrier access",
+}
 
 
 @dataclass(frozen=True)
@@ -46,25 +57,27 @@ class Places:
     regions: tuple[Region, ...] = ()
 
     def spot(self, ins: Instruction | None, address: int) -> Spot:
-        """What is wrong with an access of `ins` to `address`, which is outside everything."""
+        """Returns what is wrong with an access of `ins` to `address`, which is outside every array and buffer."""
         space, at = _window(ins, address)
         verb = ins.form.name if ins is not None else ""
+        what, size = access_words(ins, address)
         match space:
             case "shared":
-                return self._shared(at)
+                return self._shared(at, what, size)
             case "local" if verb in ("atom", "red"):
-                return Spot(OUT_OF_BOUNDS, "out of bounds, an atomic operation on local memory", self._frame().name)
+                words = "out-of-bounds access: an atomic operation on local memory (only global and shared have them)"
+                return Spot(OUT_OF_BOUNDS, words, self._frame().name)
             case "param" if verb != "ld":
-                return Spot(OUT_OF_BOUNDS, "out of bounds, a write to the kernel's parameters")
+                words = "out-of-bounds write: a write to the kernel's parameters, which are read-only"
+                return Spot(OUT_OF_BOUNDS, words)
             case "local":
-                return Spot(OUT_OF_BOUNDS, f"out of bounds, {_beside(at, self._frame())}", self._frame().name)
+                return _outside(at, self._frame(), what, size)
             case "param":
-                block = Placed("the kernel's parameters", "param", 0, self.param_bytes)
-                return Spot(OUT_OF_BOUNDS, f"out of bounds, {_beside(at, block)}", block.name)
-        return self._global(at)
+                return _outside(at, Placed("the kernel's parameters", "param", 0, self.param_bytes), what, size)
+        return self._global(at, what, size)
 
     def where(self, ins: Instruction | None, address: int) -> str:
-        """The same without a judgement: an address inside an array is `name+0x40`."""
+        """Returns where an address is, right or wrong: inside an array it is `name+0x40`."""
         space, at = _window(ins, address)
         arrays: Iterable[Placed] = ()
         if space == "shared":
@@ -79,47 +92,51 @@ class Places:
     def _frame(self) -> Placed:
         return Placed("the thread's local memory", "local", LOCAL_START, self.layout.local_bytes - LOCAL_START)
 
-    def _shared(self, at: int) -> Spot:
+    def _shared(self, at: int, what: str, size: str) -> Spot:
         for region in self.regions:
             if region.cut_from <= at < region.cut_from + region.size_bytes:
-                words = f"{at - region.cut_from} bytes into region {region.name}, but not by its own pointer"
+                words = f"{what} at offset {at - region.cut_from} of region {region.name}"
+                words += " through another pointer than the one that WEFT_REGION returned"
                 return Spot(OUTSIDE_REGION, words, region.name)
-        system = " (the system's part of shared memory, for cooperative groups of several warps)" * (at < SHARED_START)
+        system = " (shared memory that the system reserves for cooperative groups of several warps)"
+        system *= at < SHARED_START
         arrays = shared_arrays(self.layout, self.dynamic_bytes)
         places = [*map(_standing, self.regions), *arrays]
         if not places:
-            return Spot(
-                OUT_OF_BOUNDS, f"out of bounds, shared address {at:#x}: the kernel has no shared memory{system}"
-            )
+            words = f"out-of-bounds {what}: shared address {at:#x}, but the kernel has no shared memory{system}"
+            return Spot(OUT_OF_BOUNDS, words)
         nearest = min(places, key=lambda placed: _distance(at, placed))
         if nearest.space == "region":
-            return Spot(OUTSIDE_REGION, f"outside its region, {_beside(at, nearest)}", nearest.name)
-        return Spot(OUT_OF_BOUNDS, f"out of bounds, {_beside(at, nearest)}{system}", nearest.name)
+            return Spot(OUTSIDE_REGION, f"out-of-region {what}: {size} {_missing(at, nearest)}", nearest.name)
+        return _outside(at, nearest, what, size, system)
 
-    def _global(self, address: int) -> Spot:
+    def _global(self, address: int, what: str, size: str) -> Spot:
         if is_foreign(address):
             signed = address - (address >> 63 << 64)
             if abs(signed) < NULL_BYTES:
-                return Spot(FOREIGN, "null pointer" + (f" {signed:+} bytes" if signed else ""))
-            return Spot(FOREIGN, f"{address:#x} is no address of the device: a host pointer, or no pointer at all")
+                offset = f" at offset {signed:+} bytes" if signed else ""
+                return Spot(FOREIGN, f"{what} through a null pointer{offset}")
+            words = f"{what} at {address:#x}, which is not a device address: a host pointer, or no pointer"
+            return Spot(FOREIGN, words)
         gone = self.memory.freed_owner(address)
         if gone is not None:
-            words = f"freed memory, {address - gone.address} bytes into {gone.name or 'a buffer'} of an earlier launch"
-            return Spot(FOREIGN, words, _bare(gone.name))
+            words = f"{what} of freed memory: offset {address - gone.address} in {shown_name(gone.name)}"
+            return Spot(FOREIGN, f"{words} of an earlier launch", _bare(gone.name))
         nearest = self.memory.nearest(address)
         if nearest is None:
-            return Spot(OUT_OF_BOUNDS, f"out of bounds, address {address:#x}: the kernel has no global memory")
-        buffer = Placed(nearest.name or "a buffer", "global", nearest.address, nearest.size_bytes)
-        return Spot(OUT_OF_BOUNDS, f"out of bounds, {_beside(address, buffer)}", _bare(nearest.name))
+            words = f"out-of-bounds {what}: address {address:#x}, but the kernel has no global memory"
+            return Spot(OUT_OF_BOUNDS, words)
+        buffer = Placed(shown_name(nearest.name), "global", nearest.address, nearest.size_bytes)
+        return Spot(OUT_OF_BOUNDS, f"out-of-bounds {what}: {size} {_missing(address, buffer)}", _bare(nearest.name))
 
 
 def is_foreign(address: int) -> bool:
-    """Whether a generic address can have come from no pointer of the device, whatever the index."""
+    """Whether a generic address cannot be a device pointer plus an index."""
     return _window(None, address)[0] == "global" and abs(address - GLOBAL_BASE) >= GLOBAL_BYTES
 
 
 def _window(ins: Instruction | None, address: int) -> tuple[str, int]:
-    """The space an address lies in and the address there."""
+    """Returns the state space of an address, and the address in that space."""
     named = ins.mods.get("space", "generic").partition("::")[0] if ins is not None else "generic"
     if named in ("shared", "local") and address < WINDOW_BYTES:
         return named, address
@@ -127,6 +144,25 @@ def _window(ins: Instruction | None, address: int) -> tuple[str, int]:
         if base <= address < base + WINDOW_BYTES:
             return space, address - base
     return "global", address
+
+
+def access_words(ins: Instruction | None, address: int) -> tuple[str, str]:
+    """Returns the kind of an access to `address` (read, write, atomic) and its size, in words."""
+    verb = ins.form.name if ins is not None else ""
+    if ins is None or verb not in _KINDS:
+        return "access", "bytes"
+    if verb == "cp" and "mbarrier" in ins.opcode:
+        return _KINDS["mbarrier"], "8 bytes"
+    if verb == "cp":
+        size, target = ins.find("size"), _window(ins, address)[0] == "shared"
+        known = isinstance(size, Imm) and (target or ins.find("extra") is None)
+        return f"{'write' if target else 'read'} by cp.async", f"{size.value} bytes" if known else "bytes"
+    if verb == "wmma":
+        return "write" if ins.opcode.startswith("wmma.store") else "read", "bytes of a wmma tile"
+    if verb == "ldmatrix":
+        return "read", "a 16-byte row of ldmatrix"
+    count = int(ins.mods.get("vec", "v1")[1:]) * WIDTH[ins.type] // 8
+    return _KINDS[verb], f"{count} byte{'s' * (count != 1)}"
 
 
 def _bare(name: str) -> str:
@@ -141,9 +177,16 @@ def _distance(at: int, placed: Placed) -> int:
     return miss(at, placed.address, placed.size_bytes)
 
 
-def _beside(at: int, placed: Placed) -> str:
+def _outside(at: int, placed: Placed, what: str, size: str, note: str = "") -> Spot:
+    return Spot(OUT_OF_BOUNDS, f"out-of-bounds {what}: {size} {_missing(at, placed)}{note}", placed.name)
+
+
+def _missing(at: int, placed: Placed) -> str:
     name = f"{placed.name} ({placed.size_bytes} bytes)"
-    if at < placed.address:
-        return f"{placed.address - at} bytes before {name}"
+    before = placed.address - at
+    if before > 0:
+        return f"starting {before} byte{'s' * (before != 1)} before the start of {name}"
     behind = at - placed.address - placed.size_bytes
-    return f"{behind} bytes past the end of {name}" if behind >= 0 else f"across the end of {name}"
+    if behind < 0:
+        return f"across the end of {name}"
+    return f"starting {f'{behind} byte' + 's' * (behind != 1) + ' past' if behind else 'exactly at'} the end of {name}"

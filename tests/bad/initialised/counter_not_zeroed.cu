@@ -1,4 +1,4 @@
-// A counter in shared memory that nobody set to zero.
+// A counter in shared memory that is never set to zero.
 template <bool ZERO>
 __device__ void run(float* out) {
     __shared__ unsigned counter;

@@ -1,4 +1,4 @@
-// Warp 0 arrives at the barrier without waiting and writes on: the barrier orders what came before it, not that.
+// Warp 0 arrives at the barrier without waiting and then writes: the barrier orders only what came before it.
 template <bool WAIT>
 __device__ void run(float* out) {
     __shared__ float tile[32];

@@ -1,4 +1,4 @@
-// Atomics of several warps may meet; a plain read among them may not.
+// Atomics of several warps do not race; a plain read among them does.
 template <bool BARRIER>
 __device__ void run(float* out) {
     __shared__ unsigned counter;

@@ -1,4 +1,4 @@
-// A barrier of 32 threads orders that warp with nobody else.
+// A barrier of 32 threads orders that warp with no other warp.
 template <bool WHOLE>
 __device__ void run(float* out) {
     __shared__ float tile[32];

@@ -1,5 +1,5 @@
 // The next stage's copy is issued before the barrier that ends the reads of its buffer. That barrier comes before the
-// wait, so in the order in which the data moves here nothing goes wrong.
+// wait, so in the order in which the data moves here the result is right.
 template <bool EARLY>
 __device__ void run(float* out) {
     __shared__ __align__(16) float tile[64];

@@ -1,4 +1,4 @@
-// Threads carry out a script: per step and thread a verb (0 nothing, 1 load, 2 store, 3 atomicAdd, 4 store what everybody
+// Threads execute a script: per step and thread a verb (0 nothing, 1 load, 2 store, 3 atomicAdd, 4 store what all threads
 // stores in this step and the one after the next) and a byte offset; after each step one of: nothing, a barrier of the CTA, one of every warp, one of its halves, one of warps 0 and 1, or
 // warp 0 arrives for warp 1. Accesses are written in PTX: they are weak, and none is optimised away.
 template <typename T>
@@ -13,7 +13,7 @@ __device__ void touch(unsigned char* shared, int step, int verb, int offset, flo
         if constexpr (sizeof(T) == 8) asm volatile("ld.shared.u64 %0, [%1];" : "=l"(value) : "r"(at) : "memory");
         if (value == 251) out[0] = 1.0f;
     } else if (verb == 2 || verb == 4) {
-        // Either nobody writes what another one does, or everybody does.
+        // Either no thread writes what another thread writes, or all threads do.
         const unsigned long long value = verb == 2 ? threadIdx.x + 1 : 200 + step % 2;
         if constexpr (sizeof(T) == 1) asm volatile("st.shared.u8 [%0], %1;" ::"r"(at), "l"(value) : "memory");
         if constexpr (sizeof(T) == 2) asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "l"(value) : "memory");

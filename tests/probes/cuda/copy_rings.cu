@@ -1,6 +1,6 @@
 // Rings of copies that arrive at mbarriers. Right unless one of the wrong ways is defined:
-// NO_ARRIVAL (of one copy), WRONG_PARITY, NO_WAIT, NO_EMPTY (nobody waits until a stage is free), OWN_READ (the producer
-// reads its copy unasked), PLAIN_STORE (a store is handed on by an arrival that speaks of copies only).
+// NO_ARRIVAL (of one copy), WRONG_PARITY, NO_WAIT, NO_EMPTY (no wait until a stage is free), OWN_READ (the producer
+// reads its copy without waiting), PLAIN_STORE (a store is published by an arrival that covers copies only).
 constexpr int STAGES = 2, WIDTH = 32;
 using Word = unsigned long long;
 

@@ -1,6 +1,6 @@
-// CTAs carry out a script: per step and thread a verb (0 nothing, 1 load, 2 store, 3 atomicAdd) and an offset in global
+// CTAs execute a script: per step and thread a verb (0 nothing, 1 load, 2 store, 3 atomicAdd) and an offset in global
 // memory; after each step one of: nothing, a barrier of the CTA, one of every warp and, if WAITS, a barrier of the grid
-// or a signal from CTA 0 to CTA 1. Each meeting has its own counter: who is late must not see a later one. Accesses are
+// or a signal from CTA 0 to CTA 1. Each barrier has its own counter: a late thread must not see a later one. Accesses are
 // written in PTX: they are weak, and none is optimised away.
 template <typename T>
 __device__ void touch(unsigned char* memory, int verb, int offset, float* out) {
@@ -13,7 +13,7 @@ __device__ void touch(unsigned char* memory, int verb, int offset, float* out) {
         if constexpr (sizeof(T) == 8) asm volatile("ld.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
         if (value == 12345) out[0] = 1.0f;
     } else if (verb == 2) {
-        // Nobody writes what another one does.
+        // No thread writes what another thread writes.
         const unsigned long long value = blockIdx.x * blockDim.x + threadIdx.x + 1;
         if constexpr (sizeof(T) == 1) asm volatile("st.global.u8 [%0], %1;" ::"l"(at), "l"(value) : "memory");
         if constexpr (sizeof(T) == 2) asm volatile("st.global.u16 [%0], %1;" ::"l"(at), "l"(value) : "memory");

@@ -1,6 +1,6 @@
-"""Recognisers: each explains one form of error; a family of them in each file.
+"""Recognisers: each explains one form of error; each file contains one family.
 
-A recogniser is given a `Case` and answers with a `Signature`, or None unless the numbers show it. `docs/signatures.md`
+A recogniser receives a `Case` and returns a `Signature`, or None unless the numbers show it. `docs/signatures.md`
 has a section for every name.
 """
 
@@ -23,7 +23,7 @@ from .splits import partial_offsets, wrong_merge
 from .where import part_of_output
 
 Recogniser = Callable[[Case], Signature | None]
-"""None: the case does not bear its mark."""
+"""Returns None if the case does not show its pattern."""
 
 SIGNATURES: tuple[Recogniser, ...] = (
     launch_never_happened,
@@ -63,7 +63,7 @@ SIGNATURES: tuple[Recogniser, ...] = (
     lse_form,
     part_of_output,
 )
-"""In the order they are asked; the answer of the highest rank is shown first."""
+"""In the order they are called; the signature of the highest rank is shown first."""
 
 NAMES: tuple[str, ...] = (
     "launch_never_happened",

@@ -1,4 +1,4 @@
-"""What a checker found is the cause if it lies upstream: races, undefined values, regions that overlap."""
+"""Checker findings upstream of the first wrong stage are the cause: races, undefined values, overlapping regions."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ from .lines import outermost, writer_of
 INPUTS = ("q", "k", "v")
 RACES = ("R101", "R102", "R103", "R104", "R105")
 FEW = 8
-"""Fewer equal values than this may be chance."""
+"""Fewer equal values than this may be a coincidence."""
 
 
 def _errors(case: Case, *codes: str) -> list[Finding]:
@@ -33,36 +33,38 @@ def missing_barrier(case: Case) -> Signature | None:
     found = _without_strays(case, races)
     if not found:
         return None
-    # Between warps before inside one, what reads too early before what writes too early, and of those the last that is
-    # written: a barrier behind it covers those before.
+    # Races between warps come before races in a warp, early reads before early writes, and of these the one that is
+    # written last: a barrier after it covers those before.
     first = min(found, key=lambda f: (f.warp == f.other_warp, f.code != "R102", f.code, -_written(f), -f.count))
     times = sum(f.count for f in found)
-    message = f"{first.code}: {first.message}; {times} {'access' if times == 1 else 'accesses'} with no order"
-    cure, mend = first.remedy, first.cure_place
-    if first.place is not None and first.other is not None and mend is not None and mend.file == first.other.file:
+    message = f"{first.code}: {first.message}; {times} unordered {'access' if times == 1 else 'accesses'}"
+    cure, after = first.remedy, first.cure_place
+    if first.place is not None and first.other is not None and after is not None and after.file == first.other.file:
         above, below = sorted((_kernel_line(first.other), _kernel_line(first.place)))
-        barrier = "tl.debug_barrier()" if mend.file.endswith(".py") else "a barrier"
-        if mend.line >= below > above:
-            cure = f"{barrier} between line {below} and line {above} of the next round: behind line {mend.line}"
+        barrier = "tl.debug_barrier()" if after.file.endswith(".py") else "a barrier"
+        if after.line >= below > above:
+            gap = f"between line {below} and line {above} of the next iteration"
+            cure = f"add {barrier} after line {after.line}, {gap}"
         elif above != below:
-            cure = f"{barrier} between line {above} and line {below}: behind line {mend.line}"
-    return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=_reader(case, first), mend=mend)
+            cure = f"add {barrier} after line {after.line}, between line {above} and line {below}"
+    stage = _reader(case, first)
+    return Signature("missing_barrier", message, cure, 0.95, place=first.place, stage=stage, cure_place=after)
 
 
 def stored_twice(case: Case) -> Signature | None:
-    """Two threads store the same element of a result: no barrier mends that, one of them has another's index."""
+    """Two threads store the same element of a result: a barrier does not fix that, one of them has a wrong index."""
     outputs = [output.name for output in case.task.outputs]
     found = [race for race in _errors(case, "R101") if race.name in outputs]
     if not found or any(race.code in RACES and race.name not in outputs for race in _errors(case, *RACES)):
         return None
     first = found[0]
-    message = f"elements of {first.name} are stored by several threads: {first.message}; {first.count} times"
-    cure = "give each element of the result one thread: check the row and column that it is stored at"
+    message = f"several threads store the same element of {first.name}: {first.message}; {first.count} times"
+    cure = "let one thread store each element of the result: check the row and column of the store"
     return Signature("stored_twice", message, cure, 0.96, place=first.place, stage=first.name)
 
 
 def _without_strays(case: Case, found: Sequence[Finding]) -> list[Finding]:
-    """Not those of a line that leaves its buffer: what it reads or overwrites in the next one is no second mistake."""
+    """Drop findings of lines that leave their buffer: what they access in the next buffer is no second mistake."""
     stray = {_line(finding.place) for finding in _errors(case, *STRAY) if finding.place is not None}
     return [finding for finding in found if stray.isdisjoint((_line(finding.place), _line(finding.other)))]
 
@@ -77,18 +79,18 @@ def _kernel_line(place: Place | None) -> int:
 
 
 def _written(race: Finding) -> int:
-    """The kernel's line that writes what is read too early."""
+    """Return the kernel's line that writes what is read too early."""
     return _kernel_line(race.other) if race.code == "R102" else 0
 
 
 def _reader(case: Case, race: Finding) -> str:
-    """The stage that is made of what was read; empty where a divergence before O says it, or nothing was followed."""
+    """Return the stage computed from what was read; empty if a divergence before O shows it or nothing was followed."""
     raced = moved_at(race.place, case.taps) | moved_at(race.other, case.taps)
     if raced and not raced & {"q", "k"}:  # not an operand of the scores, but a result itself
         return min(raced, key=TAPPED.index)
     place = race.other if race.code == "R103" else race.place
-    told = case.divergence is not None and case.divergence.stage not in ("o", "lse")
-    if told or case.taps is None or place is None:
+    stage_known = case.divergence is not None and case.divergence.stage not in ("o", "lse")
+    if stage_known or case.taps is None or place is None:
         return ""
     after = []
     for (stage, _), tap in case.taps.taps.items():
@@ -101,26 +103,26 @@ def _reader(case: Case, race: Finding) -> str:
 
 
 def uninitialised(case: Case) -> Signature | None:
-    """Something was read that nobody had written."""
+    """Something was read that was never written."""
     found = _without_strays(case, _errors(case, "I201", "I202", "I203"))
     if not found:
         return None
     first = found[0]
-    message = f"{first.code}: {first.message}; {sum(f.count for f in found)} reads of values that nobody wrote"
-    # The line that reads is right: the one that fills only a part is to be mended.
+    message = f"{first.code}: {first.message}; {sum(f.count for f in found)} reads of values that were never written"
+    # The line that reads is right: the line that fills only a part must be fixed.
     writer = writer_of(case, first)
     rank = 0.85 if writer is None else 0.9
     return Signature("uninitialised", message, first.remedy, rank, place=writer or first.place)
 
 
 def region_overlap(case: Case) -> Signature | None:
-    """Two arrays carved from one block share bytes: an input that was right is something else when it is used."""
+    """Two arrays carved from one block share bytes: an input that was right has changed when it is used."""
     outside = _errors(case, "M105")
     cure = "compute each region's offset from the size in bytes of the one before it, padding and type included"
     if outside:
         message = f"M105: {outside[0].message}; {sum(f.count for f in outside)} accesses outside their region"
         return Signature("region_overlap", message, cure, 0.96, place=outside[0].place)
-    if case.recipe is not None:  # codes of different arrays are equal too often to tell whose they are
+    if case.recipe is not None:  # codes of different arrays are equal too often to distinguish the arrays
         return None
     return (
         _holds_another(case, cure)
@@ -147,18 +149,18 @@ def _holds_another(case: Case, cure: str) -> Signature | None:
             continue
         other = np.unique(np.concatenate(held).astype(np.float32))
         strange = values[~np.isin(values, own)]
-        # Codes and short types make equal values by chance: a few hundred distinct ones in either array.
+        # Codes and short types have equal values by coincidence: a few hundred distinct ones in either array.
         if strange.size >= FEW and np.isin(strange, other).mean() > 0.9:
             message = (
                 f"{values.size} elements of {first.stage} (rows {first.rows}, columns {first.columns}) hold values of "
-                f"{stage}, e.g. {strange[0]:.6g}: the two regions share bytes, and {stage} was written over it"
+                f"{stage}, e.g. {strange[0]:.6g}: the two regions share bytes, and {stage} overwrote {first.stage}"
             )
             return Signature("region_overlap", message, cure, 0.96)
     return None
 
 
 def _changed_on_the_way(case: Case, cure: str) -> Signature | None:
-    """K or V is decoded rightly in the first tile and wrongly in a later one, by the same code."""
+    """K or V is decoded correctly in the first tile and wrongly in a later one, by the same code."""
     first, taps = case.divergence, case.taps
     if first is None or taps is None or first.stage not in ("k", "v") or not first.tile or first.share < 0.05:
         return None
@@ -169,15 +171,15 @@ def _changed_on_the_way(case: Case, cure: str) -> Signature | None:
     index = next(zip(*np.nonzero(first.wrong), strict=True))
     signs = (first.actual[first.observed] >= 0).mean()
     message = (
-        f"{first.stage} is decoded rightly in KV tile 0 and wrongly from KV tile {first.tile} on: "
-        f"{first.actual[index]:.6g} for {first.expected[index]:.6g}, {signs:.0%} of the values not negative; "
-        "what decodes it was overwritten after the first tile"
+        f"{first.stage} is decoded correctly in KV tile 0 and wrongly from KV tile {first.tile} on: "
+        f"{first.actual[index]:.6g} instead of {first.expected[index]:.6g}, {signs:.0%} of the values not negative; "
+        "the data it is decoded with was overwritten after the first tile"
     )
     return Signature("region_overlap", message, cure, 0.96)
 
 
 def _no_longer_there(case: Case, cure: str) -> Signature | None:
-    """From a later tile on, what is multiplied as K or V is not made of it any more."""
+    """From a later tile on, what is multiplied as K or V no longer comes from it."""
     taps, lost = case.taps, case.lost
     if taps is None or lost is None or lost[0] not in ("k", "v") or not lost[1]:
         return None
@@ -190,21 +192,21 @@ def _no_longer_there(case: Case, cure: str) -> Signature | None:
     if seen > of // 2 or not _used_later(case, stage, tile):
         return None
     message = (
-        f"{stage} is right in KV tile 0, all {of} elements; in KV tile {tile} only {seen} of what is multiplied in its "
-        f"place come from {stage.upper()}: what it is kept in, or decoded with, was overwritten after the first tile"
+        f"{stage} is right in KV tile 0, all {of} elements; in KV tile {tile} only {seen} of the elements multiplied "
+        f"as {stage} come from {stage.upper()}: its tile, or its decoding table, was overwritten after the first tile"
     )
     return Signature("region_overlap", message, cure, 0.92, stage=stage)
 
 
 def _used_later(case: Case, stage: str, tile: int | None) -> bool:
-    """Whether anything is made of the tile's keys: keys that a loop leaves out are not overwritten."""
+    """Whether anything is computed from the tile's keys: keys that a loop leaves out are not overwritten."""
     if case.taps is None or has_fact(case, "unexplained"):
         return True
     return any((made, tile) in case.taps.taps for made in (("products", "scores", "p") if stage == "k" else ("u",)))
 
 
 def _rows_of_q(case: Case, cure: str) -> Signature | None:
-    """Scores are wrong in just those rows of which a part of Q is not Q any more."""
+    """Scores are wrong exactly in those rows in which a part of Q was replaced."""
     first, q = case.divergence, None if case.taps is None else case.taps.at("q")
     if first is None or q is None or case.attention is None or first.stage not in ("products", "scores", "masked", "p"):
         return None
@@ -215,14 +217,14 @@ def _rows_of_q(case: Case, cure: str) -> Signature | None:
     b, h, row = (int(i) for i in np.argwhere(wrong)[0])
     gone = np.flatnonzero(~q.observed[b, h, row])
     message = (
-        f"columns {ranges(map(int, gone))} of Q in row {row} are something else where they are multiplied: "
-        f"{_replaced(case, (b, h, row), gone)} was written over them"
+        f"columns {ranges(map(int, gone))} of Q in row {row} have changed when they are multiplied: "
+        f"{_replaced(case, (b, h, row), gone)} overwrote them"
     )
     return Signature("region_overlap", message, cure, 0.93, stage="q")
 
 
 def _replaced(case: Case, at: tuple[int, int, int], gone: Array) -> str:
-    """K if the first elements of its tile explain the scores of the row."""
+    """Return "the K tile" if the first elements of K's tile explain the scores of the row."""
     first, problem = case.divergence, case.attention
     assert first is not None and problem is not None
     b, h, row = at

@@ -1,4 +1,4 @@
-"""Degenerate outputs: NaN and infinity, nothing but zeros, or the mean of V whatever Q and K are."""
+"""Degenerate outputs: NaN and infinity, only zeros, or the mean of V for all Q and K."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from .evidence import EXPLAINED, Bools, Output, has_splits, may_be, output_of, r
 from .lines import acts, line_of
 
 LARGEST_EXPONENT = 88.7
-"""exp of more overflows float32."""
+"""exp of a larger number overflows float32."""
 
 
 def nan_from_empty_tile(case: Case) -> Signature | None:
-    """exp(-inf - -inf): NaN in rows that have not seen a key when a tile (or the merge) is done."""
+    """exp(-inf - -inf): NaN in rows that have no visible key yet when a tile (or the merge) is computed."""
     out = output_of(case)
     if out is None or not np.isnan(out.o).any():
         return None
@@ -29,12 +29,12 @@ def nan_from_empty_tile(case: Case) -> Signature | None:
     if first is not None and first.tile is not None and first.stage in ("p", "l", "u"):
         what = f"KV tile {first.tile}"
     message = (
-        f"rows {ranges(map(int, rows))} of O are NaN, and they see no key of {what}: m is -inf there, "
+        f"rows {ranges(map(int, rows))} of O are NaN, and no key of {what} is visible to them: m is -inf there, "
         "and exp(-inf - -inf), or 0 / 0, is NaN"
     )
-    cure = "subtract 0 instead of m where m is -inf, and give O = 0, LSE = -inf where no key is in sight at all"
-    # Such rows have no expected P to compare with. The first NaN is an exponent: of a weight, on the line that makes
-    # those of other rows, or, after the first launch, of the weight of a part.
+    cure = "subtract 0 instead of m where m is -inf, and return O = 0, LSE = -inf where no key is visible"
+    # Such rows have no expected P to compare with. The first NaN is an exponent: of a weight, on the line that computes
+    # those of other rows, or, after the first launch, of the weight of a split.
     weights = {place.line for act in acts(case, "exponent") if (place := line_of(case, act)) is not None}
     nans = [(act, line_of(case, act)) for act in acts(case, "nan")]
     of_weight = [each for each in nans if each[1] is not None and each[1].line in weights]
@@ -44,7 +44,7 @@ def nan_from_empty_tile(case: Case) -> Signature | None:
 
 
 def _empty(case: Case, out: Output, rows: Array) -> tuple[Bools, str]:
-    """Rows that see no key of the first tile, or of a part of the keys that these rows lack."""
+    """Return the rows without a visible key in the first tile, or in a split, and the name of that tile or split."""
     skv = out.mask.shape[1]
     block = min(case.algorithm.block_n if case.algorithm is not None else 32, skv)
     first = np.asarray(~out.mask[:, :block].any(axis=1))
@@ -54,12 +54,12 @@ def _empty(case: Case, out: Output, rows: Array) -> tuple[Bools, str]:
         for start in range(0, skv, share):
             without = np.asarray(~out.mask[:, start : start + share].any(axis=1))
             if np.array_equal(np.flatnonzero(without), rows):
-                return without, f"keys {start} to {min(start + share, skv) - 1}, a part of its own"
+                return without, f"the split with keys {start} to {min(start + share, skv) - 1}"
     return first, "KV tile 0"
 
 
 def _untouched(case: Case) -> bool:
-    """Whether the NaN is that of an output nobody wrote."""
+    """Whether the NaN is that of an output that was never written."""
     o = case.o
     if o is None:
         return False
@@ -78,7 +78,7 @@ def no_maximum(case: Case) -> Signature | None:
     if not (total[bad] > LARGEST_EXPONENT - 0.1).all() or not (peak[~bad] < LARGEST_EXPONENT + 0.1).all():
         return None
     message = (
-        f"O is not finite in the {int(bad.sum())} rows whose scores reach {peak[bad].min():.4g} to "
+        f"O is not finite in the {int(bad.sum())} rows whose largest scores are {peak[bad].min():.4g} to "
         f"{peak[bad].max():.4g}: exp overflows above {LARGEST_EXPONENT}, so the maximum is not subtracted"
     )
     return Signature("no_maximum", message, "subtract the row's running maximum from every exponent", 0.95)
@@ -90,23 +90,23 @@ def _log_sum(peak: Array, out: Output) -> Array:
 
 
 def all_zeros(case: Case) -> Signature | None:
-    """O is 0 where it should be something."""
+    """O is 0 everywhere, though it should not be."""
     out = output_of(case)
     if out is None or out.o.any() or not out.right.any():
         return None
-    message = f"all {out.o.size} elements of O are 0: nothing was added up, or the wrong buffer was stored"
-    cure = "look at what the store of O reads: an accumulator that is never written, a loop over no tile, P = 0"
+    message = f"all {out.o.size} elements of O are 0: nothing was accumulated, or the wrong buffer was stored"
+    cure = "check what the store of O reads: an accumulator that is never written, a loop without a tile, P = 0"
     return Signature("all_zeros", message, cure, 0.9)
 
 
 def uniform_weights(case: Case) -> Signature | None:
-    """Every key in sight weighs the same: O is the mean of V, and Q and K do not matter."""
+    """Every visible key has the same weight: O is the mean of V, and Q and K have no effect."""
     out = output_of(case)
     if out is None or not out.finite or not may_be(case, "q", "k", "products", "scores", "masked", "p"):
         return None
     left = out.left_over(out.attend(np.zeros((*out.o.shape[:3], out.mask.shape[1]))))
     if left > EXPLAINED / 4:
         return None
-    message = "O is the mean of V over the keys in sight: every weight is the same, whatever Q and K are"
-    cure = "look at the scores: multiplied by 0, never stored, or read before they are there"
+    message = "O is the mean of V over the visible keys: every weight is the same, and Q and K have no effect"
+    cure = "check the scores: multiplied by 0, never stored, or read before they are stored"
     return Signature("uniform_weights", message, cure, rank_of(left) + 0.01, 1 - left)

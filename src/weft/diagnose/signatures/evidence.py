@@ -1,4 +1,4 @@
-"""What recognisers measure with: the output beside the right one, and how well a named mistake explains it."""
+"""Measures for recognisers: the output next to the right one, and how well a named mistake explains it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ Bools = npt.NDArray[np.bool_]
 EXPLAINED = 0.1
 """A mistake explains an error if it leaves no more than this share of it."""
 BEYOND_ROUNDING = 4
-"""Roundings of a weight's type, summed at random over the keys, that an element may be off; and what float32 leaves."""
+"""Roundings of a weight's type, summed as random errors over the keys, by which an element may be off."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """O of a kernel that is wrong, all in float64. K and V have one head per query head."""
+    """The wrong O of a kernel with its inputs, in float64. K and V have one head per query head."""
 
     problem: AttentionProblem
     o: Array
@@ -39,21 +39,21 @@ class Output:
         return bool(np.isfinite(self.o).all())
 
     def scores(self, *, q: Array | None = None, k: Array | None = None) -> Array:
-        """Q·Kᵀ·scale, not masked."""
+        """Return Q·Kᵀ·scale, not masked."""
         return np.asarray((self.q if q is None else q) @ (self.k if k is None else k).swapaxes(2, 3) * self.scale)
 
     def attend(self, s: Array, *, v: Array | None = None, mask: Bools | None = None) -> Array:
-        """softmax(s)·V."""
+        """Return softmax(s)·V."""
         weights, _ = softmax(np.where(self.mask if mask is None else mask, s, -np.inf))
         return np.asarray(weights @ (self.v if v is None else v))
 
     def left_over(self, explained: Array) -> float:
-        """The share of the error that a mistake which gives `explained` does not account for; infinite with NaN."""
+        """Return the share of the error that remains if a mistake gives `explained`; infinite with NaN."""
         return remaining(self.o, explained, self.right)
 
 
 def output_of(case: Case) -> Output | None:
-    """None unless it is attention that ran, has the right shape, and is wrong somewhere."""
+    """Return the wrong O; None unless an attention kernel ran and O has the right shape and is wrong somewhere."""
     problem, o = case.attention, case.o
     if problem is None or o is None or o.shape != problem.q.shape or case.verdict.passed:
         return None
@@ -63,7 +63,7 @@ def output_of(case: Case) -> Output | None:
     k, v = (np.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
     weights, _ = softmax(np.where(problem.mask, q @ k.swapaxes(2, 3) * default_scale(q.shape[3]), -np.inf))
     step = epsilon(problem.workload.dtype)
-    # O is rounded once; roundings of P, and of decoded inputs, add up at random.
+    # O is rounded once; roundings of P, and of decoded inputs, add up as random errors.
     limit = step * (np.abs(right) + BEYOND_ROUNDING * np.sqrt(weights**2 @ v**2))
     limit += 2e-5 * np.maximum(np.abs(v).max(axis=2, keepdims=True), 1)
     with np.errstate(invalid="ignore"):
@@ -74,16 +74,16 @@ def output_of(case: Case) -> Output | None:
 
 
 def remaining(actual: Array, explained: Array, right: Array) -> float:
-    """‖actual - explained‖ / ‖actual - right‖; infinite if `explained` is mostly something else."""
+    """Return ‖actual - explained‖ / ‖actual - right‖; infinite if `explained` is mostly something else."""
     with np.errstate(invalid="ignore", over="ignore"):
         error, rest, size = (float(np.linalg.norm(x)) for x in (actual - right, actual - explained, explained))
-    # Zeros are near to anything small: what explains them must be of their size.
+    # Zeros are close to anything small: what explains them must be of their size.
     near = np.isfinite(rest) and np.isfinite(error) and error > 0 and rest <= size / 2
     return rest / error if near else float("inf")
 
 
 def may_be(case: Case, *stages: str) -> bool:
-    """Whether one of the stages may be where things go wrong: it diverges first, or was not seen to be right before."""
+    """Whether one of the stages may be the first wrong one: it diverges first, or was not seen to be right before."""
     first = case.divergence
     if first is None or first.stage in ("o", "lse", *stages):
         return True
@@ -92,19 +92,19 @@ def may_be(case: Case, *stages: str) -> bool:
 
 
 def has_splits(case: Case) -> bool:
-    """Whether keys are dealt to parts that are merged afterwards, as far as the kernel says."""
+    """Whether keys are divided into splits that are merged afterwards, as far as the kernel declares it."""
     macros = case.candidate.declared.macros
     declared = case.algorithm is not None and case.algorithm.splits > 1
     return declared or macros.get("SPLITS", "1") != "1" or len(case.launches) > 1
 
 
 def has_fact(case: Case, *codes: str) -> bool:
-    """Whether the dataflow shows one of these."""
+    """Whether the dataflow shows one of these facts."""
     return case.taps is not None and any(fact.code in codes for fact in case.taps.facts)
 
 
 def best(candidates: Iterable[tuple[float, str]]) -> tuple[float, str] | None:
-    """Of (left over, words) the one that explains most, if it explains enough."""
+    """Return the (left over, words) that explains most, if it explains enough."""
     found = min(candidates, default=None)
     return found if found is not None and found[0] <= EXPLAINED else None
 
@@ -117,7 +117,7 @@ def rank_of(left: float, *, seen: bool = False) -> float:
 
 
 def score_unit(case: Case) -> float:
-    """From Q·Kᵀ to scores as the divergence has them."""
+    """Return the factor from Q·Kᵀ to scores in the divergence's unit."""
     d = case.attention.q.shape[3] if case.attention else 1
     base = case.algorithm.exp_base if case.algorithm else np.e
     return float(1 / np.sqrt(d) / np.log(base))

@@ -1,4 +1,4 @@
-"""Uniform factors: which stage is multiplied by how much, which quantity is just that large; and other forms of LSE."""
+"""Uniform factors: which stage is multiplied by which factor, and the quantity of that size; and wrong forms of LSE."""
 
 import math
 from collections.abc import Iterator
@@ -19,21 +19,21 @@ from .lines import acts, first_line, line_of
 SAME = 0.005
 """Two factors are the same within this share."""
 NOTHING = 0.003
-"""A factor this close to 1 is none."""
+"""A factor this close to 1 counts as 1."""
 FEW = 4
-"""Fewer elements than this are multiples of the right ones by chance."""
+"""Fewer elements than this may be multiples of the right ones by coincidence."""
 STRAY = 0.02
 """Numbers are multiples of the right ones if no more than this share of them is left."""
 SCORES = ("q", "k", "products", "scores", "masked")
 MOST_ROWS = 32
-"""Rows of a head that a factor is sought with."""
+"""Rows of a head that are used to fit a factor."""
 
 SUM_ONCE = "sum the same P that is multiplied with V"
-SCALE_ONCE = "scale the scores once: in Q, in K or where the exponent is made, not in two of them"
+SCALE_ONCE = "scale the scores once: in Q, in K or in the exponent, not in two of them"
 
 
 def score_factor(case: Case) -> Signature | None:
-    """Scores that are all too large or too small by one factor: the softmax scale twice, or missing; another base."""
+    """All scores are wrong by one factor: the softmax scale is applied twice, or missing; the base is another."""
     problem = case.attention
     if problem is None or case.verdict.passed:
         return None
@@ -42,8 +42,9 @@ def score_factor(case: Case) -> Signature | None:
     if seen is not None:
         factor, count, left = seen
         stage = case.divergence.name if case.divergence else "scores"
-        where = "everywhere" if count > 1 else "in the one element there is"
-        found = _named(f"{stage}: {factor:.4g} × what it should be {where}", factor, d, (0.97, left), few=count < FEW)
+        where = "everywhere" if count > 1 else "in its only element"
+        words = f"{stage}: {factor:.4g} times the right value {where}"
+        found = _named(words, factor, d, (0.97, left), few=count < FEW)
         return _at_the_scale(case, found, d)
     out = output_of(case)
     if out is None or not out.finite or not may_be(case, *SCORES):
@@ -51,18 +52,19 @@ def score_factor(case: Case) -> Signature | None:
     fitted, left = fitted_factor(out)
     if fitted is None or left > EXPLAINED:
         return None
-    return _at_the_scale(case, _named(f"O is that of scores × {fitted:.4g}", fitted, d, (rank_of(left), left)), d)
+    words = f"O matches scores multiplied by {fitted:.4g}"
+    return _at_the_scale(case, _named(words, fitted, d, (rank_of(left), left)), d)
 
 
 def _at_the_scale(case: Case, found: Signature | None, d: int) -> Signature | None:
-    """A scale that is applied twice: the first line that does."""
+    """Add the first line that applies the scale, if it is applied twice."""
     if found is None or found.name != "scale_twice":
         return found
     return replace(found, place=times(case, Kind.S, default_scale(d), default_scale(d) * math.log2(math.e)))
 
 
 def times(case: Case, kind: Kind, *factors: float) -> Place | None:
-    """The first line that multiplies values of a kind by one of these constants."""
+    """Return the first line that multiplies values of a kind by one of these constants."""
     for act in acts(case, "multiply", Kind.CONST, kind):
         if any(abs(act.factor / factor - 1) <= SAME for factor in factors):
             return line_of(case, act)
@@ -70,14 +72,14 @@ def times(case: Case, kind: Kind, *factors: float) -> Place | None:
 
 
 def _named(size: str, factor: float, d: int, evidence: tuple[float, float], *, few: bool = False) -> Signature | None:
-    """With the quantity that has this size; a factor seen in a few elements only may be chance without one.
+    """Return the signature with the quantity of this size; without one, a factor in a few elements may be chance.
 
     `evidence` is the rank, and the share of the error that is left.
     """
     rank, left = evidence
     for name, value, what, cure in _score_quantities(d):
         if abs(factor / value - 1) <= (SAME / 5 if few else SAME):
-            return Signature(name, f"{size}, and {what}", cure, round(rank - 0.04 * few, 3), 1 - left)
+            return Signature(name, f"{size}, which is {what}", cure, round(rank - 0.04 * few, 3), 1 - left)
     cure = "look for a constant that Q, K or the scores are multiplied with"
     message = f"{size}; no quantity of the problem has that size"
     return None if few else Signature("score_factor", message, cure, round(rank - 0.1, 3), 1 - left)
@@ -90,25 +92,25 @@ def _score_quantities(d: int) -> Iterator[tuple[str, float, str, str]]:
     yield (
         "exponent_base",
         math.log(2),
-        "ln 2 = 0.6931: a power of two is taken of scores in natural units",
+        "ln 2 = 0.6931: exp2 is applied to scores in natural units",
         "fold log2(e) into the scale, or use exp",
     )
     yield (
         "exponent_base",
         math.log2(math.e),
-        "log2(e) = 1.443: scores in powers of two go into exp",
+        "log2(e) = 1.443: exp is applied to scores in units of log2",
         "use exp2, or leave log2(e) out of the scale",
     )
     yield (
         "score_factor",
         448.0,
-        "448, the largest E4M3: a range is multiplied in once too often",
+        "448, the largest E4M3 number: the range of the codes is applied once too often",
         "decode with the step",
     )
     yield (
         "score_factor",
         1 / 448,
-        "1/448: the range of the codes is left out",
+        "1/448: the range of the codes is missing",
         "decode with (u - 128) / 127 · 448 · scale",
     )
     for other in (16, 32, 64, 80, 96, 128, 256):
@@ -117,8 +119,8 @@ def _score_quantities(d: int) -> Iterator[tuple[str, float, str, str]]:
 
 
 def _seen_factor(case: Case) -> tuple[float, int, float] | None:
-    """The factor by which scores, or what they are made of, differ first, if it is one; in how many elements; and the
-    share of their error that it leaves.
+    """Return the common factor of the first wrong scores, or of what they are computed from; in how many elements; and
+    the share of their error that it leaves.
     """
     first = case.divergence
     if first is None or first.stage not in SCORES:
@@ -130,7 +132,7 @@ def _seen_factor(case: Case) -> tuple[float, int, float] | None:
 
 
 def common_factor(actual: Array, expected: Array, *, least: int = FEW) -> float | None:
-    """c with actual = c · expected throughout; None if there is none, or it is 1 or 0."""
+    """Return c with actual = c · expected everywhere; None if there is none, or it is 1 or 0."""
     energy = float((expected * expected).sum())
     if actual.size < least or energy == 0 or not np.isfinite(actual).all():
         return None
@@ -143,7 +145,7 @@ def common_factor(actual: Array, expected: Array, *, least: int = FEW) -> float 
 
 
 def fitted_factor(out: Output) -> tuple[float | None, float]:
-    """The factor on the scores that explains O best, and what it leaves; by golden section after a coarse search."""
+    """Return the factor on the scores that explains O best, and the share of the error it leaves (golden section)."""
     rows = np.unique(np.linspace(0, out.o.shape[2] - 1, MOST_ROWS).astype(int))
     s, o, right, mask = out.scores()[:, :, rows], out.o[:, :, rows], out.right[:, :, rows], out.mask[rows]
 
@@ -162,7 +164,7 @@ def fitted_factor(out: Output) -> tuple[float | None, float]:
 
 
 def output_factor(case: Case) -> Signature | None:
-    """O is the right one times one number, the same in every head."""
+    """O is the right O times one number, the same in every head."""
     out = output_of(case)
     if out is None or not out.finite or not may_be(case, "v", "l", "u"):
         return None
@@ -171,15 +173,15 @@ def output_factor(case: Case) -> Signature | None:
     if factor is None:
         return None
     if case.divergence is not None and case.divergence.stage == "l":
-        return None  # `l_too_large` says it with l's own numbers
+        return None  # `l_too_large` reports it with l's own numbers
     left = out.left_over(np.where(heads[..., None, None], factor, 1.0) * out.right)
     d = out.o.shape[3]
     where = "everywhere" if heads.all() else f"in heads {ranges(map(int, np.flatnonzero(heads.ravel())))}"
     named = {
         1 / math.sqrt(d): "1/√D, the softmax scale, which belongs to the scores",
         math.sqrt(d): "√D: the inverse of the softmax scale",
-        448.0: "448, the largest E4M3: V's range is multiplied in once too often",
-        1 / 448: "1/448: V's range is left out",
+        448.0: "448, the largest E4M3 number: V's range is applied once too often",
+        1 / 448: "1/448: V's range is missing",
         127 / 128: "127/128: 128 steps where the codes have 127",
         240 / 448: "240/448: the range of another E4M3",
         float(d): "D",
@@ -188,23 +190,19 @@ def output_factor(case: Case) -> Signature | None:
     equal = next((words for value, words in named.items() if abs(factor / value - 1) <= SAME), "")
     by_l = _shift_of_lse(case, out)
     if by_l is not None and abs(by_l * factor - 1) <= 2 * SAME and not equal:
-        message = f"O is {factor:.4g} × {where}, and LSE says that l is {by_l:.4g} × too large"
+        message = f"O is {factor:.4g} times the right O {where}, and LSE shows that l is {by_l:.4g} times too large"
         return Signature("l_too_large", message, SUM_ONCE, rank_of(left), 1 - left, stage="l")
-    message = f"O is {factor:.4g} × the right one {where}" + (f", and that is {equal}" if equal else "")
-    cure = (
-        "look for what O, U, V or 1/l is multiplied with"
-        if not equal
-        else "leave the factor out, or put it where it belongs"
-    )
+    message = f"O is {factor:.4g} times the right O {where}" + (f", which is {equal}" if equal else "")
+    cure = "look for a factor of O, U, V or 1/l" if not equal else "remove the factor, or apply it where it belongs"
     if not equal and 0 < factor < 1 and by_l is None:
-        message += f"; l would be {1 / factor:.4g} × too large"
+        message += f"; this would follow from an l that is {1 / factor:.4g} times too large"
         return Signature("l_too_large", message, SUM_ONCE, round(rank_of(left) - 0.15, 3), 1 - left)
     rank = rank_of(left) if equal else round(rank_of(left) - 0.1, 3)
     return Signature("output_factor", message, cure, rank, 1 - left)
 
 
 def _shift_of_lse(case: Case, out: Output) -> float | None:
-    """exp of a shift that LSE has everywhere; None without an LSE."""
+    """Return exp of the common shift of LSE; None without an LSE."""
     lse = case.arrays.get("lse")
     if lse is None or lse.shape != out.problem.gold.lse.shape:
         return None
@@ -217,7 +215,7 @@ def _shift_of_lse(case: Case, out: Output) -> float | None:
 
 
 def l_too_large(case: Case) -> Signature | None:
-    """l is seen and differs while everything before it is right."""
+    """l was observed and differs while everything before it is right."""
     first = case.divergence
     if first is None or first.stage != "l":
         return None
@@ -228,7 +226,9 @@ def l_too_large(case: Case) -> Signature | None:
     ratio = actual / expected
     factor = common_factor(actual, expected, least=1)
     if factor is not None:
-        message = f"{first.name} is {factor:.4g} × too large everywhere, so O is {1 / factor:.4g} × what it should be"
+        message = (
+            f"{first.name} is {factor:.4g} times the right value everywhere, so O is {1 / factor:.4g} times the right O"
+        )
         name = "l_too_large" if factor > 1 else "l_too_small"
         place = times(case, Kind.P, factor) or first_line(case, "add", Kind.P)
         left = remaining(actual, factor * expected, expected)
@@ -236,21 +236,21 @@ def l_too_large(case: Case) -> Signature | None:
     beyond = _keys_beyond_the_end(case)
     if beyond is not None:
         message = (
-            f"{first.name} is {ratio.min():.4g} to {ratio.max():.4g} × what it should be: {beyond} keys beyond the "
-            "end, with score 0, are summed as well"
+            f"{first.name} is {ratio.min():.4g} to {ratio.max():.4g} times the right value: {beyond} keys beyond the "
+            "end, with score 0, are included in the sum"
         )
-        cure, place = "sum the masked P: keys beyond the end weigh nothing", first_line(case, "add", Kind.P)
+        cure, place = "sum the masked P: keys beyond the end have weight 0", first_line(case, "add", Kind.P)
         return Signature("l_too_large", message, cure, 0.96, place=place)
     wrong = ratio[first.wrong[both]]
     if (wrong > 1).mean() > 0.95:
         rows = ranges(int(i) for i in np.unique(np.nonzero(first.wrong)[2]))
-        message = f"{first.name} is {wrong.min():.4g} to {wrong.max():.4g} × too large in rows {rows}"
+        message = f"{first.name} is {wrong.min():.4g} to {wrong.max():.4g} times the right value in rows {rows}"
         return Signature("l_too_large", message, "sum each weight once, and rescale l by exp(m_old - m_new)", 0.6)
     return None
 
 
 def _keys_beyond_the_end(case: Case) -> int | None:
-    """How many keys of score 0 the excess of l is, if it is a whole number of them that fills the last tile."""
+    """Return how many keys of score 0 explain the excess of l, if they fill exactly the last tile."""
     first, algorithm = case.divergence, case.algorithm
     if first is None or algorithm is None or case.attention is None:
         return None
@@ -266,12 +266,12 @@ def _keys_beyond_the_end(case: Case) -> int | None:
 
 
 def lse_form(case: Case) -> Signature | None:
-    """LSE is the contract's but for a base, a scale or a term."""
+    """LSE differs from the contract's by a base, a scale or a term."""
     problem, lse = case.attention, case.arrays.get("lse")
     if problem is None or lse is None or case.verdict.passed or lse.shape != problem.gold.lse.shape:
         return None
     if case.divergence is not None and case.divergence.stage != "lse":
-        return None  # a wrong LSE is what a stage before it leaves
+        return None  # a wrong LSE follows from a stage before it
     right, found = problem.gold.lse, lse.astype(np.float64)
     some = np.isfinite(right)
     if not some.any() or not np.isfinite(found[some]).all():
@@ -284,8 +284,8 @@ def lse_form(case: Case) -> Signature | None:
     masked = np.where(problem.mask, s / math.sqrt(d), -np.inf)
     m = masked.max(axis=3)
     forms = {
-        "in powers of two, not natural": right / math.log(2),
-        "of scores without the softmax scale": softmax(np.where(problem.mask, s, -np.inf))[1],
+        "in base 2, not in natural units": right / math.log(2),
+        "computed from scores without the softmax scale": softmax(np.where(problem.mask, s, -np.inf))[1],
         "without the maximum: log l alone": right - m,
         "the maximum alone, without log l": m,
         "multiplied by the softmax scale": right / math.sqrt(d),
@@ -295,6 +295,6 @@ def lse_form(case: Case) -> Signature | None:
     explained = best((remaining(found[some], form[some], right[some]), words) for words, form in forms.items())
     if explained is None:
         return None
-    cure = "LSE = m + log l in natural units, of the scaled scores; -inf where no key is in sight"
+    cure = "LSE = m + log l in natural units, of the scaled scores; -inf where no key is visible"
     left, form = explained
     return Signature("lse_form", f"LSE is {form}", cure, rank_of(left) - 0.05, 1 - left, stage="lse")

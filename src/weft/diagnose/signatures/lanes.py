@@ -1,4 +1,4 @@
-"""Warp reductions that should not be, and those that are missing: whose value a lane has."""
+"""Warp reductions that are wrong or missing."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ WARP = 32
 
 
 def lane_owns_row(case: Case) -> Signature | None:
-    """A lane has the whole score of its own row (or key), and the warp adds up those of 32."""
+    """Each lane holds the complete score of another row (or key), and the warp adds up those of 32."""
     if not may_be(case, *SCORES):
         return None
     found, seen = _by_scores(case), True
@@ -28,8 +28,8 @@ def lane_owns_row(case: Case) -> Signature | None:
         found, seen = _by_output(case, out)
     if found is None:
         return None
-    message = f"each score is the sum over {found[1]}: a lane's dot product is whole, and the warp adds up its lanes'"
-    cure = "no warp reduction where a lane already has the whole dot product; reduce only over lanes that share one"
+    message = f"each score is the sum over {found[1]}: each lane has a complete dot product, and the warp adds them up"
+    cure = "remove the warp reduction where a lane has a complete dot product; reduce only over lanes that share one"
     mixed, first = next(acts(case, "mix"), None), case.divergence
     made = first.site if first is not None and first.stage in SCORES else None
     place = outermost(line_of(case, mixed) if mixed is not None or made is None else made.place)
@@ -37,7 +37,7 @@ def lane_owns_row(case: Case) -> Signature | None:
 
 
 def _by_output(case: Case, out: Output) -> tuple[tuple[float, str] | None, bool]:
-    """By O, and whether LSE says the same: equal scores make uniform weights, however large they are."""
+    """By O, and whether LSE confirms it: equal scores give uniform weights, however large they are."""
     lse, found = case.arrays.get("lse"), []
     for s, words in _summed(out.scores()):
         weights, meant = softmax(np.where(out.mask, s, -np.inf))
@@ -52,7 +52,7 @@ def _by_output(case: Case, out: Output) -> tuple[tuple[float, str] | None, bool]
 
 
 def _by_scores(case: Case) -> tuple[float, str] | None:
-    """The same by the scores, where they are seen. Lanes of one warp hold rows or keys next to each other."""
+    """The same by the scores, where they are observed. Lanes of one warp hold adjacent rows or keys."""
     first, problem = case.divergence, case.attention
     if first is None or problem is None or first.stage not in SCORES or first.tile is None:
         return None
@@ -71,11 +71,11 @@ def _tiles(case: Case, stage: str) -> list[tuple[str, int | None]]:
 
 
 def _summed(s: Array) -> Iterator[tuple[Array, str]]:
-    """Scores (…, rows, keys), each replaced by the sum over its warp; lanes beyond the end repeat the last or add 0."""
+    """Yield scores (…, rows, keys), each the sum over its warp; lanes beyond the end repeat the last or add 0."""
     for axis, what in ((2, "rows"), (3, "keys")):
         count = s.shape[axis]
         if count == 1:
-            # The lanes beyond the end repeat it: of all factors only 32 says why.
+            # The lanes beyond the end repeat it: only the factor 32 is conclusive.
             yield s * WARP, f"the {WARP} lanes of a warp"
             continue
         for lanes in (WARP, *(part for part in (16, 8, 4) if part < count)):
@@ -95,7 +95,7 @@ def _over_groups(s: Array, axis: int, lanes: int, count: int) -> Array:
 
 
 def inner_columns(case: Case) -> Signature | None:
-    """Q·Kᵀ over some of its columns only, or some twice: one lane's part of a sum, a loop that ends early."""
+    """Q·Kᵀ is summed over some columns only, or over some twice: one lane's partial sum, a loop that ends early."""
     if not may_be(case, "q", "k", *SCORES):
         return None
     weights = _weights(case)
@@ -116,12 +116,12 @@ def inner_columns(case: Case) -> Signature | None:
 
 def _inner(words: str, d: int, rank: float, explained: float | None) -> Signature:
     message = f"Q·Kᵀ is summed over the wrong columns of D = {d}: {words}"
-    cure = "let the loop cover all of D, and add up the lanes' parts (warp_sum) before a score is used"
+    cure = "let the loop cover all of D, and add up the lanes' partial sums (warp_sum) before a score is used"
     return Signature("inner_columns", message, cure, rank, explained)
 
 
 def _weights(case: Case) -> Array | None:
-    """By least squares, how often each column of D is in the scores that were seen; None if that does not fit."""
+    """Return by least squares how often each column of D is in the observed scores; None if that does not fit."""
     first, problem = case.divergence, case.attention
     if first is None or problem is None or first.stage not in SCORES or case.algorithm is None:
         return None
@@ -150,8 +150,8 @@ def _subsets(d: int) -> Iterator[tuple[Array, str]]:
     column = np.arange(d)
     for lanes in (32, 16, 8):
         if d > lanes:
-            yield column % lanes == 0, f"only every {lanes}th, one lane's part"
-            yield column < d // lanes, f"only the first {d // lanes}, one lane's part"
+            yield column % lanes == 0, f"only every {lanes}th, one lane's partial sum"
+            yield column < d // lanes, f"only the first {d // lanes}, one lane's partial sum"
             yield column < d // lanes * lanes, f"the last {d % lanes} missing"
             yield column < lanes, f"only the first {lanes}"
             yield column < d - lanes, f"the last {lanes} missing"

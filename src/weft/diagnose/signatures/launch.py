@@ -1,4 +1,4 @@
-"""Before any stage: launches that never happened, macros that never arrived, outputs that nobody wrote."""
+"""Mistakes before any stage: refused launches, unused macros, outputs that were never written."""
 
 import difflib
 import re
@@ -14,28 +14,28 @@ from .lines import below
 
 
 def launch_never_happened(case: Case) -> Signature | None:
-    """CUDA refuses it; whoever does not look at the error reads what the output held before."""
+    """CUDA refuses the launch; without an error check the output keeps its old contents."""
     if case.run is not None or case.verdict.status not in (Status.RESOURCE_ERROR, Status.LAUNCH_ERROR):
         return None
     line = re.match(r"(?P<file>.+?):(?P<line>\d+): ", case.verdict.message)
     place = Place(line["file"], int(line["line"])) if line else None
     reason = case.verdict.message[line.end() :] if line else case.verdict.message
     place = below(place, "shared(" if "shared memory" in reason else "grid(")
-    message = f"the launch never happens, and whatever the output held before is read: {reason}"
-    cure = "ask for what the GPU has (above 48 KB of shared memory: opt in), and look at the error of every launch"
+    message = f"the launch is refused, so the output keeps its old contents: {reason}"
+    cure = "stay within the GPU's limits (above 48 KB of shared memory: opt in), and check the error of every launch"
     return Signature("launch_never_happened", message, cure, 1.0, place=place, stage="launch")
 
 
 def define_not_compiled(case: Case) -> Signature | None:
-    """A macro of the command line that no file mentions."""
+    """A macro of the command line that no file uses."""
     if case.run is None:
         return None
     unused = [name for name, value in case.run.defines.items() if value.endswith("(unused)")]
     if not unused:
         return None
     meant = _similar(case, unused[0])
-    message = f"-D {unused[0]} never reached the binary: no file mentions it, and the build is the one without it"
-    cure = f"spell it {meant}" if meant else "use the name that the source tests, and compare the build's digests"
+    message = f"-D {unused[0]} has no effect: no file uses this macro, so the build is the same without it"
+    cure = f"spell it {meant}" if meant else "use the macro's name in the source, and compare the build's digests"
     return Signature("define_not_compiled", message, cure, 1.0 if case.verdict.passed else 0.5, stage="build")
 
 
@@ -46,14 +46,14 @@ def _similar(case: Case, name: str) -> str:
 
 
 def _was_stopped(case: Case) -> bool:
-    """Whether a launch before the one that writes O ended in a fault: O is no more than what follows from it."""
+    """Whether a launch before the one that writes O ended in a fault: then the missing O is only a consequence."""
     if case.kernel is None or case.run is None:
         return False
     return len(case.run.entries) < len(case.kernel.sequence(case.problem.arrays))
 
 
 def never_written(case: Case) -> Signature | None:
-    """Outputs start as 0xFF bytes; arithmetic never makes that NaN."""
+    """Outputs start as 0xFF bytes; arithmetic never produces that NaN."""
     o = case.o
     if o is None or o.ndim != 4 or case.verdict.passed or _was_stopped(case):
         return None
@@ -67,5 +67,5 @@ def never_written(case: Case) -> Signature | None:
         f"{untouched.sum()} of {o.size} elements of O are never stored: rows {ranges(map(int, rows))}, "
         f"columns {ranges(map(int, columns))}"
     )
-    cure = "make the grid and the loop of the store cover every row and column: ceiling division, no early return"
+    cure = "let the grid and the loop of the store cover every row and column: ceiling division, no early return"
     return Signature("never_written", message, cure, 0.9, stage="o")

@@ -1,4 +1,4 @@
-"""Right numbers in wrong places: transposed, sheared, shifted, swapped."""
+"""Right numbers in wrong places: transposed, shifted, swapped."""
 
 from collections.abc import Iterator
 
@@ -18,14 +18,14 @@ SCORES = ("products", "scores", "masked")
 def k_not_transposed(case: Case) -> Signature | None:
     """Q·K instead of Q·Kᵀ: K, or blocks of it, is read with rows and columns exchanged."""
     out = output_of(case)
-    found, what = _scores_of_q_k(case), "the scores are"
+    found, what = _scores_of_q_k(case), "the scores match"
     if found is None and out is not None and out.finite and may_be(case, "k", *SCORES):
-        what = "O is"
+        what = "O matches"
         found = best((out.left_over(out.attend(out.scores(k=k))), words) for k, words in _transposed(out.k))
     if found is None:
         return None
-    seen = what != "O is" or has_fact(case, "inner_mismatch", "mixed_keys")
-    message = f"{what} that of Q·K, not Q·Kᵀ: K is {found[1]}"
+    seen = what != "O matches" or has_fact(case, "inner_mismatch", "mixed_keys")
+    message = f"{what} Q·K, not Q·Kᵀ: K is {found[1]}"
     cure = "read element (d, n) of Kᵀ at K[n][d]: a column-major fragment of B, or transposed indices"
     rank = round(rank_of(found[0], seen=seen) + (0.02 if seen else 0.0), 3)
     place = layout_of(load_of(case, "K"), "row_major")
@@ -33,7 +33,7 @@ def k_not_transposed(case: Case) -> Signature | None:
 
 
 def _scores_of_q_k(case: Case) -> tuple[float, str] | None:
-    """The same by the scores, where they are seen."""
+    """The same by the scores, where they are observed."""
     first, problem = case.divergence, case.attention
     if first is None or problem is None or first.stage not in SCORES:
         return None
@@ -52,7 +52,7 @@ def _scores_of_q_k(case: Case) -> tuple[float, str] | None:
 
 def _transposed(k: Array) -> Iterator[tuple[Array, str]]:
     b, h, skv, d = k.shape
-    yield k.reshape(b, h, d, skv).swapaxes(2, 3), "read as [D][keys] throughout"
+    yield k.reshape(b, h, d, skv).swapaxes(2, 3), "read as [D][keys]"
     for size in BLOCKS:
         if d % size:
             continue
@@ -63,7 +63,7 @@ def _transposed(k: Array) -> Iterator[tuple[Array, str]]:
 
 
 def v_transposed(case: Case) -> Signature | None:
-    """V read with rows and columns exchanged."""
+    """V is read with rows and columns exchanged."""
     out = output_of(case)
     if out is None or not out.finite or not may_be(case, "v", "u"):
         return None
@@ -71,13 +71,13 @@ def v_transposed(case: Case) -> Signature | None:
     if found is None:
         return None
     words = found[1].replace("keys", "rows")
-    message = f"O is that of right weights with V {words}"
+    message = f"O matches the right weights with V {words}"
     cure = "read V[n][d] row by row: P·V needs no transpose"
     return Signature("v_transposed", message, cure, rank_of(found[0]), 1 - found[0])
 
 
 def rows_moved(case: Case) -> Signature | None:
-    """Rows of O hold other rows' results: shifted, swapped, or another head's."""
+    """Rows of O contain other rows' results: shifted, swapped, or another head's."""
     out = output_of(case)
     if out is None or not out.finite or not may_be(case, "o"):
         return None
@@ -97,22 +97,23 @@ def rows_moved(case: Case) -> Signature | None:
     heads, rows = np.divmod(chosen, s), np.divmod(nearest, s)
     if (heads[0] != rows[0]).all() and (heads[1] == rows[1]).all():
         pairs = ", ".join(
-            f"{a} holds {b}" for a, b in sorted({*zip(heads[0].tolist(), rows[0].tolist(), strict=True)})[:4]
+            f"{a} has head {b}'s" for a, b in sorted({*zip(heads[0].tolist(), rows[0].tolist(), strict=True)})[:4]
         )
-        message = f"O of a head is that of another, row by row: head {pairs} (counted over the batch)"
-        cure = "store at [b][h] of the head that was computed"
+        message = f"heads of O contain another head's result: head {pairs} (counted over the batch)"
+        cure = "store each head at its own [b][h]"
         return Signature("heads_swapped", message, cure, rank_of(left), 1 - left)
     shift = np.unique((rows[1] - heads[1] + s // 2) % s - s // 2)
-    form = f"row {heads[1][0]} holds row {rows[1][0]}, row {heads[1][-1]} holds row {rows[1][-1]}"
+    form = f"row {heads[1][0]} has the result of row {rows[1][0]}, row {heads[1][-1]} of row {rows[1][-1]}"
     if shift.size == 1:
-        form = f"each row holds that of the row {abs(int(shift[0]))} {'after' if shift[0] > 0 else 'before'} it"
+        by = abs(int(shift[0]))
+        form = f"each row has the result of the row {by} {'after' if shift[0] > 0 else 'before'} it"
     message = f"O has right rows in wrong places: {form}; {wrong.size} of {b * h * s} rows"
-    cure = "store the row that was computed: check the row index of the store"
+    cure = "check the row index of the store: each row must be stored at its own index"
     return Signature("rows_moved", message, cure, rank_of(left), 1 - left)
 
 
 def columns_moved(case: Case) -> Signature | None:
-    """Columns of O hold other columns' results."""
+    """Columns of O contain other columns' results."""
     out = output_of(case)
     if out is None or not out.finite or not may_be(case, "v", "u"):
         return None
@@ -127,14 +128,16 @@ def columns_moved(case: Case) -> Signature | None:
         return None
     left = float(np.linalg.norm(apart.min(axis=1)) / np.linalg.norm(own))
     shift = np.unique((nearest - wrong) % d)
-    form = f"shifted by {int(shift[0])}" if shift.size == 1 else f"column {wrong[0]} holds column {nearest[0]}"
+    form = (
+        f"shifted by {int(shift[0])}" if shift.size == 1 else f"column {wrong[0]} has the result of column {nearest[0]}"
+    )
     message = f"O has right columns in wrong places: {form}; columns {ranges(map(int, wrong))}"
     cure = "check the column index of V's load and of the store of O"
     return Signature("columns_moved", message, cure, rank_of(left), 1 - left)
 
 
 def wrong_kv_head(case: Case) -> Signature | None:
-    """A query head meets keys and values of a head, or batch entry, that is not its own."""
+    """A query head uses keys and values of another head, or of another batch entry."""
     out = output_of(case)
     if out is None or not out.finite:
         return None
@@ -161,8 +164,8 @@ def wrong_kv_head(case: Case) -> Signature | None:
     found = best(candidates)
     if found is None:
         return None
-    message = f"O is that of {found[1]}"
-    cure = "the key head of query head h is h / (HQ / HKV), in its own batch entry"
+    message = f"O matches {found[1]}"
+    cure = "use key head h / (HQ / HKV) for query head h, in the same batch entry"
     stage = "v" if found[1].startswith("V") else "k"
     rank = rank_of(found[0], seen=has_fact(case, "head_mismatch"))
     return Signature("wrong_kv_head", message, cure, rank, 1 - found[0], stage=stage)

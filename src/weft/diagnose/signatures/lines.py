@@ -1,4 +1,4 @@
-"""Lines of the kernel that a signature can point at: where followed values were loaded, stored, multiplied."""
+"""Lines of the kernel that a signature can name: where followed values were loaded, stored, multiplied."""
 
 import re
 from collections.abc import Iterator
@@ -17,40 +17,40 @@ _LAYOUT = r"fragment<[^;]*\b{layout}\s*>\s*(\w+)\s*;"
 
 
 def acts(case: Case, what: str, *kinds: Kind) -> Iterator[Act]:
-    """In the order they were first seen."""
+    """Yield the acts of a kind, in the order they were first seen."""
     for act in case.taps.acts if case.taps is not None else ():
         if act.what == what and (not kinds or act.kinds == kinds):
             yield act
 
 
 def line_of(case: Case, act: Act | None) -> Place | None:
-    """In the user's file; in a function of it, if that was inlined."""
+    """Return an act's line in the user's file; inside a function of it, if that was inlined."""
     if act is None or case.kernel is None:
         return None
     return own_place(act.event.place, case.kernel)
 
 
 def outermost(place: Place | None) -> Place | None:
-    """In the kernel itself, not in what was inlined there."""
+    """Return the line in the kernel itself, not in a function that was inlined there."""
     while place is not None and place.inlined_at is not None:
         place = place.inlined_at
     return place
 
 
 def first_line(case: Case, what: str, *kinds: Kind) -> Place | None:
-    """Of the first act."""
+    """Return the line of the first such act."""
     return line_of(case, next(acts(case, what, *kinds), None))
 
 
 def load_of(case: Case, tensor: str) -> Place | None:
-    """Where Q, K or V is read to be multiplied: from shared memory if it is kept there."""
+    """Return where Q, K or V is read to be multiplied: from shared memory if it is kept there."""
     loads = list(acts(case, "load", _INPUTS[tensor]))
     shared = [act for act in loads if act.space == "shared"]
     return line_of(case, next(iter(shared or loads), None))
 
 
 def layout_of(load: Place | None, layout: str) -> Place | None:
-    """The declaration of the fragment that `load` fills, if it has the layout; else the load."""
+    """Return the declaration of the fragment that `load` fills, if it has the layout; else the load."""
     lines = source_of(load) if load is not None else []
     if load is None or load.line > len(lines):
         return load
@@ -62,7 +62,7 @@ def layout_of(load: Place | None, layout: str) -> Place | None:
 
 
 def below(place: Place | None, text: str, *, lines: int = 4) -> Place | None:
-    """The line with `text`, of the next few: directives go on over several."""
+    """Return the line with `text` among the next few: directives may span several lines."""
     if place is None:
         return None
     source = source_of(place)
@@ -73,9 +73,9 @@ def below(place: Place | None, text: str, *, lines: int = 4) -> Place | None:
 
 
 def writer_of(case: Case, finding: Finding) -> Place | None:
-    """Who stores, in the same memory, the kind of values that the finding's line reads."""
+    """Return the line that stores, in the same memory, the kind of values that the finding's line reads."""
     for read in acts(case, "load"):
-        # By its line, not its instruction: of an unrolled loop, those that read only what nobody wrote follow nothing.
+        # By its line, not its instruction: in an unrolled loop, those that read only unwritten bytes follow nothing.
         if (place := line_of(case, read)) is None or finding.place is None or place.line != finding.place.line:
             continue
         for store in acts(case, "store", *read.kinds):
@@ -86,14 +86,14 @@ def writer_of(case: Case, finding: Finding) -> Place | None:
 
 
 def loop_over_keys(case: Case) -> Place | None:
-    """The outermost loop of the kernel that holds the first load of K."""
+    """Return the outermost loop of the kernel that contains the first load of K."""
     load = outermost(first_line(case, "load", Kind.K))
     loops = statements_of(load.file).loops(load.line) if load is not None else ()
     return replace(load, line=loops[0], column=0) if load is not None and loops else None
 
 
 def source_of(place: Place) -> list[str]:
-    """Lines of its file; none if it cannot be read."""
+    """Return the lines of its file; none if it cannot be read."""
     try:
         return Path(place.file).read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Which key a query sees: the diagonal shifted, from the other corner, or no mask at all."""
+"""Wrong masks: the diagonal is shifted, starts at the other corner, or there is no mask."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ SHIFTS = (1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 15, -15, 16, -16, 31, -31, 32, -32,
 
 
 def wrong_mask(case: Case) -> Signature | None:
-    """O is right for another mask than the one asked for."""
+    """O is right for another mask than the requested one."""
     out = output_of(case)
     if out is None or not out.finite or not may_be(case, *MASKED):
         return None
@@ -27,13 +27,13 @@ def wrong_mask(case: Case) -> Signature | None:
     for name, mask, words in _masks(out):
         if np.array_equal(mask, out.mask):
             continue
-        # Rows that would see nothing are 0 in one kernel and NaN in another: only what is finite is compared.
+        # Rows without a visible key are 0 in one kernel and NaN in another: only finite values are compared.
         candidates.append((out.left_over(out.attend(s, mask=mask)), words))
         names.setdefault(words, name)
     found = best(candidates)
     if found is None:
         return None
-    message = f"O is that of another mask: {found[1]}"
+    message = f"O matches another mask: {found[1]}"
     name = names[found[1]]
     explained = 1 - found[0]
     rank = rank_of(found[0], seen=case.divergence is not None and case.divergence.stage in MASKED)
@@ -43,7 +43,7 @@ def wrong_mask(case: Case) -> Signature | None:
 
 
 def _choice_of_mask(case: Case) -> Place | None:
-    """The last line that asks for the mask: the macro that selects it has a fixed name."""
+    """Return the last line that tests for the mask: the macro that selects it has a fixed name."""
     macro = "CAUSAL"
     path = case.candidate.path
     if macro not in case.candidate.declared.macros:
@@ -54,16 +54,16 @@ def _choice_of_mask(case: Case) -> Place | None:
 
 
 def _is_code(line: str) -> bool:
-    """A statement that compares or computes: no directive, assertion, comment or parameter."""
+    """Whether it is a statement that compares or computes: no directive, assertion, comment or parameter."""
     return not re.match(r"\s*(?:#|static_assert|template|tl\.static_assert|\w+: tl\.constexpr)", line)
 
 
 _CURES = {
     "causal_shift": "query i sees keys ≤ i (top left) or ≤ i + SKV - SQ (bottom right): check the comparison",
-    "causal_alignment": "take the corner that was asked for: top_left is PyTorch's, bottom_right FlashAttention's",
-    "mask_ignored": "set scores of keys that are not in sight to -inf before the maximum is taken",
-    "mask_unasked": "leave the mask out where none is asked for",
-    "tile_dropped": "let the loop over KV tiles end at ceil(SKV / BLOCK_N)",
+    "causal_alignment": "use the requested corner: top_left is PyTorch's, bottom_right FlashAttention's",
+    "mask_ignored": "set the scores of masked keys to -inf before the maximum is taken",
+    "mask_unasked": "apply no mask where none is requested",
+    "tile_dropped": "end the loop over KV tiles at ceil(SKV / BLOCK_N)",
 }
 
 
@@ -73,11 +73,15 @@ def _masks(out: Output) -> Iterator[tuple[str, Bools, str]]:
         return
     rows, keys = np.arange(sq)[:, None], np.arange(skv)[None, :]
     if causal is None:
-        yield "mask_unasked", visible(sq, skv, "top_left"), "causal from the top left, though none is asked for"
-        yield "mask_unasked", visible(sq, skv, "bottom_right"), "causal from the bottom right, though none is asked for"
+        yield "mask_unasked", visible(sq, skv, "top_left"), "causal from the top left, though no mask is requested"
+        yield (
+            "mask_unasked",
+            visible(sq, skv, "bottom_right"),
+            "causal from the bottom right, though no mask is requested",
+        )
     else:
         other = visible(sq, skv, "top_left" if causal == "bottom_right" else "bottom_right")
-        yield "causal_alignment", other, f"the diagonal starts from the other corner than {causal}"
+        yield "causal_alignment", other, f"the diagonal starts at the other corner, not at {causal}"
         yield "mask_ignored", np.ones_like(out.mask), "every query sees every key"
         start = skv - sq if causal == "bottom_right" else 0
         for shift in SHIFTS:
@@ -98,7 +102,7 @@ def _masks(out: Output) -> Iterator[tuple[str, Bools, str]]:
 
 
 def masked_with_zero(case: Case) -> Signature | None:
-    """Scores that should be -inf are 0: keys that are not in sight, or beyond the end, weigh exp(0 - m)."""
+    """Scores that should be -inf are 0: masked keys, or keys beyond the end, get the weight exp(0 - m)."""
     out = output_of(case)
     if out is None or not out.finite or not may_be(case, *MASKED):
         return None
@@ -111,7 +115,9 @@ def masked_with_zero(case: Case) -> Signature | None:
             padded = [np.concatenate([x, np.zeros((*x.shape[:2], more, x.shape[3]))], axis=2) for x in (out.k, out.v)]
             mask = np.concatenate([out.mask, np.ones((out.mask.shape[0], more), np.bool_)], axis=1)
             o = out.attend(out.scores(k=padded[0]), v=padded[1], mask=mask)
-            candidates.append((out.left_over(o), f"{more} keys beyond the end (tiles of {tile}) count with score 0"))
+            candidates.append(
+                (out.left_over(o), f"{more} keys beyond the end (tiles of {tile}) are included with score 0")
+            )
     found = best(candidates)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Misread inputs: elements that an index or a loop passes by, and 8-bit codes taken for something else."""
+"""Misread inputs: elements that an index or a loop skips, and 8-bit codes decoded as another type."""
 
 from collections.abc import Callable, Iterator
 
@@ -15,12 +15,12 @@ from .evidence import best, has_fact, may_be, output_of, rank_of
 from .lines import load_of, loop_over_keys
 
 MOST = 0.97
-"""Share of an input's rows in sight that a kernel must use for it to count as read whole."""
+"""Share of an input's visible rows that a kernel must use for the input to count as read completely."""
 TENSORS = "qkv"
 
 
 def misread_input(case: Case) -> Signature | None:
-    """Q and K, or P and V, meet at different places, and one of the two leaves elements out: that one is misread."""
+    """Q and K, or P and V, are paired at different indices, and one of the two leaves elements out: it is misread."""
     if case.taps is None or case.attention is None:
         return None
     if has_fact(case, "inner_mismatch"):
@@ -30,14 +30,14 @@ def misread_input(case: Case) -> Signature | None:
 
 def _by_columns(case: Case, taps: Taps) -> Signature | None:
     missing = {stage: _columns_left_out(taps, stage) for stage in ("q", "k")}
-    # A factor that runs past the end of a row takes the other's last columns with it: who leaves out lower ones began.
-    guilty = sorted((int(columns[0]), stage) for stage, columns in missing.items() if columns.size)
-    if not guilty or (len(guilty) > 1 and guilty[0][0] == guilty[1][0]):
+    # A factor that runs past the end of a row also skips the other's last columns: the cause skips lower columns.
+    faulty = sorted((int(columns[0]), stage) for stage, columns in missing.items() if columns.size)
+    if not faulty or (len(faulty) > 1 and faulty[0][0] == faulty[1][0]):
         return None
-    stage = guilty[0][1]
+    stage = faulty[0][1]
     name, columns = stage.upper(), ranges(map(int, missing[stage]))
-    message = f"columns {columns} of {name} never meet the other factor: {name} is read elsewhere"
-    cure = f"check the column of {name}'s index: element d of a row of Q meets element d of a row of K"
+    message = f"columns {columns} of {name} are never multiplied: {name} is read at wrong columns"
+    cure = f"check the column index of {name}: element d of a row of Q belongs to element d of a row of K"
     return Signature("misread_input", message, cure, 0.96, place=load_of(case, name), stage=stage)
 
 
@@ -45,18 +45,18 @@ def _by_keys(case: Case, taps: Taps) -> Signature | None:
     assert case.attention is not None
     needed = int(case.attention.mask.any(axis=0).sum())
     seen = {stage: int(_used(taps, stage).any(axis=(0, 1, 3)).sum()) for stage in ("k", "v")}
-    guilty = [stage for stage, count in seen.items() if count < MOST * needed]
-    if len(guilty) != 1:
+    faulty = [stage for stage, count in seen.items() if count < MOST * needed]
+    if len(faulty) != 1:
         return None
-    (stage,) = guilty
+    (stage,) = faulty
     name = stage.upper()
-    message = f"{seen[stage]} of {needed} rows of {name} are used, and they meet the weights or scores of other keys"
-    cure = f"check the row of {name}'s index: row n of K and row n of V belong to one key"
+    message = f"only {seen[stage]} of {needed} rows of {name} are used, and with the weights or scores of other keys"
+    cure = f"check the row index of {name}: row n of K and row n of V belong to one key"
     return Signature("misread_input", message, cure, 0.96, place=load_of(case, name), stage=stage)
 
 
 def keys_skipped(case: Case) -> Signature | None:
-    """Keys in sight that nothing is made of, in a kernel that passes others in every tile: the loop leaves them out."""
+    """Visible keys that nothing is computed from, in a kernel that uses others in every tile: the loop skips them."""
     taps, problem = case.taps, case.attention
     if taps is None or problem is None or not has_fact(case, "missing_keys") or has_fact(case, "unexplained"):
         return None
@@ -67,19 +67,19 @@ def keys_skipped(case: Case) -> Signature | None:
     left_out = np.flatnonzero(wanted & ~used)
     if not left_out.size or not (used & wanted).any():
         return None
-    message = f"keys {ranges(map(int, left_out))} are never loaded: {left_out.size} of the {int(wanted.sum())} in sight"
-    cure = "let the loop over keys begin at the first, step by one tile, and end behind the last"
+    message = f"keys {ranges(map(int, left_out))} are never loaded: {left_out.size} of {int(wanted.sum())} visible keys"
+    cure = "start the loop over keys at the first key, step by one tile, and end after the last key"
     return Signature("keys_skipped", message, cure, 0.9, place=loop_over_keys(case), stage="k")
 
 
 def _columns_left_out(taps: Taps, stage: str) -> Array:
-    """Columns that no row uses of which anything is used."""
+    """Return the columns that no used row uses."""
     used = _used(taps, stage)
     return np.flatnonzero(~used.any(axis=(0, 1, 2))) if used.any() else np.empty(0, np.int64)
 
 
 def _used(taps: Taps, stage: str) -> Array:
-    """(b, h, rows, d): elements that were seen in use. Tiles of which nothing was seen have no tap."""
+    """Return (b, h, rows, d): the elements that were seen in use. Tiles without any seen element have no tap."""
     parts = [(tile or 0, tap.observed) for (name, tile), tap in taps.taps.items() if name == stage]
     if not parts:
         return np.zeros((1, 1, 1, 1), bool)
@@ -92,7 +92,7 @@ def _used(taps: Taps, stage: str) -> Array:
 
 
 def misread_codes(case: Case) -> Signature | None:
-    """O is that of codes read as another type, or without their zero."""
+    """O matches codes decoded as another type, or without their zero point."""
     out = output_of(case)
     if out is None or not out.finite or out.problem.scales is None or not may_be(case, *TENSORS):
         return None
@@ -113,8 +113,8 @@ def misread_codes(case: Case) -> Signature | None:
     found = best(candidates)
     if found is None:
         return None
-    message = f"O is that of the codes of {found[1]}"
-    return Signature("misread_codes", message, "decode as the task's encoding says", rank_of(found[0]), 1 - found[0])
+    message = f"O matches the codes of {found[1]}"
+    return Signature("misread_codes", message, "decode with the task's encoding", rank_of(found[0]), 1 - found[0])
 
 
 def _readings(encoding: str) -> Iterator[tuple[str, Callable[[Array], Array]]]:

@@ -1,4 +1,4 @@
-"""The online softmax with one step left out: rescaling, the running maximum, l, the division."""
+"""The online softmax with one step missing: rescaling, the running maximum, l, the division."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ RESCALE = "multiply every column of U, and l, by exp(m_old - m_new) before the t
 
 @dataclass(frozen=True)
 class _Slip:
-    """What is left out."""
+    """One missing step."""
 
     name: str
     words: str
@@ -32,14 +32,14 @@ class _Slip:
     only_first_l: bool = False
     divide: bool = True
     twice: int = -1
-    """A tile that is walked two times."""
+    """A tile that is processed twice."""
 
 
 SLIPS = (
     _Slip("missing_rescale", "neither U nor l is rescaled", RESCALE, "l", rescale_u=False, rescale_l=False),
     _Slip("l_not_rescaled", "l is not rescaled", RESCALE, "l", rescale_l=False),
     _Slip(
-        "stale_m", "the maximum is that of the tile alone, and nothing is rescaled",
+        "stale_m", "the maximum is taken over one tile only, and nothing is rescaled",
         "keep the running maximum: m_new = max(m_old, max of the tile)", "m",
         rescale_u=False, rescale_l=False, running_max=False,
     ),
@@ -48,7 +48,7 @@ SLIPS = (
         newest_in_l=False,
     ),
     _Slip(
-        "stale_l", "l is that of the first tile", "add every tile's sum of P to l", "l", only_first_l=True,
+        "stale_l", "l contains only the first tile", "add every tile's sum of P to l", "l", only_first_l=True,
     ),
     _Slip("not_normalised", "O is not divided by l", "store U / l", "o", divide=False),
     _Slip("tile_twice", "the first KV tile counts twice", "start the loop at the tile after the first", "l", twice=0),
@@ -56,7 +56,7 @@ SLIPS = (
 
 
 def slipped(case: Case) -> Signature | None:
-    """O is that of the online softmax with one thing left out. U's own rescale is `rescale_of_u`."""
+    """O matches an online softmax with one step missing. For the rescale of U see `rescale_of_u`."""
     out = output_of(case)
     if out is None or not out.finite:
         return None
@@ -66,7 +66,7 @@ def slipped(case: Case) -> Signature | None:
             continue
         for tile in _tiles(case, out):
             if tile == 1 and not slip.running_max:
-                continue  # every weight is 1 then: `uniform_weights` has the better words
+                continue  # every weight is 1 then: `uniform_weights` describes it better
             left = out.left_over(_walk(out, s, tile, slip))
             found.append((left, f"{SLIPS.index(slip)} {tile}"))
     explained = best(found)
@@ -74,8 +74,8 @@ def slipped(case: Case) -> Signature | None:
         return None
     number, tile = map(int, explained[1].split())
     slip, count = SLIPS[number], -(-out.mask.shape[1] // tile)
-    message = f"O is that of an online softmax in which {slip.words}, over {count} KV tiles of {tile} keys"
-    # Where parts are merged, the same numbers are a wrong merge.
+    message = f"O matches an online softmax in which {slip.words}, with {count} KV tiles of {tile} keys"
+    # Where splits are merged, the same numbers are a wrong merge.
     rank = round(rank_of(explained[0]) - 0.02 * has_splits(case), 3)
     return Signature(slip.name, message, slip.cure, rank, 1 - explained[0])
 
@@ -89,7 +89,7 @@ def _tiles(case: Case, out: Output) -> Iterator[int]:
 
 
 def _walk(out: Output, s: Array, tile: int, slip: _Slip) -> Array:
-    """U / l of the tiles in order."""
+    """Return U / l after all tiles, with the slip."""
     masked = np.where(out.mask, s, -np.inf)
     shape = masked.shape[:3]
     u, m, l, stale = np.zeros(out.q.shape), np.full(shape, -np.inf), np.zeros(shape), np.zeros(shape)
@@ -113,7 +113,7 @@ def _walk(out: Output, s: Array, tile: int, slip: _Slip) -> Array:
 
 
 def rescale_of_u(case: Case) -> Signature | None:
-    """U keeps the old maximum's unit, in all columns or in some."""
+    """U is not rescaled to the new maximum, in all columns or in some."""
     seen = _by_u(case)
     if seen is not None:
         return seen
@@ -134,12 +134,12 @@ def rescale_of_u(case: Case) -> Signature | None:
     if left > EXPLAINED:
         return None
     where = _where(columns)
-    message = f"O is that of a U not rescaled by exp(m_old - m_new) {where}, over KV tiles of {tile} keys"
+    message = f"U is not rescaled by exp(m_old - m_new) {where}, with KV tiles of {tile} keys: O matches that"
     return _unscaled(case, columns, message, left, seen=False)
 
 
 def _by_u(case: Case) -> Signature | None:
-    """The same by U, where it is seen: it is too large by (1 - exp(m_old - m_new)) times the tile before's."""
+    """The same by U, where it is observed: its excess is (1 - exp(m_old - m_new)) times U of the tile before."""
     first = case.divergence
     if first is None or first.stage != "u" or not first.tile or case.algorithm is None:
         return None
@@ -158,14 +158,14 @@ def _by_u(case: Case) -> Signature | None:
         return None
     least = float(rescale[np.isfinite(m_old) & use.any(axis=3)].min(initial=1.0))
     message = (
-        f"U is not rescaled {_where(columns)} from KV tile {first.tile} on: exp(m_old - m_new), down to {least:.3g} "
-        "here, is left out"
+        f"U is not rescaled {_where(columns)} from KV tile {first.tile} on: the factor exp(m_old - m_new), here as "
+        f"small as {least:.3g}, is missing"
     )
     return _unscaled(case, columns, message, left, seen=True)
 
 
 def _unscaled(case: Case, columns: Array, message: str, left: float, *, seen: bool) -> Signature:
-    """Where some columns are rescaled, the line that does so is the one that leaves out the others."""
+    """Return the signature. Where some columns are rescaled, the line that does so misses the others."""
     name = "missing_rescale" if columns.all() else "partial_rescale"
     cure = RESCALE if columns.all() else "let every lane rescale all its columns: for (c = lane; c < D; c += 32)"
     place = None if columns.all() else first_line(case, "multiply", Kind.R, Kind.U)
@@ -173,7 +173,7 @@ def _unscaled(case: Case, columns: Array, message: str, left: float, *, seen: bo
 
 
 def _stale_columns(actual: Array, stale: Array, right: Array) -> Array:
-    """Which columns are nearer to what they are without the rescale."""
+    """Return which columns are closer to U without the rescale than to the right U."""
     axes = (0, 1, 2)
     return np.asarray(((actual - stale) ** 2).sum(axis=axes) < ((actual - right) ** 2).sum(axis=axes))
 

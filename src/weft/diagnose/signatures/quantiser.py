@@ -1,4 +1,4 @@
-"""8-bit inputs: what the quantiser handed over, and with which scale and zero the kernel reads it."""
+"""8-bit inputs: what the quantiser produced, and the scale and zero point with which the kernel decodes it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from .evidence import Output, best, may_be, output_of, rank_of
 
 TENSORS = "qkv"
 MANY = 64
-"""Values of a tensor below which a mean says nothing about a bias."""
+"""With fewer values in a tensor, a mean is no evidence of a bias."""
 BIASED = 0.25
-"""Mean error in LSB that rounding does not leave."""
+"""A mean error in LSB that rounding does not cause."""
 
 
 def zero_scale(case: Case) -> Signature | None:
-    """A scale of 0, or none at all: codes divided by it mean nothing."""
+    """A scale is 0 or not finite: codes divided by it mean nothing."""
     problem = case.attention
     if problem is None:
         return None
@@ -31,13 +31,13 @@ def zero_scale(case: Case) -> Signature | None:
             message = (
                 f"{count} of {scale.size} scales of {name.upper()} are 0 or not finite: the quantiser divides by them"
             )
-            cure = "a head whose absmax is below 1e-6 gets scale 1 and the code of exact zero throughout"
+            cure = "give a head whose absmax is below 1e-6 the scale 1 and the code of exact zero everywhere"
             return Signature("zero_scale", message, cure, 1.0, stage="quantiser")
     return None
 
 
 def half_lsb(case: Case) -> Signature | None:
-    """Codes that are all shifted: by the quantiser (the codes themselves say so), or where the kernel decodes them."""
+    """All codes are shifted: by the quantiser (the codes themselves show it), or where the kernel decodes them."""
     problem = case.attention
     if problem is None or problem.original is None or problem.scales is None or case.verdict.passed:
         return None
@@ -52,7 +52,7 @@ def _encoder(problem: AttentionProblem) -> Signature | None:
     biases = []
     for name, x, scale in zip(TENSORS, problem.original, problem.scales, strict=True):
         codes = problem.arrays[f"{name}_code"]
-        # Rounding may leave a bias where there are few different values: what the quantiser would give decides.
+        # Rounding may cause a bias where there are few different values: the quantiser's own codes decide.
         if x.size < MANY or np.array_equal(quantiser.encode(x.astype(np.float32)).codes, codes):
             continue
         bias = quantiser.bias(x, codes, scale)
@@ -61,18 +61,18 @@ def _encoder(problem: AttentionProblem) -> Signature | None:
     if not biases:
         return None
     shown = ", ".join(f"{name} {bias:+.2f}" for name, bias in biases)
-    message = f"the codes are biased by half a step before the kernel sees them: mean error in LSB {shown}"
+    message = f"the codes are biased by half a step before the kernel reads them: mean error in LSB {shown}"
     cure = "encode with round(x / (448 · scale) · 127 + 128), the inverse of the decoder, and test the round trip"
     return Signature("half_lsb", message, cure, 0.98, stage="quantiser")
 
 
 def zero_scales(problem: AttentionProblem) -> bool:
-    """Whether a scale cannot be divided by."""
+    """Whether a scale is not positive, so that nothing can be divided by it."""
     return problem.scales is not None and any(not (scale > 0).all() for scale in problem.scales)
 
 
 def _decoder(case: Case) -> Signature | None:
-    """The kernel's zero is another code than the quantiser's."""
+    """The kernel's zero point is another code than the quantiser's."""
     out = output_of(case)
     if out is None or not out.finite or case.task.name != "fp8_sdpa" or not may_be(case, *TENSORS):
         return None
@@ -89,18 +89,19 @@ def _decoder(case: Case) -> Signature | None:
                 x + shift * step if name in tensors else x
                 for name, x, step in zip(TENSORS, (out.q, out.k, out.v), lsb, strict=True)
             )
-            words = f"{', '.join(tensors.upper())} decoded {shift:+.1f} LSB too high, its zero at code {128 - shift:g}"
+            zero = f"with the zero point at code {128 - shift:g}"
+            words = f"{', '.join(tensors.upper())} decoded {shift:+.1f} LSB too high, {zero}"
             candidates.append((out.left_over(out.attend(out.scores(q=q, k=k), v=v)), words))
     found = best(candidates)
     if found is None:
         return None
-    message = f"O is that of {found[1]}"
+    message = f"O matches {found[1]}"
     return Signature("half_lsb", message, "decode with (u - 128) / 127 · 448 · scale", rank_of(found[0]), 1 - found[0])
 
 
 @dataclass(frozen=True)
 class _Misread:
-    """One way of using the wrong scale: what tensors are multiplied with beside their own, (b, heads) each."""
+    """One way of using the wrong scale: extra factors of tensors, (b, heads) each."""
 
     name: str
     words: str
@@ -109,7 +110,7 @@ class _Misread:
 
 
 def wrong_scale(case: Case) -> Signature | None:
-    """A tensor is decoded with the scale of another head or tensor, twice, or not at all."""
+    """A tensor is decoded with the scale of another head or tensor, with its scale twice, or without a scale."""
     out = output_of(case)
     if out is None or not out.finite or out.problem.scales is None or zero_scales(out.problem):
         return None
@@ -123,9 +124,8 @@ def wrong_scale(case: Case) -> Signature | None:
     sizes = np.concatenate([factor.ravel() for factor in mistake.factors.values()])
     sizes = sizes[np.abs(sizes - 1) > 1e-6]
     message = (
-        f"{', '.join(mistake.factors).upper()} decoded with {mistake.words}: × {sizes.min():.4g}"
-        + (f" to {sizes.max():.4g}" if np.ptp(sizes) > 1e-6 else "")
-        + " beside its own scale"
+        f"O matches {', '.join(mistake.factors).upper()} decoded with {mistake.words}: an extra factor of "
+        f"{sizes.min():.4g}" + (f" to {sizes.max():.4g}" if np.ptp(sizes) > 1e-6 else "")
     )
     return Signature(mistake.name, message, mistake.cure, rank_of(found[0]), 1 - found[0])
 
@@ -143,7 +143,7 @@ def _misreadings(problem: AttentionProblem) -> Iterator[_Misread]:
     scales = {name: scale.astype(np.float64) for name, scale in zip(TENSORS, problem.scales, strict=True)}
     for name, scale in scales.items():
         upper = name.upper()
-        yield _Misread("scale_forgotten", "no scale at all", f"multiply {upper} by its scale", {name: 1 / scale})
+        yield _Misread("scale_forgotten", "no scale", f"multiply {upper} by its scale", {name: 1 / scale})
         yield _Misread("tensor_scale_twice", "its scale twice", f"apply the scale of {upper} once", {name: scale})
         for other, theirs in scales.items():
             if other != name:

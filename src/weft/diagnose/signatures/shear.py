@@ -1,4 +1,4 @@
-"""A tile read with another distance between its rows than it was written with."""
+"""Tiles that are read with another row stride than they were written with."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from .lines import load_of
 SCORES = ("products", "scores", "masked")
 BLOCKS = (8, 16, 32, 64, 128)
 PADDING = (0, 1, 2, 4, 8, 16, 32)
-"""Elements that rows of a tile may be longer than D."""
+"""Padding elements that a row of a tile may have after its D elements."""
 FRAGMENT = 16
 
 
@@ -23,13 +23,13 @@ _CURE = "load the tile with the row stride it was stored with, padding included"
 
 
 def leading_dimension(case: Case) -> Signature | None:
-    """A tile is read with another distance between its rows than it was written with."""
+    """A tile is read with another row stride than it was written with."""
     return _by_dataflow(case) or _by_rows(case) or _sheared_scores(case) or _sheared_u(case) or _reads_padding(case)
 
 
 def _by_dataflow(case: Case) -> Signature | None:
-    """Which element met which: column c of one tensor meets row r, column e of the other, and r · stored + e - c is a
-    multiple of the stride it is read with. Transposed tiles, where e goes up by one, have `k_not_transposed`.
+    """By the pairs that are multiplied: column c of one tensor with row r, column e of the other, if r · stored + e - c
+    is a multiple of the stride it is read with. Transposed tiles, where e goes up by one, are `k_not_transposed`.
     """
     if case.taps is None or case.attention is None:
         return None
@@ -41,13 +41,13 @@ def _by_dataflow(case: Case) -> Signature | None:
             if len(pairs) >= 3 and read >= 8 and read != stored and any(row for _, row, _ in pairs):
                 words = f"{moved}, written with {stored} elements per row, is read with {read}"
                 c, row, e = pairs[-1]
-                message = f"the tile is sheared: {words} (column {c} meets row {row}, column {e})"
+                message = f"the tile is sheared: {words} (column {c} is multiplied with row {row}, column {e})"
                 return _sheared(case, words, message)
     return None
 
 
 def _met(code: str, message: str) -> Iterator[tuple[str, list[tuple[int, int, int]]]]:
-    """(tensor that is sheared, [(column of the other, its row, its column)]) of the examples that a fact names."""
+    """Yield (sheared tensor, [(column of the other, its row, its column)]) of the examples in a fact's message."""
     if code == "inner_mismatch":
         found = [tuple(map(int, pair)) for pair in _Q_WITH_K.findall(message)]
         yield "K", [(c, row, e) for _, c, row, e in found if c == found[0][1]]
@@ -58,7 +58,7 @@ _Q_WITH_K = re.compile(r"q\[\d+, \d+, (\d+), (\d+)\] with k\[\d+, \d+, (\d+), (\
 
 
 def _sheared_scores(case: Case) -> Signature | None:
-    """By the scores, where they are seen: each is the product of Q with a sheared row of K, or the reverse."""
+    """By the scores, where they are observed: each is the product of Q with a sheared row of K, or the reverse."""
     first, problem = case.divergence, case.attention
     if first is None or problem is None or first.stage not in SCORES or first.tile is None:
         return None
@@ -78,12 +78,12 @@ def _sheared_scores(case: Case) -> Signature | None:
     return (
         None
         if found is None
-        else _sheared(case, found[1], f"{first.name} are those of a sheared tile: {found[1]}", left=found[0])
+        else _sheared(case, found[1], f"{first.name} match a sheared tile: {found[1]}", left=found[0])
     )
 
 
 def _sheared_u(case: Case) -> Signature | None:
-    """The same of V, by U of the first tile."""
+    """The same for V, by U of the first tile."""
     first, problem = case.divergence, case.attention
     if first is None or problem is None or first.stage != "u" or first.tile != 0 or ("p", 0) not in case.expected:
         return None
@@ -98,19 +98,19 @@ def _sheared_u(case: Case) -> Signature | None:
     return (
         None
         if found is None
-        else _sheared(case, found[1], f"{first.name} is that of a sheared tile: {found[1]}", left=found[0])
+        else _sheared(case, found[1], f"{first.name} matches a sheared tile: {found[1]}", left=found[0])
     )
 
 
 def _tile(case: Case, x: Array) -> Array:
-    """Keys of the divergence's tile, one head per query head."""
+    """Return the keys of the divergence's tile, one head per query head."""
     assert case.divergence is not None and case.attention is not None
     keys = slice(case.divergence.keys.start, case.divergence.keys.stop)
     return np.repeat(x[:, :, keys].astype(np.float64), case.attention.workload.shape.group, axis=1)
 
 
 def _left(first: Divergence, explained: Array, known: Bools) -> float:
-    """What shear leaves of the error. Padding is 0, or undefined: then just what reads it is not finite."""
+    """Return the share of the error left. Padding is 0, or undefined: then exactly the reads of it are not finite."""
     finite = np.isfinite(first.actual)
     use = first.observed & np.isfinite(first.expected)
     if not finite[use].all():
@@ -123,7 +123,7 @@ def _left(first: Divergence, explained: Array, known: Bools) -> float:
 
 
 def _by_rows(case: Case) -> Signature | None:
-    """By O: a row that holds another row's result says how far apart Q's rows were read."""
+    """By O: a row with another row's result shows the row stride with which Q was read."""
     out = output_of(case)
     if out is None:
         return None
@@ -148,7 +148,7 @@ def _by_rows(case: Case) -> Signature | None:
 
 
 def _reads_padding(case: Case) -> Signature | None:
-    """A product is NaN or lost, and what was read undefined for it lies just behind the D of a row."""
+    """A product is NaN or lost, and an undefined element that was read is directly after the D elements of a row."""
     first, problem = case.divergence, case.attention
     if first is None or problem is None or case.algorithm is None:
         return None
@@ -160,21 +160,21 @@ def _reads_padding(case: Case) -> Signature | None:
         offset = re.search(r"(\w+)\+0x([0-9a-f]+)", finding.message) if finding.code == "I201" else None
         if offset is not None and int(offset[2], 16) == d * size:
             message = (
-                f"{stage} is NaN though what is multiplied is right: element {d} of {offset[1]} is read, which is "
-                f"padding behind the D = {d} elements of its first row, so rows are read at another distance"
+                f"{stage} is NaN though its factors are right: element {d} of {offset[1]} is read, which is "
+                f"padding after the D = {d} elements of its first row, so rows are read with another stride"
             )
             return Signature("leading_dimension", message, _CURE, 0.91, place=finding.place)
     return None
 
 
 def _sheared(case: Case, words: str, message: str, left: float | None = None) -> Signature:
-    """`words` begin with the tensor; `left` is what is left of the error, where the numbers were compared."""
+    """Return the signature; `words` begin with the tensor, `left` is the share of the error left, where measured."""
     rank, explained = rank_of(left or 0.0, seen=True), None if left is None else 1 - left
     return Signature("leading_dimension", message, _CURE, rank, explained, place=load_of(case, words[0]))
 
 
 def _strides(case: Case, d: int) -> Iterator[tuple[int, int]]:
-    """Distances of rows as stored, and as read."""
+    """Yield row strides as stored, and as read."""
     block = case.algorithm.block_n if case.algorithm is not None else 32
     reads = dict.fromkeys([block, d, *BLOCKS, *(d + more for more in PADDING), *(block + more for more in PADDING)])
     for more in PADDING:
@@ -184,7 +184,7 @@ def _strides(case: Case, d: int) -> Iterator[tuple[int, int]]:
 
 
 def _shear(x: Array, stride: int, read: int) -> Array:
-    """Rows (…, n, d) stored `stride` apart, as fragments of 16 × 16 loaded `read` apart see them; NaN for padding."""
+    """Return rows (…, n, d) stored with one stride as 16 × 16 fragments read with another; NaN for padding."""
     n, d = x.shape[2:]
     rows, columns = np.arange(n)[:, None], np.arange(d)[None]
     first_row, first_column = rows // FRAGMENT * FRAGMENT, columns // FRAGMENT * FRAGMENT

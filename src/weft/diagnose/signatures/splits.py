@@ -1,4 +1,4 @@
-"""Split-K: partial results weighed twice or not at all, or read where they were not written."""
+"""Split-K: partial results that are weighted twice or not at all, or read where they were not written."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Parts:
 
 
 def wrong_merge(case: Case) -> Signature | None:
-    """The merge weighs partial results by something else than exp(m - M)."""
+    """The merge weights partial results by something other than exp(m - M)."""
     out = output_of(case)
     if out is None or not has_splits(case) or not may_be(case, "u", "l"):
         return None
@@ -42,31 +42,31 @@ def wrong_merge(case: Case) -> Signature | None:
     if found is None:
         return None
     name, words = found[1].split("|")
-    message = f"O is that of a merge in which {words}"
+    message = f"O matches a merge in which {words}"
     place = first_line(case, "multiply", Kind.L, Kind.U) if name == DOUBLE else None
     rank = rank_of(found[0], seen=name == DOUBLE and has_fact(case, "times_l"))
     return Signature(name, message, _CURE, rank, 1 - found[0], place=place)
 
 
-_CURE = "weigh U and l of a part with exp(m - M) alone, and divide once, by the sum of the weighed l"
+_CURE = "weight U and l of each split with exp(m - M) only, and divide once, by the sum of the weighted l"
 
 
 def _divided_before(case: Case, out: Output) -> Signature | None:
-    """Partial outputs that are already divided by their l: multiplied by it again they merge to the right O."""
+    """Partial outputs are already divided by their l: multiplied by it again they merge to the right O."""
     for (name, _, _), (u, m, l) in _workspaces(case, out):
         whole = np.where(l[..., None] == 0, 0.0, u * l[..., None])
         if not _same(_merged(u, m, l), out.right) and _same(_merged(whole, m, l), out.right):
             empty = int((l == 0).sum())
             message = f"{name} is already divided by l, and the merge divides again"
             message += f"; {empty} of its {l.size} rows have no key, and 0 / 0 there is NaN" if empty else ""
-            cure = "leave the partial output unnormalised: the merge divides once, by the sum of the weighed l"
+            cure = "do not normalise the partial output: the merge divides once, by the sum of the weighted l"
             place = first_line(case, "multiply", Kind.INVERSE_L, Kind.U)
             return Signature(DOUBLE, message, cure, 0.95, place=place)
     return None
 
 
 def _partials(case: Case, out: Output) -> Iterator[Parts]:
-    """As the reference makes them, for as many splits as the kernel may have."""
+    """Yield the reference's partial results, for each number of splits that the kernel may have."""
     macros = case.candidate.declared.macros
     named = [int(macros["SPLITS"])] if macros.get("SPLITS", "").isdigit() else []
     known = [case.algorithm.splits] if case.algorithm is not None and case.algorithm.splits > 1 else []
@@ -93,24 +93,25 @@ def _parts(out: Output, masked: Array, share: int) -> Parts:
 
 
 def _merges(parts: Parts) -> Iterator[tuple[str, str, Array]]:
-    """Wrong ways to merge."""
+    """Yield wrong merges: name, words and O."""
     top = parts.m.max(axis=0)
     weight = np.exp(parts.m - np.where(np.isneginf(top), 0.0, top))
     l, count = parts.l, len(parts.l)
     mean = parts.u / _safe(l)[..., None]
-    yield DOUBLE, "U and l of a part are weighed with l · exp(m - M): l counts twice", _divided(parts.u, weight * l, l)
+    twice = "U and l of each split are weighted with l · exp(m - M): l counts twice"
+    yield DOUBLE, twice, _divided(parts.u, weight * l, l)
     yield (
         DOUBLE,
-        "U of a part is weighed with l · exp(m - M), l is not: l counts twice",
+        "U of each split is weighted with l · exp(m - M), l is not: l counts twice",
         _split(parts.u, weight * l, weight * l),
     )
-    yield DOUBLE, "U of a part is divided by its l before the merge divides again", _divided(mean, weight, l)
-    yield UNWEIGHTED, f"the {count} parts are summed without exp(m - M)", _divided(parts.u, np.ones_like(l), l)
-    yield UNWEIGHTED, f"the {count} parts, each divided by its l, are averaged", mean.mean(axis=0)
+    yield DOUBLE, "U of each split is divided by its l before the merge divides again", _divided(mean, weight, l)
+    yield UNWEIGHTED, f"the {count} splits are summed without exp(m - M)", _divided(parts.u, np.ones_like(l), l)
+    yield UNWEIGHTED, f"the {count} splits, each divided by its l, are averaged", mean.mean(axis=0)
     first = np.concatenate([weight, weight[:1]])
     yield (
         DOUBLE,
-        "one part is merged twice",
+        "one split is merged twice",
         _divided(np.concatenate([parts.u, parts.u[:1]]), first, np.concatenate([l, l[:1]])),
     )
 
@@ -128,11 +129,13 @@ def _safe(l: Array) -> Array:
 
 
 def partial_offsets(case: Case) -> Signature | None:
-    """Partial buffers are written at one place and read at another: each launch makes sense alone."""
+    """Partial buffers are written at one place and read at another: each launch is right alone."""
     out = output_of(case)
     if out is None:
         return None
-    cure = "one function for the row of the partial buffers, used by the kernel that writes and the one that reads"
+    cure = (
+        "compute the row of the partial buffers with one function, in the kernel that writes and in the one that reads"
+    )
     candidates = []
     for names, (u, m, l) in _workspaces(case, out):
         right_there = _same(_merged(u, m, l), out.right)
@@ -141,7 +144,7 @@ def partial_offsets(case: Case) -> Signature | None:
                 parts = [_reread(x, order) if move else x for x, move in zip((u, m, l), moved, strict=True)]
                 which = ", ".join(name for name, move in zip(names, moved, strict=True) if move)
                 merged = _merged(*parts)
-                if right_there:  # the reader moves them: what it reads gives the O that was seen
+                if right_there:  # the reader moves them: what it reads gives the kernel's O
                     left = _held(out.o, merged, out.right)
                     candidates.append((left, f"{which} written as [head, split, query], read as {words}"))
                 elif _same(merged, out.right):  # the writer did: put back, they give the right O
@@ -152,20 +155,20 @@ def partial_offsets(case: Case) -> Signature | None:
         message = f"the partial results are right but misplaced: {words}"
         explained = None if _writer_moves(words) else 1 - left
         if explained is None:
-            message += "; read as they were written they merge to the right O"
+            message += "; read in the order they were written, they merge to the right O"
         rank, place = rank_of(left, seen=True), _misplaced(case, words)
         return Signature("partial_offsets", message, cure, rank, explained, place=place)
     if len(case.launches) > 1 and all(launch.right for launch in case.launches):
         message = (
-            f"each of the {len(case.launches)} launches is right alone, and together they are wrong: what one leaves "
-            "is not what the next one reads"
+            f"each of the {len(case.launches)} launches is right alone, but together they are wrong: a launch does not "
+            "read what the launch before it wrote"
         )
         return Signature("partial_offsets", message, cure, 0.85)
     return None
 
 
 def _misplaced(case: Case, words: str) -> Place | None:
-    """The line that writes, or reads, the partial results in another order than the reference's."""
+    """Return the line that writes, or reads, the partial results in another order than the reference's."""
     writes = _writer_moves(words)
     names = words.split(" written")[0].split(", ")
     for act in acts(case, "store" if writes else "load"):
@@ -181,7 +184,7 @@ def _writer_moves(words: str) -> bool:
 
 
 def _workspaces(case: Case, out: Output) -> Iterator[tuple[tuple[str, str, str], tuple[Array, Array, Array]]]:
-    """Arrays shaped as partial results, with splits first: (names, (u, m, l))."""
+    """Yield arrays shaped like partial results: (names, (u, m, l))."""
     b, h, sq, d = out.o.shape
     given = {*out.problem.arrays, "o", "lse"}
     free = {name: x.astype(np.float64) for name, x in case.arrays.items() if name not in given}
@@ -196,7 +199,7 @@ def _workspaces(case: Case, out: Output) -> Iterator[tuple[tuple[str, str, str],
 
 
 def _orders() -> Iterator[tuple[tuple[int, ...], str]]:
-    """Other orders of head, split and query."""
+    """Yield the other orders of head, split and query."""
     names = {1: "head", 2: "split", 3: "query"}
     for order in permutations((1, 2, 3)):
         if order != (1, 2, 3):
@@ -204,7 +207,7 @@ def _orders() -> Iterator[tuple[tuple[int, ...], str]]:
 
 
 def _reread(x: Array, order: tuple[int, ...]) -> Array:
-    """The same bytes seen with its axes in another order, and brought back to [b, head, split, query]."""
+    """Return the same bytes read with the axes in another order, as [b, head, split, query]."""
     tail = x.shape[4:]
     seen = x.reshape(*(x.shape[axis] for axis in order), *tail)
     return np.moveaxis(seen, range(4), order)
@@ -220,7 +223,7 @@ def _merged(u: Array, m: Array, l: Array) -> Array:
 
 
 def _held(o: Array, merged: Array, right: Array) -> float:
-    """What a merge leaves of the error, over what is finite in both; infinite if that is little."""
+    """Return the share of the error left by a merge, over elements finite in both; infinite if these are few."""
     use = np.isfinite(o) & np.isfinite(merged)
     return remaining(o[use], merged[use], right[use]) if use.mean() > 0.5 else float("inf")
 

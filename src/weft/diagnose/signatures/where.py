@@ -1,4 +1,4 @@
-"""Where the error is, if it is only there: tails, last columns, one head, one quadrant, every n-th."""
+"""Where the error is, if it is only in a part of O: tails, last columns, one head, every n-th row."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ BLOCKS = (8, 16, 32, 64)
 
 
 def part_of_output(case: Case) -> Signature | None:
-    """Describes the part of O that is wrong; no cause, but where to look for one."""
+    """Describe the part of O that is wrong: it names no cause, but where to look for one."""
     out = output_of(case)
     if out is None:
         return None
@@ -38,7 +38,7 @@ def _parts(wrong: Bools) -> Iterator[tuple[str, str, str]]:
         yield (
             "some_columns",
             f"columns {ranges(map(int, at))}",
-            "look for what is done by one lane, or for every n-th column",
+            "check code that only one lane runs, or that handles every n-th column",
         )
     if rows.sum() < sq:
         at = np.flatnonzero(rows)
@@ -46,8 +46,8 @@ def _parts(wrong: Bools) -> Iterator[tuple[str, str, str]]:
             yield "tail_rows", f"the last {at.size} of {sq} rows", "guard the last tile of queries: its rows end at SQ"
         block = next((size for size in BLOCKS if size < sq and _last_rows(at, size)), None)
         if block is not None:
-            yield "some_rows", f"the last row of each {block}", "look at the last row of a tile: what lies behind it?"
-        yield "some_rows", f"rows {ranges(map(int, at))}", "look at the rows that one warp, or one lane, has"
+            yield "some_rows", f"the last row of each {block}", "check the last row of a tile, and the memory after it"
+        yield "some_rows", f"rows {ranges(map(int, at))}", "check which warp, or which lane, computes these rows"
     if heads.sum() < heads.size:
         at = np.flatnonzero(heads.ravel())
         yield (

@@ -34,7 +34,7 @@ def _brx(w: RunningWarp, ins: Instruction) -> None:
     index = w.src(ins, "index").astype(np.int64)
     outside = w.mask & (index >= len(targets))
     if outside.any():
-        w.report("X403", f"branch index beyond {len(targets)} targets", ins, outside)
+        w.report("X403", f"branch index is outside its table of {len(targets)} targets", ins, outside)
         raise Stop
     w.next_pc[w.mask] = targets[index[w.mask]]
 
@@ -102,7 +102,7 @@ def _enter(w: RunningWarp, ins: Instruction, callee: Code, args: Args) -> None:
         base = int(w.frame_base[lane])
         top = w.grid.program.frame_bytes(w.grid.layout) if caller.function.entry else base + caller_bytes
         if top + callee.frame_bytes > w.local.lane_bytes:
-            w.report("S302", f"endless recursion? the call stack is used up in {callee.function.name}", ins, w.mask)
+            w.report("S302", f"call stack exhausted in {callee.function.name}: endless recursion", ins, w.mask)
             raise Stop
         for variable, operand in zip(callee.function.params, args.items, strict=True):
             source = _local_address(w, caller, base, operand, ins)

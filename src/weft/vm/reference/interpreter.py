@@ -176,7 +176,7 @@ def _meet(w: RunningWarp) -> bool:
             w.report("S304", f"{ins.opcode} by a lane outside its member mask", ins, strangers)
         gone = w.present & ~w.live
         if gone.any() and ins.form.chapter == "matrix":
-            w.report("S307", f"{ins.opcode} needs the whole warp, and these lanes have exited", ins, gone)
+            w.report("S307", f"{ins.opcode} needs all lanes of the warp, but these lanes have exited", ins, gone)
         w.enter(w.grid.program.owners[int(w.pc[first])])
         w.state[group] = RUNNING
         _execute(w, ins, group, group)
@@ -205,7 +205,7 @@ def _spend(w: RunningWarp, group: Lanes) -> None:
         w.grid.record(
             Finding(
                 "S302",
-                f"instruction budget exhausted after {w.grid.steps} warp instructions",
+                f"instruction budget exhausted after {w.grid.steps} warp instructions: possible infinite loop",
                 int(w.line.max()),
                 None,
                 w.cta.index,

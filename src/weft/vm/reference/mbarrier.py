@@ -61,7 +61,7 @@ def _places(w: RunningWarp, ins: Instruction) -> dict[int, tuple[SpaceStorage, i
 
 def _report(w: RunningWarp, ins: Instruction, lane: int) -> None:
     lanes = np.arange(32) == lane
-    w.report("S308", "no mbarrier there, or it does not expect so many arrivals", ins, lanes)
+    w.report("S308", "no initialised mbarrier there, or more arrivals than it expects", ins, lanes)
 
 
 def _mbarrier(w: RunningWarp, ins: Instruction) -> None:

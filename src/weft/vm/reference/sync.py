@@ -39,7 +39,7 @@ def _arrive(
     group = w.mask.copy()
     for number in sorted({int(n) for n in numbers[group]}):
         if number > 15:
-            w.report("S303", f"barrier number {number} does not exist; there are 16", ins, group, number)
+            w.report("S303", f"barrier number {number} does not exist: valid numbers are 0 to 15", ins, group, number)
             raise Stop
         lanes = group & (numbers == number)
         if number in w.cta.barriers and _complete(w.cta.barriers[number], w.cta.live_threads()):
@@ -60,14 +60,14 @@ def _arrive(
 def _check_arrival(w: RunningWarp, ins: Instruction, barrier: Barrier, count: int, lanes: Lanes, number: int) -> None:
     """Counts that cannot come true, and lanes of one warp at different instructions of one barrier."""
     if count % 32:
-        w.report("S305", f"a barrier for {count} threads; the count must be a multiple of 32", ins, lanes, count)
+        w.report("S305", f"barrier for {count} threads: the count must be a multiple of 32", ins, lanes, count)
     if count > 32 * len(w.cta.warps):
-        w.report("S305", f"a barrier for {count} threads; the CTA has fewer", ins, lanes, count)
+        w.report("S305", f"barrier for {count} threads: the CTA has fewer", ins, lanes, count)
     if barrier.arrived and barrier.expected != count:
-        w.report("S305", f"a barrier for {count} threads; others came with another count", ins, lanes, count)
+        w.report("S305", f"barrier for {count} threads: other warps arrived with a different count", ins, lanes, count)
     apart = any(warp is w and other.line != ins.line for warp, _, other in barrier.waiting)
     if apart and (ins.form.name == "bar" or ins.has("aligned")):
-        words = f"lanes of one warp come to barrier {number} at different instructions"
+        words = f"lanes of one warp reach barrier {number} at different instructions"
         w.report("S306", words, ins, lanes, number)
 
 

@@ -1,4 +1,4 @@
-// A struct with one member unset is copied as a whole, which is nothing; the bad kernel uses the member.
+// A struct with one member unset is copied, which is no error; the bad kernel uses the member.
 // weft: define  BUG = 1
 // weft: in      x : f32[32] = normal
 // weft: out     o : f32[32]

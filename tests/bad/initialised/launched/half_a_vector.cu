@@ -1,4 +1,4 @@
-// One kernel writes two floats of every four; the next loads all four at once, and uses the fourth if it is bad.
+// One kernel writes two floats of every four; the next loads all four at once, and the bad kernel uses the fourth.
 // weft: define    BUG = 1
 // weft: in        x : f32[32] = normal
 // weft: workspace ws : f32[32, 4]

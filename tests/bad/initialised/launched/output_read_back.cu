@@ -1,4 +1,4 @@
-// An output is added to instead of written: nobody has written it before.
+// A value is added to an output that was never written before.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// Rows of 4 floats lie 5 apart. Whole rows are copied to shared memory, padding included; only the bad kernel uses it.
+// Rows of 4 floats are 5 apart. Entire rows are copied to shared memory, padding included; only the bad kernel uses it.
 // weft: define    BUG = 1
 // weft: in        x : f32[32, 4] = normal
 // weft: workspace ws : f32[32, 5]

@@ -1,4 +1,4 @@
-// 16 sums lie in shared memory, and all 32 lanes read one. Shuffles among 16 lanes use what is there; the bad kernel
+// 16 sums are in shared memory, and all 32 lanes read one. Shuffles among 16 lanes use valid sums; the bad kernel
 // reduces over 32.
 // weft: define  BUG = 1
 // weft: in      x : f32[32] = normal

@@ -1,4 +1,4 @@
-// A table of indices of which the bad kernel fills the first half: the rest are addresses out of thin air.
+// A table of indices of which the bad kernel fills the first half: the rest are undefined addresses.
 // weft: define    BUG = 1
 // weft: in        x : f32[32] = normal
 // weft: workspace index : i32[32]

@@ -1,4 +1,4 @@
-// A tile of 16 x 16 halves of which 9 rows exist. Rows of padding make rows of padding, which nobody stores; the bad
+// A tile of 16 x 16 halves of which 9 rows exist. Rows of padding give rows of padding, which are never stored; the bad
 // kernel leaves a column unwritten instead, and a column of A is part of every sum.
 // weft: define  BUG = 1
 // weft: in      x : f16[16, 16] = normal

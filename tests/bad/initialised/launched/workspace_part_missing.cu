@@ -1,4 +1,4 @@
-// Four parts of a sum go through a workspace; the bad kernel leaves out the last part, the reduction reads it.
+// Four partial sums are stored in a workspace; the bad kernel does not write the last one, which the reduction reads.
 // weft: define    BUG = 1
 // weft: in        x : f32[4, 32] = normal
 // weft: workspace part : f32[4, 32]

@@ -1,4 +1,4 @@
-// `= {0.0f}` sets all elements to zero, whatever the logs say; without it only the first is set.
+// `= {0.0f}` sets all elements to zero; without it only the first is set.
 // weft: define  BUG = 1
 // weft: in      x : f32[128] = normal
 // weft: out     o : f32[32]

@@ -1,4 +1,4 @@
-// The last of 8 copies of 16 bytes has only 8 bytes of source left; the twin says so and gets zeros.
+// The last of 8 copies of 16 bytes has only 8 bytes of source left; the twin passes that size and gets zeros.
 // weft: define  BUG = 1
 // weft: in      x : f32[30] = normal
 // weft: out     o : f32[32]

@@ -1,4 +1,4 @@
-// `i <= n` lets one thread too many through: thread 1000 is lane 8 of warp 7 of the fourth CTA.
+// `i <= n` is true for one thread too many: thread 1000 is lane 8 of warp 7 of the fourth CTA.
 // weft: define  BUG = 1
 // weft: sizes   N=1000
 // weft: in      x : f32[N] = normal

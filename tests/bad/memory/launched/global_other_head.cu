@@ -1,4 +1,4 @@
-// The head's stride is taken in elements of the padded row: head 2 of 2 starts far behind the end, in no buffer.
+// The head's stride is that of padded rows: head 2 of 2 starts far after the end, in no buffer.
 // weft: define  BUG = 1
 // weft: in      x : f32[2, 64, 64] = normal
 // weft: out     o : f32[2, 64]

@@ -1,4 +1,4 @@
-// A host address passed as a number: the twin is given none and takes none.
+// A host address passed as a number; the twin receives none and uses none.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

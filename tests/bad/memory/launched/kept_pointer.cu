@@ -1,4 +1,4 @@
-// The first launch keeps a pointer to its scratch memory for the second, beyond that memory's end if it is bad.
+// The first launch keeps a pointer to its scratch memory for the second; the bad one is beyond that memory's end.
 // weft: define    BUG = 1
 // weft: workspace scratch : f32[64]
 // weft: out       o : f32[64]

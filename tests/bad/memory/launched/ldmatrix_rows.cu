@@ -1,4 +1,4 @@
-// ldmatrix of 16 rows from a tile of 12: lanes 12 to 15 name rows behind it, and so do lanes 28 to 31.
+// ldmatrix of 16 rows from a tile of 12: lanes 12 to 15 give addresses of rows after it, and so do lanes 28 to 31.
 // weft: define  BUG = 1
 // weft: in      x : f16[16, 16] = normal
 // weft: out     o : u32[32]

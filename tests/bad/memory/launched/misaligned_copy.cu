@@ -1,4 +1,4 @@
-// cp.async of 16 bytes into rows of 20 bytes: three rows of four start off the grid.
+// cp.async of 16 bytes into rows of 20 bytes: three rows of four start misaligned.
 // weft: define  BUG = 1
 // weft: in      x : f32[32, 4] = normal
 // weft: out     o : f32[32]

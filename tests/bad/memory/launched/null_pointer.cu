@@ -1,4 +1,4 @@
-// An optional bias is not given, and nobody asks whether it is there.
+// An optional bias is not given, and the kernel does not test the pointer.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// Weights passed by value in a struct of 8; the index goes to 8. A kernel's parameters end there.
+// Weights passed by value in a struct of 8; the index goes up to 8, past the end of the parameters.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

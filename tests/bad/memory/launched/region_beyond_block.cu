@@ -1,4 +1,4 @@
-// The launch line forgets the row sums when it adds up shared memory.
+// The launch line's size of shared memory omits the row sums.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

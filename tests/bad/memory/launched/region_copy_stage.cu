@@ -1,4 +1,4 @@
-// cp.async with two stages: the stage's number is not taken modulo 2, so the third copy lands behind the buffer.
+// cp.async with two stages: the stage's number is not taken modulo 2, so the third copy is written after the buffer.
 // weft: define  BUG = 1
 // weft: in      x : f32[4, 128] = normal
 // weft: out     o : f32[128]

@@ -1,4 +1,4 @@
-// A column index beyond the scores' row of 8 warps: far enough to miss the gap's first bytes, not far enough to get out.
+// A column index beyond the scores' row of 8 warps: it skips the gap's first bytes, but stays in the gap.
 // weft: define  BUG = 1
 // weft: in      x : f32[256] = normal
 // weft: out     o : f32[256]

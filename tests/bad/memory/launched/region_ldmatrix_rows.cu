@@ -1,4 +1,4 @@
-// Q has 8 rows in the dynamic block and ldmatrix wants 16: lanes 8 to 15 name rows of K.
+// Q has 8 rows in the dynamic block and ldmatrix needs 16: lanes 8 to 15 give addresses of rows of K.
 // weft: define  BUG = 1
 // weft: out     o : u32[32]
 // weft: launch  load(o) grid(1) block(32) shared(1024)

@@ -1,4 +1,4 @@
-// A clearing loop goes over the whole block by its own pointer after the block was carved.
+// A clearing loop writes the entire block through the block's own pointer after it was carved.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

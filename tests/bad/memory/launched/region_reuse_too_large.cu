@@ -1,4 +1,4 @@
-// The output tile takes the place of K, on purpose, but is larger than K was.
+// The output tile reuses the place of K on purpose, but is larger than K.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// The loop over the keys' rows takes one too many, and writes the first row of V, which lies behind K.
+// The loop over the keys' rows runs once too often, and writes the first row of V, which is after K.
 // weft: define  BUG = 1
 // weft: in      x : f32[33, 32] = normal
 // weft: out     o : f32[32]

@@ -1,4 +1,4 @@
-// wmma over a score tile of stride 20 in the dynamic block, loaded with stride 32: it runs out of the tile into U.
+// wmma over a score tile of stride 20 in the dynamic block, loaded with stride 32: it reads past the tile into U.
 // weft: define  BUG = 1
 // weft: out     o : f32[16, 16]
 // weft: launch  reload(o) grid(1) block(32) shared(4096)

@@ -1,4 +1,4 @@
-// A halo of one element, and nobody thinks of thread 0.
+// A halo of one element: thread 0 reads before the start of the array.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

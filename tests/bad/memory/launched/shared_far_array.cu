@@ -1,4 +1,4 @@
-// Tile 1 of a tile of 16 rows: the index skips the red zone and would end in the middle of the next array on hardware.
+// Tile 1 of a tile of 16 rows: the index skips the red zone; on hardware it would be in the middle of the next array.
 // weft: define  BUG = 1
 // weft: in      x : f32[32, 32] = normal
 // weft: out     o : f32[32]

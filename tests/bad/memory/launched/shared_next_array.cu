@@ -1,4 +1,4 @@
-// The sums of 4 warps lie in front of the maxima; reading eight of them runs into the maxima, which are as large.
+// The sums of 4 warps are before the maxima; reading eight of them reads the maxima too.
 // weft: define  BUG = 1
 // weft: in      x : f32[128] = normal
 // weft: out     o : f32[2]

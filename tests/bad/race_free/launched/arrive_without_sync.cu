@@ -1,4 +1,4 @@
-// The consumer only arrives too: an arrival orders nothing for the one who arrives.
+// The consumer also only arrives: an arrival orders nothing for the thread that arrives.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// The score tile is reused for the output before everybody has read it.
+// The score tile is reused for the output before all threads have read it.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// The last CTA sets the counter back by a plain store, as its ticket saw all others. The first CTA may not do that.
+// The last CTA resets the counter by a plain store, as its ticket observed all others. The first CTA may not do that.
 // weft: define  BUG = 1
 // weft: in      x : f32[4, 64] = normal
 // weft: inout   counter : u32[1] = zeros

@@ -1,4 +1,4 @@
-// Lanes read the running maximum and lane 0 replaces it. Shuffles that need what was read stand in between, or do not.
+// Lanes read the running maximum and lane 0 replaces it. Shuffles that need what was read are in between, or are not.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// Who takes the first ticket produces, the other waits for the flag; without fences the data may come after it.
+// The CTA with the first ticket produces, the other waits for the flag; without fences the data may come after it.
 // weft: define  BUG = 1
 // weft: in      x : f32[32] = normal
 // weft: inout   counter : u32[2] = zeros

@@ -1,4 +1,4 @@
-// Every CTA says that it was here by the same value: harmless, so it is only said.
+// Every CTA stores the same value: harmless, so it is an info.
 // weft: define  BUG = 1
 // weft: in      x : f32[128] = normal
 // weft: out     o : f32[128]

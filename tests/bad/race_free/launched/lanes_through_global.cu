@@ -1,4 +1,4 @@
-// Lanes of a warp exchange bytes through global memory and rely on running in step.
+// Lanes of a warp exchange bytes through global memory and rely on running in lockstep.
 // weft: define  BUG = 1
 // weft: in      x : u8[96] = uniform(0, 9)
 // weft: inout   row : u8[96] = zeros

@@ -1,4 +1,4 @@
-// The last CTA adds what the others left; without __threadfence() its ticket says nothing about the partial sums.
+// The last CTA adds the others' partial sums; without __threadfence() its ticket does not order them.
 // weft: define  BUG = 1
 // weft: in      x : f32[4, 64] = normal
 // weft: inout   counter : u32[1] = zeros

@@ -1,4 +1,4 @@
-// Two warps write the same value by different instructions: the order does not matter, so it is only said.
+// Two warps write the same value by different instructions: the order does not matter, so it is an info.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// A shuffle makes lanes meet, but it does not order memory.
+// A shuffle synchronises lanes, but it does not order memory.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// A stencil that works in place reads its neighbour's first element, which that may have changed.
+// A stencil that works in place reads its neighbour's first element, which the neighbour may have changed.
 // weft: define  BUG = 1
 // weft: inout   o : f32[128] = normal
 // weft: launch  kernel(o) grid(4) block(32)

@@ -1,4 +1,4 @@
-// CTAs add to one row in turn, each waiting for the one before: a chain of acquire and release, or of nothing.
+// CTAs add to one row in turn, each waiting for the one before: a chain of acquire and release, or no order at all.
 // weft: define  BUG = 1
 // weft: in      x : f32[4, 32] = normal
 // weft: inout   turn : i32[1] = zeros

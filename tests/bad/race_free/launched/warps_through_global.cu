@@ -1,4 +1,4 @@
-// Two warps exchange their halves through global memory: it takes a barrier there, too.
+// Two warps exchange their halves through global memory: that needs a barrier, too.
 // weft: define  BUG = 1
 // weft: in      x : f32[2, 64] = normal
 // weft: inout   rows : f32[2, 64] = zeros

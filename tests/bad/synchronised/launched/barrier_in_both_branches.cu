@@ -1,4 +1,4 @@
-// The lanes of a warp meet at two barrier instructions.
+// The lanes of a warp reach two different barrier instructions.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// Half of warp 0 comes to its barrier in the branch, the other half behind it.
+// Half of warp 0 reaches the barrier in the branch, the other half the one after it.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// Only the even lanes come to the barrier; the odd ones wait at the next one, for ever apart.
+// Only the even lanes reach the barrier; the odd ones wait at the next one for ever.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

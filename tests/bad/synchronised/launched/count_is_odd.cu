@@ -1,4 +1,4 @@
-// A barrier counts whole warps.
+// A barrier counts full warps.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

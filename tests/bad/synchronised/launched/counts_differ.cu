@@ -1,4 +1,4 @@
-// The two warps name different counts for one barrier.
+// The two warps give different counts for one barrier.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// A shuffle in a branch names lanes that wait at a barrier behind it.
+// The mask of a shuffle in a branch has lanes that wait at a barrier after it.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

@@ -1,4 +1,4 @@
-// Warp 1 waits for a flag that nobody sets.
+// Warp 1 waits for a flag that no thread sets.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]

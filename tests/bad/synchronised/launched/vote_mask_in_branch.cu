@@ -1,4 +1,4 @@
-// A vote in a branch names the lanes that did not take it... of which it is itself none.
+// The mask of a vote in a branch has only lanes that did not take the branch.
 // weft: define  BUG = 1
 // weft: in      x : f32[64] = normal
 // weft: out     o : f32[64]
