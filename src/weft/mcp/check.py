@@ -49,7 +49,7 @@ RAN = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC)
 _CURES = {
     Status.RESOURCE_ERROR: "use smaller tiles, or fewer threads",
     Status.TIMEOUT: "look for an infinite loop, or use a smaller shape",
-    Status.LOST: "check again: the verdict is not about the kernel",
+    Status.LOST: "check again: the kernel was not judged",
 }
 
 
