@@ -181,7 +181,7 @@ def test_the_html_report_is_written(call: Call, tmp_path: Path) -> None:
         ("start work --plan 30", "time or money?"),
         ("rates --engineer 50", "write it as 50/h"),
         ("add goal --gpu l4=1.5", "is not a duration"),
-        ("add goal --gpu l4=1h --booked a100=2", "name one of what was used (l4)"),
+        ("add goal --gpu l4=1h --booked a100=2", "name something that was used (l4)"),
         ("add goal --shape mission", "give it as NAME=RESULT"),
         ("block past --engineer 5m --on yesterday", "give a day"),
         ("machine stop l4-vm", "not registered as running"),

@@ -112,6 +112,6 @@ def test_a_currency_is_fixed_by_the_first_amount(journal: Journal) -> None:
     journal.set_currency("€")
     journal.set_rate(Kind.ENGINEER, "", Decimal(50))
     journal.set_currency("€")
-    with pytest.raises(UsageError, match="kept in €"):
+    with pytest.raises(UsageError, match="uses €"):
         journal.set_currency("$")
     assert journal.read().currency == "€"
