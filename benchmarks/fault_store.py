@@ -118,7 +118,7 @@ def full_server(folder: Path) -> Counter[str]:
                 while True:
                     file.write(bytes(1 << 16))
             told, message = _fill(store)
-            signs = ("disk is full", "is the server running", "went away")
+            signs = ("disk is full", "check that the server runs", "the server stopped")
             found = Counter(unclear=not any(sign in message for sign in signs))
             ballast.unlink()
             with contextlib.suppress(RuntimeError):  # it may still run

@@ -1,4 +1,4 @@
-"""What differs between a bundle's answer and this machine's, and what of it is the verdict."""
+"""The differences between a bundle's answer and this machine's, and whether the verdict differs."""
 
 from dataclasses import replace
 
@@ -41,5 +41,5 @@ def test_one_difference(here: Answer, what: str, same: bool) -> None:
 def test_versions_on_either_side() -> None:
     found = compare(ANSWERED, ANSWERED, {"weft": "1", "numpy": "2"}, {"weft": "2", "cpu": "x"})
     rows = [(each.what, each.there, each.here) for each in found.differences]
-    assert rows == [("weft", "1", "2"), ("numpy", "2", "not said"), ("cpu", "not said", "x")]
+    assert rows == [("weft", "1", "2"), ("numpy", "2", "unknown"), ("cpu", "unknown", "x")]
     assert found.same

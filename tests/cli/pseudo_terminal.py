@@ -1,4 +1,4 @@
-"""A command on a terminal of a given width: what it writes there, control codes and all."""
+"""Run a command on a pseudo-terminal of a given width and return its output with control codes."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ SECONDS = 120
 def on_terminal(
     command: Sequence[str], *, columns: int, environment: Mapping[str, str] = {}, cwd: Path | None = None
 ) -> tuple[int, str]:
-    """Exit code and everything written, standard error included. COLUMNS is not set: the terminal says its width."""
+    """Return the exit code and the output, standard error included. COLUMNS is not set: the terminal has the width."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "CI")}
@@ -34,7 +34,7 @@ def on_terminal(
             ready, _, _ = select.select([ours], [], [], 0.2)
             try:
                 got = os.read(ours, 65536) if ready else None
-            except OSError:  # Linux says so when the other end is closed
+            except OSError:  # Linux raises this when the other end is closed
                 break
             if got == b"":
                 break
@@ -47,5 +47,5 @@ def on_terminal(
 
 
 def weft(*args: str) -> list[str]:
-    """`weft` with these arguments, in this interpreter."""
+    """Return the command for `weft` with these arguments, in this interpreter."""
     return [sys.executable, "-m", "weft", *args]

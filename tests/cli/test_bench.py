@@ -43,7 +43,9 @@ class TorchOnCpu(TorchSdpa):
         gpu.queue.append(lambda: setattr(gpu, "clock_ms", gpu.clock_ms + 0.5))
 
 
-def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_the_message_gives_the_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nothing(ordinal: int) -> None:
         raise NoGPU("no GPU can be used: there is no driver")
 
@@ -96,7 +98,7 @@ def test_what_pytorch_does_not_compute_is_timed_alone(
     assert "backend cudnn_attention cannot run this" in capsys.readouterr().out
 
 
-def test_without_pytorch_on_the_gpu_it_is_said(gpu: RecordingCuda, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_says_that_pytorch_has_no_gpu(gpu: RecordingCuda, capsys: pytest.CaptureFixture[str]) -> None:
     if torch.cuda.is_available():
         pytest.skip("this PyTorch can use a GPU")
     assert main(["bench", "scalar", *QUICK, "--l2", "cold"]) == 0
@@ -104,7 +106,7 @@ def test_without_pytorch_on_the_gpu_it_is_said(gpu: RecordingCuda, capsys: pytes
     assert "no comparison with PyTorch SDPA" in out and "build with CUDA" in out
 
 
-def test_a_wrong_kernel_is_exit_one(gpu: RecordingCuda, capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+def test_a_wrong_kernel_exits_with_1(gpu: RecordingCuda, capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     path = tmp_path / "wrong.cu"
     path.write_text(
         "// weft: sizes B=1 HQ=1 HKV=1 SQ=4 SKV=4 D=4\n// weft: in q : f16[B, HQ, SQ, D] = normal\n"

@@ -1,4 +1,4 @@
-"""`weft bundle` and `weft replay` as a user has them: a bug handed on, another verdict, a task that is not trusted."""
+"""`weft bundle` and `weft replay`: a wrong kernel, another verdict, a task that is not trusted."""
 
 import io
 import json
@@ -38,10 +38,12 @@ def test_a_wrong_kernel_is_bundled_with_its_verdict(wrong: Path) -> None:
     assert len(found.answer.ptx) == 64 and found.name == "mine.cu"
     with zipfile.ZipFile(io.BytesIO(wrong.read_bytes())) as archive:
         everything = b"".join(archive.read(row) for row in archive.infolist())
-    assert str(wrong.parent).encode() not in everything  # nobody's folders
+    assert str(wrong.parent).encode() not in everything  # no path of this machine
 
 
-def test_another_verdict_is_said_and_counts(wrong: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_verdict_is_reported_and_sets_the_exit_code(
+    wrong: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The bundle claims that the wrong kernel passed, with other code and other bits."""
     found = read(wrong)
     assert found.answer is not None
@@ -67,7 +69,7 @@ def test_a_task_inside_runs_only_if_it_is_trusted(tmp_path: Path, capsys: pytest
     assert found.task_text == task.read_text() and found.answer is not None and found.answer.status == "PASSED"
     marker = tmp_path / "ran"
     armed = tmp_path / "armed.weft"
-    # The child has no right to write there, and needs the task all the same.
+    # The child may not write there, but needs the task.
     telltale = f"import contextlib\nwith contextlib.suppress(OSError): open({str(marker)!r}, 'w').close()\n"
     armed.write_bytes(pack(replace(found, task_text=telltale + found.task_text)))
     capsys.readouterr()
@@ -81,6 +83,6 @@ def test_a_task_inside_runs_only_if_it_is_trusted(tmp_path: Path, capsys: pytest
 def test_a_broken_file_and_what_cannot_be_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "no.weft").write_text("no")
     assert main(["replay", str(tmp_path / "no.weft")]) == 2
-    assert "no bundle" in capsys.readouterr().err
+    assert "not a bundle" in capsys.readouterr().err
     assert main(["bundle", "qk_dot", "-o", str(tmp_path / "x.weft"), "--masks", "top_left"]) == 2
     assert "cannot be bundled" in capsys.readouterr().err and not (tmp_path / "x.weft").exists()

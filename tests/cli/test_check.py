@@ -23,7 +23,7 @@ def test_two_kernels_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row.split("\t") for row in rows[:2]] == [["split_4", "1 of 1", "1 of 1"], ["ragged", "1 of 1", "1 of 1"]]
     for at, target in ((2, "scalar"), (6, "fa1")):
         said, columns, *errors = rows[at : at + 4]
-        assert said.startswith(f"{target}: what passed") and columns.split("\t")[:3] == [
+        assert said.startswith(f"{target}: errors against float64") and columns.split("\t")[:3] == [
             "shape",
             "largest error",
             "mean error",
@@ -36,7 +36,7 @@ def test_two_kernels_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert summary.startswith("4 of 4 workloads passed in ") and last == "ERROR SUMMARY: 0 errors, 0 warnings"
 
 
-def test_a_file_of_ones_own_that_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_user_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = RUNGS["scalar"].path.read_text()
     assert "warp_sum(products) * scale" in text
     file = tmp_path / "mine.cu"
@@ -88,7 +88,7 @@ def test_the_same_race_of_every_workload_is_one_error(tmp_path: Path, capsys: py
     assert "Optional checkers: memcheck (memcheck and synccheck are always on)" in shown
 
 
-def test_a_kernel_without_lse_is_judged_without_it_and_told_so(
+def test_a_kernel_without_lse_is_judged_without_it_and_the_summary_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = RUNGS["scalar"].path.read_text()
@@ -110,7 +110,7 @@ def test_notes_of_what_passed_are_shown(tmp_path: Path, capsys: pytest.CaptureFi
     file = tmp_path / "noted.cu"
     text = RUNGS["scalar"].path.read_text()
     assert "m = m_new;" in text
-    file.write_text(text.replace("m = m_new;", "m = m_new;  // weft: allow R102 nobody else writes it"))
+    file.write_text(text.replace("m = m_new;", "m = m_new;  // weft: allow R102 only this thread writes it"))
     assert main(["check", str(file), *FAST]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert sum("K502" in line for line in shown) == 1

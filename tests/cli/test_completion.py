@@ -1,4 +1,4 @@
-"""TAB in a real bash, and what the light reading of options must agree with."""
+"""TAB in a real bash; options read from the source agree with the loaded verbs."""
 
 import re
 import shutil
@@ -32,11 +32,11 @@ while IFS= read -r line; do
     echo
 done
 """
-"""Loads the script as a user does, and calls what it registered with words as readline cuts them."""
+"""Loads the script as a user does, and calls the registered function with words as readline splits them."""
 
 
 def tab(folder: Path, *lines: str) -> list[list[str]]:
-    """What bash offers after each line."""
+    """Return the completions of bash after each line."""
     places = folder / "bin"
     places.mkdir(exist_ok=True)
     weft = places / "weft"
@@ -76,7 +76,7 @@ def test_bash(tmp_path: Path) -> None:
     assert gpu == ["l4", "l40s"]
 
 
-def test_bash_knows_the_registration() -> None:
+def test_bash_has_the_registration() -> None:
     shown = subprocess.run(
         ["bash", "-c", 'eval "$("$0" -m weft completion bash)"; complete -p weft', sys.executable],
         capture_output=True,
@@ -92,7 +92,7 @@ def test_the_script_names_the_variable_weft_reads(shell: str, capsys: pytest.Cap
     script = capsys.readouterr().out
     assert "_WEFT_COMPLETE=complete_" + shell in script
     checker = shutil.which(shell)
-    if checker is not None:  # zsh and fish are seldom on a machine
+    if checker is not None:  # zsh and fish are not on every machine
         subprocess.run([checker, "-n"], input=script, text=True, check=True)
 
 
@@ -110,7 +110,7 @@ def test_completing_loads_nothing_heavy() -> None:
     assert not loaded & {"numpy", "llvmlite", "sqlalchemy", "pydantic", "rich", "torch"}
 
 
-def test_typer_is_held_below_versions_whose_private_names_are_not_known() -> None:
+def test_typer_has_an_upper_bound_because_of_its_private_names() -> None:
     """completion.py uses names that typer may move in any release."""
     rows = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     (typer,) = (row for row in map(Requirement, rows) if row.name == "typer")
@@ -126,7 +126,7 @@ def test_private_names_of_typer_are_used_in_one_file() -> None:
     assert users == ["completion.py"]
 
 
-def test_without_private_names_of_typer_all_but_completion_works() -> None:
+def test_without_private_names_of_typer_everything_except_completion_works() -> None:
     program = """
 import typer._completion_classes, typer._completion_shared
 del typer._completion_classes.completion_init, typer._completion_shared.install
@@ -152,10 +152,10 @@ def test_gpus_and_architectures_are_those_of_the_table() -> None:
 
 
 LIGHT = [verb for verb, row in cli.VERBS.items() if read_parameters(row.target) is not None]
-"""Verbs that are not loaded to be completed. The others have verbs of their own, or share options."""
+"""Verbs that are not loaded for completion. The others have sub-commands, or share options."""
 
 
-def test_verbs_of_every_day_are_light() -> None:
+def test_common_verbs_are_not_loaded_for_completion() -> None:
     assert {"check", "diagnose", "run", "show", "profile", "certify", "bench", "explain", "bundle", "replay"} <= set(
         LIGHT
     )
@@ -175,7 +175,7 @@ def test_options_read_from_the_source_are_those_of_the_verb(verb: str) -> None:
 
 
 def test_choices_of_the_table_are_those_of_the_verbs() -> None:
-    """Every option of the table belongs to some verb, and a choice typer knows is completed in full."""
+    """Every option of the table belongs to a verb, and all choices that typer has are completed."""
     seen = set()
     for verb, row in cli.VERBS.items():
         for parameter in getattr(cli._load(verb, row), "params", ()):

@@ -77,7 +77,7 @@ def test_what_is_missing_is_named_with_the_line_that_adds_it(
     out = capsys.readouterr().out
     assert "to add triton: pip install 'weft-gpu[triton]'" in out
     assert "llvmlite is missing: pip install 'llvmlite>=" in out
-    assert out.splitlines()[-1].startswith("1 of the things Weft needs")
+    assert out.splitlines()[-1].startswith("problems: 1; see above")
 
 
 def test_try_runs_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,7 +86,7 @@ def test_try_runs_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["isolation"]["level"] == probe_here().level  # type: ignore[index]
 
 
-def test_what_the_kernel_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_isolation_that_the_kernel_offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weft.supervise.isolation_filter.landlock_version", lambda: 0)
     assert not any(host_state.isolation(tmp_path).values())
     monkeypatch.setattr("weft.supervise.isolation_filter.landlock_version", lambda: 5)
@@ -107,7 +107,7 @@ def test_try_that_fails_is_a_problem(capsys: pytest.CaptureFixture[str], monkeyp
     assert "NVRTC cannot be loaded" in found["problems"][0]  # type: ignore[index]
 
 
-def test_the_store_is_looked_at_and_not_made(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_store_is_read_and_not_created(places: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(capsys)["store"]["exists"] is False  # type: ignore[index]
     assert not (places / "weft.db").exists()
     with open_store(places / "weft.db") as store:

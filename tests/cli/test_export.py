@@ -1,4 +1,4 @@
-"""`weft export`: writes, says what it wrote, and never over somebody else's files unasked."""
+"""`weft export` writes, reports what it wrote, and never overwrites other files without --force."""
 
 import importlib.util
 import json
@@ -18,7 +18,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_it_writes_the_folder_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_writes_the_folder_and_reports_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "deep" / "task"
     assert main(["export", "fp8_wmma", "--robust-kbench", str(folder)]) == 0
     assert names(folder) == FILES
@@ -65,7 +65,7 @@ def test_foreign_files_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_results_of_the_benchmark_may_stay(tmp_path: Path) -> None:
-    """robust-kbench puts what it finds beside the task; exporting again must not need --force."""
+    """robust-kbench writes its results next to the task; exporting again must not need --force."""
     (tmp_path / "eval_results").mkdir()
     (tmp_path / "filter_results.json").write_text("{}")
     (tmp_path / "__pycache__").mkdir()
@@ -78,7 +78,7 @@ def test_results_of_the_benchmark_may_stay(tmp_path: Path) -> None:
         (["fp8_wmma"], "weft export fp8_wmma with one of --torch FILE.cu, --robust-kbench FOLDER or"),
         (["qk_dot", "--robust-kbench", "x"], "qk_dot computes qk_dot; robust-kbench tasks are made from scalar, fa1"),
         (["gone.cu", "--torch", "x"], "gone.cu is neither a file nor a rung"),
-        (["fa_triton", "--torch", "x"], "fa_triton is a Triton kernel, which PyTorch calls as it is"),
+        (["fa_triton", "--torch", "x"], "fa_triton is a Triton kernel: call it from PyTorch directly"),
         (["fp8_wmma", "--torch", "x", "--robust-kbench", "x"], "with one of"),
         (["fp8_wmma", "--robust-kbench", "x", "--shapes", "nope"], "unknown shape 'nope'; `weft list` has the names"),
         (["fp8_wmma", "--robust-kbench", "x", "-D", "CAUSAL=2"], "sim-FP8 codes and no mask"),
@@ -115,7 +115,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_file_of_ones_own_as_a_pytorch_extension(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_file_as_a_pytorch_extension(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "own.cu", "--torch", "ext.cu", "--shapes", "mission,d128", "-D", "THREADS=64"]) == 0
     said = "own.cu → ext.cu: o = forward(q, k, v), for the shapes mission, d128 · not run on hardware"
     assert capsys.readouterr().out.splitlines() == [said]
@@ -135,11 +135,11 @@ def test_a_file_of_ones_own_as_a_pytorch_extension(own: Path, capsys: pytest.Cap
             ["--torch", "ext.cu", "--shapes", "gqa_4"],
             "own.cu does not take the shape gqa_4: ",
         ),
-        (["--torch", "own.cu"], "--torch own.cu is the kernel's own file"),
+        (["--torch", "own.cu"], "--torch own.cu would overwrite the kernel"),
         (["--robust-kbench", "task", "--shapes", "few_queries"], "own.cu does not take the shape few_queries"),
     ],
 )
-def test_what_it_cannot_take_is_said(
+def test_unsupported_targets_are_refused_with_a_reason(
     own: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str
 ) -> None:
     assert main(["export", "own.cu", *args]) == 2
@@ -147,13 +147,15 @@ def test_what_it_cannot_take_is_said(
     assert Path("own.cu").read_text() == OWN and not Path("ext.cu").exists()
 
 
-def test_other_inputs_make_no_robust_kbench_task(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kernel_with_other_inputs_is_not_exported_as_a_robust_kbench_task(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("own.cu").write_text(OWN.replace("q, k, v :", "k, q, v :"))
     assert main(["export", "own.cu", "--robust-kbench", "task", "--shapes", "mission"]) == 2
     assert "whose inputs are (q, k, v) or (q_code, " in capsys.readouterr().err
 
 
-def test_a_file_of_ones_own_as_a_robust_kbench_task(own: Path) -> None:
+def test_a_user_file_as_a_robust_kbench_task(own: Path) -> None:
     assert main(["export", "own.cu", "--robust-kbench", "task"]) == 0
     config = json.loads(Path("task/config_forward.json").read_text())
     sizes = config["multi_shared_configs"]

@@ -16,7 +16,7 @@ WARNING = Finding("R102", "race", place=Place("k.cu", 3), lanes=1, severity="war
 
 def test_errors_come_first_and_the_rest_is_counted() -> None:
     lines = list(text_lines([INFO, WARNING, ERROR], limit=2))
-    assert lines == [str(ERROR), str(WARNING), "… 1 more finding: --max-findings 3 shows all"]
+    assert lines == [str(ERROR), str(WARNING), "1 more finding: --max-findings 3 shows all"]
 
 
 KERNEL = """\
@@ -55,7 +55,7 @@ def test_run_limits_what_it_prints_not_what_it_counts(kernel: Path, capsys: pyte
     assert main(["run", "k.cu", "--max-findings", "1"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("M101") for line in lines) == 1
-    assert "… 1 more finding: --max-findings 2 shows all" in lines
+    assert "1 more finding: --max-findings 2 shows all" in lines
     assert lines[-1] == "ERROR SUMMARY: 2 errors, 0 warnings"
 
 

@@ -60,15 +60,15 @@ def test_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_our_own_robust_kbench_file_comes_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "forward.cu", "-o", "x.cu"]) == 0
-    # Not its own values: the macros are the launch lines' again, not those of the file.
+    # The macros are those of the launch lines, not those of the file.
     other = ["--masks", "top_left", "--encodings", "e4m3", "--tool", "racecheck"]
     options = ["--task", "fp8_sdpa", "--shapes", "small", "--regimes", "unit_normal", "--seeds", "1", *other]
     assert main(["check", "x.cu", *options]) == 0
     assert "small\t1 of 1" in capsys.readouterr().out
 
 
-def test_its_host_code_says_what_its_launch_lines_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without its `// weft:` lines, the same launch comes from the C++ that was made of them."""
+def test_its_host_code_gives_the_same_launch_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without its `// weft:` lines, the same launch is read from the generated C++ code."""
     text = TASK.read_text()
     own = {line.split("weft:")[1].strip() for line in text.splitlines() if "// weft:" in line}
     Path("bare.cu").write_text("\n".join(line for line in text.splitlines() if "// weft:" not in line))

@@ -20,7 +20,7 @@ Call = Callable[..., str]
 
 
 class Clock:
-    """A clock that stands still until it is told to go on."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)
@@ -42,7 +42,7 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def call(clock: Clock, capfd: pytest.CaptureFixture[str]) -> Call:
-    """Run `weft journal …` and return what it prints; the exit code must be the one that is expected."""
+    """Run a `weft journal` command, check its exit code, and return what it prints."""
 
     def run(line: str, code: int = 0) -> str:
         assert main(["journal", *shlex.split(line)]) == code
@@ -53,7 +53,7 @@ def call(clock: Clock, capfd: pytest.CaptureFixture[str]) -> Call:
 
 
 def test_the_ledger_of_the_logs(call: Call) -> None:
-    """The sum of the log is wrong, and the journal says which and by how much."""
+    """The sum of the log is wrong, and the journal reports which one and by how much."""
     call("rates --engineer 50/h --gpu l4=0.20/h --tokens 3/M")
     call(
         "block 'Stage C' --plan 30m/25.30 --engineer 47m --gpu l4=1.5h "
@@ -91,7 +91,7 @@ def test_a_command_is_watched(call: Call, capfd: pytest.CaptureFixture[str]) -> 
     words = [sys.executable, "-c", program]
     assert main(["journal", "run", "--goal", "first light", "--change", "none", "--", *words]) == 1
     caught = capfd.readouterr()
-    assert caught.out == "shape\tk.cu\nsmall\t2 of 3\n2 of 3 passed\n", "its output is its own"
+    assert caught.out == "shape\tk.cu\nsmall\t2 of 3\n2 of 3 passed\n", "the output is unchanged"
     assert "journal: entry 1 · command · exit code 1" in caught.err and "weft journal amend 1" in caught.err
     entry = json.loads(call("show --json"))["entry"]
     assert entry["goal"] == "first light" and entry["shapes"] == {"small": "2 of 3"}
@@ -111,13 +111,13 @@ def test_a_checkpoint_stops_a_pipe(call: Call, clock: Clock, tmp_path: Path, cap
     call("start work --plan 30m")
     assert call("ask") == ""
     clock.after(minutes=31)
-    told = call("ask", 4)
-    assert "weft: checkpoint: block 1 · work: spent 31 min of 30 min planned" in told
-    assert "weft journal go-on" in told and "weft journal stop" in told
+    printed = call("ask", 4)
+    assert "weft: checkpoint: block 1 · work: spent 31 min of 30 min planned" in printed
+    assert "weft journal go-on" in printed and "weft journal stop" in printed
     mark = tmp_path / "ran"
     assert main(["journal", "run", "--", "touch", str(mark)]) == 4 and not mark.exists()
     capfd.readouterr()
-    assert "going on: spent 31 min of 30 min planned" in call("go-on 'nearly there'")
+    assert "continuing: spent 31 min of 30 min planned" in call("go-on 'nearly there'")
     assert main(["journal", "run", "--", "touch", str(mark)]) == 0 and mark.exists()
     capfd.readouterr()
     assert "asked after 31 min and $0.00: go on, nearly there" in call("report")
@@ -130,7 +130,7 @@ def test_the_budget_of_the_whole_journal(call: Call) -> None:
     assert call("ask") == ""
     call("block two --engineer 20m")
     assert "budget of the journal: spent $60.00 of $100.00 planned" in call("ask", 4)
-    assert "money\t$100.00\t$60.00\t$40.00 (40 %) under" in call("budget"), "asking for it leaves it as it is"
+    assert "money\t$100.00\t$60.00\t$40.00 (40 %) under" in call("budget"), "showing it does not change it"
     assert "of $100.00 planned" in call("ask", 4)
 
 
@@ -180,8 +180,8 @@ def test_the_html_report_is_written(call: Call, tmp_path: Path) -> None:
         ("show last", "give the number of an entry"),
         ("start work --plan 30", "time or money?"),
         ("rates --engineer 50", "write it as 50/h"),
-        ("add goal --gpu l4=1.5", "no length of time"),
-        ("add goal --gpu l4=1h --booked a100=2", "name one of what was used (l4)"),
+        ("add goal --gpu l4=1.5", "is not a duration"),
+        ("add goal --gpu l4=1h --booked a100=2", "name something that was used (l4)"),
         ("add goal --shape mission", "give it as NAME=RESULT"),
         ("block past --engineer 5m --on yesterday", "give a day"),
         ("machine stop l4-vm", "not registered as running"),
@@ -192,7 +192,7 @@ def test_what_is_refused_says_what_to_do(call: Call, line: str, said: str) -> No
     assert said in call(line, 2)
 
 
-def test_an_interrupted_command_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_command_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_STORE", str(tmp_path / "weft.db"))
     sleep = "import signal, time; signal.signal(2, signal.SIG_DFL); print('up', flush=True); time.sleep(60)"
     words = [sys.executable, "-m", "weft", "journal", "run", "--goal", "long", "--", sys.executable, "-c", sleep]
@@ -236,7 +236,7 @@ def test_a_terminal_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     weft("journal", "machine", "start", "l4-vm")
     run = ["journal", "run", "--", sys.executable, "-c", "import sys; print('tty', sys.stdout.isatty())"]
     shown, code = on_a_terminal(run, b"n\n")
-    assert "go on? [y/N]" in shown and "nothing was run" in shown and "tty True" not in shown and code == 4
+    assert "continue? [y/N]" in shown and "nothing was run" in shown and "tty True" not in shown and code == 4
     shown, code = on_a_terminal(run, b"y\n")
     assert "tty True" in shown and code == 0, "the command has the terminal too"
     shown, code = on_a_terminal(["explain", "R101"], b"")

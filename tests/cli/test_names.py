@@ -1,4 +1,4 @@
-"""One spelling of options is documented, both are understood; names that are not there get a suggestion."""
+"""One spelling of options is documented, both are accepted; unknown names get a suggestion."""
 
 from pathlib import Path
 

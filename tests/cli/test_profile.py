@@ -1,4 +1,4 @@
-"""`weft profile`: integers that follow from the kernel's text, a baseline that fails by line, and what is refused."""
+"""`weft profile`: counters that follow from the kernel's text, a baseline that fails by line, and what is refused."""
 
 import json
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_counters_of_a_transpose(source: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_bank_conflict_is_named_at_its_line(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without padding a column of 32 floats lies in one bank."""
+    """Without padding a column of 32 floats is in one bank."""
     (profile,) = profiled(capsys, str(source), "-D", "PAD=0")
     (launch,) = profile["launches"]
     assert launch["ncu"][EXCESSIVE] == 31 * WARPS
@@ -121,7 +121,7 @@ def test_a_baseline_fails_with_the_counter_and_the_line(source: Path, capsys: py
     assert {"excess_wavefronts", "lb_warm_cycles"} <= {change["counter"] for change in changes if change["worse"]}
 
 
-def test_better_than_the_baseline_is_no_failure(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_better_than_the_baseline_is_not_a_failure(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source.write_text(TRANSPOSE.replace("PAD = 1", "PAD = 0"))
     held = ["profile", str(source), "--baseline", "perf.json"]
     assert main([*held, "--update"]) == 0
@@ -129,10 +129,10 @@ def test_better_than_the_baseline_is_no_failure(source: Path, capsys: pytest.Cap
     assert main([*held, "--check"]) == 0
     out = capsys.readouterr().out
     assert f"better: transpose.cu: transpose: excess_wavefronts {31 * WARPS} → 0" in out
-    assert out.endswith("(keep it with --update)\n")
+    assert out.endswith("(to record it: --update)\n")
 
 
-def test_what_a_baseline_cannot_judge_is_not_green(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_baseline_cannot_judge_is_not_a_pass(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     held = ["profile", str(source), "--baseline", "perf.json"]
     assert main([*held, "--check"]) == 2  # there is none
     assert main([*held, "--update"]) == 0
@@ -150,7 +150,7 @@ def test_what_a_baseline_cannot_judge_is_not_green(source: Path, capsys: pytest.
     ("arguments", "status", "said"),
     [
         (["--gpu", "l5"], 2, "unknown GPU 'l5'"),
-        (["--check"], 2, "--baseline FILE goes with one of --update and --check"),
+        (["--check"], 2, "give --baseline FILE with one of --update and --check"),
         (["--baseline", "f", "--check", "--update"], 2, "one of --update and --check"),
         (["--shape", "mission"], 2, "has no arrays q, k and v"),
         (["--shape", "vast"], 2, "--shape vast"),

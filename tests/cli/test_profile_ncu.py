@@ -1,4 +1,4 @@
-"""`weft profile --ncu`, `--metrics`, `--png`: a public capture beside Weft's numbers, what is refused, the roofline."""
+"""`weft profile --ncu`, `--metrics`, `--png`: a public capture compared with Weft, what is refused, the roofline."""
 
 import json
 from dataclasses import replace
@@ -196,7 +196,7 @@ def test_refused_before_a_run(
 
 def test_a_list_without_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--metrics", "launch__grid_size,dram__bytes.sum", "--gpu", "h100"]) == 0
-    assert capsys.readouterr().out == "metrics: 2, all of them ncu's on compute capability 9.0; nothing ran\n"
+    assert capsys.readouterr().out == "metrics: 2, all known to ncu on compute capability 9.0; nothing ran\n"
 
 
 def test_the_roofline_of_attention() -> None:
@@ -225,7 +225,7 @@ def test_the_roofline_of_a_gemm() -> None:
 
 @pytest.mark.parametrize("rung", ["scalar", "split_k"])
 def test_no_point_is_above_the_roof(rung: str) -> None:
-    """Of several launches too: what one leaves in L2 the next need not fetch."""
+    """Several launches, too: data that a launch leaves in L2 is not fetched again by the next launch."""
     sizes = {"B": 1, "HQ": 1, "HKV": 1, "SQ": 32, "SKV": 32, "D": 64}
     made = roofline(profile_kernel(load(RUNGS[rung].path, arch="sm_89"), chip("l4"), target=rung, sizes=sizes))
     for point in made.points:

@@ -1,4 +1,4 @@
-"""PTX from anywhere: of NVRTC, of Triton, by hand, broken; its launch lines beside it."""
+"""PTX from NVRTC, from Triton, written by hand, and invalid; with its launch lines in a separate file."""
 
 import hashlib
 import json
@@ -246,7 +246,7 @@ def test_check_judges_what_it_was_compiled_for(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert "small\t1 of 1" in out and "a -G build needs the CUDA source" in out
     assert main(["check", "a.ptx", *options, "--masks", "none"]) == 5
-    Path("a.launch").write_text("\n".join(lines))  # a lie about the mask does not pass
+    Path("a.launch").write_text("\n".join(lines))  # a wrong mask does not pass
     assert main(["check", "a.ptx", *options]) == 1
     assert main(["run", "a.ptx", "-D", "CAUSAL=2"]) == 2
     assert "already compiled PTX, CAUSAL is compiled with 0" in capsys.readouterr().err

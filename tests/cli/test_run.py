@@ -82,14 +82,14 @@ def test_json(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("memcheck", "no errors; uninitialised reads and races not checked: --tool all"),
     ],
 )
-def test_clean_is_said_after_every_checker(
+def test_clean_is_printed_only_after_every_checker(
     source: Path, capsys: pytest.CaptureFixture[str], tool: str, verdict: str
 ) -> None:
     assert main(["run", "k.cu", "--tool", tool]) == 0
     assert capsys.readouterr().out.splitlines()[-2].startswith(f"k.cu: {verdict} · ")
 
 
-def test_where_inputs_come_from_is_said(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_origin_of_inputs_is_printed(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (
         "// weft: in a, b : f32[N] = normal\n// weft: in c : i32[N] = uniform(0, N)\n// weft: in d : f32[N] = ones\n"
     )
@@ -157,7 +157,7 @@ def test_a_compile_error_has_file_and_line(source: Path, capsys: pytest.CaptureF
     assert last.startswith("weft: k.cu does not compile for sm_89") and shown.out == ""
 
 
-def test_a_warning_of_the_compiler_is_shown_aside(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_of_the_compiler_goes_to_standard_error(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source.write_text(SOURCE.replace("if (i == 0) printf", "int spare = n;\n    if (i == 0) printf"))
     assert main(["run", "k.cu", "--json"]) == 0
     shown = capsys.readouterr()

@@ -33,7 +33,7 @@ def piped(*args: str, **variables: str) -> str:
     return done.stdout
 
 
-def test_weft_alone_says_what_it_is_and_what_to_do_next() -> None:
+def test_weft_without_arguments_prints_what_it_is_and_what_to_do_next() -> None:
     out = piped()
     what, *rest = out.splitlines()[1:]
     assert what.startswith("Weft runs the real compiled attention kernel")
@@ -52,7 +52,7 @@ def test_nothing_is_wider_than_the_terminal(args: tuple[str, ...], columns: int,
     code, shown = on_terminal(weft(*args), columns=columns, environment=long)
     lines = [CONTROL.sub("", line) for line in shown.splitlines()]
     assert code == 0 and len(lines) > 5
-    # Paths and commands to copy are left whole: a terminal wraps them, and they can be marked.
+    # Paths and commands are not split: a terminal wraps them, and they can be copied.
     whole = re.compile(r"(weft  |python|CPU|LLVM|GPU|isolation|cache|store|journal|to add|ready)")
     assert [line for line in lines if len(line) > columns and not whole.match(line)] == []
 
@@ -81,7 +81,7 @@ def test_findings_and_errors_are_red_and_a_bar_leaves_no_trace_in_a_pipe(tmp_pat
     assert code == 1
     assert "\x1b[31mM101\x1b[0m out-of-bounds read" in shown
     assert "\x1b[31mERROR SUMMARY: 2 errors, 0 warnings\x1b[0m" in shown
-    assert "compiling scale.cu" in shown  # the line that moves
+    assert "compiling scale.cu" in shown  # the spinner
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert CONTROL.search(done.stdout + done.stderr) is None and "compiling" not in done.stderr
     code, shown = on_terminal(weft("run", "none.cu"), columns=100, cwd=tmp_path)
@@ -96,7 +96,7 @@ def test_long_work_has_a_bar(tmp_path: Path) -> None:
     assert CONTROL.sub("", shown).rstrip().endswith("15 of 15 mutants killed, 3 of 3 correct implementations passed")
 
 
-def test_a_pipe_is_told_of_long_work_in_plain_lines(
+def test_a_pipe_gets_progress_of_long_work_as_plain_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(terminal, "FIRST_LINE_SECONDS", 0.2)
@@ -131,7 +131,7 @@ def test_meaning(line: str, style: str) -> None:
 
 
 def test_one_place_decides() -> None:
-    """No other file of the command line makes a console of its own."""
+    """No other file of the command line creates a console."""
     folder = Path(sys.modules["weft.cli.terminal"].__file__ or "").parent
     makers = [file.name for file in folder.glob("*.py") if re.search(r"\bConsole\(|\\x1b\[|\\033\[", file.read_text())]
     assert makers == ["terminal.py"]

@@ -1,4 +1,4 @@
-"""`weft validate-gpu` on the stand-in: one bundle, predicted beside measured."""
+"""`weft validate-gpu` on the stand-in: one bundle with predicted and measured values."""
 
 import json
 import zipfile
@@ -44,7 +44,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> RecordingCuda:
     return recording
 
 
-def test_without_a_gpu_it_says_so(
+def test_without_a_gpu_the_message_gives_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nothing(ordinal: int) -> None:
@@ -80,10 +80,10 @@ def test_the_bundle(gpu: RecordingCuda, tmp_path: Path, monkeypatch: pytest.Monk
     assert parts["ncu.json"]["scalar"] == {"missing": "ncu is not on the PATH"}
 
 
-def test_the_time_that_the_model_predicts_stands_next_to_the_measured_one(
+def test_the_predicted_time_is_next_to_the_measured_one(
     gpu: RecordingCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What `weft profile` says of the same kernel at the same sizes, marked as modelled."""
+    """The prediction is that of `weft profile` for the same kernel and sizes, marked as modelled."""
     monkeypatch.setattr(verb.shutil, "which", lambda program: None)
     arguments = [*SCALAR, "--bench-shapes", "split_4", "--iters", "8", "--gpu", "l4"]
     assert main(["validate-gpu", "--out", str(tmp_path), *arguments]) == 0
@@ -146,7 +146,7 @@ def test_a_gpu_that_fails_still_leaves_a_bundle(
 def test_wrong_results_are_in_the_bundle(
     gpu: RecordingCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever the hardware does differently must show: here the results of scalar are not what they should be."""
+    """Any difference of the hardware must be visible: here the results of scalar are wrong."""
     monkeypatch.setattr(verb.shutil, "which", lambda program: None)
     monkeypatch.setattr(verb, "_bench", lambda *arguments: [])
     read = gpu.memory.read

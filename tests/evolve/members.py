@@ -1,4 +1,4 @@
-"""Candidates made up for tests of the decisions: only what a decision reads is set."""
+"""Artificial candidates for tests of the decisions: only the fields that a decision reads are set."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -40,7 +40,7 @@ def member(
     seconds: float = 0.0,
     spills: int = 0,
 ) -> Member:
-    """One that passed with this score, or failed."""
+    """Return a member that passed with this score, or failed."""
     if score is None:
         evaluation: Evaluation | None = Evaluation(Status.INCORRECT_NUMERICAL, "gate tight: 3 of 64 elements")
     else:

@@ -1,4 +1,4 @@
-"""A server on loopback that speaks chat completions and answers from a script."""
+"""A server on loopback with the chat completions API that answers from a script."""
 
 import json
 import threading
@@ -11,12 +11,12 @@ from typing import Any
 from weft.evolve.levers import Change, predicted_together
 
 PROMPT_TOKENS, COMPLETION_TOKENS = 1000, 10
-"""Of the first answer; of every later one one more."""
+"""Tokens of the first answer; every later answer has one more."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer that is none."""
+    """An HTTP error, or a body that is not an answer."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class StubModel:
     answered: int = 0
 
     def prompts(self) -> list[str]:
-        """The last message of every request."""
+        """Return the last message of every request."""
         return [request["messages"][-1]["content"] for request in self.asked]
 
     def answer(self, request: dict[str, Any], key: str) -> Refusal:
@@ -66,7 +66,7 @@ class StubModel:
 
 @contextmanager
 def served(script: Sequence[str | Refusal], *, usage: bool = True) -> Iterator[StubModel]:
-    """The server, until the end of the block."""
+    """Run the server until the end of the block."""
     stub = StubModel(list(script), usage)
 
     class Handler(BaseHTTPRequestHandler):
@@ -83,7 +83,7 @@ def served(script: Sequence[str | Refusal], *, usage: bool = True) -> Iterator[S
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     stub.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
@@ -98,7 +98,7 @@ def served(script: Sequence[str | Refusal], *, usage: bool = True) -> Iterator[S
 
 
 def reply_text(source: str, changes: Sequence[Change], hypothesis: str = "fewer instructions") -> str:
-    """As a model that follows its instructions writes it."""
+    """Return a reply of a model that follows its instructions."""
     described = {
         "levers": [{"name": each.lever, "before": each.before, "after": each.after} for each in changes],
         "hypothesis": hypothesis,

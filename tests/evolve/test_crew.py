@@ -1,5 +1,5 @@
-"""How a crew gets what is queued judged: in one lease however long it takes, as this version of Weft asks, or not at
-all with a reason.
+"""A crew gets all queued evaluations judged: in one lease however long it takes, with this version's requests; or it
+ends with a reason.
 """
 
 import time
@@ -31,7 +31,7 @@ ENDLESS = ("    const int end = visible_keys", "    while (SQ) if (l > 1.0f) bre
 
 
 def candidate(store: Store, number: int, settings: Settings = SETTINGS) -> CandidateRow:
-    """The start of a new run, as text that differs by its number."""
+    """Return the start of a new run; its text differs by its number."""
     run = start_search(store, settings)
     source = CandidateSource(RUNGS["scalar"].path.read_text() + f"\n// {number}\n")
     return store.add_candidate(run.id, digest=source.digest, source=source.text, notes={"hypothesis": ""})
@@ -55,15 +55,15 @@ def happened(store: Store) -> list[EventRow]:
 
 @pytest.fixture
 def judge(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """Every worker's supervisor is this one."""
+    """Replace every worker's supervisor."""
     stand_in = StandIn()
     monkeypatch.setattr(worker, "Supervisor", stand_in)
     return stand_in
 
 
 def test_a_hanging_candidate_is_one_verdict_in_one_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first evaluation takes longer than a lease, and the second worker is free before it ends: what the second
-    worker must not do is to take an evaluation that is still running.
+    """The first evaluation takes longer than a lease, and the second worker is free before it ends: the second worker
+    must not take an evaluation that is still running.
     """
     asked = module.request_for
 
@@ -137,7 +137,7 @@ def test_what_ends_one_worker_ends_the_search(tmp_path: Path, judge: StandIn) ->
         assert [(row.state, row.attempts) for row in rows] == [(State.QUEUED, 0)] * 2
 
 
-def test_an_interrupt_gives_back_what_runs(tmp_path: Path, judge: StandIn) -> None:
+def test_an_interrupt_queues_running_evaluations_again(tmp_path: Path, judge: StandIn) -> None:
     judge.during = judge.until_interrupted
     with open_store(tmp_path / "weft.db") as store:
         first = candidate(store, 0)
@@ -164,17 +164,17 @@ def test_the_leases_of_a_driver_that_was_killed_are_free_at_once(tmp_path: Path,
         assert time.monotonic() - start < 30
         assert store.evaluation(row.id).state is State.DONE
         taken = [event for event in store.events() if event.kind is Happened.RECLAIMED]
-        assert [event.owner for event in taken] == [name]  # the other one's lease had to run out
+        assert [event.owner for event in taken] == [name]  # the other lease had to expire
 
 
 def older(store: Store, row: CandidateRow, settings: Settings = SETTINGS) -> EvaluationRow:
-    """An evaluation as an older version of Weft queued it: the key covers another judge."""
+    """Return an evaluation that an older version of Weft queued: the key covers another judge."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "request_key", lambda request: "0" * 64)
         return enqueue(store, row, settings, SEARCH)
 
 
-def test_what_an_older_version_queued_is_queued_anew(tmp_path: Path, judge: StandIn) -> None:
+def test_what_an_older_version_queued_is_queued_again(tmp_path: Path, judge: StandIn) -> None:
     with open_store(tmp_path / "weft.db") as store:
         row = candidate(store, 0)
         stale = older(store, row)
@@ -187,8 +187,8 @@ def test_what_an_older_version_queued_is_queued_anew(tmp_path: Path, judge: Stan
         assert member.status == "PASSED"
 
 
-def test_what_a_worker_of_an_older_version_left_is_queued_anew(tmp_path: Path, judge: StandIn) -> None:
-    """Its lease runs out while the crew waits: the crew's own worker refuses it, the crew queues it anew."""
+def test_what_a_worker_of_an_older_version_left_is_queued_again(tmp_path: Path, judge: StandIn) -> None:
+    """Its lease expires while the crew waits: the crew's own worker refuses it, the crew queues it again."""
     with open_store(tmp_path / "weft.db") as store:
         row = candidate(store, 0)
         stale = older(store, row)
@@ -209,7 +209,7 @@ def test_a_run_may_go_back_to_the_version_it_came_from(tmp_path: Path, judge: St
         assert member.status == "PASSED"
 
 
-def test_settings_of_a_resumed_run_hold_for_what_waits(tmp_path: Path, judge: StandIn) -> None:
+def test_settings_of_a_resumed_run_apply_to_queued_evaluations(tmp_path: Path, judge: StandIn) -> None:
     with open_store(tmp_path / "weft.db") as store:
         row = candidate(store, 0)
         enqueue(store, row, SETTINGS, SEARCH)

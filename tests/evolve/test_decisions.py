@@ -1,4 +1,4 @@
-"""Who lives on, what is learnt and when a search stops: functions of the history alone."""
+"""Which members are kept, what is learnt and when a search stops: functions of the history only."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ def test_a_child_is_kept_at_three_percent_and_not_below() -> None:
     assert [each.id for each in kept(run, 0.03)] == [2, 1]
 
 
-def test_a_kernel_that_spills_is_no_elite() -> None:
+def test_a_kernel_that_spills_is_not_an_elite() -> None:
     run = history(member(1, 1000), member(2, 500, parents=(1,), spills=16))
     assert [each.id for each in elites(run, SETTINGS)] == [1]
     assert run.by_id[2].status == "SPILLS"
@@ -64,7 +64,7 @@ def test_the_outsider_is_far_from_the_elites_and_no_worse_than_the_start() -> No
     assert [(each.id, weight) for each, weight in parents(run, SETTINGS)] == [(4, 3), (3, 2), (2, 1), (5, 1)]
 
 
-def test_another_limiter_tells_candidates_apart_that_have_no_levers() -> None:
+def test_another_limiter_distinguishes_candidates_without_levers() -> None:
     run = history(
         member(1, 1000, limiter="smem and issue"),
         member(2, 800, parents=(1,)),
@@ -83,10 +83,10 @@ def test_a_proposal_moves_exactly_two_levers() -> None:
             Proposal(CandidateSource("x"), (1,), changes, "faster")
 
 
-def test_experience_shares_a_gain_between_both_levers_and_doubts_single_tries() -> None:
+def test_experience_shares_a_gain_between_both_levers_and_damps_single_trials() -> None:
     run = history(member(1, 1000), member(2, 500, parents=(1,), changes=(WIDER, SWIZZLED)))
     known = experience(run)
-    # ln 2, half for each lever, over one try and one of no effect.
+    # ln 2, half for each lever, over one trial and one of no effect.
     assert isclose(known.gains["BLOCK_N", "64"], 0.6931471805599453 / 4)
     assert known.tried == {("BLOCK_N", "64"): 1, ("LAYOUT", "swizzled"): 1}
 
@@ -100,7 +100,7 @@ def test_a_value_that_helped_is_preferred_and_one_that_failed_is_not() -> None:
     )
     known, parent = experience(run), run.start
     assert known.worth((WIDER,), parent) > known.worth((other,), parent)
-    assert known.worth((Change("BLOCK_N", "64", "32"),), parent) < 0, "the way back costs what the way there gave"
+    assert known.worth((Change("BLOCK_N", "64", "32"),), parent) < 0, "the opposite change costs what the change gave"
 
 
 def test_what_relieves_the_limiter_is_relevant() -> None:
@@ -110,7 +110,7 @@ def test_what_relieves_the_limiter_is_relevant() -> None:
     assert relevance(Change("LAYOUT", "plain", "padded"), "dram") == 0
 
 
-def test_a_failed_child_and_a_duplicate_are_lessons_too() -> None:
+def test_a_failed_child_and_a_duplicate_give_lessons() -> None:
     failed = member(2, None, parents=(1,), changes=(WIDER, SWIZZLED))
     same = member(3, None, parents=(1,), changes=(WIDER, SWIZZLED), duplicate_of=2)
     run = history(member(1, 1000), failed, same)
@@ -118,17 +118,17 @@ def test_a_failed_child_and_a_duplicate_are_lessons_too() -> None:
     assert (wrong.proof, wrong.before, wrong.after) == (Proof.REFUTED, {"est_cycles": 1000}, {})
     assert wrong.note == "INCORRECT_NUMERICAL: gate tight: 3 of 64 elements"
     (known,) = lessons(run, same, 0.03)
-    assert known.proof is Proof.REFUTED and known.note.endswith("as of candidate 2")
+    assert known.proof is Proof.REFUTED and known.note.endswith("as that of candidate 2")
     assert lessons(run, run.start, 0.03) == (), "the start is compared with nothing"
 
 
 @pytest.mark.parametrize(
     ("budget", "why"),
     [
-        (Budget(evaluations=2), "2 evaluations are spent"),
-        (Budget(evaluations=9, seconds=30), "30 seconds are spent"),
-        (Budget(evaluations=9, tokens=1500), "1500 tokens are spent"),
-        (Budget(evaluations=9, money=0.01), "0.01 of money are spent"),
+        (Budget(evaluations=2), "2 evaluations are used up"),
+        (Budget(evaluations=9, seconds=30), "30 seconds are used up"),
+        (Budget(evaluations=9, tokens=1500), "1500 tokens are used up"),
+        (Budget(evaluations=9, money=0.01), "the budget of 0.01 in money is used up"),
         (Budget(evaluations=3, seconds=99, tokens=9999, money=1.0), ""),
     ],
 )
@@ -146,7 +146,7 @@ def test_every_budget_stops_the_search(budget: Budget, why: str) -> None:
 
 def test_a_budget_of_nothing_is_refused() -> None:
     for wrong in ({"evaluations": 0}, {"seconds": -1.0}, {"money": 0.0}):
-        with pytest.raises(UsageError, match="lets nothing be tried"):
+        with pytest.raises(UsageError, match="allows nothing"):
             Budget(**wrong)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""The space of levers: what its lines say, which points are possible, and children that differ in exactly two."""
+"""The space of levers: its lines, the possible points, and children that differ in exactly two levers."""
 
 import re
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_lines_that_are_wrong(line: str, message: str) -> None:
         parse_lines(f"// weft: {line}\n", "k.cu")
 
 
-def test_a_macro_of_a_word_is_no_other_name() -> None:
+def test_a_macro_of_a_word_is_not_another_name() -> None:
     text = "// weft: define COPY_async = 1\n// weft: lever COPY = plain in plain, async\n"
     with pytest.raises(UsageError, match="COPY_async is declared"):
         parse_lines(text, "k.cu")
@@ -145,7 +145,7 @@ def test_the_space_of_attention() -> None:
 
 
 def test_a_rung_without_a_point() -> None:
-    with pytest.raises(UsageError, match="fa1 is no point of a family: wmma"):
+    with pytest.raises(UsageError, match="fa1 is not in a family; use wmma"):
         start_of("fa1")
     with pytest.raises(UsageError, match="no family of kernels for task 'qk_dot'"):
         family("qk_dot")
@@ -197,8 +197,8 @@ def test_crossover_takes_two_values_of_the_other(small: Space) -> None:
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("#if COPY_asynch", "COPY_asynch is no macro of lever COPY; test one of COPY_plain, COPY_async"),
-        ("#if COPY == async", "COPY is no macro of lever COPY"),
+        ("#if COPY_asynch", "COPY_asynch is not a macro of lever COPY; test one of COPY_plain, COPY_async"),
+        ("#if COPY == async", "COPY is not a macro of lever COPY"),
         ("#ifdef COPY_async", "always defined"),
         ("#if (TILE == 1 || TILE == 2) && WARPS == 1", "has !, &&, || and formulas only"),
     ],
@@ -212,7 +212,7 @@ def test_conditions_that_would_mislead(tmp_path: Path, condition: str, message: 
     assert message in str(caught.value)
 
 
-def test_a_file_without_levers_is_no_space() -> None:
+def test_a_file_without_levers_is_refused() -> None:
     with pytest.raises(UsageError, match="has no `// weft: lever` line"):
         space_of(RUNGS["wmma"].path)
 
@@ -228,7 +228,7 @@ def test_predictions_turn_around_with_the_change() -> None:
     assert predicted(Change("MINE", "1", "2")) == ()
 
 
-def test_counters_that_two_levers_pull_apart_are_left_out() -> None:
+def test_counters_with_opposite_effects_are_omitted() -> None:
     apart = predicted_together([Change("BLOCK_N", "32", "64"), Change("COPY", "plain", "async")])
     assert "registers" not in {effect.counter for effect in apart}
     together = predicted_together([Change("EXP", "exp", "exp2"), Change("TAIL", "every", "edge")])

@@ -1,4 +1,4 @@
-"""Points of the attention family: right by every gate, the `wmma` rung where it claims to be, and what levers bring."""
+"""Points of the attention family: they pass every gate, one is the `wmma` rung, and levers have their effects."""
 
 import pytest
 
@@ -15,12 +15,12 @@ from weft.profile.kernel_profile import KernelProfile, profile_kernel
 from weft.tasks.sdpa import SDPA
 from weft.tasks.task import Workload
 
-RAGGED_GQA = Shape("ragged_gqa", 1, 4, 2, 37, 141, 20)  # rows that are neither whole fragments nor whole chunks
+RAGGED_GQA = Shape("ragged_gqa", 1, 4, 2, 37, 141, 20)  # rows that are neither complete fragments nor complete chunks
 FEW_KEYS = Shape("few_keys_d32", 1, 2, 2, 100, 20, 32)
 LONG = Shape("long_d16", 1, 1, 1, 130, 333, 16)
 RAGGED = Shape("ragged_d48", 1, 2, 1, 85, 150, 48)
 
-# Each value of each lever is in one of them at least.
+# Each value of each lever is in at least one of them.
 CASES = (
     (
         "PRODUCT=wmma BLOCK_M=48 BLOCK_N=32 WARPS=3 COPY=async STAGES=3 LAYOUT=plain Q_AT=shared EXP=fused "
@@ -76,7 +76,7 @@ def test_points_are_right(text: str, workload: Workload) -> None:
 
 
 def profiled(point: Point | None, shape: Shape) -> KernelProfile:
-    """Of a point, or of the rung."""
+    """Return the profile of a point, or of the rung."""
     path, defines = (RUNGS["wmma"].path, {}) if point is None else (family("sdpa").path, point.defines)
     sizes = {"B": shape.b, "HQ": shape.hq, "HKV": shape.hkv, "SQ": shape.sq, "SKV": shape.skv, "D": shape.d}
     return profile_kernel(load(path, defines=defines), chip("l4"), sizes=sizes)
@@ -89,7 +89,7 @@ def cycles(profile: KernelProfile) -> float:
 def test_the_rung_is_a_point_of_the_family() -> None:
     shape = Shape("one_head", 1, 1, 1, 128, 128, 64)
     rung, start = profiled(None, shape), profiled(start_of("wmma"), shape)
-    # The same work in the same order: what the source decides is equal, what the compiler decides is near.
+    # The same work in the same order: counters of the source are equal, counters of the compiler are close.
     for counter in ("mma", "shuffles", "shared_wavefronts", "excess_wavefronts", "global_sectors", "ldg"):
         assert observed(start)[counter] == observed(rung)[counter], counter
     assert rung.launches[0].occupancy.blocks == start.launches[0].occupancy.blocks

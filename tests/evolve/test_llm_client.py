@@ -1,4 +1,4 @@
-"""The endpoint: retries with the server's own pauses, a bounded number of them, and errors that say what to do."""
+"""The endpoint: a bounded number of retries with the server's pauses, and errors with advice."""
 
 import sys
 from datetime import UTC, datetime, timedelta
@@ -68,7 +68,7 @@ def test_a_refusal_is_not_repeated_and_never_shows_the_key() -> None:
     assert "refuses with 401" in str(raised.value) and KEY not in str(raised.value)
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with served([]) as stub:
         url = stub.url
     with pytest.raises(ModelError, match="cannot be reached"):
@@ -84,11 +84,11 @@ def test_something_else_answers(body: str) -> None:
 def test_without_a_count_of_tokens_no_budget_can_be_kept() -> None:
     with served(["a", "b"], usage=False) as stub:
         assert Endpoint(stub.url).ask(QUESTION).prompt_tokens == 0
-        with pytest.raises(ModelError, match="how many tokens"):
+        with pytest.raises(ModelError, match="does not report its tokens"):
             Endpoint(stub.url, counted=True).ask(QUESTION)
 
 
-def test_what_is_no_text_becomes_text() -> None:
+def test_invalid_text_becomes_valid_text() -> None:
     with served(["a\ud800b"]) as stub:
         assert Endpoint(stub.url).ask(QUESTION).text == "a?b"
 

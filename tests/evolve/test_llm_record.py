@@ -46,14 +46,14 @@ def test_totals_stop_at_a_place(store: Store) -> None:
     assert Total.of(exchanges.total().spent) == exchanges.total()
 
 
-def test_a_file_answers_what_it_knows_and_nothing_else(store: Store, tmp_path: Path) -> None:
+def test_a_file_answers_only_recorded_questions(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "record.jsonl"
     exchanges = Exchanges(store, 1, file)
     exchanges.keep(FIRST, YES)
     exchanges.keep(SECOND, NO)
     replay = Replay(file)
     assert replay.model == "m" and replay.ask(FIRST) == YES and replay.ask(SECOND) == NO
-    with pytest.raises(NotRecorded, match=r"place 1/1/0, turn 0 .*nobody else was asked"):
+    with pytest.raises(NotRecorded, match=r"place 1/1/0, turn 0 .*no model was asked"):
         replay.ask(THIRD)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [row["question"]["messages"] for row in rows] == [
@@ -75,13 +75,13 @@ def test_a_file_gets_what_a_killed_driver_did_not_write(store: Store, tmp_path: 
     assert file.read_bytes() == whole
 
 
-def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_record_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "record.jsonl"
     with pytest.raises(UsageError, match="cannot read"):
         Replay(file)
     file.write_text('{"key": "x"}\n')
-    with pytest.raises(UsageError, match=r"record.jsonl:1 is no exchange"):
+    with pytest.raises(UsageError, match=r"record.jsonl:1 is not an exchange"):
         Replay(file)
     file.write_text("")
-    with pytest.raises(UsageError, match="name one by --model"):
+    with pytest.raises(UsageError, match="name one with --model"):
         _ = Replay(file).model

@@ -1,4 +1,4 @@
-"""Replies: what is taken, and the exact complaint about what is not."""
+"""Replies: which are accepted, and the exact complaint about the others."""
 
 import json
 from typing import Any
@@ -70,25 +70,25 @@ COMPLAINTS = {
     reply().replace('{"levers"', "[" * 100_000 + '{"levers"'): "the JSON block cannot be read",
     reply(record=[RECORD]): "must be one object",
     reply(record={"levers": LEVERS}): "lacks hypothesis, predicted",
-    with_record(levers=LEVERS[:1]): "exactly two objects with name, before and after; it is 1",
-    with_record(levers=[*LEVERS, LEVERS[0]]): "exactly two objects with name, before and after; it is 3",
-    with_record(levers="BLOCK_N"): "it is no list",
+    with_record(levers=LEVERS[:1]): "exactly two objects with name, before and after, not 1",
+    with_record(levers=[*LEVERS, LEVERS[0]]): "exactly two objects with name, before and after, not 3",
+    with_record(levers="BLOCK_N"): "after, not something else",
     with_record(levers=[LEVERS[0], "COPY"]): "a lever is an object",
-    with_record(levers=[LEVERS[0], {**LEVERS[1], "name": "block_n"}]): "both levers are called",
+    with_record(levers=[LEVERS[0], {**LEVERS[1], "name": "block_n"}]): "both levers are named",
     with_record(levers=[LEVERS[0], {"name": "COPY", "before": "a", "after": "a"}]): "lever COPY stays a",
-    with_record(levers=[LEVERS[0], {"name": "COPY", "before": "a"}]): "a lever's after must be a text",
-    with_record(levers=[LEVERS[0], {**LEVERS[1], "name": "$(rm)"}]): "is no name of a lever",
-    with_record(hypothesis="  "): "hypothesis must be a text",
-    with_record(hypothesis=True): "hypothesis must be a text",
+    with_record(levers=[LEVERS[0], {"name": "COPY", "before": "a"}]): "a lever's after must be a non-empty text",
+    with_record(levers=[LEVERS[0], {**LEVERS[1], "name": "$(rm)"}]): "is not a lever's name",
+    with_record(hypothesis="  "): "hypothesis must be a non-empty text",
+    with_record(hypothesis=True): "hypothesis must be a non-empty text",
     with_record(predicted=[]): "`predicted` must",
     with_record(predicted=["barriers"]): "a prediction is an object",
-    with_record(predicted=[{"counter": "speed", "direction": "rises", "why": "x"}]): "'speed' is no counter",
-    with_record(predicted=[{"counter": ["issued"], "direction": "rises", "why": "x"}]): "is no counter",
+    with_record(predicted=[{"counter": "speed", "direction": "rises", "why": "x"}]): "'speed' is not a counter",
+    with_record(predicted=[{"counter": ["issued"], "direction": "rises", "why": "x"}]): "is not a counter",
     with_record(predicted=[{"counter": "issued", "direction": "down", "why": "x"}]): "`falls` or `rises`",
     with_record(predicted=2 * RECORD["predicted"]): "predicted twice",
-    reply(SOURCE + "// " + "x\n" * MOST_SOURCE_BYTES): "at most 65536 are taken",
-    reply(SOURCE + "// " + "x" * 500 + "\n"): "has 503 characters; at most 400",
-    reply(SOURCE + "int x = '\0';\n"): "no text",
+    reply(SOURCE + "// " + "x\n" * MOST_SOURCE_BYTES): "the limit is 65536",
+    reply(SOURCE + "// " + "x" * 500 + "\n"): "has 503 characters; the limit is 400",
+    reply(SOURCE + "int x = '\0';\n"): "not text",
     reply(SOURCE + "void f() { wmma_attention<64><<<1, 128>>>(); }\n"): "host code (<<<)",
     reply(SOURCE + "void f() { cudaMalloc(0, 4); }\n"): "host code (cudaMalloc()",
     reply(SOURCE + "int main() { return 0; }\n"): "host code (int main()",
@@ -98,19 +98,19 @@ COMPLAINTS = {
     reply(SOURCE.replace("weft: out     o ", "weft: workspace o ")): "declare no output o",
     reply(
         SOURCE.replace("weft: in      q ", "weft: workspace q ").replace("D] = normal", "D]", 1)
-    ): "take k, v; the task",
-    reply(SOURCE.replace("// weft: define  CAUSAL = 0\n", "#define CAUSAL 0\n")): "`define` line of CAUSAL is gone",
-    reply("// weft: option -pre-include=/etc/passwd\n" + SOURCE): "may not set this option",
+    ): "have the inputs k, v; the task",
+    reply(SOURCE.replace("// weft: define  CAUSAL = 0\n", "#define CAUSAL 0\n")): "`define` line of CAUSAL is missing",
+    reply("// weft: option -pre-include=/etc/passwd\n" + SOURCE): "may not set this compiler option",
 }
 
 
 @pytest.mark.parametrize("text", COMPLAINTS, ids=[complaint[:40] for complaint in COMPLAINTS.values()])
-def test_a_broken_reply_is_told_what_is_wrong(text: str) -> None:
+def test_a_broken_reply_gets_a_message_about_what_is_wrong(text: str) -> None:
     with pytest.raises(BrokenReply) as raised:
         read_reply(text, RULES)
     assert COMPLAINTS[text] in str(raised.value)
 
 
-def test_host_code_in_a_comment_is_none() -> None:
+def test_host_code_in_a_comment_is_allowed() -> None:
     source = SOURCE + "// launched as kernel<<<grid, block>>> elsewhere; int main() is not here\n"
     assert read_reply(reply(source), RULES).source == source

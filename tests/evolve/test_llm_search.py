@@ -1,4 +1,4 @@
-"""Whole searches with a model behind a server on loopback: replies good, broken and wrong; replay; going on."""
+"""Complete searches with a model behind a server on loopback: good, broken and wrong replies; replay; resume."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ SMALL = Settings(
 )  # fmt: skip
 SPACE, START = family("sdpa"), start_of("wmma")
 BETTER = START.moved({"EXP": "exp2", "TAIL": "edge"})
-MENDED = START.moved({"EXP": "exp2", "RESCALE": "moved"})
+REPAIRED = START.moved({"EXP": "exp2", "RESCALE": "moved"})
 SCALED, UNSCALED = "factor = scale * LOG2_E;", "factor = LOG2_E;"
 KEY = "sk-secret-0123456789"
 
@@ -58,13 +58,13 @@ def good() -> str:
 
 def wrong() -> str:
     """A kernel that forgets 1/√D."""
-    text = render(SPACE, MENDED)
+    text = render(SPACE, REPAIRED)
     assert SCALED in text
-    return reply_text(text.replace(SCALED, UNSCALED), SPACE.changes(START, MENDED))
+    return reply_text(text.replace(SCALED, UNSCALED), SPACE.changes(START, REPAIRED))
 
 
-def mended() -> str:
-    return reply_text(render(SPACE, MENDED), SPACE.changes(START, MENDED))
+def repaired() -> str:
+    return reply_text(render(SPACE, REPAIRED), SPACE.changes(START, REPAIRED))
 
 
 def broken() -> str:
@@ -72,10 +72,10 @@ def broken() -> str:
 
 
 def script() -> list[str | Refusal]:
-    """Slot 0 of the first generation: a rate limit, then a child. Slot 1: a reply without JSON; told so, a wrong
-    kernel. The second generation has room for one: the wrong kernel is mended.
+    """Slot 0 of the first generation: a rate limit, then a child. Slot 1: a reply without JSON; after the complaint, a
+    wrong kernel. The second generation has space for one child: the wrong kernel is repaired.
     """
-    return [Refusal(429, {"retry-after": "0"}), good(), broken(), wrong(), mended()]
+    return [Refusal(429, {"retry-after": "0"}), good(), broken(), wrong(), repaired()]
 
 
 def search(store: Store, settings: Settings, **options: object) -> Ended:
@@ -89,7 +89,7 @@ def go_on(store: Store, run_id: int, settings: Settings, **options: object) -> E
 
 
 def begun(store: Store, recorded: Recorded, settings: Settings) -> History:
-    """A run of its own whose start was judged as the recorded one's."""
+    """Return a separate run whose start was judged like the recorded one."""
     start = recorded.ended.history.start
     source = CandidateSource(RUNGS["wmma"].path.read_text())
     run = start_search(store, settings)
@@ -99,7 +99,7 @@ def begun(store: Store, recorded: Recorded, settings: Settings) -> History:
 
 
 def lineage(history: History) -> list[tuple[object, ...]]:
-    """All that a search decides, with candidates by digest: another store numbers them differently."""
+    """Return all decisions of a search, with candidates by digest: another store numbers them differently."""
     digests = {member.id: member.digest for member in history}
     return [
         (
@@ -136,7 +136,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
 
 def test_a_good_child_a_wrong_one_and_its_repair(recorded: Recorded) -> None:
     start, child, failed, repaired = recorded.ended.history
-    assert recorded.ended.why == "4 evaluations are spent" and not recorded.stub.script
+    assert recorded.ended.why == "4 evaluations are used up" and not recorded.stub.script
     assert child.passed and child.changes == (Change("EXP", "exp", "exp2"), Change("TAIL", "every", "edge"))
     assert child.score is not None and start.score is not None and child.score < start.score
     assert failed.evaluation is not None and failed.evaluation.status is Status.INCORRECT_NUMERICAL
@@ -156,16 +156,16 @@ def test_the_rate_limit_was_waited_for_and_every_token_is_booked(recorded: Recor
     assert completion == [0, COMPLETION_TOKENS, 2 * COMPLETION_TOKENS + 1 + 2, COMPLETION_TOKENS + 3]
 
 
-def test_the_model_is_told_what_is_wrong(recorded: Recorded) -> None:
+def test_the_model_receives_what_is_wrong(recorded: Recorded) -> None:
     generate, _, _, complaint, repair = recorded.stub.prompts()
     assert "0 closed ```json blocks" in complaint
-    for told in ("# Task: sdpa", "## The chip", "# The parent", "wmma_attention", "shared_wavefronts:"):
-        assert told in generate
+    for part in ("# Task: sdpa", "## The chip", "# The parent", "wmma_attention", "shared_wavefronts:"):
+        assert part in generate
     assert "# Insights" not in generate
     diagnosis = recorded.ended.history.members[2].evaluation
     assert diagnosis is not None and diagnosis.diagnosis
-    for told in (UNSCALED, "INCORRECT_NUMERICAL", diagnosis.diagnosis[:100], "# Insights", "est_cycles"):
-        assert told in repair
+    for part in (UNSCALED, "INCORRECT_NUMERICAL", diagnosis.diagnosis[:100], "# Insights", "est_cycles"):
+        assert part in repair
     # The first child's effects are measured: one instruction less per score shows in its counters.
     assert "EXP exp → exp2, TAIL every → edge" in repair and "falls was expected: confirmed" in repair
     assert all(len(prompt) < 60_000 for prompt in recorded.stub.prompts())
@@ -205,8 +205,8 @@ def test_a_replay_of_another_run_says_so(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize("answers", [2, 3])
-def test_a_run_that_stopped_goes_on_and_asks_nothing_twice(recorded: Recorded, answers: int) -> None:
-    """The endpoint refuses after so many answers: within the repair of a reply, and before that of a kernel."""
+def test_a_stopped_run_is_resumed_and_asks_nothing_twice(recorded: Recorded, answers: int) -> None:
+    """The endpoint refuses after this many answers: during the repair of a reply, and before that of a kernel."""
     replies = [line for line in script() if isinstance(line, str)]
     with open_store(recorded.store) as store:
         run = start_search(store, SMALL)
@@ -223,11 +223,11 @@ def test_a_run_that_stopped_goes_on_and_asks_nothing_twice(recorded: Recorded, a
 
 
 def test_the_budget_of_tokens_ends_a_run(recorded: Recorded) -> None:
-    """1010 tokens are spent after the first answer: nobody is asked for the second child."""
+    """1010 tokens are used up after the first answer: no model is asked for the second child."""
     settings = replace(SMALL, budget=Budget(evaluations=4, tokens=PROMPT_TOKENS + COMPLETION_TOKENS))
     with served([good(), good()]) as stub, open_store(recorded.store) as store:
         ended = search(store, settings, base_url=stub.url)
-    assert ended.why == f"{PROMPT_TOKENS + COMPLETION_TOKENS} tokens are spent"
+    assert ended.why == f"{PROMPT_TOKENS + COMPLETION_TOKENS} tokens are used up"
     assert len(stub.asked) == 1 and [member.status for member in ended.history] == ["PASSED", "PASSED"]
 
 
@@ -246,19 +246,19 @@ def test_tokens_of_replies_that_led_to_nothing_are_booked_on_the_next_child(reco
         assert proposer.propose(history, SMALL, "1/0/0", ()) is None
         child = proposer.propose(history, SMALL, "1/1/0", ())
         assert child is not None and child.spent.prompt_tokens == 3 * PROMPT_TOKENS + 0 + 1 + 2
-        # A driver that takes the run over books the same.
+        # Another driver of the run books the same.
         other = make_llm_proposer(store, SMALL, base_url=stub.url)
         assert other.propose(history, SMALL, "1/0/0", ()) is None
         assert other.propose(history, SMALL, "1/1/0", ()) == child
 
 
-def test_a_known_source_is_no_child(recorded: Recorded) -> None:
+def test_a_known_source_is_not_a_child(recorded: Recorded) -> None:
     same = reply_text(RUNGS["wmma"].path.read_text(), SPACE.changes(START, BETTER))
     with served([same, good()]) as stub, open_store(recorded.store) as store:
         history = begun(store, recorded, SMALL)
         child = make_llm_proposer(store, SMALL, base_url=stub.url).propose(history, SMALL, "1/0/0", ())
     assert child is not None and child.source.text == render(SPACE, BETTER)
-    assert "known candidate, unchanged" in stub.prompts()[1]
+    assert "as that of a known candidate" in stub.prompts()[1]
 
 
 def test_an_edited_brief_changes_what_is_asked(recorded: Recorded, tmp_path: Path) -> None:
@@ -273,11 +273,11 @@ def test_an_edited_brief_changes_what_is_asked(recorded: Recorded, tmp_path: Pat
         edited = make_llm_proposer(store, settings, base_url=stub.url)
         assert edited.propose(begun(store, recorded, settings), settings, "1/0/0", ()) is None
     as_written, changed, complaint = stub.prompts()
-    # As written, the files say what is said without them.
+    # Unchanged files give the same prompt as no files.
     assert as_written == recorded.stub.prompts()[0]
     assert "capital letters" in changed and "shuffles" in as_written and "shuffles 3" not in changed
-    # The reply predicts counters that are not in the list any more.
-    assert "is no counter; there are issued" in complaint and "is no counter" in edited.gave_up
+    # The reply predicts counters that are no longer in the list.
+    assert "is not a counter; there are issued" in complaint and "is not a counter" in edited.gave_up
 
 
 def test_the_metric_list_is_what_is_measured(recorded: Recorded) -> None:
@@ -292,14 +292,14 @@ def test_the_history_of_the_store_is_the_one_that_ended(recorded: Recorded) -> N
 
 
 def documented_agent() -> Callable[..., None]:
-    """The one of the page."""
+    """Return the agent of the documentation page."""
     page = (Path(__file__).parents[2] / "docs" / "howto" / "evolve_agents.md").read_text()
     found: dict[str, Callable[..., None]] = {}
     exec(page.partition("```python\n")[2].partition("```")[0], found)
     return found["answer"]
 
 
-def test_an_outside_agent_answers_by_files(recorded: Recorded, tmp_path: Path) -> None:
+def test_an_external_agent_answers_by_files(recorded: Recorded, tmp_path: Path) -> None:
     settings = replace(SMALL, proposer="files", model="", folder=str(tmp_path))
     write_brief(tmp_path, settings)
     described = json.loads(good().partition("```json\n")[2].removesuffix("\n```\n"))
@@ -310,7 +310,7 @@ def test_an_outside_agent_answers_by_files(recorded: Recorded, tmp_path: Path) -
         return render(SPACE, BETTER), answers.pop(0)
 
     def answering() -> None:
-        with suppress(IndexError):  # it has nothing to say to a third question
+        with suppress(IndexError):  # it has no answer to a third question
             documented_agent()(tmp_path, think, 60)
 
     agent = threading.Thread(target=answering)
@@ -328,10 +328,10 @@ def test_an_outside_agent_answers_by_files(recorded: Recorded, tmp_path: Path) -
         agent.join()
     first, second = sorted((tmp_path / "outbox").glob("1_0_0.*.md"), key=lambda path: path.stat().st_mtime_ns)
     assert "Your reply cannot be used" not in first.read_text()
-    assert "exactly two objects with name, before and after; it is 3" in second.read_text()
+    assert "exactly two objects with name, before and after, not 3" in second.read_text()
 
 
-def test_verdicts_are_files_too(recorded: Recorded, tmp_path: Path) -> None:
+def test_verdicts_are_written_as_files(recorded: Recorded, tmp_path: Path) -> None:
     paths = write_verdicts(tmp_path, recorded.ended.history)
     verdicts = [json.loads(path.read_text()) for path in paths]
     assert [verdict["status"] for verdict in verdicts] == ["PASSED", "PASSED", "INCORRECT_NUMERICAL", "PASSED"]

@@ -1,4 +1,5 @@
-"""Whole searches on the virtual GPU, small: the lineage is the seed's, nothing is judged twice, the winner is right."""
+"""Small complete searches on the virtual GPU: the seed decides the lineage, nothing is judged twice, the winner is
+correct."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ SMALL = Settings(
     final=Choice(shapes=("gqa_4_ragged",), regimes=("unit_normal", "sorted_keys"), seeds=(0,)),
     budget=Budget(evaluations=6),
 )
-"""Seconds instead of minutes: one ragged workload, a small score, and six workloads more of the winner."""
+"""Takes seconds instead of minutes: one ragged workload, a small score, and six more workloads for the winner."""
 
 
 def proposer() -> LeverProposer:
@@ -52,7 +53,7 @@ def lineage(store: Store, run_id: int) -> list[tuple[object, ...]]:
 
 def test_it_ends_with_a_better_kernel_that_passes_the_whole_check(ended: tuple[Ended, Path]) -> None:
     found, path = ended
-    assert found.why == "6 evaluations are spent"
+    assert found.why == "6 evaluations are used up"
     assert found.winner is not None and found.winner.score is not None and found.history.start.score is not None
     assert found.winner.score < 0.97 * found.history.start.score
     with open_store(path) as store:
@@ -63,7 +64,7 @@ def test_it_ends_with_a_better_kernel_that_passes_the_whole_check(ended: tuple[E
         assert finals[-1].result["judged"] == finals[-1].result["planned"] == 6 + 1  # the score's workload comes last
 
 
-def test_every_child_moves_two_levers_of_a_parent_that_was_judged_before_it(ended: tuple[Ended, Path]) -> None:
+def test_every_child_changes_two_levers_of_a_parent_that_was_judged_before_it(ended: tuple[Ended, Path]) -> None:
     history = ended[0].history
     assert history.evaluations == 6
     for member in history.members[1:]:
@@ -91,7 +92,7 @@ def test_one_seed_one_lineage_and_another_seed_another(ended: tuple[Ended, Path]
     with open_store(path) as store, open_store(tmp_path / "again.db") as again:
         same = run_search(again, SMALL)
         assert lineage(again, same.run_id) == lineage(store, found.run_id)
-        # In the first store all verdicts are known: nothing of this is judged a second time.
+        # In the first store all verdicts are known: nothing is judged again.
         other = run_search(store, SMALL)
         history = read_history(store, other.run_id)
         assert [m.digest for m in history] == [m.digest for m in found.history]
@@ -102,7 +103,7 @@ def test_one_seed_one_lineage_and_another_seed_another(ended: tuple[Ended, Path]
 
 
 @pytest.mark.sweep  # a minute
-def test_a_finished_run_goes_on_with_a_larger_budget(ended: tuple[Ended, Path], tmp_path: Path) -> None:
+def test_a_finished_run_continues_with_a_larger_budget(ended: tuple[Ended, Path], tmp_path: Path) -> None:
     with open_store(tmp_path / "more.db") as store:
         short = replace(SMALL, budget=Budget(evaluations=4))
         first = run_search(store, short)
@@ -132,7 +133,7 @@ def test_a_start_that_is_wrong_ends_the_search_at_once(tmp_path: Path) -> None:
     assert found.winner is None and found.why.startswith("the start does not pass: COMPILE_ERROR")
 
 
-def test_what_is_no_start_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_start_is_refused(tmp_path: Path) -> None:
     with open_store(tmp_path / "weft.db") as store:
         for start in ("nowhere.cu", "fa_triton"):
             with pytest.raises(UsageError):
@@ -141,7 +142,8 @@ def test_what_is_no_start_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_kill_between_two_writes_makes_no_second_evaluation(tmp_path: Path) -> None:
-    """The hash of a duplicate is stored, that it is one is not yet: the next driver notes it, and queues nothing."""
+    """The hash of a duplicate is stored, but not yet that it is a duplicate: the next driver records that and queues
+    nothing."""
     with open_store(tmp_path / "weft.db") as store:
         run = start_search(store, SMALL)
         search = Search(store, run.id, SMALL, proposer(), workers=1)

@@ -1,4 +1,4 @@
-"""Scores by the clock: a child is timed beside its parent, twice before it is kept; no time below the bound counts."""
+"""Scores by time: a child is timed with its parent, twice before it is kept; no time below the bound counts."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,8 +29,8 @@ SETTINGS = Settings(
 
 
 @dataclass
-class Told:
-    """A stopwatch that shows what it is told, one after the other."""
+class GivenTimes:
+    """A stopwatch that returns the given times in order."""
 
     timings: list[Timing]
     asked: list[tuple[CandidateSource, CandidateSource | None]] = field(default_factory=list)
@@ -41,26 +41,26 @@ class Told:
 
 
 def test_a_child_that_looks_better_is_timed_again_and_the_worse_answer_counts() -> None:
-    lucky = Told([Timing(90, 0.90, 0.93, ""), Timing(99, 0.99, 1.01, "")])
+    lucky = GivenTimes([Timing(90, 0.90, 0.93, ""), Timing(99, 0.99, 1.01, "")])
     assert time_child(lucky, CandidateSource("child"), CandidateSource("parent"), 0.03) == Timing(99, 1.01, 1.01, "")
-    better = Told([Timing(90, 0.90, 0.93, ""), Timing(91, 0.91, 0.94, "")])
+    better = GivenTimes([Timing(90, 0.90, 0.93, ""), Timing(91, 0.91, 0.94, "")])
     assert time_child(better, CandidateSource("child"), CandidateSource("parent"), 0.03).ratio == 0.94
-    worse = Told([Timing(98, 0.98, 0.99, "")])
+    worse = GivenTimes([Timing(98, 0.98, 0.99, "")])
     assert time_child(worse, CandidateSource("child"), CandidateSource("parent"), 0.03).ratio == 0.98
     assert [len(each.asked) for each in (lucky, better, worse)] == [2, 2, 1]
 
 
-def search(tmp_path: Path, timings: list[Timing]) -> tuple[History, Told]:
-    told = Told(timings)
+def search(tmp_path: Path, timings: list[Timing]) -> tuple[History, GivenTimes]:
+    stopwatch = GivenTimes(timings)
     with open_store(tmp_path / "weft.db") as store:
         run = start_search(store, SETTINGS)
         proposer = LeverProposer(family("sdpa"), start_of("wmma"))
-        Search(store, run.id, SETTINGS, proposer, workers=2, stopwatch=told).go()
-        return read_history(store, run.id), told
+        Search(store, run.id, SETTINGS, proposer, workers=2, stopwatch=stopwatch).go()
+        return read_history(store, run.id), stopwatch
 
 
 def test_a_search_keeps_by_time_and_refuses_what_is_too_good_to_be_true(tmp_path: Path) -> None:
-    history, told = search(
+    history, stopwatch = search(
         tmp_path,
         [
             Timing(100, 1, 1, ""),
@@ -71,10 +71,12 @@ def test_a_search_keeps_by_time_and_refuses_what_is_too_good_to_be_true(tmp_path
         ],
     )
     start, kept, refused = history.members
-    assert [start.score, kept.score] == [100, 82] and told.timings == []
-    assert refused.status == "REJECTED" and "least possible" in refused.refused and not refused.passed
+    assert [start.score, kept.score] == [100, 82] and stopwatch.timings == []
+    assert refused.status == "REJECTED" and "below the lower bound" in refused.refused and not refused.passed
     assert [each.id for each in elites(history, SETTINGS)] == [kept.id, start.id]
-    assert told.asked[0][1] is None and told.asked[1][1] == told.asked[0][0], "beside its parent, in the same rounds"
+    assert stopwatch.asked[0][1] is None and stopwatch.asked[1][1] == stopwatch.asked[0][0], (
+        "with its parent, in the same rounds"
+    )
 
 
 def test_outputs_that_are_wrong_on_the_gpu_refuse_a_candidate(tmp_path: Path) -> None:

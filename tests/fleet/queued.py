@@ -1,4 +1,4 @@
-"""A store with a run and evaluations of a rung, queued as a search queues them; and a stand-in for the supervisor."""
+"""A store with a run and queued evaluations of a rung, as in a search; and a stand-in for the supervisor."""
 
 import threading
 import time
@@ -21,13 +21,13 @@ LIMITS = Limits(wall_seconds=77)
 
 
 def asked(number: int = 0) -> Request:
-    """One small workload of the scalar rung; texts of different numbers differ."""
+    """Return a request for one small workload of the scalar rung; the text differs by the number."""
     text = RUNGS["scalar"].path.read_text() + f"\n// {number}\n"
     return Request(CandidateSource(text, defines={"WARPS": "2"}), choice=ONE, score=None, debug_build=False)
 
 
 def queue(store: Store, count: int, *, key: str | None = None) -> list[EvaluationRow]:
-    """A run with `count` evaluations."""
+    """Queue a run with `count` evaluations."""
     run = store.start_run("evolve", task="sdpa", chip="l4", seed=0, settings={})
     rows = []
     for number in range(count):
@@ -42,14 +42,14 @@ def queue(store: Store, count: int, *, key: str | None = None) -> list[Evaluatio
 
 
 def store_with(path: Path, count: int) -> tuple[Store, list[EvaluationRow]]:
-    """Open, and its evaluations."""
+    """Return an open store and its evaluations."""
     store = open_store(path)
     return store, queue(store, count)
 
 
 @dataclass
 class StandIn:
-    """Says PASSED of everything, after what `during` does."""
+    """Returns PASSED for every request, after calling `during`."""
 
     during: Callable[[int], object] = lambda number: None
     status: Status = Status.PASSED
@@ -64,7 +64,7 @@ class StandIn:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to end."""
+        """Do nothing."""
 
     def interrupt(self) -> None:
         self.interrupted.set()

@@ -1,4 +1,4 @@
-"""Whole searches judged by worker processes: the lineage is the seed's, whoever judges and whoever is killed."""
+"""Complete searches with worker processes: the seed decides the lineage, whichever worker judges or is killed."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_workers_stop_with_what_they_are_tied_to(tmp_path: Path) -> None:
     assert parent.stdout is not None
     started = [json.loads(parent.stdout.readline()) for _ in range(2)]
     assert [event["event"] for event in started] == ["started"] * 2
-    parent.kill()  # not asked, killed: it cannot tell its slots
+    parent.kill()  # killed, so it cannot stop its slots
     parent.wait()
     deadline = time.monotonic() + 20
     while any(row.stopped_at is None for row in store.workers()) and time.monotonic() < deadline:
@@ -88,7 +88,7 @@ def test_workers_stop_with_what_they_are_tied_to(tmp_path: Path) -> None:
     assert len(store.workers()) == 2 and all(row.stopped_at is not None for row in store.workers())
 
 
-def test_a_fleet_is_spelled_as_the_help_says(tmp_path: Path) -> None:
+def test_fleets_are_parsed_as_documented(tmp_path: Path) -> None:
     store, _ = store_with(tmp_path / "weft.db", 0)
     here = str(tmp_path / "weft.db")
     said: list[str] = []
@@ -110,7 +110,7 @@ def test_a_driver_without_workers_says_what_to_start(tmp_path: Path, monkeypatch
     fleet.tend()
     fleet.tend()
     assert len(said) == 1 and "weft worker --store" in said[0]
-    threads = ThreadFleet(store, 1)  # of another run's driver: they do nothing for this one
+    threads = ThreadFleet(store, 1)  # threads of another run's driver do nothing for this one
     threads.start(2)
     while not store.workers():
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A local Ray cluster: an actor judges what is queued, and is replaced when it is killed. Strangers are kept out."""
+"""A local Ray cluster: an actor judges queued evaluations, and is replaced if killed. Public addresses are refused."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from weft.store.records import State
 from weft.store.store import open_store
 
 
-def test_an_actor_that_is_killed_costs_nothing(tmp_path: Path) -> None:
+def test_an_actor_that_is_killed_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "weft.db"
     store, rows = store_with(path, 3)
     fleet = RayFleet(store, str(path), slots=1, terms=Terms(idle_seconds=30))

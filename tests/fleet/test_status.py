@@ -1,4 +1,4 @@
-"""What `weft fleet` shows of a store whose history is known."""
+"""The output of `weft fleet` for a store with a known history."""
 
 import json
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ def store(place: Path) -> Iterator[Store]:
         yield opened
 
 
-def test_the_status_counts_and_tells_the_living_from_the_dead(store: Store) -> None:
+def test_the_status_counts_and_distinguishes_running_from_dead_workers(store: Store) -> None:
     found = status_record(fleet_status(store, window_seconds=300))
     assert found["evaluations"] == {"queued": 2, "leased": 1, "done": 3, "abandoned": 0}
     assert found["waiting"] == {"gpu": 1, "vgpu": 1}
@@ -133,7 +133,7 @@ def test_workers_that_died_long_ago_are_not_shown_for_ever(place: Path, capsys: 
         store.register_worker("now", host="h", pid=3)
     assert main(["fleet", "status", "--store", str(place)]) == 0
     shown = capsys.readouterr().out
-    assert "now\t" in shown and "old\t" not in shown and "2 more were not heard for an hour" in shown
+    assert "now\t" in shown and "old\t" not in shown and "2 more workers were silent for an hour" in shown
     assert main(["fleet", "status", "--store", str(place), "--all"]) == 0
     assert "old\t" in capsys.readouterr().out
 
@@ -155,10 +155,10 @@ def test_the_log_is_followed_without_a_gap_or_a_repetition(store: Store) -> None
             store.stop_worker(name)
         return name is not None
 
-    told = [event.id for event in followed(store, 2, wait=wait)]
+    seen = [event.id for event in followed(store, 2, wait=wait)]
     everything = [event.id for event in store.events()]
-    assert told == everything[-8:]
-    assert len(set(told)) == 8
+    assert seen == everything[-8:]
+    assert len(set(seen)) == 8
 
 
 def test_the_commands(store: Store, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,7 +173,7 @@ def test_the_commands(store: Store, place: Path, capsys: pytest.CaptureFixture[s
     families = {family.name for family in text_string_to_metric_families(capsys.readouterr().out)}
     assert {"weft_evaluations", "weft_verdicts", "weft_workers"} <= families
     assert main(["fleet", "status", *where]) == 0
-    # By the clock on the wall all of this was long ago.
+    # By the real clock all of this was long ago.
     assert capsys.readouterr().out.splitlines()[-1] == f"0 workers · 0.0 verdicts a minute · {place}"
     assert main(["fleet", "logs", *where, "--lines", "2"]) == 0
     assert [line.rpartition("(")[2] for line in capsys.readouterr().out.splitlines()][-1] == "token 1)"

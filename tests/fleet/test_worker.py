@@ -1,4 +1,4 @@
-"""What a worker does with leases: finish, drop, give back; and when it stops. The supervisor is a stand-in here."""
+"""How a worker finishes, drops and returns leases, and when it stops. The supervisor is a stand-in here."""
 
 import threading
 import time
@@ -38,12 +38,12 @@ def test_any_worker_reads_the_whole_request_from_the_row(tmp_path: Path) -> None
 
 def test_it_judges_all_that_is_queued_and_is_known_to_the_store(tmp_path: Path, judge: StandIn) -> None:
     store, rows = store_with(tmp_path / "weft.db", 3)
-    told: list[Event] = []
-    tally = Worker(store, "w", Terms(once=True), told.append).work()
+    happened: list[Event] = []
+    tally = Worker(store, "w", Terms(once=True), happened.append).work()
     assert (tally.finished, tally.given_back, tally.fenced, tally.refused) == (3, 0, 0, 0)
     assert judge.seen == [asked(0), asked(1), asked(2)] and judge.limits == LIMITS
     assert [store.evaluation(row.id).status for row in rows] == ["PASSED"] * 3
-    assert [event.event for event in told] == ["started", *["leased", "finished"] * 3, "stopped"]
+    assert [event.event for event in happened] == ["started", *["leased", "finished"] * 3, "stopped"]
     (known,) = store.workers()
     assert known.name == "w" and known.stopped_at is not None
 
@@ -63,7 +63,7 @@ def test_a_workload_longer_than_the_lease_keeps_the_lease(tmp_path: Path, judge:
     assert (store.evaluation(row.id).owner, store.evaluation(row.id).attempts) == ("w", 1)
 
 
-def test_a_result_that_comes_after_somebody_elses_lease_is_dropped(tmp_path: Path, judge: StandIn) -> None:
+def test_a_result_after_the_lease_of_another_worker_is_dropped(tmp_path: Path, judge: StandIn) -> None:
     store, (row,) = store_with(tmp_path / "weft.db", 1)
 
     def during(number: int) -> None:
@@ -101,16 +101,16 @@ def test_a_lost_evaluation_is_queued_again_and_given_up_in_the_end(tmp_path: Pat
     assert (ended.state, ended.status) == (State.ABANDONED, "LOST") and store.cached(row.key) is None
 
 
-def test_told_to_stop_it_finishes_what_runs(tmp_path: Path, judge: StandIn) -> None:
+def test_a_stopped_worker_finishes_its_evaluation(tmp_path: Path, judge: StandIn) -> None:
     store, rows = store_with(tmp_path / "weft.db", 2)
     worker = Worker(store, "w", Terms(grace_seconds=20))
     judge.during = lambda number: worker.stop()
     tally = worker.work()
-    assert (tally.finished, tally.given_back, tally.why) == (1, 0, "told to")
+    assert (tally.finished, tally.given_back, tally.why) == (1, 0, "asked to stop")
     assert [store.evaluation(row.id).state for row in rows] == [State.DONE, State.QUEUED]
 
 
-def test_told_to_stop_it_gives_back_what_takes_too_long(tmp_path: Path, judge: StandIn) -> None:
+def test_a_stopped_worker_returns_an_evaluation_that_takes_too_long(tmp_path: Path, judge: StandIn) -> None:
     store, (row,) = store_with(tmp_path / "weft.db", 1)
     worker = Worker(store, "w", Terms(grace_seconds=0.1))
 
@@ -122,11 +122,11 @@ def test_told_to_stop_it_gives_back_what_takes_too_long(tmp_path: Path, judge: S
     tally = worker.work()
     assert (tally.finished, tally.given_back) == (0, 1)
     freed = store.evaluation(row.id)
-    assert (freed.state, freed.attempts) == (State.QUEUED, 0)  # nobody was lost
+    assert (freed.state, freed.attempts) == (State.QUEUED, 0)  # no worker was lost
 
 
 def test_a_verdict_that_was_cut_off_is_not_kept(tmp_path: Path, judge: StandIn) -> None:
-    """The candidate had failed already; what the stop ended was its diagnosis, so the verdict lacks it."""
+    """The candidate had failed already; the stop interrupted its diagnosis, so the verdict lacks it."""
     store, (row,) = store_with(tmp_path / "weft.db", 1)
     worker = Worker(store, "w", Terms(grace_seconds=0.1))
 
@@ -142,7 +142,7 @@ def test_a_verdict_that_was_cut_off_is_not_kept(tmp_path: Path, judge: StandIn) 
 
 
 def test_an_evaluation_whose_fork_server_is_starting_is_ended_as_well(tmp_path: Path, judge: StandIn) -> None:
-    """What is not there yet cannot be ended: the first interrupts have no effect."""
+    """A server that does not exist yet cannot be ended: the first interrupts have no effect."""
     store, (row,) = store_with(tmp_path / "weft.db", 1)
     worker = Worker(store, "w", Terms(grace_seconds=0.1))
 
@@ -174,16 +174,16 @@ def test_an_idle_worker_takes_what_comes_later(tmp_path: Path, judge: StandIn) -
     later.join()
 
 
-def test_another_versions_evaluation_blocks_nobody(tmp_path: Path, judge: StandIn) -> None:
+def test_an_evaluation_of_another_version_does_not_block_the_queue(tmp_path: Path, judge: StandIn) -> None:
     store, _ = store_with(tmp_path / "weft.db", 0)
     (stale,) = queue(store, 1, key="0" * 64)
     (ours,) = queue(store, 1)
-    told: list[Event] = []
-    tally = Worker(store, "w", Terms(once=True), told.append).work()
+    happened: list[Event] = []
+    tally = Worker(store, "w", Terms(once=True), happened.append).work()
     assert (tally.finished, tally.refused) == (1, 1) and store.evaluation(ours.id).state is State.DONE
     left = store.evaluation(stale.id)
     assert (left.state, left.attempts) == (State.QUEUED, 0)
-    assert any("queued by another version" in event.message for event in told)
+    assert any("queued by another version" in event.message for event in happened)
 
 
 def test_a_worker_of_one_run_leaves_others_alone(tmp_path: Path, judge: StandIn) -> None:

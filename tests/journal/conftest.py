@@ -9,7 +9,7 @@ from weft.store.store import open_store
 
 
 class Clock:
-    """A clock that stands still until it is told to go on."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.time = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)

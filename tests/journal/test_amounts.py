@@ -1,4 +1,4 @@
-"""Amounts as people write them; what could mean two things is refused."""
+"""Amounts as people write them; ambiguous ones are refused."""
 
 from decimal import Decimal
 
@@ -41,8 +41,8 @@ def test_money(text: str, amount: str) -> None:
 
 @pytest.mark.parametrize("text", ["25,30", "-1", "NaN", "Infinity", "1e5", "", "€5", "1,25,6"])
 def test_what_is_no_money(text: str) -> None:
-    """25,30 is 25.30 to half of the world and nothing to the other."""
-    with pytest.raises(UsageError, match="no amount of money"):
+    """25,30 means 25.30 in some countries and is invalid in others."""
+    with pytest.raises(UsageError, match="not an amount of money"):
         parse_money(text, "$")
 
 
@@ -64,7 +64,7 @@ def test_a_rate_needs_its_unit(text: str, unit: str) -> None:
 
 def test_tokens() -> None:
     assert [parse_tokens(text) for text in ("120000", "120k", "1.2M")] == [120_000, 120_000, 1_200_000]
-    with pytest.raises(UsageError, match="no number of tokens"):
+    with pytest.raises(UsageError, match="not a number of tokens"):
         parse_tokens("many")
 
 

@@ -1,4 +1,4 @@
-"""Plans stop at their checkpoints, once each, and again past the plan."""
+"""Plans stop at their checkpoints, once each, and again above the plan."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,7 +14,7 @@ NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
 
 def spent(minutes: int, rate: int = 60) -> Account:
-    """At 60 an hour a minute costs one."""
+    """Return an account at a rate of 60 per hour, so that a minute costs 1."""
     return Account((CostLine(Kind.ENGINEER, "", 60 * minutes, Decimal(rate)),))
 
 
@@ -41,7 +41,7 @@ def test_what_is_no_plan(text: str) -> None:
         make_plan(text, (), "$")
 
 
-def test_a_bare_number_is_time_to_one_and_money_to_another() -> None:
+def test_a_number_without_a_unit_is_ambiguous() -> None:
     with pytest.raises(UsageError, match=r"write 30m, 30\.00 or both"):
         make_plan("30", (), "$")
     with pytest.raises(UsageError, match=r"write 15m, 15\.00 or 15%"):

@@ -35,12 +35,12 @@ def test_the_rate_decides() -> None:
     engineer, gpu = (line.computed for line in block.account.lines)
     assert engineer == Decimal(47) * 50 / 60 and gpu == Decimal("0.30")
     assert block.account.money.quantize(Decimal("0.01")) == Decimal("39.47")
-    assert Decimal("0.60") + Decimal("39.17") == Decimal("39.77") == block.account.booked_sum  # the log adds up …
+    assert Decimal("0.60") + Decimal("39.17") == Decimal("39.77") == block.account.booked_sum  # the log adds up,
 
 
 def test_the_wrong_sum_is_named() -> None:
     (block,) = ledger().blocks
-    assert [wrong.text for wrong in block.wrong] == [GPU_LINE, SUM_LINE]  # … from a wrong part
+    assert [wrong.text for wrong in block.wrong] == [GPU_LINE, SUM_LINE]  # but with a wrong part
 
 
 @pytest.mark.parametrize("render", [markdown, html])
@@ -63,7 +63,7 @@ def test_the_record_says_so() -> None:
 
 
 def test_the_right_ledger_is_left_alone() -> None:
-    """Its twin: amounts rounded to the cent, as anybody writes them."""
+    """The correct counterpart: amounts rounded to the cent."""
     (block,) = ledger(gpu_booked="0.30", booked_sum="39.47").blocks
     assert block.wrong == ()
     assert "off by" not in markdown(ledger(gpu_booked="0.30", booked_sum="39.47"))
@@ -77,6 +77,6 @@ def test_a_sum_that_does_not_follow_from_its_parts() -> None:
     )
 
 
-def test_a_cent_is_not_forgiven() -> None:
+def test_a_difference_of_a_cent_is_reported() -> None:
     (block,) = ledger(gpu_booked="0.31", booked_sum="39.47").blocks
     assert [wrong.what for wrong in block.wrong] == ["GPU l4"]

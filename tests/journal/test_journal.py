@@ -1,4 +1,4 @@
-"""Acts on the store: what is written is read back, and what cannot be is refused with the way out."""
+"""Changes of the journal: they are read back unchanged, and invalid ones are refused with advice."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -112,6 +112,6 @@ def test_a_currency_is_fixed_by_the_first_amount(journal: Journal) -> None:
     journal.set_currency("€")
     journal.set_rate(Kind.ENGINEER, "", Decimal(50))
     journal.set_currency("€")
-    with pytest.raises(UsageError, match="kept in €"):
+    with pytest.raises(UsageError, match="uses €"):
         journal.set_currency("$")
     assert journal.read().currency == "€"

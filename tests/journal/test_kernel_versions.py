@@ -1,4 +1,4 @@
-"""Which text of a kernel an entry is about, what it cost by the model, and how both go over a journal."""
+"""The kernel version of an entry, its modelled cost, and both over a journal."""
 
 import hashlib
 import json
@@ -52,7 +52,7 @@ def test_the_commit_and_whether_files_differ_from_it(folder: Path) -> None:
 
 
 PROFILE = "k.cu: lsu limits it, LB_warm 9026 cycles, LB_cold 9026, EST_warm 13466 to 20692 · modelled, not measured"
-BESIDE = "\tk.cu\tscalar\nlaunches\t1\t1\nEST_warm cycles\t13466 to 20692\t5000\nwarps per SM\t8\t8\n"
+SEVERAL = "\tk.cu\tscalar\nlaunches\t1\t1\nEST_warm cycles\t13466 to 20692\t5000\nwarps per SM\t8\t8\n"
 DRAWN = """\
 ┏━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━━━━━━┳━━━━━━━━┓
 ┃                 ┃ k.cu           ┃ scalar ┃
@@ -64,7 +64,7 @@ DRAWN = """\
 AS_JSON = json.dumps({"profiles": [{"target": "k.cu", "est_warm_cycles": [13466, 20692]}]})
 
 
-@pytest.mark.parametrize("printed", [f"k.cu · L4\n{PROFILE}\n", BESIDE, DRAWN, AS_JSON])
+@pytest.mark.parametrize("printed", [f"k.cu · L4\n{PROFILE}\n", SEVERAL, DRAWN, AS_JSON])
 def test_the_estimate_that_a_profile_prints(printed: str) -> None:
     kernel, other = with_estimates([KernelVersion("k.cu", "d"), KernelVersion("scalar", "e")], printed)
     assert kernel.estimate == (13466, 20692)
@@ -91,7 +91,7 @@ ENTRIES = [
 ]
 
 
-def test_versions_in_the_order_in_which_they_were_met() -> None:
+def test_versions_in_the_order_of_their_first_entry() -> None:
     (path, found), *rest = versions(ENTRIES).items()
     assert path == "k.cu" and not rest
     first, second, third = found
@@ -100,7 +100,7 @@ def test_versions_in_the_order_in_which_they_were_met() -> None:
     assert (third.entries, third.check, third.middle, third.terms) == ((4,), "", 100, "--shape mission")
 
 
-def test_they_are_kept_and_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_versions_are_stored_and_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_store() as store:
         books = Journal(store)
         for each in ENTRIES:
@@ -122,7 +122,7 @@ def test_they_are_kept_and_drawn(folder: Path, capsys: pytest.CaptureFixture[str
     assert "no command of the journal named gone.cu; it has k.cu" in capsys.readouterr().err
 
 
-def test_entries_of_before_have_no_kernels(folder: Path) -> None:
+def test_old_entries_have_no_kernels(folder: Path) -> None:
     from weft.journal.journal import _run_of
 
     old = {"words": ["weft", "check", "k.cu"], "exit_code": 0, "seconds": 1.0, "summary": "", "tail": ""}

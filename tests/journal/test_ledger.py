@@ -44,10 +44,10 @@ def test_the_clock_of_a_block() -> None:
     assert [each.account.seconds for each in ledger.blocks] == [47 * 60, 10 * 60]
     assert money(ledger) == 57
     said = add_up(Book(rates=RATES, blocks=(block(1, 0, 47, engineer=1800),)), at(70))
-    assert money(said) == 30, "what somebody says of their time is better than the clock"
+    assert money(said) == 30, "the time that the user gives overrides the clock"
 
 
-def test_a_machine_left_running_is_counted_where_nobody_works() -> None:
+def test_a_machine_left_running_is_counted_outside_blocks() -> None:
     machine = MachineRun("l4-vm", "l4", None, at(30), None)
     ledger = add_up(Book(rates=RATES, blocks=(block(1, 0, 60), block(2, 90, 120)), machines=(machine,)), at(180))
     assert [each.account.gpu_seconds for each in ledger.blocks] == [30 * 60, 30 * 60]
@@ -63,7 +63,7 @@ def test_a_machine_left_running_is_counted_where_nobody_works() -> None:
 def test_a_stopped_machine_is_silent_and_paid_for() -> None:
     machine = MachineRun("l4-vm", "l4", Decimal("0.40"), at(0), at(30))
     ledger = add_up(Book(rates=RATES, machines=(machine,)), at(600))
-    assert machine_lines(ledger) == [] and money(ledger) == Decimal("0.20"), "its own rate comes first"
+    assert machine_lines(ledger) == [] and money(ledger) == Decimal("0.20"), "the machine's rate has priority"
 
 
 def test_what_has_no_rate_is_never_free() -> None:
@@ -104,7 +104,7 @@ def test_entries_outside_blocks_count_what_they_say() -> None:
     assert ledger.outside.money == 36
 
 
-def test_plans_are_summed_and_work_without_one_is_told_apart() -> None:
+def test_plans_are_summed_and_work_without_a_plan_is_separate() -> None:
     blocks = (
         block(1, 0, 30, plan=Plan(1200, Decimal(20))),
         block(2, 30, 40),

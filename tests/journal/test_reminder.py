@@ -1,4 +1,4 @@
-"""The glance at running machines: right, light, and silent where there is no journal."""
+"""The check for running machines: correct, fast, and silent without a journal."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_no_store(store: Path) -> None:
     assert not anything_runs()
-    assert not store.parent.exists(), "looking makes nothing"
+    assert not store.parent.exists(), "the check creates nothing"
 
 
 def test_a_store_without_a_journal(store: Path) -> None:

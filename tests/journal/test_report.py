@@ -109,7 +109,7 @@ def test_everything_is_in_it(render: object) -> None:
         assert piece in text, piece
 
 
-def test_the_page_asks_nobody_for_anything() -> None:
+def test_the_page_loads_nothing() -> None:
     page = html(ledger())
     for mark in ("http:", "https:", "//", "url(", "@import"):
         assert mark not in page

@@ -255,7 +255,7 @@ def test_every_route_gives_the_same_verdict(
         assert numbers or unnumbered(found.message) == unnumbered(here.message)
 
 
-TRITON_REFUSED = "a Triton candidate is Python, which would run on the host: give CUDA C++ or PTX"
+TRITON_REFUSED = "a Triton candidate is Python code, which would run on the host: give CUDA C++ or PTX"
 
 
 def unnumbered(message: str) -> str:

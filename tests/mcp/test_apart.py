@@ -1,4 +1,4 @@
-"""A process of its own: what dies or hangs in it is an error of one call."""
+"""A separate process: a crash or hang in it fails only that call."""
 
 import multiprocessing
 import os
@@ -15,14 +15,14 @@ class Silent(Progress):
     """Without a client."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.messages: list[str] = []
 
     def tell(self, message: str, total: int | None = None) -> None:
-        self.told.append(message)
+        self.messages.append(message)
 
 
 def test_a_process_that_dies_is_an_error_that_names_its_end() -> None:
-    with pytest.raises(ToolError, match="exit code 9, the server goes on"):
+    with pytest.raises(ToolError, match="exit code 9; the server continues"):
         apart.apart(os._exit, int, {"status": 9}, Silent())
     assert multiprocessing.active_children() == []
 
@@ -33,4 +33,4 @@ def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = Silent()
     with pytest.raises(ToolError, match="no answer within 1 s"):
         apart.apart(wait, list, {"object_list": [], "timeout": 600}, silent)
-    assert multiprocessing.active_children() == [] and silent.told
+    assert multiprocessing.active_children() == [] and silent.messages

@@ -1,4 +1,4 @@
-"""`weft mcp` as a coding agent meets it: a subprocess, spoken to by the protocol's official client."""
+"""`weft mcp` as a coding agent uses it: a subprocess, called by the protocol's official client."""
 
 import json
 import os
@@ -30,8 +30,8 @@ from weft.supervise.records import ScoreOn
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 RIGHT = RUNGS["scalar"].path.read_text()
-MENDED, BROKEN = "u[i] = u[i] * rescale + p", "u[i] = u[i] + p"
-WRONG = RIGHT.replace(MENDED, BROKEN)
+FIXED, BROKEN = "u[i] = u[i] * rescale + p", "u[i] = u[i] + p"
+WRONG = RIGHT.replace(FIXED, BROKEN)
 LINE = next(number for number, line in enumerate(WRONG.splitlines(), 1) if BROKEN in line)
 ONE: dict[str, Any] = {"shapes": ["small"], "masks": ["none"], "regimes": ["unit_normal"], "dtypes": ["f16"]}
 SCALE = """// weft: sizes   N=1000
@@ -65,16 +65,16 @@ class Client:
     def raw(self, tool: str, **arguments: Any) -> CallToolResult:
         self.progress.clear()
 
-        async def told(done: float, total: float | None, message: str | None) -> None:
+        async def on_progress(done: float, total: float | None, message: str | None) -> None:
             self.progress.append(message or "")
 
         async def call() -> CallToolResult:
-            return await self.session.call_tool(tool, arguments, progress_callback=told)
+            return await self.session.call_tool(tool, arguments, progress_callback=on_progress)
 
         return self._portal.call(call)
 
     def answer(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """What a tool that succeeds says; its text is the same as its structured content."""
+        """Return the answer of a call that succeeds; its text is the same as its structured content."""
         result = self.raw(tool, **arguments)
         assert not result.is_error, result.content
         assert result.structured_content == json.loads(text(result))
@@ -86,7 +86,7 @@ class Client:
         return text(result)
 
     def left_after(self, seconds: float, tool: str, **arguments: Any) -> bool:
-        """Whether the call was still under way when the client went away from it."""
+        """Return whether the call was still running when the client cancelled it."""
 
         async def call() -> bool:
             with move_on_after(seconds) as scope:
@@ -150,10 +150,10 @@ def test_from_red_to_green_by_path(client: Client, folder: Path) -> None:
     assert next(iter(found)) == "cure" and "exp(m_old - m_new)" in found["cure"]
     assert found["where"] == f"wrong.cu:{LINE}" and BROKEN in found["source_line"] and found["stage"] == "u"
     assert not found["healthy"] and "expected_row" not in found
-    assert len(client.progress) > 1, "it said what it was doing"
-    mended = folder / "mended.cu"
-    mended.write_text((folder / "wrong.cu").read_text().replace(BROKEN, MENDED))
-    green = client.answer("check", path=str(mended), **found["verify"])
+    assert len(client.progress) > 1, "it sent progress messages"
+    fixed = folder / "fixed.cu"
+    fixed.write_text((folder / "wrong.cu").read_text().replace(BROKEN, FIXED))
+    green = client.answer("check", path=str(fixed), **found["verify"])
     assert (green["verdict"], green["judged"], green["planned"]) == ("passed", 1, 1)
     assert "isolated" not in green and "failure" not in green
 
@@ -171,19 +171,19 @@ def test_text_is_diagnosed_with_detail(client: Client) -> None:
     assert len(found["expected_row"]) == len(found["actual_row"]) and found["expected_row"] != found["actual_row"]
 
 
-def test_an_endless_loop_costs_one_answer(client: Client) -> None:
+def test_an_infinite_loop_fails_only_one_call(client: Client) -> None:
     stuck = client.answer("check", text=ENDLESS, **ONE, seeds=1, max_steps=10_000)
     assert (stuck["verdict"], stuck["status"]) == ("failed", "TIMEOUT")
     (finding,) = stuck["failure"]["findings"]
     assert (finding["code"], finding["file"], finding["line"]) == ("S302", "kernel.cu", 8)
     assert stuck["cure"].startswith("make the loop end")
-    assert client.answer("explain", code="S302")["code"] == "S302", "the server goes on"
+    assert client.answer("explain", code="S302")["code"] == "S302", "the server continues"
 
 
 def test_text_that_reads_files_of_the_host_is_refused(client: Client) -> None:
     reading = '#include "/etc/hostname"\n' + SCALE
     assert client.answer("check", text=reading)["verdict"] != "passed"
-    assert "never files of the host" in client.error("show", text=reading)
+    assert "no files of the host" in client.error("show", text=reading)
 
 
 def test_profile_names_limiter_and_lines_and_says_that_nothing_is_measured(client: Client) -> None:
@@ -199,7 +199,7 @@ def test_profile_names_limiter_and_lines_and_says_that_nothing_is_measured(clien
     assert "not measured" in client.tools()["profile"].output_schema["properties"]["note"]["default"]
 
 
-def test_a_kernel_with_findings_is_not_profiled_and_the_findings_are_said(client: Client) -> None:
+def test_a_kernel_with_findings_is_not_profiled_and_the_findings_are_reported(client: Client) -> None:
     said = client.error("profile", text=SCALE.replace("i < n", "i <= n"))
     assert "M101" in said and "kernel.cu:8" in said and "cure" in said
 
@@ -274,19 +274,19 @@ def test_a_call_that_is_cancelled_ends_and_the_next_is_served(client: Client) ->
 
 
 def test_the_loop_of_the_page(client: Client, folder: Path) -> None:
-    """docs/agents.md: what it shows of every answer is in the answer."""
+    """docs/agents.md: everything it shows of an answer is in the answer."""
     (folder / "mine.cu").write_text(WRONG)
     calls = re.findall(r"^(\w+) (\{[^\n]*\})\n→ (\{.*?^\})$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert [tool for tool, _, _ in calls] == ["check", "diagnose", "check", "profile"]
     for number, (tool, arguments, shown) in enumerate(calls):
-        if number == 2:  # the page says: mend the line
+        if number == 2:  # the page says: fix the line
             (folder / "mine.cu").write_text(RIGHT)
         differs = differences(json.loads(shown), client.answer(tool, **json.loads(arguments)))
         assert differs == [], f"{tool} {arguments}"
 
 
 def differences(shown: Any, said: Any, at: str = "answer") -> list[str]:
-    """Where the page says something that the answer does not; `…` at the end of a list stands for more of it."""
+    """Return what is on the page but not in the answer; `…` at the end of a list means more items."""
     if isinstance(shown, dict) and isinstance(said, dict):
         lacking = [f"{at}.{name}: not in the answer" for name in shown if name not in said]
         both = [name for name in shown if name in said]

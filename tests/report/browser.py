@@ -1,4 +1,4 @@
-"""Debian's Chromium without a window, driven over a pipe by the DevTools protocol: no port, no driver, no network."""
+"""Debian's Chromium without a window, controlled over a pipe with the DevTools protocol: no port, no network."""
 
 import base64
 import contextlib
@@ -20,12 +20,12 @@ FLAGS = (
     "--hide-scrollbars", "--force-color-profile=srgb", "--remote-debugging-pipe",
 )  # fmt: skip
 PATIENCE = 60
-"""Seconds that an answer may take on a busy machine."""
+"""Time limit of an answer, in seconds, on a busy machine."""
 LOCAL = ("file:", "data:", "about:", "blob:")
 
 
 class Browser:
-    """One page at a time. What it complains about and asks for is kept."""
+    """One page at a time. Its complaints and requests are recorded."""
 
     def __init__(self, pipe_in: int, pipe_out: int) -> None:
         self._in, self._out = pipe_in, pipe_out
@@ -41,7 +41,7 @@ class Browser:
             self.send(f"{domain}.enable")
 
     def send(self, method: str, **parameters: object) -> dict[str, Any]:
-        """A command and its answer; events that come before it are kept."""
+        """Send a command and return its answer; record events that come before it."""
         self._number += 1
         message: dict[str, object] = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
@@ -67,15 +67,15 @@ class Browser:
         return message
 
     def _keep(self, event: dict[str, Any]) -> None:
-        method, told = event.get("method"), event.get("params", {})
+        method, details = event.get("method"), event.get("params", {})
         if method == "Runtime.exceptionThrown":
-            self.complaints.append(str(told["exceptionDetails"].get("exception", {}).get("description", told)))
-        elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-            self.complaints.append(str(told["args"]))
-        elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(told["entry"]["text"])
+            self.complaints.append(str(details["exceptionDetails"].get("exception", {}).get("description", details)))
+        elif method == "Runtime.consoleAPICalled" and details["type"] in ("error", "warning", "assert"):
+            self.complaints.append(str(details["args"]))
+        elif method == "Log.entryAdded" and details["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(details["entry"]["text"])
         elif method == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(details["request"]["url"])
         elif method == "Page.loadEventFired":
             self._loaded = True
 
@@ -90,13 +90,13 @@ class Browser:
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def resize(self, width: int, height: int) -> None:
-        """The window."""
+        """Resize the window."""
         self.send(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
 
     def scheme(self, name: str, *, media: str = "screen") -> None:
-        """What the reader's system prefers: light or dark; `media` may be print."""
+        """Set the preferred colour scheme, light or dark; `media` may be print."""
         self.send(
             "Emulation.setEmulatedMedia",
             media=media,
@@ -107,13 +107,13 @@ class Browser:
         )
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression, awaited."""
+        """Return the value of an expression, awaited."""
         answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def press(self, key: str) -> None:
-        """A key, as a person would."""
+        """Press a key."""
         codes = {
             "ArrowLeft": 37,
             "ArrowUp": 38,
@@ -130,11 +130,11 @@ class Browser:
         code = codes.get(key, ord(key[0].upper()))
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
         for kind in ("keyDown", "keyUp"):
-            told = {"type": kind, "key": key, "windowsVirtualKeyCode": code}
-            self.send("Input.dispatchKeyEvent", **told, **({"text": text} if text and kind == "keyDown" else {}))
+            event = {"type": kind, "key": key, "windowsVirtualKeyCode": code}
+            self.send("Input.dispatchKeyEvent", **event, **({"text": text} if text and kind == "keyDown" else {}))
 
     def click(self, selector: str) -> None:
-        """The middle of an element, brought into sight."""
+        """Click on the middle of an element, after scrolling to it."""
         x, y = self.evaluate(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)}); "
             "e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect(); "
@@ -144,7 +144,7 @@ class Browser:
             self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def screenshot(self, path: Path, selector: str = "", *, margin: int = 0) -> None:
-        """The whole page, or one element of it and some pixels at its sides and below."""
+        """Save the whole page, or one element with a margin at its sides and below."""
         script = "[0, 0, document.documentElement.clientWidth, document.documentElement.scrollHeight]"
         if selector:
             script = (
@@ -158,18 +158,18 @@ class Browser:
 
     @property
     def outside(self) -> list[str]:
-        """Requests that would leave the machine."""
+        """Return the requests that would leave the machine."""
         return [url for url in self.requests if not url.startswith(LOCAL)]
 
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser with nothing in its profile, ended and cleared away afterwards."""
+    """Yield a browser with an empty profile; end and remove it afterwards."""
     binary = shutil.which(BINARY)
     assert binary is not None, "this test opens pages in Debian's Chromium: apt-get install -y chromium"
     to_read, to_write = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        # The protocol wants descriptors 3 and 4.
+        # The protocol requires descriptors 3 and 4.
         command = ["bash", "-c", f'exec "$@" 3<&{to_read[0]} 4>&{to_write[1]}', "bash", binary, *FLAGS]
         process = subprocess.Popen(
             [*command, f"--user-data-dir={profile}", "about:blank"],

@@ -1,4 +1,4 @@
-"""Reports made up for tests, and what every page must be."""
+"""Artificial reports for tests, and the checks of every page."""
 
 import base64
 import hashlib
@@ -66,7 +66,7 @@ class Page(HTMLParser):
 
 
 def check_page(text: str) -> Page:
-    """Well formed, and nothing but its own script may run or be fetched."""
+    """Check that a page is well formed and allows only its own script. Return it parsed."""
     page = Page(text)
     digest = base64.b64encode(hashlib.sha256(page.scripts[-1].encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in page.policy and "default-src 'none'" in page.policy
@@ -90,7 +90,7 @@ def error_over_o(hostile: str = "") -> ErrorMap:
 
 
 def kernel(text: str = "int a;  // <b>") -> KernelReport:
-    """A report whose every text is `text`."""
+    """Return a report in which every text is `text`."""
     finding = SourceFinding("R102", "error", text, text, 2, text, 1)
     stages = tuple(Stage(name, text, state, text) for name, state in zip("qkpou", StageState, strict=True))
     return KernelReport(

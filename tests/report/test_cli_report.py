@@ -24,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_wrong_kernel_is_wrong_on_its_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_a_wrong_kernel(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = RUNGS["scalar"].path.read_text()
     assert text.count(RESCALED) == 1
     hostile = f"// {HOSTILE}\n"
@@ -41,25 +41,25 @@ def test_a_wrong_kernel_is_wrong_on_its_page(here: Path, capsys: pytest.CaptureF
     assert "smsp__sass_inst_executed_op_shared_ld.sum" in page.text
     maps = json.loads(page.scripts[0])
     assert len(maps) == 3 and maps[0]["rows"] == 32 and maps[0]["columns"] == 64
-    assert maps[0]["relative"] and maps[0]["high"] > 2  # hundreds of times the limit, as the README's transcript has
+    assert maps[0]["relative"] and maps[0]["high"] > 2  # hundreds of times the limit, as in the README
     assert set(maps[1]["warps"]) == {0, 1, 2, 3, None}  # of one CTA of 4 warps, a row each
 
 
-def test_a_right_rung_is_right_on_its_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_a_correct_rung(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "scalar", *SMALL, "-o", "page.html", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["passed"] and told["bytes"] == Path("page.html").stat().st_size
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["passed"] and answer["bytes"] == Path("page.html").stat().st_size
     page = check_page(Path("page.html").read_text())
     assert "1 of 1 passed" in page.text and "stages" not in page.ids()
     assert "closest to a limit" in page.text
 
 
-def test_a_kernel_that_takes_nothing_of_it_has_no_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kernel_without_a_supported_workload_has_no_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "wmma", "--shapes", "small", "--dtypes", "f32"]) == 5
     assert "nothing selected" in capsys.readouterr().err and not Path("report.html").exists()
 
 
-def test_what_check_wrote_has_a_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_of_check_has_a_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = RUNGS["scalar"].path.read_text()
     wrong = "if (query >= SQ + 1) return;"
     Path("mine.cu").write_text(text.replace("if (query >= SQ) return;", wrong))
@@ -80,7 +80,7 @@ def test_what_check_wrote_has_a_page(here: Path, capsys: pytest.CaptureFixture[s
     ):
         Path("other.json").write_text(other)
         assert main(["report", "other.json"]) == 2
-        assert "is not what `weft check KERNEL --json` writes" in capsys.readouterr().err
+        assert "is not the output of `weft check KERNEL --json`" in capsys.readouterr().err
 
 
 def test_a_search_whose_start_is_wrong_has_a_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,9 @@ def test_a_search_whose_start_is_wrong_has_a_page(here: Path, capsys: pytest.Cap
         (["scalar", "--profile-shape", "huge"], "--profile-shape huge"),
     ],
 )
-def test_what_cannot_be_is_refused(words: list[str], said: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_refused(
+    words: list[str], said: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", *words]) == 2
     assert said in capsys.readouterr().err
     assert not Path("report.html").exists()

@@ -1,4 +1,4 @@
-"""Maps of the error: what is worst stays visible, what is not known is not called right."""
+"""Maps of the error: the worst stays visible, and unknown elements are not shown as correct."""
 
 import base64
 
@@ -43,7 +43,7 @@ def test_in_large_maps_the_worst_of_a_cell_is_seen() -> None:
     assert made.first_slice == 15
 
 
-def test_nan_is_the_worst_and_what_was_not_observed_is_no_error() -> None:
+def test_nan_is_the_worst_and_unobserved_elements_are_not_errors() -> None:
     expected, actual = np.ones((1, 1, 2, 3)), np.ones((1, 1, 2, 3))
     actual[0, 0, 0] = [1.0, 1.5, np.nan]
     actual[0, 0, 1] = np.nan
@@ -56,7 +56,7 @@ def test_nan_is_the_worst_and_what_was_not_observed_is_no_error() -> None:
     assert data["slices"][0]["worst"] == "NaN" and data["high"] == np.log10(0.5)
 
 
-def test_what_is_within_its_own_limit_stays_below_the_knee() -> None:
+def test_errors_within_their_limit_stay_below_the_knee() -> None:
     expected, actual = np.ones((1, 1, 1, 5)), 1 + np.array([[[[0.0, 1e-3, 0.01, 0.02, 200.0]]]])
     limits = np.array([[[[0.0, 1e-3, 0.02, 0.01, 0.01]]]])
     made = error_map(BLANK, actual, expected, limits=limits)
@@ -65,7 +65,7 @@ def test_what_is_within_its_own_limit_stays_below_the_knee() -> None:
     assert isinstance(data["slices"], list) and data["relative"] is True
     none, at_limit, within, beyond, worst = base64.b64decode(data["slices"][0]["levels"])
     assert none == 0 < within < at_limit <= KNEE < beyond < worst == TOP
-    # No limit at all, and wrong: as bad as can be.
+    # A limit of zero and an error: the worst level.
     nothing = error_map(BLANK, actual, expected, limits=np.zeros(5))
     assert np.isinf(nothing.error[0, 0, 1:]).all() and nothing.error[0, 0, 0] == 0
 

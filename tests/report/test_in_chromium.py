@@ -1,4 +1,4 @@
-"""The pages in a real browser: every section is drawn, nothing complains, nothing leaves the machine."""
+"""The pages in a real browser: every section is drawn, without complaints and without requests to the network."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def text_of(browser: Browser, selector: str) -> str:
 
 
 def wider_than_the_window(browser: Browser) -> list[str]:
-    """Elements that stick out to the right, other than in something that scrolls."""
+    """Return elements that extend beyond the right edge, except inside scrolling elements."""
     found: list[str] = browser.evaluate(
         """[...document.querySelectorAll('body *')].filter(e => {
              const b = e.getBoundingClientRect();
@@ -167,7 +167,7 @@ def test_the_theme_can_be_chosen_and_everything_is_reached_by_tab(browser: Brows
     check_quiet(browser)
 
 
-def test_what_a_kernel_smuggles_in_does_not_run(browser: Browser, tmp_path: Path) -> None:
+def test_injected_code_does_not_run(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "hostile.html"
     page.write_text(kernel_page(kernel(HOSTILE)))
     browser.requests.clear()
@@ -175,7 +175,7 @@ def test_what_a_kernel_smuggles_in_does_not_run(browser: Browser, tmp_path: Path
     assert browser.evaluate("typeof window.hacked") == "undefined"
     assert browser.requests == [page.as_uri()]
     assert browser.evaluate("document.querySelectorAll('img').length") == 0
-    # Even an element that got through could not call anything.
+    # Even an injected element could not run code.
     browser.evaluate("document.body.insertAdjacentHTML('beforeend', '<i onclick=\"window.hacked=1\" id=through></i>')")
     browser.evaluate("document.getElementById('through').click()")
     assert browser.evaluate("typeof window.hacked") == "undefined"

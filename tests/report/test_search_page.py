@@ -22,7 +22,7 @@ STAGES, COPY, TAIL = Change("STAGES", "1", "2"), Change("COPY", "plain", "async"
 
 @pytest.fixture(autouse=True)
 def whole_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The made-up profiles know no bound."""
+    """Replace the bound, which the artificial profiles do not have."""
     from tests.evolve.members import Estimated
 
     monkeypatch.setattr(Estimated, "lb_warm", property(lambda self: self.est_low), raising=False)
@@ -47,7 +47,7 @@ def found(said: str = "", source: str = "a\nb\n") -> SearchReport:
     return report_of(RunSummary(run, Settings(), members, insights), texts, command=said)
 
 
-def test_who_is_who() -> None:
+def test_kinds_of_candidates() -> None:
     made = found()
     assert {each.id: each.kind for each in made.candidates} == {
         1: "elite",
@@ -68,7 +68,7 @@ def test_a_diff_has_what_the_child_changed() -> None:
     assert not any(line.sign == "-" for line in diff)
 
 
-def test_a_move_is_the_mean_of_the_children_that_made_it() -> None:
+def test_a_change_has_the_mean_of_its_children() -> None:
     moves = {row.change: row for row in found().levers}
     assert moves[str(STAGES)].tried == 2 and moves[str(STAGES)].kept == 1
     assert moves[str(STAGES)].ratio == pytest.approx(1.0)  # halved once, doubled once
@@ -88,7 +88,7 @@ def test_the_page_is_complete_and_safe(said: str) -> None:
     assert said in page.text and "confirmed 1" in page.text and "refuted 1" in page.text
 
 
-def test_a_parent_stands_in_the_middle_of_its_children() -> None:
+def test_a_parent_is_in_the_middle_of_its_children() -> None:
     page = check_page(search_page(found()))
     y = {a["data-candidate"]: float(a["data-y"] or 0) for a in page.of("a") if a.get("class") == "node"}
     assert y["2"] == (y["4"] + y["6"]) / 2 and y["1"] == (y["2"] + y["3"]) / 2

@@ -10,7 +10,7 @@ from weft.store.store import open_store
 
 @pytest.fixture(scope="session")
 def tables_on_a_server(postgres_server: PostgresServer) -> str:
-    """A store that each test finds empty: to make all tables anew takes longer than most tests."""
+    """Return an empty store: creating all tables again takes longer than most tests."""
     url = postgres_server.new_database()
     open_store(url).close()
     return url
@@ -18,7 +18,7 @@ def tables_on_a_server(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def where(request: pytest.FixtureRequest) -> str:
-    """Where a new store goes."""
+    """Return the location of a new store."""
     if request.param == "sqlite":
         return str(request.getfixturevalue("tmp_path") / "new folder" / "weft.db")
     url: str = request.getfixturevalue("tables_on_a_server")

@@ -1,4 +1,4 @@
-"""Writers that are killed in the middle: no row that was told is lost, none is there twice."""
+"""Writers that are killed while writing: no acknowledged row is lost, no row exists twice."""
 
 import os
 import random
@@ -16,7 +16,7 @@ KILLS = {"sqlite": 30, "postgresql": 10}
 
 
 def write_until_killed(where: str, pipe: int) -> None:
-    """Candidate, evaluation, lease, result, all idempotent; the number goes into the pipe once all is committed."""
+    """Write candidate, evaluation, lease and result, all idempotent; send the number once all is committed."""
     with open_store(where) as store:
         store.reclaim("writer")
         done = {row.request["number"] for row in store.evaluations(1) if row.state is State.DONE}
@@ -33,11 +33,11 @@ def write_until_killed(where: str, pipe: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
-def test_kill_9_loses_no_row_that_was_told_and_doubles_none(where: str) -> None:
+def test_kill_9_loses_no_acknowledged_row_and_doubles_none(where: str) -> None:
     moments, kills = random.Random(11), KILLS["postgresql" if "://" in where else "sqlite"]
     with open_store(where) as store:
         store.start_run("evolve", task="sdpa")
-    told: list[int] = []
+    written: list[int] = []
     for _ in range(kills):
         readable, writable = os.pipe()
         child = os.fork()
@@ -53,16 +53,16 @@ def test_kill_9_loses_no_row_that_was_told_and_doubles_none(where: str) -> None:
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
         with os.fdopen(readable, "rb") as pipe:
             acknowledged = pipe.read()
-        told += [int.from_bytes(acknowledged[at : at + 4], "little") for at in range(0, len(acknowledged), 4)]
+        written += [int.from_bytes(acknowledged[at : at + 4], "little") for at in range(0, len(acknowledged), 4)]
     with open_store(where) as store:
         done = store.evaluations(1, state=State.DONE)
         found = {row.request["number"]: row.result for row in done}
         assert len(done) == len(found)
-        assert len(told) == len(set(told)) >= kills
-        for number in told:
+        assert len(written) == len(set(written)) >= kills
+        for number in written:
             assert found[number] == {"number": number, "square": number**2}
             assert store.cached(f"key {number}") is not None
-        # What was under way when the last one was killed is all that may be left over.
+        # Only the work that was running when the last writer was killed may be left.
         assert len(store.candidates(1)) - len(done) <= 1
     if "://" not in where:
         with sqlite3.connect(where) as raw:

@@ -1,4 +1,4 @@
-"""A server that goes away in the middle: every call ends as if it had not, and takes place exactly once."""
+"""A server that stops during calls: every call has its normal result and takes effect exactly once."""
 
 import threading
 import time
@@ -78,7 +78,7 @@ def fill(store: Store) -> None:
 
 
 def lasting(record: Any) -> Any:
-    """Without times, which two stores do not share, and without numbers: a sequence does not go back on rollback."""
+    """Return a record without times, which differ, and without numbers: a rollback does not reset a sequence."""
     if is_dataclass(record) and not isinstance(record, type):
         record = asdict(record)
     if isinstance(record, Mapping):
@@ -101,7 +101,7 @@ def contents(store: Store) -> dict[str, list[Any]]:
 
 
 class LossyCommit:
-    """The connection is lost at the first commit: before the server got it, or before its answer came."""
+    """Loses the connection at the first commit: before the server receives it, or before its answer."""
 
     def __init__(self, store: Store, *, committed: bool) -> None:
         self._dialect: Any = store._engine.dialect
@@ -144,7 +144,7 @@ def test_calls_whose_commits_were_not_answered_take_place_once(committed: bool, 
         assert contents(store) == contents(quiet)
 
 
-def test_a_lost_lease_is_not_taken_for_another_ones(store: Store, url: str) -> None:
+def test_a_lost_lease_is_not_confused_with_another_workers_lease(store: Store, url: str) -> None:
     fill(store)
     with open_store(url) as other, LossyCommit(store, committed=False):
         commit = store._engine.dialect.do_commit
@@ -153,7 +153,7 @@ def test_a_lost_lease_is_not_taken_for_another_ones(store: Store, url: str) -> N
             try:
                 commit(connection)
             except psycopg.OperationalError:
-                # What our lost transaction took is taken by somebody else, under the very same token.
+                # Another worker leases what the lost transaction had leased, with the same token.
                 taken.append(other.lease("other"))
                 raise
 
@@ -195,7 +195,7 @@ def test_a_server_that_is_restarted_in_mid_run_is_waited_for(store: Store, postg
     assert failures == []
     rows = store.evaluations(run.id)
     assert [row.state for row in rows] == [State.DONE] * 60
-    # Nobody was judged twice: each has one lease, and the result of it.
+    # No evaluation was judged twice: each has one lease and its result.
     assert [(row.token, row.attempts) for row in rows] == [(1, 1)] * 60
     assert [row.result for row in rows] == [{"by": row.owner, "token": 1} for row in rows]
 
@@ -205,7 +205,7 @@ def test_patience_ends(store: Store, postgres_server: PostgresServer) -> None:
     postgres_server.stop()
     try:
         began = time.monotonic()
-        with pytest.raises(StoreError, match="is the server running"):
+        with pytest.raises(StoreError, match="check that the server runs"):
             store.start_run("evolve", task="sdpa")
         assert 0.2 < time.monotonic() - began < 5
     finally:
@@ -213,7 +213,7 @@ def test_patience_ends(store: Store, postgres_server: PostgresServer) -> None:
     assert store.start_run("evolve", task="sdpa").id == 1
 
 
-def test_a_conflict_between_two_transactions_is_no_error(store: Store) -> None:
+def test_a_conflict_between_two_transactions_is_retried(store: Store) -> None:
     tries = []
 
     def step(connection: Any) -> int:
@@ -226,7 +226,7 @@ def test_a_conflict_between_two_transactions_is_no_error(store: Store) -> None:
 
 
 def test_leases_end_by_the_servers_clock(store: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a worker believes the time to be reaches no lease."""
+    """A worker's clock has no effect on leases."""
     fill(store)
     monkeypatch.setattr("weft.store.sqlite_backend.utc_now", lambda: pytest.fail("the local clock was asked"))
     with psycopg.connect(url) as raw:

@@ -1,4 +1,4 @@
-"""Stores of earlier versions are brought up to date, once; those of later ones are refused and left alone."""
+"""Stores of earlier versions are upgraded once; those of later versions are refused and not changed."""
 
 import sqlite3
 import threading
@@ -14,7 +14,7 @@ from weft.store.schema import METADATA, MIGRATIONS, OWN_TABLES, VERSION, evaluat
 from weft.store.store import open_store
 
 VERSION_1 = Path(__file__).with_name("version_1.sql")
-"""A store as version 1 made it: three evaluations, one of them done, one leased, one waiting."""
+"""A store of version 1 with three evaluations: one done, one leased, one waiting."""
 
 
 def old_store(folder: Path) -> Path:
@@ -25,7 +25,7 @@ def old_store(folder: Path) -> Path:
 
 
 def shape(connection: sa.Connection) -> dict[str, tuple[set[str], set[tuple[str, ...]]]]:
-    """Of each table, its columns and what is indexed."""
+    """Return the columns and the indices of each table."""
     inspector = sa.inspect(connection)
     return {
         name: (
@@ -57,7 +57,7 @@ def test_a_store_of_version_1_keeps_its_rows_and_gets_the_rest(tmp_path: Path) -
             (State.LEASED, None, "vgpu"),
         ]
         assert [row.note for row in store.insights()] == [""]
-        # The driver that held a lease is long gone: its evaluation is leased again, after the one with more priority.
+        # The driver with the lease ended long ago: its evaluation is leased again, after the one with more priority.
         leases = [store.lease("w"), store.lease("w")]
         assert [lease and lease.evaluation_id for lease in leases] == [2, 3]
         store.register_worker("w", host="h", pid=1)
@@ -68,7 +68,7 @@ def test_a_store_of_version_1_keeps_its_rows_and_gets_the_rest(tmp_path: Path) -
         assert migrated == shape(connection)
 
 
-def test_two_who_open_an_old_store_at_once_migrate_it_once(tmp_path: Path) -> None:
+def test_two_processes_that_open_an_old_store_migrate_it_once(tmp_path: Path) -> None:
     path, errors = old_store(tmp_path), []
 
     def open_it() -> None:
@@ -104,7 +104,7 @@ def test_a_step_that_fails_leaves_the_old_version(tmp_path: Path, monkeypatch: p
 
 
 def test_the_step_to_version_2_runs_on_a_server_too(postgres_url: str) -> None:
-    # No server ever had version 1: its tables are those of today without what version 2 brought.
+    # No server ever had version 1: use today's tables without the additions of version 2.
     engine = backend_of(postgres_url).engine()
     with engine.begin() as connection:
         METADATA.create_all(connection, tables=OWN_TABLES)
@@ -130,7 +130,8 @@ def test_a_newer_store_is_refused_and_not_touched(where: str) -> None:
         connection.exec_driver_sql(f"UPDATE schema_version SET version = {VERSION + 1}")
     try:
         with pytest.raises(
-            StoreError, match=rf"newer Weft \(its version is {VERSION + 1}, ours {VERSION}\): update Weft"
+            StoreError,
+            match=rf"newer version of Weft \(its schema is {VERSION + 1}, this is {VERSION}\): update Weft",
         ):
             open_store(where)
     finally:

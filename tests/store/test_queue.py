@@ -52,7 +52,7 @@ def test_an_evaluation_is_queued_once(store: Store) -> None:
     assert first.request == {"seed": 3}
 
 
-def test_the_highest_priority_then_the_oldest_is_leased_and_nobody_gets_it_twice(store: Store) -> None:
+def test_the_highest_priority_then_the_oldest_is_leased_and_only_once(store: Store) -> None:
     rows = [store.enqueue(1, candidate, "k", priority=priority) for candidate, priority in ((1, 0), (2, 5), (3, 0))]
     taken = [leased(store, f"worker {number}") for number in range(3)]
     assert [lease.evaluation_id for lease in taken] == [rows[1].id, rows[0].id, rows[2].id]
@@ -60,7 +60,7 @@ def test_the_highest_priority_then_the_oldest_is_leased_and_nobody_gets_it_twice
     assert {row.state for row in store.evaluations(1)} == {State.LEASED}
 
 
-def test_a_lease_can_be_had_for_one_run_or_one_evaluation(store: Store) -> None:
+def test_a_lease_can_be_limited_to_one_run_or_one_evaluation(store: Store) -> None:
     other = store.start_run("evolve", task="sdpa")
     candidate = store.add_candidate(other.id, digest="d", source="s")
     store.enqueue(1, 1, "k")
@@ -69,7 +69,7 @@ def test_a_lease_can_be_had_for_one_run_or_one_evaluation(store: Store) -> None:
     assert store.lease("w", evaluation_id=mine.id) is None
 
 
-def test_a_lease_that_ran_out_is_given_on_and_the_first_owner_is_fenced(store: Store, clock: Clock) -> None:
+def test_an_expired_lease_is_leased_again_and_the_first_owner_is_fenced(store: Store, clock: Clock) -> None:
     store.enqueue(1, 1, "k")
     old = leased(store, "slow", seconds=60)
     clock.forward(59)
@@ -104,10 +104,10 @@ def test_a_heartbeat_keeps_a_lease(store: Store, clock: Clock) -> None:
     assert store.finish(lease, "PASSED", {}).attempts == 1
 
 
-def test_an_owner_that_starts_again_need_not_wait_for_its_own_leases(store: Store) -> None:
+def test_a_restarted_owner_need_not_wait_for_its_own_leases(store: Store) -> None:
     store.enqueue(1, 1, "k")
     before = leased(store, "driver")
-    assert store.reclaim("somebody else") == 0
+    assert store.reclaim("another worker") == 0
     assert store.reclaim("driver") == 1
     with pytest.raises(Fenced):
         store.finish(before, "PASSED", {})
@@ -138,7 +138,7 @@ def test_a_cached_verdict_answers_at_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("status", ["TIMEOUT", "LOST", "CRASHED", "OUT_OF_MEMORY", "SOMETHING_NEW"])
-def test_what_the_machine_did_is_never_cached(store: Store, status: str) -> None:
+def test_statuses_about_the_machine_are_never_cached(store: Store, status: str) -> None:
     store.enqueue(1, 1, "k")
     assert store.finish(leased(store, "w"), status, {}).status == status
     assert store.cached("k") is None
@@ -173,7 +173,7 @@ def test_workers_in_threads_never_share_an_evaluation(store: Store) -> None:
     assert len(taken) == len(set(taken)) == 30
 
 
-def test_what_is_sent_twice_by_the_same_lease_counts_once(store: Store) -> None:
+def test_a_result_sent_twice_by_the_same_lease_counts_once(store: Store) -> None:
     store.enqueue(1, 1, "a")
     store.enqueue(1, 2, "b")
     first, second = leased(store, "w"), leased(store, "w")
@@ -196,7 +196,7 @@ def test_an_evaluation_needs_a_kind_of_worker(store: Store) -> None:
     assert leased(store, "w").evaluation_id == virtual.id
 
 
-def test_what_workers_die_over_without_a_word_is_abandoned_in_the_end(store: Store, clock: Clock) -> None:
+def test_an_evaluation_that_kills_workers_is_abandoned(store: Store, clock: Clock) -> None:
     poison, other = store.enqueue(1, 1, "poison", priority=1), store.enqueue(1, 2, "other")
     for _ in range(MOST_LEASES):
         assert leased(store, "w", seconds=10).evaluation_id == poison.id
@@ -207,7 +207,7 @@ def test_what_workers_die_over_without_a_word_is_abandoned_in_the_end(store: Sto
     assert store.cached("poison") is None
 
 
-def test_the_log_tells_what_happened_in_its_order(store: Store, clock: Clock) -> None:
+def test_the_log_has_the_events_in_order(store: Store, clock: Clock) -> None:
     row = store.enqueue(1, 1, "k")
     slow = leased(store, "slow", seconds=1)
     clock.forward(1)
@@ -216,8 +216,8 @@ def test_the_log_tells_what_happened_in_its_order(store: Store, clock: Clock) ->
         store.finish(slow, "PASSED", {})
     store.give_back(quick, "its worker was lost")
     store.finish(leased(store, "quick"), "UNSAFE", {})
-    told = [(event.kind, event.owner, event.token, event.note) for event in store.events()]
-    assert told == [
+    logged = [(event.kind, event.owner, event.token, event.note) for event in store.events()]
+    assert logged == [
         (Happened.LEASED, "slow", 1, ""),
         (Happened.LEASED, "quick", 2, ""),
         (Happened.FENCED, "slow", 1, ""),
@@ -229,7 +229,7 @@ def test_the_log_tells_what_happened_in_its_order(store: Store, clock: Clock) ->
     assert store.events(after=store.events()[3].id) == store.events()[4:] == store.last_events(2)
 
 
-def test_a_census_counts_what_waits_what_runs_and_who_finished(store: Store, clock: Clock) -> None:
+def test_a_census_counts_queued_running_and_finished_evaluations(store: Store, clock: Clock) -> None:
     store.enqueue(1, 1, "k1")
     store.finish(leased(store, "w1"), "PASSED", {})
     clock.forward(100)
@@ -252,21 +252,21 @@ def test_a_census_counts_what_waits_what_runs_and_who_finished(store: Store, clo
     assert store.census(window_seconds=200).recent == {"w1": 1, "w2": 1}
 
 
-def test_a_superseded_evaluation_waits_no_longer_until_it_is_asked_again(store: Store) -> None:
+def test_a_superseded_evaluation_is_queued_again_on_request(store: Store) -> None:
     first = store.enqueue(1, 1, "k1", request={"version": 1}, priority=3, needs="gpu")
     second = store.supersede(first.id, "k2", request={"version": 2})
     assert (second.state, second.key, second.request) == (State.QUEUED, "k2", {"version": 2})
     assert (second.priority, second.needs, second.candidate_id) == (3, "gpu", 1)
     old = store.evaluation(first.id)
     assert (old.state, old.status, old.key) == (State.ABANDONED, SUPERSEDED, "k1") and old.finished_at is not None
-    assert store.supersede(first.id, "k2", request={"version": 2}) == second  # once more after a lost answer
+    assert store.supersede(first.id, "k2", request={"version": 2}) == second  # again, after a lost answer
     assert store.census().statuses == {}
     assert store.enqueue(1, 1, "k1").id == first.id
     again = store.evaluation(first.id)
     assert (again.state, again.status, again.finished_at) == (State.QUEUED, None, None)
 
 
-def test_only_what_waits_is_superseded(store: Store) -> None:
+def test_only_queued_evaluations_are_superseded(store: Store) -> None:
     row = store.enqueue(1, 1, "k1")
     assert store.supersede(row.id, "k1") == row
     lease = leased(store, "worker")

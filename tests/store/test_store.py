@@ -1,4 +1,4 @@
-"""Runs, candidates, artefacts and insights: what goes in comes out, once."""
+"""Runs, candidates, artefacts and insights are read back unchanged, each once."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -122,7 +122,7 @@ def test_a_transaction_is_all_or_nothing_and_other_packages_bring_tables(store: 
         METADATA.remove(table)
 
 
-def test_commits_to_a_file_are_on_the_disk_before_they_are_told(file: Store) -> None:
+def test_commits_to_a_file_are_on_the_disk_before_they_are_acknowledged(file: Store) -> None:
     with file.reading() as connection:
         settings = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
@@ -142,7 +142,7 @@ def test_a_reader_does_not_wait_for_a_writer(store: Store) -> None:
 def test_stores_that_cannot_be_used_say_what_to_do(tmp_path: Path) -> None:
     text = tmp_path / "notes.db"
     text.write_text("this is no database, and long enough to be taken for the head of one " * 20)
-    with pytest.raises(StoreError, match="no store: choose another"):
+    with pytest.raises(StoreError, match="not a store: choose another"):
         open_store(text)
     assert text.read_text().startswith("this is no database")
     (tmp_path / "file").write_text("")
@@ -152,7 +152,7 @@ def test_stores_that_cannot_be_used_say_what_to_do(tmp_path: Path) -> None:
         open_store("mysql://me:secret@host/weft")
     with open_store(tmp_path / "newer.db") as store, store.begin() as connection:
         connection.exec_driver_sql("UPDATE schema_version SET version = 999")
-    with pytest.raises(WeftError, match="newer Weft"):
+    with pytest.raises(WeftError, match="newer version of Weft"):
         open_store(tmp_path / "newer.db")
 
 

@@ -20,7 +20,7 @@ def test_a_server_that_cannot_be_used_says_what_to_do(postgres_server: PostgresS
     wrong = {
         postgres_server.url("nowhere"): "createdb nowhere",
         postgres_server.url("postgres", password="hunter2"): "check the user and the password",
-        url.replace(f":{postgres_server.port}/", ":1/"): "is the server running",
+        url.replace(f":{postgres_server.port}/", ":1/"): "check that the server runs",
         url.replace("127.0.0.1", "no-such-host.invalid"): "check the host",
         "postgresql://me:hunter2@host:port/weft": "is neither a path nor a URL such as postgresql://",
     }
@@ -53,7 +53,7 @@ def test_a_user_who_may_only_read_reads(postgres_url: str) -> None:
     try:
         with open_store(postgres_url.replace("weft:not%20a%20secret", "reader:r")) as store:
             assert store.run(run.id) == run
-            with pytest.raises(StoreError, match="the user may not do this: GRANT"):
+            with pytest.raises(StoreError, match="the user has no permission: GRANT"):
                 store.start_run("evolve", task="sdpa")
             assert store.runs() == (run,)
     finally:
@@ -63,8 +63,8 @@ def test_a_user_who_may_only_read_reads(postgres_url: str) -> None:
 
 
 def fill_up(store: Store) -> list[int]:
-    """Write until it is refused; the numbers that were told to be written."""
-    told: list[int] = []
+    """Write until the store refuses; return the numbers whose write was acknowledged."""
+    written: list[int] = []
     with pytest.raises(StoreError, match="full"):
         for number in range(10_000):
             candidate = store.add_candidate(1, digest=f"d{number}", source=os.urandom(2000).hex())
@@ -72,8 +72,8 @@ def fill_up(store: Store) -> list[int]:
             lease = store.lease("w", evaluation_id=row.id)
             assert lease is not None
             store.finish(lease, "PASSED", {"number": number, "text": "x" * 500})
-            told.append(number)
-    return told
+            written.append(number)
+    return written
 
 
 def test_a_full_disk_ends_a_step_and_breaks_nothing(tmp_path: Path) -> None:
@@ -84,12 +84,12 @@ def test_a_full_disk_ends_a_step_and_breaks_nothing(tmp_path: Path) -> None:
         with store.begin() as connection:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
             connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 100}")
-        told = fill_up(store)
-        assert told
-        assert {row.result["number"] for row in store.evaluations(1, state=State.DONE) if row.result} == set(told)
+        written = fill_up(store)
+        assert written
+        assert {row.result["number"] for row in store.evaluations(1, state=State.DONE) if row.result} == set(written)
         with store.begin() as connection:
             connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
-        # There is room again: the same store goes on.
+        # There is space again: the same store works.
         store.start_run("evolve", task="sdpa")
     with sqlite3.connect(path) as raw:
         assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)
@@ -127,8 +127,8 @@ def test_a_file_that_may_not_be_written_is_refused_and_left_as_it_is(tmp_path: P
             if tmp_path.parents[1] in parent.parents or parent == tmp_path.parents[1]:
                 parent.chmod(parent.stat().st_mode | 0o055)
         folder.chmod(0o555)
-    told = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     folder.chmod(0o755)
-    assert told.returncode == 0, told.stderr
-    assert "--store or WEFT_STORE" in told.stdout.splitlines()[-1]
+    assert done.returncode == 0, done.stderr
+    assert "--store or WEFT_STORE" in done.stdout.splitlines()[-1]
     assert path.read_bytes() == before

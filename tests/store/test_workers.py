@@ -1,4 +1,4 @@
-"""Workers are registered, heard and stopped."""
+"""Workers are registered, send heartbeats and are stopped."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -35,7 +35,7 @@ def test_a_worker_is_known_from_its_start_to_its_end(where: str) -> None:
         ]
 
 
-def test_a_worker_nobody_registered_is_refused(where: str) -> None:
+def test_an_unregistered_worker_is_refused(where: str) -> None:
     with open_store(where) as store:
         for call in (store.worker_heartbeat, store.stop_worker):
             with pytest.raises(StoreError, match="no worker ghost: register it first"):

@@ -1,4 +1,4 @@
-"""One supervisor for all tests: its fork server takes seconds to start, and must survive every one of them."""
+"""One supervisor for all tests: its fork server takes seconds to start, and must survive every test."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from weft.supervise.records import CandidateSource, Limits, Request
 from weft.supervise.supervisor import Supervisor
 
 Make = Callable[..., Request]
-SECRET = "a key that is nobody's business"
+SECRET = "a key that must stay private"
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def supervisor() -> Iterator[Supervisor]:
 
 @pytest.fixture
 def request_of() -> Make:
-    """A request to judge `scalar` with some text replaced, on one small workload, without a score."""
+    """Return a function for requests to judge `scalar` with replaced text, on one small workload, without a score."""
 
     def make(*replaced: tuple[str, str], **options: object) -> Request:
         text = RUNGS["scalar"].path.read_text()
@@ -42,13 +42,13 @@ def request_of() -> Make:
 
 
 def parent_of(process: int) -> int:
-    """Raises OSError if there is no such process."""
+    """Return the parent of a process. Raises OSError if there is no such process."""
     with open(f"/proc/{process}/stat") as file:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
 def children_of(process: int) -> list[int]:
-    """Everything whose parent is `process`."""
+    """Return all processes whose parent is `process`."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -63,7 +63,7 @@ def children_of(process: int) -> list[int]:
 
 @pytest.fixture
 def no_strays(supervisor: Supervisor) -> Iterator[None]:
-    """The fork server is alone after the test, and still the same."""
+    """Check after the test that the fork server has no children and is still the same."""
     before = supervisor.zygote.pid
     yield
     assert supervisor.zygote.pid == before

@@ -1,6 +1,6 @@
-"""A fork server whose children run what they are told, as code that broke out of the virtual GPU would.
+"""A fork server whose children run given code, like code that broke out of the virtual GPU.
 
-`python payload.py WITHOUT FD SCRATCH`: WITHOUT names layers, comma-separated, that shall not work here.
+`python payload.py WITHOUT FD SCRATCH`: WITHOUT names layers, separated by commas, that must not work here.
 """
 
 import errno
@@ -14,13 +14,13 @@ from weft.supervise.frames import Frame
 
 
 class Payload:
-    """In the place of `Work`."""
+    """Replaces `Work`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def do(self, question: Frame) -> Frame:
-        """Run the text; what it leaves in `result` is the answer, or the error it raised."""
+        """Run the text; return its `result`, or the error it raised."""
         names: dict[str, Any] = {"folder": self.folder, "given": question.fields.get("given")}
         try:
             exec(question.fields["code"], names)
@@ -36,7 +36,7 @@ def _broken(*arguments: object, **options: object) -> NoReturn:
 
 
 def main(without: str, descriptor: int, scratch: Path) -> int:
-    """As the fork server's own, with children of another kind."""
+    """Run the fork server with children of this kind."""
     for layer in filter(None, without.split(",")):
         module, name = {
             "files": (isolation, "restrict_files"),

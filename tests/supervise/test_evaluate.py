@@ -1,4 +1,4 @@
-"""A candidate in a child gets the verdict that `weft check` gives it here, and the estimate of `weft profile`."""
+"""A candidate in a child gets the verdict of `weft check` and the estimate of `weft profile`."""
 
 import json
 from pathlib import Path
@@ -58,8 +58,8 @@ def test_the_verdict_is_that_of_weft_check(
         assert [f.code for f in there.failure.findings] == [f.code for f in here.findings]
 
 
-def test_a_bit_that_hangs_on_the_schedule_is_found(supervisor: Supervisor, request_of: Any) -> None:
-    """Warps draw numbers from a counter; the first to come adds a few ulp to its LSE."""
+def test_a_bit_that_depends_on_the_schedule_is_found(supervisor: Supervisor, request_of: Any) -> None:
+    """Warps take numbers from a counter; the first warp adds a few ulp to its LSE."""
     request = request_of(
         ("// weft: scalar  scale", "// weft: workspace drawn : u32[1]\n// weft: scalar  scale"),
         ("// weft: launch  scalar", "// weft: launch  zero(drawn) grid(1) block(1)\n// weft: launch  scalar"),
@@ -73,7 +73,7 @@ def test_a_bit_that_hangs_on_the_schedule_is_found(supervisor: Supervisor, reque
 
 
 def test_a_rung_passes_with_the_estimate_of_weft_profile(supervisor: Supervisor) -> None:
-    """All that `weft check` asks for, the -G build included; the score is of real inputs of the task."""
+    """All checks of `weft check`, including the -G build; the score uses real inputs of the task."""
     choice = Choice(("split_65",), ("unit_normal", "sorted_keys"), seeds=(3,))
     score = ScoreOn(shape="small")
     request = Request(CandidateSource(RUNGS["scalar"].path.read_text()), rung="scalar", choice=choice, score=score)
@@ -116,7 +116,7 @@ def test_it_stops_at_the_first_failure(supervisor: Supervisor, request_of: Any) 
     assert found.failure.workload.mask == "top_left"
 
 
-def test_a_failure_is_diagnosed_if_one_asks(supervisor: Supervisor, request_of: Any) -> None:
+def test_a_failure_is_diagnosed_on_request(supervisor: Supervisor, request_of: Any) -> None:
     found = supervisor.evaluate(request_of(("u[i] * rescale + p", "u[i] + p"), rung="scalar", diagnose=True))
     assert "missing_rescale" in found.diagnosis
     assert "kernel.cu:" in found.diagnosis
@@ -154,28 +154,28 @@ def test_a_candidate_cannot_choose_what_it_is_judged_on(supervisor: Supervisor, 
         supervisor.evaluate(request_of(rung="scalpel"))
 
 
-def test_the_child_is_told_neither_seeds_nor_what_should_come_out(
+def test_the_child_receives_neither_seeds_nor_expected_outputs(
     supervisor: Supervisor, request_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Frame] = []
+    received: list[Frame] = []
     post = Child.post
 
     def overheard(child: Child, question: Frame) -> None:
-        told.append(question)
+        received.append(question)
         post(child, question)
 
     monkeypatch.setattr(Child, "post", overheard)
     choice = Choice(("split_65",), ("unit_normal",), ("none",), ("f16",), seeds=(91736405,))
     score = ScoreOn("small", seed=91736405)
     assert supervisor.evaluate(request_of(choice=choice, score=score)).passed
-    assert {frame.fields["do"] for frame in told if "do" in frame.fields} == {"open", "run", "again", "profile"}
-    # Its own code, for the disassembler, and what that printed.
-    assert {name for frame in told if "do" not in frame.fields for name in frame.fields} <= {"disassemble", "text"}
-    assert "91736405" not in json.dumps([dict(frame.fields) for frame in told])
-    assert {name for frame in told for name in frame.arrays} == {"q", "k", "v", "cubin"}
+    assert {frame.fields["do"] for frame in received if "do" in frame.fields} == {"open", "run", "again", "profile"}
+    # Its code, for the disassembler, and what that printed.
+    assert {name for frame in received if "do" not in frame.fields for name in frame.fields} <= {"disassemble", "text"}
+    assert "91736405" not in json.dumps([dict(frame.fields) for frame in received])
+    assert {name for frame in received for name in frame.arrays} == {"q", "k", "v", "cubin"}
 
 
-def test_canonical_ptx_knows_a_candidate_by_its_code(supervisor: Supervisor, request_of: Any) -> None:
+def test_canonical_ptx_identifies_a_candidate_by_its_code(supervisor: Supervisor, request_of: Any) -> None:
     plain = supervisor.canonical_ptx(request_of())
     renamed = supervisor.canonical_ptx(
         request_of(

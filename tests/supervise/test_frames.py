@@ -1,4 +1,4 @@
-"""Messages carry plain data: what is not a message is refused, and nobody waits for ever."""
+"""Messages carry plain data: invalid messages are refused, and every wait has a limit."""
 
 import json
 import pickle
@@ -53,7 +53,7 @@ def test_arrays_of_every_kind_arrive_bit_for_bit() -> None:
         struct.pack("<IQ", 2, 1 << 50),
     ],
 )
-def test_what_is_no_message_is_refused(message: bytes) -> None:
+def test_an_invalid_message_is_refused(message: bytes) -> None:
     here, there = socket.socketpair()
     with here, there:
         here.sendall(message)
@@ -61,7 +61,7 @@ def test_what_is_no_message_is_refused(message: bytes) -> None:
             receive(there, seconds=5)
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_every_wait_has_a_limit() -> None:
     here, there = socket.socketpair()
     with here, there:
         with pytest.raises(Late):
@@ -73,7 +73,7 @@ def test_nobody_waits_for_ever() -> None:
             send(here, Frame({}, {"large": np.zeros(1 << 24, np.uint8)}), seconds=0.1)
 
 
-def test_the_other_side_may_be_gone() -> None:
+def test_the_other_side_may_have_closed_the_connection() -> None:
     here, there = socket.socketpair()
     with here:
         there.close()

@@ -40,7 +40,7 @@ def programs() -> dict[str, Any]:
 
 @pytest.mark.usefixtures("no_strays")
 @pytest.mark.parametrize("name", CHOSEN)
-def test_it_gets_what_it_deserves(supervisor: Supervisor, programs: dict[str, Any], name: str) -> None:
+def test_a_hostile_program_gets_its_status(supervisor: Supervisor, programs: dict[str, Any], name: str) -> None:
     program, limits = programs[name], supervisor.limits
     supervisor.limits = program.limits
     try:
@@ -51,7 +51,7 @@ def test_it_gets_what_it_deserves(supervisor: Supervisor, programs: dict[str, An
     assert found.isolation == 3
 
 
-def test_there_are_enough_of_them_and_all_are_texts_that_can_be_made(programs: dict[str, Any]) -> None:
+def test_there_are_enough_programs_and_all_texts_can_be_generated(programs: dict[str, Any]) -> None:
     assert len(programs) >= 50
     assert {program.status for program in programs.values()} == set(Status) - {
         Status.PASSED,
@@ -62,14 +62,14 @@ def test_there_are_enough_of_them_and_all_are_texts_that_can_be_made(programs: d
 
 
 @pytest.mark.parametrize("name", ["right only once", "clock"])
-def test_weft_check_is_not_taken_in_either(programs: dict[str, Any], tmp_path: Path, name: str) -> None:
-    """What a device keeps from call to call, or reads off its clock, is no function of the inputs."""
+def test_weft_check_finds_them_too(programs: dict[str, Any], tmp_path: Path, name: str) -> None:
+    """State that a device keeps between calls, or the time of its clock, is not a function of the inputs."""
     path = tmp_path / "kernel.cu"
     path.write_text(programs[name].request.source.text)
     assert check(Candidate(path), TASKS["sdpa"], WORKLOAD).status is Status.NONDETERMINISTIC
 
 
-def test_results_without_end_do_not_reach_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_results_do_not_reach_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_module, "MOST_OUTPUT_BYTES", 100)
     run = Run((), (), "", 0, "", "")
     assert set(work_module._answer(Ran(run, {"o": np.zeros(25, np.float32)}, {})).arrays) == {"o"}

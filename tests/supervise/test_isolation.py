@@ -1,4 +1,4 @@
-"""Code that broke out of the virtual GPU finds nothing: no network, no files, no processes. Tried, not believed."""
+"""Code that broke out of the virtual GPU has no network, no files and no other processes. Tested, not assumed."""
 
 import os
 import platform
@@ -29,7 +29,7 @@ PAYLOAD = str(Path(__file__).with_name("payload.py"))
 LIMITS = Limits(wall_seconds=20, memory_bytes=4 << 30)
 ARM = platform.machine() == "aarch64"
 NUMBERS = {
-    # name → number on x86-64, on aarch64: ways out that no library call of Python's takes
+    # name → number on x86-64, on aarch64: system calls that no Python library function makes
     "io_uring_setup": (425, 425),
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
@@ -71,12 +71,12 @@ def run(zygote: Zygote) -> Run:
     return inside
 
 
-def test_everything_holds_here(zygote: Zygote) -> None:
+def test_every_layer_works_here(zygote: Zygote) -> None:
     """On Linux from 6.1 with Landlock, as root or as a user with user namespaces: where CI runs."""
     assert zygote.isolation == Isolation({})
     assert zygote.isolation.level == HIGHEST == 3
     assert zygote.threads == 1
-    assert children_of(parent_of(zygote.pid)) == [zygote.pid]  # nothing is left of what was tried out
+    assert children_of(parent_of(zygote.pid)) == [zygote.pid]  # no process of the tests is left
 
 
 OUT = {
@@ -91,7 +91,7 @@ OUT = {
     "processes": "import os; os.listdir('/proc')",
     "the machine's memory": "open('/dev/mem', 'rb')",
     "writing to /tmp": "open('/tmp/stray', 'w')",
-    "writing beside its folder": "(folder.parent / 'stray').write_text('x')",
+    "writing next to its folder": "(folder.parent / 'stray').write_text('x')",
     "writing into the package": "import weft, pathlib; pathlib.Path(weft.__file__).write_text('x')",
     "writing into the shared cache": "import os; open(os.environ['WEFT_CACHE_BEHIND'] + '/object/stray', 'w')",
     "reading others' sources": "import os; os.listdir(os.environ['WEFT_CACHE_BEHIND'] + '/cuda')",
@@ -100,7 +100,7 @@ OUT = {
     "a pipe with a name": "import os; os.mkfifo(folder / 'pipe')",
     "a new process": "import os; os.fork()",
     "a program": "import os; os.execv('/bin/sh', ['sh', '-c', 'true'])",
-    "a program beside": "import subprocess; subprocess.run(['true'])",
+    "a second program": "import subprocess; subprocess.run(['true'])",
     "posix_spawn": "import os; os.posix_spawn('/bin/true', ['true'], {})",
     "the fork server": "import os; os.kill(1, 9)",
     "everybody": "import os; os.kill(-1, 9)",
@@ -144,7 +144,7 @@ def test_the_kernel_refuses(run: Run, what: str) -> None:
     assert answer["result"] in ([-1, 1], [-1, 38]), answer  # EPERM or ENOSYS
 
 
-def test_what_honest_work_needs_is_there(run: Run) -> None:
+def test_normal_work_is_possible(run: Run) -> None:
     code = """
 import os, tempfile, pathlib
 import weft.toolchain.cuda_headers as headers
@@ -166,27 +166,27 @@ def test_a_candidate_keeps_its_folder_and_sees_no_other(run: Run) -> None:
     mine = run("(folder / 'mine').write_text('x'); result = str(folder)", candidate="two")["result"]
     assert run("result = (folder / 'mine').read_text()", candidate="two")["result"] == "x"
     assert run("open(given + '/mine')", given=mine, candidate="three")["refused"] == "EACCES"
-    assert not Path(mine).exists()  # it is in memory, in the fork server's own mounts
+    assert not Path(mine).exists()  # it is in memory, in the fork server's mounts
 
 
-def test_folders_are_few_and_fewer_where_there_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_folders_are_kept_if_there_is_little_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = Folders(tmp_path, Isolation({"namespaces": "not here"}))
     monkeypatch.setattr("weft.supervise.zygote.MOST_KEPT", 3)
     first = folders.make("a")[1]
     assert folders.make("b")[1] != first == folders.make("a")[1]
     for name in "cd":
         folders.make(name)
-    assert first.exists()  # b was not used for longer
+    assert first.exists()  # b was unused for a longer time
     assert len(list(tmp_path.glob("c*"))) == 3
     monkeypatch.setattr("weft.supervise.zygote.LEAST_FREE_BYTES", 1 << 62)
     last = folders.make("e")[1]
     assert list(tmp_path.glob("c*")) == [last]
 
 
-def test_no_folder_of_a_running_child_is_removed_where_there_is_no_room(
+def test_no_folder_of_a_running_child_is_removed_if_there_is_little_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A candidate that asks for the disassembler has two children: the second must not cost the first its folder."""
+    """A candidate that requests the disassembler has two children: the second must not remove the first's folder."""
     folders = Folders(tmp_path, Isolation({"namespaces": "not here"}))
     monkeypatch.setattr("weft.supervise.zygote.LEAST_FREE_BYTES", 1 << 62)
     idle = folders.make("judged before")[1]
@@ -206,7 +206,7 @@ def test_no_folder_of_a_running_child_is_removed_where_there_is_no_room(
     assert [last] == list(tmp_path.glob("c*")), f"{program} and {running} are idle now"
 
 
-def test_a_child_that_dies_leaves_its_folder_to_nobody(zygote: Zygote, run: Run) -> None:
+def test_the_folder_of_a_child_that_dies_is_not_used_again(zygote: Zygote, run: Run) -> None:
     with pytest.raises(ChildEnded) as died, zygote.fork(LIMITS, "four") as child:
         child.ask(Frame({"code": "import os; (folder / 'mine').write_text('x'); os.abort()"}))
     assert (died.value.ended.status, died.value.ended.signal) == (Status.CRASHED, 6)
@@ -241,7 +241,7 @@ def test_it_can_only_end_itself(zygote: Zygote, run: Run, code: str, outcome: St
     assert run("result = 1 + 1")["result"] == 2
 
 
-# What is tried must be what is found: a layer that does nothing is noticed.
+# The probe must detect a layer that does nothing.
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_it_can_only_end_itself(zygote: Zygote, run: Run, code: str, outcome: St
         (isolation, "restrict_files", "files", 1),
         (isolation, "restrict_calls", "calls", 1),
         (isolation_namespaces, "_furnish", "namespaces", 2),
-        (isolation, "become_nobody", "namespaces", 2 if os.geteuid() == 0 else 3),
+        (isolation, "drop_root", "namespaces", 2 if os.geteuid() == 0 else 3),
         (isolation_probe, "limit", "limits", 0),
     ],
 )
@@ -279,7 +279,9 @@ def test_a_kernel_that_refuses_a_layer_gives_a_lower_level(
     assert found.level == level
     assert ["not here" in why for why in found.missing.values()] == [True]
     found.require(level)
-    with pytest.raises(NotIsolated, match=f"this machine gives {level}.*not here.*cure: .*--require-isolation {level}"):
+    with pytest.raises(
+        NotIsolated, match=f"this machine provides {level}.*not here.*cure: .*--require-isolation {level}"
+    ):
         found.require(3)
 
 
@@ -310,7 +312,7 @@ def test_an_ordinary_user_gets_the_same() -> None:
 
 
 @pytest.mark.parametrize(("without", "level"), [("namespaces", 2), ("namespaces,files,calls", 1)])
-def test_a_kernel_is_judged_under_what_there_is(
+def test_a_kernel_is_judged_with_the_available_isolation(
     monkeypatch: pytest.MonkeyPatch, request_of: Any, without: str, level: int
 ) -> None:
     monkeypatch.setattr(Zygote, "program", (PAYLOAD, without))
@@ -330,13 +332,13 @@ def test_weft_evolve_refuses_to_begin(
     store = tmp_path / "weft.db"
     assert main(["evolve", "--require-isolation", "2", "--store", str(store)]) == 2
     said = capsys.readouterr().err
-    assert "isolation level 2 is required, and this machine gives 1" in said
+    assert "isolation level 2 is required, but this machine provides 1" in said
     assert "no Landlock (cure: " in said
     assert main(["runs", "--store", str(store)]) == 0
     assert "`weft evolve` starts one" in capsys.readouterr().out  # there is none
 
 
-def test_one_may_ask_without_a_fork_server() -> None:
+def test_the_isolation_can_be_probed_without_a_fork_server() -> None:
     assert probe_here() == Isolation({})
 
 

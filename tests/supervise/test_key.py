@@ -1,4 +1,4 @@
-"""The verdict cache is asked under a key that holds everything that decides a verdict."""
+"""The key of the verdict cache covers everything that a verdict depends on."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_every_part_of_a_request_counts(tmp_path: Path) -> None:
     assert len(judge_version()) == 64
 
 
-def test_only_what_follows_from_the_candidate_is_cached() -> None:
+def test_only_statuses_about_the_candidate_are_cached() -> None:
     assert {status.value for status in Status if status.cacheable} == CACHEABLE
     machine = {Status.TIMEOUT, Status.CRASHED, Status.OUT_OF_MEMORY, Status.LOST}
     assert {status for status in Status if not status.cacheable} == machine
@@ -69,7 +69,7 @@ $L__BB0_1:
     add.s32 %r2, %r1, 7; // seven
     ret;
 }
-.file 1 "/home/somebody/kernel.cu"
+.file 1 "/home/user/kernel.cu"
 .section .debug_str
 {
     .b8 1
@@ -88,7 +88,7 @@ def test_names_lines_and_layout_do_not_count_but_everything_else_does() -> None:
         ("%r<4>", "%r<9>"),
         ("    ", " "),
         ("// seven", "/* eight */"),
-        ("somebody", "else"),
+        ("user", "other"),
     ):
         assert old in other
         other = other.replace(old, new)

@@ -1,4 +1,4 @@
-"""What a candidate hangs, eats or breaks costs one verdict: the supervisor judges the next one."""
+"""A hang, a crash or too much memory fails only that candidate: the supervisor judges the next one."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def test_cpu_time_is_limited_too(supervisor: Supervisor, request_of: Any) -> Non
 
 
 @pytest.mark.usefixtures("no_strays")
-def test_a_memory_hog_gets_no_memory(supervisor: Supervisor, request_of: Any) -> None:
+def test_memory_is_limited(supervisor: Supervisor, request_of: Any) -> None:
     hog = ("// weft: scalar  scale", "// weft: workspace hog : f32[4294967296]\n// weft: scalar  scale")
     found = supervisor.evaluate(request_of(hog))
     assert found.status is Status.OUT_OF_MEMORY
@@ -66,7 +66,7 @@ def test_a_memory_hog_gets_no_memory(supervisor: Supervisor, request_of: Any) ->
     ("number", "status"),
     [(signal.SIGSEGV, Status.CRASHED), (signal.SIGABRT, Status.CRASHED), (signal.SIGKILL, Status.LOST)],
 )
-def test_a_child_that_dies_costs_one_verdict(
+def test_a_child_that_dies_fails_only_its_candidate(
     supervisor: Supervisor, request_of: Any, number: signal.Signals, status: Status
 ) -> None:
     zygote = supervisor.zygote.pid

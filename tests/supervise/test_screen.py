@@ -1,4 +1,4 @@
-"""Device source and launch lines only: what a candidate may not bring is refused before anything is compiled."""
+"""Only device source and launch lines: anything else is refused before it is compiled."""
 
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,12 @@ REFUSED = [
     '#embed "/etc/passwd"',
     '#if __has_include("/etc/passwd")\n#endif',
     "#if __has_include(SECRET)\n#endif",
-    '#line 7 "somebody_elses.cu"',
+    '#line 7 "another_file.cu"',
 ]
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_files_of_the_host_are_out_of_reach(text: str) -> None:
+def test_files_of_the_host_cannot_be_included(text: str) -> None:
     with pytest.raises(Rejected):
         screen(f"__global__ void k() {{}}\n{text}\n", "cuda")
 
@@ -60,16 +60,16 @@ def test_files_of_the_host_are_out_of_reach(text: str) -> None:
         "// tile #3 of line 7; weft: allow R102 why",
     ],
 )
-def test_headers_of_cuda_are_not(text: str) -> None:
+def test_headers_of_cuda_can_be_included(text: str) -> None:
     screen(text, "cuda")
 
 
-def test_what_is_no_device_source_is_refused() -> None:
+def test_anything_but_device_source_is_refused() -> None:
     for text, language, why in (
         ("import triton", "triton", "Python"),
         ("fn main() {}", "rust", "`cuda` or `ptx`"),
         ("a\0b", "cuda", "zero byte"),
-        ("\ud800", "cuda", "no text"),
+        ("\ud800", "cuda", "not text"),
         ("x" * (5 << 20), "cuda", "at most"),
     ):
         with pytest.raises(Rejected, match=why):
@@ -83,7 +83,7 @@ def test_options_of_the_compiler_are_few() -> None:
             screen_options((option,))
 
 
-def test_allow_lines_become_plain_comments_where_they_stand() -> None:
+def test_allow_lines_become_plain_comments_in_place() -> None:
     allows = "a; // weft: allow R102 why\n  //weft :allow I201 x\n# WEFT: Allow R101 y\n"
     text = f"{allows}// weft: launch k() grid(1) block(1)\n"
     plain = without_allows(text)
@@ -103,7 +103,7 @@ RACE = (
 EXCUSES = "  // weft: allow {} trust me"
 
 
-def test_nobody_excuses_his_own_races(supervisor: Supervisor, request_of: Any, tmp_path: Path) -> None:
+def test_a_candidate_cannot_allow_its_own_races(supervisor: Supervisor, request_of: Any, tmp_path: Path) -> None:
     plain = supervisor.evaluate(request_of((RACE[0], RACE[1].replace("EXCUSE", ""))))
     assert plain.status is Status.UNSAFE, plain.message
     assert plain.failure is not None
@@ -113,7 +113,7 @@ def test_nobody_excuses_his_own_races(supervisor: Supervisor, request_of: Any, t
     path = tmp_path / "kernel.cu"
     path.write_text(excused.source.text)
     here = check(Candidate(path), TASKS["sdpa"], plain.failure.workload)
-    assert {each.finding.code for each in here.suppressed} == {codes[-1]}  # in a file of one's own it may be excused
+    assert {each.finding.code for each in here.suppressed} == {codes[-1]}  # in a user's file it may be allowed
     found = supervisor.evaluate(excused)
     assert found.status is Status.UNSAFE, found.message
     assert found.failure is not None
@@ -134,10 +134,10 @@ def test_the_supervisor_refuses_tricks(supervisor: Supervisor, request_of: Any) 
     assert other.status is Status.LAUNCH_ERROR
 
 
-def test_ptx_is_a_candidate_and_cannot_excuse_itself_by_another_file(
+def test_ptx_is_a_candidate_and_cannot_allow_findings_by_another_file(
     supervisor: Supervisor, request_of: Any, tmp_path: Path
 ) -> None:
-    """The lines of a PTX's `.file` may hold allow lines at the right places: they count for nothing."""
+    """The files that a PTX names in `.file` may have allow lines at the right places: they have no effect."""
     text = request_of((RACE[0], RACE[1].replace("EXCUSE", EXCUSES.format("R102")))).source.text
     excuse = tmp_path / "excuse.cu"
     excuse.write_text(text)

@@ -1,1 +1,1 @@
-"""One file that says everything about a judgement, so that anybody can repeat it: `weft bundle`, `weft replay`."""
+"""One file with everything that is needed to repeat a verdict: `weft bundle`, `weft replay`."""

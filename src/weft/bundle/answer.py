@@ -1,4 +1,4 @@
-"""A bundle's question put to the supervisor: the kernel of a stranger runs in a child, and is judged here."""
+"""Judge a bundle with the supervisor: its untrusted kernel runs in a child process and is judged here."""
 
 import hashlib
 import platform
@@ -30,26 +30,28 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class ReplayTerms:
-    """On which a bundle is judged here."""
+    """How a bundle is judged here."""
 
     seconds: float = 600.0
-    """That the supervisor waits for the kernel in all."""
+    """Time limit of the kernel, all workloads together."""
     trust_task: bool = False
-    """Whether the bundle's own task, which is Python, may run."""
+    """Whether the bundle's task, which is Python code, may run."""
     isolation: int = 0
-    """The least that the machine must give."""
+    """The lowest isolation level that is accepted."""
 
 
 def answer(bundle: Bundle, terms: ReplayTerms, progress: Progress) -> Answer:
-    """Judge it on this machine."""
+    """Judge the bundle on this machine and return the answer."""
     if not bundle.task_text:
         if bundle.task not in TASKS:
             known = ", ".join(TASKS)
-            raise UsageError(f"the bundle's task is {bundle.task!r}, which this Weft does not know ({known})")
+            raise UsageError(
+                f"the bundle's task is {bundle.task!r}, which this version of Weft does not have ({known})"
+            )
         return _answer(bundle, bundle.task, terms, progress)
     if not terms.trust_task:
         raise UsageError(
-            "the bundle brings task.py, which is Python and would run on this machine with your rights: "
+            "the bundle contains task.py, which is Python code and would run with your permissions: "
             "read it (unzip -p FILE task.py), then add --trust-task"
         )
     with TemporaryDirectory() as folder:
@@ -95,7 +97,7 @@ def _digest(arrays: Outputs, name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """What an answer depends on outside the bundle: this machine and installation, without names of anybody."""
+    """Return what an answer depends on outside the bundle: this machine and installation, without user or host."""
     return {
         "weft": weft.__version__,
         "judge": judge_version()[:16],

@@ -1,4 +1,4 @@
-"""A bundle's answer beside this machine's: what differs, and whether the verdict does."""
+"""Compare a bundle's answer with this machine's: what differs, and whether the verdict differs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from .records import Answer
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing, there and here."""
+    """One value that differs: in the bundle, and here."""
 
     what: str
     there: str
     here: str
     verdict: bool = False
-    """Whether it is the verdict itself."""
+    """Whether the difference is in the verdict."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """How a repetition went."""
+    """The result of a replay."""
 
     there: Answer
     here: Answer
@@ -27,24 +27,24 @@ class Replay:
 
     @property
     def same(self) -> bool:
-        """Whether the verdict is."""
+        """Return whether the verdict is the same."""
         return not any(each.verdict for each in self.differences)
 
     @property
     def bits(self) -> tuple[int, int]:
-        """Workloads whose outputs are the same to the bit, of those that both have outputs for."""
+        """Return the number of workloads with bit-identical outputs, and the number that both have outputs for."""
         both = [name for name in self.there.outputs if name in self.here.outputs]
         return sum(self.there.outputs[name] == self.here.outputs[name] for name in both), len(both)
 
 
 def compare(there: Answer, here: Answer, theirs: Mapping[str, str], ours: Mapping[str, str]) -> Replay:
-    """In the order of causes: versions, code, bits, verdict."""
+    """Return the differences in the order of causes: versions, code, bits, verdict."""
     return Replay(there, here, (*_versions(theirs, ours), *_answers(there, here)))
 
 
 def _versions(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[Difference]:
     for name in dict.fromkeys((*theirs, *ours)):
-        there, here = theirs.get(name, "not said"), ours.get(name, "not said")
+        there, here = theirs.get(name, "unknown"), ours.get(name, "unknown")
         if there != here:
             yield Difference(name, there, here)
 
@@ -71,7 +71,7 @@ def _answers(there: Answer, here: Answer) -> Iterator[Difference]:
 
 
 def verdict_text(answer: Answer) -> str:
-    """In one line."""
+    """Return the verdict as one line."""
     where = f" on {answer.failed_on}" if answer.failed_on else ""
     return f"{answer.status}{where}, {answer.judged} of {answer.planned} workloads judged"
 

@@ -1,6 +1,6 @@
-"""The file: a zip of a few named members, the same bytes for the same bundle. What is read is a stranger's.
+"""The file: a zip of a few named members, the same bytes for the same bundle. A file that is read is untrusted.
 
-Nothing is ever unpacked to a path of the archive's: members are known by name, and all others are refused.
+Nothing is unpacked to a path of the archive: members have fixed names, and all others are refused.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from .spell import bundle_of, spelled
 
 FORMAT = 2
 MOST_BYTES = 16 << 20
-"""Of the file, and of all that is in it."""
+"""Limit of the file, and of its unpacked content."""
 MANIFEST = "manifest.json"
 ANSWER = "answer.json"
 TASK = "task.py"
@@ -25,11 +25,11 @@ KERNELS = {"cuda": "kernel.cu", "ptx": "kernel.ptx"}
 MEMBERS = (MANIFEST, ANSWER, TASK, LAUNCH, *KERNELS.values())
 
 _TIME = (1980, 1, 1, 0, 0, 0)
-"""The first that a zip can say: a bundle carries no dates."""
+"""The earliest date of a zip: a bundle has no dates."""
 
 
 def pack(bundle: Bundle) -> bytes:
-    """Not compressed: so the bytes do not hang on a version of zlib either."""
+    """Return the bytes of the file. It is not compressed, so the bytes do not depend on the version of zlib."""
     manifest, answer = spelled(bundle)
     texts = {KERNELS[bundle.source.language]: bundle.source.text, ANSWER: _json(answer)}
     if bundle.source.launch:
@@ -43,28 +43,28 @@ def pack(bundle: Bundle) -> bytes:
     with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
         for name, content in {MANIFEST: _json(whole).encode(), **contents}.items():
             row = zipfile.ZipInfo(name, _TIME)
-            row.create_system = 3  # Unix, wherever it is made
+            row.create_system = 3  # always Unix, on every system
             row.external_attr = 0o644 << 16
             archive.writestr(row, content)
     return written.getvalue()
 
 
 def unpack(content: bytes) -> Bundle:
-    """Raises BrokenBundle for anything that `pack` did not write."""
+    """Return the bundle. Raises BrokenBundle for anything that `pack` did not write."""
     members = _members(content)
     for needed in (MANIFEST, ANSWER):
         if needed not in members:
-            raise BrokenBundle(f"no bundle: it has no {needed}")
+            raise BrokenBundle(f"not a bundle: {needed} is missing")
     manifest = _object(members, MANIFEST)
     version = manifest.get("format")
     if version != FORMAT:
-        raise BrokenBundle(f"its format is {version!r}, and this Weft knows {FORMAT}: use a newer Weft")
+        raise BrokenBundle(f"its format is {version!r}, but this version of Weft reads {FORMAT}: use a newer version")
     stored = {name: hashlib.sha256(data).hexdigest() for name, data in members.items() if name != MANIFEST}
     if manifest.get("files") != stored:
         raise BrokenBundle("damaged: its members are not those of its manifest")
     kernels = [(language, name) for language, name in KERNELS.items() if name in members]
     if len(kernels) != 1:
-        raise BrokenBundle("no bundle: it has not one kernel")
+        raise BrokenBundle("not a bundle: it does not have exactly one kernel")
     language, kernel = kernels[0]
     texts = {name: _text(members, name) for name in (kernel, LAUNCH, TASK) if name in members}
     try:
@@ -81,7 +81,7 @@ def unpack(content: bytes) -> Bundle:
 
 
 def read(path: Path) -> Bundle:
-    """A bundle's file."""
+    """Read a bundle's file."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -95,7 +95,7 @@ def read(path: Path) -> Bundle:
 
 def _members(content: bytes) -> dict[str, bytes]:
     if len(content) > MOST_BYTES:
-        raise BrokenBundle(f"it has more than {MOST_BYTES} bytes")
+        raise BrokenBundle(f"the file is larger than {MOST_BYTES} bytes")
     found: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -104,10 +104,12 @@ def _members(content: bytes) -> dict[str, bytes]:
                 raise BrokenBundle(f"it unpacks to more than {MOST_BYTES} bytes")
             for row in rows:
                 if row.filename not in MEMBERS or row.filename in found:
-                    raise BrokenBundle(f"it has a member {row.filename!r}, which no bundle has (or not twice)")
+                    raise BrokenBundle(
+                        f"it has a member {row.filename!r}, which a bundle does not have, or has only once"
+                    )
                 found[row.filename] = archive.read(row)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise BrokenBundle(f"no bundle: {error}") from error
+        raise BrokenBundle(f"not a bundle: {error}") from error
     return found
 
 
@@ -115,9 +117,9 @@ def _object(members: Mapping[str, bytes], name: str) -> dict[str, Any]:
     try:
         found = json.loads(_text(members, name))
     except (ValueError, RecursionError) as error:
-        raise BrokenBundle(f"damaged: {name} is no JSON ({error})") from error
+        raise BrokenBundle(f"damaged: {name} is not JSON ({error})") from error
     if not isinstance(found, dict):
-        raise BrokenBundle(f"damaged: {name} is no object")
+        raise BrokenBundle(f"damaged: {name} is not a JSON object")
     return found
 
 
@@ -125,7 +127,7 @@ def _text(members: Mapping[str, bytes], name: str) -> str:
     try:
         return members[name].decode()
     except UnicodeDecodeError as error:
-        raise BrokenBundle(f"damaged: {name} is no text ({error})") from error
+        raise BrokenBundle(f"damaged: {name} is not text ({error})") from error
 
 
 def _json(value: Mapping[str, Any]) -> str:

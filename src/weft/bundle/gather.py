@@ -1,4 +1,4 @@
-"""What is to be bundled: a kernel's file, a rung of the ladder, or a candidate of a search. Nothing runs here."""
+"""Collect what goes into a bundle: a kernel's file, a rung, or a candidate of a search. Nothing runs here."""
 
 import re
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 CANDIDATE = re.compile(r"(\d+):(\d+)")
 """RUN:CANDIDATE, as `weft runs` numbers them."""
 UNKNOWN = "not evaluated"
-"""What the store says of a candidate that waits."""
+"""The status of a candidate that waits in the queue."""
 
 
 @dataclass(frozen=True)
 class BundleOptions:
-    """What a kernel is to be judged on."""
+    """The workloads that a kernel is judged on."""
 
     choice: Choice
     task: str | None = None
@@ -38,26 +38,26 @@ class BundleOptions:
 
 
 def from_kernel(target: str, asked: BundleOptions) -> Bundle:
-    """A rung by name, or a CUDA or PTX file with launch lines."""
+    """Return the bundle of a rung, or of a CUDA or PTX file with launch lines."""
     rung = RUNGS.get(target)
     path = rung.path if rung is not None else Path(target)
     if not path.is_file():
-        raise UsageError(f"{not_a_kernel(target)}; nor RUN:CANDIDATE of a search")
+        raise UsageError(f"{not_a_kernel(target)}, nor RUN:CANDIDATE of a search")
     language = {".cu": "cuda", ".ptx": "ptx"}.get(path.suffix)
     if language is None:
         raise UsageError(
-            f"{target} is no CUDA C++ or PTX file. A Triton kernel is Python, which would run on the host of whoever "
-            "replays it: bundle its PTX (weft show --as ptx) with its launch lines"
+            f"{target} is not a CUDA C++ or PTX file. A Triton kernel is Python code, which would run on the machine "
+            "that replays it: bundle its PTX (weft show --as ptx) with its launch lines"
         )
     text = path.read_text()
     if rung is None:
         _refuse_own_headers(path, text)
     task, task_text = _task(asked.task or (rung.task if rung is not None else "sdpa"))
     launch = asked.launch or path.with_suffix(".launch")
-    beside = launch.read_text() if language == "ptx" and launch.is_file() else ""
+    launch_text = launch.read_text() if language == "ptx" and launch.is_file() else ""
     return Bundle(
         name=path.name,
-        source=CandidateSource(text, language, beside),
+        source=CandidateSource(text, language, launch_text),
         task=task,
         task_text=task_text,
         choice=asked.choice,
@@ -70,10 +70,12 @@ def from_kernel(target: str, asked: BundleOptions) -> Bundle:
 
 
 def from_search(store: Store, run: int, candidate: int) -> Bundle:
-    """A candidate with what its search asked of it: of a winner, everything."""
+    """Return the bundle of a candidate, with the workloads of its search; of a winner, all workloads."""
     row = store.candidate(candidate)
     if row.run_id != run:
-        raise UsageError(f"candidate {candidate} is of run {row.run_id}, not of {run}: weft runs {run} lists its own")
+        raise UsageError(
+            f"candidate {candidate} belongs to run {row.run_id}, not to run {run}: see weft runs show {run}"
+        )
     settings = Settings.from_record(store.run(run).settings)
     evaluations = [each for each in store.evaluations(run) if each.candidate_id == candidate]
     final = any(each.request.get("for") == FINAL for each in evaluations)
@@ -97,7 +99,7 @@ def from_search(store: Store, run: int, candidate: int) -> Bundle:
 
 
 def _task(name: str) -> tuple[str, str]:
-    """Its name, and the text of a file."""
+    """Return the task's name, and its text if it is a file."""
     if name in TASKS:
         return name, ""
     path = Path(name)
@@ -108,7 +110,9 @@ def _task(name: str) -> tuple[str, str]:
 
 
 def _refuse_own_headers(path: Path, text: str) -> None:
-    """A header beside the kernel would be missing elsewhere: the verdict would be another one."""
+    """Refuse a kernel that includes local headers: they would be missing on another machine."""
     for name in _INCLUDE.findall(text):
         if (path.parent / name).is_file():
-            raise UsageError(f"{path} includes {name}, a file of yours: a bundle holds one source; put it in there")
+            raise UsageError(
+                f"{path} includes the local file {name}, but a bundle has one source file: paste it into the kernel"
+            )

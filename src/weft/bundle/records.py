@@ -1,4 +1,4 @@
-"""What a bundle holds: what was asked, where it was answered, and the answer."""
+"""The content of a bundle: the request, the environment, and the answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,49 +11,49 @@ from weft.supervise.records import CandidateSource, Request, ScoreOn
 
 
 class BrokenBundle(WeftError):
-    """The file is no bundle, or a damaged one."""
+    """The file is not a bundle, or is damaged."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A verdict and the bits behind it. Nothing of it depends on when it was found."""
+    """A verdict and the bits of the outputs. Nothing in it depends on the time."""
 
     status: Status
     message: str
     judged: int
-    """Workloads that were judged: all that were planned, or those up to the first failure."""
+    """Number of judged workloads: all that were planned, or those up to the first failure."""
     planned: int
     failure: Verdict | None
-    """The verdict that decided against it; None if there is none."""
+    """The first failing verdict; None if all passed."""
     ptx: str
     """Digest of the canonical PTX and of how it is launched; empty if it does not compile."""
     outputs: Mapping[str, Mapping[str, str]]
     """Workload → output → digest of its bits."""
     estimate: tuple[float, float] | None = None
-    """EST in cycles, of a candidate of a search. Modelled, not measured."""
+    """EST in cycles, for a candidate of a search. Modelled, not measured."""
 
     @property
     def failed_on(self) -> str:
-        """The workload that failed; empty if none did."""
+        """Return the workload that failed; empty if none did."""
         return self.failure.label if self.failure is not None else ""
 
     @property
     def verdict(self) -> tuple[str, str, int, int]:
-        """What must be the same when it is repeated."""
+        """Return the part that must be the same in a replay."""
         return self.status, self.failed_on, self.judged, self.planned
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A judgement, whole."""
+    """A kernel, its workloads, the environment and the answer."""
 
     name: str
-    """What the kernel was called where the bundle was made. Never a path."""
+    """The kernel's name where the bundle was written. Never a path."""
     source: CandidateSource
     task: str
-    """A task of Weft's, or the name of the task in `task_text`."""
+    """A task of Weft, or the name of the task in `task_text`."""
     task_text: str
-    """The Python file of a task of one's own; empty for one of Weft's."""
+    """The Python file of the user's task; empty for a task of Weft."""
     choice: Choice
     chip: str
     rung: str | None
@@ -61,13 +61,13 @@ class Bundle:
     debug_build: bool
     max_steps: int
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Versions and CPU under which the answer was found."""
+    """Versions and CPU with which the answer was found."""
     origin: Mapping[str, str] = field(default_factory=dict)
-    """The run and the candidate of a search, if it is one's."""
+    """The run and the candidate, if the kernel is from a search."""
     answer: Answer | None = None
 
     def request(self, task: str) -> Request:
-        """What the supervisor is asked; `task` is a name, or the file of the text."""
+        """Return the request for the supervisor; `task` is a name, or the file of the text."""
         return Request(
             self.source,
             task=task,

@@ -1,4 +1,4 @@
-"""A bundle as plain data and back. What comes back was written by a stranger: every field is looked at."""
+"""Convert a bundle to plain data and back. The data that is read is untrusted: every field is checked."""
 
 import dataclasses
 import re
@@ -21,7 +21,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def spelled(bundle: Bundle) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The manifest, and the answer."""
+    """Return the manifest and the answer."""
     source = bundle.source
     manifest = {
         "name": bundle.name,
@@ -45,7 +45,7 @@ def spelled(bundle: Bundle) -> tuple[dict[str, Any], dict[str, Any]]:
 def bundle_of(
     manifest: Mapping[str, Any], answer: Mapping[str, Any], *, text: str, language: str, launch: str, task_text: str
 ) -> Bundle:
-    """Raises KeyError, TypeError or ValueError for what is no bundle."""
+    """Return the bundle. Raises KeyError, TypeError or ValueError for data that is not a bundle."""
     score = manifest["score"]
     return Bundle(
         name=_text(manifest["name"]),
@@ -87,7 +87,7 @@ def _answer(record: Mapping[str, Any]) -> Answer:
     for digests in outputs.values():
         for digest in digests.values():
             if not _DIGEST.fullmatch(digest):
-                raise ValueError(f"{digest!r} is no digest")
+                raise ValueError(f"{digest!r} is not a digest")
     return Answer(
         status=Status(record["status"]),
         message=_text(record["message"]),
@@ -107,7 +107,7 @@ def _choice(record: Mapping[str, Any]) -> Choice:
     }
     for name in axes["shapes"]:
         if not is_shape(name):
-            raise ValueError(f"no shape of this Weft is called {name!r}")
+            raise ValueError(f"this version of Weft has no shape {name!r}")
     return Choice(**axes, seeds=tuple(_count(seed) for seed in record["seeds"]))
 
 
@@ -118,19 +118,19 @@ def _score(record: Mapping[str, Any]) -> ScoreOn:
 
 def _one_of(value: Any, known: Mapping[str, object], what: str) -> str:
     if value not in known:
-        raise ValueError(f"no {what} of this Weft is called {value!r}")
+        raise ValueError(f"this version of Weft has no {what} {value!r}")
     return str(value)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value
 
 
 def _object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise TypeError(f"{value!r} is no object")
+        raise TypeError(f"{value!r} is not an object")
     return value
 
 
@@ -146,5 +146,5 @@ def _flag(value: Any) -> bool:
 
 def _count(value: Any, most: int = 1 << 53) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value

@@ -27,29 +27,29 @@ from .terminal import counted
 EXIT_NO_GPU = 3
 BACKENDS = ("auto", "flash", "efficient", "cudnn", "math")
 DRAWS = 16
-"""Inputs that take turns, drawn from seeds nobody knew before."""
+"""Input sets used in turn, generated from seeds chosen at run time."""
 
 
 def bench_verb(
     targets: Annotated[list[str], typer.Argument(help="Rungs of the ladder, or files with launch lines.")],
-    task: Annotated[
-        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file.")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help=f"Task of a file: {', '.join(TASKS)} or a Python file.")] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas.")] = "mission",
     mask: Annotated[str, typer.Option(help="none, top_left or bottom_right.")] = "none",
     dtype: Annotated[str, typer.Option(help="f16, bf16 or f32 (default: the first that all targets have).")] = "",
     encoding: Annotated[str, typer.Option(help="sim_fp8 or e4m3 (default: the first of the target).")] = "",
     iters: Annotated[int, typer.Option(min=8, help="Rounds; every contender runs once in each.")] = 100,
-    warmup: Annotated[int, typer.Option(min=0, help="Rounds before them that do not count.")] = 10,
+    warmup: Annotated[int, typer.Option(min=0, help="Untimed rounds before the timed ones.")] = 10,
     l2: Annotated[str, typer.Option(help="What L2 holds before a call: cold, warm or both.")] = "both",
     against: Annotated[str, typer.Option(help="The baseline: sdpa (PyTorch), or `first`, the first target.")] = "sdpa",
-    backend: Annotated[str, typer.Option(help="PyTorch's: auto, flash, efficient, cudnn or math.")] = "auto",
-    device: Annotated[int, typer.Option(min=0, help="Which GPU.")] = 0,
+    backend: Annotated[
+        str, typer.Option(help="PyTorch's SDPA backend: auto, flash, efficient, cudnn or math.")
+    ] = "auto",
+    device: Annotated[int, typer.Option(min=0, help="Index of the GPU.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, all samples included.")] = False,
 ) -> int:
-    """Time kernels on a GPU: interleaved A/B, cold and warm L2, a confidence interval, outputs checked after.
+    """Time kernels on a GPU: interleaved A/B rounds, cold and warm L2, a confidence interval. Outputs are checked.
 
-    Exit codes: 0 measured, 1 some output is wrong, 2 usage, or the timer failed, 3 there is no GPU.
+    Exit codes: 0 measured, 1 an output is wrong, 2 usage error or the timer failed, 3 there is no GPU.
     """
     caches = tuple(Cache) if l2 == "both" else _caches(l2)
     if against not in ("sdpa", "first"):
@@ -87,11 +87,11 @@ def bench_workload(
     against: str = "sdpa",
     backend: str = "auto",
 ) -> BenchResult:
-    """All targets on one workload, with the baseline in front."""
+    """Time all targets on one workload; the baseline is the first contender."""
     supports = next(iter(found.values()))[1]
     problems = [supports.task.draw(replace(workload, seed=secrets.randbelow(1 << 31))) for _ in range(DRAWS)]
     contenders: list[Contender] = []
-    notes = [] if workload.encoding == PLAIN else ["inputs are codes already: quantising is not timed"]
+    notes = [] if workload.encoding == PLAIN else ["the inputs are quantised already: quantising is not timed"]
     if against == "sdpa":
         try:
             if supports.task.outputs[0].name != "o":
@@ -110,7 +110,7 @@ def bench_workload(
 
 
 def torch_sdpa(gpu: CudaGPU, problem: Problem, backend: str) -> Contender:
-    """PyTorch's attention in the GPU's stream."""
+    """Return PyTorch's attention as a contender that runs in the GPU's stream."""
     try:
         from weft.torch.baseline import TorchSdpa, cuda_stream
     except ImportError as error:
@@ -121,7 +121,7 @@ def torch_sdpa(gpu: CudaGPU, problem: Problem, backend: str) -> Contender:
 
 
 def show(result: BenchResult) -> None:
-    """A table, what spoils it, and one summary line."""
+    """Print a table, notes about what limits its precision, and one summary line."""
     print(f"{result.workload} · {result.gpu} ({result.arch}) · L2 {result.cache}")
     rows = []
     for row in result.rows:
@@ -139,7 +139,7 @@ def show(result: BenchResult) -> None:
 def _workloads(
     found: dict[str, tuple[Candidate, Supports]], chosen: Choice, dtype: str, encoding: str
 ) -> list[Workload]:
-    """Those that every target supports, of one type and encoding."""
+    """Return the workloads that every target supports, of one type and encoding."""
     all_supports = [supports for _, supports in found.values()]
     tasks = {supports.task.name for supports in all_supports}
     if len(tasks) > 1:

@@ -1,4 +1,4 @@
-"""`weft bundle`: one file that holds a kernel, what it was judged on, where, and the verdict."""
+"""`weft bundle`: write a kernel, its workloads, the versions used and the verdict to one file."""
 
 import json
 import sys
@@ -33,26 +33,32 @@ def bundle(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The bundle: name.weft.")],
     task: Annotated[
-        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+        str | None, typer.Option(help=f"Task of a file: {', '.join(TASKS)} or a Python file (default: sdpa).")
     ] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
-    regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
+    regimes: Annotated[str, typer.Option(help="Input regimes, with commas, or all (default: a quick choice).")] = "",
     masks: Annotated[
-        str, typer.Option(help="none, top_left, bottom_right; causal is both (default: the kernel's).")
+        str, typer.Option(help="Masks: none, top_left, bottom_right; causal means both (default: the kernel's).")
     ] = "",
-    dtypes: Annotated[str, typer.Option(help="f16 or half, bf16, f32 (default: the kernel's first).")] = "",
-    encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
+    dtypes: Annotated[str, typer.Option(help="Types: f16 or half, bf16, f32 (default: the kernel's first).")] = "",
+    encodings: Annotated[
+        str, typer.Option(help="Encodings of 8-bit inputs: sim_fp8, e4m3 (default: the kernel's).")
+    ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 3,
-    gpu: Annotated[str, typer.Option(help="For which GPU it is compiled.")] = "l4",
-    launch: Annotated[Path | None, typer.Option(help="The launch lines of a PTX file (default: beside it).")] = None,
-    max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
-    seconds: Annotated[float, typer.Option(min=1, help="That the kernel may take in all.")] = 600.0,
-    store: Annotated[str | None, typer.Option(metavar="WHERE", help="Of RUN:CANDIDATE (default: WEFT_STORE).")] = None,
+    gpu: Annotated[str, typer.Option(help="The GPU to compile for.")] = "l4",
+    launch: Annotated[
+        Path | None, typer.Option(help="Launch lines of a PTX file (default: the .launch file next to it).")
+    ] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Limit of loop iterations per host thread.")] = MAX_STEPS,
+    seconds: Annotated[float, typer.Option(min=1, help="Time limit of the kernel, all workloads together.")] = 600.0,
+    store: Annotated[
+        str | None, typer.Option(metavar="WHERE", help="The store of RUN:CANDIDATE (default: WEFT_STORE).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Judge a kernel and write everything about it into one file that `weft replay` repeats anywhere.
+    """Judge a kernel and write everything about it to one file, which `weft replay` judges again on any machine.
 
-    A wrong kernel is bundled as well: that is how a bug is handed on. Exit codes: 0 written, 2 usage.
+    A wrong kernel is bundled, too: send the file with a bug report. Exit codes: 0 written, 2 usage error.
     """
     found = CANDIDATE.fullmatch(target)
     if found is not None:
@@ -68,7 +74,7 @@ def bundle(
             with draft_shown(target):
                 say_host_code(load(target, gpu=gpu))
     with bar(f"judging {made.name}") as tell:
-        # What is bundled here is one's own: its task may run.
+        # The user bundles a local task file, so its Python code may run.
         found_answer = answer(made, ReplayTerms(seconds, trust_task=True), tell)
     if found_answer.status == Status.REJECTED:
         raise UsageError(f"{target} cannot be bundled: {found_answer.message}")
@@ -94,7 +100,10 @@ def _show(made: Bundle, output: Path, *, as_json: bool) -> None:
     size = output.stat().st_size
     before = made.origin.get("status", made.answer.status)
     if before not in (made.answer.status, UNKNOWN):
-        print(f"weft: the store says {before} of it, and this run {made.answer.status}", file=sys.stderr)
+        print(
+            f"weft: the verdict in the store is {before}, the verdict of this run is {made.answer.status}",
+            file=sys.stderr,
+        )
     if as_json:
         record = {"file": str(output), "bytes": size, "status": made.answer.status, "ptx": made.answer.ptx}
         print(json.dumps({**record, "verdict": verdict_text(made.answer)}, indent=2))
@@ -102,4 +111,4 @@ def _show(made: Bundle, output: Path, *, as_json: bool) -> None:
     print_line(f"{made.name}: {verdict_text(made.answer)}")
     if made.answer.message:
         print(f"  {made.answer.message}")
-    print(f"{output}: {size:,} bytes · PTX {made.answer.ptx[:16] or 'none'} · weft replay {output} repeats it")
+    print(f"{output}: {size:,} bytes · PTX {made.answer.ptx[:16] or 'none'} · judge it again: weft replay {output}")

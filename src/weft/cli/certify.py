@@ -1,4 +1,4 @@
-"""`weft certify`: a gate against what is wrong: a task's own list, or the mutants of a kernel file."""
+"""`weft certify`: test a gate with wrong implementations: a task's own list, or the mutants of a kernel file."""
 
 import json
 import sys
@@ -28,27 +28,31 @@ POLICIES = ("tight", "loose")
 def certify(
     task: Annotated[str, typer.Argument(help=f"{', '.join(TASKS)}, or a Python file that defines TASK.")] = "",
     source_mutants: Annotated[
-        str, typer.Option(metavar="KERNEL", help="Try one-line mistakes in this kernel file, or rung, instead.")
+        str, typer.Option(metavar="KERNEL", help="Test one-line mutants of this kernel file or rung instead.")
     ] = "",
-    of_task: Annotated[str, typer.Option("--task", help="What the kernel of --source-mutants computes.")] = "",
-    count: Annotated[int, typer.Option(min=1, help="Source mutants to try, of all classes alike.")] = 48,
-    seed: Annotated[int, typer.Option(min=0, help="Which source mutants are drawn.")] = 0,
-    shapes: Annotated[str, typer.Option(help="Judge source mutants on these alone (default: a quick choice).")] = "",
-    regimes: Annotated[str, typer.Option(help="As for weft check.")] = "",
-    masks: Annotated[str, typer.Option(help="As for weft check.")] = "",
-    policy: Annotated[str, typer.Option(help="tight: the gate `weft check` uses; loose: a warning example.")] = "tight",
+    of_task: Annotated[str, typer.Option("--task", help="The task that the kernel of --source-mutants computes.")] = "",
+    count: Annotated[int, typer.Option(min=1, help="Number of source mutants, spread evenly over the classes.")] = 48,
+    seed: Annotated[int, typer.Option(min=0, help="Seed that selects the source mutants.")] = 0,
+    shapes: Annotated[
+        str, typer.Option(help="Shapes on which source mutants are judged (default: a quick choice).")
+    ] = "",
+    regimes: Annotated[str, typer.Option(help="As in weft check.")] = "",
+    masks: Annotated[str, typer.Option(help="As in weft check.")] = "",
+    policy: Annotated[
+        str, typer.Option(help="tight: the gate of `weft check`; loose: an example of a bad gate.")
+    ] = "tight",
     dtype: Annotated[str, typer.Option(help="Type of the output: f16, bf16, f32 (default: the task's first).")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Try to fool a task's gate: every wrong implementation must be killed, every right one must pass.
+    """Test a task's gate: it must reject every wrong implementation and accept every correct one.
 
-    With --source-mutants the wrong ones are your own kernel with one line changed; what survives, your tests would
-    miss.
+    With --source-mutants the wrong implementations are your kernel with one line changed. Your tests would miss
+    those that survive.
 
-    Exit codes: 0 the gate holds, 1 it let something through or rejected something right, 2 usage.
+    Exit codes: 0 the gate holds, 1 it accepted a wrong or rejected a correct implementation, 2 usage error.
     """
     if bool(task) == bool(source_mutants):
-        raise UsageError("give a task whose gate is to be tried, or --source-mutants and a kernel file")
+        raise UsageError("give the task whose gate to test, or --source-mutants and a kernel file")
     if source_mutants:
         chosen = Choice(_names(shapes), _names(regimes), _names(masks), seeds=(0,))
         return _certify_source(source_mutants, of_task or None, chosen, count=count, seed=seed, as_json=as_json)
@@ -79,7 +83,7 @@ def _show(certificate: Certificate) -> None:
     if certificate.survivors:
         print(f"survivors: {', '.join(trial.name for trial in certificate.survivors)}")
     for trial in certificate.wrongly_killed:
-        print(f"right, but rejected: {trial.name} by {trial.killed_by} on {trial.workload}")
+        print(f"correct, but rejected: {trial.name} by {trial.killed_by} on {trial.workload}")
     if not certificate.holds:
         print(f"weft: the gate of {certificate.task} does not hold for {certificate.dtype}", file=sys.stderr)
     print(certificate)
@@ -106,7 +110,7 @@ def _trial(trial: GateTrial) -> dict[str, str | None]:
 
 
 def _certify_source(kernel: str, task: str | None, choice: Choice, *, count: int, seed: int, as_json: bool) -> int:
-    """Exit code: 0 nothing survived, 1 something did."""
+    """Return the exit code: 0 if no mutant survived, 1 otherwise."""
     candidate, supports = find_candidate(kernel, task=task)
     judged = len(list(workloads(supports, choice)))
     with tempfile.TemporaryDirectory() as folder, bar(f"mutants of {kernel}") as tell:
@@ -137,7 +141,7 @@ def _show_mutants(kernel: str, judged: int, trials: Sequence[MutantTrial]) -> No
 
 
 def _change(trial: MutantTrial) -> tuple[str, str]:
-    """Both on one line each, however many a mutant has."""
+    """Return the text before and after the mutation, each as one line."""
     before, after = (" ⏎ ".join(map(str.strip, text.split("\n"))) for text in (trial.mutant.before, trial.mutant.after))
     return before, after
 

@@ -1,4 +1,4 @@
-"""`weft check`: a kernel against the reference over shapes, types, masks, regimes and seeds; one verdict."""
+"""`weft check`: compare a kernel with the reference over shapes, types, masks, regimes and seeds; give a verdict."""
 
 import json
 import secrets
@@ -49,29 +49,35 @@ from .tables import print_table
 from .terminal import bar, paint, print_line
 
 SHOWN = 3
-"""Failing workloads that are printed in full."""
+"""Number of failing workloads that are printed in full."""
 SEEDS = 3
 
 
 def check(
     targets: Annotated[list[str], typer.Argument(help="Rungs, files with launch lines, or one task folder.")],
     task: Annotated[
-        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+        str | None, typer.Option(help=f"Task of a file: {', '.join(TASKS)} or a Python file (default: sdpa).")
     ] = None,
-    include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
+    include: Annotated[
+        list[str] | None, typer.Option("-I", metavar="DIR", help="Search this directory for includes.")
+    ] = None,
     compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
-    launch: Annotated[Path | None, typer.Option(help="The launch lines of a PTX file (default: beside it).")] = None,
+    launch: Annotated[
+        Path | None, typer.Option(help="Launch lines of a PTX file (default: the .launch file next to it).")
+    ] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
-    regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
+    regimes: Annotated[str, typer.Option(help="Input regimes, with commas, or all (default: a quick choice).")] = "",
     masks: Annotated[
-        str, typer.Option(help="none, top_left, bottom_right; causal is both (default: the kernel's).")
+        str, typer.Option(help="Masks: none, top_left, bottom_right; causal means both (default: the kernel's).")
     ] = "",
-    dtypes: Annotated[str, typer.Option(help="f16 or half, bf16, f32 (default: the kernel's first).")] = "",
-    encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
+    dtypes: Annotated[str, typer.Option(help="Types: f16 or half, bf16, f32 (default: the kernel's first).")] = "",
+    encodings: Annotated[
+        str, typer.Option(help="Encodings of 8-bit inputs: sim_fp8, e4m3 (default: the kernel's).")
+    ] = "",
     seeds: Annotated[
         int | None, typer.Option(min=1, help=f"Seeds per workload (default {SEEDS}), or a folder's trials (default 1).")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Judge this one seed, instead of --seeds.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Judge only this seed, instead of --seeds.")] = None,
     hidden: Annotated[
         int | None,
         typer.Option(
@@ -81,12 +87,12 @@ def check(
     ] = None,
     gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
-    max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
-    tool: Annotated[str, typer.Option(metavar="T,T", help="Checkers: initcheck, racecheck, or all.")] = "all",
-    max_findings: Annotated[int, typer.Option(min=0, help="Findings to print per workload; all are counted.")] = 20,
+    max_steps: Annotated[int, typer.Option(min=1, help="Limit of loop iterations per host thread.")] = MAX_STEPS,
+    tool: Annotated[str, typer.Option(metavar="T,T", help="Optional checkers: initcheck, racecheck, all.")] = "all",
+    max_findings: Annotated[int, typer.Option(min=0, help="Findings printed per workload; all are counted.")] = 20,
     strict: Annotated[bool, typer.Option("--strict", help=STRICT_HELP)] = False,
-    form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; same as --format json.")] = False,
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Print the source with how often each line ran.")
     ] = False,
@@ -97,12 +103,12 @@ def check(
         Path | None, typer.Option("--sarif", metavar="FILE", help="Write the findings as SARIF to a file, too.")
     ] = None,
 ) -> int:
-    """Judge kernels: memory, races in shared memory, numbers against the reference, determinism.
+    """Judge kernels: memory accesses, races, results compared with the reference, determinism.
 
-    Exit codes: 0 all passed, 1 something failed, 2 usage, 3 could not be judged, 5 nothing selected.
+    Exit codes: 0 all passed, 1 something failed, 2 usage error, 3 could not be judged, 5 nothing selected.
     """
     tools = tuple(tool.split(","))
-    watch_for(tools)  # a wrong name is refused before anything runs
+    watch_for(tools)  # refuse a wrong name before anything runs
     form = Format.JSON if as_json else form
     if any(Path(target).is_dir() for target in targets):
         chosen = {
@@ -148,7 +154,7 @@ def check(
         say_host_code(found[target][0].kernel)
     if seed is not None and seeds is not None:
         raise UsageError("give --seed (this one) or --seeds (how many), not both")
-    sparse = hidden is None and seed is None  # what repeats one seed is judged on nothing else
+    sparse = hidden is None and seed is None  # --seed judges that seed only
     secret = tuple(secrets.randbelow(1 << 31) for _ in range(1 if sparse else hidden or 0))
 
     def choice(supports: Supports) -> Choice:
@@ -216,7 +222,7 @@ def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _check_folder(targets: list[str], chosen: Mapping[str, object], options: FolderOptions, shown: Shown) -> int:
-    """A folder of another system has its own reference, inputs and cases: what would choose others is refused."""
+    """Judge a folder of another tool. It has its own reference, inputs and cases, so options that choose them fail."""
     if targets[1:]:
         raise UsageError("give one folder, or several kernels: a folder is judged alone")
     given = [name for name, value in chosen.items() if value]
@@ -227,7 +233,7 @@ def _check_folder(targets: list[str], chosen: Mapping[str, object], options: Fol
 
 @dataclass(frozen=True)
 class Checked:
-    """What was said about one target."""
+    """The verdicts about one target."""
 
     verdicts: list[Verdict]
     planned: int
@@ -253,9 +259,9 @@ def _judge(
 
 
 def _show_coverage(target: str, candidate: Candidate, checked: Checked, *, whole: bool, selected: bool) -> None:
-    """What a pass does not speak of: code that no workload ran, if the workloads were `selected` to run all of it.
+    """Print the code that no workload ran, if the workloads were `selected` to run all of it.
 
-    `whole` asks for the source with counts, whatever ran.
+    With `whole`, print the source with the count of each line in any case.
     """
     if whole:
         kernel = candidate.kernel
@@ -273,7 +279,7 @@ def _show(
     max_findings: int,
     secret: tuple[int, ...],
 ) -> None:
-    """`left_out` says why a kernel does not take a shape, of those that were named; `secret` are hidden seeds."""
+    """Print the results. `left_out` has the reason why a kernel does not take a named shape; `secret`: hidden seeds."""
     rows = []
     names = dict.fromkeys(row_of(verdict) for results in verdicts.values() for verdict in results)
     names |= dict.fromkeys(name for shapes in left_out.values() for name in shapes)
@@ -296,13 +302,13 @@ def _show(
         if len(failed) > SHOWN:
             print(f"{target}: {len(failed) - SHOWN} more workloads did not pass")
     for target, results in verdicts.items():
-        # What passed may still carry notes: something was not judged in detail, or an allow line is not needed.
+        # A passed workload may have notes: something was not judged in detail, or an allow line is not needed.
         for line in text_lines(distinct({target: [v for v in results if v.passed]}), limit=max_findings):
             print(f"{target}: {line}")
     for target, covers in scopes.items():
         for line in (
             covers.lines() if target not in RUNGS else covers.skip_lines
-        ):  # the ladder's table says what rungs take
+        ):  # the ladder's table has the shapes that rungs take
             print(f"{target}: {line}")
     all_verdicts = [verdict for results in verdicts.values() for verdict in results]
     everything = [verdict for verdict in all_verdicts if not verdict.extra]
@@ -321,7 +327,7 @@ def _show(
 
 
 def _show_quantisation(target: str, results: list[Verdict]) -> None:
-    """Per regime, what the 8-bit inputs cost and what the kernel adds: the largest error, and its mean with sign."""
+    """Print per regime the error of the 8-bit inputs and the error the kernel adds: largest, and mean with sign."""
     rows = []
     coded = [verdict for verdict in results if "err_quant" in verdict.parts]
     for regime, encoding in dict.fromkeys((v.workload.regime, v.workload.encoding) for v in coded):
@@ -338,7 +344,7 @@ def _show_quantisation(target: str, results: list[Verdict]) -> None:
 
 
 def _explain(target: str, verdict: Verdict, max_findings: int) -> None:
-    """The cause first: findings before the numbers that they explain, warnings after numbers that they do not."""
+    """Print the cause first: errors before the numbers that they explain, then numbers, then warnings."""
     print_line(f"{target} · {verdict.label} · {verdict.status}: {verdict.message}")
     found = [f"  {line}" for line in text_lines(verdict.further_findings, limit=max_findings)]
     numbers = list(_numbers(verdict))
@@ -360,7 +366,7 @@ def _numbers(verdict: Verdict) -> Iterator[str]:
 
 
 def _exit_code(verdicts: dict[str, list[Verdict]], scopes: Mapping[str, Scope]) -> int:
-    """A kernel that was asked for and never run is not green, whatever the others are."""
+    """Return the exit code. A requested kernel that never ran is not a pass, whatever the others are."""
     idle = [target for target, results in verdicts.items() if not results]
     for target in idle:
         print(f"weft: nothing selected: {target}: {scopes[target].nothing}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What `weft check` shows of the numbers that passed: one line per shape."""
+"""The errors of passed workloads that `weft check` prints: one line per shape."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ def show_errors(verdicts: Mapping[str, Sequence[Verdict]]) -> None:
     """Print, for each target and shape, the errors of the workload that came nearest to the limit of a gate."""
     for target, results in verdicts.items():
         if rows := [_row(errors) for errors in shape_errors(results)]:
-            print(f"{target}: what passed, at the workload nearest to its limit; errors against float64")
+            print(f"{target}: errors against float64 of the passed workload that is nearest to its limit")
             print_table(COLUMNS, rows)
 
 

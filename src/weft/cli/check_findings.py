@@ -1,4 +1,4 @@
-"""The findings of many workloads, each said once: for the last line, annotations and SARIF of `weft check`."""
+"""The distinct findings of many workloads: for the last line, annotations and SARIF of `weft check`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -12,7 +12,7 @@ Verdicts = Mapping[str, Sequence[Verdict]]
 
 
 def distinct(verdicts: Verdicts) -> tuple[Finding, ...]:
-    """The findings of each target, each bug once."""
+    """Return the findings of each target, each bug once."""
     return tuple(
         finding
         for results in verdicts.values()
@@ -21,7 +21,7 @@ def distinct(verdicts: Verdicts) -> tuple[Finding, ...]:
 
 
 def distinct_suppressed(verdicts: Verdicts) -> tuple[Suppressed, ...]:
-    """The same for what the source allows."""
+    """Return the findings that the source allows, each once."""
     found = []
     for results in verdicts.values():
         items = [item for verdict in results for item in verdict.suppressed]
@@ -31,13 +31,13 @@ def distinct_suppressed(verdicts: Verdicts) -> tuple[Suppressed, ...]:
 
 
 def last_line(verdicts: Verdicts) -> str:
-    """A workload that fails without a finding, by its numbers for example, is an error too."""
+    """Return the summary line. A workload that fails without a finding, such as by its numbers, counts as an error."""
     wrong = sum(1 for _ in _wrong(verdicts))
     return summary(distinct(verdicts), distinct_suppressed(verdicts), wrong=wrong)
 
 
 def annotations(verdicts: Verdicts, *, limit: int) -> Iterator[str]:
-    """GitHub's, for findings and for workloads that fail without one."""
+    """Yield GitHub annotations for findings and for workloads that fail without one."""
     yield from github_lines(distinct(verdicts), limit=limit)
     for at, (target, verdict) in enumerate(_wrong(verdicts)):
         if at < limit:

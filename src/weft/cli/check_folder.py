@@ -1,4 +1,4 @@
-"""A folder of robust-kbench or flashinfer-bench, judged by Weft's checkers and its own tolerance."""
+"""Judge a folder of robust-kbench or flashinfer-bench with Weft's checkers and the folder's tolerance."""
 
 import json
 import sys
@@ -39,12 +39,12 @@ class FolderRow:
     kernel: str
     case: str
     verdict: Verdict | None
-    """None: it could not be judged, and `message` says why."""
+    """None: it could not be judged, and `message` has the reason."""
     message: str = ""
     recorded: str | None = None
-    """The status that the folder itself has for it."""
+    """The status that is recorded in the folder."""
     workload: tuple[str, Workload] | None = None
-    """Of flashinfer-bench: the definition, and its workload."""
+    """For flashinfer-bench: the definition and its workload."""
 
     @property
     def status(self) -> Status:
@@ -58,14 +58,14 @@ class FolderOptions:
     every: bool = False
     """All cases of a robust-kbench task, not only the timed one."""
     trials: int | None = None
-    """Of each case of a robust-kbench task (None: one); a flashinfer-bench workload has none."""
+    """Trials of each case of a robust-kbench task (None: one); a flashinfer-bench workload has none."""
     tolerance: Tolerance | None = None
     solution: str | None = None
     record: bool = False
     work: Path | None = None
-    """Where kernel files are written; None: nowhere that lasts."""
+    """Where kernel files are written; None: a temporary folder."""
     gpu: str = ""
-    """Empty: of the architecture that the folder says, else the default."""
+    """Empty: a GPU of the architecture that the folder names, or the default GPU."""
     include_dirs: tuple[str, ...] = ()
     compiler: str = "nvrtc"
     max_steps: int = MAX_STEPS
@@ -80,16 +80,16 @@ class Shown:
 
     form: Format = Format.TEXT
     max_findings: int = 3
-    """Per case; all are counted."""
+    """Findings printed per case; all are counted."""
 
 
 def is_foreign(folder: Path) -> bool:
-    """Whether it is a folder of a system that Weft reads."""
+    """Return whether this is a task folder of a tool that Weft reads."""
     return kbench.is_folder(folder) or read_folder.is_folder(folder)
 
 
 def check_folder(folder: Path, options: FolderOptions, shown: Shown) -> int:
-    """Judge, print, and write results back if asked. Returns the exit code."""
+    """Judge, print, and write results to the folder if requested. Return the exit code."""
     if not is_foreign(folder):
         raise UsageError(
             f"{folder} is neither a task of robust-kbench (func_forward.py, config_forward.json, forward.cu) nor a "
@@ -108,7 +108,7 @@ def check_folder(folder: Path, options: FolderOptions, shown: Shown) -> int:
 
 def _robust(path: Path, options: FolderOptions, work: Path) -> Iterator[FolderRow]:
     folder = kbench.read_folder(path, multi=options.every, trials=options.trials or 1, tolerance=options.tolerance)
-    print(f"reference: {path / 'func_forward.py'}, run as it stands", file=sys.stderr)
+    print(f"reference: {path / 'func_forward.py'}, run unchanged", file=sys.stderr)
     gpu = choose_gpu(options.gpu, "" if options.gpu else folder.arch)
     kernel = HostKernel(folder.kernel, work, include_dirs=options.include_dirs, arch=target_of(gpu))
     for setting in folder.settings:
@@ -125,7 +125,7 @@ def _flashinfer(path: Path, options: FolderOptions, work: Path) -> Iterator[Fold
     if options.trials is not None:
         raise UsageError(f"{path}: a flashinfer-bench workload has its own inputs, so it has no trials or seeds")
     folder = read_folder.read_folder(path)
-    print("reference: the definitions' own code, run as it stands", file=sys.stderr)
+    print("reference: the definitions' own code, run unchanged", file=sys.stderr)
     if options.solution is not None and options.solution not in folder.solutions:
         raise UsageError(f"{path} has no solution {options.solution!r}; it has {', '.join(folder.solutions)}")
     for solution in folder.solutions.values():
@@ -172,7 +172,7 @@ def _errors(verdict: Verdict | None) -> tuple[float, float] | None:
 
 
 def _print(folder: Path, rows: Sequence[FolderRow], shown: Shown, hidden: str) -> None:
-    """`hidden`: a temporary folder's path, which tells a reader nothing."""
+    """Print the result without `hidden`, the path of a temporary folder."""
     verdicts: dict[str, list[Verdict]] = {}
     for row in rows:
         if row.verdict is not None:
@@ -224,10 +224,13 @@ def _record(row: FolderRow) -> dict[str, object]:
 
 
 def _write(folder: Path, rows: Sequence[FolderRow], options: FolderOptions) -> list[Path]:
-    """Traces beside the definitions; or the results of a robust-kbench task."""
+    """Write traces next to the definitions, or the results of a robust-kbench task."""
     if kbench.is_folder(folder):
         if any(not row.status.decided for row in rows):
-            print("weft: no results are written: robust-kbench has no word for what was not judged", file=sys.stderr)
+            print(
+                "weft: no results are written: robust-kbench has no status for a case that was not judged",
+                file=sys.stderr,
+            )
             return []
         return [_write_results(folder, rows, options)]
     now = datetime.now(UTC).isoformat(timespec="seconds")

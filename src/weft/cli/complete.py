@@ -1,6 +1,6 @@
-"""What TAB offers for a verb: its options, and the names that Weft knows for their values. Nothing heavy is loaded.
+"""Completions of a verb: its options, and the names that are valid as their values. No heavy module is loaded.
 
-A shell asks at every TAB, and most verbs load a compiler: options are therefore read from the verb's source.
+A shell calls this at every TAB, and most verbs load a compiler: options are therefore read from the verb's source.
 """
 
 import ast
@@ -27,7 +27,7 @@ SPELLED_OUT = {
     "encodings": ("sim_fp8", "e4m3"),
     "tools": ("initcheck", "racecheck", "all"),
 }  # fmt: skip
-"""As their own modules have them, which load NumPy or read files; tests/cli holds them together."""
+"""Copies of names whose modules load NumPy or read files; tests/cli checks that they agree."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Parameter:
     """One option or argument of a verb."""
 
     name: str
-    """As the function has it."""
+    """The name of the function's parameter."""
     options: tuple[str, ...]
-    """`--shapes`, `-I` …; none of an argument."""
+    """Spellings such as `--shapes` or `-I`; empty for an argument."""
     takes_value: bool
 
 
 def read_parameters(target: str) -> tuple[Parameter, ...] | None:
-    """Of `module:function`. None where the source does not say it plainly: the verb must be loaded then."""
+    """Return the parameters of `module:function`, or None if the verb must be loaded to find them."""
     module, _, function = target.partition(":")
     spec = find_spec(module)
     if spec is None or spec.origin is None:
@@ -77,7 +77,7 @@ def _typed(name: str, kind: ast.expr, call: ast.Call) -> Parameter | None:
         case ast.Attribute(value=ast.Name(id="typer"), attr="Option"):
             flag = isinstance(kind, ast.Name) and kind.id == "bool"
             spelled = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-            if not spelled:  # typer's own rule
+            if not spelled:  # typer's rule
                 plain = name.replace("_", "-")
                 spelled = [f"--{plain}", f"--no-{plain}"] if flag else [f"--{plain}"]
             return Parameter(name, tuple(part for text in spelled for part in text.split("/")), not flag)
@@ -133,15 +133,15 @@ VALUES: dict[str, Names] = {
     "--policy": _these("tight", "loose"), "--l2": _these("cold", "warm", "both"),
     "shell": _these("bash", "zsh", "fish"), "--as": _these("ptx", "sass", "llvm", "resources", "shared"),
 }  # fmt: skip
-"""An option, or an argument's name → what may stand there."""
+"""An option or an argument's name → its possible values."""
 
 FILES = ("targets", "target", "kernel", "source", "--source-mutants")
-"""That may be a kernel's file as well."""
+"""Arguments that may also be a kernel file."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What typer's shells print of an item of click's."""
+    """One completion, with the attributes of click's CompletionItem that typer's shell scripts print."""
 
     value: str
     type: str = "plain"
@@ -149,7 +149,7 @@ class Offer:
 
 
 class LightVerb(TyperCommand):
-    """Stands for a verb while a shell completes it: all words are taken as they come."""
+    """Replaces a verb while a shell completes it; accepts any words."""
 
     def __init__(self, name: str, parameters: Sequence[Parameter]) -> None:
         settings: dict[str, Any] = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -160,11 +160,11 @@ class LightVerb(TyperCommand):
         return [Offer(word) for word in self.offers(ctx.args, incomplete)]
 
     def offers(self, words: Sequence[str], incomplete: str) -> list[str]:
-        """What may stand after these words of the verb."""
+        """Return the completions after these words of the verb."""
         if incomplete.startswith("-"):
             names = [name for row in self.parameters for name in row.options]
             return [name for name in (*names, "--help") if name.startswith(incomplete)]
-        before = [word for word in words if word != "="]  # a shell may cut --shapes=small in three
+        before = [word for word in words if word != "="]  # a shell may split --shapes=small in three words
         for row in self.parameters:
             if row.takes_value and before and before[-1] in row.options:
                 return _values(before[-1], incomplete)
@@ -173,13 +173,13 @@ class LightVerb(TyperCommand):
 
 
 def light_verb(name: str, target: str) -> LightVerb | None:
-    """None: the verb must be loaded to be completed."""
+    """Return the verb's light replacement, or None if the verb must be loaded for completion."""
     parameters = read_parameters(target)
     return LightVerb(name, parameters) if parameters is not None else None
 
 
 def _values(where: str, incomplete: str) -> list[str]:
-    """With commas, the last of several."""
+    """Return the completions of a value; of a list with commas, of its last name."""
     names = VALUES.get(where, tuple)()
     first, comma, last = incomplete.rpartition(",")
     found = [first + comma + name for name in names if name.startswith(last)]

@@ -1,7 +1,7 @@
-"""`weft completion`: the script that makes TAB complete verbs, options, kernels, shapes, regimes, tasks and codes.
+"""`weft completion`: print the script that completes verbs, options, kernels, shapes, regimes, tasks and codes.
 
-The only file that uses private names of typer, which has no public ones that leave pydantic unloaded: pyproject.toml
-therefore has an upper bound for typer, and every other command works without these names.
+Only this file uses private names of typer, because its public names load pydantic. pyproject.toml therefore has an
+upper bound for typer, and every other command works without these names.
 """
 
 from enum import StrEnum
@@ -15,7 +15,7 @@ VARIABLE = "_WEFT_COMPLETE"
 
 
 class Shell(StrEnum):
-    """That can complete."""
+    """A shell with completion."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -23,19 +23,19 @@ class Shell(StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
-    """Print a shell's completion script: `eval "$(weft completion bash)"`, or keep it where the shell looks for such.
+    """Print a shell's completion script: use `eval "$(weft completion bash)"`, or save it for the shell to load.
 
-    `weft --install-completion` does the latter.
+    `weft --install-completion` saves it for the shell in use.
     """
     print(get_completion_script(prog_name="weft", complete_var=VARIABLE, shell=shell.value).strip())
 
 
 def answer_shells() -> None:
-    """Let the command line answer a shell that completes: each shell asks in its own form."""
+    """Register the completion classes of typer, one per shell."""
     completion_init()
 
 
 def install_completion() -> None:
-    """For the shell that runs: its script, and the line that reads it at the next start."""
+    """Write the script for the shell in use, and the line that loads it at the next start."""
     shell, path = install(prog_name="weft", complete_var=VARIABLE)
-    print(f"completion for {shell} is in {path}; it works from the next shell on")
+    print(f"completion for {shell} is in {path}; it works in shells that start from now on")

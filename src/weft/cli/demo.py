@@ -1,4 +1,4 @@
-"""`weft demo`: one bug that cost its author days, from red to the named line to green."""
+"""`weft demo`: check a wrong kernel, find the faulty line, fix it, check again."""
 
 import contextlib
 import io
@@ -28,11 +28,11 @@ WIDTH = 118
 
 def demo(
     keep: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep the kernel there (default: a folder that is removed).")
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the kernel in this folder (default: it is removed).")
     ] = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the session as a picture.")] = None,
 ) -> int:
-    """Show Weft at work: a wrong attention kernel is found, explained, mended in one line, and passes."""
+    """Check a wrong attention kernel, find the faulty line, fix it, and check again. Takes less than a minute."""
     shown = console(record=svg is not None, width=WIDTH if svg is not None else None)
     start = time.perf_counter()
     with contextlib.ExitStack() as stack:
@@ -40,8 +40,8 @@ def demo(
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(contextlib.chdir(folder))
         for line in _story():
-            shown.print(line, soft_wrap=svg is None)  # a picture cuts off what is too long
-    shown.print(f"\nred to green in {time.perf_counter() - start:.0f} s, without a GPU", style="heading")
+            shown.print(line, soft_wrap=svg is None)  # a picture cuts lines that are too long
+    shown.print(f"\nfound and fixed in {time.perf_counter() - start:.0f} s, without a GPU", style="heading")
     if svg is not None:
         shown.save_svg(str(svg), title="weft demo")
     return 0
@@ -51,12 +51,12 @@ def _story() -> Iterator[Text]:
     right = RUNGS[RUNG].path.read_text()
     _require(right.count(RIGHT) == 1, f"{RUNG}.cu has changed: the demo's line is not in it")
     Path(FILE).write_text(right.replace(RIGHT, WRONG))
-    yield _said(f"{FILE} is attention on tensor cores (the rung `{RUNG}`) with one line as somebody wrote it: the")
-    yield _said("output U must be rescaled whenever a row's maximum rises, and here only its first column is.\n")
+    yield _said(f"{FILE} computes attention on tensor cores (the rung `{RUNG}`). One line is wrong: the output U")
+    yield _said("must be rescaled whenever a row's maximum rises, but only its first column is rescaled.\n")
     yield from _command(CHECK, expected=1)
-    yield _said("\nWrong, as every tool would say. Which line?\n")
+    yield _said("\nThe result is wrong. Which line is at fault?\n")
     yield from _command(DIAGNOSE, expected=1)
-    yield _said("\nThat line, then:\n")
+    yield _said("\nFix that line:\n")
     yield Text(f"- {WRONG}", style="bad")
     yield Text(f"+ {RIGHT}\n", style="good")
     Path(FILE).write_text(right)
@@ -64,7 +64,7 @@ def _story() -> Iterator[Text]:
 
 
 def _command(line: str, *, expected: int) -> Iterator[Text]:
-    """What a command prints, as it stands. A demo whose command does something else is a bug."""
+    """Yield what a command prints. Raise an error if its exit code is not `expected`."""
     from .main import main
 
     yield Text(f"$ {line}", style="command")

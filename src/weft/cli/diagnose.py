@@ -1,4 +1,4 @@
-"""`weft diagnose`: name the first wrong stage of a kernel, its place and its cure."""
+"""`weft diagnose`: find the first wrong stage of a kernel, its source line and its cure."""
 
 import json
 import sys
@@ -27,31 +27,34 @@ from .terminal import print_line, waiting
 def diagnose(
     kernel: Annotated[str, typer.Argument(help="A CUDA file with launch lines, or a rung of the ladder.")],
     task: Annotated[
-        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+        str | None, typer.Option(help=f"Task of a file: {', '.join(TASKS)} or a Python file (default: sdpa).")
     ] = None,
     shape: Annotated[str, typer.Option(help="Named shapes, with commas (default: a quick choice).")] = "",
-    regime: Annotated[str, typer.Option(help="How inputs are drawn (default: a quick choice).")] = "",
+    regime: Annotated[str, typer.Option(help="Input regimes, with commas (default: a quick choice).")] = "",
     mask: Annotated[
-        str, typer.Option(help="none, top_left, bottom_right, or causal for both (default: what the kernel has).")
+        str, typer.Option(help="Masks: none, top_left, bottom_right; causal means both (default: the kernel's).")
     ] = "",
-    dtype: Annotated[str, typer.Option(help="f16, bf16, f32 (default: the kernel's first).")] = "",
-    encoding: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of the inputs.")] = 0,
+    dtype: Annotated[str, typer.Option(help="Type: f16, bf16, f32 (default: the kernel's first).")] = "",
+    encoding: Annotated[
+        str, typer.Option(help="Encodings of 8-bit inputs: sim_fp8, e4m3 (default: the kernel's).")
+    ] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the inputs.")] = 0,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
     given: Annotated[
-        list[str] | None, typer.Option("--input", metavar="A=FILE.npy", help="Inputs of your own, all of them.")
+        list[str] | None,
+        typer.Option("--input", metavar="A=FILE.npy", help="Your inputs from files; give all of them."),
     ] = None,
     gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
-    shrink: Annotated[bool, typer.Option(help="Look for the smallest failing shape first.")] = True,
+    shrink: Annotated[bool, typer.Option(help="Find the smallest failing shape first.")] = True,
     png: Annotated[
         Path | None, typer.Option("-o", "--png", help="Draw the error over O and the first wrong stage.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Find the first thing that is wrong in a kernel: stage, KV tile, rows, columns, line, cause and cure.
+    """Find the first wrong stage of a kernel: its KV tile, rows, columns, source line, cause and cure.
 
-    Exit codes: 0 nothing wrong, 1 wrong and diagnosed, 2 usage, 3 could not be judged.
+    Exit codes: 0 nothing is wrong, 1 wrong and diagnosed, 2 usage error, 3 could not be judged.
     """
     if png is not None:
         from weft.diagnose.figure import require_matplotlib

@@ -1,4 +1,4 @@
-"""A diagnosis as text for a tired person, and as JSON for a program."""
+"""A diagnosis as text and as JSON."""
 
 import math
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from weft.tasks.task import Workload
 
 SHOWN_FINDINGS = 5
 WORTH_SAYING = 0.5
-"""Explanations of a lower rank are left to --json, unless there is no other."""
+"""Explanations of a lower rank are only in --json, unless there is no other."""
 _MARGIN = 13
 
 
 def text(diagnosis: Diagnosis) -> Iterator[str]:
-    """Line by line, the most important first."""
+    """Yield the lines of the text, the most important first."""
     path = diagnosis.case.candidate.path
     if diagnosis.healthy:
         yield f"{path}: nothing to diagnose: {diagnosis.judged} workloads passed in {diagnosis.seconds:.1f} s"
@@ -57,7 +57,7 @@ def text(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def record(diagnosis: Diagnosis) -> dict[str, object]:
-    """As one JSON object."""
+    """Return the diagnosis as one JSON object."""
     verdict, first = diagnosis.verdict, diagnosis.first
     taps = diagnosis.case.taps
     return {
@@ -130,7 +130,7 @@ def _divergence(first: Divergence) -> Iterator[str]:
 
 
 def _table(first: Divergence) -> Iterator[str]:
-    """The expected row beside the actual one, around the first wrong element; wrong ones are marked."""
+    """Yield the expected and the actual row around the first wrong element; wrong elements are marked."""
     shown = row_excerpt(first)
     cells = [
         (shown.label, [f"{n}{'*' if wrong else ''}" for n, wrong in zip(shown.numbers, shown.wrong, strict=True)]),
@@ -146,7 +146,7 @@ def _findings(diagnosis: Diagnosis) -> Iterator[str]:
         for finding in findings[:SHOWN_FINDINGS]:
             yield from _row(name, str(finding))
         if len(findings) > SHOWN_FINDINGS:
-            yield from _row("", f"… and {len(findings) - SHOWN_FINDINGS} more: weft check shows all")
+            yield from _row("", f"and {len(findings) - SHOWN_FINDINGS} more: weft check shows all")
 
 
 def _place(place: Place | None) -> dict[str, object] | None:

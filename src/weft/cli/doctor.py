@@ -1,4 +1,4 @@
-"""`weft doctor`: what is installed here, what is missing, and whether a kernel runs."""
+"""`weft doctor`: show what is installed, what is missing, and whether a kernel runs."""
 
 import dataclasses
 import json
@@ -28,19 +28,19 @@ extern "C" __global__ void twice(const float* x, float* y, int n) {{
     if (i < n) y[i] = 2.0f * x[i];
 }}
 """
-"""From CUDA C++ over PTX and LLVM to its numbers: whether this installation works."""
+"""Tests the installation from CUDA C++ through PTX and LLVM to the results."""
 
 
 def doctor(
     run: Annotated[
         bool,
-        typer.Option("--try", help="Run one tiny kernel to its numbers, and try the isolation out."),
+        typer.Option("--try", help="Run one tiny kernel and test the isolation of child processes."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Say what is installed, what is missing and the line that adds it, and what this machine gives.
+    """Show what is installed, what is missing and how to install it, and what this machine provides.
 
-    Exit codes: 0 Weft can work, 1 something it needs is missing, or the kernel of --try did not run right.
+    Exit codes: 0 Weft works, 1 something it needs is missing, or the kernel of --try gave wrong results.
     """
     found = packages()
     problems = [f"{each.name} is missing: {each.install}" for each in found if each.required and each.missing]
@@ -72,7 +72,7 @@ def doctor(
 
 def _show(state: dict[str, Any], found: tuple[Package, ...]) -> None:
     print_table(
-        ["package", "version", "gives"],
+        ["package", "version", "used for"],
         [[each.name, each.version or ("MISSING" if each.required else "not installed"), each.gives] for each in found],
     )
     absent = [each for each in found if each.missing and not each.required]
@@ -83,18 +83,18 @@ def _show(state: dict[str, Any], found: tuple[Package, ...]) -> None:
     for problem in state["problems"]:
         print(f"{paint('problem', 'bad')}    {problem}")
     if state["problems"]:
-        print(f"{len(state['problems'])} of the things Weft needs is not right; see above")
+        print(f"problems: {len(state['problems'])}; see above")
     else:
-        print(f"{paint('ready', 'good')}: everything Weft needs is here; {len(absent)} optional packages are not")
+        print(f"{paint('ready', 'good')}: everything Weft needs is installed; {len(absent)} optional packages are not")
 
 
 def _lines(state: dict[str, Any]) -> dict[str, str]:
     cpu, gpu, cache, store = state["cpu"], state["gpu"], state["cache"], state["store"]
     forced = "; no GPU is needed" if not gpu["present"] else "; weft bench and weft validate-gpu can use it"
-    names = ", ".join(gpu["names"]) or ("present" if gpu["present"] else "none here")
+    names = ", ".join(gpu["names"]) or ("present" if gpu["present"] else "none")
     counted = f"{cache['files']:,} files, {_size(cache['size_bytes'])}"
-    counted = counted if cache["complete"] else f"more than {counted}; du -sh counts them all"
-    kept = "not made yet" if not store["exists"] else _size(store["size_bytes"])
+    counted = counted if cache["complete"] else f"more than {counted}; du -sh shows the total"
+    kept = "not created yet" if not store["exists"] else _size(store["size_bytes"])
     if store["schema"] is not None:
         kept += f", schema {store['schema']}, {store['runs'] or 0} runs"
     entries = store["journal_entries"]
@@ -107,7 +107,7 @@ def _lines(state: dict[str, Any]) -> dict[str, str]:
         "isolation": _isolation(state["isolation"]),
         "cache": f"{cache['path']}: {counted}",
         "store": f"{store['where']}: {store['problem'] or kept}",
-        "journal": f"{entries} entries" if entries is not None else "not begun: weft journal start TITLE",
+        "journal": f"{entries} entries" if entries is not None else "empty; to begin: weft journal start TITLE",
     }
     if "try" in state:
         trial = state["try"]
@@ -119,9 +119,9 @@ def _lines(state: dict[str, Any]) -> dict[str, str]:
 def _isolation(state: dict[str, Any]) -> str:
     if "level" not in state:
         promised = [name for name, there in state["promised"].items() if there]
-        return f"the kernel promises {', '.join(promised) or 'limits of processes alone'}; --try tries it out"
+        return f"the kernel offers {', '.join(promised) or 'process limits only'}; --try tests it"
     why = "; ".join(f"{layer}: {reason}" for layer, reason in state["missing"].items())
-    return f"level {state['level']} of 3, as tried" + (f" (missing: {why})" if why else "")
+    return f"level {state['level']} of 3, tested" + (f" (missing: {why})" if why else "")
 
 
 def _size(count: int) -> str:
@@ -132,7 +132,7 @@ def _size(count: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class TinyRun:
-    """How the tiny kernel of --try went."""
+    """The result of the tiny kernel of --try."""
 
     elements: int
     seconds: float
@@ -140,8 +140,8 @@ class TinyRun:
 
 
 def _run_tiny_kernel() -> TinyRun:
-    """Never raises: what goes wrong is the answer."""
-    import numpy as np  # `weft doctor` alone answers without these
+    """Run the tiny kernel. Never raises: an error is returned as the problem."""
+    import numpy as np  # `weft doctor` without --try does not need these
 
     from weft.core.errors import WeftError
     from weft.engines.kernel_file import load
@@ -154,9 +154,9 @@ def _run_tiny_kernel() -> TinyRun:
             file = Path(folder) / "twice.cu"
             file.write_text(TINY_KERNEL)
             run, results = load(file).run(VirtualGPU(), {"x": x})
-        # Doubling is exact in binary floating point: any other bit is a fault of this installation.
+        # Doubling is exact in binary floating point: any difference is a fault of this installation.
         right = run.clean and np.array_equal(results["y"], x + x)
-        problem = "" if right else "the tiny kernel of --try ran, and gave wrong numbers"
+        problem = "" if right else "the tiny kernel of --try ran but gave wrong numbers"
     except (WeftError, OSError) as error:
         problem = f"the tiny kernel of --try did not run: {error}"
     return TinyRun(ELEMENTS, time.perf_counter() - start, problem)

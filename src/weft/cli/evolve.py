@@ -1,4 +1,4 @@
-"""`weft evolve`: search for a faster kernel that is still right. Modelled cycles are the score; nothing is timed."""
+"""`weft evolve`: search for a faster kernel that stays correct. The score is modelled cycles, unless --measure."""
 
 import json
 import sys
@@ -30,6 +30,7 @@ from weft.store.store import Store, default_store, open_store
 from weft.supervise.isolation_probe import probe_here
 from weft.supervise.records import ScoreOn
 
+from .help_text import FullSummaries
 from .launch_draft import draft_shown, say_host_code
 from .runs import AsJson, StoreAt, last_line
 from .terminal import console
@@ -37,6 +38,7 @@ from .terminal import console
 PROPOSERS = ("levers", "llm", "files")
 
 evolve = typer.Typer(
+    cls=FullSummaries,
     rich_markup_mode=None,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,46 +48,48 @@ evolve = typer.Typer(
 @evolve.callback(invoke_without_command=True)
 def search(
     context: typer.Context,
-    task: Annotated[str, typer.Option(help="What is computed.")] = "sdpa",
+    task: Annotated[str, typer.Option(help="The task that the kernel computes.")] = "sdpa",
     start: Annotated[str, typer.Option(help="A rung, or a CUDA file with launch lines.")] = "wmma",
-    gpu: Annotated[str, typer.Option(help=f"On which GPU's model: {', '.join(chips())}.")] = "l4",
-    shape: Annotated[str, typer.Option(help="The shape that is scored.")] = "mission",
-    proposer: Annotated[str, typer.Option(help=f"Who makes children: {', '.join(PROPOSERS)}.")] = "levers",
-    budget: Annotated[int | None, typer.Option(min=1, help="Evaluations (default: 60).")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Seconds of evaluating and proposing.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Tokens of a language model.")] = None,
-    money: Annotated[float | None, typer.Option(help="Money, at --token-price and --machine-price.")] = None,
-    token_price: Annotated[str, typer.Option(metavar="IN/OUT", help="Per million tokens, such as 3/15.")] = "0/0",
-    machine_price: Annotated[float, typer.Option(help="Per hour of this machine.")] = 0.0,
+    gpu: Annotated[str, typer.Option(help=f"The modelled GPU: {', '.join(chips())}.")] = "l4",
+    shape: Annotated[str, typer.Option(help="The shape that gives the score.")] = "mission",
+    proposer: Annotated[str, typer.Option(help=f"What proposes children: {', '.join(PROPOSERS)}.")] = "levers",
+    budget: Annotated[int | None, typer.Option(min=1, help="Limit of evaluations (default: 60).")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Limit of seconds for evaluating and proposing.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Limit of tokens of the language model.")] = None,
+    money: Annotated[float | None, typer.Option(help="Limit of money, at --token-price and --machine-price.")] = None,
+    token_price: Annotated[str, typer.Option(metavar="IN/OUT", help="Price per million tokens, such as 3/15.")] = "0/0",
+    machine_price: Annotated[float, typer.Option(help="Price per hour of this machine.")] = 0.0,
     measure: Annotated[bool, typer.Option("--measure", help="Score by a real GPU's time, not by the model.")] = False,
-    seed: Annotated[int, typer.Option(help="Decides everything that chance decides.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     batch: Annotated[
-        int, typer.Option(min=1, help="Children of a generation: so many can be judged at once.")
+        int, typer.Option(min=1, help="Children per generation; they can be judged in parallel.")
     ] = Settings.batch,
-    workers: Annotated[int, typer.Option(min=0, help="Evaluations at once (default: one per core).")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Parallel evaluations (default: one per core).")] = 0,
     fleet: Annotated[
-        str, typer.Option(metavar="WHO", help="Who evaluates, if not this process: local:N, workers, ray, ray:ADDRESS.")
+        str, typer.Option(metavar="WHO", help="Evaluate elsewhere: local:N, workers, ray, ray:ADDRESS.")
     ] = "",
     require_isolation: Annotated[
-        int, typer.Option(metavar="N", min=0, max=3, help="Judge no candidate under a lower level of isolation.")
+        int, typer.Option(metavar="N", min=0, max=3, help="Refuse to judge below this isolation level.")
     ] = 0,
     folder: Annotated[
-        Path | None, typer.Option(help="Of the brief that `weft evolve init` wrote, or of files.")
+        Path | None, typer.Option(help="Folder of the brief that `weft evolve init` wrote, or of files.")
     ] = None,
-    model: Annotated[str, typer.Option(help="Of the language model's endpoint.")] = "",
+    model: Annotated[str, typer.Option(help="Name of the language model.")] = "",
     base_url: Annotated[str, typer.Option(help="An OpenAI-compatible endpoint.")] = "",
-    record: Annotated[Path | None, typer.Option(help="Keep every exchange with the model here.")] = None,
-    replay: Annotated[Path | None, typer.Option(help="Answer from such a record, without a network.")] = None,
+    record: Annotated[Path | None, typer.Option(help="Record every exchange with the model here.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Answer from a record of --record, without a network.")] = None,
     resume: Annotated[
-        int | None, typer.Option(metavar="N", help="Go on with run N; --budget may raise its own.")
+        int | None, typer.Option(metavar="N", help="Continue run N; --budget may raise its budget.")
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the winner's source here.")] = None,
     store: StoreAt = None,
     as_json: AsJson = False,
 ) -> int | None:
-    """Propose, judge, keep the best three, learn. Stops at its budget, goes on after any interruption.
+    """Search for a faster kernel: propose children, judge them, keep the best three, learn, repeat.
 
-    Exit codes: 0 a candidate that beats the start passes the whole check, 1 none does, 2 usage.
+    The search stops at its budget and can be resumed after an interruption.
+
+    Exit codes: 0 a candidate that beats the start passes the whole check, 1 none does, 2 usage error.
     """
     if context.invoked_subcommand is not None:
         return None
@@ -123,18 +127,18 @@ def search(
         if resume is None:
             run = start_search(opened, settings)
         ended = _search(opened, run.id, settings, made, workers, stopwatch, who)
-        return _told(opened, ended, output, as_json=as_json)
+        return _print_result(opened, ended, output, as_json=as_json)
 
 
 @evolve.command("init")
 def init(
-    directory: Annotated[Path, typer.Argument(help="Where the files go.")],
-    task: Annotated[str, typer.Option(help="What is computed.")] = "sdpa",
+    directory: Annotated[Path, typer.Argument(help="The folder to write the files to.")],
+    task: Annotated[str, typer.Option(help="The task that the kernel computes.")] = "sdpa",
     start: Annotated[str, typer.Option(help="A rung, or a CUDA file with launch lines.")] = "wmma",
-    gpu: Annotated[str, typer.Option(help="On which GPU's model.")] = "l4",
-    shape: Annotated[str, typer.Option(help="The shape that is scored.")] = "mission",
+    gpu: Annotated[str, typer.Option(help="The modelled GPU.")] = "l4",
+    shape: Annotated[str, typer.Option(help="The shape that gives the score.")] = "mission",
 ) -> int:
-    """Write the task's brief, the generator's instructions and the metric list as files, to be read and edited."""
+    """Write the task's brief, the model's instructions and the metric list to files that you can edit."""
     from weft.evolve.llm import write_brief
 
     settings = Settings(task=task, start=start, chip=gpu, score_on=ScoreOn(shape=shape), proposer="llm")
@@ -145,20 +149,20 @@ def init(
 
 
 def _say_start(start: str, gpu: str) -> None:
-    """A file with host code is taken as it is: what was read from it is said before anything is begun."""
+    """Print what was read from a file with host code, before the search begins."""
     if start not in RUNGS and start.endswith(".cu") and Path(start).is_file():
         with draft_shown(start):
             say_host_code(load(start, gpu=gpu))
 
 
 def _require(isolation: int) -> None:
-    """Before anything is begun: NotIsolated says what this machine lacks, and what to do."""
+    """Raise NotIsolated, with what this machine lacks and what to do, before the search begins."""
     if isolation:
         probe_here().require(isolation)
 
 
 def _stopwatch(settings: Settings) -> Stopwatch:
-    """This machine's GPU; NoGPU says why there is none."""
+    """Return a stopwatch on this machine's GPU. Raises NoGPU with the reason if there is none."""
     from weft.bench.measure import BenchSettings
     from weft.engines.cuda_device import require_gpu
     from weft.engines.cuda_gpu import CudaGPU
@@ -183,7 +187,7 @@ def _search(
             )
             return search.go()
         except KeyboardInterrupt:
-            print(f"weft: stopped; `weft evolve --resume {run_id}` goes on", file=sys.stderr)
+            print(f"weft: stopped; to continue: weft evolve --resume {run_id}", file=sys.stderr)
             raise
 
 
@@ -191,11 +195,11 @@ def _say(message: str) -> None:
     print(f"weft: {message}", file=sys.stderr, flush=True)
 
 
-def _told(store: Store, ended: Ended, output: Path | None, *, as_json: bool) -> int:
+def _print_result(store: Store, ended: Ended, output: Path | None, *, as_json: bool) -> int:
     summary = summary_of(store, ended.run_id)
     if output is not None:
         if ended.winner is None:
-            raise UsageError("there is no winner to write: `weft runs show` says why")
+            raise UsageError("there is no winner to write; see `weft runs show`")
         output.write_text(store.text(store.candidate(ended.winner.id).source_digest))
     if summary.settings.proposer == "files":
         from weft.evolve.llm import write_verdicts
@@ -209,8 +213,8 @@ def _told(store: Store, ended: Ended, output: Path | None, *, as_json: bool) -> 
         print(f"candidate {candidate} did not pass the whole check: {why}")
     print(f"ended: {ended.why}")
     if better and output is None:
-        print(f"its source: weft runs show {ended.run_id} --source {summary.winner}")
-    print(f"its lineage and what was learnt: weft runs show {ended.run_id}")
+        print(f"source of the winner: weft runs show {ended.run_id} --source {summary.winner}")
+    print(f"lineage and insights: weft runs show {ended.run_id}")
     print(last_line(summary))
     return 0 if better else 1
 
@@ -258,7 +262,7 @@ def _prices(tokens: str, machine: float) -> Prices:
 
 
 class _View:
-    """Shows a running search on standard error: a small board on a terminal, a line per generation in a pipe."""
+    """Shows a running search on standard error: a table on a terminal, a line per generation in a pipe."""
 
     def __init__(self, run_id: int, settings: Settings) -> None:
         self.run_id, self.settings = run_id, settings

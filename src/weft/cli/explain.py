@@ -1,4 +1,4 @@
-"""`weft explain`: what a finding's code means, with an example and the cure."""
+"""`weft explain`: explain a finding's code, with an example and the cure."""
 
 import json
 import sys
@@ -16,10 +16,10 @@ from .terminal import console
 
 
 def explain(
-    code: Annotated[str | None, typer.Argument(help="A finding's code, such as M101; none lists all.")] = None,
+    code: Annotated[str | None, typer.Argument(help="A finding's code, such as M101 (default: list all).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what a finding's code means: what happened, why it matters, an example, the cure."""
+    """Explain a finding's code: what happened, why it matters, an example, the cure."""
     if code is None:
         _list(as_json)
         return

@@ -1,4 +1,4 @@
-"""`weft export`: a kernel in the format of another system."""
+"""`weft export`: write a kernel in the format of another tool."""
 
 import json
 import re
@@ -63,18 +63,20 @@ def export(
         bool, typer.Option("--traces/--no-traces", help="Judge what was written and add traces (flashinfer-bench).")
     ] = True,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Set a lever of the kernel.")] = None,
-    store: Annotated[str | None, typer.Option(metavar="WHERE", help="Of RUN:CANDIDATE (default: WEFT_STORE).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
+    store: Annotated[
+        str | None, typer.Option(metavar="WHERE", help="The store of RUN:CANDIDATE (default: WEFT_STORE).")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write to a folder that has other files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Write a kernel as a PyTorch extension, a robust-kbench task or a flashinfer-bench data set.
 
-    Exit codes: 0 written, 1 written and a trace did not pass, 2 usage, 3 could not be judged.
+    Exit codes: 0 written, 1 written but a trace did not pass, 2 usage error, 3 could not be judged.
     """
     names = tuple(name for name in shapes.split(",") if name)
     if sum(each is not None for each in (torch, robust_kbench, flashinfer_bench)) != 1:
         ways = "--torch FILE.cu, --robust-kbench FOLDER or --flashinfer-bench FOLDER"
-        raise UsageError(f"say where to: weft export {target} with one of {ways}")
+        raise UsageError(f"name the output: weft export {target} with one of {ways}")
     if flashinfer_bench is not None:
         files = export_rung.make_files(target, shapes=names or export_rung.DEFAULT_SHAPES, defines=macros(define))
         write_task(files, flashinfer_bench, force=force)
@@ -113,10 +115,10 @@ def export(
 
 @contextmanager
 def _exported(target: str, defines: Mapping[str, str], store: str | None) -> Iterator[ExportedKernel]:
-    """The kernel that is meant; a candidate of a search lies in a folder that is gone afterwards."""
+    """Yield the kernel. The file of a search's candidate is in a folder that is removed afterwards."""
     if target in RUNGS:
         if RUNGS[target].language != "CUDA":
-            raise UsageError(f"{target} is a Triton kernel, which PyTorch calls as it is")
+            raise UsageError(f"{target} is a Triton kernel: call it from PyTorch directly")
         yield exported_rung(target, defines)
     elif CANDIDATE.fullmatch(target) or _WINNER.fullmatch(target):
         run, which = target.split(":")
@@ -139,11 +141,11 @@ def _exported(target: str, defines: Mapping[str, str], store: str | None) -> Ite
 
 
 def _torch(exported: ExportedKernel, names: tuple[str, ...], file: Path, *, as_json: bool) -> int:
-    """Write the extension; without named shapes it serves what the file's own sizes choose."""
+    """Write the extension; without named shapes it supports the sizes that the file declares."""
     kernel = exported.kernel
     sizes = [exported.sizes_at(shape) for shape in named_shapes(names)] or [dict(kernel.sizes)]
     if file.exists() and Path(kernel.path).exists() and file.samefile(kernel.path):
-        raise UsageError(f"--torch {file} is the kernel's own file; name another")
+        raise UsageError(f"--torch {file} would overwrite the kernel: name another file")
     served = f"the shapes {', '.join(names)}" if names else "its own sizes"
     command = f"weft export {exported.name} --torch {file.name}"
     notes = [
@@ -170,7 +172,7 @@ def _torch(exported: ExportedKernel, names: tuple[str, ...], file: Path, *, as_j
 
 
 def _flashinfer(rung: str, folder: Path, files: dict[str, str], *, traces: bool, as_json: bool) -> int:
-    """Say what was written, and judge it as any such folder is judged."""
+    """Print what was written, and judge it like any other flashinfer-bench folder."""
     if as_json and not traces:
         print(json.dumps({"rung": rung, "folder": str(folder), "files": list(files)}, indent=2))
     if not as_json:

@@ -1,4 +1,4 @@
-"""Findings on a terminal, and the choice of what is printed instead."""
+"""Findings as text, and the other output formats."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from .terminal import paint
 
 
 class Format(StrEnum):
-    """What is printed."""
+    """An output format."""
 
     TEXT = "text"
     JSON = "json"
@@ -21,12 +21,12 @@ class Format(StrEnum):
 
 
 def text_lines(findings: Sequence[Finding], *, limit: int) -> Iterator[str]:
-    """One line per finding, errors first; on a terminal followed by the line of source it is about."""
+    """Yield one line per finding, errors first; on a terminal followed by its source line."""
     ordered = worst_first(findings)
     for finding in ordered[:limit]:
-        style = "bad" if finding.level is Severity.ERROR else "doubt"
+        style = "bad" if finding.level is Severity.ERROR else "warning"
         yield paint(finding.code, style) + str(finding).removeprefix(finding.code)
         if sys.stdout.isatty():
             yield from excerpt(finding.place)
     if len(ordered) > limit:
-        yield f"… {counted(len(ordered) - limit, 'more finding')}: --max-findings {len(ordered)} shows all"
+        yield f"{counted(len(ordered) - limit, 'more finding')}: --max-findings {len(ordered)} shows all"

@@ -1,4 +1,4 @@
-"""`weft fleet`: how a fleet stands, for people, programs and Prometheus; and its log."""
+"""`weft fleet`: print the state of a fleet as text, JSON or Prometheus metrics; and its log."""
 
 import json
 import time
@@ -14,31 +14,33 @@ from weft.fleet.status import WINDOW_SECONDS, FleetStatus, fleet_status, status_
 from weft.store.records import EventRow, State
 from weft.store.store import Store, open_store
 
+from .help_text import FullSummaries
 from .runs import AsJson, StoreAt
 from .tables import print_table
 
 app = typer.Typer(
+    cls=FullSummaries,
     rich_markup_mode=None,
     add_completion=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Watch the workers of a store, and what waits for them.",
+    help="Show the workers of a store and its queue.",
 )
 
 POLL_SECONDS = 1.0
 OVERLAP = 500
-"""A server numbers events before it commits them, so that a lower number may appear later: so many are read again."""
+"""Events that are read again: a server numbers events before it commits them, so a lower number may appear later."""
 
 
 @app.command("status")
 def status(
     store: StoreAt = None,
-    metrics: Annotated[bool, typer.Option("--metrics", help="Print the text that Prometheus reads.")] = False,
-    window: Annotated[float, typer.Option(min=1, metavar="S", help="Rates are taken over S seconds.")] = WINDOW_SECONDS,
-    everybody: Annotated[bool, typer.Option("--all", help="Also workers not heard for an hour.")] = False,
+    metrics: Annotated[bool, typer.Option("--metrics", help="Print metrics in the Prometheus format.")] = False,
+    window: Annotated[float, typer.Option(min=1, metavar="S", help="Compute rates over S seconds.")] = WINDOW_SECONDS,
+    all_workers: Annotated[bool, typer.Option("--all", help="Show workers that were silent for an hour, too.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show what waits, who works and how fast."""
+    """Show the queue, the workers and their rates."""
     if metrics and as_json:
         raise UsageError("--metrics and --json are two formats: choose one")
     with open_store(store) as opened:
@@ -48,30 +50,30 @@ def status(
     elif as_json:
         print(json.dumps(status_record(found), indent=2))
     else:
-        _show(found, everybody=everybody)
+        _show(found, all_workers=all_workers)
     return 0
 
 
 @app.command("logs")
 def logs(
     store: StoreAt = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens next.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with so many of the newest.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new events.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of recent events to print first.")] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> int:
-    """Show what happened: evaluations leased, finished, fenced and given back; workers started and stopped."""
+    """Print the log: evaluations leased, finished, fenced and returned; workers started and stopped."""
     with open_store(store) as opened:
         try:
             for event in followed(opened, lines) if follow else opened.last_events(lines):
                 print(_json_line(event) if as_json else _line(event), flush=True)
-        except KeyboardInterrupt:  # how one ends it
+        except KeyboardInterrupt:  # the user ends it this way
             return 0
     return 0
 
 
-def _show(found: FleetStatus, *, everybody: bool) -> None:
+def _show(found: FleetStatus, *, all_workers: bool) -> None:
     census = found.census
-    shown = [worker for worker in found.workers if everybody or worker.recent]
+    shown = [worker for worker in found.workers if all_workers or worker.recent]
     rows = [
         [
             worker.row.name,
@@ -86,7 +88,7 @@ def _show(found: FleetStatus, *, everybody: bool) -> None:
     ]
     print_table(["worker", "kind", "slots", "life", "doing", "heard", "verdicts/min"], rows)
     if len(shown) < len(found.workers):
-        print(f"{len(found.workers) - len(shown)} more were not heard for an hour; --all shows them")
+        print(f"{len(found.workers) - len(shown)} more workers were silent for an hour; --all shows them")
     states = list(State)
     runs = [
         [run.id, run.kind, run.task, run.state, *(found.run_depth(run.id)[state] for state in states)]
@@ -116,7 +118,7 @@ def _json_line(event: EventRow) -> str:
 
 
 def followed(store: Store, last: int, *, wait: Callable[[float], bool] | None = None) -> Iterator[EventRow]:
-    """Yield the newest `last` events, then every new one, until `wait` (default: sleep, for ever) says so."""
+    """Yield the newest `last` events, then every new one, until `wait` (default: sleep) returns False."""
     wait = wait or _sleep
     first = store.last_events(last + OVERLAP)
     seen = {event.id for event in first}

@@ -1,4 +1,4 @@
-"""What this machine gives Weft: CPU, GPU, isolation, caches and the store. Nothing is made or changed."""
+"""The state of this machine: CPU, GPU, isolation, caches and the store. Nothing is created or changed."""
 
 import os
 import sqlite3
@@ -10,20 +10,20 @@ from weft.core import knobs
 from weft.core.errors import WeftError
 
 MOST_FILES = 4_000
-"""Of a cache that are counted: a glance must not take seconds."""
+"""Limit of files counted in a cache, so that `weft doctor` stays fast."""
 
 _JOURNAL = "SELECT count(*) FROM journal_entries"
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """What kernels are compiled for."""
+    """The CPU that kernels are compiled for."""
 
     model: str
     threads: int
-    """That run CTAs."""
+    """Host threads that run CTAs."""
     llvm: str
-    """LLVM's name of it, or WEFT_CPU."""
+    """LLVM's name of the CPU, or WEFT_CPU."""
     llvm_version: str
     vectors: str
     """The widest vector extension."""
@@ -31,7 +31,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Gpu:
-    """By the driver's own files; no CUDA library is loaded."""
+    """The GPUs that the driver's files list; no CUDA library is loaded."""
 
     present: bool
     names: tuple[str, ...]
@@ -59,12 +59,12 @@ class StoreState:
     schema: int | None = None
     runs: int | None = None
     journal_entries: int | None = None
-    """None: no journal was begun."""
+    """None: there is no journal yet."""
     problem: str = ""
 
 
 def cpu(info: Path = Path("/proc/cpuinfo")) -> Cpu:
-    """Of this machine."""
+    """Return this machine's CPU."""
     fields: dict[str, str] = {}
     if info.is_file():
         for line in info.read_text(errors="replace").splitlines():
@@ -88,7 +88,7 @@ def _llvm() -> tuple[str, str]:
 
 
 def gpu(root: Path = Path("/")) -> Gpu:
-    """Whether the NVIDIA driver shows a GPU."""
+    """Return the GPUs that the NVIDIA driver shows."""
     names = []
     for file in sorted((root / "proc/driver/nvidia/gpus").glob("*/information")):
         rows = dict(line.partition(":")[::2] for line in file.read_text(errors="replace").splitlines())
@@ -101,7 +101,7 @@ def gpu(root: Path = Path("/")) -> Gpu:
 
 
 def isolation(root: Path = Path("/")) -> dict[str, bool]:
-    """What the kernel promises for shutting in a candidate. Only `--try` shows what holds."""
+    """Return the isolation layers that the Linux kernel offers. Only `--try` tests them."""
     from weft.supervise.isolation_filter import landlock_version
 
     spaces = root / "proc/sys/user/max_user_namespaces"
@@ -117,7 +117,7 @@ def isolation(root: Path = Path("/")) -> dict[str, bool]:
 
 
 def cache() -> Folder:
-    """Where compiled things live."""
+    """Return the cache of compiled code, with its size."""
     root = knobs.cache_dir()
     files = size = 0
     for folder, _, names in os.walk(root):
@@ -126,17 +126,17 @@ def cache() -> Folder:
                 return Folder(str(root), files, size, False)
             try:
                 size += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:  # another process tidies up
+            except OSError:  # another process removed it
                 continue
             files += 1
     return Folder(str(root), files, size, True)
 
 
 def store() -> StoreState:
-    """A glance at the database, which is not made by it."""
+    """Return the state of the database, without creating it."""
     where = knobs.store()
     if "://" in where and not where.startswith("sqlite:///"):
-        return StoreState(_without_password(where), True, problem="a server: weft runs asks it")
+        return StoreState(_without_password(where), True, problem="a server: use weft runs to query it")
     path = Path(where.removeprefix("sqlite:///")).expanduser()
     if not path.exists():
         return StoreState(str(path), False)
@@ -157,7 +157,7 @@ def store() -> StoreState:
 def _count(connection: sqlite3.Connection, query: str) -> int | None:
     try:
         row = connection.execute(query).fetchone()
-    except sqlite3.OperationalError:  # no such table: this part was never begun
+    except sqlite3.OperationalError:  # no such table: this part was never used
         return None
     return int(row[0]) if row else None
 

@@ -1,4 +1,4 @@
-"""`weft import`: the device code of a torch extension, with launch lines from its host code; or a folder of tasks."""
+"""`weft import`: extract device code and launch lines from a torch extension, or judge a folder of tasks."""
 
 import json
 import sys
@@ -20,33 +20,42 @@ from .options import ARCH_HELP, GPU_HELP
 def import_file(
     source: Annotated[Path, typer.Argument(help="A CUDA file with PyTorch host code, or a folder of tasks.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it here; of a folder, its kernels.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The output file; for a folder of tasks, the folder for its kernels."
+        ),
     ] = None,
     function: Annotated[str | None, typer.Option(help="The host function (default: the bound one).")] = None,
     shape: Annotated[
-        list[str] | None, typer.Option("--shape", metavar="A=N,D", help="The shape of an array, if nothing says it.")
+        list[str] | None,
+        typer.Option("--shape", metavar="A=N,D", help="The shape of an array that the source does not determine."),
     ] = None,
     value: Annotated[
-        list[str] | None, typer.Option("--value", metavar="K=V", help="A number that the host function is given.")
+        list[str] | None,
+        typer.Option("--value", metavar="K=V", help="The value of a number that the host function takes."),
     ] = None,
-    include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
+    include: Annotated[
+        list[str] | None, typer.Option("-I", metavar="DIR", help="Search this directory for includes.")
+    ] = None,
     gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     flashinfer_bench: Annotated[
-        bool, typer.Option("--flashinfer-bench", help="The folder must be such a one.")
+        bool, typer.Option("--flashinfer-bench", help="Require a flashinfer-bench folder.")
     ] = False,
-    robust_kbench: Annotated[bool, typer.Option("--robust-kbench", help="The folder must be such a one.")] = False,
+    robust_kbench: Annotated[bool, typer.Option("--robust-kbench", help="Require a robust-kbench task.")] = False,
     solution: Annotated[str | None, typer.Option(help="One solution of a flashinfer-bench folder.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All cases of a robust-kbench task, not the timed one.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Judge all cases of a robust-kbench task, not only the timed one.")
+    ] = False,
     trials: Annotated[
         int | None, typer.Option(min=1, help="Trials per case (default 1), with robust-kbench's own seeds.")
     ] = None,
-    atol: Annotated[float | None, typer.Option(min=0.0, help="Another tolerance than the folder's.")] = None,
-    rtol: Annotated[float | None, typer.Option(min=0.0, help="Another tolerance than the folder's.")] = None,
-    record: Annotated[bool, typer.Option("--record", help="Write traces, or results, into the folder.")] = False,
+    atol: Annotated[float | None, typer.Option(min=0.0, help="Replace the folder's tolerance.")] = None,
+    rtol: Annotated[float | None, typer.Option(min=0.0, help="Replace the folder's tolerance.")] = None,
+    record: Annotated[bool, typer.Option("--record", help="Write traces or results to the folder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Separate a torch extension into device code and launch lines; of a folder of tasks, judge the kernels, too.
+    """Extract device code and launch lines from a torch extension; for a folder of tasks, judge the kernels, too.
 
     Exit codes: 0 complete or all passed, 1 written with missing parts (???) or wrong, 2 usage, 3 cannot be
     separated or judged, 5 nothing selected.
@@ -111,7 +120,7 @@ def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not sign or not name or not value:
-            raise UsageError(f"{option} {text}: give it as NAME=…")
+            raise UsageError(f"{option} {text}: give it as NAME=VALUE")
         found[name] = value
     return found
 

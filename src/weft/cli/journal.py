@@ -1,4 +1,4 @@
-"""`weft journal`: the books of the work, with its time, its money and its decisions. Nothing leaves the machine."""
+"""`weft journal`: record the work with its time, money and decisions. Nothing leaves the machine."""
 
 import json
 from enum import StrEnum
@@ -19,6 +19,7 @@ from weft.journal.parse_uses import split_name
 from weft.journal.records import Kind
 from weft.journal.view import machine_lines, show_time
 
+from .help_text import FullSummaries
 from .journal_entries import add, amend, block, run_command
 from .journal_output import (
     EXIT_STOPPED,
@@ -35,18 +36,22 @@ from .journal_output import (
 from .journal_versions import versions
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Plan = Annotated[str | None, typer.Option("--plan", metavar="TIME/MONEY", help="30m/25.30, or one of the two.")]
+Plan = Annotated[
+    str | None, typer.Option("--plan", metavar="TIME/MONEY", help="Planned time and money: 30m/25.30, or one of them.")
+]
 AskAt = Annotated[
     list[str] | None, typer.Option("--ask-at", metavar="AT", help="Stop and ask at 15m, at 10.00 or at 80%.")
 ]
 
 journal = typer.Typer(
+    cls=FullSummaries,
     rich_markup_mode=None,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 machine = typer.Typer(
+    cls=FullSummaries,
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -55,7 +60,7 @@ machine = typer.Typer(
 
 
 class Format(StrEnum):
-    """Of a report."""
+    """The format of a report."""
 
     MARKDOWN = "markdown"
     HTML = "html"
@@ -63,9 +68,9 @@ class Format(StrEnum):
 
 @journal.callback(invoke_without_command=True)
 def status(context: typer.Context, as_json: AsJson = False) -> int | None:
-    """Keep the books of the work: goals, changes, results, decisions, time and money. Nothing leaves the machine.
+    """Record the work: goals, changes, results, decisions, time and money. Nothing leaves the machine.
 
-    Without a command: the open block against its plan. Every output shows GPU machines that are running.
+    Without a command, show the open block and its plan. Every output lists GPU machines that are running.
     """
     if context.invoked_subcommand is not None:
         return None
@@ -78,7 +83,7 @@ def status(context: typer.Context, as_json: AsJson = False) -> int | None:
     return 0
 
 
-# In the order in which they are met; the rest follows.
+# The order of the help; the other commands follow.
 journal.command("run", context_settings={"allow_interspersed_args": False})(run_command)
 journal.command()(add)
 journal.command()(amend)
@@ -89,13 +94,17 @@ journal.add_typer(machine, name="machine")
 
 @journal.command()
 def rates(
-    engineer: Annotated[str | None, typer.Option(metavar="RATE", help="An hour of a person: 50/h.")] = None,
-    gpu: Annotated[list[str] | None, typer.Option(metavar="NAME=RATE", help="An hour of a GPU: l4=0.20/h.")] = None,
-    tokens: Annotated[list[str] | None, typer.Option(metavar="[NAME=]RATE", help="A million tokens: 3/M.")] = None,
-    currency: Annotated[str | None, typer.Option(help="The sign before amounts; fixed once there are any.")] = None,
+    engineer: Annotated[str | None, typer.Option(metavar="RATE", help="Rate of a person: 50/h.")] = None,
+    gpu: Annotated[list[str] | None, typer.Option(metavar="NAME=RATE", help="Rate of a GPU: l4=0.20/h.")] = None,
+    tokens: Annotated[
+        list[str] | None, typer.Option(metavar="[NAME=]RATE", help="Price of a million tokens: 3/M.")
+    ] = None,
+    currency: Annotated[
+        str | None, typer.Option(help="Sign before amounts; cannot change once amounts are recorded.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show the rates, and set what an hour or tokens cost."""
+    """Show or set the rates: what an hour or a million tokens cost."""
     with open_journal() as books:
         if currency is not None:
             books.set_currency(currency)
@@ -137,7 +146,7 @@ def start(
     ask_at: AskAt = None,
     as_json: AsJson = False,
 ) -> int:
-    """Begin a working block: from now on its clock runs."""
+    """Begin a working block and start its clock."""
     with open_journal() as books:
         opened = books.start(title, make_plan(plan, ask_at or (), books.read().currency))
         ledger = books.ledger()
@@ -146,10 +155,12 @@ def start(
 
 @journal.command()
 def stop(
-    engineer: Annotated[str | None, typer.Option(metavar="TIME", help="47m, where the clock is not right.")] = None,
+    engineer: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Working time, such as 47m, if the clock is wrong.")
+    ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """End the open block and show it against its plan."""
+    """End the open block and compare it with its plan."""
     with open_journal() as books:
         ended = books.stop(engineer=None if engineer is None else parse_seconds(engineer))
         ledger = books.ledger()
@@ -157,19 +168,19 @@ def stop(
 
 
 @journal.command("go-on")
-def go_on(why: Annotated[str, typer.Argument(help="Why it is worth more.")] = "", as_json: AsJson = False) -> int:
-    """Answer the checkpoints that were reached with yes."""
+def go_on(why: Annotated[str, typer.Argument(help="Why to continue.")] = "", as_json: AsJson = False) -> int:
+    """Continue after the checkpoints that were reached."""
     with open_journal() as books:
         answered = books.go_on(why)
         ledger = books.ledger()
-    lines = [f"going on: {text}" for text in answered] or ["no checkpoint was waiting"]
+    lines = [f"continuing: {text}" for text in answered] or ["no checkpoint was waiting"]
     finish(ledger, lines, {"answered": list(answered)}, as_json=as_json)
     return 0
 
 
 @journal.command()
 def ask() -> int:
-    """Ask on a terminal, or end with 4, at a checkpoint."""
+    """At a checkpoint, ask on a terminal or exit with code 4."""
     with open_journal() as books:
         return EXIT_STOPPED if asked_and_stopped(books.ledger(), books) else 0
 
@@ -256,12 +267,12 @@ def _find_block(ledger: Ledger, number: int) -> BlockAccount:
 
 @machine.command("start")
 def start_machine(
-    name: Annotated[str, typer.Argument(help="What you call it.")],
+    name: Annotated[str, typer.Argument(help="A name for the machine.")],
     rate: Annotated[str | None, typer.Option(metavar="RATE", help="0.20/h (default: the GPU's rate).")] = None,
-    gpu: Annotated[str, typer.Option(help="Which GPU it has, as in `rates --gpu` (default: the machine's name).")] = "",
+    gpu: Annotated[str, typer.Option(help="Its GPU, as in `rates --gpu` (default: the machine's name).")] = "",
     as_json: AsJson = False,
 ) -> int:
-    """Say that a machine runs from now on. This starts nothing: it keeps the bill in sight."""
+    """Record that a machine runs from now on. This does not start the machine."""
     with open_journal() as books:
         amount = None if rate is None else parse_rate(rate, books.read().currency, "h")
         books.start_machine(name, gpu=gpu or name, rate=amount)
@@ -271,8 +282,8 @@ def start_machine(
 
 
 @machine.command("stop")
-def stop_machine(name: Annotated[str, typer.Argument(help="Which.")], as_json: AsJson = False) -> int:
-    """Say that a machine was stopped, and what it cost."""
+def stop_machine(name: Annotated[str, typer.Argument(help="Name of the machine.")], as_json: AsJson = False) -> int:
+    """Record that a machine was stopped, and show its cost."""
     with open_journal() as books:
         stopped = books.stop_machine(name)
         ledger = books.ledger()

@@ -1,4 +1,4 @@
-"""`weft journal add|run|amend|block`: iterations and finished blocks, written down."""
+"""`weft journal add|run|amend|block`: record iterations and finished blocks."""
 
 import sys
 from datetime import UTC, datetime
@@ -19,15 +19,15 @@ from .journal_output import EXIT_STOPPED, asked_and_stopped, finish, notices, op
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Hypothesis = Annotated[str, typer.Option(help="What should happen, and why.")]
 Change = Annotated[str, typer.Option(help="What was changed.")]
-Result = Annotated[str, typer.Option(help="What came out.")]
+Result = Annotated[str, typer.Option(help="The result.")]
 Finding = Annotated[str, typer.Option(help="What was learnt.")]
-Decision = Annotated[str, typer.Option(help="What comes next: pass → the next rung, fail → debug.")]
-Spent = Annotated[str | None, typer.Option(metavar="TIME", help="Time of a person: 12m.")]
+Decision = Annotated[str, typer.Option(help="The next step, such as: pass → the next rung, fail → debug.")]
+Spent = Annotated[str | None, typer.Option(metavar="TIME", help="Working time of a person: 12m.")]
 Gpu = Annotated[list[str] | None, typer.Option("--gpu", metavar="[NAME=]TIME", help="GPU time used: l4=1.5h.")]
 Tokens = Annotated[list[str] | None, typer.Option("--tokens", metavar="[NAME=]N", help="Tokens used: 120k.")]
 Booked = Annotated[
     list[str] | None,
-    typer.Option("--booked", metavar="WHAT=MONEY", help="What was written down for it, to be checked: gpu=0.60."),
+    typer.Option("--booked", metavar="WHAT=MONEY", help="An amount from another log, to be checked: gpu=0.60."),
 ]
 InBlock = Annotated[int | None, typer.Option("--block", help="Its block (default: the open one).")]
 
@@ -48,7 +48,7 @@ def add(
     block: InBlock = None,
     as_json: AsJson = False,
 ) -> int:
-    """Write down an iteration."""
+    """Record an iteration."""
     texts = Texts(goal, hypothesis, change, result, finding, decision)
     with open_journal() as books:
         uses, total = parse_uses(
@@ -77,23 +77,23 @@ def add(
 
 
 def run_command(
-    command: Annotated[list[str], typer.Argument(help="The command, best after --: weft check kernel.cu")],
+    command: Annotated[list[str], typer.Argument(help="The command; put -- before it: -- weft check kernel.cu")],
     goal: Annotated[str, typer.Option(help="What it is for.")] = "",
     hypothesis: Hypothesis = "",
     change: Change = "",
     decision: Decision = "",
 ) -> int:
-    """Run a command and write down how it ended.
+    """Run a command and record how it ended.
 
-    That is its time, its exit code, its last line and, of weft check, the result of each shape.
+    Recorded are its time, its exit code, its last line and, for weft check, the result of each shape.
 
-    Its output and its exit code are the command's own; the journal speaks on standard error. At a checkpoint
-    of the budget nothing is run and the exit code is 4.
+    The output and the exit code are those of the command; the journal prints to standard error. At a checkpoint
+    of the budget nothing runs and the exit code is 4.
     """
     with open_journal() as books:
         if asked_and_stopped(books.ledger(), books):
             return EXIT_STOPPED
-    # The store is closed meanwhile: the command may keep its own books.
+    # The store is closed meanwhile: the command may open the journal itself.
     watched = watch(command)
     texts = Texts(goal or " ".join(command), hypothesis, change, decision=decision)
     with open_journal() as books:
@@ -108,7 +108,7 @@ def run_command(
 
 
 def amend(
-    number: Annotated[int, typer.Argument(help="Which entry.")],
+    number: Annotated[int, typer.Argument(help="Number of the entry.")],
     goal: Annotated[str, typer.Option(help="What the iteration is for.")] = "",
     hypothesis: Hypothesis = "",
     change: Change = "",
@@ -121,7 +121,7 @@ def amend(
     booked: Booked = None,
     as_json: AsJson = False,
 ) -> int:
-    """Add to an entry: finding, decision, what it used."""
+    """Add a finding, a decision or resources used to an entry."""
     given = {
         "goal": goal,
         "hypothesis": hypothesis,
@@ -146,16 +146,18 @@ def amend(
 def block(
     title: Annotated[str, typer.Argument(help="What the block was for.")],
     engineer: Annotated[str, typer.Option(metavar="TIME", help="Time of a person: 47m.")],
-    plan: Annotated[str | None, typer.Option(metavar="TIME/MONEY", help="30m/25.30, or one of the two.")] = None,
+    plan: Annotated[
+        str | None, typer.Option(metavar="TIME/MONEY", help="Planned time and money: 30m/25.30, or one of them.")
+    ] = None,
     gpu: Gpu = None,
     tokens: Tokens = None,
     booked: Booked = None,
     on: Annotated[str | None, typer.Option(metavar="DATE", help="Its day, 2026-11-15 (default: today).")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Write down a block that is over, and check its sums.
+    """Record a finished block and check its sums.
 
-    For logs kept by hand: amounts are computed from the rates, and a booked one that differs is named.
+    For logs written by hand: amounts are computed from the rates, and each booked amount that differs is listed.
     """
     with open_journal() as books:
         day = books.now() if on is None else _day(on)

@@ -1,4 +1,4 @@
-"""What the commands of `weft journal` print: words or JSON, and always the machines that run and a summary."""
+"""The output of `weft journal`: text or JSON, always with the running machines and a summary."""
 
 import json
 import sys
@@ -29,19 +29,19 @@ from weft.store.store import open_store
 from .tables import print_table as print_any_table
 
 EXIT_STOPPED = 4
-"""A checkpoint of the budget was reached and nobody said to go on; nothing was run."""
-HOW_TO_GO_ON = "go on with: weft journal go-on 'why' · or end the block: weft journal stop"
+"""Exit code: a checkpoint of the budget was reached and not answered; nothing ran."""
+HOW_TO_GO_ON = "to continue: weft journal go-on 'why' · to end the block: weft journal stop"
 
 
 @contextmanager
 def open_journal() -> Iterator[Journal]:
-    """The journal of WEFT_STORE, or of this user."""
+    """Open the journal of WEFT_STORE, or of this user."""
     with open_store(clock=utc_now) as store:
         yield Journal(store)
 
 
 def finish(ledger: Ledger, lines: Sequence[str], record: Mapping[str, object], *, as_json: bool) -> None:
-    """End a command: what it did, then what every output of the journal carries."""
+    """Print what a command did, then the notices that end every output of the journal."""
     if as_json:
         print(json.dumps({**record, **state_record(ledger)}, indent=2, ensure_ascii=False))
         return
@@ -59,14 +59,14 @@ def notices(ledger: Ledger) -> list[str]:
 
 
 def asked_and_stopped(ledger: Ledger, journal: Journal) -> bool:
-    """At a checkpoint: on a terminal ask; in a pipe say what to do. Whether to stop."""
+    """Return whether to stop at a checkpoint: ask on a terminal; in a pipe stop and print what to do."""
     waiting = stop_lines(ledger)
     for line in waiting:
         print(f"weft: checkpoint: {line}", file=sys.stderr)
     if not waiting:
         return False
     if sys.stdin.isatty() and sys.stderr.isatty():
-        print("weft: go on? [y/N] ", end="", file=sys.stderr, flush=True)
+        print("weft: continue? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             journal.go_on("asked on the terminal")
             return False
@@ -75,7 +75,7 @@ def asked_and_stopped(ledger: Ledger, journal: Journal) -> bool:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """What people write may hold several lines, which a row in a pipe cannot."""
+    """Print a table; a text of several lines becomes one line."""
     drawn = sys.stdout.isatty()
     print_any_table(columns, [[str(cell) if drawn else _one_line(str(cell)) for cell in row] for row in rows])
 
@@ -118,7 +118,7 @@ def _one_line(cell: str) -> str:
 
 
 def print_entries(iterations: Sequence[Iteration]) -> None:
-    """Nothing where there are none."""
+    """Print the entries as a table; print nothing if there are none."""
     if not iterations:
         return
     rows = []

@@ -1,4 +1,4 @@
-"""`weft journal versions`: every version of a kernel, how it was judged and what it is estimated to cost."""
+"""`weft journal versions`: list the versions of a kernel, their verdicts and their estimated costs."""
 
 from typing import Annotated
 
@@ -18,9 +18,9 @@ def versions(
     kernel: Annotated[str, typer.Argument(help="A file or a rung, as its commands named it (default: all).")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Show the versions of a kernel that weft journal run met, and draw their estimates.
+    """List the versions of a kernel that weft journal run recorded, with bars for their estimates.
 
-    A version is a text: its digest, the commit, its last check, and EST_warm of its last weft profile.
+    A version is one source text: its digest, the commit, its last check, and EST_warm of its last weft profile.
     """
     with open_journal() as books:
         ledger = books.ledger()
@@ -38,7 +38,7 @@ def versions(
 
 
 def _rows(found: tuple[Version, ...]) -> list[list[object]]:
-    """Bars are drawn to the same scale where the terms of the profiles are the same."""
+    """Return the rows. Bars have the same scale if their profiles have the same terms."""
     longest: dict[str, float] = {}
     for version in found:
         longest[version.terms] = max(longest.get(version.terms, 0.0), version.middle or 0.0)
@@ -62,7 +62,7 @@ def _cycles(version: Version) -> str:
 
 
 def _bar(middle: float | None, longest: float) -> str:
-    """As long as the middle of the estimate: shorter is faster."""
+    """Return a bar as long as the middle of the estimate: shorter is faster."""
     return "█" * max(1, round(BAR * middle / longest)) if middle and longest else ""
 
 

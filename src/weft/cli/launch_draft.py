@@ -1,4 +1,4 @@
-"""How a file is launched, on standard error: what was read from its host code, or a draft of launch lines."""
+"""Print how a file is launched to standard error: what was read from its host code, or a draft of launch lines."""
 
 import contextlib
 import sys
@@ -13,7 +13,7 @@ from weft.toolchain.ptx_file import is_ptx
 
 @contextlib.contextmanager
 def draft_shown(source: str | Path) -> Iterator[None]:
-    """Inside, NoLaunchLines prints its draft as it would stand in a file, and becomes one sentence."""
+    """In this context NoLaunchLines prints its draft, ready to copy into a file, and its message is one sentence."""
     try:
         yield
     except IncompleteImport as error:
@@ -30,6 +30,6 @@ def draft_shown(source: str | Path) -> Iterator[None]:
 
 
 def say_host_code(kernel: KernelFile) -> None:
-    """Say what was read from host code instead of launch lines, and what was taken for granted."""
+    """Print what was read from host code instead of launch lines, and what was assumed."""
     for note in kernel.source.host.notes if kernel.source.host is not None else ():
         print(note, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`python -m weft.cli.launch_once RUNG SHAPE DTYPE MASK ENCODING`: one run on the GPU, for a profiler around it."""
+"""`python -m weft.cli.launch_once RUNG SHAPE DTYPE MASK ENCODING`: run a kernel once on the GPU, for a profiler."""
 
 import sys
 
@@ -12,7 +12,7 @@ from weft.tasks.task import Workload
 
 
 def main(arguments: list[str]) -> int:
-    """0 if the outputs were right."""
+    """Return 0 if the outputs are correct."""
     target, shape, dtype, mask, encoding = arguments
     gpu = CudaGPU(require_gpu())
     candidate, supports = find_candidate(target, task=None, arch=gpu.arch)

@@ -1,4 +1,4 @@
-"""`weft list`: what Weft brings along."""
+"""`weft list`: list the kernels, shapes, regimes and tasks that Weft includes."""
 
 import json
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`weft mcp`: Weft's tools for a coding agent, over standard input and output."""
+"""`weft mcp`: serve Weft's tools to a coding agent over standard input and output."""
 
 import importlib.util
 
@@ -9,7 +9,7 @@ from weft.core.errors import ToolMissing
 def mcp() -> None:
     """Serve check, diagnose, profile, show, explain and evolve_status by the Model Context Protocol until input ends.
 
-    A coding agent starts it: command `weft`, arguments `mcp`. docs/agents.md says how.
+    Configure your coding agent with command `weft` and arguments `mcp`: see docs/agents.md.
     """
     if importlib.util.find_spec("mcp") is None:
         raise ToolMissing(f"`weft mcp` needs the package mcp: {install_command('mcp')}")

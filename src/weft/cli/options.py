@@ -9,30 +9,30 @@ from weft.core.errors import UsageError
 
 
 class Compiler(StrEnum):
-    """The front end of CUDA C++."""
+    """The compiler front end for CUDA C++."""
 
     NVRTC = "nvrtc"
     NVCC = "nvcc"
 
 
-STRICT_HELP = "Let warnings fail as errors do."
+STRICT_HELP = "Treat warnings as errors."
 GPU_HELP = f"The GPU: {', '.join(chips())} (default: {DEFAULT_GPU})."
 ARCH_HELP = (
-    "An architecture instead of a GPU; it chooses its smallest GPU: "
+    "An architecture instead of a GPU; selects the smallest GPU of it: "
     + ", ".join(f"{target} {one.name}" for target, one in smallest_chips().items())
     + "."
 )
-COMPILER_HELP = "nvcc reads host code too, where a CUDA toolkit is installed."
+COMPILER_HELP = "nvcc compiles host code, too; it needs an installed CUDA toolkit."
 
 
 def macros(texts: Sequence[str] | None) -> dict[str, str]:
-    """`-D K=V` or `-D K`, which is 1, as for a C++ compiler."""
+    """Parse `-D K=V`, or `-D K` for the value 1, as a C++ compiler does."""
     pairs = (text.partition("=") for text in texts or ())
     return {name: value if sign else "1" for name, sign, value in pairs}
 
 
 def sizes(texts: Sequence[str] | None) -> dict[str, int]:
-    """`--size S=1024`."""
+    """Parse `--size S=1024`."""
     found: dict[str, int] = {}
     for text in texts or ():
         name, _, value = text.partition("=")
@@ -43,7 +43,7 @@ def sizes(texts: Sequence[str] | None) -> dict[str, int]:
 
 
 def files(option: str, texts: Sequence[str] | None) -> dict[str, Path]:
-    """`--input q=file.npy`."""
+    """Parse `--input q=file.npy`."""
     found: dict[str, Path] = {}
     for text in texts or ():
         name, _, value = text.partition("=")

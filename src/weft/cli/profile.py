@@ -1,4 +1,4 @@
-"""`weft profile`: what a kernel would cost on a GPU, by exact counters and the cycle model. Nothing is measured."""
+"""`weft profile`: model a kernel's cost on a GPU, with exact counters and the cycle model. Nothing is measured."""
 
 import json
 import sys
@@ -26,41 +26,46 @@ from .launch_draft import draft_shown, say_host_code
 from .options import COMPILER_HELP, Compiler, macros, sizes
 from .profile_ncu import answers_record, comparison_record, show_answers, show_comparison
 from .profile_ncu import status as ncu_status
-from .profile_output import change_lines, record, show, show_beside
+from .profile_output import change_lines, record, show, show_side_by_side
 from .terminal import waiting
 
 
 def profile(
     targets: Annotated[
-        list[str] | None, typer.Argument(help="Files with launch lines, or rungs; several side by side.")
+        list[str] | None, typer.Argument(help="Files with launch lines, or rungs; several are compared.")
     ] = None,
-    gpu: Annotated[str, typer.Option(help=f"On which GPU: {', '.join(chips())}.")] = "l4",
+    gpu: Annotated[str, typer.Option(help=f"The modelled GPU: {', '.join(chips())}.")] = "l4",
     shape: Annotated[str, typer.Option(help="A named shape of `weft list` (a rung's default: mission).")] = "",
     size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
-    include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
+    include: Annotated[
+        list[str] | None, typer.Option("-I", metavar="DIR", help="Search this directory for includes.")
+    ] = None,
     compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
-    clock: Annotated[float | None, typer.Option(help="GHz of the estimate (default: the boost clock).")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the generated inputs.")] = 0,
-    lines: Annotated[int, typer.Option(min=0, help="Source lines to print.")] = 5,
+    clock: Annotated[
+        float | None, typer.Option(help="Clock of the estimate in GHz (default: the boost clock).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the generated inputs.")] = 0,
+    lines: Annotated[int, typer.Option(min=0, help="Number of costly source lines to print.")] = 5,
     png: Annotated[
         Path | None, typer.Option("-o", "--png", help="Draw one kernel: roofline, bounds, lines (.svg, .pdf).")
     ] = None,
-    ncu: Annotated[Path | None, typer.Option(help="Compare with a report of ncu: CSV, or .ncu-rep.")] = None,
-    metrics: Annotated[str, typer.Option(help="Answer these metrics of ncu: a list with commas, or a file.")] = "",
-    baseline: Annotated[Path | None, typer.Option(help="A file of integers to hold the kernels to.")] = None,
-    update: Annotated[bool, typer.Option("--update", help="Write these integers into the baseline.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Fail if an integer is worse than the baseline.")] = False,
+    ncu: Annotated[Path | None, typer.Option(help="Compare with an ncu report: CSV or .ncu-rep.")] = None,
+    metrics: Annotated[str, typer.Option(help="Print these ncu metrics: a list with commas, or a file.")] = "",
+    baseline: Annotated[Path | None, typer.Option(help="A file of counters to compare with.")] = None,
+    update: Annotated[bool, typer.Option("--update", help="Write the counters to the baseline.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Fail if a counter is worse than in the baseline.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Counters under their ncu names, occupancy, bounds in cycles, an estimate: modelled, not measured.
+    """Print counters by their ncu names, occupancy, bounds in cycles and an estimate: modelled, not measured.
 
-    Exit codes: 0 profiled, 1 worse than the baseline or unlike ncu, 2 usage, 3 could not be profiled or compared.
+    Exit codes: 0 profiled, 1 worse than the baseline or different from ncu, 2 usage error, 3 could not be profiled
+    or compared.
     """
     if (update or check) != (baseline is not None) or (update and check):
-        raise UsageError("--baseline FILE goes with one of --update and --check")
+        raise UsageError("give --baseline FILE with one of --update and --check")
     if sum(bool(each) for each in (baseline, ncu, metrics)) > 1:
-        raise UsageError("one of --baseline, --ncu and --metrics at a time")
+        raise UsageError("give only one of --baseline, --ncu and --metrics")
     if png is not None:
         from weft.diagnose.figure import require_matplotlib
 
@@ -108,17 +113,17 @@ def profile(
         for each in profiles:
             show_answers(each, asked)
     elif len(profiles) > 1:
-        show_beside(profiles)
+        show_side_by_side(profiles)
     else:
         show(profiles[0], lines)
     return 0
 
 
 def _names_only(asked: tuple[str, ...], chip: Chip) -> int:
-    """A list of metrics may be checked before there is a kernel."""
+    """Check a list of metrics without a kernel."""
     if not asked:
         raise UsageError("name a kernel file or a rung of the ladder, or a list of --metrics to check")
-    print(f"metrics: {len(asked)}, all of them ncu's on compute capability {chip.architecture.capability}; nothing ran")
+    print(f"metrics: {len(asked)}, all known to ncu on compute capability {chip.architecture.capability}; nothing ran")
     return 0
 
 
@@ -164,6 +169,6 @@ def _baseline(file: Path, profiles: tuple[KernelProfile, ...], *, update: bool, 
         for line in change_lines(each, every):
             print(line)
     better = sum(len(every) for _, every in changes) - worse
-    advice = " (keep it with --update)" if better and not worse else ""
+    advice = " (to record it: --update)" if better and not worse else ""
     print(f"{file}: {worse} worse, {better} better{advice}" if worse or better else f"{file}: nothing changed")
     return 1 if worse else 0

@@ -1,4 +1,4 @@
-"""`weft profile --png`: the kernel under the chip's roofs, its bounds by unit, and what each costly line keeps busy."""
+"""`weft profile --png`: draw the roofline, the bounds by unit, and the busiest unit of each costly line."""
 
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ from weft.profile.roofline_points import Roofline, roofline
 from .profile_output import place
 
 LINES = 10
-"""Of a launch."""
+"""Lines drawn per launch."""
 LAUNCHES = 3
-"""That have a panel of lines: the longest."""
+"""Number of launches with a panel of lines: the longest ones."""
 LEAST = 0.005
-"""Share of the costliest line that is still drawn."""
+"""Smallest share of the costliest line that is drawn."""
 CODE = 64
 """Characters of a source line."""
 UNITS = {
@@ -32,14 +32,14 @@ STYLE = {
 
 
 def draw(profile: KernelProfile, path: Path) -> None:
-    """Roofline and bounds above, the lines of each launch below; PNG, SVG or PDF by the ending."""
+    """Draw the roofline and the bounds, and below them the lines of each launch; PNG, SVG or PDF by the file name."""
     pyplot = require_matplotlib()
     shown = sorted(profile.launches, key=lambda launch: -launch.bounds.warm)[:LAUNCHES]
     heights = [4.4, *(1.1 + 0.3 * min(LINES, len(launch.lines)) for launch in shown)]
     sizes = " ".join(f"{name}={value}" for name, value in {**profile.sizes, **profile.defines}.items())
     with pyplot.rc_context(STYLE):
         figure = pyplot.figure(figsize=(13, sum(heights) + 0.4), layout="constrained")
-        # Rows of their own: long labels of lines must not narrow the roofline.
+        # Separate rows: long labels of lines must not narrow the roofline.
         head, *rows = figure.subfigures(len(heights), 1, height_ratios=heights)
         left, right = head.subplots(1, 2, width_ratios=(1.2, 1))
         _roofline(left, roofline(profile))
@@ -56,7 +56,7 @@ def draw(profile: KernelProfile, path: Path) -> None:
 
 
 def _roofline(axis: Any, roofs: Roofline) -> None:
-    """Both axes logarithmic. A thick bar is the estimate's range, the triangle the bound: no schedule gets higher."""
+    """Draw with logarithmic axes. The thick bar is the estimate's range; the triangle is the upper bound."""
     slope = roofs.bytes_per_second / 1e12
     top = max(ceiling.flops for ceiling in roofs.ceilings if ceiling.sure) / 1e12
     wide = [*(point.intensity for point in roofs.points), top / slope]
@@ -125,7 +125,7 @@ def _bounds(axis: Any, launch: LaunchProfile) -> None:
 
 
 def _lines(axis: Any, launch: LaunchProfile) -> None:
-    """The costliest on top; the hatched part is what bank conflicts waste."""
+    """Draw the costliest line on top; the hatched part is lost to bank conflicts."""
     shown = [line for line in launch.lines[:LINES] if line.cycles > LEAST * launch.lines[0].cycles]
     axis.barh(
         range(len(shown)), [line.cycles for line in shown], color=[UNITS[line.unit] for line in shown], height=0.72
@@ -145,7 +145,7 @@ def _lines(axis: Any, launch: LaunchProfile) -> None:
 
 
 def _label(line: LineCost) -> str:
-    """Place and code."""
+    """Return the line's code and place."""
     if line.place is None:
         return place(None)
     code = _code(line.place.file, line.place.line).replace("$", r"\$")
@@ -154,7 +154,7 @@ def _label(line: LineCost) -> str:
 
 
 def _code(file: str, line: int) -> str:
-    """Empty for a file that cannot be read, as generated ones."""
+    """Return the source line, or an empty text for a file that cannot be read."""
     try:
         lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""`weft profile --ncu` and `--metrics`: Weft's numbers beside those of ncu, and a list of metrics answered."""
+"""`weft profile --ncu` and `--metrics`: compare Weft's numbers with ncu's, and print a list of metrics."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from .tables import print_table
 
 
 def show_comparison(profile: KernelProfile, report: Path, found: Comparison) -> int:
-    """Every metric that both have, and one line that sums up; returns the exit code."""
+    """Print every metric that both have, and a summary line. Return the exit code."""
     for launch in found.launches:
         print(f"{launch.entry} · launch {launch.number} of {report}: {launch.kernel}")
         if launch.refused:
@@ -43,14 +43,14 @@ def show_comparison(profile: KernelProfile, report: Path, found: Comparison) -> 
 
 
 def status(found: Comparison) -> int:
-    """1 if a metric differs and no rule says why, 3 if a launch could not be compared or none was, else 0."""
+    """Return 1 if a metric differs and no rule explains it, 3 if a launch could not be compared or none was, else 0."""
     if found.count(Verdict.DIFFERS):
         return 1
     return 3 if not found.launches or any(launch.refused for launch in found.launches) else 0
 
 
 def comparison_record(report: Path, found: Comparison) -> dict[str, Any]:
-    """For JSON."""
+    """Return the JSON record."""
     return {
         "report": str(report),
         "counts": {str(verdict): found.count(verdict) for verdict in Verdict},
@@ -83,7 +83,7 @@ def _compared(launch: Compared) -> dict[str, Any]:
 
 
 def answers(profile: KernelProfile, metrics: tuple[str, ...]) -> list[tuple[str, list[Answer]]]:
-    """For every launch, in order."""
+    """Return the metrics of every launch, in order."""
     found = []
     for launch in profile.launches:
         values = ncu_values(launch, profile.chip)
@@ -92,7 +92,7 @@ def answers(profile: KernelProfile, metrics: tuple[str, ...]) -> list[tuple[str,
 
 
 def show_answers(profile: KernelProfile, metrics: tuple[str, ...]) -> None:
-    """A table for each launch."""
+    """Print a table for each launch."""
     counted = set()
     for number, (entry, found) in enumerate(answers(profile, metrics), 1):
         print(f"launch {number}: {entry} · {profile.target} · {profile.chip.title}")
@@ -103,7 +103,7 @@ def show_answers(profile: KernelProfile, metrics: tuple[str, ...]) -> None:
 
 
 def answers_record(profile: KernelProfile, metrics: tuple[str, ...]) -> list[dict[str, Any]]:
-    """For JSON."""
+    """Return the JSON record."""
     return [
         {
             "entry": entry,

@@ -1,4 +1,4 @@
-"""What `weft profile` prints: a headline, counters, costly lines; kernels side by side; what changed."""
+"""The output of `weft profile`: headline, counters, costly lines; a comparison of kernels; changes."""
 
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -19,7 +19,7 @@ LINES_NAMED = 3
 
 
 def show(profile: KernelProfile, lines: int) -> None:
-    """One kernel, launch by launch, and a summary line."""
+    """Print one kernel, launch by launch, and a summary line."""
     sizes = " ".join(f"{name}={value}" for name, value in {**profile.sizes, **profile.defines}.items())
     print(" · ".join([profile.target, profile.chip.title, sizes, profile.compiler]))
     for number, launch in enumerate(profile.launches, 1):
@@ -29,7 +29,7 @@ def show(profile: KernelProfile, lines: int) -> None:
             print(line)
         rows = [[name, value] for name, value in _exact(launch).items()]
         print_table(["counter (ncu's name)", "value"], rows)
-        print_table(["counter (ours)", "value"], [[name, n] for name, n in sorted(launch.counts.vm.items()) if n])
+        print_table(["counter (Weft's)", "value"], [[name, n] for name, n in sorted(launch.counts.vm.items()) if n])
         print_table(
             ["line", "cycles", "unit", "advice"],
             [[place(line.place), round(line.cycles), line.unit, line_advice(line)] for line in launch.lines[:lines]],
@@ -40,7 +40,7 @@ def show(profile: KernelProfile, lines: int) -> None:
 
 
 def headline(launch: LaunchProfile, sms: int) -> Iterator[str]:
-    """Limiter, bounds, estimate, occupancy, and what is wrong with the launch as a whole."""
+    """Yield limiter, bounds, estimate, occupancy, and advice about the launch."""
     bounds, warm, cold, held = launch.bounds, launch.warm, launch.cold, launch.occupancy
     blocks = prod(launch.grid)
     yield f"limiter    {bounds.warm_limiter} (warm), {bounds.cold_limiter} (cold)"
@@ -65,7 +65,7 @@ def headline(launch: LaunchProfile, sms: int) -> Iterator[str]:
 
 
 def tensor_cores(launch: LaunchProfile) -> str:
-    """How busy the tensor cores are by the estimate, and the most that the bound leaves room for."""
+    """Return how busy the tensor cores are by the estimate, and at most by the lower bound."""
     if not launch.warm.tensor_cycles:
         return "no tensor-core instruction"
     ends = " to ".join(dict.fromkeys(f"{share:.1%}" for share in launch.warm.tensor_utilisation))
@@ -76,8 +76,8 @@ def _most_busy(launch: LaunchProfile) -> float:
     return launch.warm.tensor_cycles / launch.bounds.warm
 
 
-def show_beside(profiles: Sequence[KernelProfile]) -> None:
-    """One column for each kernel, counters of all its launches together."""
+def show_side_by_side(profiles: Sequence[KernelProfile]) -> None:
+    """Print one column per kernel, with the counters of all its launches added."""
     rows: list[list[object]] = []
 
     def put(name: str, cells: Sequence[object]) -> None:
@@ -109,14 +109,14 @@ def show_beside(profiles: Sequence[KernelProfile]) -> None:
 
 
 def _busy(profile: KernelProfile) -> str:
-    """Share of EST_warm over all launches, both ends."""
+    """Return the share of EST_warm over all launches, for both ends of the range."""
     cycles = sum(launch.warm.tensor_cycles for launch in profile.launches)
     low, high = profile.estimate
     return " to ".join(dict.fromkeys(f"{cycles / end:.1%}" for end in (high, low)))
 
 
 def summary(profile: KernelProfile) -> str:
-    """The last line."""
+    """Return the last line."""
     low, high = profile.estimate
     return (
         f"{profile.target}: {profile.longest.bounds.warm_limiter} limits it, LB_warm {profile.warm} cycles, "
@@ -125,7 +125,7 @@ def summary(profile: KernelProfile) -> str:
 
 
 def change_lines(profile: KernelProfile, changes: Sequence[Change]) -> Iterator[str]:
-    """Each integer that changed, the worse ones with the lines that grew."""
+    """Yield each counter that changed; those that got worse with the lines that grew."""
     for change in sorted(changes, key=lambda each: not each.worse):
         word = "worse" if change.worse else "better"
         yield f"{word}: {profile.target}: {change.entry}: {change.counter} {change.before} → {change.now}"
@@ -135,7 +135,7 @@ def change_lines(profile: KernelProfile, changes: Sequence[Change]) -> Iterator[
 
 
 def record(profile: KernelProfile, lines: int) -> dict[str, Any]:
-    """For JSON."""
+    """Return the JSON record."""
     return {
         "target": profile.target,
         "gpu": profile.chip.name,
@@ -193,7 +193,7 @@ def _line_record(line: LineCost) -> dict[str, Any]:
 
 
 def place(at: Place | None) -> str:
-    """A rung's file by its name, others as the user spelled them."""
+    """Return the place as text: a rung's file by its name, others as the user wrote them."""
     if at is None:
         return "(no line)"
     file = Path(at.file)
@@ -201,13 +201,13 @@ def place(at: Place | None) -> str:
 
 
 def _exact(launch: LaunchProfile) -> dict[str, float]:
-    """Everything that has ncu's name."""
+    """Return the counters that have an ncu name."""
     static = {"launch__registers_per_thread": launch.resources.registers, **launch.occupancy.ncu}
     return {**launch.counts.ncu, **{name: round(value, 2) for name, value in static.items()}}
 
 
 def _totals(profile: KernelProfile) -> dict[str, object]:
-    """The integers of a baseline: sums, and of what cannot be added those of the longest launch."""
+    """Return the counters of a baseline: sums, or the value of the longest launch where a sum makes no sense."""
     each = [integers(launch) for launch in profile.launches]
     found: dict[str, object] = {}
     for name, value in integers(profile.longest).items():

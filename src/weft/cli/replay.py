@@ -1,4 +1,4 @@
-"""`weft replay`: a bundle judged again on this machine, and what differs."""
+"""`weft replay`: judge a bundle again on this machine and print what differs."""
 
 import dataclasses
 import json
@@ -16,19 +16,19 @@ from .terminal import bar, paint
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="What `weft bundle` wrote.")],
+    file: Annotated[Path, typer.Argument(help="A file that `weft bundle` wrote.")],
     trust_task: Annotated[
-        bool, typer.Option("--trust-task", help="Run the Python of the bundle's own task with your rights.")
+        bool, typer.Option("--trust-task", help="Run the Python code of the bundle's task with your permissions.")
     ] = False,
-    seconds: Annotated[float, typer.Option(min=1, help="That the kernel may take in all.")] = 600.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Time limit of the kernel, all workloads together.")] = 600.0,
     require_isolation: Annotated[
-        int, typer.Option(min=0, max=3, help="Refuse to run it with less; weft doctor says what there is.")
+        int, typer.Option(min=0, max=3, help="Refuse to run below this isolation level; weft doctor --try shows it.")
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Judge a bundle's kernel again, in a child process, and say what is not as it was.
+    """Judge a bundle's kernel again, in a child process, and print what differs.
 
-    Exit codes: 0 the verdict is the same, 1 it is another, 2 the file is broken or may not run.
+    Exit codes: 0 the verdict is the same, 1 it is different, 2 the file is invalid or may not run.
     """
     found = read(file)
     assert found.answer is not None
@@ -47,9 +47,9 @@ def _show(name: str, result: Replay) -> None:
         rows = [[each.what, each.there, each.here] for each in result.differences]
         print_table(["what differs", "in the bundle", "here"], rows)
     same, both = result.bits
-    code = "same PTX" if result.there.ptx == result.here.ptx else "other PTX"
+    code = "same PTX" if result.there.ptx == result.here.ptx else "different PTX"
     bits = f"{same} of {both} workloads with the same bits"
-    verdict = "the same verdict" if result.same else "ANOTHER verdict"
+    verdict = "the same verdict" if result.same else "DIFFERENT verdict"
     print(f"{name}: {paint(verdict, 'good' if result.same else 'bad')}: {verdict_text(result.here)} · {code} · {bits}")
 
 

@@ -1,4 +1,4 @@
-"""`weft report`: one page to look at, of a kernel or of a search."""
+"""`weft report`: write one HTML page about a kernel or a search."""
 
 import json
 import shlex
@@ -28,30 +28,37 @@ from .terminal import paint, say_error, waiting
 
 
 def report(
-    run: Annotated[str, typer.Argument(help="A kernel file, a rung, the number of a search, or check's JSON.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page.")] = Path("report.html"),
+    run: Annotated[
+        str, typer.Argument(help="A kernel file, a rung, the number of a search, or the JSON of weft check.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The HTML file to write.")] = Path(
+        "report.html"
+    ),
     task: Annotated[
-        str | None, typer.Option(help=f"What a file computes: {', '.join(TASKS)} or a Python file (default: sdpa).")
+        str | None, typer.Option(help=f"Task of a file: {', '.join(TASKS)} or a Python file (default: sdpa).")
     ] = None,
     shapes: Annotated[str, typer.Option(help="Named shapes, with commas, or all (default: a quick choice).")] = "",
-    regimes: Annotated[str, typer.Option(help="How inputs are drawn, with commas, or all.")] = "",
+    regimes: Annotated[str, typer.Option(help="Input regimes, with commas, or all (default: a quick choice).")] = "",
     masks: Annotated[
-        str, typer.Option(help="none, top_left, bottom_right; causal is both (default: the kernel's).")
+        str, typer.Option(help="Masks: none, top_left, bottom_right; causal means both (default: the kernel's).")
     ] = "",
-    dtypes: Annotated[str, typer.Option(help="f16 or half, bf16, f32 (default: the kernel's first).")] = "",
-    encodings: Annotated[str, typer.Option(help="sim_fp8, e4m3 for 8-bit inputs (default: what it has).")] = "",
+    dtypes: Annotated[str, typer.Option(help="Types: f16 or half, bf16, f32 (default: the kernel's first).")] = "",
+    encodings: Annotated[
+        str, typer.Option(help="Encodings of 8-bit inputs: sim_fp8, e4m3 (default: the kernel's).")
+    ] = "",
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per workload.")] = 1,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
-    gpu: Annotated[str, typer.Option(help=f"The GPU of its cost: {', '.join(chips())}.")] = "l4",
-    profile_shape: Annotated[str, typer.Option(help="The named shape of its cost.")] = PROFILE_SHAPE,
+    gpu: Annotated[str, typer.Option(help=f"The GPU for the cost: {', '.join(chips())}.")] = "l4",
+    profile_shape: Annotated[str, typer.Option(help="The named shape for the cost.")] = PROFILE_SHAPE,
     store: Annotated[
-        str | None, typer.Option("--store", metavar="WHERE", help="Of the search (default: WEFT_STORE, or yours).")
+        str | None,
+        typer.Option("--store", metavar="WHERE", help="The store of the search (default: WEFT_STORE, or the user's)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Write one self-contained HTML page: verdict, error map, first wrong stage, findings, cost; or a search.
 
-    Exit codes: 0 right, or a search; 1 wrong, 2 usage, 3 could not be judged, 5 nothing selected.
+    Exit codes: 0 correct, or a search, 1 wrong, 2 usage error, 3 could not be judged, 5 nothing selected.
     """
     _require_folder(output)
     if run.isdecimal() and not Path(run).exists():
@@ -90,7 +97,7 @@ def report(
     candidate = replace(candidate, defines=macros(define))
     asked = ReportOptions(run, candidate, supports, choice, chip, profile_shape, shlex.join(words))
     try:
-        with waiting(f"looking at {run}") as tell:
+        with waiting(f"judging {run}") as tell:
             made = kernel_report(asked, tell)
     except NothingSelected as error:
         say_error(str(error))
@@ -101,14 +108,14 @@ def report(
 def _written(made: KernelReport, output: Path, *, as_json: bool) -> int:
     size = _write(output, kernel_page(made))
     if as_json:
-        told = {
+        answer = {
             "kernel": made.target,
             "status": made.status,
             "passed": made.passed,
             "message": made.message,
             "sentence": made.sentence,
         }
-        print(json.dumps({**told, "report": str(output), "bytes": size}, indent=2))
+        print(json.dumps({**answer, "report": str(output), "bytes": size}, indent=2))
     else:
         print(paint(f"{made.target}: {made.status}: {made.sentence}", "good" if made.passed else "bad"))
         print(_last_line(output, size))
@@ -125,8 +132,8 @@ def _search(run: int, output: Path, where: str | None, *, as_json: bool) -> int:
         made = search_report(opened, run, command=shlex.join(words))
     size = _write(output, search_page(made))
     if as_json:
-        told = {"run": run, "state": made.state, "message": made.sentence}
-        print(json.dumps({**told, "report": str(output), "bytes": size}, indent=2))
+        answer = {"run": run, "state": made.state, "message": made.sentence}
+        print(json.dumps({**answer, "report": str(output), "bytes": size}, indent=2))
     else:
         print(f"run {run} · {made.state} · {made.sentence}")
         print(_last_line(output, size))
@@ -138,7 +145,7 @@ def _names(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _require_folder(output: Path) -> None:
-    """Before minutes are spent."""
+    """Refuse a wrong path before the kernel is judged, which takes minutes."""
     if not output.parent.is_dir() or output.is_dir():
         raise UsageError(f"-o {output}: give a file in a folder that exists")
 
@@ -153,4 +160,4 @@ def _write(output: Path, text: str) -> int:
 
 
 def _last_line(output: Path, size: int) -> str:
-    return f"{output}: {size / 1000:,.0f} kB, complete in itself: open it in any browser"
+    return f"{output}: {size / 1000:,.0f} kB, self-contained: open it in any browser"

@@ -1,4 +1,4 @@
-"""`weft run`: a CUDA or PTX file with launch lines, on the virtual GPU."""
+"""`weft run`: run a CUDA, Triton or PTX file with launch lines on the virtual GPU."""
 
 import json
 import sys
@@ -34,39 +34,43 @@ class Mode(StrEnum):
 
 
 def run(
-    source: Annotated[Path, typer.Argument(help="A CUDA C++ or PTX file with launch lines.", dir_okay=False)],
+    source: Annotated[Path, typer.Argument(help="A CUDA C++, Triton or PTX file with launch lines.", dir_okay=False)],
     shape: Annotated[str, typer.Option(help="A named shape of `weft list`, for a file with arrays q, k, v.")] = "",
     size: Annotated[list[str] | None, typer.Option("--size", metavar="S=N", help="Set a size.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
-    include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
+    include: Annotated[
+        list[str] | None, typer.Option("-I", metavar="DIR", help="Search this directory for includes.")
+    ] = None,
     compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
-    launch: Annotated[Path | None, typer.Option(help="The launch lines of a PTX file (default: beside it).")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the generated inputs.")] = 0,
+    launch: Annotated[
+        Path | None, typer.Option(help="Launch lines of a PTX file (default: the .launch file next to it).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the generated inputs.")] = 0,
     gpu: Annotated[str, typer.Option(help=GPU_HELP)] = "",
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
-    mode: Annotated[Mode, typer.Option(help="Tensor cores: as the silicon rounds, or plain fp32.")] = Mode.HARDWARE,
+    mode: Annotated[Mode, typer.Option(help="Tensor cores: round like the hardware, or plain fp32.")] = Mode.HARDWARE,
     threads: Annotated[int | None, typer.Option(min=1, help="Host threads (default: all).")] = None,
-    schedule: Annotated[int, typer.Option(min=0, help="Another order of CTAs and warps.")] = 0,
+    schedule: Annotated[int, typer.Option(min=0, help="Number of another order of CTAs and warps.")] = 0,
     tool: Annotated[
         list[str] | None,
         typer.Option(
             metavar="T,T",
-            help="initcheck, racecheck, wavefronts, or all checkers; memcheck and synccheck are always on.",
+            help="Optional checkers: initcheck, racecheck, wavefronts, all; memcheck and synccheck are always on.",
         ),
     ] = None,
     given: Annotated[
-        list[str] | None, typer.Option("--input", metavar="A=FILE.npy", help="Take an array from a file.")
+        list[str] | None, typer.Option("--input", metavar="A=FILE.npy", help="Read an array from a file.")
     ] = None,
     save: Annotated[
         list[str] | None, typer.Option("--save", metavar="A=FILE.npy", help="Write an array to a file.")
     ] = None,
-    max_steps: Annotated[int, typer.Option(min=1, help="Loop iterations a host thread may run.")] = MAX_STEPS,
-    max_findings: Annotated[int, typer.Option(min=0, help="Findings to print; all are counted.")] = 100,
+    max_steps: Annotated[int, typer.Option(min=1, help="Limit of loop iterations per host thread.")] = MAX_STEPS,
+    max_findings: Annotated[int, typer.Option(min=0, help="Findings printed; all are counted.")] = 100,
     strict: Annotated[bool, typer.Option("--strict", help=STRICT_HELP)] = False,
-    form: Annotated[Format, typer.Option("--format", help="How the result is printed.")] = Format.TEXT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object: --format json.")] = False,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; same as --format json.")] = False,
 ) -> int:
-    """Run a CUDA, Triton or PTX file on the virtual GPU, as its launch lines say.
+    """Run a CUDA, Triton or PTX file on the virtual GPU, with the sizes and arrays of its launch lines.
 
     Exit codes: 0 no errors, 1 errors (with --strict also warnings), 2 usage or compile error, 3 unsupported.
     """

@@ -1,4 +1,4 @@
-"""What `weft run` prints: outputs in figures, how inputs were filled, findings, and what was not looked for."""
+"""The output of `weft run`: figures of the outputs, the origin of the inputs, findings, and what was not checked."""
 
 import math
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ _RANDOM = ("normal", "uniform")
 
 @dataclass(frozen=True)
 class ArraySummary:
-    """An array in one line: figures over its elements that are not NaN (None if there are none), and a count of NaN."""
+    """Figures of one array over its elements that are not NaN (None if there are none), and a count of NaN."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("output", "type", "shape", "min", "max", "mean", "NaN")
 
@@ -44,13 +44,13 @@ class ArraySummary:
     nan_count: int
 
     def row(self) -> tuple[str, ...]:
-        """For a table."""
+        """Return the row of a table."""
         shape = "×".join(map(str, self.shape))
         figures = (_figure(value) for value in (self.least, self.most, self.mean))
         return (self.name, self.element, shape, *figures, str(self.nan_count))
 
     def record(self) -> dict[str, object]:
-        """For JSON, which has no infinity: it is written as text."""
+        """Return the JSON record; infinity, which JSON lacks, is written as text."""
         return {
             "name": self.name,
             "type": self.element,
@@ -68,7 +68,7 @@ class FilledInput:
 
     name: str
     origin: str
-    """`random (normal, seed 0)`, `zeros`, or the file that was given."""
+    """`random (normal, seed 0)`, `zeros`, or the file."""
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,17 @@ class ShownRun:
     outputs: tuple[ArraySummary, ...]
     inputs: tuple[FilledInput, ...]
     checkers: tuple[str, ...]
-    """Those that watched."""
+    """The checkers that were on."""
     mode: str
 
     @property
     def not_checked(self) -> dict[str, str]:
-        """Checkers that did not watch → what they would look for."""
+        """Return checkers that were off → what they would find."""
         return {name: what for name, what in LOOKS_FOR.items() if name not in self.checkers}
 
     @property
     def verdict(self) -> str:
-        """`clean` only after every checker has looked."""
+        """Return `clean` only if every checker was on."""
         if not self.run.clean:
             return counted(len(self.run.findings), "finding")
         warnings = sum(finding.level is Severity.WARNING for finding in self.run.findings)
@@ -104,11 +104,11 @@ class ShownRun:
 
 
 def filled_from(line: ArrayLine, files: Mapping[str, Path], seed: int) -> FilledInput:
-    """Where the values of an input come from; `files` are the caller's."""
+    """Return where the values of an input come from; `files` are those of --input."""
     if line.name in files:
         return FilledInput(line.name, str(files[line.name]))
     start = line.initialiser
-    assert start is not None  # the run has refused an input without values
+    assert start is not None  # the run refused an input without values
     bounds = f"({', '.join(bound.text for bound in start.bounds)})" if start.bounds else ""
     spelled = f"{start.name}{bounds}"
     return FilledInput(line.name, f"random ({spelled}, seed {seed})" if start.name in _RANDOM else spelled)
@@ -146,7 +146,7 @@ def _inputs(shown: ShownRun) -> str:
 
 
 def record(shown: ShownRun) -> dict[str, object]:
-    """The run for JSON."""
+    """Return the JSON record of the run."""
     kernel, run = shown.kernel, shown.run
     return {
         "source": kernel.path,
@@ -170,7 +170,7 @@ def record(shown: ShownRun) -> dict[str, object]:
 
 
 def summarise(name: str, array: Array) -> ArraySummary:
-    """Figures of one array, in double precision; integers keep theirs."""
+    """Return the figures of one array: in double precision, of integers as integers."""
     element = _NAMES[array.dtype]
     if array.dtype.kind in "iub":
         wide, nan_count = array.reshape(-1), 0
@@ -187,7 +187,7 @@ def summarise(name: str, array: Array) -> ArraySummary:
 
 
 def int_or_float(value: float | int | bool) -> float | int:
-    """A bool counts as 0 or 1."""
+    """Return a number; a bool becomes 0 or 1."""
     return int(value) if isinstance(value, bool) else value
 
 

@@ -1,4 +1,4 @@
-"""`weft runs`: the searches of a store, and one of them: lineage, levers, insights."""
+"""`weft runs`: list the searches of a store; show one with lineage, levers and insights."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,17 @@ from weft.evolve.records import Member
 from weft.evolve.run_summary import RunSummary, member_record, searches, summary_of, summary_record
 from weft.store.store import Store, open_store
 
+from .help_text import FullSummaries
 from .tables import print_table
 
 StoreAt = Annotated[
-    str | None, typer.Option("--store", metavar="WHERE", help="A file (default: WEFT_STORE, or yours).")
+    str | None,
+    typer.Option("--store", metavar="WHERE", help="A store's file or URL (default: WEFT_STORE, or the user's)."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 runs = typer.Typer(
+    cls=FullSummaries,
     rich_markup_mode=None,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -52,14 +55,14 @@ def list_runs(context: typer.Context, store: StoreAt = None, as_json: AsJson = F
 
 @runs.command("show")
 def show(
-    run: Annotated[int, typer.Argument(help="Its number.")],
+    run: Annotated[int, typer.Argument(help="The number of the search.")],
     source: Annotated[int | None, typer.Option("--source", metavar="ID", help="Print a candidate's source.")] = None,
-    insights: Annotated[bool, typer.Option("--insights", help="Print what was learnt, row by row.")] = False,
+    insights: Annotated[bool, typer.Option("--insights", help="Print every insight.")] = False,
     png: Annotated[Path | None, typer.Option("-o", "--png", help="Draw the lineage.")] = None,
     store: StoreAt = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show one search: its lineage with levers and scores, and what was learnt."""
+    """Show one search: its lineage with levers and scores, and its insights."""
     with open_store(store) as opened:
         summary = summary_of(opened, run)
         if source is not None:
@@ -105,8 +108,8 @@ def _row(summary: RunSummary) -> list[object]:
 def _show(summary: RunSummary) -> None:
     rows = [_lineage_row(summary, member) for member in summary.history]
     print_table(["", "candidate", "parent", "levers", "status", "cycles", "against parent", "limiter"], rows)
-    told = ", ".join(f"{count} {name}" for name, count in sorted(summary.proofs.items()))
-    print(f"insights: {told or 'none'}; `weft runs show {summary.run.id} --insights` lists them")
+    proofs = ", ".join(f"{count} {name}" for name, count in sorted(summary.proofs.items()))
+    print(f"insights: {proofs or 'none'}; `weft runs show {summary.run.id} --insights` lists them")
     print(last_line(summary))
 
 
@@ -156,7 +159,7 @@ def _record(summary: RunSummary) -> dict[str, object]:
 
 
 def last_line(summary: RunSummary) -> str:
-    """One line that says how the search stands."""
+    """Return one line with the state of the search."""
     best, start = summary.best, summary.history.start.score if summary.history.members else None
     run = summary.run.id
     if best is None or best.score is None or start is None:
@@ -225,7 +228,7 @@ def _kind(summary: RunSummary, member_id: int) -> str:
 
 
 def _ancestors(summary: RunSummary) -> frozenset[int]:
-    """The winner, its parent, and so on to the start."""
+    """Return the winner, its parent, and so on up to the start."""
     found: set[int] = set()
     at = summary.winner
     while at is not None and at not in found:

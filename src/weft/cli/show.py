@@ -1,4 +1,4 @@
-"""`weft show`: what a kernel compiles to, as its launch lines ask for it."""
+"""`weft show`: print what a kernel compiles to, with the options of its launch lines."""
 
 import dataclasses
 import json
@@ -46,20 +46,22 @@ def show(
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "",
     size: Annotated[
         list[str] | None,
-        typer.Option("--size", metavar="S=N", help="Set a size, which may choose a template argument."),
+        typer.Option("--size", metavar="S=N", help="Set a size; it may select a template argument."),
     ] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="K=V", help="Define a macro.")] = None,
-    include: Annotated[list[str] | None, typer.Option("-I", metavar="DIR", help="Find includes.")] = None,
+    include: Annotated[
+        list[str] | None, typer.Option("-I", metavar="DIR", help="Search this directory for includes.")
+    ] = None,
     compiler: Annotated[Compiler, typer.Option(help=COMPILER_HELP)] = Compiler.NVRTC,
     entry: Annotated[
-        list[str] | None, typer.Option("--entry", help="A kernel, templates as in C++: attn<64,true>.")
+        list[str] | None, typer.Option("--entry", help="The kernel to show; a template as in C++: attn<64,true>.")
     ] = None,
     mode: Annotated[str, typer.Option(help="Tensor-core arithmetic of LLVM IR: hardware or ieee.")] = "hardware",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what a kernel compiles to: PTX, SASS, LLVM IR, resources, shared memory.
 
-    Of a file with launch lines the kernels that it launches, with the macros and template arguments of its lines.
+    For a file with launch lines, shows the kernels it launches, with the macros and template arguments of its lines.
     """
     if source not in RUNGS and not Path(source).is_file():
         raise UsageError(f"{source} is neither a file nor a rung of the ladder ({', '.join(RUNGS)})")
@@ -92,19 +94,19 @@ def show(
 
 
 def _content(binary: Binary, form: Form, mode: str) -> "str | list[Row]":
-    """Text, or rows of a table."""
+    """Return text, or rows of a table."""
     if form is Form.RESOURCES:
         return _resource_rows(binary)
     return _shared_rows(binary) if form is Form.SHARED else _text(binary, form, mode)
 
 
 def _entries(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names of the PTX, which are only looked up, and name expressions, which the compiler instantiates."""
+    """Return the names that are in the PTX, and the name expressions that the compiler must instantiate."""
     return [name for name in names if name.startswith("_Z")], [name for name in names if name[:2] != "_Z"]
 
 
 def _only(binary: Binary, mangled: Sequence[str], expressions: Sequence[str]) -> Binary:
-    """With the chosen kernels; a mangled name must be one of those that compiled."""
+    """Return the binary with the chosen kernels only; a mangled name must be in the PTX."""
     if not mangled:
         return binary
     entries = dict(binary.entries) if expressions else {}
@@ -126,7 +128,7 @@ def _text(binary: Binary, form: Form, mode: str) -> str:
         raise UsageError(f"mode {mode!r}: use 'hardware' or 'ieee'")
     if not binary.entries:
         raise UsageError(f"{binary.source_name} has no kernel; a template needs --entry 'name<64>'")
-    from weft.vm.program import llvm_text  # LLVM is slow to load, and only this form needs it
+    from weft.vm.program import llvm_text  # LLVM loads slowly, and only this form needs it
 
     return "\n".join(llvm_text(binary.ptx, mangled, mode=mode) for mangled in binary.entries.values())
 
@@ -166,7 +168,7 @@ def _record(binary: Binary, form: Form, content: object) -> dict[str, object]:
 
 
 def _summarise(binary: Binary) -> None:
-    """To standard error, so that what is shown can be piped on."""
+    """Print a summary to standard error, so that standard output can be piped."""
     for diagnostic in binary.diagnostics:
         print(diagnostic, file=sys.stderr)
     for macro, value in binary.defines.items():

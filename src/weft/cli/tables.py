@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """To standard output."""
+    """Print a table to standard output."""
     if not sys.stdout.isatty():
         for row in (columns, *rows):
             print("\t".join(map(str, row)))
@@ -17,6 +17,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 
     table = Table(*columns)
     for row in rows:
-        # As text: a cell such as `tile[x]` is no markup.
+        # Text, so that a cell such as `tile[x]` is not read as markup.
         table.add_row(*(Text(str(cell)) for cell in row))
     console().print(table)

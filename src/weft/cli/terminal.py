@@ -1,7 +1,6 @@
-"""What a terminal sees: colours, widths and bars, decided here alone. A pipe gets plain text and no control
-codes.
+"""Colours, widths and progress bars of a terminal; only this file decides them. A pipe gets plain text.
 
-NO_COLOR takes every style away (https://no-color.org); FORCE_COLOR gives them to a pipe; NO_COLOR wins.
+NO_COLOR turns every style off (https://no-color.org); FORCE_COLOR turns them on for a pipe; NO_COLOR wins.
 """
 
 import contextlib
@@ -18,41 +17,41 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 Tell = Callable[[int, int], None]
-"""Is told how many are done, of how many."""
+"""Called with the number of finished items and the total."""
 
 STYLES = {
     "good": "green",
     "bad": "red",
-    "doubt": "yellow",
+    "warning": "yellow",
     "command": "bold cyan",
     "heading": "bold",
     "aside": "dim",
 }
-"""Every style by what it means."""
+"""Meaning → style."""
 
 FIRST_LINE_SECONDS, NEXT_LINE_SECONDS = 1.0, 10.0
-"""When a pipe is told what is going on."""
+"""Seconds until the first progress line in a pipe."""
 _BAD = ("INCORRECT", "actual", "first wrong", "made by", "ERROR SUMMARY: ")
 _GOOD = ("right ", "cure", " passed in", "expected")
 
 
 def console(*, stderr: bool = False, **options: Any) -> "Console":
-    """Standard output, or standard error, with Weft's styles."""
+    """Return a console on standard output, or on standard error, with Weft's styles."""
     from rich.console import Console
     from rich.theme import Theme
 
     if knobs.no_color():
-        options["color_system"] = None  # rich's own no_color would keep bold and italic
+        options["color_system"] = None  # rich's no_color would keep bold and italic
     return Console(stderr=stderr, theme=Theme(STYLES), highlight=False, **options)
 
 
 def styled(stream: TextIO) -> bool:
-    """Whether text for this stream gets styles."""
+    """Return whether text for this stream gets styles."""
     return not knobs.no_color() and (stream.isatty() or knobs.force_color())
 
 
 def paint(text: str, meaning: str, stream: TextIO | None = None) -> str:
-    """The text in a style of STYLES, if the stream (default: standard output) gets any."""
+    """Return the text in a style of STYLES, if the stream (default: standard output) gets styles."""
     if not styled(stream or sys.stdout):
         return text
     from rich.style import Style
@@ -61,22 +60,22 @@ def paint(text: str, meaning: str, stream: TextIO | None = None) -> str:
 
 
 def meaning(line: str) -> str:
-    """The style of a line of output; empty: none."""
+    """Return the style of a line of output; empty: none."""
     if ": 0 errors, 0 warnings" in line or any(word in line[:24] for word in _GOOD):
         return "good"
     return "bad" if any(word in line for word in _BAD) else ""
 
 
 def print_line(line: str) -> None:
-    """A line of output, in the style of its meaning."""
+    """Print a line of output in the style of its meaning."""
     style = meaning(line)
     print(paint(line, style) if style else line)
 
 
 @contextlib.contextmanager
 def _said_in_lines(text: str) -> Iterator[Callable[[str], None]]:
-    """What is done now, as a plain line of standard error, once it takes long and now and then after that; nothing
-    if WEFT_PROGRESS says so."""
+    """Print the current step as a plain line to standard error after a while and then from time to time; nothing if
+    WEFT_PROGRESS=0."""
     if not knobs.progress_in_pipes():
         yield lambda what: None
         return
@@ -102,8 +101,8 @@ def _said_in_lines(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def waiting(text: str, *, long: bool = False) -> Iterator[Callable[[str], None]]:
-    """A line that moves while something of unknown length is done; it is given what is done now. A pipe gets plain
-    lines if the work is `long`, else nothing.
+    """Show a spinner during work of unknown length; yield a function that sets its text. A pipe gets plain lines if
+    the work is `long`, else nothing.
     """
     if not sys.stderr.isatty():
         with _said_in_lines(text) if long else contextlib.nullcontext(lambda what: None) as tell:
@@ -115,7 +114,7 @@ def waiting(text: str, *, long: bool = False) -> Iterator[Callable[[str], None]]
 
 @contextlib.contextmanager
 def bar(text: str) -> Iterator[Tell]:
-    """A bar for what is counted, gone when it is done. A pipe gets plain lines."""
+    """Show a progress bar, which disappears at the end; yield a function that updates it. A pipe gets plain lines."""
     if not sys.stderr.isatty():
         with _said_in_lines(text) as tell_line:
             yield lambda done, whole: tell_line(f"{text}: {done} of {whole}")
@@ -129,7 +128,7 @@ def bar(text: str) -> Iterator[Tell]:
 
 
 def counted(rows: Sequence[Row], text: str) -> Iterator[Row]:
-    """The rows, with a bar that says how many of them are done."""
+    """Yield the rows, with a bar of how many are done."""
     with bar(text) as tell:
         for done, row in enumerate(rows):
             tell(done, len(rows))
@@ -137,6 +136,6 @@ def counted(rows: Sequence[Row], text: str) -> Iterator[Row]:
 
 
 def say_error(message: str) -> None:
-    """`weft: message` on standard error, in one line."""
+    """Print `weft: message` to standard error, as one line."""
     head = paint("weft:", "bad", sys.stderr)
     print(head, " ".join(message.splitlines()), file=sys.stderr)

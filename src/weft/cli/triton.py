@@ -1,4 +1,4 @@
-"""`weft triton`: a Python script as it is; its Triton kernels run on the virtual GPU, its CUDA tensors on the CPU."""
+"""`weft triton`: run a Python script: its Triton kernels run on the virtual GPU, its CUDA tensors are on the CPU."""
 
 import runpy
 import sys
@@ -15,7 +15,7 @@ from .run import Mode
 
 EXIT_WRONG = 1
 
-# What stands behind the script is the script's.
+# Arguments after the script belong to the script.
 _SETTINGS = {"help_option_names": ["-h", "--help"], "allow_interspersed_args": False, "ignore_unknown_options": False}
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=_SETTINGS)
 
@@ -23,16 +23,18 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=
 @app.command("triton")
 def triton(
     script: Annotated[Path, typer.Argument(help="A Python script.", dir_okay=False)],
-    args: Annotated[list[str] | None, typer.Argument(help="Its own arguments.")] = None,
-    gpu: Annotated[str, typer.Option(help="The chip to compile for: a100, rtx3090, l4 …")] = "l4",
-    check: Annotated[bool, typer.Option("--check", help="With all checkers: initcheck and racecheck too.")] = False,
-    tool: Annotated[list[str] | None, typer.Option(metavar="T,T", help="With these: initcheck, racecheck.")] = None,
-    mode: Annotated[Mode, typer.Option(help="Tensor cores: as the silicon rounds, or plain fp32.")] = Mode.HARDWARE,
+    args: Annotated[list[str] | None, typer.Argument(help="The script's arguments.")] = None,
+    gpu: Annotated[str, typer.Option(help="The GPU to compile for, such as a100, rtx3090, l4.")] = "l4",
+    check: Annotated[bool, typer.Option("--check", help="Turn on all checkers: initcheck and racecheck, too.")] = False,
+    tool: Annotated[
+        list[str] | None, typer.Option(metavar="T,T", help="Turn on these checkers: initcheck, racecheck.")
+    ] = None,
+    mode: Annotated[Mode, typer.Option(help="Tensor cores: round like the hardware, or plain fp32.")] = Mode.HARDWARE,
     threads: Annotated[int | None, typer.Option(min=1, help="Host threads (default: all).")] = None,
 ) -> int:
-    """Run a script with its own arguments; requests for CUDA are served by CPU tensors.
+    """Run a Python script with its arguments: Triton kernels run on the virtual GPU, CUDA tensors are CPU tensors.
 
-    Exit codes: the script's own; 1 findings or an exception, 2 usage, 3 unsupported.
+    Exit codes: the script's; 1 findings or an exception, 2 usage error, 3 unsupported.
     """
     try:
         import weft.triton as virtual
@@ -61,14 +63,14 @@ def triton(
 
 
 def _frames(error: BaseException, script: Path) -> list[traceback.FrameSummary]:
-    """From the script's own first frame on."""
+    """Return the frames from the script's first one on."""
     frames = list(traceback.extract_tb(error.__traceback__))
     first = next((at for at, frame in enumerate(frames) if Path(frame.filename) == script), 0)
     return frames[first:]
 
 
 def _launched_at(error: BaseException, script: Path) -> str:
-    """The innermost line outside Triton and Weft."""
+    """Return the innermost line outside Triton and Weft."""
     import triton as library
 
     ours = tuple(str(Path(given).parent) for given in (__file__, library.__file__ or ""))

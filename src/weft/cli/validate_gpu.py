@@ -1,4 +1,4 @@
-"""`weft validate-gpu`: ladder, bench and ncu on a real GPU, in one bundle with what Weft predicted beside it."""
+"""`weft validate-gpu`: run the ladder, the bench and ncu on a real GPU; write the results next to the predictions."""
 
 import json
 import shutil
@@ -47,12 +47,12 @@ CHIP_OF = {
     "NVIDIA L40S": "l40s",
     "NVIDIA H100 80GB HBM3": "h100",
 }
-"""The driver's name of a GPU → its name in the model. Whole names: variants of a GPU have other clocks and memory."""
+"""The driver's name of a GPU → its name in the model. Full names: variants of a GPU have other clocks and memory."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """One rung and what it is run on."""
+    """One rung and its workloads."""
 
     name: str
     candidate: Candidate
@@ -61,23 +61,23 @@ class Target:
 
 
 def validate_gpu(
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="Where the bundle goes: a folder, or a file that ends in .zip.")
-    ] = Path("weft-gpu"),
+    out: Annotated[Path, typer.Option("-o", "--out", help="The bundle: a folder, or a file that ends in .zip.")] = Path(
+        "weft-gpu"
+    ),
     rungs: Annotated[str, typer.Option(help="Rungs, with commas (default: all).")] = "",
-    shapes: Annotated[str, typer.Option(help="Shapes that are judged, with commas.")] = SHAPES,
+    shapes: Annotated[str, typer.Option(help="Shapes to judge, with commas.")] = SHAPES,
     masks: Annotated[str, typer.Option(help="Masks, with commas (default: what a rung has).")] = "",
     dtypes: Annotated[str, typer.Option(help="Types, with commas (default: what a rung has).")] = "",
-    bench_shapes: Annotated[str, typer.Option(help="Shapes that are timed, with commas.")] = "mission,long",
+    bench_shapes: Annotated[str, typer.Option(help="Shapes to time, with commas.")] = "mission,long",
     iters: Annotated[int, typer.Option(min=8, help="Timed rounds.")] = 100,
-    device: Annotated[int, typer.Option(min=0, help="Which GPU.")] = 0,
+    device: Annotated[int, typer.Option(min=0, help="Index of the GPU.")] = 0,
     chip: Annotated[
         str, typer.Option("--gpu", help=f"This GPU in the cycle model (default: by its name): {', '.join(chips())}.")
     ] = "",
 ) -> int:
-    """Run the ladder, the bench and ncu on this machine's GPU and write one bundle: predicted beside measured.
+    """Run the ladder, the bench and ncu on this machine's GPU; write predicted and measured values to one bundle.
 
-    Exit codes: 0 all right, 1 something differs, 2 usage, 3 there is no GPU.
+    Exit codes: 0 all correct, 1 something differs, 2 usage error, 3 there is no GPU.
     """
     try:
         gpu = CudaGPU(require_gpu(device))
@@ -98,7 +98,7 @@ def validate_gpu(
         try:
             kernels.append(_kernel_rows(gpu, target, model))
             benched += _bench(gpu, target, bench_shapes, iters, model)
-        except WeftError as error:  # one rung must not cost the bundle of the others
+        except WeftError as error:  # an error of one rung must not lose the results of the others
             problems[target.name] = str(error)
         profiles[target.name] = _profile(target)
     bundle: dict[str, object] = {
@@ -129,7 +129,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _judge(gpu: CudaGPU, target: Target) -> Iterator[dict[str, object]]:
-    """The same gates as `weft check`, and how far the outputs are from what the virtual GPU says."""
+    """Yield the verdicts of the gates of `weft check`, and how far the outputs are from the virtual GPU's."""
     for workload in target.workloads:
         found = judge(EngineRuns(target.candidate, gpu), target.supports.task, workload)
         verdict, error = found.verdict, found.verdict.error
@@ -145,14 +145,14 @@ def _judge(gpu: CudaGPU, target: Target) -> Iterator[dict[str, object]]:
 
 
 def _against_virtual(found: Judged, target: Target) -> dict[str, object]:
-    """Predicted bits beside measured ones. Other bits are no failure: the gates decide, this says how exact Weft is."""
+    """Compare predicted and measured bits. A difference is no failure: it shows how exact Weft is; the gates decide."""
     try:
         runs = EngineRuns(target.candidate, VirtualGPU(target.candidate.gpu))
         virtual = judge(runs, target.supports.task, found.verdict.workload, Policy(tools=()))
     except WeftError as error:
         return {"missing": str(error)}
     if found.outputs is None or virtual.outputs is None:
-        return {"missing": "one of the two left no outputs"}
+        return {"missing": "the GPU or the virtual GPU left no outputs"}
     return {name: _difference(found.outputs, virtual.outputs, name) for name in found.outputs}
 
 
@@ -173,7 +173,7 @@ def _bits(array: Array) -> Array:
 
 
 def _kernel_rows(gpu: CudaGPU, target: Target, model: Chip | str) -> dict[str, object]:
-    """Resources as ptxas said beside what the driver says, and what only one of the two knows."""
+    """Return the resources that ptxas and the driver report, and those that only one of them reports."""
     workload = target.workloads[0]
     problem = target.supports.task.draw(workload)
     kernel = target.candidate.load(problem)
@@ -204,7 +204,7 @@ def _kernel_rows(gpu: CudaGPU, target: Target, model: Chip | str) -> dict[str, o
 
 
 def _model(gpu: CudaGPU, asked: str) -> Chip | str:
-    """Returns the GPU in the cycle model, or why it has none that this GPU can be compared with."""
+    """Return the GPU of the cycle model, or the reason why it has none to compare with."""
     name = asked or CHIP_OF.get(gpu.device.name, "")
     if not name:
         return f"the cycle model has no {gpu.device.name}: --gpu names one of the same kind"
@@ -217,7 +217,7 @@ def _model(gpu: CudaGPU, asked: str) -> Chip | str:
 
 
 def _predicted(target: Target, workload: Workload, model: Chip | str) -> dict[str, object]:
-    """Returns what the cycle model says of a workload for each state of L2, or why it says nothing."""
+    """Return the cycle model's prediction for each state of L2, or the reason why there is none."""
     if isinstance(model, str):
         return {"missing": model}
     problem = target.supports.task.draw(workload)
@@ -233,7 +233,7 @@ def _predicted(target: Target, workload: Workload, model: Chip | str) -> dict[st
 
 
 def _modelled(profile: KernelProfile, estimate: tuple[float, float], bound: int) -> dict[str, object]:
-    """Returns the range of the estimate and the lower bound, in cycles and as times at their clocks."""
+    """Return the range of the estimate and the lower bound, in cycles and as times at their clocks."""
     first = profile.launches[0]
     low, high = estimate
     return {
@@ -253,7 +253,7 @@ def _modelled(profile: KernelProfile, estimate: tuple[float, float], bound: int)
 
 
 def _bench(gpu: CudaGPU, target: Target, shapes: str, iters: int, model: Chip | str) -> list[dict[str, object]]:
-    """Times of the rung and of PyTorch; in the rung's row what the cycle model predicts for the same workload."""
+    """Return the times of the rung and of PyTorch; the rung's row has the cycle model's prediction, too."""
     supports = target.supports
     choice = Choice(_names(shapes), ("unit_normal",), ("none",), supports.dtypes[:1], supports.encodings[:1], (0,))
     results = []
@@ -266,13 +266,13 @@ def _bench(gpu: CudaGPU, target: Target, shapes: str, iters: int, model: Chip | 
             for row in _rows(made):
                 if row["name"] == target.name:
                     row["time_predicted"] = predicted.get(cache, predicted)
-                    print(f"  {made['workload']}, L2 {cache}: {_beside(row)}")
+                    print(f"  {made['workload']}, L2 {cache}: {_time_text(row)}")
             results.append(made)
     return results
 
 
-def _beside(row: dict[str, Any]) -> str:
-    """The measured time and the modelled one, in words."""
+def _time_text(row: dict[str, Any]) -> str:
+    """Return the measured and the modelled time as text."""
     predicted, measured = row["time_predicted"], f"measured {1000 * row['time_ms']['median']:.1f} µs"
     if "missing" in predicted:
         return f"{measured}, not modelled: {predicted['missing']}"
@@ -292,7 +292,7 @@ def _rows(result: dict[str, object]) -> list[dict[str, object]]:
 
 
 def _profile(target: Target) -> dict[str, object]:
-    """What ncu counts in one run, or why it counted nothing."""
+    """Return ncu's counters of one run, or the reason why there are none."""
     program = shutil.which("ncu")
     if program is None:
         return {"missing": "ncu is not on the PATH"}
@@ -325,7 +325,7 @@ def _environment(gpu: CudaGPU) -> dict[str, object]:
 
 
 def _write(out: Path, bundle: dict[str, object]) -> None:
-    """One JSON file per part."""
+    """Write one JSON file per part."""
     files = {f"{name}.json": json.dumps(part, indent=2) for name, part in bundle.items()}
     if out.suffix == ".zip":
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:

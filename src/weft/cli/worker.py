@@ -1,4 +1,4 @@
-"""`weft worker`: judge what searches put into a store, on this machine, until there is nothing left to do."""
+"""`weft worker`: evaluate the candidates that searches queue in a store, on this machine."""
 
 import json
 import os
@@ -22,23 +22,25 @@ IDLE_SECONDS = 900.0
 
 def worker(
     store: StoreAt = None,
-    slots: Annotated[int, typer.Option(min=0, help="Evaluations at once (default: one per core).")] = 0,
+    slots: Annotated[int, typer.Option(min=0, help="Parallel evaluations (default: one per core).")] = 0,
     idle_seconds: Annotated[
-        float, typer.Option(min=0, help="Stop after so long without work; 0: never.")
+        float, typer.Option(min=0, help="Stop after this time without work; 0: never.")
     ] = IDLE_SECONDS,
-    require_isolation: Annotated[int, typer.Option(min=0, max=3, help="Refuse to judge under less.")] = 0,
+    require_isolation: Annotated[
+        int, typer.Option(min=0, max=3, help="Refuse to judge below this isolation level.")
+    ] = 0,
     once: Annotated[bool, typer.Option("--once", help="Stop as soon as nothing is queued.")] = False,
-    run: Annotated[int | None, typer.Option(metavar="N", help="Work for run N alone.")] = None,
-    lease_seconds: Annotated[float, typer.Option(min=1, help="After which a dead worker's work is free.")] = 60.0,
-    grace_seconds: Annotated[float, typer.Option(min=0, help="To finish what runs when told to stop.")] = 20.0,
-    name: Annotated[str, typer.Option(help="Under which it leases (default: host, process, chance).")] = "",
+    run: Annotated[int | None, typer.Option(metavar="N", help="Work for run N only.")] = None,
+    lease_seconds: Annotated[float, typer.Option(min=1, help="Time after which another worker may take over.")] = 60.0,
+    grace_seconds: Annotated[float, typer.Option(min=0, help="Time to finish running work after SIGTERM.")] = 20.0,
+    name: Annotated[str, typer.Option(help="The worker's name (default: host, process, random).")] = "",
     tied: Annotated[bool, typer.Option("--tied", hidden=True, help="Stop when standard input ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> int:
-    """Lease evaluations, judge them in child processes, write the verdicts back.
+    """Lease evaluations from a store's queue, judge them in child processes, write the verdicts to the store.
 
-    It may be killed at any moment: what it had is judged by another worker. SIGTERM lets it finish what it has, or
-    gives that back. Exit codes: 0 it stopped by itself or was told to, 2 it could not go on.
+    You can kill it at any moment: another worker judges what it had. On SIGTERM it finishes its evaluations or
+    returns them to the queue. Exit codes: 0 it stopped by itself or by a signal, 2 it could not continue.
     """
     tell = _json_line if as_json else _line
     count = slots or len(os.sched_getaffinity(0))
@@ -47,7 +49,7 @@ def worker(
     with open_store(where) as opened:
         if count == 1:
             one = Worker(opened, name or worker_name(), terms, tell)
-            _until_told(one.stop)
+            _until_signalled(one.stop)
             if tied:
                 threading.Thread(target=_until_parent_is_gone, args=(one,), daemon=True).start()
             one.work()
@@ -65,17 +67,17 @@ def worker(
             *(["--run", str(run)] if run is not None else []),
         ]
         several = Slots(opened, where, count, options, tell, grace_seconds=grace_seconds)
-        _until_told(several.stop)
+        _until_signalled(several.stop)
         several.run()
     return 0
 
 
-def _until_told(stop: Callable[[], None]) -> None:
-    def told(number: int, frame: object) -> None:
+def _until_signalled(stop: Callable[[], None]) -> None:
+    def on_signal(number: int, frame: object) -> None:
         stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, told)
+        signal.signal(number, on_signal)
 
 
 def _until_parent_is_gone(one: Worker) -> None:

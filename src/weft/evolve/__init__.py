@@ -1,1 +1,1 @@
-"""The search: propose a kernel, judge it, keep the best three, write down what was learnt."""
+"""The search: propose a kernel, judge it, keep the best three, record what was learnt."""

@@ -1,7 +1,6 @@
-"""What is asked of candidates, and the crew that sees to it that all of it is judged.
+"""The evaluation requests of candidates, and the crew that gets all of them judged.
 
-The workers are those of a fleet, by default threads of this process. They read what is asked from the store's row
-alone.
+The workers are those of a fleet, by default threads of this process. They read the request only from the store's row.
 """
 
 import time
@@ -23,17 +22,17 @@ from .settings import Settings
 
 FIRST_WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 0.5
-"""Between two looks at the queue."""
+"""Pause between two reads of the queue."""
 OPEN = (State.QUEUED, State.LEASED)
 SEARCH_LIMITS = Limits(wall_seconds=180, cpu_seconds=600)
 FINAL_LIMITS = Limits(wall_seconds=3600, cpu_seconds=7200)
-"""The whole check of a winner has hundreds of workloads."""
+"""Limits of the whole check of a winner, which has hundreds of workloads."""
 
 Done = Callable[[EvaluationRow], None]
 
 
 def request_for(store: Store, candidate: CandidateRow, settings: Settings, purpose: str) -> Request:
-    """What is asked of a candidate: a few workloads in the search, all of `weft check` for one that may win."""
+    """Return the request for a candidate: a few workloads in the search, all of `weft check` for a possible winner."""
     source = CandidateSource(
         store.text(candidate.source_digest), candidate.language, candidate.launch, candidate.defines
     )
@@ -51,19 +50,19 @@ def request_for(store: Store, candidate: CandidateRow, settings: Settings, purpo
 
 
 def enqueue(store: Store, candidate: CandidateRow, settings: Settings, purpose: str) -> EvaluationRow:
-    """Queue an evaluation, once however often it is called."""
+    """Queue an evaluation; further calls have no effect."""
     key, request = _question(store, candidate, settings, purpose)
     return store.enqueue(candidate.run_id, candidate.id, key, request=request)
 
 
 def _question(store: Store, candidate: CandidateRow, settings: Settings, purpose: str) -> tuple[str, dict[str, Any]]:
-    """The key of an evaluation and its row's request."""
+    """Return the key of an evaluation and the request of its row."""
     asked = request_for(store, candidate, settings, purpose)
     return request_key(asked), {"for": purpose, ASK: request_record(asked, limits_for(purpose))}
 
 
 def limits_for(purpose: str) -> Limits:
-    """Of an evaluation."""
+    """Return the limits of an evaluation."""
     return FINAL_LIMITS if purpose == FINAL else SEARCH_LIMITS
 
 
@@ -71,7 +70,7 @@ class Crew:
     """Starts the workers of a run and waits for them.
 
     A generation is proposed when all of the last one is judged, so it does not matter which worker judged what, or in
-    which order. The crew's own supervisor only tells whether a candidate's code is new.
+    which order. The crew's supervisor only finds out whether a candidate's code is new.
     """
 
     def __init__(self, store: Store, settings: Settings, run_id: int, fleet: Fleet) -> None:
@@ -104,14 +103,14 @@ class Crew:
             self._ask_as_now()
             still = {row.id for state in OPEN for row in self.store.evaluations(self.run_id, state=state)}
             gone = [self.store.evaluation(number) for number in sorted(waiting - still)]
-            ended = [row for row in gone if row.state not in OPEN]  # one may have moved between the two reads
+            ended = [row for row in gone if row.state not in OPEN]  # its state may have changed between the two reads
             for row in ended:
                 done(row)
             waiting = (waiting | still) - {row.id for row in ended}
             pause = FIRST_WAIT_SECONDS if ended else min(1.5 * pause, LONGEST_WAIT_SECONDS)
 
     def _ask_as_now(self) -> None:
-        """Queue an evaluation anew if another version of Weft, or other settings of this run, queued it: no worker of
+        """Queue an evaluation again if another version of Weft, or other settings of this run, queued it: no worker of
         this version would judge it, and the search would wait for ever. Raises NotOurs if that does not help.
         """
         for row in self.store.evaluations(self.run_id, state=State.QUEUED):

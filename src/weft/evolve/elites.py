@@ -1,4 +1,4 @@
-"""Who lives on: the best three of those that were better than their parents, and one that is unlike them."""
+"""Select the parents: the best three of those that were better than their parents, and one that differs from them."""
 
 from .history import History
 from .records import Member
@@ -6,7 +6,7 @@ from .settings import Settings
 
 
 def kept(history: History, gain: float) -> tuple[Member, ...]:
-    """The start, and every child that passed and beats its parent by `gain`; the best first."""
+    """Return the start and every child that passed and beats its parent by `gain`; the best first."""
     found = []
     for member in history:
         parent = history.parent(member)
@@ -18,13 +18,13 @@ def kept(history: History, gain: float) -> tuple[Member, ...]:
 
 
 def elites(history: History, settings: Settings) -> tuple[Member, ...]:
-    """The best, at most three."""
+    """Return the best members, at most three."""
     return kept(history, settings.gain)[: settings.elites]
 
 
 def outsider(history: History, settings: Settings) -> Member | None:
-    """The one that is least like the elites, of those that pass and are no worse than the start: levers far from
-    theirs, or another limiter. It keeps the search from narrowing to one family.
+    """Return the member that differs most from the elites, of those that pass and are no worse than the start: other
+    levers, or another limiter. It keeps the search from narrowing to one family.
     """
     chosen = elites(history, settings)
     start = history.start.score
@@ -43,7 +43,7 @@ def outsider(history: History, settings: Settings) -> Member | None:
 
 
 def parents(history: History, settings: Settings) -> tuple[tuple[Member, int], ...]:
-    """Those that may have children, with their weights: the best most often."""
+    """Return the members that may have children, with their weights: the best has the highest."""
     chosen = elites(history, settings)
     weighted = [(member, len(chosen) - rank) for rank, member in enumerate(chosen)]
     other = outsider(history, settings)

@@ -1,4 +1,4 @@
-"""All candidates of a run as the store has them. Every decision of a search follows from this and its settings."""
+"""All candidates of a run in the store. Every decision of a search depends only on this and on its settings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from .settings import Prices
 
 SEARCH = "search"
 FINAL = "final"
-"""What an evaluation is for: every candidate's, or the whole check of one that may win."""
+"""The purpose of an evaluation: the search, or the whole check of a possible winner."""
 
 
 @dataclass(frozen=True)
 class History:
-    """In the order they were proposed; the first is the start."""
+    """The members in the order of proposal; the first is the start."""
 
     members: tuple[Member, ...]
 
@@ -34,29 +34,29 @@ class History:
 
     @property
     def generation(self) -> int:
-        """The last one."""
+        """Return the number of the last generation."""
         return self.members[-1].generation
 
     def until(self, generation: int) -> "History":
-        """Without what came later."""
+        """Return the history without later generations."""
         return History(tuple(member for member in self.members if member.generation <= generation))
 
     def of(self, generation: int) -> tuple[Member, ...]:
-        """One generation."""
+        """Return the members of one generation."""
         return tuple(member for member in self.members if member.generation == generation)
 
     def parent(self, member: Member) -> Member | None:
-        """The candidate that it changes."""
+        """Return the candidate that it changes."""
         return self.by_id[member.parents[0]] if member.parents else None
 
     @property
     def evaluations(self) -> int:
-        """How many candidates were, or are being, evaluated; one whose verdict was known counts like any other."""
+        """Return how many candidates were or are being evaluated; a verdict from the cache counts, too."""
         return sum(member.duplicate_of is None for member in self.members)
 
     @property
     def seconds(self) -> float:
-        """Of evaluating and proposing."""
+        """Return the seconds of evaluating and proposing."""
         return sum(member.seconds + member.spent.seconds for member in self.members)
 
     @property
@@ -64,7 +64,7 @@ class History:
         return sum(member.spent.prompt_tokens + member.spent.completion_tokens for member in self.members)
 
     def money(self, prices: Prices) -> float:
-        """Tokens and machine time."""
+        """Return the cost of tokens and machine time."""
         prompt = sum(member.spent.prompt_tokens for member in self.members)
         completion = sum(member.spent.completion_tokens for member in self.members)
         tokens = (prompt * prices.prompt_per_million + completion * prices.completion_per_million) / 1e6
@@ -72,7 +72,7 @@ class History:
 
 
 def read_history(store: Store, run_id: int) -> History:
-    """Of a run."""
+    """Read the history of a run."""
     rows = [row for row in store.evaluations(run_id) if row.status != SUPERSEDED]
     searches = {row.candidate_id: row for row in rows if row.request.get("for") == SEARCH}
     return History(tuple(member_of(row, searches.get(row.id)) for row in store.candidates(run_id)))

@@ -1,4 +1,4 @@
-"""What a child taught: every expectation beside what was measured, confirmed or refuted. Nothing is left out."""
+"""The lessons of a child: every expectation with its measurement, confirmed or refuted. Nothing is omitted."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from .records import Member
 
 SCORE = "est_cycles"
 TIME = "microseconds"
-"""What the score is called: the model's, or a GPU's."""
+"""The name of the score: the model's, or a GPU's."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Lesson:
 
 
 def lessons(history: History, member: Member, gain: float) -> tuple[Lesson, ...]:
-    """Of a child whose evaluation ended; a child without a measured parent teaches nothing."""
+    """Return the lessons of a child whose evaluation ended; none if its parent was not measured."""
     parent = history.parent(member)
     if parent is None or parent.evaluation is None or parent.evaluation.profile is None or parent.score is None:
         return ()
     score = TIME if member.timing is not None else SCORE
     faster = {"counter": score, "direction": "falls", "why": f"by at least {gain:.0%}"}
     if member.duplicate_of is not None:
-        note = f"the compiler makes the same code as of candidate {member.duplicate_of}"
+        note = f"the compiled code is the same as that of candidate {member.duplicate_of}"
         return (Lesson(member.hypothesis, faster, {SCORE: parent.score}, {}, Proof.REFUTED, note),)
     if member.evaluation is None:
         return ()
@@ -51,14 +51,14 @@ def lessons(history: History, member: Member, gain: float) -> tuple[Lesson, ...]
         name = effect.counter
         if name not in before or name not in after:
             continue
-        told = {"counter": name, "direction": effect.direction, "why": effect.why}
+        expected = {"counter": name, "direction": effect.direction, "why": effect.why}
         holds = effect.holds(before[name], after[name])
-        found.append(Lesson(str(effect), told, {name: before[name]}, {name: after[name]}, _proof(holds)))
+        found.append(Lesson(str(effect), expected, {name: before[name]}, {name: after[name]}, _proof(holds)))
     return tuple(found)
 
 
 def write_lessons(store: Store, run_id: int, history: History, member: Member, gain: float) -> None:
-    """Into the store, once however often it is called."""
+    """Write the lessons to the store; further calls have no effect."""
     for lesson in lessons(history, member, gain):
         store.add_insight(
             run_id,

@@ -1,4 +1,4 @@
-"""Children without a language model: two levers of an elite take other values, by chance and by what was learnt."""
+"""Children without a language model: two levers of an elite get other values, at random and by what was learnt."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,15 +18,15 @@ from .records import Member, Proposal
 from .settings import Settings
 
 DRAWN = 24
-"""Children drawn, of which the most promising is proposed."""
+"""Number of random children, of which the most promising is proposed."""
 CROSSED = 0.25
-"""Share of children that take both values from another elite."""
+"""Share of children that get both values from another elite."""
 FAILED = -0.5
-"""What a child that fails counts as, in nepers of the score."""
+"""Gain that is assumed for a child that fails, in nepers of the score."""
 MATTERS = 0.25
-"""What an effect on the limiter counts as before anything was measured."""
+"""Gain that is assumed for an effect on the limiter before anything was measured."""
 CURIOUS = 0.2
-"""What an untried value counts as."""
+"""Gain that is assumed for a lever's value that was never used."""
 
 LIMITED_BY: Mapping[str, tuple[str, ...]] = {
     "smem": ("shared_wavefronts", "excess_wavefronts", "sts", "lsu", "shuffles"),
@@ -41,13 +41,13 @@ LIMITED_BY: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Experience:
-    """What a run has learnt: mean gain of a value of a lever, in nepers of the score, and how often it was tried."""
+    """What a run has learnt: mean gain of a lever's value, in nepers of the score, and how often it was used."""
 
     gains: Mapping[tuple[str, str], float]
     tried: Mapping[tuple[str, str], int]
 
     def worth(self, changes: Iterable[Change], parent: Member) -> float:
-        """What a child with these changes promises; for comparing children of one parent."""
+        """Return the expected value of a child with these changes, to compare children of one parent."""
         total = 0.0
         for change in changes:
             to, back = (change.lever, change.after), (change.lever, change.before)
@@ -60,7 +60,7 @@ class Experience:
 
 @dataclass(frozen=True)
 class LeverProposer:
-    """Of a space of levers; `start` is where the first candidate lies in it."""
+    """Proposes points of a space of levers; `start` is the point of the first candidate."""
 
     space: Space
     start: Point
@@ -83,7 +83,7 @@ class LeverProposer:
             child = crossover(self.space, self._point(parent), self._point(other), random, avoid=taken)
             if child is not None:
                 return self._proposal(parent, child, other)
-        # Neighbours of one parent may be used up while another's are not.
+        # All neighbours of one parent may be used while another parent has free ones.
         for candidate in (parent, *others):
             found = self._best_drawn(history, candidate, random, frozenset(taken))
             if found is not None:
@@ -91,7 +91,7 @@ class LeverProposer:
         return None
 
     def repair(self, history: History, settings: Settings, failed: Member, place: str) -> Proposal | None:
-        """Every point of a family is meant to be right: one that fails is a finding, not a thing to try around."""
+        """Return None: every point of a family should be correct, so a failure is a bug and is not repaired."""
         return None
 
     def _best_drawn(self, history: History, parent: Member, random: Random, taken: frozenset[Point]) -> Point | None:
@@ -124,7 +124,7 @@ class LeverProposer:
 
 
 def experience(history: History) -> Experience:
-    """Both levers of a child share what it brought; rare tries count less, by one try of no effect."""
+    """Return the experience. Both levers of a child share its gain; one extra trial of no effect damps rare values."""
     sums: dict[tuple[str, str], float] = defaultdict(float)
     tried: dict[tuple[str, str], int] = defaultdict(int)
     for member in history:
@@ -141,7 +141,7 @@ def experience(history: History) -> Experience:
 
 
 def relevance(change: Change, limiter: str) -> int:
-    """1 if the change is expected to relieve what limits its parent, -1 if it should make it worse, else 0."""
+    """Return 1 if the change should relieve the limiter of its parent, -1 if it should make it worse, else 0."""
     counters = {name for unit, names in LIMITED_BY.items() if unit in limiter.split() for name in names}
     falls = any(effect.direction == "falls" for effect in predicted(change) if effect.counter in counters)
     rises = any(effect.direction == "rises" for effect in predicted(change) if effect.counter in counters)

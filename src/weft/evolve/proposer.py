@@ -1,4 +1,4 @@
-"""Who makes children: the protocol of all proposers."""
+"""The protocol of all proposers, which make children."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,20 +9,20 @@ from .settings import Settings
 
 
 class Proposer(Protocol):
-    """Deterministic: the same history, settings and place give the same proposal."""
+    """Proposes children. Deterministic: the same history, settings and place give the same proposal."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def gave_up(self) -> str:
-        """Why the last proposal was None; empty: nothing new is left to try."""
+        """Return why the last proposal was None; empty: there is nothing new to propose."""
         ...
 
     def propose(
         self, history: History, settings: Settings, place: str, siblings: Sequence[Proposal]
     ) -> Proposal | None:
-        """A child of one of the history's best; None where nothing new is left to try.
+        """Return a child of one of the history's best; None if there is nothing new to propose.
 
         `place` names the slot of the generation and the attempt, the seed of every choice. `siblings` were proposed
         before it in this generation.
@@ -30,5 +30,5 @@ class Proposer(Protocol):
         ...
 
     def repair(self, history: History, settings: Settings, failed: Member, place: str) -> Proposal | None:
-        """Another version of a child that failed, with its verdict and diagnosis in hand; None: it cannot."""
+        """Return another version of a child that failed, based on its verdict and diagnosis; None if not possible."""
         ...

@@ -1,4 +1,4 @@
-"""What passes between the stages of a search: a proposal, and a candidate with all that is known of it."""
+"""The values between the stages of a search: a proposal, and a candidate with its results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ LEVERS_PER_CHILD = 2
 
 @dataclass(frozen=True)
 class Spent:
-    """What making a proposal took."""
+    """The cost of a proposal."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -26,34 +26,36 @@ class Spent:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A child of a candidate: its text, the two levers it moves, and what is expected of that."""
+    """A child of a candidate: its text, the two levers it changes, and the expected effects."""
 
     source: CandidateSource
     parents: tuple[int, ...]
-    """The candidate it changes first; then one it took values from."""
+    """The candidate it changes; then the one it took values from."""
     changes: tuple[Change, ...]
     hypothesis: str
     predicted: tuple[Effect, ...] = ()
     point: Point | None = None
-    """In the space of levers, if it lies in one."""
+    """Its point in the space of levers, if it has one."""
     repairs: int | None = None
-    """The candidate it mends."""
+    """The failed candidate that it repairs."""
     spent: Spent = Spent()
 
     def __post_init__(self) -> None:
         levers = {change.lever for change in self.changes}
         if len(levers) != LEVERS_PER_CHILD or len(self.changes) != LEVERS_PER_CHILD:
-            raise UsageError(f"a child moves exactly two levers, not {len(self.changes)}: {', '.join(sorted(levers))}")
+            raise UsageError(
+                f"a child changes exactly two levers, not {len(self.changes)}: {', '.join(sorted(levers))}"
+            )
 
     def levers_record(self) -> dict[str, Any]:
-        """Plain data: where it lies and how it got there."""
+        """Return plain data: its point and its changes."""
         return {
             "point": self.point.text if self.point is not None else "",
             "changes": [[change.lever, change.before, change.after] for change in self.changes],
         }
 
     def notes_record(self) -> dict[str, Any]:
-        """Plain data: what is expected of it."""
+        """Return plain data: what is expected of it."""
         return {
             "hypothesis": self.hypothesis,
             "predicted": [[effect.counter, effect.direction, effect.why] for effect in self.predicted],
@@ -84,17 +86,17 @@ class Member:
     seconds: float
     cached: bool
     timing: Timing | None = None
-    """On a real GPU, in a search that measures."""
+    """The time on a real GPU, in a search that measures."""
 
     @property
     def passed(self) -> bool:
-        """Whether it may live on: it is right, and no child spills, which the estimate would not see."""
+        """Return whether it may be a parent: it passed, and does not spill, which the estimate does not include."""
         right = self.evaluation is not None and self.evaluation.passed and self.score is not None
         return right and not (self.parents and self.spills) and not self.refused
 
     @property
     def refused(self) -> str:
-        """Why its time is not believed; empty if it is, or if there is none."""
+        """Return why its time is not accepted; empty if it is accepted, or if there is none."""
         profile = self.evaluation.profile if self.evaluation is not None else None
         if self.timing is None or profile is None:
             return ""
@@ -104,38 +106,38 @@ class Member:
         if self.timing.microseconds >= least:
             return ""
         return (
-            f"{self.timing.microseconds:.1f} µs, where {least:.1f} µs is the least possible: a cheat, or a bug of ours"
+            f"{self.timing.microseconds:.1f} µs is below the lower bound of {least:.1f} µs: a cheat, or a bug in Weft"
         )
 
     @property
     def spills(self) -> int:
-        """Bytes per thread."""
+        """Return the spilled bytes per thread."""
         profile = self.evaluation.profile if self.evaluation is not None else None
         return profile.spill_bytes if profile is not None else 0
 
     @cached_property
     def score(self) -> float | None:
-        """Less is better: microseconds if it was timed, else cycles, the middle of EST_warm's range."""
+        """Return the score, lower is better: microseconds if it was timed, else the middle of EST_warm in cycles."""
         if self.timing is not None:
             return self.timing.microseconds
         profile = self.evaluation.profile if self.evaluation is not None else None
         return (profile.est_low + profile.est_high) / 2 if profile is not None else None
 
     def beats(self, parent: "Member", gain: float) -> bool:
-        """Whether it is better by that share: round by round where both were timed, else by score."""
+        """Return whether it is better by that share: round by round if both were timed, else by score."""
         if self.timing is not None and parent.timing is not None:
             return self.timing.ratio <= 1 - gain
         return self.score is not None and parent.score is not None and self.score <= (1 - gain) * parent.score
 
     @property
     def limiter(self) -> str:
-        """Of its estimate."""
+        """Return the limiter of its estimate."""
         profile = self.evaluation.profile if self.evaluation is not None else None
         return profile.est_limiter if profile is not None else ""
 
     @property
     def status(self) -> str:
-        """For tables."""
+        """Return the status for tables."""
         if self.duplicate_of is not None:
             return "DUPLICATE"
         if self.spills:
@@ -146,7 +148,7 @@ class Member:
 
 
 def member_of(row: Any, evaluation: Any) -> Member:
-    """From the rows of the store."""
+    """Return the member of the store's rows."""
     levers, notes = row.levers, row.notes
     point: str = levers.get("point", "")
     spent = notes.get("spent", (0, 0, 0.0))

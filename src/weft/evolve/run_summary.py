@@ -16,7 +16,7 @@ from .settings import Settings
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One search as it stands."""
+    """The state of one search."""
 
     run: RunRow
     settings: Settings
@@ -29,7 +29,7 @@ class RunSummary:
 
     @property
     def kept(self) -> frozenset[int]:
-        """Candidates that were better than their parents by what was asked."""
+        """Return the candidates that were better than their parents by the required share."""
         return frozenset(member.id for member in kept(self.history, self.settings.gain))
 
     @property
@@ -38,41 +38,41 @@ class RunSummary:
 
     @property
     def winner(self) -> int | None:
-        """The candidate that passed the whole check; None: none did, or the run is not at its end."""
+        """Return the candidate that passed the whole check; None if none did, or the run has not ended."""
         found = self.run.progress.get("winner")
         return int(found) if found is not None else None
 
     @property
     def ratio(self) -> float | None:
-        """Score of the best over that of the start."""
+        """Return the score of the best divided by that of the start."""
         start = self.history.start.score if self.history.members else None
         best = self.best.score if self.best is not None else None
         return best / start if best is not None and start else None
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How often each status."""
+        """Return the number of candidates by status."""
         return dict(Counter(member.status for member in self.history))
 
     @property
     def proofs(self) -> dict[str, int]:
-        """How many expectations were confirmed and refuted."""
+        """Return how many expectations were confirmed and refuted."""
         return dict(Counter(str(row.outcome) for row in self.insights))
 
 
 def summary_of(store: Store, run_id: int) -> RunSummary:
-    """Of one search; raises StoreError if there is no such run."""
+    """Return the summary of one search; raise StoreError if there is no such run."""
     run = store.run(run_id)
     return RunSummary(run, Settings.from_record(run.settings), read_history(store, run_id), store.insights(run_id))
 
 
 def searches(store: Store) -> tuple[RunSummary, ...]:
-    """All searches of a store, in order."""
+    """Return all searches of a store, in order."""
     return tuple(summary_of(store, run.id) for run in store.runs() if run.kind == KIND)
 
 
 def member_record(summary: RunSummary, member: Member) -> dict[str, Any]:
-    """A candidate as plain data."""
+    """Return a candidate as plain data."""
     profile = member.evaluation.profile if member.evaluation is not None else None
     return {
         "id": member.id,
@@ -99,7 +99,7 @@ def member_record(summary: RunSummary, member: Member) -> dict[str, Any]:
 
 
 def summary_record(summary: RunSummary) -> dict[str, Any]:
-    """A run as plain data, without its candidates."""
+    """Return a run as plain data, without its candidates."""
     history = summary.history
     best = summary.best
     return {

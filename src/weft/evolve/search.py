@@ -1,7 +1,7 @@
-"""The loop: propose a generation, judge it, learn, until the budget is spent; then judge the best whole.
+"""The loop: propose a generation, judge it, learn, until the budget is used up; then run the whole check of the best.
 
-Everything it decides follows from the store's rows and the run's seed, and every step is idempotent there: a driver
-that was killed at any moment is replaced by one that calls `go` again.
+Every decision depends only on the store's rows and the run's seed, and every step is idempotent: after a driver was
+killed at any moment, another one continues by calling `go` again.
 """
 
 import os
@@ -27,7 +27,7 @@ from .stopwatch import Stopwatch, time_child
 
 KIND = "evolve"
 ATTEMPTS = 6
-"""Proposals for one place of a generation, until one is new."""
+"""Limit of proposals for one place of a generation, until one is new."""
 
 Watch = Callable[[str, History], None]
 
@@ -38,33 +38,33 @@ def _silent(what: str, history: History) -> None:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a search went."""
+    """The result of a search."""
 
     run_id: int
     why: str
     history: History
     winner: Member | None
-    """The best that passes the whole check; None if none does."""
+    """The best candidate that passes the whole check; None if none does."""
     refused: tuple[tuple[int, str], ...]
-    """Better ones that the whole check refused, and why."""
+    """Better candidates that failed the whole check, and why."""
 
 
 def start_search(store: Store, settings: Settings) -> RunRow:
-    """A new run; nothing is evaluated yet."""
+    """Add a run; nothing is evaluated yet."""
     start_source(settings.start)
     return store.start_run(KIND, task=settings.task, chip=settings.chip, seed=settings.seed, settings=settings.record())
 
 
 def settings_of(run: RunRow, budget: Budget | None = None) -> Settings:
-    """Of a run that is to go on, with another budget if one is given."""
+    """Return the settings of a run to resume, with another budget if one is given."""
     if run.kind != KIND:
-        raise UsageError(f"run {run.id} is no search; `weft runs` lists them")
+        raise UsageError(f"run {run.id} is not a search; `weft runs` lists the searches")
     settings = Settings.from_record(run.settings)
     return replace(settings, budget=budget) if budget is not None else settings
 
 
 def start_source(start: str) -> CandidateSource:
-    """The text of a rung, or of a file."""
+    """Return the source of a rung, or of a file."""
     path = RUNGS[start].path if start in RUNGS else Path(start)
     if path.suffix != ".cu":
         raise UsageError(f"{start}: a search starts from CUDA source, a rung or a .cu file with launch lines")
@@ -75,7 +75,7 @@ def start_source(start: str) -> CandidateSource:
 
 
 class Search:
-    """One run of the store and what drives it."""
+    """The driver of one run of the store."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class Search:
     ) -> None:
         self.store, self.run_id, self.settings, self.proposer, self.watch = store, run_id, settings, proposer, watch
         self.stopwatch = stopwatch
-        if fleet is None:  # a generation has no more for workers to do than its children
+        if fleet is None:  # more workers than children of a generation would be idle
             fleet = ThreadFleet(store, min(workers or os.cpu_count() or 1, settings.batch))
         self.crew = Crew(store, settings, run_id, fleet)
 
     def go(self) -> Ended:
-        """From wherever the run is to its end."""
+        """Continue the run from its current state to its end."""
         with self.crew:
             self.store.set_run(self.run_id, state=RunState.RUNNING)
             self._add_start()
@@ -111,14 +111,14 @@ class Search:
             if not history.start.passed:
                 return f"the start does not pass: {_why(history.start)}"
             made = int(self.store.run(self.run_id).progress.get("generation", 0))
-            if history.generation > made:  # the driver was killed while it was proposing
+            if history.generation > made:  # the driver was killed during the proposals
                 self._propose(history.until(made), history.generation)
                 continue
             why = spent(history, self.settings)
             if why:
                 return why
             if not self._propose(history, made + 1):
-                return self.proposer.gave_up or "nothing new is left to try"
+                return self.proposer.gave_up or "there is nothing new to propose"
 
     def _add_start(self) -> None:
         source = start_source(self.settings.start)
@@ -126,7 +126,7 @@ class Search:
         self._queue(row)
 
     def _propose(self, history: History, generation: int) -> bool:
-        """One generation into the queue; False if nothing could be proposed."""
+        """Queue one generation; return False if nothing could be proposed."""
         room = min(self.settings.batch, self.settings.budget.evaluations - history.evaluations)
         siblings: list[Proposal] = []
         queued = 0
@@ -144,9 +144,9 @@ class Search:
         self, history: History, generation: int, slot: int, failed: Member | None, siblings: list[Proposal]
     ) -> Iterator[Proposal]:
         if failed is not None:
-            mended = self.proposer.repair(history, self.settings, failed, f"{generation}/{slot}/repair")
-            if mended is not None:
-                yield mended
+            repaired = self.proposer.repair(history, self.settings, failed, f"{generation}/{slot}/repair")
+            if repaired is not None:
+                yield repaired
         for attempt in range(ATTEMPTS):
             proposal = self.proposer.propose(history, self.settings, f"{generation}/{slot}/{attempt}", siblings)
             if proposal is None:
@@ -154,18 +154,18 @@ class Search:
             yield proposal
 
     def _to_repair(self, history: History) -> tuple[Member, ...]:
-        """Those of the last generation that failed and were not mended too often."""
+        """Return the members of the last generation that failed and were not repaired too often."""
         return tuple(
             member
             for member in history.of(history.generation)
             if member.parents
             and member.evaluation is not None
             and not member.evaluation.passed
-            and _mended(history, member) < self.settings.repairs
+            and _repairs_before(history, member) < self.settings.repairs
         )
 
     def _take(self, proposal: Proposal, generation: int) -> bool:
-        """Into the store, and into the queue unless the same code is known: False then."""
+        """Add the proposal to the store and the queue; return False if the same code is known."""
         row = self._add(
             proposal.source,
             proposal.levers_record(),
@@ -174,12 +174,12 @@ class Search:
             generation,
             self.proposer.name,
         )
-        if row.generation != generation:  # the text itself is known
+        if row.generation != generation:  # the same text is known
             return False
         return self._queue(row)
 
     def _queue(self, row: CandidateRow) -> bool:
-        """Once more after a kill between any two of its steps, it does the same."""
+        """Queue a candidate. Repeating it after a kill between any two of its steps gives the same result."""
         digest = row.canonical if row.canonical is not None else self._canonical(row).digest
         if digest is not None:
             self.store.set_canonical(row.id, digest)
@@ -217,19 +217,19 @@ class Search:
         )
 
     def _timed(self, history: History) -> History:
-        """With the times of a real GPU, in a search that measures; each is kept in the store once it is known."""
+        """Return the history with the times of a real GPU, in a search that measures; each is stored at once."""
         if self.stopwatch is None:
             return history
         for member in history:
             if member.timing is None and member.passed:
                 row, parent = self.store.candidate(member.id), history.parent(member)
                 source = CandidateSource(self.store.text(row.source_digest))
-                beside = (
+                parent_source = (
                     None
                     if parent is None
                     else CandidateSource(self.store.text(self.store.candidate(parent.id).source_digest))
                 )
-                timing = time_child(self.stopwatch, source, beside, self.settings.gain)
+                timing = time_child(self.stopwatch, source, parent_source, self.settings.gain)
                 self.store.set_notes(member.id, {**row.notes, "timing": timing.record()})
         return read_history(self.store, self.run_id)
 
@@ -240,12 +240,12 @@ class Search:
                 write_lessons(self.store, self.run_id, history, member, self.settings.gain)
 
     def _finish(self, why: str) -> Ended:
-        """The best that passes everything: the search itself judged a few workloads only."""
+        """Find the best that passes the whole check: the search itself judges a few workloads only."""
         history = read_history(self.store, self.run_id)
         refused: list[tuple[int, str]] = []
         winner = None
         for member in elites(history, self.settings):
-            self.watch(f"judging candidate {member.id} whole", history)
+            self.watch(f"running the whole check of candidate {member.id}", history)
             row = enqueue(self.store, self.store.candidate(member.id), self.settings, FINAL)
             self.crew.work(lambda row: None)
             row = self.store.evaluation(row.id)
@@ -260,21 +260,21 @@ class Search:
 
 
 def spent(history: History, settings: Settings) -> str:
-    """Which budget is used up; empty if none is."""
+    """Return the budget that is used up; empty if none is."""
     budget = settings.budget
     if history.evaluations >= budget.evaluations:
-        return f"{budget.evaluations} evaluations are spent"
+        return f"{budget.evaluations} evaluations are used up"
     if budget.seconds is not None and history.seconds >= budget.seconds:
-        return f"{budget.seconds:g} seconds are spent"
+        return f"{budget.seconds:g} seconds are used up"
     if budget.tokens is not None and history.tokens >= budget.tokens:
-        return f"{budget.tokens} tokens are spent"
+        return f"{budget.tokens} tokens are used up"
     if budget.money is not None and history.money(settings.prices) >= budget.money:
-        return f"{budget.money:g} of money are spent"
+        return f"the budget of {budget.money:g} in money is used up"
     return ""
 
 
-def _mended(history: History, member: Member) -> int:
-    """How many repairs led to it."""
+def _repairs_before(history: History, member: Member) -> int:
+    """Return how many repairs led to it."""
     count = 0
     while member.repairs is not None:
         member, count = history.by_id[member.repairs], count + 1
@@ -282,5 +282,5 @@ def _mended(history: History, member: Member) -> int:
 
 
 def _why(member: Member) -> str:
-    told = member.evaluation.message if member.evaluation else "it was not evaluated"
-    return f"{member.status}: {member.refused or told}"
+    message = member.evaluation.message if member.evaluation else "it was not evaluated"
+    return f"{member.status}: {member.refused or message}"

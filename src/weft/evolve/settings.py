@@ -1,4 +1,4 @@
-"""What a search was asked for. It is stored with the run: going on later needs nothing else."""
+"""The settings of a search. They are stored with the run: resuming it needs nothing else."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -12,16 +12,16 @@ SEARCH_CHOICE = Choice(
     shapes=("small", "ragged", "gqa_4_ragged"), regimes=("unit_normal", "sorted_keys"), masks=("none", "bottom_right"),
     seeds=(0,),
 )  # fmt: skip
-"""What every candidate is judged on; a winner is judged as `weft check` does."""
+"""The workloads of every candidate; a winner is judged as `weft check` does."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Where a search stops; None is no limit."""
+    """The limits of a search; None: no limit."""
 
     evaluations: int = 60
     seconds: float | None = None
-    """Of evaluating and proposing, over all sessions of the run."""
+    """Seconds of evaluating and proposing, over all sessions of the run."""
     tokens: int | None = None
     money: float | None = None
 
@@ -29,12 +29,12 @@ class Budget:
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         for name, value in given.items():
             if value is not None and value <= 0:
-                raise UsageError(f"a budget of {value} {name} lets nothing be tried: give a number above 0")
+                raise UsageError(f"a budget of {value} {name} allows nothing: give a number above 0")
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What tokens and machines cost, in one currency."""
+    """The prices of tokens and machines, in one currency."""
 
     prompt_per_million: float = 0.0
     completion_per_million: float = 0.0
@@ -43,7 +43,7 @@ class Prices:
 
 @dataclass(frozen=True)
 class Settings:
-    """Of one search."""
+    """The settings of one search."""
 
     task: str = "sdpa"
     start: str = "wmma"
@@ -53,31 +53,31 @@ class Settings:
     proposer: str = "levers"
     seed: int = 0
     batch: int = 4
-    """Children of a generation: proposed together, so that the order in which they finish decides nothing."""
+    """Children per generation: proposed together, so that the order in which they finish has no effect."""
     elites: int = 3
     gain: float = 0.03
     """A child is kept if it is better than its parent by this share."""
     repairs: int = 2
-    """Attempts to mend a child that failed."""
+    """Limit of attempts to repair a child that failed."""
     choice: Choice = SEARCH_CHOICE
     final: Choice = field(default_factory=Choice)
-    """What a winner is judged on."""
+    """The workloads of a winner."""
     budget: Budget = field(default_factory=Budget)
     prices: Prices = field(default_factory=Prices)
     folder: str = ""
-    """Of the brief that `weft evolve init` wrote, if the proposer reads one."""
+    """Folder of the brief that `weft evolve init` wrote, if the proposer reads one."""
     model: str = ""
-    """Of a proposer that asks a language model."""
+    """The language model, if the proposer uses one."""
     isolation: int = 0
-    """The least level under which candidates may be judged."""
+    """The lowest isolation level at which candidates are judged."""
 
     def record(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Settings":
-        """What `record` gave. A setting that a run of an older version lacks has its default."""
+        """Read the result of `record`. A setting that an older version lacks has its default."""
         read: dict[str, Callable[[Any], Any]] = {
             "score_on": lambda value: ScoreOn(**value),
             "choice": _choice,

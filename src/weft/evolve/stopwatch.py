@@ -1,6 +1,6 @@
-"""Scores by the clock of a real GPU: every child beside its parent, and once more before it may be an elite.
+"""Scores from times on a real GPU: every child is timed with its parent, and again before it may be an elite.
 
-It has not been run on hardware; tests run it on a stand-in that records what a device is asked.
+This has not been run on hardware; tests use a stand-in that records the calls to a device.
 """
 
 import secrets
@@ -22,32 +22,32 @@ DRAWS = 3
 
 @dataclass(frozen=True)
 class Timing:
-    """What rounds of parent and child showed."""
+    """The times of rounds with parent and child."""
 
     microseconds: float
     """Median of the child."""
     ratio: float
-    """Child over parent, round by round: the median. 1 for the start."""
+    """Median over the rounds of child time divided by parent time. 1 for the start."""
     ratio_high: float
-    """The upper end of its interval."""
+    """The upper end of its confidence interval."""
     wrong: str
-    """What is wrong with its outputs on the GPU; empty if they are right."""
+    """What is wrong with its outputs on the GPU; empty if they are correct."""
 
     def record(self) -> list[Any]:
         return [self.microseconds, self.ratio, self.ratio_high, self.wrong]
 
 
 class Stopwatch(Protocol):
-    """Where candidates are timed."""
+    """Times candidates."""
 
     def time(self, child: CandidateSource, parent: CandidateSource | None) -> Timing:
-        """Both in the same rounds; a start has no parent and is timed alone."""
+        """Time both in the same rounds; a start has no parent and is timed alone."""
         ...
 
 
 @dataclass(frozen=True)
 class GpuStopwatch:
-    """A CUDA GPU, inputs in L2 as the estimate has them."""
+    """Times on a CUDA GPU, with inputs in L2 as the estimate assumes."""
 
     gpu: CudaGPU
     task: str
@@ -82,7 +82,7 @@ class GpuStopwatch:
 
 
 def time_child(stopwatch: Stopwatch, child: CandidateSource, parent: CandidateSource | None, gain: float) -> Timing:
-    """Once; and a second time if it would be kept, where only the whole interval counts: noise promotes nobody."""
+    """Time once, and again if it would be kept; then the whole interval must be better, so that noise promotes none."""
     first = stopwatch.time(child, parent)
     if parent is None or first.wrong or first.ratio > 1 - gain:
         return first

@@ -1,8 +1,8 @@
-"""Who evaluates a search: threads of the driver, processes of this machine, workers that others started, or actors of
-a Ray cluster.
+"""What evaluates a search: threads of the driver, processes of this machine, workers started elsewhere, or actors of a
+Ray cluster.
 
-The store is the queue. A fleet only has to see to it that workers run; what a driver and its fleet were doing when they
-died is in the store.
+The store is the queue. A fleet only keeps workers running; the work that a driver and its fleet had when they died is
+in the store.
 """
 
 import subprocess
@@ -25,16 +25,16 @@ from .worker import FleetError, Terms, Worker, worker_name
 
 SPELLINGS = "local:N, workers, ray, ray:auto or ray:ADDRESS (with /GPU for nodes that have one)"
 LOCAL_IDLE_SECONDS = 60.0
-"""A driver that died leaves its workers: they go on, and stop soon after the queue is empty."""
+"""If the driver dies, its workers continue and stop soon after the queue is empty."""
 QUIET_SECONDS = 5.0
-"""Without any worker until the driver says so."""
+"""Seconds without any worker until the driver prints a message."""
 ALIVE = timedelta(seconds=90)
 NO_NETWORK = 2
-"""The level of isolation from which on a candidate has none."""
+"""The isolation level from which on a candidate has no network."""
 DRIVER = "driver of run"
-"""How the names of a driver's threads begin. No host has blanks in its name, so no worker elsewhere is called so."""
+"""Prefix of the names of a driver's threads. Host names have no blanks, so no other worker has such a name."""
 THREAD_TERMS = Terms(longest_wait_seconds=0.5, lost_attempts=ATTEMPTS, leave_to_others=False)
-"""A thread sees soon that a generation is queued. It leaves nothing to others: there may be no worker elsewhere."""
+"""A thread polls often for a new generation. It leaves nothing to others: there may be no other worker."""
 
 Say = Callable[[str], None]
 
@@ -43,13 +43,13 @@ class Fleet(Protocol):
     """Workers for a run."""
 
     def start(self, run_id: int) -> None:
-        """See to it that there are some."""
+        """Start the workers."""
 
     def tend(self) -> None:
-        """Called again and again while the driver waits: replace what died."""
+        """Replace workers that died; called repeatedly while the driver waits."""
 
     def close(self) -> None:
-        """The run is over."""
+        """End the workers: the run is over."""
 
 
 class ThreadFleet:
@@ -75,12 +75,12 @@ class ThreadFleet:
             self._failures.append(error)
 
     def tend(self) -> None:
-        """Raise what ended a worker: the others would meet the same."""
+        """Raise the error that ended a worker: the others would fail in the same way."""
         if self._failures:
             raise self._failures[0]
 
     def close(self) -> None:
-        """Stop the workers. What one of them still evaluates is queued again."""
+        """Stop the workers. Evaluations that still run are queued again."""
         for worker in self._workers:
             worker.stop(grace_seconds=0)
         for thread in self._threads:
@@ -88,8 +88,8 @@ class ThreadFleet:
 
 
 def reclaim_threads(store: Store, run_id: int) -> None:
-    """Queue again what the threads of an earlier driver of the run had leased: a driver that was killed is replaced by
-    one that need not wait for the leases to run out.
+    """Queue again what the threads of an earlier driver of the run had leased, so that the driver after a killed one
+    need not wait for the leases to expire.
     """
     owners = {row.owner for row in store.evaluations(run_id, state=State.LEASED) if row.owner is not None}
     for owner in owners:
@@ -147,8 +147,8 @@ class LocalFleet:
         assert self._process is not None
         code = self._process.poll()
         if code is not None and code > 0:
-            raise FleetError(f"the workers ended with exit code {code}: {self._log} says why")
-        if code is not None:  # idle while a proposer was thinking, or killed
+            raise FleetError(f"the workers ended with exit code {code}: see {self._log}")
+        if code is not None:  # idle while the proposer was busy, or killed
             self._spawn()
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class LocalFleet:
 
 
 class Volunteers:
-    """Workers that somebody else starts, anywhere the store can be reached from."""
+    """Workers that the user starts separately, on any machine that reaches the store."""
 
     def __init__(self, store: Store, where: str, say: Say) -> None:
         self.store, self.where, self._say = store, where, say
@@ -172,17 +172,17 @@ class Volunteers:
             return
         self._look_at = float("inf")
         now = self.store.now()
-        # Threads of a driver judge for their own run alone.
+        # Threads of a driver judge only for their own run.
         others = [row for row in self.store.workers() if not row.name.startswith(DRIVER)]
         if not any(row.stopped_at is None and now - row.heartbeat_at < ALIVE for row in others):
-            self._say("no worker is there: start some with `weft worker --store …`, on this machine or on others")
+            self._say("no worker is running: start some with `weft worker --store STORE`, on this machine or on others")
 
     def close(self) -> None:
-        """They are not ours to stop."""
+        """Do nothing: the driver did not start these workers."""
 
 
 def fleet_of(spelled: str, store: Store, where: str, say: Say) -> Fleet:
-    """`local:2`, `workers`, `ray:auto`: raises UsageError for anything else."""
+    """Return the fleet for `local:2`, `workers` or `ray:auto`; raise UsageError for anything else."""
     kind, _, rest = spelled.partition(":")
     if kind == "local" and rest.isdecimal() and int(rest) > 0:
         return LocalFleet(where, int(rest))
@@ -191,7 +191,7 @@ def fleet_of(spelled: str, store: Store, where: str, say: Say) -> Fleet:
     if kind.partition("/")[0] == "ray":
         from .ray_fleet import RayFleet
 
-        # Ray's ports are on every interface of a node: what a candidate could reach, it might use.
+        # Ray's ports are open on every interface of a node: a candidate with a network could use them.
         terms = Terms(idle_seconds=LOCAL_IDLE_SECONDS, require_isolation=NO_NETWORK)
         return RayFleet.parse(spelled, store, where, terms)
     raise UsageError(f"--fleet {spelled}: give {SPELLINGS}")

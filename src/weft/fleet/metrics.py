@@ -1,4 +1,4 @@
-"""The status as Prometheus reads it (text exposition format 0.0.4)."""
+"""The status in the Prometheus text exposition format 0.0.4."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ class Metric:
     samples: Mapping[Labels, float] = field(default_factory=dict)
 
     def lines(self) -> Iterable[str]:
-        """What it says; nothing if it has no samples."""
+        """Yield its lines; nothing if it has no samples."""
         if self.samples:
             yield f"# HELP {self.name} {self.help}"
             yield f"# TYPE {self.name} {self.kind}"
@@ -30,10 +30,10 @@ class Metric:
 
 
 def metrics(status: FleetStatus) -> tuple[Metric, ...]:
-    """Counters only ever rise, as rows of the store are never deleted; what is known by count alone is a gauge."""
+    """Return the metrics. Counters never fall, as rows of the store are never deleted; other numbers are gauges."""
     census, oldest = status.census, status.oldest_lease_seconds
     lives = Counter((worker.row.kind, worker.life) for worker in status.workers)
-    # One series per worker, but not for ever: those that are gone would pile up.
+    # One series per recent worker: series of workers that are gone would accumulate.
     alive = [worker for worker in status.workers if worker.life in ("running", "silent")]
     runs = Counter(run.state for run in status.runs)
     return (
@@ -55,29 +55,29 @@ def metrics(status: FleetStatus) -> tuple[Metric, ...]:
             "Evaluations that ended, by status.",
             {(("status", status_),): count for status_, count in sorted(census.statuses.items())},
         ),
-        Metric("weft_verdicts_cached_total", "counter", "Of these, answered by the cache.", {(): census.cached}),
+        Metric("weft_verdicts_cached_total", "counter", "Evaluations answered by the cache.", {(): census.cached}),
         Metric(
             "weft_verdicts_per_minute", "gauge", "Verdicts of all workers, over the window.", {(): status.per_minute}
         ),
         Metric(
-            "weft_leases_overdue", "gauge", "Leases that ran out and that nobody took over yet.", {(): census.overdue}
+            "weft_leases_overdue", "gauge", "Leases that expired and were not taken over yet.", {(): census.overdue}
         ),
         Metric(
             "weft_oldest_lease_seconds",
             "gauge",
-            "Since the stalest lease was renewed.",
+            "Seconds since the oldest lease was renewed.",
             {} if oldest is None else {(): oldest},
         ),
         Metric(
             "weft_workers",
             "gauge",
-            "Workers by kind and life.",
+            "Workers by kind and state.",
             {(("kind", kind), ("life", life)): count for (kind, life), count in sorted(lives.items())},
         ),
         Metric(
             "weft_worker_silent_seconds",
             "gauge",
-            "Since a worker was last heard.",
+            "Seconds since the last heartbeat of a worker.",
             {(("worker", worker.row.name),): worker.silent_seconds for worker in alive},
         ),
         Metric(
@@ -96,7 +96,7 @@ def metrics(status: FleetStatus) -> tuple[Metric, ...]:
 
 
 def exposition(status: FleetStatus) -> str:
-    """The page that Prometheus scrapes."""
+    """Return the page that Prometheus scrapes."""
     return "".join(line + "\n" for metric in metrics(status) for line in metric.lines())
 
 

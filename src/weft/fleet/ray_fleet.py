@@ -1,6 +1,6 @@
 """Workers as actors of a Ray cluster: one per slot, warm, placed by resource. The store, not Ray, is the queue.
 
-Ray is only asked to keep a worker on every slot. An evaluation is never a Ray task, so nothing of Ray's retries one.
+Ray only keeps a worker on every slot. An evaluation is never a Ray task, so Ray never retries one.
 """
 
 import contextlib
@@ -23,20 +23,20 @@ from .worker import FleetError, Terms, Worker, give_back_for, worker_name
 NAMESPACE = "weft"
 VIRTUAL, REAL = "vgpu", "GPU"
 OBJECT_STORE_BYTES = 80 << 20
-"""The least that Ray takes: nothing of ours goes through it."""
+"""The minimum that Ray accepts: Weft stores nothing in it."""
 QUICK_SECONDS = 20.0
 QUICK_DEATHS = 5
-"""So many actors of a slot may die so soon after they were hired before the fleet gives up."""
+"""The fleet gives up after this many actors of a slot died within this time after their start."""
 
 
 class RaySlot:
-    """The actor. Its loop ends when it has been idle for too long, and the actor, with what it reserves, ends too."""
+    """The actor. It ends when it was idle for too long, and frees the resources that it reserves."""
 
     def __init__(self, where: str, owner: str, terms: dict[str, Any]) -> None:
         self.where, self.owner, self.terms = where, owner, Terms(**terms)
 
     def work(self) -> None:
-        """Until it is idle for too long."""
+        """Work until idle for too long."""
         with open_store(self.where) as store:
             Worker(store, self.owner, self.terms).work()
         _ray().actor.exit_actor()
@@ -44,7 +44,7 @@ class RaySlot:
 
 @dataclass(frozen=True)
 class _Hired:
-    """A slot's actor, as far as the driver knows."""
+    """The driver's record of a slot's actor."""
 
     slot: int
     owner: str
@@ -54,7 +54,7 @@ class _Hired:
 
 
 class RayFleet:
-    """An actor on every slot of a cluster: of one that runs already, or of one started here for the run."""
+    """An actor on every slot of a cluster that runs already, or of one started here for the run."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class RayFleet:
 
     @classmethod
     def parse(cls, spelled: str, store: Store, where: str, terms: Terms) -> "RayFleet":
-        """`ray`, `ray:auto`, `ray:10.0.0.1:6379`, and `/GPU` behind any of them."""
+        """Parse `ray`, `ray:auto` or `ray:10.0.0.1:6379`, each with an optional `/GPU`."""
         rest, _, resource = spelled.partition("/")
         address = rest.partition(":")[2] or None
         if resource not in ("", VIRTUAL, REAL):
@@ -85,7 +85,7 @@ class RayFleet:
         return cls(store, where, address=address, resource=resource or VIRTUAL, terms=terms)
 
     def start(self, run_id: int) -> None:
-        """Join or start the cluster, and hire."""
+        """Join or start the cluster, and start the actors."""
         self._run, self.terms = run_id, replace(self.terms, run_id=run_id)
         ray = _ray()
         quiet = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
@@ -115,12 +115,12 @@ class RayFleet:
         if not offered:
             raise UsageError(
                 f"no node of the cluster offers {self.resource}: start them with "
-                f"`ray start … --resources '{{\"{VIRTUAL}\": 8}}'`, one per evaluation at once"
+                f"`ray start --resources '{{\"{VIRTUAL}\": 8}}'`, one per evaluation at once"
             )
         self._hired = [self._hire(slot) for slot in range(min(offered, self.slots or offered))]
 
     def tend(self) -> None:
-        """Hire again where an actor is gone, and give back what it had."""
+        """Start a new actor where one is gone, and queue its evaluations again."""
         ray = _ray()
         gone, _ = ray.wait([each.future for each in self._hired], num_returns=len(self._hired), timeout=0)
         for hired in [each for each in self._hired if each.future in gone]:
@@ -129,7 +129,7 @@ class RayFleet:
             except ray.exceptions.RayActorError as error:
                 self._gone(hired, str(error))
             except ray.exceptions.RayTaskError as error:
-                raise FleetError(f"a worker on the Ray cluster cannot go on: {error.cause}") from error
+                raise FleetError(f"a worker on the Ray cluster cannot continue: {error.cause}") from error
             self._hired.remove(hired)
             self._hired.append(self._hire(hired.slot))
 
@@ -139,7 +139,7 @@ class RayFleet:
         for hired in self._hired:
             ray.kill(hired.actor)
             self.store.reclaim(hired.owner)
-            with contextlib.suppress(StoreError):  # it may never have begun
+            with contextlib.suppress(StoreError):  # the actor may not have started
                 self.store.stop_worker(hired.owner)
         self._hired = []
         ray.shutdown()
@@ -147,7 +147,7 @@ class RayFleet:
     def _hire(self, slot: int) -> _Hired:
         ray, owner = _ray(), f"{worker_name()}-ray{slot}"
         reserve = {"num_gpus": 1} if self.resource == REAL else {"resources": {self.resource: 1}}
-        # An actor of a cluster outlives its driver and goes on with the queue; the next driver finds it by its name.
+        # An actor of a cluster outlives its driver and continues with the queue; the next driver finds it by its name.
         stay = {"name": f"weft-{self._run}-{slot}", "lifetime": "detached", "get_if_exists": True}
         options = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, **reserve}
         actor = (
@@ -160,7 +160,7 @@ class RayFleet:
     def _gone(self, hired: _Hired, why: str) -> None:
         for row in self.store.evaluations(self._run, state=State.LEASED):
             give_back_for(self.store, hired.owner, row, f"its actor is gone: {why}")
-        with contextlib.suppress(StoreError):  # it may never have begun
+        with contextlib.suppress(StoreError):  # the actor may not have started
             self.store.stop_worker(hired.owner)
         quick = time.monotonic() - hired.since < QUICK_SECONDS
         self._quick[hired.slot] = self._quick.get(hired.slot, 0) + 1 if quick else 0
@@ -169,24 +169,22 @@ class RayFleet:
 
 
 def require_private(address: str) -> None:
-    """Ray listens on every interface and whoever has the token runs code: never on an address the world can reach."""
+    """Refuse a public address: Ray listens on every interface and runs code for anyone who has the token."""
     try:
         private = ipaddress.ip_address(address).is_private
     except ValueError as error:
         raise UsageError(f"{address}: give a Ray cluster by its IP address, such as 10.0.0.1:6379") from error
     if not private:
-        raise UsageError(
-            f"{address} is a public address, and Ray listens on every interface: join the machines by a private network"
-        )
+        raise UsageError(f"{address} is a public address, and Ray listens on every interface: use a private network")
 
 
 def _ray() -> Any:
-    """The package, with authentication on and nothing reported to anybody."""
+    """Import Ray, with authentication on and usage statistics off."""
     if os.environ.get("RAY_AUTH_MODE", "token") != "token":
         raise UsageError("RAY_AUTH_MODE turns authentication off: unset it, or set it to token, on every node")
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    # Ray's own 15 would let anything else on the machine go first. A cluster's nodes have their own environment.
+    # Ray's default of 15 would give every other process priority. A cluster's nodes have their own environment.
     os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         return importlib.import_module("ray")

@@ -1,6 +1,6 @@
-"""An evaluation's row says all that is asked: any worker that reads the store can do it.
+"""The request in an evaluation's row is complete: any worker that reads the store can evaluate it.
 
-The source is the candidate's artefact, the rest is the row's `ask`. The key of what a worker reads must be the row's
+The source is the candidate's artefact, the rest is the row's `ask`. The key that a worker computes must be the row's
 key: a worker with another judge, another compiler or another task file does not touch the row.
 """
 
@@ -16,7 +16,7 @@ from weft.supervise.key import request_key
 from weft.supervise.records import CandidateSource, Limits, Request, ScoreOn
 
 ASK = "ask"
-"""Of an evaluation's request: what `request_record` made."""
+"""Key of the result of `request_record` in an evaluation's request."""
 
 
 class NotOurs(WeftError):
@@ -24,7 +24,7 @@ class NotOurs(WeftError):
 
 
 def request_record(request: Request, limits: Limits) -> dict[str, Any]:
-    """Plain data for the row; the source stays where it is, with the candidate."""
+    """Return plain data for the row; the source stays with the candidate."""
     return {
         "task": request.task,
         "rung": request.rung,
@@ -41,7 +41,7 @@ def request_record(request: Request, limits: Limits) -> dict[str, Any]:
 
 
 def request_of(store: Store, evaluation: Lease | EvaluationRow) -> tuple[Request, Limits]:
-    """Returns what is asked of an evaluation. Raises NotOurs."""
+    """Return the request of an evaluation. Raises NotOurs."""
     row = store.candidate(evaluation.candidate_id)
     source = CandidateSource(store.text(row.source_digest), row.language, row.launch, row.defines)
     try:
@@ -49,9 +49,9 @@ def request_of(store: Store, evaluation: Lease | EvaluationRow) -> tuple[Request
         same = request_key(request) == evaluation.key
     except (KeyError, TypeError, OSError) as error:
         why = f"its request cannot be read here: {type(error).__name__} {error}"
-        raise NotOurs(_told(evaluation, why)) from error
+        raise NotOurs(_message(evaluation, why)) from error
     if not same:
-        raise NotOurs(_told(evaluation, "its key covers another judge, compiler or task file"))
+        raise NotOurs(_message(evaluation, "its key covers another judge, compiler or task file"))
     return request, limits
 
 
@@ -73,7 +73,7 @@ def _read(source: CandidateSource, record: Mapping[str, Any]) -> tuple[Request, 
     return request, Limits(**record["limits"])
 
 
-def _told(evaluation: Lease | EvaluationRow, why: str) -> str:
+def _message(evaluation: Lease | EvaluationRow, why: str) -> str:
     number = evaluation.evaluation_id if isinstance(evaluation, Lease) else evaluation.id
     return (
         f"evaluation {number} of run {evaluation.run_id} was queued by another version of Weft ({why}): "

@@ -1,7 +1,7 @@
-"""Several workers on one machine: a process per slot, started again when one dies, ended together.
+"""Several workers on one machine: a process per slot, restarted when it dies, all ended together.
 
 Each is a `weft worker --slots 1`. The parent reads the events they print, so it knows what a slot that died had leased
-and gives that back at once; without a parent the lease would have to run out.
+and queues that again at once; without a parent the lease would have to expire.
 """
 
 import contextlib
@@ -20,23 +20,23 @@ from weft.store.store import Store
 from .worker import LOOK_SECONDS, Event, FleetError, give_back_for, worker_name
 
 RESTART_SECONDS = 0.5
-"""Before a slot that died is started again: one that dies at once must not keep a core busy with starting."""
+"""Pause before a slot that died is restarted: a slot that dies at once must not keep a core busy."""
 PATIENCE_SECONDS = 10.0
-"""Beyond the slots' own grace, until they are killed."""
+"""Time after the slots' grace period until they are killed."""
 
 
 class Slot:
-    """One process and what it said last."""
+    """One process and its last event."""
 
     def __init__(self, command: Sequence[str], where: str, tell: Callable[[Event], None]) -> None:
         self.name, self.leased, self._tell = worker_name(), 0, tell
-        # Standard input ties it to us: when we are gone, however, it reads the end and stops.
+        # Standard input ties it to this process: when this process ends in any way, the slot reads the end and stops.
         self.process = subprocess.Popen(
             [*command, "--name", self.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # Not among the arguments, which everybody on the machine sees: a URL may hold a password.
+            # Not an argument, which every user of the machine sees: a URL may contain a password.
             start_new_session=True,
             env={**os.environ, "WEFT_STORE": where},
         )
@@ -49,12 +49,12 @@ class Slot:
             try:
                 event = Event(**json.loads(line))
             except (ValueError, TypeError):
-                continue  # half a line of a slot that died
+                continue  # an incomplete line of a slot that died
             self.leased = (event.evaluation or 0) if event.event == "leased" else 0
             self._tell(event)
 
     def ended(self) -> int | None:
-        """Its exit code, once all that it said was read."""
+        """Return its exit code once all its output was read, else None."""
         code = self.process.poll()
         if code is not None:
             self._reader.join()
@@ -62,7 +62,7 @@ class Slot:
 
 
 class Slots:
-    """`count` of them, until they stop by themselves or are told to."""
+    """`count` slots, until they stop by themselves or `stop` is called."""
 
     def __init__(
         self,
@@ -80,11 +80,11 @@ class Slots:
         self._slots = [Slot(self._command, where, tell) for _ in range(count)]
 
     def stop(self) -> None:
-        """Tell all of them to."""
+        """Stop all slots."""
         self._stopping = True
 
     def run(self) -> None:
-        """Raises FleetError."""
+        """Run until all slots have stopped. Raises FleetError."""
         try:
             while self._slots:
                 if self._stopping:
@@ -103,8 +103,8 @@ class Slots:
             return
         if code > 0:
             raise FleetError(f"the worker {slot.name} ended with exit code {code}: its message is above")
-        self._give_back(slot, f"the worker died of {signal.Signals(-code).name}")
-        with contextlib.suppress(StoreError):  # it may have died before it was known
+        self._give_back(slot, f"the worker was killed by {signal.Signals(-code).name}")
+        with contextlib.suppress(StoreError):  # it may have died before it was registered
             self.store.stop_worker(slot.name)
         time.sleep(RESTART_SECONDS)
         if not self._stopping:

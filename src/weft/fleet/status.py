@@ -1,4 +1,4 @@
-"""How a fleet stands: what waits, who works, how fast. All of it is read from the store, where the workers write."""
+"""The state of a fleet: queue, workers, rates. All of it is read from the store, where the workers write."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from weft.store.records import Census, RunRow, State, WorkerRow
 from weft.store.store import Store
 
 SILENT = timedelta(seconds=90)
-"""Without a heartbeat after which a worker that did not say goodbye is taken for dead."""
+"""Seconds without a heartbeat after which a worker that did not stop properly counts as dead."""
 GONE = timedelta(hours=1)
-"""After which it is of interest to nobody any more."""
+"""Seconds after which a dead worker is no longer shown."""
 WINDOW_SECONDS = 300.0
-"""Over which rates are taken."""
+"""Seconds over which rates are computed."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class WorkerStatus:
     life: str
     """`running`, `silent`, `gone` (silent for an hour) or `stopped`."""
     silent_seconds: float
-    """Since its last heartbeat."""
+    """Seconds since its last heartbeat."""
     per_minute: float
     """Verdicts."""
 
     @property
     def recent(self) -> bool:
-        """Whether it was heard within the hour."""
+        """Return whether it had a heartbeat within the hour."""
         return self.silent_seconds <= GONE.total_seconds()
 
 
@@ -44,29 +44,29 @@ class FleetStatus:
 
     @property
     def per_minute(self) -> float:
-        """Verdicts of all owners of leases, also of those that have no row in `workers`."""
+        """Return the verdicts per minute of all owners of leases, also of those without a row in `workers`."""
         return _rate(sum(self.census.recent.values()), self.census)
 
     @property
     def oldest_lease_seconds(self) -> float | None:
-        """Since the lease that was renewed longest ago was renewed."""
+        """Return the seconds since the oldest lease was renewed."""
         at = self.census.oldest_lease_at
         return None if at is None else (self.census.at - at).total_seconds()
 
     def run_depth(self, run_id: int) -> Mapping[State, int]:
-        """Evaluations of a run by state."""
+        """Return the evaluations of a run by state."""
         return self.census.by_run.get(run_id, dict.fromkeys(State, 0))
 
 
 def fleet_status(store: Store, *, window_seconds: float = WINDOW_SECONDS) -> FleetStatus:
-    """Read it."""
+    """Read the state of the fleet from the store."""
     census = store.census(window_seconds=window_seconds)
     workers = tuple(_worker(row, census) for row in store.workers())
     return FleetStatus(store.where, census, workers, store.runs())
 
 
 def status_record(status: FleetStatus) -> dict[str, object]:
-    """As plain JSON."""
+    """Return the state as plain JSON."""
     census, oldest = status.census, status.oldest_lease_seconds
     return {
         "store": status.store,
@@ -99,7 +99,7 @@ def _worker(row: WorkerRow, census: Census) -> WorkerStatus:
         life = "stopped"
     else:
         life = "gone" if silent > GONE else "silent" if silent > SILENT else "running"
-    # The census was taken a moment before the workers were read: one may have been heard since.
+    # The census was read before the workers: a heartbeat may be newer than the census.
     return WorkerStatus(row, life, max(0.0, silent.total_seconds()), _rate(census.recent.get(row.name, 0), census))
 
 

@@ -1,10 +1,10 @@
-"""A worker: lease an evaluation, judge it under a supervisor, finish it; until there is nothing to do or it is told to.
+"""A worker: lease an evaluation, judge it under a supervisor, finish it, until the queue is empty or it is stopped.
 
 with open_store(url) as store:
     Worker(store, worker_name(), Terms(idle_seconds=600)).work()
 
-It may be killed at any moment. Its lease then runs out and somebody else judges the evaluation; should it live after
-all, the store refuses its result, because the lease's token is an old one.
+It may be killed at any moment. Its lease then expires and another worker judges the evaluation; if the first worker is
+still alive, the store refuses its result, because the lease's token is out of date.
 """
 
 import os
@@ -28,17 +28,17 @@ from weft.supervise.supervisor import Supervisor
 from .requests import NotOurs, request_of
 
 FIRST_WAIT_SECONDS = 0.05
-"""Between two looks at an empty queue, at first."""
+"""First pause between two reads of an empty queue."""
 PATIENCE_SECONDS = 120.0
-"""With a store that fails, beyond what the store itself waits."""
+"""How long a failing store is retried, in addition to the store's own retries."""
 LOOK_SECONDS = 0.1
-"""Between two looks whether it was told to stop."""
+"""Pause between two checks whether to stop."""
 LOST_ATTEMPTS = 10
-"""In a fleet machines die more often than candidates kill them."""
+"""Attempts per evaluation: in a fleet, machines die more often than candidates kill them."""
 
 
 class FleetError(WeftError):
-    """The workers of a fleet cannot go on. The message says why."""
+    """The workers of a fleet cannot continue. The message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -47,26 +47,26 @@ class Terms:
 
     lease_seconds: float = 60.0
     idle_seconds: float | None = None
-    """Without work after which it stops: a rented machine must not burn money. None: never."""
+    """Seconds without work after which it stops, so that a rented machine costs no more. None: never."""
     once: bool = False
     """Stop as soon as nothing is queued."""
     run_id: int | None = None
-    """Of this run alone."""
+    """Evaluate only for this run."""
     require_isolation: int = 0
     grace_seconds: float = 20.0
-    """To finish what it has when it is told to stop."""
+    """Time to finish the running evaluation after a request to stop."""
     needs: str | None = "vgpu"
     """The kind of evaluations it takes; None: any, on a machine with a GPU."""
     longest_wait_seconds: float = 2.0
-    """Between two looks at an empty queue."""
+    """Longest pause between two reads of an empty queue."""
     lost_attempts: int = LOST_ATTEMPTS
-    """Leases after which a lost evaluation is given up."""
+    """Number of leases after which a lost evaluation is given up."""
     leave_to_others: bool = True
     """Leave an evaluation that requires more isolation to a worker on another machine; False: raise NotIsolated."""
 
     def __post_init__(self) -> None:
         if self.lease_seconds < 1:
-            raise UsageError("a lease of less than a second runs out before its first heartbeat")
+            raise UsageError("a lease of less than a second expires before its first heartbeat")
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -75,7 +75,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a worker did."""
+    """An action of a worker."""
 
     event: str
     """started, leased, finished, fenced, given_back, refused, stopped."""
@@ -90,14 +90,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Tally:
-    """What a worker did in all."""
+    """The totals of a worker."""
 
     finished: int = 0
     given_back: int = 0
     fenced: int = 0
     refused: int = 0
     why: str = ""
-    """It stopped."""
+    """Why it stopped."""
 
 
 Tell = Callable[[Event], None]
@@ -109,18 +109,18 @@ def _silent(event: Event) -> None:
 
 
 def worker_name() -> str:
-    """Returns a name that no other worker ever has; leases are owned by name."""
+    """Return a name unique to this worker; leases are owned by name."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def give_back_for(store: Store, owner: str, row: EvaluationRow, why: str) -> bool:
-    """On behalf of a worker that is known to be gone: queue what it had leased again, without waiting for the lease."""
+    """Queue the evaluation of a worker that is known to be gone again, without waiting for its lease to expire."""
     if row.state is not State.LEASED or row.owner != owner:
         return False
     lease = Lease(row.id, row.run_id, row.candidate_id, row.key, row.request, owner, row.token, store.now())
     try:
         store.give_back(lease, why, attempts=LOST_ATTEMPTS)
-    except Fenced:  # somebody has it already
+    except Fenced:  # another worker has it already
         return False
     return True
 
@@ -136,19 +136,19 @@ class Worker:
         self._not_ours: set[int] = set()
 
     def stop(self, grace_seconds: float | None = None) -> None:
-        """From a signal's handler or another thread: finish what runs, or give it back after the grace.
+        """Finish the running evaluation, or return it to the queue after the grace period.
 
-        No lock is taken: a handler runs in the middle of whatever holds one.
+        May be called from a signal handler or another thread. Takes no lock: a handler may interrupt the holder.
         """
         self._stop_by = time.monotonic() + (self.terms.grace_seconds if grace_seconds is None else grace_seconds)
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop."""
+        """Return whether the worker was asked to stop."""
         return self._stop_by < float("inf")
 
     def work(self) -> Tally:
-        """Until it is told to stop, or is idle for too long."""
+        """Work until asked to stop, or idle for too long."""
         self.store.register_worker(
             self.name, host=socket.gethostname(), pid=os.getpid(), kind=self.terms.needs or "gpu"
         )
@@ -181,7 +181,7 @@ class Worker:
                 return f"idle for {self.terms.idle_seconds:g} s"
             self._sleep(wait)
             wait = min(1.5 * wait, self.terms.longest_wait_seconds)
-        return "told to"
+        return "asked to stop"
 
     def _lease(self) -> Lease | None:
         return self.store.lease(
@@ -193,7 +193,7 @@ class Worker:
         )
 
     def _patiently(self, act: Callable[[], Found]) -> Found:
-        """A store that is busy, or away for a while, is no reason to throw a verdict away. Raises StoreError."""
+        """Retry while the store is busy or unreachable, so that no verdict is lost. Raises StoreError."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -221,13 +221,13 @@ class Worker:
             if isinstance(error, NotIsolated) and not self.terms.leave_to_others:
                 raise
             self._not_ours.add(lease.evaluation_id)
-            self.store.reclaim(self.name)  # unlike give_back this counts no attempt
+            self.store.reclaim(self.name)  # unlike give_back, this does not count as an attempt
             self._count("refused", lease, message=str(error))
             return
         if heart.fenced:
             self._count("fenced", lease, message="another worker has it")
             return
-        if heart.out_of_time:  # what was found may be half: a diagnosis that was cut off must not become a verdict
+        if heart.out_of_time:  # the result may be incomplete: an interrupted diagnosis must not become a verdict
             found = Evaluation(Status.LOST)
         try:
             self._patiently(lambda: self._keep(lease, found))
@@ -240,20 +240,20 @@ class Worker:
             self._count("finished", lease, status=found.status.value, seconds=found.seconds, message=found.message)
         elif self.stopping:
             self.store.reclaim(self.name)
-            self._count("given_back", lease, message="the worker was told to stop")
+            self._count("given_back", lease, message="the worker was asked to stop")
         else:
             self.store.give_back(lease, found.message, attempts=self.terms.lost_attempts)
             self._count("given_back", lease, message=found.message)
 
     def present(self, state: str) -> None:
-        """Tell the store that it lives, once per heartbeat."""
+        """Write a heartbeat to the store, at most once per interval."""
         if time.monotonic() >= self._present_at:
             self._present_at = time.monotonic() + self.terms.heartbeat_seconds
             self.store.worker_heartbeat(self.name, state)
 
     @property
     def out_of_time(self) -> bool:
-        """Whether what runs must be given back now."""
+        """Return whether the running evaluation must be returned to the queue now."""
         return time.monotonic() >= self._stop_by
 
     def _count(self, event: str, lease: Lease, *, status: str = "", seconds: float = 0.0, message: str = "") -> None:
@@ -263,10 +263,10 @@ class Worker:
     def _say(
         self, event: str, lease: Lease | None = None, *, status: str = "", seconds: float = 0.0, message: str = ""
     ) -> None:
-        told = Event(event, self.name, status=status, seconds=round(seconds, 3), message=message)
+        happened = Event(event, self.name, status=status, seconds=round(seconds, 3), message=message)
         if lease is not None:
-            told = replace(told, run=lease.run_id, evaluation=lease.evaluation_id, candidate=lease.candidate_id)
-        self._tell(told)
+            happened = replace(happened, run=lease.run_id, evaluation=lease.evaluation_id, candidate=lease.candidate_id)
+        self._tell(happened)
 
 
 @dataclass
@@ -299,7 +299,7 @@ class _Heart:
         while not self._over.wait(step):
             self.out_of_time = self.out_of_time or self.worker.out_of_time
             if self.fenced or self.out_of_time:
-                self.supervisor.interrupt()  # again and again: a fork server that is just starting cannot be ended yet
+                self.supervisor.interrupt()  # repeated: a fork server that is just starting cannot be ended yet
                 continue
             if time.monotonic() < due:
                 continue
@@ -310,5 +310,5 @@ class _Heart:
                 self.fenced = True
                 continue
             except StoreError:
-                pass  # the store may be back before the lease ends; `finish` will tell
+                pass  # the store may be back before the lease ends; `finish` will fail otherwise
             due = time.monotonic() + terms.heartbeat_seconds

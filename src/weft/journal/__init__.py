@@ -1,1 +1,1 @@
-"""The books: what was tried, why, what it took and what was decided."""
+"""The journal: what was done, why, what it cost and what was decided."""

@@ -1,4 +1,4 @@
-"""A ledger as plain JSON. Money is a decimal string: a float would not be exact."""
+"""A ledger as plain JSON. Money is a decimal string, because a float is not exact."""
 
 from dataclasses import asdict
 from decimal import Decimal
@@ -36,7 +36,7 @@ def ledger_record(ledger: Ledger) -> Record:
 
 
 def state_record(ledger: Ledger) -> Record:
-    """What every answer of the journal carries."""
+    """Return the part that every answer of the journal has."""
     return {
         "machines": [machine_record(machine) for machine in ledger.running],
         "checkpoints": stop_lines(ledger),

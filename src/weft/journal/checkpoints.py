@@ -1,4 +1,4 @@
-"""Where a plan says: stop and ask before more is spent."""
+"""The checkpoints of a plan, at which the journal stops and asks before more is spent."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from .costs import Account
 from .records import GoOn, Plan
 
 BEYOND = Decimal("0.25")
-"""Past the plan one is asked again after each further quarter of it."""
+"""Above the plan there is a checkpoint after each further quarter of the plan."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was reached and that nobody has answered."""
+    """A checkpoint that was reached and not answered."""
 
     text: str
 
 
 def make_plan(text: str | None, ask_at: Sequence[str], currency: str) -> Plan:
-    """Of the options `--plan 30m/25.30 --ask-at 15m --ask-at 80%`; either half of a plan may be missing."""
+    """Return the plan of `--plan 30m/25.30 --ask-at 15m --ask-at 80%`; the time or the money may be missing."""
     seconds, limit = _halves(text, currency)
     if seconds == 0 or limit == 0:
-        raise UsageError("a plan of nothing has no checkpoints: leave it out, or plan something")
+        raise UsageError("an empty plan has no checkpoints: omit --plan, or give a time or an amount above 0")
     ask_seconds: list[int] = []
     ask_money: list[Decimal] = []
     for text in ask_at:
@@ -52,12 +52,12 @@ def _halves(text: str | None, currency: str) -> tuple[int | None, Decimal | None
         elif not part[-1:].isalpha() and money is None:
             money = parse_money(part, currency)
         else:
-            raise UsageError(f"{text!r} is no plan: write the time, the money or both, as in 30m/25.30")
+            raise UsageError(f"{text!r} is not a plan: write the time, the money or both, as in 30m/25.30")
     return seconds, money
 
 
 def reached(plan: Plan, account: Account, go_on: GoOn | None, currency: str) -> tuple[Checkpoint, ...]:
-    """The highest checkpoint of time and of money that was passed since somebody last said yes."""
+    """Return the highest checkpoints of time and of money that were passed since the last answer."""
     found = []
     answered = go_on.seconds if go_on else -1
     at = _highest(plan.seconds, plan.ask_seconds, account.seconds)
@@ -73,7 +73,7 @@ def reached(plan: Plan, account: Account, go_on: GoOn | None, currency: str) -> 
 
 
 def next_stop(plan: Plan, account: Account, currency: str) -> str:
-    """The next checkpoint of each kind, for people to see it coming; empty without a plan."""
+    """Return the next checkpoint of time and of money as text; empty without a plan."""
     parts = []
     seconds = _next(plan.seconds, plan.ask_seconds, account.seconds)
     money = _next(plan.money, plan.ask_money, account.money)
@@ -85,20 +85,20 @@ def next_stop(plan: Plan, account: Account, currency: str) -> str:
 
 
 def _highest(limit: Decimal | int | None, asked: Sequence[Decimal | int], spent: Decimal | int) -> Decimal | None:
-    """The last stop that is passed."""
+    """Return the last checkpoint that is passed."""
     if limit is not None and spent >= limit:
         return _beyond(limit, spent)
     return max((Decimal(stop) for stop in asked if stop <= spent), default=None)
 
 
 def _next(limit: Decimal | int | None, asked: Sequence[Decimal | int], spent: Decimal | int) -> Decimal | None:
-    """The first stop that is not."""
+    """Return the first checkpoint that is not passed."""
     if limit is not None and spent >= limit:
         return _beyond(limit, spent) + limit * BEYOND
     return min((Decimal(stop) for stop in (*asked, limit) if stop is not None and stop > spent), default=None)
 
 
 def _beyond(limit: Decimal | int, spent: Decimal | int) -> Decimal:
-    """The last stop at or below `spent`, counted from the limit in steps."""
+    """Return the last checkpoint at or below `spent`, counted from the limit in steps."""
     step = limit * BEYOND
     return limit + (spent - limit) // step * step

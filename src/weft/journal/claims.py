@@ -1,4 +1,4 @@
-"""Booked sums held against the rates: a log that adds up wrongly is told so, with the right figure."""
+"""Compare booked sums with the rates: each sum that is wrong is reported with the correct figure."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -7,7 +7,7 @@ from .amounts import show_minutes, show_money, show_rate
 from .costs import Account, CostLine
 
 _HALF_A_CENT = Decimal("0.005")
-"""Booked amounts are rounded; no more than this is forgiven."""
+"""Tolerance for booked amounts, which are rounded."""
 
 
 SUM = "the sum"
@@ -15,7 +15,7 @@ SUM = "the sum"
 
 @dataclass(frozen=True)
 class WrongSum:
-    """An amount somebody wrote down that is not what it should be."""
+    """A booked amount that is wrong."""
 
     what: str
     booked: Decimal
@@ -24,7 +24,7 @@ class WrongSum:
 
 
 def difference(actual: Decimal, planned: Decimal, shown: str) -> str:
-    """`$14.17 (56 %) over`; `shown` is the size of the difference as people read it."""
+    """Return `$14.17 (56 %) over`; `shown` is the size of the difference as text."""
     if actual == planned:
         return "as planned"
     share = f" ({abs(actual - planned) / planned * 100:.0f} %)" if planned else ""
@@ -40,12 +40,12 @@ def time_against(actual: int, planned: int) -> str:
 
 
 def agrees(booked: Decimal, right: Decimal | None) -> bool:
-    """Whether an amount is what its rate gives, to the cent; without a rate nobody can say otherwise."""
+    """Return whether an amount agrees with its rate to the cent; without a rate it always does."""
     return right is None or abs(booked - right) <= _HALF_A_CENT
 
 
 def wrong_sums(account: Account, currency: str) -> tuple[WrongSum, ...]:
-    """Each line that is not quantity times rate, then a sum that does not follow."""
+    """Return each line that is not quantity times rate, then a wrong sum."""
     found = [wrong for line in account.lines if (wrong := _wrong_line(line, currency)) is not None]
     total = _wrong_total(account, currency)
     return tuple(found if total is None else [*found, total])
@@ -65,7 +65,7 @@ def _wrong_line(line: CostLine, currency: str) -> WrongSum | None:
 
 def _wrong_total(account: Account, currency: str) -> WrongSum | None:
     booked, right = account.booked_sum, account.money
-    # The parts were rounded before somebody added them.
+    # The parts were rounded before they were added.
     if booked is None or account.unpriced or abs(booked - right) <= _HALF_A_CENT * max(1, len(account.lines)):
         return None
     text = f"the sum: booked {show_money(booked, currency)}, should be {show_money(right, currency)}"

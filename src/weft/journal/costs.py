@@ -1,4 +1,4 @@
-"""What was used, times its rate."""
+"""Costs: quantities times rates."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ class CostLine:
     quantity: int
     """Seconds, or tokens."""
     rate: Decimal | None
-    """Per hour, or per million tokens; None where nobody named one."""
+    """Price per hour, or per million tokens; None if no rate is set."""
     booked: Decimal | None = None
     origin: str = ""
-    """Whence the quantity: the clock, a machine's name, or empty where it was booked."""
+    """Source of the quantity: the clock, a machine's name, or empty if it was booked."""
 
     @property
     def computed(self) -> Decimal | None:
-        """quantity · rate, exactly."""
+        """Return quantity · rate, exactly."""
         per = 1_000_000 if self.kind is Kind.TOKENS else 3600
         return None if self.rate is None else self.quantity * self.rate / per
 
     @property
     def amount(self) -> Decimal | None:
-        """What it costs: by its rate; without one, what was booked; None where neither is known."""
+        """Return the cost by the rate, else the booked amount; None if neither is known."""
         return self.booked if self.computed is None else self.computed
 
     @property
@@ -50,7 +50,7 @@ class CostLine:
 
 @dataclass(frozen=True)
 class Account:
-    """Lines, and the plan they are held against."""
+    """Lines, and the plan they are compared with."""
 
     lines: tuple[CostLine, ...] = ()
     plan: Plan = field(default_factory=Plan)
@@ -58,7 +58,7 @@ class Account:
 
     @property
     def seconds(self) -> int:
-        """Of people's time: what a plan in minutes is about."""
+        """Return the working time of people, which a plan in minutes limits."""
         return sum(line.quantity for line in self.lines if line.kind is Kind.ENGINEER)
 
     @property
@@ -71,12 +71,12 @@ class Account:
 
     @property
     def money(self) -> Decimal:
-        """Of the lines that have a price: at least this much was spent."""
+        """Return the sum of the lines that have a price: a lower bound of what was spent."""
         return sum((line.amount for line in self.lines if line.amount is not None), Decimal(0))
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """What has no price, each named once."""
+        """Return the names of what has no price, each once."""
         return tuple(dict.fromkeys(line.label for line in self.lines if line.amount is None and line.quantity))
 
 
@@ -86,9 +86,9 @@ def named(kind: Kind, name: str) -> str:
 
 
 def rate_at(rates: Sequence[Rate], kind: Kind, name: str, at: datetime) -> Decimal | None:
-    """The rate in force at a moment; before the first was named, the first.
+    """Return the rate that is valid at a moment; before the first rate was set, the first.
 
-    A new rate does not change what is past, and work begun before anybody named a rate still has a price.
+    A new rate does not change past costs, and work from before the first rate still has a price.
     """
     for wanted in dict.fromkeys((name, "")):
         known = sorted((r for r in rates if r.kind is kind and r.name == wanted), key=lambda rate: rate.since)
@@ -98,12 +98,12 @@ def rate_at(rates: Sequence[Rate], kind: Kind, name: str, at: datetime) -> Decim
 
 
 def together(accounts: Iterable[Account]) -> Account:
-    """The cumulative account: like lines added, plans added where there is one."""
+    """Return the cumulative account: equal lines and the plans are added."""
     accounts = tuple(accounts)
     sums: dict[tuple[Kind, str, Decimal | None, bool], int] = {}
     booked: dict[tuple[Kind, str, Decimal | None, bool], Decimal] = {}
     for line in (line for account in accounts for line in account.lines):
-        # Lines without a rate are worth what was booked; those with neither must not hide among them.
+        # Lines without a rate count as booked; lines with neither are kept apart.
         key = (line.kind, line.name, line.rate, line.rate is None and line.booked is not None)
         sums[key] = sums.get(key, 0) + line.quantity
         if key[3] and line.booked is not None:

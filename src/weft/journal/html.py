@@ -1,4 +1,4 @@
-"""The report as one HTML file: no script, no font, no picture from anywhere else."""
+"""The report as one HTML file that loads no script, font or picture."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -62,7 +62,7 @@ summary{cursor:pointer;color:var(--quiet)}
 
 
 def html(ledger: Ledger) -> str:
-    """Fit for a telephone; light or dark as the reader's system is."""
+    """Return the page; it fits small screens and follows the system's light or dark mode."""
     return "\n".join(_lines(ledger)) + "\n"
 
 
@@ -107,7 +107,7 @@ def _headline(ledger: Ledger) -> Iterator[str]:
 
 
 def _overview(ledger: Ledger) -> Iterator[str]:
-    """A bar for the plan and one for what was spent, per block; the widest is the largest sum of all."""
+    """Yield per block a bar for the plan and one for the spent sum; the largest sum is the widest bar."""
     rows, currency = cumulative(ledger), ledger.book.currency
     if not rows:
         return

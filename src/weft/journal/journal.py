@@ -1,4 +1,4 @@
-"""The journal in the store: each act is one transaction, and nothing that was computed is kept."""
+"""The journal in the store: each change is one transaction; computed values are not stored."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 
 
 class Journal:
-    """Reads and writes the book of one store. The store's clock is the journal's."""
+    """Reads and writes the journal of one store, with the store's clock."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -53,13 +53,13 @@ class Journal:
         return add_up(self.read(), self._store.now())
 
     def set_currency(self, symbol: str) -> None:
-        """A symbol, not a conversion: once amounts are written down it is fixed."""
+        """Set the currency symbol. Amounts are not converted, so it cannot change once there are amounts."""
         with self._store.begin() as connection:
             book = _read(connection)
             if symbol == book.currency:
                 return
             if book.rates or book.blocks or book.machines or book.entries or not book.budget.empty:
-                raise UsageError(f"this journal is kept in {book.currency}; set WEFT_STORE to begin another")
+                raise UsageError(f"this journal uses {book.currency}; set WEFT_STORE to start another journal")
             _set(connection, "currency", symbol)
 
     def set_rate(self, kind: Kind, name: str, amount: Decimal) -> Rate:
@@ -74,7 +74,7 @@ class Journal:
             _set(connection, "budget", _plan_row(plan))
 
     def start(self, title: str, plan: Plan) -> Block:
-        """Begin a working block; one at a time, for they share one engineer."""
+        """Begin a working block. Only one may be open, because blocks share one engineer."""
         now = self._store.now()
         with self._store.begin() as connection:
             under_way = _read(connection).open_block
@@ -98,12 +98,12 @@ class Journal:
         return replace(block, stopped=now, engineer=engineer)
 
     def write_block(self, block: Block) -> Block:
-        """A block that is over, as it was written down elsewhere; its number is given here."""
+        """Record a finished block from another log; return it with its number."""
         with self._store.begin() as connection:
             return _write_block(connection, block)
 
     def enter(self, entry: Entry) -> Entry:
-        """An iteration; its number is given here, and an entry without a block belongs to the open one."""
+        """Record an iteration; return it with its number. An entry without a block belongs to the open one."""
         with self._store.begin() as connection:
             book = _read(connection)
             if entry.block is None:
@@ -115,7 +115,7 @@ class Journal:
         return replace(entry, number=number)
 
     def amend(self, number: int, texts: Mapping[str, str], *, spent: int | None, uses: Sequence[Use]) -> Entry:
-        """Replace what is given, add uses, and leave the time of the change."""
+        """Replace the given texts, add uses, and record the time of the change."""
         now = self._store.now()
         with self._store.begin() as connection:
             entry = next((entry for entry in _read(connection).entries if entry.number == number), None)
@@ -130,7 +130,7 @@ class Journal:
         return replace(entry, uses=(*entry.uses, *uses), amended=now)
 
     def go_on(self, why: str) -> tuple[str, ...]:
-        """Answer every checkpoint that was reached with yes; what they were."""
+        """Continue after every checkpoint that was reached; return their texts."""
         now = self._store.now()
         with self._store.begin() as connection:
             ledger = add_up(_read(connection), now)
@@ -214,7 +214,7 @@ def _write_uses(connection: Connection, uses: Sequence[Use], owner: Mapping[str,
 def _insert(connection: Connection, table: Table, row: Mapping[str, object]) -> int:
     key = connection.execute(insert(table).values(row)).inserted_primary_key
     if key is None:
-        raise RuntimeError(f"the database gave {table.name} no number")
+        raise RuntimeError(f"the database returned no number for {table.name}")
     return int(key[0])
 
 
@@ -233,7 +233,7 @@ def _plan_of(row: Row) -> Plan:
 
 
 def _entry_row(entry: Entry) -> dict[str, object]:
-    """Without its number and its uses, which have tables of their own."""
+    """Return the row without its number and its uses, which have separate tables."""
     return {
         "at": entry.at,
         "kind": entry.kind,
@@ -262,7 +262,7 @@ def _entry_of(row: Row, uses: Iterable[Row]) -> Entry:
 
 
 def _run_of(row: Row) -> CommandRun:
-    """Entries of before have no kernels and no commit."""
+    """Return the command. Old entries have no kernels and no commit."""
     kernels = tuple(
         KernelVersion(each["path"], each["digest"], tuple(each["estimate"]) if each["estimate"] else None)
         for each in row.get("kernels", ())

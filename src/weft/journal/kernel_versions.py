@@ -1,4 +1,4 @@
-"""Which version of which kernel a command was about, and a kernel's versions over the entries of a journal."""
+"""The kernel versions that a command used, and a kernel's versions over the entries of a journal."""
 
 import hashlib
 import json
@@ -21,27 +21,27 @@ _TABLE = "EST_warm cycles"
 
 @dataclass(frozen=True)
 class Version:
-    """One text of a kernel, over all entries that were about it."""
+    """One source text of a kernel, over all entries that used it."""
 
     digest: str
     commit: str
-    """Of the last entry."""
+    """Commit of the last entry."""
     entries: tuple[int, ...]
     check: str
     """`passed` or `failed` by its last check; empty if it was not checked."""
     estimate: tuple[float, float] | None
-    """By its last profile."""
+    """EST_warm of its last profile."""
     terms: str = ""
     """The options of that profile: estimates of the same terms can be compared."""
 
     @property
     def middle(self) -> float | None:
-        """Of the estimate."""
+        """Return the middle of the estimate."""
         return None if self.estimate is None else sum(self.estimate) / 2
 
 
 def kernels_of(words: Sequence[str]) -> tuple[KernelVersion, ...]:
-    """The kernels that a command of weft names: files, and rungs of the ladder."""
+    """Return the kernels that a weft command names: files, and rungs of the ladder."""
     if not words or os.path.basename(words[0]) != "weft":
         return ()
     found = {}
@@ -53,7 +53,7 @@ def kernels_of(words: Sequence[str]) -> tuple[KernelVersion, ...]:
 
 
 def commit_of(kernels: Sequence[KernelVersion]) -> str:
-    """The commit of the repository that holds the first of these files, else of the working directory."""
+    """Return the commit of the repository of the first file, else of the working directory."""
     files = [Path(each.path) for each in kernels if each.path not in RUNGS]
     folder = files[0].resolve().parent if files else Path.cwd()
     head = _git(folder, "rev-parse", "HEAD")
@@ -69,13 +69,13 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def with_estimates(kernels: Iterable[KernelVersion], printed: str) -> tuple[KernelVersion, ...]:
-    """The kernels with what `weft profile` printed of them."""
+    """Return the kernels with the estimates that `weft profile` printed."""
     known = dict(_estimates(printed))
     return tuple(replace(each, estimate=known.get(each.path)) for each in kernels)
 
 
 def _estimates(printed: str) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Kernel → EST_warm: from JSON, from the last line of a profile, or from the table of several."""
+    """Yield kernel and EST_warm: from JSON, from the last line of a profile, or from the table of several."""
     if printed.lstrip().startswith("{"):
         try:
             for profile in json.loads(printed)["profiles"]:
@@ -96,7 +96,7 @@ def _estimates(printed: str) -> Iterator[tuple[str, tuple[float, float]]]:
 
 
 def versions(entries: Iterable[Entry]) -> Mapping[str, tuple[Version, ...]]:
-    """Kernel → its versions, in the order in which they were first met."""
+    """Return kernel → its versions, in the order of their first entries."""
     found: dict[str, dict[str, Version]] = {}
     for entry in sorted(entries, key=lambda each: each.number):
         for kernel in entry.run.kernels if entry.run is not None else ():

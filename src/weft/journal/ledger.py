@@ -1,4 +1,4 @@
-"""The book added up at a moment: an account per block, one for what lies outside, and one for everything."""
+"""The sums of a journal at a moment: an account per block, one for entries in no block, and the total."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,19 +13,19 @@ from .records import Block, Book, Entry, GoOn, Kind, MachineRun, Rate, Use
 
 @dataclass(frozen=True)
 class Iteration:
-    """An entry and the time it took: as given, or since the one before it in its block."""
+    """An entry and its time: as given, or since the entry before it in its block."""
 
     entry: Entry
     spent: int | None
     account: Account
-    """Its time and what was booked on it. A block's clock counts the time already: do not add the two."""
+    """Its time and its booked amounts. The block's clock includes the time: do not add the two."""
     booked: tuple[CostLine, ...]
-    """What was booked on the entry itself."""
+    """The amounts that were booked on the entry."""
 
 
 @dataclass(frozen=True)
 class BlockAccount:
-    """A block added up."""
+    """A block with its sums."""
 
     block: Block
     account: Account
@@ -37,32 +37,32 @@ class BlockAccount:
 
 @dataclass(frozen=True)
 class MachineAccount:
-    """A machine and what it has cost so far."""
+    """A machine and its cost so far."""
 
     machine: MachineRun
     seconds: int
     cost: Decimal | None
-    """None where nobody named a rate."""
+    """None if no rate is set."""
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """Everything, added up at `now`."""
+    """All sums at `now`."""
 
     book: Book
     now: datetime
     blocks: tuple[BlockAccount, ...]
     outside: Account
-    """Entries in no block, and machines that ran while nobody worked."""
+    """Entries in no block, and machines that ran while no block was open."""
     loose: tuple[Iteration, ...]
     """Entries in no block."""
     total: Account
-    """With the sum of the blocks' plans."""
+    """The total, with the sum of the blocks' plans."""
     unplanned: Decimal
     """Money of the total for which no block had a plan."""
     running: tuple[MachineAccount, ...]
     stops: tuple[Checkpoint, ...]
-    """Of the whole journal's budget."""
+    """Checkpoints of the budget of the whole journal."""
 
     @property
     def open_block(self) -> BlockAccount | None:
@@ -70,7 +70,7 @@ class Ledger:
 
     @property
     def wrong(self) -> tuple[tuple[str, WrongSum], ...]:
-        """Wrong sums, each with the name of its block."""
+        """Return the wrong sums, each with the name of its block."""
         inside = [(f"block {each.block.number}", wrong) for each in self.blocks for wrong in each.wrong]
         return (*inside, *(("outside any block", wrong) for wrong in wrong_sums(self.outside, self.book.currency)))
 
@@ -80,7 +80,7 @@ class Ledger:
 
 
 def add_up(book: Book, now: datetime) -> Ledger:
-    """Pure: the same book at the same moment gives the same ledger."""
+    """Return the ledger of a book at a moment. This is a pure function."""
     blocks = tuple(_block_account(book, block, now) for block in book.blocks)
     loose = tuple(_iterations(book, None))
     outside = Account((*_outside_lines(book, loose), *_idle_machines(book, now)))
@@ -127,7 +127,7 @@ def _block_lines(book: Book, block: Block, iterations: Sequence[Iteration], now:
 
 
 def _iterations(book: Book, block: Block | None) -> Iterator[Iteration]:
-    """In the order of time; in a clocked block each took what lies between it and the one before."""
+    """Yield in the order of time; in a clocked block each took the time since the one before."""
     number = None if block is None else block.number
     before = block.started if block is not None and block.clocked else None
     for entry in sorted((e for e in book.entries if e.block == number), key=lambda e: (e.at, e.number)):
@@ -141,7 +141,7 @@ def _iterations(book: Book, block: Block | None) -> Iterator[Iteration]:
 
 
 def _outside_lines(book: Book, loose: Iterable[Iteration]) -> Iterator[CostLine]:
-    """No block's clock counts the time of these entries, so it counts here where it was given."""
+    """Yield the lines of entries in no block, with their given times: no clock counted them."""
     for iteration in loose:
         if iteration.entry.spent is not None:
             yield _time_line(book, iteration.entry, iteration.entry.spent)
@@ -154,7 +154,7 @@ def _time_line(book: Book, entry: Entry, seconds: int) -> CostLine:
 
 
 def _idle_machines(book: Book, now: datetime) -> Iterator[CostLine]:
-    """Blocks do not overlap, so what they do not cover of a machine's time is nobody's."""
+    """Yield the machine time that no block covers. Blocks do not overlap."""
     for machine in book.machines:
         whole = _overlap(machine, machine.started, machine.stopped or now, now)
         covered = sum(

@@ -23,7 +23,7 @@ from .view import (
 
 
 def markdown(ledger: Ledger) -> str:
-    """Headings, tables and lists only: readable as it is."""
+    """Return Markdown with headings, tables and lists only, which is readable as text."""
     return "\n".join(_lines(ledger)) + "\n"
 
 
@@ -120,7 +120,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[st
 
 
 def _escaped(text: str) -> str:
-    """One line, and nothing in it that ends a cell or begins HTML."""
+    """Return the text as one line, with characters escaped that end a cell or begin HTML."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 

@@ -1,4 +1,4 @@
-"""What was used and booked, from the words of a command line."""
+"""Parse what was used and booked from the options of a command line."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,9 +18,9 @@ def parse_uses(
     booked: Sequence[str] = (),
     currency: str,
 ) -> tuple[tuple[Use, ...], Decimal | None]:
-    """`47m`, `l4=1.5h`, `120k` and what somebody booked for them: `gpu=0.60`, `l4=0.60`, `sum=39.77`.
+    """Parse `47m`, `l4=1.5h`, `120k` and the amounts booked for them: `gpu=0.60`, `l4=0.60`, `sum=39.77`.
 
-    Returns the uses and the booked sum.
+    Return the uses and the booked sum.
     """
     uses = [] if engineer is None else [Use(Kind.ENGINEER, "", parse_seconds(engineer))]
     uses += [Use(Kind.GPU, name, parse_seconds(value)) for name, value in map(split_name, gpu)]
@@ -35,13 +35,13 @@ def parse_uses(
         matches = [at for at, use in enumerate(uses) if name in (str(use.kind), use.name)]
         if not name or len(matches) != 1:
             known = ", ".join(use.name or str(use.kind) for use in uses) or "nothing"
-            raise UsageError(f"--booked {text}: name one of what was used ({known}) or sum, as in gpu=0.60")
+            raise UsageError(f"--booked {text}: name something that was used ({known}) or sum, as in gpu=0.60")
         uses[matches[0]] = replace(uses[matches[0]], booked=amount)
     return tuple(uses), total
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """`l4=1.5h`; without a name it is every one's."""
+    """Split `l4=1.5h`; without a name, the name is empty."""
     name, sign, value = text.rpartition("=")
     if sign and not name.strip():
         raise UsageError(f"{text!r}: give it as NAME=VALUE")

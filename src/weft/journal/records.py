@@ -1,4 +1,4 @@
-"""What a journal holds. Times are UTC, durations whole seconds, money Decimal; nothing computed is stored."""
+"""The records of a journal. Times are UTC, durations whole seconds, money Decimal; computed values are not stored."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,11 +16,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Rate:
-    """What one hour, or one million tokens, costs from a moment on."""
+    """The price of an hour, or of a million tokens, from a moment on."""
 
     kind: Kind
     name: str
-    """Which GPU or model; empty is the rate of every one that has none of its own."""
+    """The GPU or model; empty: the rate of all that have no rate by name."""
     amount: Decimal
     since: datetime
 
@@ -31,19 +31,19 @@ class Rate:
 
 @dataclass(frozen=True)
 class Use:
-    """Something used, as it was booked by hand."""
+    """A quantity used, as it was booked by hand."""
 
     kind: Kind
     name: str
     quantity: int
     """Seconds, or tokens."""
     booked: Decimal | None = None
-    """What somebody wrote down for it. The journal computes its own figure and names the difference."""
+    """The amount in the user's log. The journal computes the amount itself and reports the difference."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What was meant to be spent, and where to stop and ask before more is."""
+    """The planned time and money, and the checkpoints at which to stop and ask."""
 
     seconds: int | None = None
     money: Decimal | None = None
@@ -57,7 +57,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class GoOn:
-    """Somebody was asked at a checkpoint and said yes. `block` None: about the whole journal."""
+    """The user answered a checkpoint and continued. `block` None: a checkpoint of the whole journal."""
 
     block: int | None
     at: datetime
@@ -68,7 +68,7 @@ class GoOn:
 
 @dataclass(frozen=True)
 class ShapeResult:
-    """How one shape came out."""
+    """The result of one shape."""
 
     shape: str
     text: str
@@ -76,19 +76,19 @@ class ShapeResult:
 
 @dataclass(frozen=True)
 class KernelVersion:
-    """A kernel that a command named, as its file was then."""
+    """A kernel that a command named, with the state of its file at that time."""
 
     path: str
-    """As it was named: a file or a rung."""
+    """A file or a rung, as the command named it."""
     digest: str
     """SHA-256 of the file."""
     estimate: tuple[float, float] | None = None
-    """EST_warm in cycles, both ends, where the command printed it."""
+    """EST_warm in cycles, both ends, if the command printed it."""
 
 
 @dataclass(frozen=True)
 class CommandRun:
-    """The command an entry is about."""
+    """The command of an entry."""
 
     words: tuple[str, ...]
     exit_code: int
@@ -98,14 +98,14 @@ class CommandRun:
     tail: str = ""
     """The end of what it printed."""
     commit: str = ""
-    """Of the repository of its kernels, with `+` if files differ from it; empty where there is none."""
+    """Commit of the repository of its kernels, with `+` if files differ from it; empty if there is none."""
     kernels: tuple[KernelVersion, ...] = ()
-    """Kernels that it named."""
+    """Kernels that the command named."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """What a person writes about an iteration; empty where nothing was written."""
+    """A person's notes about an iteration; empty if there are none."""
 
     goal: str = ""
     hypothesis: str = ""
@@ -121,7 +121,7 @@ class Entry:
 
     number: int
     at: datetime
-    """When it was over."""
+    """When it ended."""
     kind: str
     """The verb of weft, `command` or `note`."""
     texts: Texts
@@ -129,14 +129,14 @@ class Entry:
     shapes: tuple[ShapeResult, ...] = ()
     run: CommandRun | None = None
     spent: int | None = None
-    """Seconds of a person's time, where they were given."""
+    """Seconds of a person's time, if given."""
     uses: tuple[Use, ...] = ()
     amended: datetime | None = None
 
 
 @dataclass(frozen=True)
 class Block:
-    """A stretch of work with a plan. `clocked` False: written down afterwards, its times mean nothing."""
+    """A working block with a plan. `clocked` False: it was recorded afterwards, and its times have no meaning."""
 
     number: int
     title: str
@@ -145,7 +145,7 @@ class Block:
     plan: Plan = field(default_factory=Plan)
     clocked: bool = True
     engineer: int | None = None
-    """Seconds, where somebody said so; otherwise the clock counts."""
+    """Seconds, if given by the user; otherwise the clock counts."""
     uses: tuple[Use, ...] = ()
     booked_sum: Decimal | None = None
 
@@ -156,7 +156,7 @@ class MachineRun:
 
     name: str
     gpu: str
-    """Whose rate it has, where it has none of its own."""
+    """The GPU whose rate applies if the machine has no rate."""
     rate: Decimal | None
     started: datetime
     stopped: datetime | None
@@ -164,7 +164,7 @@ class MachineRun:
 
 @dataclass(frozen=True)
 class Book:
-    """Everything, as read from the store."""
+    """The complete journal, as read from the store."""
 
     currency: str = "$"
     rates: tuple[Rate, ...] = ()
@@ -173,7 +173,7 @@ class Book:
     machines: tuple[MachineRun, ...] = ()
     go_ons: tuple[GoOn, ...] = ()
     budget: Plan = field(default_factory=Plan)
-    """Of the whole journal."""
+    """The budget of the whole journal."""
 
     @property
     def open_block(self) -> Block | None:

@@ -1,4 +1,4 @@
-"""Machines that still run, for commands that know nothing of the journal: a glance, without loading it."""
+"""Check for running machines without loading the journal, for all other commands."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ from weft.core import knobs
 
 
 def anything_runs() -> bool:
-    """Whether a machine is registered as running. Without SQLAlchemy, and silent where there is no journal."""
+    """Return whether a machine is registered as running. Does not load SQLAlchemy; False if there is no journal."""
     where = knobs.store()
     if "://" in where or not Path(where).exists():
         return False
-    import sqlite3  # only where there is a store to look into
+    import sqlite3  # only if there is a store
 
     try:
         connection = sqlite3.connect(f"{Path(where).absolute().as_uri()}?mode=ro", uri=True, timeout=0.1)
@@ -18,7 +18,7 @@ def anything_runs() -> bool:
         return False
     try:
         return connection.execute("SELECT 1 FROM journal_machines WHERE stopped IS NULL LIMIT 1").fetchone() is not None
-    except sqlite3.Error:  # no journal in this store, or one that another process is making
+    except sqlite3.Error:  # no journal in this store, or another process is creating it
         return False
     finally:
         connection.close()

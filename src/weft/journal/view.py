@@ -1,4 +1,4 @@
-"""The words and figures of a ledger, once, for text, Markdown and HTML alike."""
+"""The texts and figures of a ledger, shared by text, Markdown and HTML."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,7 @@ from .watch_command import shown_command
 
 @dataclass(frozen=True)
 class PlanRow:
-    """One measure, planned against actual."""
+    """Time or money, planned and actual."""
 
     what: str
     planned: str
@@ -26,7 +26,7 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class Cumulative:
-    """A block's row in the table of all, with sums up to and including it."""
+    """A block's row in the table of all blocks, with sums up to and including it."""
 
     block: BlockAccount
     planned: Decimal
@@ -43,9 +43,9 @@ def block_name(block: Block) -> str:
 
 
 def block_times(block: Block, now: datetime) -> str:
-    """`2026-11-15 09:12 to 09:59 UTC`, `open since …`, or the day of one that was written down afterwards."""
+    """Return `2026-11-15 09:12 to 09:59 UTC`, `open since` a time, or the day of a block recorded afterwards."""
     if not block.clocked:
-        return f"written down for {block.started:%Y-%m-%d}"
+        return f"recorded for {block.started:%Y-%m-%d}"
     if block.stopped is None:
         elapsed = show_minutes(max(0, round((now - block.started).total_seconds())))
         return f"open since {show_time(block.started)}, {elapsed}"
@@ -54,7 +54,7 @@ def block_times(block: Block, now: datetime) -> str:
 
 
 def money_of(account: Account, currency: str) -> str:
-    """A sum with a part nobody can price says so."""
+    """Return the sum, with `at least` if a part of it has no price."""
     return f"{'at least ' if account.unpriced else ''}{show_money(account.money, currency)}"
 
 
@@ -80,7 +80,7 @@ def plan_rows(account: Account, currency: str) -> list[PlanRow]:
 
 
 def _cost_row(line: CostLine, currency: str) -> list[str]:
-    """What, how much, rate, cost, booked."""
+    """Return the cells: name, quantity, rate, cost, booked."""
     what = f"{line.label} ({line.origin})" if line.origin else line.label
     rate = "" if line.rate is None else show_rate(line.rate, currency, line.unit)
     amount = "no rate" if line.amount is None else show_money(line.amount, currency)
@@ -91,7 +91,7 @@ def _cost_row(line: CostLine, currency: str) -> list[str]:
 
 
 def cost_table(account: Account, currency: str) -> tuple[tuple[str, ...], list[list[str]]]:
-    """Columns and rows: the lines and, under several, their sum; `booked` only where something was."""
+    """Return columns and rows: the lines and, if several, their sum; the column `booked` only if something was."""
     rows = _cost_rows(account, currency)
     width = len(COST_COLUMNS) if any(row[-1] for row in rows) else len(COST_COLUMNS) - 1
     return COST_COLUMNS[:width], [row[:width] for row in rows]
@@ -117,7 +117,7 @@ def entry_heading(iteration: Iteration) -> str:
 
 
 def entry_fields(iteration: Iteration, currency: str) -> list[tuple[str, str]]:
-    """Label and text, in the order of an iteration; what is empty is left out."""
+    """Return labels and texts in the order of an iteration, without empty ones."""
     entry, run = iteration.entry, iteration.entry.run
     ended = "" if run is None else f"exit code {run.exit_code} after {run.seconds:.1f} s"
     account = iteration.account
@@ -141,7 +141,7 @@ def entry_fields(iteration: Iteration, currency: str) -> list[tuple[str, str]]:
 
 
 def source_words(run: CommandRun) -> list[str]:
-    """Kernels with the digests of their files, and the commit."""
+    """Return the kernels with the digests of their files, and the commit."""
     kernels = [f"{each.path} {each.digest[:12]}" for each in run.kernels]
     return [*kernels, f"commit {run.commit[:10]}{'+' * run.commit.endswith('+')}"] if run.commit else kernels
 
@@ -171,7 +171,7 @@ def machine_lines(ledger: Ledger) -> list[str]:
 
 
 def stop_lines(ledger: Ledger) -> list[str]:
-    """Checkpoints that wait for an answer."""
+    """Return the checkpoints that wait for an answer."""
     block = ledger.open_block
     lines = [f"budget of the journal: {stop.text}" for stop in ledger.stops]
     if block is not None:
@@ -180,7 +180,7 @@ def stop_lines(ledger: Ledger) -> list[str]:
 
 
 def warning_lines(ledger: Ledger) -> list[str]:
-    """Wrong sums, and sums that cannot be known."""
+    """Return the wrong sums, and the sums without a rate."""
     lines = [f"wrong sum in {where}: {wrong.text}" for where, wrong in ledger.wrong]
     cures = {"engineer": "--engineer 50/h", "GPU": "--gpu NAME=0.20/h", "tokens": "--tokens NAME=3/M"}
     for what in ledger.total.unpriced:
@@ -194,7 +194,7 @@ def next_stop_line(block: BlockAccount, currency: str) -> str:
 
 
 def summary_line(ledger: Ledger) -> str:
-    """The last line of everything the journal prints."""
+    """Return the last line of every output of the journal."""
     total, currency = ledger.total, ledger.book.currency
     parts = [f"{_count(len(ledger.blocks), 'block')}, {_count(len(ledger.book.entries), 'entry', 'entries')}"]
     parts.append(f"{show_minutes(total.seconds)}, {money_of(total, currency)}")

@@ -1,4 +1,4 @@
-"""Run a command as if the journal were not there, and read what it printed: its last line, and each shape's result."""
+"""Run a command unchanged, and read its last line and each shape's result from its output."""
 
 import codecs
 import contextlib
@@ -24,25 +24,25 @@ from .kernel_versions import commit_of, kernels_of, with_estimates
 from .records import CommandRun, ShapeResult
 
 _KEPT_CHARACTERS = 4_000_000
-"""Of the output: enough for any JSON of ours, no danger to memory."""
+"""Limit of kept output: enough for any JSON of Weft, and a bound on memory."""
 
 TAIL_LINES = 40
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07")
 _MAX_LINE = 400
-"""A line of a journal; a JSON document on one line would be none."""
+"""Limit of a line in the journal: a JSON document on one line is too long."""
 
 
 @dataclass(frozen=True)
 class Watched:
-    """How it ended."""
+    """The result of the command."""
 
     run: CommandRun
     shapes: tuple[ShapeResult, ...]
 
 
 def watch(words: Sequence[str], *, clock: Callable[[], float] = time.monotonic) -> Watched:
-    """Output appears as it comes, on a terminal as on a terminal; standard error and input are the command's own."""
-    kernels = kernels_of(words)  # as they are before: a command may write
+    """Run the command. Its output appears at once, as on a terminal if there is one; other streams are untouched."""
+    kernels = kernels_of(words)  # read before the run: the command may change them
     commit, began = commit_of(kernels), clock()
     text, status = _run(_resolved(words))
     shown = plain(text)
@@ -59,7 +59,7 @@ def watch(words: Sequence[str], *, clock: Callable[[], float] = time.monotonic) 
 
 
 def kind_of(words: Sequence[str]) -> str:
-    """The verb of weft, or `command`."""
+    """Return the verb of weft, or `command`."""
     verbs = [word for word in words[1:] if not word.startswith("-")]
     return verbs[0] if os.path.basename(words[0]) == "weft" and verbs else "command"
 
@@ -69,7 +69,7 @@ def shown_command(words: Sequence[str]) -> str:
 
 
 def _resolved(words: Sequence[str]) -> list[str]:
-    """`weft` is this weft, whatever PATH says."""
+    """Replace `weft` by this installation of Weft, whatever is on PATH."""
     return [sys.executable, "-m", "weft", *words[1:]] if words[0] == "weft" else list(words)
 
 
@@ -97,7 +97,7 @@ def _run(words: list[str]) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def _interrupts_left_to_the_command() -> Iterator[None]:
-    """Ctrl-C reaches both; the command decides what it means, and the journal lives to write it down."""
+    """Ignore Ctrl-C in this process: the command handles it, and the journal can still record the result."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
@@ -109,7 +109,7 @@ def _interrupts_left_to_the_command() -> Iterator[None]:
 
 
 def _copy(stream: BinaryIO) -> str:
-    """To standard output until the command closes its own."""
+    """Copy to standard output until the command closes the stream; return the end of the text."""
     kept: list[str] = []
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     room = _KEPT_CHARACTERS
@@ -125,25 +125,25 @@ def _copy(stream: BinaryIO) -> str:
         sys.stdout.flush()
         kept.append(piece)
         room -= len(piece)
-        while room < 0 and len(kept) > 1:  # the end is what is read back
+        while room < 0 and len(kept) > 1:  # only the end is needed
             room += len(kept.pop(0))
     return "".join(kept)
 
 
 def plain(text: str) -> str:
-    """Without colours, and as a terminal leaves a line that was drawn over."""
+    """Return the text without colours; of an overwritten line, only the final state."""
     lines = _ESCAPE.sub("", text).replace("\r\n", "\n").split("\n")
     return "\n".join(line.rpartition("\r")[2] for line in lines)
 
 
 def last_line(text: str) -> str:
-    """The summary: by the rule of every verb, the last line."""
+    """Return the summary, which is the last line of every verb."""
     document = _json(text)
     if document is not None:
         shapes = shape_results(text)
         return "; ".join(f"{each.shape}: {each.text}" for each in shapes) or "a JSON document"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # The line that compute-sanitizer taught everybody to look for counts errors; the one above says of what.
+    # `ERROR SUMMARY`, as in compute-sanitizer, only counts errors; the line above it has the subject.
     if lines[1:] and lines[-1].startswith("ERROR SUMMARY"):
         lines[-1] = f"{lines[-2]} · {lines[-1]}"
     return lines[-1][:_MAX_LINE] if lines else ""
@@ -154,13 +154,13 @@ def tail(text: str) -> str:
 
 
 def shape_results(text: str) -> tuple[ShapeResult, ...]:
-    """Of `weft check`, from its table or its JSON; nothing where the output is neither."""
+    """Return the results of `weft check` from its table or its JSON; nothing if the output is neither."""
     document = _json(text)
     return tuple(_from_table(text.splitlines()) if document is None else _from_json(document))
 
 
 def _json(text: str) -> object:
-    """The document, or None."""
+    """Return the JSON document, or None."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -171,7 +171,7 @@ def _json(text: str) -> object:
 
 
 def _from_json(document: object) -> Iterator[ShapeResult]:
-    """Read what `weft check --json` prints (docs/reference/verdict_json.md); nothing of another document."""
+    """Yield the results of `weft check --json` (docs/reference/verdict_json.md); nothing for another document."""
     try:
         found = document["targets"] if isinstance(document, dict) else {}
         targets = {
@@ -191,7 +191,7 @@ def _from_json(document: object) -> Iterator[ShapeResult]:
 
 
 def _from_table(lines: Sequence[str]) -> Iterator[ShapeResult]:
-    """The rows under the header `shape`, tab-separated in a pipe and drawn on a terminal."""
+    """Yield the rows under the header `shape`: tab-separated from a pipe, drawn from a terminal."""
     rows = [(line, _cells(line)) for line in lines]
     for at, (_, header) in enumerate(rows):
         if header[:1] != ["shape"] or len(header) < 2:

@@ -1,1 +1,1 @@
-"""Weft as tools for a coding agent: a server of the Model Context Protocol over standard input and output."""
+"""Weft's tools for a coding agent: a Model Context Protocol server over standard input and output."""

@@ -1,4 +1,4 @@
-"""What the tools answer: small typed values, the cure first. What has its default is left out of the JSON."""
+"""The answers of the tools: small typed values, the cure first. Fields with their default are not in the JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MODELLED = "modelled, not measured: counters of the virtual GPU and the cubin's 
 
 @dataclass(frozen=True)
 class FindingAnswer:
-    """One thing a checker saw."""
+    """One finding of a checker."""
 
     cure: str
     code: str
@@ -23,7 +23,7 @@ class FindingAnswer:
     severity: str
     times: int = 1
     actor: str = ""
-    """CTA, warp and lanes with the other access of a race: with `detail` only."""
+    """CTA, warp and lanes, and the other access of a race: only with `detail`."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,21 @@ class CheckAnswer:
     planned: int
     message: str = ""
     failure: dict[str, Any] | None = None
-    """The verdict that decided, as docs/reference/verdict_json.md has it."""
+    """The status of the verdict that decided; docs/reference/verdict_json.md lists them."""
     isolated: bool = False
-    """Whether it ran in a process of its own with limits, as text does."""
+    """Whether it ran in a separate process with limits, as text does."""
     seconds: float = 0.0
     judged_for: tuple[str, ...] = ()
-    """What the verdict covers where the kernel takes less than its task: `f16`, `HQ = HKV`, `D = 64`."""
+    """Limits of the verdict if the kernel supports less than its task: `f16`, `HQ = HKV`, `D = 64`."""
     skipped: tuple[str, ...] = ()
-    """Workloads that it does not take: `12 skipped: the kernel has one head count (H)`."""
+    """Workloads that the kernel does not support: `12 skipped: the kernel has one head count (H)`."""
     hint: str = ""
-    """What a wrong kernel seems to be made for (another mask, one head dimension), and the line that says so."""
+    """What a wrong kernel seems to be made for (another mask, one head dimension), and the line that shows it."""
 
 
 @dataclass(frozen=True)
 class DiagnoseAnswer:
-    """The first wrong thing in a kernel."""
+    """The first error in a kernel."""
 
     cure: str
     where: str
@@ -64,18 +64,18 @@ class DiagnoseAnswer:
     stage: str = ""
     known_as: str = ""
     explained: float | None = None
-    """The share of the error that `known_as` explains, 0 to 1; null where that is not measured."""
+    """The share of the error that `known_as` explains, 0 to 1; null if it is not measured."""
     right_before: tuple[str, ...] = ()
     not_observed: tuple[str, ...] = ()
-    """Stages that are neither right nor wrong: nothing of them was seen."""
+    """Stages with an unknown result: they were not observed."""
     not_observed_because: str = ""
     arithmetic: tuple[str, ...] = ()
-    """How one wrong element should have come about."""
+    """How one wrong element is computed correctly."""
     verify: "VerifyWith | None" = None
     case: str = ""
     findings: tuple[FindingAnswer, ...] = ()
     other_explanations: tuple[str, ...] = ()
-    """With `detail`."""
+    """Only with `detail`."""
     expected_row: tuple[str, ...] = ()
     actual_row: tuple[str, ...] = ()
     judged: int = 0
@@ -84,7 +84,7 @@ class DiagnoseAnswer:
 
 @dataclass(frozen=True)
 class VerifyWith:
-    """Arguments of `check` that judge the workload that failed first, beside the source and the task."""
+    """Arguments of `check`, in addition to the source and the task, that judge the workload that failed first."""
 
     shapes: tuple[str, ...]
     masks: tuple[str, ...]
@@ -120,12 +120,12 @@ class LaunchAnswer:
     spilled_bytes: int
     lines: tuple[CostlyLine, ...]
     counters: dict[str, float] | None = None
-    """Under their ncu names, with `detail`."""
+    """Counters by their ncu names; only with `detail`."""
 
 
 @dataclass(frozen=True)
 class ProfileAnswer:
-    """What a kernel would cost. Nothing is measured."""
+    """The modelled cost of a kernel. Nothing is measured."""
 
     summary: str
     gpu: str
@@ -172,7 +172,7 @@ class ExplainAnswer:
     severity: str = ""
     page: str = ""
     codes: tuple[CodeAnswer, ...] = ()
-    """All of them, where none was asked for."""
+    """All codes, if no code was given."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class CandidateAnswer:
 
 @dataclass(frozen=True)
 class SearchAnswer:
-    """A search as it stands."""
+    """The state of a search."""
 
     run: int
     state: str
@@ -217,7 +217,7 @@ class EvolveAnswer:
 
 
 def reply(answer: Any) -> CallToolResult:
-    """The answer as structured content, and the same as text for clients that read only that."""
+    """Return the answer as structured content, and as text for clients that read only text."""
     adapter: TypeAdapter[Any] = TypeAdapter(type(answer))
     content = adapter.dump_python(answer, mode="json", exclude_defaults=True)
     text = adapter.dump_json(answer, exclude_defaults=True).decode()
@@ -225,7 +225,7 @@ def reply(answer: Any) -> CallToolResult:
 
 
 def finding_answers(findings: Sequence[Finding], limit: int, *, detail: bool) -> tuple[FindingAnswer, ...]:
-    """The worst of them."""
+    """Return the most severe findings, at most `limit`."""
     return tuple(_finding(each, detail) for each in worst_first(findings)[:limit])
 
 

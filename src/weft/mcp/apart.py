@@ -1,4 +1,4 @@
-"""Work on text in a process of its own: what it hangs or breaks costs one answer, not the server."""
+"""Run work on text in a separate process: a crash or hang fails only that call, not the server."""
 
 import multiprocessing
 import time
@@ -19,7 +19,7 @@ STEP_SECONDS = 2.0
 
 
 def apart(work: Callable[..., T], kind: type[T], arguments: dict[str, Any], progress: Progress) -> T:
-    """`work(**arguments)`, whose answer comes back as JSON of its type and is validated as such."""
+    """Run `work(**arguments)` in a child process; return its answer, sent as JSON and validated by its type."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe(duplex=False)
     process = spawn.Process(target=_answer, args=(theirs, work, kind, arguments))
@@ -30,14 +30,14 @@ def apart(work: Callable[..., T], kind: type[T], arguments: dict[str, Any], prog
         while not ours.poll(STEP_SECONDS):
             waited = time.monotonic() - start
             if waited > SECONDS:
-                raise ToolError(f"no answer within {SECONDS:.0f} s: give a smaller shape, or look for an endless loop")
-            progress.tell(f"at work for {waited:.0f} s")
+                raise ToolError(f"no answer within {SECONDS:.0f} s: use a smaller shape, or look for an infinite loop")
+            progress.tell(f"running for {waited:.0f} s")
         answer = ours.recv_bytes()
     except EOFError:
         process.join()
         raise ToolError(
-            f"the process that had this text died with exit code {process.exitcode}, the server goes on; "
-            "`check` judges it under a supervisor and says what became of it"
+            f"the process that ran this text died with exit code {process.exitcode}; the server continues. "
+            "`check` judges the text under a supervisor and reports the cause"
         ) from None
     finally:
         process.kill()
@@ -54,5 +54,5 @@ def _answer(pipe: Connection, work: Callable[..., T], kind: type[T], arguments: 
     except WeftError as error:
         answer = b"!" + in_words(error).encode()
     except Exception as error:
-        answer = f"!internal error of Weft: {type(error).__name__}: {error}; nothing is known of the kernel".encode()
+        answer = f"!internal error of Weft: {type(error).__name__}: {error}; the kernel was not judged".encode()
     pipe.send_bytes(answer)

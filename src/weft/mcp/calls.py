@@ -1,4 +1,4 @@
-"""How a tool is carried out: one at a time, told as it goes on, ended when cancelled, its errors said in words."""
+"""How a tool call runs: one at a time, with progress messages, stopped when cancelled, errors as messages."""
 
 import contextlib
 import threading
@@ -14,19 +14,19 @@ from weft.profile.kernel_profile import NotClean
 
 AnyContext = Context[Any, Any]
 SHOWN = 8
-"""Messages of a compiler, findings of a run that could not be profiled."""
+"""Limit of compiler messages, or of findings of a run that could not be profiled."""
 _ONE_AT_A_TIME = threading.Lock()
 
 
 class Progress:
-    """Notifications to the client from the thread of a tool. Raises inside a call that the client has cancelled."""
+    """Sends notifications to the client from the thread of a tool. Raises if the client cancelled the call."""
 
     def __init__(self, context: AnyContext) -> None:
         self._context = context
         self._steps = 0
 
     def tell(self, message: str, total: int | None = None) -> None:
-        """One step further."""
+        """Send one progress message."""
         anyio.from_thread.check_cancelled()
         self._steps += 1
         anyio.from_thread.run(self._context.report_progress, self._steps, total, message)
@@ -34,7 +34,7 @@ class Progress:
 
 @contextlib.contextmanager
 def carried_out() -> Iterator[None]:
-    """Inside, what Weft refuses becomes an error of the tool, which the model reads."""
+    """In this context an error of Weft becomes an error of the tool, which the model reads."""
     try:
         with _ONE_AT_A_TIME:
             yield
@@ -44,17 +44,17 @@ def carried_out() -> Iterator[None]:
         raise
     except Exception as error:
         raise ToolError(
-            f"internal error of Weft: {type(error).__name__}: {error}. Nothing is known of the kernel: report this "
+            f"internal error of Weft: {type(error).__name__}: {error}. The kernel was not judged: report this "
             "with its source, and try a smaller shape"
         ) from error
 
 
 def in_words(error: WeftError) -> str:
-    """The message, and what belongs to it: what the compiler said, what was found."""
+    """Return the message with the compiler's messages and the findings."""
     rows = [str(error)]
     if isinstance(error, CompileError):
         rows += [str(each) for each in error.diagnostics[:SHOWN] if str(each) not in rows[0]]
     if isinstance(error, NotClean):
         rows += [str(each) for each in error.findings[:SHOWN]]
-        rows.append("mend these first: `check` or `diagnose` says more")
+        rows.append("fix these first: `check` or `diagnose` shows more")
     return "\n".join(rows)

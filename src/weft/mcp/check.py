@@ -1,4 +1,4 @@
-"""The tool `check`: one verdict, and the cure of what failed first."""
+"""The tool `check`: a verdict, and the cure of the first failure."""
 
 import atexit
 import functools
@@ -45,11 +45,11 @@ from .sources import Given
 
 FINDINGS, ALL_FINDINGS = 3, 50
 RAN = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC)
-"""It left something that `diagnose` can look into."""
+"""Statuses of a kernel that ran, so that `diagnose` can find the cause."""
 _CURES = {
     Status.RESOURCE_ERROR: "use smaller tiles, or fewer threads",
-    Status.TIMEOUT: "look for an endless loop, or give a smaller shape",
-    Status.LOST: "check again: nothing is known to be wrong with the kernel",
+    Status.TIMEOUT: "look for an infinite loop, or use a smaller shape",
+    Status.LOST: "check again: the kernel was not judged",
 }
 
 
@@ -66,7 +66,7 @@ def check(
     dtypes: Dtypes = None,
     encodings: Encodings = None,
     seeds: Annotated[int, Field(ge=1, description="Seeds per workload.")] = 3,
-    max_steps: Annotated[int, Field(ge=1, description="Loop iterations that a launch may run.")] = MAX_STEPS,
+    max_steps: Annotated[int, Field(ge=1, description="Limit of loop iterations per launch.")] = MAX_STEPS,
     gpu: Gpu = "l4",
     detail: Detail = False,
 ) -> Annotated[CallToolResult, CheckAnswer]:
@@ -85,7 +85,7 @@ def check(
 
 
 def _judged(candidate: Candidate, supports: Supports, choice: Choice, detail: bool, progress: Progress) -> CheckAnswer:
-    """A file of the user's, in this process, as `weft check` does."""
+    """Judge a file of the user in this process, as `weft check` does."""
     start = time.monotonic()
     verdicts: list[Verdict] = []
     todo: tuple[Workload, ...] = ()
@@ -109,7 +109,7 @@ def _judged(candidate: Candidate, supports: Supports, choice: Choice, detail: bo
 
 
 def _supervised(request: Request, detail: bool, progress: Progress) -> CheckAnswer:
-    """Text, which may do anything, under a supervisor."""
+    """Judge text, which is untrusted, under a supervisor."""
     found = _supervisor().evaluate(
         request, progress=lambda judged, planned: progress.tell(f"{judged} of {planned} workloads judged", planned)
     )
@@ -139,7 +139,7 @@ def _answer(found: Conclusion, detail: bool, scope: Scope, *, seconds: float, is
 
 @functools.cache
 def _supervisor() -> Supervisor:
-    """One for all calls: its fork server takes a second to start."""
+    """Return one supervisor for all calls: its fork server takes a second to start."""
     made = Supervisor()
     atexit.register(made.close)
     return made
@@ -151,15 +151,15 @@ def _cure(found: Conclusion) -> str:
     findings = found.failure.findings if found.failure is not None else ()
     if findings and findings[0].level is Severity.ERROR:
         return findings[0].remedy
-    return "`diagnose` finds it" if found.status in RAN else _CURES.get(found.status, "do what the message says")
+    return "call `diagnose` to find the cause" if found.status in RAN else _CURES.get(found.status, "see the message")
 
 
 def _next(status: Status) -> str:
     if status is Status.PASSED:
-        return "`profile` says what limits it"
+        return "call `profile` to see what limits it"
     if status in RAN:
-        return "`diagnose` with the same source names stage, line and cause; fix it, then `check` again"
-    return f"{'' if status.decided else 'this is neither right nor wrong; '}fix it, then `check` again"
+        return "call `diagnose` with the same source for stage, line and cause; fix it, then `check` again"
+    return f"{'' if status.decided else 'the kernel was not judged; '}fix it, then `check` again"
 
 
 def _verdict(status: Status) -> Literal["passed", "failed", "not_judged"]:

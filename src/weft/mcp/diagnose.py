@@ -36,7 +36,7 @@ from .sources import Given, written
 
 FINDINGS, ALL_FINDINGS = 2, 20
 STAGES = 12
-"""Proven right, the last of them."""
+"""Number of stages shown that are proven correct: the last ones."""
 
 
 def diagnose(
@@ -51,11 +51,11 @@ def diagnose(
     masks: Masks = None,
     dtypes: Dtypes = None,
     encodings: Encodings = None,
-    seed: Annotated[int, Field(ge=0, description="Of the inputs.")] = 0,
+    seed: Annotated[int, Field(ge=0, description="Seed of the inputs.")] = 0,
     gpu: Gpu = "l4",
     detail: Detail = False,
 ) -> Annotated[CallToolResult, DiagnoseAnswer]:
-    """Find the first wrong thing in a kernel that fails: cure, line, stage, cause, one element worked out."""
+    """Find the first error in a kernel that fails: cure, line, stage, cause, and the arithmetic of one element."""
     with carried_out():
         given, progress = Given(path, text, language, launch), Progress(context)
         choice = chosen(shapes, regimes, masks, dtypes, encodings, (seed,))
@@ -68,7 +68,7 @@ def diagnose(
 def look(
     given: Given, task: str, choice: Choice, gpu: str, detail: bool, progress: Progress | None = None
 ) -> DiagnoseAnswer:
-    """Without a client to be told, in a process of its own."""
+    """Diagnose in a separate process, without progress messages."""
     with written(given) as target:
         candidate, supports = find_candidate(target, task=task or None, gpu=gpu)
         found = look_inside(candidate, supports, choice, progress=progress.tell if progress is not None else _silent)
@@ -76,7 +76,7 @@ def look(
 
 
 def _silent(what: str) -> None:
-    """Tells nobody."""
+    """Ignores every event."""
 
 
 def _answer(found: Diagnosis, detail: bool) -> DiagnoseAnswer:
@@ -86,10 +86,10 @@ def _answer(found: Diagnosis, detail: bool) -> DiagnoseAnswer:
             cure="",
             where="",
             source_line="",
-            what="nothing is wrong on the workloads that were judged",
+            what="the kernel passed all workloads that were judged",
             status=status,
             healthy=True,
-            next="`check` judges more of them; `profile` says what limits it",
+            next="`check` judges more workloads; `profile` shows what limits it",
             judged=judged,
             seconds=seconds,
         )
@@ -106,7 +106,7 @@ def _answer(found: Diagnosis, detail: bool) -> DiagnoseAnswer:
         what=sentence(found),
         status=status,
         healthy=False,
-        next="mend that line, then `check` with the arguments in `verify`, then `check` with none of them",
+        next="fix that line, then `check` with the arguments in `verify`, then `check` without them",
         stage=stage_of(found),
         known_as=best.name if best is not None else "",
         explained=_rounded_down(best.explained) if best is not None else None,
@@ -130,7 +130,7 @@ def _answer(found: Diagnosis, detail: bool) -> DiagnoseAnswer:
 
 
 def _rounded_down(share: float | None) -> float | None:
-    """To four digits: what is left unexplained must not disappear."""
+    """Return the share rounded down to four digits, so that an unexplained rest stays visible."""
     return None if share is None else math.floor(1e4 * share) / 1e4
 
 

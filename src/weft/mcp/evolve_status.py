@@ -1,4 +1,4 @@
-"""The tool `evolve_status`: how far a search is, and what it has learnt."""
+"""The tool `evolve_status`: the progress of a search and its insights."""
 
 from pathlib import Path as File
 from typing import Annotated
@@ -19,13 +19,13 @@ SEARCHES, INSIGHTS, MORE = 3, 3, 30
 
 def evolve_status(
     run: Annotated[int | None, Field(description="The number of a search. None: the newest ones.")] = None,
-    store: Annotated[str, Field(description="The file of the store. Empty: the user's own.")] = "",
+    store: Annotated[str, Field(description="The file of the store. Empty: the user's store.")] = "",
     detail: Annotated[bool, Field(description="More searches and insights.")] = False,
 ) -> Annotated[CallToolResult, EvolveAnswer]:
-    """Say how searches of `weft evolve` stand: state, best candidate against the start, levers, insights."""
+    """Show the state of `weft evolve` searches: best candidate compared with the start, levers, insights."""
     with carried_out():
         if store and "://" not in store and not File(store).is_file():
-            raise UsageError(f"there is no store {store}; `weft evolve --store {store}` makes one")
+            raise UsageError(f"there is no store {store}; `weft evolve --store {store}` creates it")
         with open_store(store or None) as opened:
             found = [summary_of(opened, run)] if run is not None else list(reversed(searches(opened)))
         most = MORE if detail else SEARCHES
@@ -38,9 +38,13 @@ def _next(found: list[RunSummary], run: int | None) -> str:
     if not found:
         return "no searches yet: `weft evolve --start wmma --budget 60` in a terminal starts one"
     if run is None:
-        return "`run` shows one with its elites and insights"
+        return "give `run` to see one search with its elites and insights"
     best = found[0].best
-    return f"`weft runs show {run} --source {best.id}` prints the best" if best is not None else "nothing is scored yet"
+    return (
+        f"`weft runs show {run} --source {best.id}` prints the best"
+        if best is not None
+        else "no candidate has a score yet"
+    )
 
 
 def _search(summary: RunSummary, whole: bool, insights: int) -> SearchAnswer:

@@ -1,4 +1,4 @@
-"""The tool `explain`: what a finding's code means."""
+"""The tool `explain`: the meaning of a finding's code."""
 
 from typing import Annotated
 
@@ -16,9 +16,9 @@ from .calls import carried_out
 
 def explain(
     code: Annotated[str, Field(description="A finding's code, such as R101. Empty: a list of all.")] = "",
-    detail: Annotated[bool, Field(description="The whole page: what, why, an example.")] = False,
+    detail: Annotated[bool, Field(description="The complete page: what, why, an example.")] = False,
 ) -> Annotated[CallToolResult, ExplainAnswer]:
-    """Say what a finding's code means, and its cure; with detail why it matters and an example."""
+    """Explain a finding's code and its cure; with detail also why it matters and an example."""
     with carried_out():
         if not code:
             rows = tuple(CodeAnswer(row.code, row.name, str(row.severity)) for row in FINDING_CODES.values())

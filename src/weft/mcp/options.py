@@ -1,4 +1,4 @@
-"""Arguments that several tools share, as the model is told of them."""
+"""Arguments that several tools share, with their descriptions for the model."""
 
 from typing import Annotated
 
@@ -10,15 +10,19 @@ Path = Annotated[
     str, Field(description="A CUDA, PTX or Triton file on this machine with launch lines, or a rung such as `wmma`.")
 ]
 Text = Annotated[str, Field(description="The source itself instead of a path: CUDA C++ or PTX with launch lines.")]
-Language = Annotated[str, Field(description="Of text: `cuda` or `ptx`.")]
-Launch = Annotated[str, Field(description="Launch lines that stand beside a PTX text.")]
+Language = Annotated[str, Field(description="Language of the text: `cuda` or `ptx`.")]
+Launch = Annotated[str, Field(description="Launch lines of a PTX text.")]
 Task = Annotated[
-    str, Field(description="What it computes: sdpa, fp8_sdpa, … or a Python file. Empty: a rung's own, sdpa.")
+    str, Field(description="The task, such as sdpa or fp8_sdpa, or a Python file. Empty: the rung's task, or sdpa.")
 ]
-Gpu = Annotated[str, Field(description="A GPU of the model, such as l4 or a100.")]
-Detail = Annotated[bool, Field(description="Say more: longer lists, numbers, actors. Costs tokens.")]
-Shapes = Annotated[list[str] | None, Field(description="Named shapes, such as small, ragged, mission. None: a choice.")]
-Regimes = Annotated[list[str] | None, Field(description="How inputs are drawn, such as unit_normal. None: a choice.")]
+Gpu = Annotated[str, Field(description="The modelled GPU, such as l4 or a100.")]
+Detail = Annotated[bool, Field(description="Return more: longer lists, numbers, threads. Costs tokens.")]
+Shapes = Annotated[
+    list[str] | None, Field(description="Named shapes, such as small, ragged, mission. None: a quick choice.")
+]
+Regimes = Annotated[
+    list[str] | None, Field(description="How inputs are drawn, such as unit_normal. None: a quick choice.")
+]
 Masks = Annotated[
     list[str] | None, Field(description="none, top_left, bottom_right; causal is both. None: the kernel's.")
 ]
@@ -34,7 +38,7 @@ def chosen(
     encodings: list[str] | None,
     seeds: tuple[int, ...],
 ) -> Choice:
-    """The workloads that were asked for."""
+    """Return the choice of workloads."""
     return Choice(
         tuple(shapes or ()),
         tuple(regimes or ()),

@@ -1,4 +1,4 @@
-"""The tool `profile`: what limits a kernel on a GPU, and the lines that cost most. Modelled, not measured."""
+"""The tool `profile`: what limits a kernel on a GPU, and its costliest lines. Modelled, not measured."""
 
 from pathlib import Path as File
 from typing import Annotated
@@ -29,9 +29,11 @@ def profile(
     language: Language = "cuda",
     launch: Launch = "",
     gpu: Gpu = "l4",
-    shape: Annotated[str, Field(description="A named shape, such as mission. Empty: the file's own sizes.")] = "",
+    shape: Annotated[str, Field(description="A named shape, such as mission. Empty: the sizes in the file.")] = "",
     sizes: Annotated[dict[str, int] | None, Field(description='Sizes of the launch lines, such as {"S": 512}.')] = None,
-    defines: Annotated[dict[str, str] | None, Field(description="Macros that override the launch lines'.")] = None,
+    defines: Annotated[
+        dict[str, str] | None, Field(description="Macros that override those of the launch lines.")
+    ] = None,
     detail: Detail = False,
 ) -> Annotated[CallToolResult, ProfileAnswer]:
     """Model a kernel on a GPU: advice, limiter, bounds and estimate in cycles, occupancy, the costliest lines."""
@@ -54,7 +56,7 @@ def profile(
 def count(
     given: Given, gpu: str, shape: str, sizes: dict[str, int], defines: dict[str, str], *, detail: bool
 ) -> ProfileAnswer:
-    """Run every launch once and put its counts on the GPU."""
+    """Run every launch once and model its cost on the GPU from the counts."""
     with written(given) as target:
         path = RUNGS[target].path if target in RUNGS else File(target)
         kernel = load(path, gpu=gpu, defines=defines)

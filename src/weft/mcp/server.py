@@ -1,4 +1,4 @@
-"""The server: its tools, and what a model is told of them all."""
+"""The server: its tools, and the instructions for the model."""
 
 from mcp.server.mcpserver import MCPServer
 from mcp.types import ToolAnnotations
@@ -13,15 +13,15 @@ from .profile import profile
 from .show import show
 
 INSTRUCTIONS = """Weft runs real compiled CUDA and Triton attention kernels on this machine's CPU and judges them.
-The loop: `check` a kernel; if it failed, `diagnose` it, mend the line it names, `check` again; when it passed,
+The loop: `check` a kernel; if it failed, `diagnose` it, fix the line it names, `check` again; when it passed,
 `profile` it and change what limits it. `explain` a finding's code; `show` registers, spills, PTX or SASS.
-Give a file by `path`, or a draft as `text` (isolated). A file says how it is launched in `// weft:` lines at its head;
-for one that has none the error holds a draft. Cycles are modelled, never measured. `not_judged` is not `passed`."""
+Give a file by `path`, or a draft as `text` (isolated). `// weft:` lines at the top of a file describe its launches;
+if a file has none, the error contains a draft. Cycles are modelled, never measured. `not_judged` is not `passed`."""
 TOOLS = (check, diagnose, profile, show, explain, evolve_status)
 
 
 def make_server() -> MCPServer[object]:
-    """With every tool; none of them changes a file of the user's."""
+    """Return a server with every tool; no tool changes the user's files."""
     server: MCPServer[object] = MCPServer(
         "weft", instructions=INSTRUCTIONS, version=weft.__version__, log_level="WARNING"
     )
@@ -31,5 +31,5 @@ def make_server() -> MCPServer[object]:
 
 
 def serve() -> None:
-    """Until the client closes standard input. The SDK keeps standard output to itself: prints go to standard error."""
+    """Serve until the client closes standard input. The SDK owns standard output: prints go to standard error."""
     make_server().run("stdio")

@@ -1,4 +1,4 @@
-"""The tool `show`: what a kernel compiles to, a page at a time."""
+"""The tool `show`: what a kernel compiles to, one page at a time."""
 
 import dataclasses
 from pathlib import Path as File
@@ -29,10 +29,12 @@ def show(
     text: Text = "",
     language: Language = "cuda",
     form: Annotated[Form, Field(description="What to show.")] = "resources",
-    entries: Annotated[list[str] | None, Field(description="Kernels, templates as in C++: attn<64,true>.")] = None,
+    entries: Annotated[
+        list[str] | None, Field(description="Kernels to show; templates as in C++: attn<64,true>.")
+    ] = None,
     defines: Annotated[dict[str, str] | None, Field(description="Macros.")] = None,
     gpu: Gpu = "l4",
-    first_line: Annotated[int, Field(ge=1, description="Where the page begins.")] = 1,
+    first_line: Annotated[int, Field(ge=1, description="First line of the page.")] = 1,
     detail: Annotated[bool, Field(description=f"{DETAILED_LINES} lines instead of {LINES}.")] = False,
 ) -> Annotated[CallToolResult, ShowAnswer]:
     """Show registers and spills, the layout of shared memory, PTX, SASS or LLVM IR. Needs no launch lines."""
@@ -49,14 +51,14 @@ def show(
 def look_at(
     given: Given, form: Form, gpu: str, entries: list[str], defines: dict[str, str], *, page: tuple[int, int]
 ) -> ShowAnswer:
-    """Compile, and cut the page out."""
+    """Compile and return the page."""
     with written(given) as target:
         path = RUNGS[target].path if target in RUNGS else File(target)
         binaries = shown_binaries(path, gpu=gpu, entries=entries, defines=defines)
         rows = [row for binary in binaries for row in _text(binary, form).splitlines()]
     first, most = page
     if first > max(1, len(rows)):
-        raise UsageError(f"first_line is {first}, and there are {len(rows)} lines")
+        raise UsageError(f"first_line is {first}, but there are only {len(rows)} lines")
     end = min(len(rows), first - 1 + most)
     return ShowAnswer(
         form=form,
@@ -65,7 +67,7 @@ def look_at(
         text="\n".join(rows[first - 1 : end]),
         first_line=first,
         lines_in_all=len(rows),
-        next=f"first_line={end + 1} shows what follows" if end < len(rows) else "",
+        next=f"first_line={end + 1} shows the next page" if end < len(rows) else "",
         warnings=tuple(str(each) for binary in binaries for each in binary.diagnostics)[:WARNINGS],
     )
 
@@ -76,9 +78,9 @@ def _text(binary: Binary, form: Form) -> str:
     if form == "sass":
         return disassemble(binary)
     if not binary.entries:
-        raise UsageError(f"{binary.source_name} has no kernel; a template is named in `entries`, such as name<64>")
+        raise UsageError(f"{binary.source_name} has no kernel; name a template in `entries`, such as name<64>")
     if form == "llvm":
-        from weft.vm.program import llvm_text  # LLVM is slow to load, and only this form needs it
+        from weft.vm.program import llvm_text  # LLVM loads slowly, and only this form needs it
 
         return "\n".join(llvm_text(binary.ptx, mangled, mode="hardware") for mangled in binary.entries.values())
     rows = []

@@ -1,4 +1,4 @@
-"""A kernel as an agent gives it: a path, a rung's name, or text."""
+"""The kernel of a tool call: a path, a rung's name, or text."""
 
 import contextlib
 import tempfile
@@ -17,7 +17,7 @@ LANGUAGES = {"cuda": "kernel.cu", "ptx": "kernel.ptx"}
 
 @dataclass(frozen=True)
 class Given:
-    """What a tool was called with."""
+    """The source that a tool was called with."""
 
     path: str = ""
     text: str = ""
@@ -27,23 +27,23 @@ class Given:
 
     def __post_init__(self) -> None:
         if bool(self.path) == bool(self.text):
-            raise UsageError("give the kernel as `path` (a file, or a rung of the ladder) or as `text`: one of them")
+            raise UsageError("give the kernel as `path` (a file, or a rung of the ladder) or as `text`, not both")
         if self.text and self.language not in LANGUAGES:
             raise UsageError(
-                f"text is {' or '.join(LANGUAGES)}, not {self.language!r}; a Triton kernel goes by its path"
+                f"text is {' or '.join(LANGUAGES)}, not {self.language!r}; give a Triton kernel by its path"
             )
         if self.path and self.path not in RUNGS and not Path(self.path).is_file():
             raise UsageError(
-                f"there is no file {self.path} on this machine (looked from {Path.cwd()}): give an absolute path, the "
+                f"there is no file {self.path} on this machine (relative to {Path.cwd()}): give an absolute path, the "
                 f"source as `text`, or a rung of the ladder{did_you_mean(self.path, RUNGS)}: {', '.join(RUNGS)}"
             )
 
 
 @contextlib.contextmanager
 def written(given: Given) -> Iterator[str]:
-    """A target that Weft opens. Text is screened as every candidate and stands in a folder of its own.
+    """Yield a target that Weft opens. Text is screened like every candidate and written to a temporary folder.
 
-    It enters that folder, so that places in answers are `kernel.cu:12`: only for a process that does nothing else.
+    This changes to that folder, so that places in answers are `kernel.cu:12`: use it only in a separate process.
     """
     if given.path:
         yield given.path

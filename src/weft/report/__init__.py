@@ -1,1 +1,1 @@
-"""One page to look at: a kernel's verdict, error, stages, source and cost, or a search with its lineage."""
+"""One HTML page: a kernel's verdict, error, stages, source and cost, or a search with its lineage."""

@@ -1,4 +1,4 @@
-"""Charts as SVG whose colours are the page's own."""
+"""Charts as SVG in the page's colours."""
 
 from collections.abc import Sequence
 from math import ceil, floor, log10
@@ -11,21 +11,21 @@ from .records import LaunchCost
 WIDTH = 520
 _LABEL = 122
 _ROOM = WIDTH - _LABEL - 82
-"""For bars, between their labels and their values."""
+"""Width of bars, between their labels and their values."""
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    """One straight stroke."""
+    """Return a straight line."""
     return tag("line", x1=_n(x1), y1=_n(y1), x2=_n(x2), y2=_n(y2), class_=kind)
 
 
 def text(x: float, y: float, content: str, *, anchor: str = "start", kind: str | None = None) -> Markup:
-    """One line of it."""
+    """Return one line of text."""
     return tag("text", content, x=_n(x), y=_n(y), text_anchor=anchor, class_=kind)
 
 
 def chart(height: float, children: Sequence[Markup], label: str, *, width: float = WIDTH) -> Markup:
-    """The frame."""
+    """Return the frame of a chart."""
     return tag("svg", children, viewBox=f"0 0 {_n(width)} {_n(height)}", class_="chart", role="img", aria_label=label)
 
 
@@ -34,41 +34,41 @@ def _n(value: float) -> str:
 
 
 def bars(rows: Sequence[tuple[str, float, str]], *, most: float, marked: Sequence[int]) -> list[Markup]:
-    """Label, bar, value; one row each."""
+    """Return one row per bar: label, bar, value."""
     made = []
-    for at, (label, value, told) in enumerate(rows):
+    for at, (label, value, value_text) in enumerate(rows):
         y = 10 + at * 24
         long = max(1.5, _ROOM * value / most) if most else 1.5
         strong = at in marked
         made.append(text(_LABEL - 8, y + 12, label, anchor="end", kind="strong" if strong else None))
         kind = "bound limiter" if strong else "bound"
         made.append(tag("rect", x=_LABEL, y=_n(y), width=_n(long), height=16, rx=2, class_=kind))
-        made.append(text(_LABEL + long + 6, y + 12, told, kind="value"))
+        made.append(text(_LABEL + long + 6, y + 12, value_text, kind="value"))
     return made
 
 
 def bounds_chart(launch: LaunchCost) -> Markup:
-    """Each unit working without a pause; the estimate is a range of its own."""
+    """Return the chart of the lower bounds by unit, with the range of the estimate."""
     low, high = launch.estimate
     most = max(high, *(cycles for _, cycles in launch.bounds))
     left, right = (_LABEL + _ROOM * end / most for end in (low, high))
     y = 18 + 24 * len(launch.bounds)
     rows = [(name, cycles, f"{cycles:,.0f}") for name, cycles in launch.bounds]
     limiter = [at for at, (name, _) in enumerate(launch.bounds) if name == launch.limiter]
-    told = f"{low:,.0f} to {high:,.0f}" if low != high else f"{low:,.0f}"
+    value_text = f"{low:,.0f} to {high:,.0f}" if low != high else f"{low:,.0f}"
     guess = [
         line(10, y - 7, WIDTH - 10, y - 7, "grid"),
         text(_LABEL - 8, y + 12, "estimate", anchor="end"),
         tag("rect", x=_n(left), y=_n(y), width=_n(max(3.0, right - left)), height=16, rx=2, class_="estimate"),
-        text(left - 6, y + 12, told, anchor="end", kind="value"),
+        text(left - 6, y + 12, value_text, anchor="end", kind="value"),
     ]
     return chart(y + 28, [*bars(rows, most=most, marked=limiter), *guess], f"Bounds of {launch.entry}")
 
 
 def occupancy_chart(launch: LaunchCost) -> Markup:
-    """Blocks per SM that each limit would allow."""
+    """Return the chart of the blocks per SM that each limit allows."""
     fewest = min(blocks for _, blocks in launch.occupancy)
-    # A limit that is far away says nothing more for being drawn to scale.
+    # A limit that is far away is not drawn to scale.
     most = min(max(blocks for _, blocks in launch.occupancy), 4 * fewest + 4)
     rows = [(name, float(min(blocks, most)), f"{blocks} blocks") for name, blocks in launch.occupancy]
     limits = [at for at, (_, blocks) in enumerate(launch.occupancy) if blocks == fewest]
@@ -76,7 +76,7 @@ def occupancy_chart(launch: LaunchCost) -> Markup:
 
 
 def roofline_chart(roofs: Roofline) -> Markup:
-    """Both axes logarithmic. The thick bar is the estimate's range, the triangle the bound: nothing gets higher."""
+    """Return the roofline with logarithmic axes. The thick bar is the estimate's range, the triangle the bound."""
     left, right, top, bottom = 44, WIDTH - 22, 14, 240
     slope = roofs.bytes_per_second / 1e12
     high = [ceiling.flops / 1e12 for ceiling in roofs.ceilings]

@@ -1,4 +1,4 @@
-"""What `weft check --json` wrote → a page of its verdicts and findings: nothing is run again."""
+"""The output of `weft check --json` → a page with its verdicts and findings. Nothing runs again."""
 
 import json
 from pathlib import Path
@@ -14,11 +14,11 @@ from .kernel_report import nearest, result_of
 from .kernel_source import source_view
 from .records import KernelReport, Named
 
-NOT_HERE = "this page was made of a file; `weft report KERNEL` runs the kernel"
+NOT_HERE = "this page was written from a JSON file; `weft report KERNEL` runs the kernel"
 
 
 def check_report(file: Path) -> KernelReport:
-    """Return the page of a file with one kernel; raises UsageError for anything else."""
+    """Return the page of a file with one kernel; raise UsageError for anything else."""
     try:
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         ((target, rows),) = found["targets"].items()
@@ -28,7 +28,7 @@ def check_report(file: Path) -> KernelReport:
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{file} is not what `weft check KERNEL --json` writes for one kernel: {error!r}") from error
+        raise UsageError(f"{file} is not the output of `weft check KERNEL --json` for one kernel: {error!r}") from error
 
 
 def _report(target: str, verdicts: list[Verdict], planned: int, coverage: Coverage) -> KernelReport:
@@ -51,7 +51,7 @@ def _report(target: str, verdicts: list[Verdict], planned: int, coverage: Covera
         passed=found.passed,
         sentence=f"{passed} of {found.judged} workloads passed" if found.passed else found.message,
         facts=tuple(facts),
-        commands=(Named("again", f"weft check {target}"), Named("the whole page", f"weft report {target}")),
+        commands=(Named("again", f"weft check {target}"), Named("the complete page", f"weft report {target}")),
         results=tuple(result_of(verdict) for verdict in verdicts),
         source=source_view(path, verdicts, None, None, coverage),
         no_map=NOT_HERE,

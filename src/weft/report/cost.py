@@ -1,4 +1,4 @@
-"""A kernel's profile → what its sections show: bounds, occupancy, counters, and cost by line."""
+"""A kernel's profile → the data of its sections: bounds, occupancy, counters, and cost by line."""
 
 from collections.abc import Callable
 from math import prod
@@ -12,7 +12,7 @@ from .records import Cost, LaunchCost, LineCost, Named
 
 
 def cost_of(profile: KernelProfile) -> Cost:
-    """All launches on the chip."""
+    """Return the cost of all launches on the GPU."""
     sizes = " ".join(f"{name}={value}" for name, value in {**profile.sizes, **profile.defines}.items())
     low, high = profile.estimate
     longest = profile.longest
@@ -33,7 +33,7 @@ def cost_of(profile: KernelProfile) -> Cost:
 
 
 def line_costs_of(profile: KernelProfile, line_here: Callable[[Place | None], int | None]) -> tuple[LineCost, ...]:
-    """By line of the kernel's own file: cycles of all launches, unit and advice of the launch where it costs most."""
+    """Return the cost by line of the kernel's file: cycles of all launches, unit and advice of the costliest one."""
     found: dict[int, LineCost] = {}
     for launch in profile.launches:
         for cost in launch.lines:

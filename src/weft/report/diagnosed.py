@@ -1,4 +1,4 @@
-"""A diagnosis → what its section shows."""
+"""A diagnosis → the data of its section."""
 
 from collections.abc import Callable
 
@@ -25,11 +25,11 @@ MEANINGS = {
     "lse": "m + log l",
 }
 LIKELY = 0.5
-"""Explanations of a lower rank are left out, unless there is no other."""
+"""Explanations of a lower rank are omitted, unless there is no other."""
 
 
 def diagnosed_of(diagnosis: Diagnosis, line_here: Callable[[Place | None], int | None]) -> Diagnosed | None:
-    """None for a kernel that turned out to be right."""
+    """Return the data; None for a kernel that is correct."""
     if diagnosis.healthy:
         return None
     first = diagnosis.first
@@ -38,7 +38,7 @@ def diagnosed_of(diagnosis: Diagnosis, line_here: Callable[[Place | None], int |
         for number, each in enumerate(diagnosis.signatures)
         if number == 0 or each.rank >= LIKELY
     )
-    line, mend = line_here(place_of(diagnosis)), line_here(cure_place_of(diagnosis))
+    line, fix = line_here(place_of(diagnosis)), line_here(cure_place_of(diagnosis))
     return Diagnosed(
         sentence=sentence(diagnosis),
         case=case_line(diagnosis),
@@ -51,7 +51,7 @@ def diagnosed_of(diagnosis: Diagnosis, line_here: Callable[[Place | None], int |
         known_as=known,
         notes=tuple(_notes(diagnosis)),
         line=line,
-        mend_line=mend if mend != line else None,
+        fix_line=fix if fix != line else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The error over the output as it failed first, over that of the smallest case, and over the first wrong stage."""
+"""Error maps: of the output that failed first, of the output of the smallest case, and of the first wrong stage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,18 +25,18 @@ from weft.tasks.task import Declared, Problem, Task, Workload
 from .records import ErrorMap
 
 MOST_CELLS = 72_000
-"""Of a map, all slices together."""
+"""Limit of cells of a map, all slices together."""
 MOST_ROWS, MOST_COLUMNS = 512, 256
-"""Of a slice."""
+"""Limits of rows and columns of a slice."""
 MOST_SLICES = 64
 MOST_EXACT = 8_192
-"""Elements of a slice up to which both values of the worst one are kept beside the error."""
+"""Limit of elements of a slice up to which the values of the worst slice are kept in addition to the error."""
 
 
 def maps_of(
     candidate: Candidate, task: Task, verdict: Verdict, diagnosis: Diagnosis | None
 ) -> tuple[tuple[ErrorMap, ...], str]:
-    """The maps, or why there is none."""
+    """Return the maps, or the reason why there is none."""
     if verdict.status not in RAN:
         return (), f"the kernel left no output: {verdict.status}"
     if any(finding.code in NEVER_ENDS for finding in verdict.findings):
@@ -44,7 +44,7 @@ def maps_of(
     try:
         found = [_whole(candidate, task, verdict)]
     except WeftError as error:
-        return (), f"it could not be run once more: {error}"
+        return (), f"the kernel could not be run again: {error}"
     if diagnosis is not None and not diagnosis.healthy:
         if diagnosis.verdict.workload != verdict.workload:
             found += _smallest(diagnosis)
@@ -58,7 +58,7 @@ def _blank(name: str, about: str) -> ErrorMap:
 
 @dataclass(frozen=True)
 class Yardstick:
-    """What an output is held against."""
+    """What an output is compared with."""
 
     expected: Array
     limits: Array | None
@@ -66,18 +66,18 @@ class Yardstick:
 
 
 def _yardstick(task: Task, problem: Problem, declared: Declared, out: Array) -> Yardstick:
-    """As the tight gate does: the kernel's own algorithm, element by element; other tasks have their reference."""
+    """Return the yardstick of the tight gate: the kernel's algorithm, per element; for other tasks their reference."""
     first = task.outputs[0].name
     attention = isinstance(problem, AttentionProblem) and problem.has_stages and first == "o"
     if not attention or out.shape != problem.workload.shape.q:
-        return Yardstick(task.reference(problem)[first], None, "against the reference in float64")
+        return Yardstick(task.reference(problem)[first], None, "compared with the reference in float64")
     assert isinstance(problem, AttentionProblem)
     tried = []
     for algorithm in algorithms_of(declared, problem.workload.encoding, problem.workload.dtype):
         expected = problem.emulated(algorithm).o
         limits = Tolerance(problem, algorithm, {("o", None): expected}).of("o", None)
         wrong = differs(out.astype(np.float64), expected.astype(np.float64), limits)
-        tried.append((int(wrong.sum()), Yardstick(expected, limits, "against its own algorithm, emulated")))
+        tried.append((int(wrong.sum()), Yardstick(expected, limits, "compared with its algorithm, emulated")))
     return min(tried, key=lambda each: each[0])[1]
 
 
@@ -88,7 +88,7 @@ def _about(work: Workload) -> str:
 
 
 def _whole(candidate: Candidate, task: Task, verdict: Verdict) -> ErrorMap:
-    """Of the workload itself, run once more."""
+    """Return the map of the workload, which runs again."""
     problem = task.draw(verdict.workload)
     kernel = candidate.load(problem)
     inputs: Mapping[str, Array] = {name: array.copy() for name, array in problem.arrays.items()}
@@ -144,9 +144,9 @@ def _first_stage(diagnosis: Diagnosis) -> list[ErrorMap]:
 def error_map(
     blank: ErrorMap, actual: Array, expected: Array, *, observed: Array | None = None, limits: Array | None = None
 ) -> ErrorMap:
-    """`blank` says what it is about; the slices, the error and, where there are few elements, the values are added.
+    """Add the slices, the error and, for few elements, the values to `blank`, which has the name.
 
-    With `limits`, one for each element, the error is in units of them.
+    With `limits`, one for each element, the error is in units of the limits.
     """
     labels = _labels(actual.shape)
     out, want = (_three_axes(array.astype(np.float64)) for array in (actual, expected))
@@ -181,7 +181,7 @@ def _labels(shape: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def _three_axes(array: Array) -> Array:
-    """(b, h, rows, columns) → (slices, rows, columns); (b, h, rows) has one column."""
+    """Return (b, h, rows, columns) as (slices, rows, columns); (b, h, rows) has one column."""
     if array.ndim == 3:
         array = array[..., None]
     while array.ndim < 2:
@@ -190,7 +190,7 @@ def _three_axes(array: Array) -> Array:
 
 
 def _pooled(made: ErrorMap) -> ErrorMap:
-    """The worst of each cell, with as few elements in a cell as the page can afford."""
+    """Return the worst error of each cell, with the fewest elements per cell that the page's size allows."""
     count, rows, columns = made.error.shape
     down, across = ceil(rows / MOST_ROWS), ceil(columns / MOST_COLUMNS)
     while count * ceil(rows / down) * ceil(columns / across) > MOST_CELLS:

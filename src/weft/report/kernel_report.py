@@ -1,4 +1,4 @@
-"""A kernel judged, looked into where it is wrong, and put on a chip → what its page shows."""
+"""Judge, diagnose and profile a kernel → the data of its page."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,19 +30,19 @@ from .kernel_source import lines_in, source_view
 from .records import ErrorMap, KernelReport, Named, WorkloadResult
 
 PROFILE_SHAPE = "mission"
-"""Of a kernel that has the sizes of attention, unless another is named."""
+"""The shape for the cost of a kernel with the sizes of attention, unless another is named."""
 LOOKED_INTO = (Status.UNSAFE, Status.INCORRECT_NUMERICAL, Status.NONDETERMINISTIC)
 
 Progress = Callable[[str], None]
 
 
 class NothingSelected(UsageError):
-    """No workload is left of those that were asked for."""
+    """None of the requested workloads can be judged."""
 
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What a page is to be made of."""
+    """The options of a page."""
 
     target: str
     candidate: Candidate
@@ -51,7 +51,7 @@ class ReportOptions:
     chip: Chip
     profile_shape: str = ""
     command: str = ""
-    """That makes the page again."""
+    """The command that writes the page again."""
 
 
 def _silent(what: str) -> None:
@@ -59,17 +59,17 @@ def _silent(what: str) -> None:
 
 
 def kernel_report(asked: ReportOptions, progress: Progress = _silent) -> KernelReport:
-    """Judge every workload, diagnose the first that fails, profile; what cannot be done is said on the page."""
+    """Judge every workload, diagnose the first that fails, profile. The page shows what could not be done."""
     verdicts, coverage = _judge(asked, progress)
     wrong = [verdict for verdict in verdicts if not verdict.passed and not verdict.aside]
     worst = min(wrong, key=lambda verdict: _plainness(asked, verdict), default=None) or nearest(verdicts)
     diagnosis = None
     if worst.status in LOOKED_INTO and not worst.extra:
-        progress(f"looking into {worst.workload}")
+        progress(f"diagnosing {worst.workload}")
         diagnosis = diagnose(asked.candidate, asked.supports, _only(worst.workload), progress=progress)
     progress("drawing the error")
     maps, no_map = maps_of(asked.candidate, asked.supports.task, worst, diagnosis)
-    progress(f"counting for {asked.chip.title}")
+    progress(f"profiling for {asked.chip.title}")
     profile, no_cost = _profile(asked)
     found = diagnosed_of(diagnosis, lines_in(asked.candidate.path)) if diagnosis is not None else None
     concluded = conclude(verdicts, len(verdicts))
@@ -107,7 +107,7 @@ def _judge(asked: ReportOptions, progress: Progress) -> tuple[tuple[Verdict, ...
 
 
 def _plainness(asked: ReportOptions, verdict: Verdict) -> tuple[int, ...]:
-    """What fails without a mask and on whole tiles needs neither to be explained; unsupported is said last."""
+    """Return the sort key of failures: simple ones, without a mask and on whole tiles, first; unsupported last."""
     work, task = verdict.workload, asked.supports.task
     axes = task.workloads
     ragged = work.shape.sq % 16 != 0 or work.shape.skv % 16 != 0
@@ -122,7 +122,7 @@ def _plainness(asked: ReportOptions, verdict: Verdict) -> tuple[int, ...]:
 
 
 def nearest(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the one that came closest to a limit."""
+    """Return the verdict that is closest to a limit."""
     judged = [verdict for verdict in verdicts if verdict.gates] or verdicts
     return max(judged, key=lambda verdict: max((gate.ratio for gate in verdict.gates), default=0.0))
 
@@ -132,7 +132,7 @@ def _only(work: Workload) -> Choice:
 
 
 def _profile(asked: ReportOptions) -> tuple[KernelProfile | None, str]:
-    """Wrong numbers cost as much as right ones; a run with findings says nothing."""
+    """Return the profile, or the reason why there is none. Wrong numbers do not matter; findings do."""
     candidate = asked.candidate
     try:
         kernel = load(
@@ -155,7 +155,7 @@ def _sentence(worst: Verdict, diagnosis: Diagnosis | None, verdicts: Sequence[Ve
     if not worst.passed:
         return worst.message
     judged = sum(not verdict.extra for verdict in verdicts)
-    return f"{judged} of {judged} workloads are right, safe and deterministic"
+    return f"{judged} of {judged} workloads are correct, safe and deterministic"
 
 
 def _facts(asked: ReportOptions, verdicts: Sequence[Verdict], worst: Verdict, maps: Sequence[ErrorMap]) -> list[Named]:
@@ -172,7 +172,7 @@ def _facts(asked: ReportOptions, verdicts: Sequence[Verdict], worst: Verdict, ma
         facts.append(Named("worst block", str(gate.worst)))
     if worst.error is not None:
         facts.append(Named("worst error against float64", f"{worst.error.max:.3g}, bias {worst.error.bias:+.2g}"))
-    elif maps:  # a kernel with findings is not held against the gates; its numbers may be wrong or right all the same
+    elif maps:  # a kernel with findings is not compared with the gates; its numbers may still be wrong or right
         error = float(np.nanmax(maps[0].error))
         unit = " × its limit" if maps[0].relative else ""
         facts.append(Named("worst error", f"{error:,.3g}{unit}" if np.isfinite(error) else "NaN"))

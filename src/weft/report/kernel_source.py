@@ -1,4 +1,4 @@
-"""The kernel's own file: its text, what is said of its lines, and what they cost."""
+"""The kernel's file: its text, the findings and the cost of its lines."""
 
 import os
 import re
@@ -17,13 +17,13 @@ from .cost import line_costs_of
 from .records import SourceFinding, SourceView
 
 LANGUAGES = {".py": "python", ".ptx": "ptx"}
-"""By the file's ending; others are CUDA C++."""
+"""Language by file name suffix; others are CUDA C++."""
 
 LineHere = Callable[[Place | None], int | None]
 
 
 def lines_in(path: Path) -> LineHere:
-    """The line of a place, if it lies in this file."""
+    """Return a function that gives the line of a place, if it is in this file."""
     own = os.path.abspath(path)
 
     def line(place: Place | None) -> int | None:
@@ -39,7 +39,7 @@ def source_view(
     profile: KernelProfile | None,
     coverage: Coverage,
 ) -> SourceView | None:
-    """None if it cannot be read."""
+    """Return the view; None if the file cannot be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -60,7 +60,7 @@ def source_view(
 
 
 def _refused(name: str, verdicts: Sequence[Verdict]) -> list[SourceFinding]:
-    """What a compiler said of a line, once."""
+    """Return the compiler's messages, each once."""
     said = dict.fromkeys(v.message for v in verdicts if v.status in (Status.COMPILE_ERROR, Status.UNSUPPORTED))
     found = []
     for message in said:
@@ -71,10 +71,10 @@ def _refused(name: str, verdicts: Sequence[Verdict]) -> list[SourceFinding]:
 
 
 def _cause(diagnosis: Diagnosis, line_here: LineHere) -> SourceFinding:
-    place, mend = place_of(diagnosis), line_here(cure_place_of(diagnosis))
+    place, fix = place_of(diagnosis), line_here(cure_place_of(diagnosis))
     line = line_here(place)
     known = diagnosis.signatures[0].name if diagnosis.signatures else "first wrong"
-    other = mend if mend != line else None
+    other = fix if fix != line else None
     return SourceFinding(known, "cause", sentence(diagnosis), cure_of(diagnosis), line, _spelled(place), other)
 
 

@@ -1,4 +1,4 @@
-"""Who came of whom, as a picture: generations from left to right, every family in its own rows."""
+"""The lineage as a picture: generations from left to right, every family in its own rows."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ KINDS = {
 
 
 def lineage_chart(report: SearchReport) -> Markup:
-    """Every node is a link to its candidate."""
+    """Return the chart; every node is a link to its candidate."""
     places = _places(report.candidates)
     width = LEFT + COLUMN * (max(c.generation for c in report.candidates) + 1)
     height = TOP + ROW * (max(y for _, y in places.values()) + 1)
@@ -55,14 +55,14 @@ def lineage_chart(report: SearchReport) -> Markup:
 
 
 def _places(candidates: Sequence[CandidateView]) -> dict[int, tuple[int, float]]:
-    """A leaf has a row of its own; a parent stands in the middle of its children."""
+    """Return the positions: a leaf has a separate row; a parent is in the middle of its children."""
     children: dict[int, list[CandidateView]] = {}
     for each in candidates:
         if each.parents:
             children.setdefault(each.parents[0], []).append(each)
     rows: dict[int, float] = {}
     free = 0
-    # Children come after their parents: a first walk gives leaves their rows in the order of a depth-first visit.
+    # Children come after their parents: the first pass gives leaves their rows in depth-first order.
     stack = [each for each in reversed(candidates) if not each.parents]
     order: list[CandidateView] = []
     while stack:
@@ -81,7 +81,7 @@ def _places(candidates: Sequence[CandidateView]) -> dict[int, tuple[int, float]]
 
 
 def _edge(start: tuple[float, float], end: tuple[float, float], label: float, kind: str) -> Markup:
-    """From behind the parent's label, so that its number can be read."""
+    """Return an edge that starts after the parent's label, so that its number can be read."""
     (x0, y0), (x1, y1) = start, end
     x0 += label
     middle = (x0 + x1) / 2
@@ -91,7 +91,7 @@ def _edge(start: tuple[float, float], end: tuple[float, float], label: float, ki
 
 
 def mark(kind: str, x: float, y: float) -> Markup:
-    """A shape for every kind, so that colour is never alone."""
+    """Return the mark of a kind: each kind has a different shape, not only a colour."""
     if kind == "winner":
         return tag("path", d=f"M{x:.1f} {y - 8:.1f}l8 8-8 8-8-8z", class_="mark winner")
     if kind == "failed":
@@ -105,13 +105,13 @@ def _score(candidate: CandidateView) -> str:
 
 
 def _score_at(candidate: CandidateView) -> int:
-    """Behind the number."""
+    """Return the offset of the score, after the number."""
     return 18 + 8 * len(str(candidate.id))
 
 
 def _node(candidate: CandidateView, x: float, y: float) -> Markup:
     score = _score(candidate)
-    told = f"candidate {candidate.id}, {KINDS[candidate.kind]}, {score}"
+    label = f"candidate {candidate.id}, {KINDS[candidate.kind]}, {score}"
     return tag(
         "a",
         tag("rect", x=f"{x - 13:.1f}", y=f"{y - 13:.1f}", width=COLUMN - 14, height=26, rx=5, class_="hit"),
@@ -124,5 +124,5 @@ def _node(candidate: CandidateView, x: float, y: float) -> Markup:
         data_parents=" ".join(map(str, candidate.parents)),
         data_x=f"{x:.0f}",
         data_y=f"{y:.1f}",
-        aria_label=told,
+        aria_label=label,
     )

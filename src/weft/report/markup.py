@@ -7,7 +7,7 @@ VOID = frozenset(["br", "hr", "input", "link", "meta"])
 
 
 class Markup(str):
-    """Text that is HTML already: only `tag`, `join` and the page's own files make it."""
+    """Text that is HTML already; only `tag`, `join` and the page's files create it."""
 
     __slots__ = ()
 
@@ -17,7 +17,7 @@ Attribute = str | int | float | bool | None
 
 
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
-    """`tag("a", "text", href="#x", class_="quiet", aria_label="…")`; None and False leave an attribute out."""
+    """Return an element: `tag("a", "text", href="#x", class_="quiet")`; None and False omit an attribute."""
     opened = "".join(
         _attribute(key, value) for key, value in attributes.items() if value is not None and value is not False
     )
@@ -27,7 +27,7 @@ def tag(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
 
 
 def join(children: Child) -> Markup:
-    """One after the other."""
+    """Return the children joined."""
     if children is None:
         return Markup("")
     if isinstance(children, Markup):
@@ -38,6 +38,6 @@ def join(children: Child) -> Markup:
 
 
 def _attribute(key: str, value: Attribute) -> str:
-    # viewBox and its kin keep their case; class_ and for_ are words of Python.
+    # viewBox and similar names keep their case; class_ and for_ avoid Python keywords.
     name = key.rstrip("_").replace("_", "-")
     return f" {name}" if value is True else f' {name}="{escape(str(value))}"'

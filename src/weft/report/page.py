@@ -1,4 +1,4 @@
-"""A report → one HTML file that needs nothing else: style and script inside, the network forbidden."""
+"""A report → one self-contained HTML file: style and script inside, no network access."""
 
 import base64
 import hashlib
@@ -28,7 +28,7 @@ SEARCH_SCRIPTS = ("page.js", "search.js")
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page, and its name in the bar."""
+    """A section of the page, and its name in the navigation bar."""
 
     id: str
     name: str
@@ -36,7 +36,7 @@ class Section:
 
 
 def kernel_page(report: KernelReport) -> str:
-    """A kernel's page: one HTML file."""
+    """Return a kernel's page: one HTML file."""
     sections = [Section("verdict", "Verdict", verdict.verdict_section(report))]
     if report.maps or report.no_map:
         sections.append(Section("error", "Error", error.error_section(report)))
@@ -50,7 +50,7 @@ def kernel_page(report: KernelReport) -> str:
 
 
 def search_page(report: SearchReport) -> str:
-    """A search's page: one HTML file."""
+    """Return a search's page: one HTML file."""
     sections = [
         Section("verdict", "Outcome", search.outcome_section(report)),
         Section("progress", "Progress", progress.progress_section(report)),
@@ -65,12 +65,12 @@ def search_page(report: SearchReport) -> str:
 
 @cache
 def asset(name: str) -> str:
-    """A file of style or script, as the package has it."""
+    """Return the text of a style or script file of the package."""
     return (files("weft.report") / "static" / name).read_text(encoding="utf-8")
 
 
 def _page(title: str, sections: Sequence[Section], *, styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """The whole file. Only this very script and style may run: what a source smuggles in has another hash."""
+    """Return the file. Its policy allows only this script and style by their hashes, so injected code cannot run."""
     style = "\n".join(asset(name) for name in styles)
     script = "\n".join(asset(name) for name in scripts)
     policy = (
@@ -109,7 +109,8 @@ def _page(title: str, sections: Sequence[Section], *, styles: Sequence[str], scr
         bar,
         tag("main", [each.body for each in sections], id="main"),
         tag(
-            "footer", f"Written by weft {weft.__version__}. This file is complete: it loads nothing and sends nothing."
+            "footer",
+            f"Written by weft {weft.__version__}. This file is self-contained: it loads nothing and sends nothing.",
         ),
         tag("script", Markup(script)),
     )

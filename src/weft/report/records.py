@@ -1,4 +1,4 @@
-"""What a page shows, as plain frozen values: gathered by one stage, drawn by the next."""
+"""The data of a page as plain frozen values: collected by one stage, drawn by the next."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from weft.profile.roofline_points import Roofline
 
 @dataclass(frozen=True)
 class Named:
-    """A name and what stands beside it."""
+    """A name and its value."""
 
     name: str
     value: str
@@ -22,7 +22,7 @@ class WorkloadResult:
     """One judged workload."""
 
     row: str
-    """Shape, type and mask: its line in the table."""
+    """Shape, type and mask: its row in the table."""
     column: str
     """How the inputs were drawn."""
     label: str
@@ -33,10 +33,10 @@ class WorkloadResult:
 
 @dataclass(frozen=True, eq=False)
 class ErrorMap:
-    """The error over rows and columns, slice by slice. In large ones a cell is the worst of several."""
+    """The error over rows and columns, slice by slice. In large maps a cell is the worst of several elements."""
 
     name: str
-    """For the selector: `O as it failed first`."""
+    """The name in the selector: `O as it failed first`."""
     about: str
     """Sizes and origin of the workload."""
     row_name: str
@@ -46,25 +46,25 @@ class ErrorMap:
     error: Array
     """(slices, rows, columns): |actual - expected|; NaN: not observed; infinite: a NaN on either side."""
     relative: bool = False
-    """Whether the error is given in units of each element's own limit."""
+    """Whether the error is in units of each element's limit."""
     first_slice: int = 0
     first_row: int = 0
     first_column: int = 0
     rows_per_cell: int = 1
     columns_per_cell: int = 1
     actual: Array | None = None
-    """(rows, columns) of `first_slice`, where that is small enough."""
+    """(rows, columns) of `first_slice`, if it is small enough."""
     expected: Array | None = None
     limits: Array | None = None
     tiles: tuple[int, ...] = ()
-    """Rows at which a CTA's tile begins, but the first."""
+    """Rows at which a CTA's tile begins, except the first."""
     warps: tuple[int | None, ...] = ()
-    """The warp of each row of `first_slice`, where it was seen."""
+    """The warp of each row of `first_slice`, if it was observed."""
     warp_columns: tuple[int, ...] = ()
 
 
 class StageState(StrEnum):
-    """What a recorded run says of a stage."""
+    """The state of a stage in a recorded run."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -75,7 +75,7 @@ class StageState(StrEnum):
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage in the order a kernel makes them."""
+    """One stage, in the order of computation."""
 
     name: str
     meaning: str
@@ -85,29 +85,29 @@ class Stage:
 
 @dataclass(frozen=True)
 class Diagnosed:
-    """What is wrong, as far as it is known."""
+    """What is known about the error."""
 
     sentence: str
     case: str
     cure: str
     stages: tuple[Stage, ...]
     where: str = ""
-    """Of the first wrong stage."""
+    """Place of the first wrong stage."""
     made_by: str = ""
     excerpt: RowExcerpt | None = None
     arithmetic: tuple[str, ...] = ()
     known_as: tuple[Named, ...] = ()
-    """Mistakes that leave this mark, and how much of the error they explain."""
+    """Mistakes with this signature, and how much of the error they explain."""
     notes: tuple[Named, ...] = ()
     line: int | None = None
-    """Of the kernel's own file: where it shows."""
-    mend_line: int | None = None
-    """Where the cure goes, if that is another line."""
+    """Line of the kernel's file where the error shows."""
+    fix_line: int | None = None
+    """Line to fix, if it is another one."""
 
 
 @dataclass(frozen=True)
 class SourceFinding:
-    """Something said of a line."""
+    """A finding about a line."""
 
     code: str
     level: str
@@ -122,7 +122,7 @@ class SourceFinding:
 
 @dataclass(frozen=True)
 class LineCost:
-    """What a line keeps busy, over all launches."""
+    """The cost of a line over all launches, with the unit that it keeps busy."""
 
     line: int
     cycles: float
@@ -141,7 +141,7 @@ class SourceView:
     findings: tuple[SourceFinding, ...] = ()
     costs: tuple[LineCost, ...] = ()
     runs: Mapping[int, int] = field(default_factory=dict)
-    """Line → how often warps came to it, for lines with code, where it was counted."""
+    """Line → how often warps executed it, for lines with code, if it was counted."""
 
 
 @dataclass(frozen=True)
@@ -153,16 +153,16 @@ class LaunchCost:
     """Grid and block."""
     facts: tuple[Named, ...]
     bounds: tuple[tuple[str, float], ...]
-    """Cycles at least by unit, the longest first."""
+    """Lower bounds in cycles by unit, the largest first."""
     estimate: tuple[float, float]
     """EST_warm in cycles."""
     limiter: str
     occupancy: tuple[tuple[str, int], ...]
     """Blocks per SM by each limit."""
     warps: tuple[int, int]
-    """Held by an SM, of how many."""
+    """Warps on an SM, and the maximum."""
     counters: tuple[tuple[str, float], ...]
-    """Under ncu's names."""
+    """Counters by ncu's names."""
     own_counters: tuple[tuple[str, float], ...]
     advice: tuple[str, ...]
     notes: tuple[str, ...]
@@ -170,7 +170,7 @@ class LaunchCost:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the model says of a kernel on a chip. Modelled, not measured."""
+    """The modelled cost of a kernel on a GPU. Modelled, not measured."""
 
     title: str
     """Chip, sizes, compiler."""
@@ -181,22 +181,22 @@ class Cost:
 
 @dataclass(frozen=True)
 class KernelReport:
-    """A kernel that was judged, looked into where it is wrong, and put on a chip."""
+    """A kernel with its verdicts, its diagnosis and its cost."""
 
     target: str
     status: str
     message: str
-    """Of the verdicts together."""
+    """Status of all verdicts together."""
     passed: bool
     sentence: str
-    """The headline: the diagnosis in a sentence, where there is one."""
+    """The headline: the diagnosis in one sentence, if there is one."""
     facts: tuple[Named, ...]
     commands: tuple[Named, ...]
     results: tuple[WorkloadResult, ...]
     source: SourceView | None
     maps: tuple[ErrorMap, ...] = ()
     no_map: str = ""
-    """Why there is none."""
+    """Why there is no map."""
     diagnosed: Diagnosed | None = None
     cost: Cost | None = None
     no_cost: str = ""
@@ -204,7 +204,7 @@ class KernelReport:
 
 @dataclass(frozen=True)
 class DiffLine:
-    """Of a child against its parent."""
+    """A line of the diff between parent and child."""
 
     sign: str
     """`+`, `-`, a blank, or `@` for a gap."""
@@ -219,13 +219,13 @@ class CandidateView:
     parents: tuple[int, ...]
     generation: int
     order: int
-    """Its place among all that were proposed, from 1."""
+    """Its number in the order of proposal, from 1."""
     kind: str
     """winner, elite, kept, passed, failed or duplicate."""
     status: str
     score: float | None
     against_parent: float | None
-    """Score over that of its parent."""
+    """Score divided by that of its parent."""
     changes: tuple[str, ...]
     hypothesis: str
     facts: tuple[Named, ...]
@@ -234,7 +234,7 @@ class CandidateView:
 
 @dataclass(frozen=True)
 class InsightView:
-    """An expectation and what came of it."""
+    """An expectation and its result."""
 
     candidate: int
     outcome: str
@@ -256,12 +256,12 @@ class LeverView:
     passed: int
     kept: int
     ratio: float | None
-    """Geometric mean of score over the parent's, of those that passed."""
+    """Geometric mean of the score divided by the parent's, of those that passed."""
 
 
 @dataclass(frozen=True)
 class SearchReport:
-    """A search as it stands."""
+    """The state of a search."""
 
     run: int
     title: str
@@ -269,7 +269,7 @@ class SearchReport:
     state: str
     sentence: str
     unit: str
-    """Of scores: cycles by the model, or microseconds."""
+    """Unit of the scores: cycles by the model, or microseconds."""
     facts: tuple[Named, ...]
     commands: tuple[Named, ...]
     candidates: tuple[CandidateView, ...]

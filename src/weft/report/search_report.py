@@ -1,4 +1,4 @@
-"""A search of the store → what its page shows: progress, lineage with diffs, levers, insights, cost."""
+"""A search of the store → the data of its page: progress, lineage with diffs, levers, insights, cost."""
 
 from collections.abc import Mapping
 from difflib import unified_diff
@@ -12,20 +12,20 @@ from weft.store.store import Store
 from .records import CandidateView, DiffLine, InsightView, LeverView, Named, SearchReport
 
 MOST_DIFF = 140
-"""Lines of a diff."""
+"""Limit of lines of a diff."""
 CONTEXT = 2
 MESSAGE = 600
-"""Characters of what a judge or a diagnosis said."""
+"""Limit of characters of a verdict or a diagnosis."""
 
 
 def search_report(store: Store, run_id: int, *, command: str = "") -> SearchReport:
-    """Raises StoreError if there is no such run."""
+    """Return the report of a run. Raises StoreError if there is no such run."""
     texts = {row.id: store.text(row.source_digest) for row in store.candidates(run_id)}
     return report_of(summary_of(store, run_id), texts, command=command)
 
 
 def report_of(summary: RunSummary, texts: Mapping[int, str], *, command: str = "") -> SearchReport:
-    """`texts` are the candidates' sources."""
+    """Return the report; `texts` are the candidates' sources."""
     run_id = summary.run.id
     commands = [Named("this page", command)] if command else []
     commands.append(Named("the same in a terminal", f"weft runs show {run_id}"))
@@ -140,9 +140,9 @@ def _candidate(summary: RunSummary, member: Member, order: int, texts: Mapping[i
     if member.duplicate_of is not None:
         facts.append(Named("same code as", f"candidate {member.duplicate_of}"))
     if member.repairs is not None:
-        facts.append(Named("mends", f"candidate {member.repairs}"))
+        facts.append(Named("repairs", f"candidate {member.repairs}"))
     if evaluation is not None:
-        facts += [Named("said", evaluation.message[:MESSAGE]), Named("diagnosis", evaluation.diagnosis[:MESSAGE])]
+        facts += [Named("message", evaluation.message[:MESSAGE]), Named("diagnosis", evaluation.diagnosis[:MESSAGE])]
     return CandidateView(
         id=member.id,
         parents=member.parents,
@@ -166,12 +166,12 @@ def _diff(before: str, after: str) -> tuple[DiffLine, ...]:
         for line in lines[:MOST_DIFF]
     ]
     if len(lines) > MOST_DIFF:
-        found.append(DiffLine("@", f"… {len(lines) - MOST_DIFF} more lines"))
+        found.append(DiffLine("@", f"{len(lines) - MOST_DIFF} more lines"))
     return tuple(found)
 
 
 def _levers(summary: RunSummary) -> tuple[LeverView, ...]:
-    """Every move that was tried; the ratio is the child's, which moved two levers at once."""
+    """Return every change of a lever; the ratio is the child's, which changed two levers at once."""
     tried: dict[str, list[Member]] = {}
     for member in summary.history:
         for change in member.changes:

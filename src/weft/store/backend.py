@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL do differently, as one small contract."""
+"""The interface of SQLite and PostgreSQL for what they do differently."""
 
 import json
 from datetime import datetime
@@ -12,34 +12,34 @@ from .records import Json
 
 
 class Backend(Protocol):
-    """One kind of database, at one place."""
+    """A database of one kind at one location."""
 
     where: str
-    """As it is shown to people: without a password."""
+    """The location as text, without a password."""
     patience_seconds: float
-    """How long a lost connection is tried again."""
+    """How long a lost connection is retried."""
 
     def engine(self) -> sa.Engine:
-        """For transactions that write."""
+        """Return the engine for transactions that write."""
 
     def reader(self, engine: sa.Engine) -> sa.Engine:
-        """For transactions that see one state of the store, and do not wait for writers."""
+        """Return an engine for transactions that read one snapshot and do not wait for writers."""
 
     def alone(self, connection: sa.Connection) -> None:
-        """Wait until no other transaction that asked for this is under way, and keep the others waiting."""
+        """Take an exclusive lock: wait for other transactions that have it, and keep later ones waiting."""
 
     def time(self, connection: sa.Connection) -> datetime:
-        """The clock that all who use this database share."""
+        """Return the time of the clock that all users of this database share."""
 
     def passing(self, error: DBAPIError) -> bool:
-        """Whether the transaction is certainly rolled back, or its fate unknown, and another try may succeed."""
+        """Return whether the transaction was rolled back, or its result is unknown, and a retry may succeed."""
 
     def cure(self, message: str) -> str:
-        """What to do about an error of the driver; empty if it is not known."""
+        """Return what to do about an error of the driver; empty if unknown."""
 
 
 def to_json(value: Json) -> str:
-    """How mappings are written. JSON has no NaN: a store that took one could not be read elsewhere."""
+    """Return the JSON text of a mapping. NaN is refused, because JSON does not have it."""
     try:
         return json.dumps(value, allow_nan=False, ensure_ascii=False, sort_keys=True)
     except (TypeError, ValueError) as error:
@@ -47,6 +47,6 @@ def to_json(value: Json) -> str:
 
 
 def cure_of(message: str, cures: dict[str, str]) -> str:
-    """The first cure whose sign stands in the message."""
+    """Return the first cure whose key is in the message."""
     lowered = message.lower()
     return next((cure for sign, cure in cures.items() if sign in lowered), "")

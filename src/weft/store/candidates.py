@@ -13,16 +13,16 @@ from .records import CandidateRow, Json, RunRow, RunState
 from .schema import artefacts, candidates, runs
 
 MOST_BYTES = 64 << 20
-"""Of one artefact: what is larger belongs into a file."""
+"""Limit of one artefact; larger content belongs in a file."""
 
 
 class Candidates(Database):
-    """What was proposed."""
+    """Runs and candidates."""
 
     def start_run(
         self, kind: str, *, task: str, chip: str = "", seed: int = 0, settings: Mapping[str, Json] = {}
     ) -> RunRow:
-        """A new run."""
+        """Add a run."""
         values = {
             "kind": kind,
             "task": task,
@@ -48,16 +48,16 @@ class Candidates(Database):
         return self._write(step)
 
     def run(self, run_id: int) -> RunRow:
-        """A run by its number."""
+        """Return a run by its number."""
         return self._read(lambda connection: _run(_one(connection, runs, run_id)))
 
     def runs(self) -> tuple[RunRow, ...]:
-        """All of them, in order."""
+        """Return all runs, in order."""
         query = sa.select(runs).order_by(runs.c.id)
         return self._read(lambda connection: tuple(_run(row) for row in connection.execute(query)))
 
     def set_run(self, run_id: int, *, state: str | None = None, progress: Mapping[str, Json] | None = None) -> RunRow:
-        """Change a run's state, or replace what its driver needs to go on."""
+        """Change a run's state, or replace what its driver needs to resume."""
         running = state is None or RunState(state) is RunState.RUNNING
 
         def step(connection: sa.Connection) -> RunRow:
@@ -87,7 +87,7 @@ class Candidates(Database):
         proposer: str = "",
         notes: Mapping[str, Json] = {},
     ) -> CandidateRow:
-        """The run's candidate of this digest: the row that is there already, or a new one."""
+        """Return the run's candidate with this digest: the existing row, or a new one."""
 
         def step(connection: sa.Connection) -> CandidateRow:
             values = {
@@ -111,19 +111,19 @@ class Candidates(Database):
         return self._write(step)
 
     def candidate(self, candidate_id: int) -> CandidateRow:
-        """A candidate by its number."""
+        """Return a candidate by its number."""
         return self._read(lambda connection: _candidate(_one(connection, candidates, candidate_id)))
 
     def candidates(self, run_id: int) -> tuple[CandidateRow, ...]:
-        """Of a run, in order of their proposal."""
+        """Return the candidates of a run, in the order of their proposal."""
         return self._candidates(candidates.c.run_id == run_id)
 
     def with_canonical(self, run_id: int, canonical: str) -> tuple[CandidateRow, ...]:
-        """Candidates of a run whose canonical PTX is the same."""
+        """Return the candidates of a run with this canonical PTX."""
         return self._candidates((candidates.c.run_id == run_id) & (candidates.c.canonical == canonical))
 
     def set_canonical(self, candidate_id: int, canonical: str) -> None:
-        """Note the hash of its canonical PTX."""
+        """Set the hash of its canonical PTX."""
         self._set_candidate(candidate_id, {"canonical": canonical})
 
     def set_notes(self, candidate_id: int, notes: Mapping[str, Json]) -> None:
@@ -131,11 +131,11 @@ class Candidates(Database):
         self._set_candidate(candidate_id, {"notes": dict(notes)})
 
     def put(self, content: bytes, *, kind: str = "") -> str:
-        """Keep bytes under the hash of their content, which is returned."""
+        """Store bytes under the hash of their content; return the hash."""
         return self._write(lambda connection: self._put(connection, content, kind))
 
     def get(self, digest: str) -> bytes:
-        """The bytes of a hash."""
+        """Return the bytes of a hash."""
         query = sa.select(artefacts.c.packed).where(artefacts.c.digest == digest)
         packed = self._read(lambda connection: connection.execute(query).scalar())
         if packed is None:
@@ -149,12 +149,12 @@ class Candidates(Database):
         return content
 
     def text(self, digest: str) -> str:
-        """The same as text."""
+        """Return the content of a hash as text."""
         return self.get(digest).decode()
 
     def _put(self, connection: sa.Connection, content: bytes, kind: str) -> str:
         if len(content) > MOST_BYTES:
-            raise StoreError(f"an artefact of {len(content)} bytes: at most {MOST_BYTES} are kept")
+            raise StoreError(f"an artefact has {len(content)} bytes, but the limit is {MOST_BYTES}")
         digest = content_digest(content)
         values = {
             "digest": digest,

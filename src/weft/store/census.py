@@ -1,4 +1,4 @@
-"""The queue in numbers, by counting rows: nothing has to be kept in step with it."""
+"""Numbers of the queue, counted from rows, so that no counter can be out of date."""
 
 from datetime import timedelta
 
@@ -12,10 +12,10 @@ _ENDED = (State.DONE.value, State.ABANDONED.value)
 
 
 class Counting(Database):
-    """How it stands."""
+    """Counts of the queue."""
 
     def census(self, *, window_seconds: float = 300.0) -> Census:
-        """Everything at one moment."""
+        """Return all numbers at one moment."""
 
         def step(connection: sa.Connection) -> Census:
             now, c, number = self._time(connection), evaluations.c, sa.func.count()
@@ -25,7 +25,7 @@ class Counting(Database):
             ):
                 by_run.setdefault(run, dict.fromkeys(State, 0))[State(state)] = count
             waiting = sa.select(c.needs, number).where(c.state == State.QUEUED.value).group_by(c.needs)
-            # A superseded evaluation may be queued again, and counters that are read from this must not fall.
+            # A superseded evaluation may be queued again, and counters computed from this must not fall.
             ended = c.state.in_(_ENDED) & (c.status != SUPERSEDED)
             statuses = sa.select(c.status, number).where(ended).group_by(c.status)
             since = now - timedelta(seconds=window_seconds)

@@ -1,4 +1,4 @@
-"""One database and its transactions. Whoever was told that a row is written finds it again, whatever is killed next."""
+"""One database and its transactions. A row whose write was acknowledged survives the kill of any process."""
 
 import re
 import time
@@ -31,7 +31,7 @@ class Database:
         self.where = backend.where
         self._backend = backend
         self._clock = clock
-        self._patience = 0.0  # a place that cannot be reached at first is wrong, rather than restarted
+        self._patience = 0.0  # if the first connection fails, the URL is probably wrong: do not wait for a restart
         self._engine = backend.engine()
         self._reader = backend.reader(self._engine)
         if not self._read(lambda connection: up_to_date(connection, self.where)):
@@ -40,16 +40,16 @@ class Database:
         self._patience = backend.patience_seconds
 
     def close(self) -> None:
-        """Give back its connections."""
+        """Close its connections."""
         self._engine.dispose()
 
     def now(self) -> datetime:
-        """By the store's clock: the one that was given, or else the database's."""
+        """Return the time of the store's clock: the given one, or the database's."""
         return self._clock() if self._clock is not None else self._read(self._backend.time)
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        """A transaction that may write: the only one of its kind at its time. Left in order it is committed and on the
+        """Open a transaction that may write; only one exists at a time. On a normal exit it is committed and on the
         disk.
         """
         with self._explained(), self._connected(self._engine) as connection, connection.begin():
@@ -58,25 +58,25 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """What the store holds now, unmoved by writers and without waiting for them."""
+        """Open a transaction that reads one snapshot of the store and does not wait for writers."""
         with self._explained(), self._connected(self._reader) as connection, connection.begin():
             yield connection
 
     def create(self, *tables: sa.Table) -> None:
-        """Make those of these tables that are missing."""
+        """Create those of these tables that are missing."""
         with self.begin() as connection:
             METADATA.create_all(connection, tables=tables, checkfirst=True)
 
     def _write(self, step: Step[Found]) -> Found:
-        """Run a step in a transaction of its own, and again if the connection is lost.
+        """Run a step in a separate transaction, and again if the connection is lost.
 
-        Nobody can say whether a commit that was not answered took place: a step must end the same if it did.
+        A commit without an answer may or may not have happened: the step must give the same result in both cases.
         """
         with self._explained():
             return self._steadily(lambda: _run(self._engine, step))
 
     def _read(self, step: Step[Found]) -> Found:
-        """Run a step that only reads, and again if the connection is lost."""
+        """Run a step that only reads; retry if the connection is lost."""
         with self._explained():
             return self._steadily(lambda: _run(self._reader, step))
 
@@ -110,20 +110,20 @@ class Database:
 
 
 def insert_new(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> bool:
-    """Insert a row unless one with the same key is there already, whoever wrote it; returns whether it is new."""
+    """Insert a row unless one with the same key exists; return whether it is new."""
     dialect = {"sqlite": sqlite, "postgresql": postgresql}[connection.dialect.name]
     return connection.execute(dialect.insert(table).values(values).on_conflict_do_nothing()).rowcount == 1
 
 
 def backend_of(where: str | Path) -> Backend:
-    """A path, whose folder is made, or a URL: `postgresql://user@host:port/database`."""
+    """Return the backend for a path, whose folder is created, or a URL: `postgresql://user@host:port/database`."""
     spelled = str(where)
     if "://" not in spelled:
         path = Path(spelled).expanduser()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StoreError(f"the store {path}: {error}; choose another place with --store or WEFT_STORE") from error
+            raise StoreError(f"the store {path}: {error}; choose another path with --store or WEFT_STORE") from error
         return SqliteBackend(sa.URL.create("sqlite", database=str(path)))
     shown = re.sub(r"(://[^:/@]*:)[^@]*@", r"\1***@", spelled)
     try:

@@ -1,4 +1,4 @@
-"""The log of the queue, written in the transaction of what it tells. The newest are kept."""
+"""The log of the queue. Each event is written in the transaction that it describes; the newest events are kept."""
 
 from datetime import datetime
 from typing import Any
@@ -14,15 +14,15 @@ _BETWEEN_SWEEPS = 1_000
 
 
 class Events(Database):
-    """What happened."""
+    """The log."""
 
     def events(self, after: int = 0, *, limit: int = 1000) -> tuple[EventRow, ...]:
-        """Those with a higher number, the oldest first."""
+        """Return the events with a higher number, the oldest first."""
         query = sa.select(events).where(events.c.id > after).order_by(events.c.id).limit(limit)
         return self._read(lambda connection: tuple(_event(row) for row in connection.execute(query)))
 
     def last_events(self, count: int) -> tuple[EventRow, ...]:
-        """The newest ones, the oldest of them first."""
+        """Return the newest events, the oldest of them first."""
         query = sa.select(events).order_by(events.c.id.desc()).limit(count)
         return self._read(lambda connection: tuple(_event(row) for row in connection.execute(query)))[::-1]
 

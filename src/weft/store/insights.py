@@ -1,4 +1,4 @@
-"""The ledger of insights: what was expected of a change, and what it measured. Refuted ones stay."""
+"""The insights: the expected and the measured effect of each change. Refuted ones are kept."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from .schema import insights
 
 
 class Insights(Database):
-    """What was learnt."""
+    """The insights of runs."""
 
     def add_insight(
         self,
@@ -26,7 +26,7 @@ class Insights(Database):
         outcome: str,
         note: str = "",
     ) -> InsightRow:
-        """One row per run, candidate and hypothesis: the one that is there already, or a new one."""
+        """Return the row of this run, candidate and hypothesis: the existing one, or a new one."""
         values = {
             "run_id": run_id,
             "candidate_id": candidate_id,
@@ -51,7 +51,7 @@ class Insights(Database):
         return self._write(step)
 
     def insights(self, run_id: int | None = None, *, outcome: str | None = None) -> tuple[InsightRow, ...]:
-        """In order; of one run or all, of one outcome or all."""
+        """Return the insights in order; of one run or all, of one outcome or all."""
         query = sa.select(insights).order_by(insights.c.id)
         if run_id is not None:
             query = query.where(insights.c.run_id == run_id)

@@ -1,7 +1,7 @@
 """A store on a PostgreSQL server, for workers on several machines.
 
-The server's clock is the only one: a worker whose own clock is wrong neither loses its leases nor keeps them. A
-connection that is lost is tried again for a minute, which is enough for a server that is restarted.
+Only the server's clock counts: a worker whose clock is wrong neither loses its leases nor keeps them. A lost
+connection is retried for a minute, which is enough for the restart of a server.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -18,16 +18,16 @@ from .errors import StoreError
 PATIENCE_SECONDS = 60.0
 CONNECT_SECONDS = 10
 _LOCK = 0x77656674
-"""Of advisory locks: "weft"."""
+"""Key of the advisory lock: "weft" in ASCII."""
 _SESSION = (
-    # A commit that was told is on the disk even where the server's own setting is weaker.
+    # An acknowledged commit is on the disk even if the server's default is weaker.
     "SET synchronous_commit = on",
-    # A worker that is stopped or cut off in the middle of a transaction must not hold rows for ever.
+    # A worker that stops or loses its connection during a transaction must not lock rows for ever.
     "SET idle_in_transaction_session_timeout = '30s'",
     "SET lock_timeout = '30s'",
 )
 _REACHING = {
-    # A cut cable is noticed in half a minute, not in the quarter of an hour that TCP would take.
+    # A broken connection is detected in half a minute; TCP alone would take a quarter of an hour.
     "connect_timeout": CONNECT_SECONDS, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 30_000, "application_name": "weft", "client_encoding": "utf8",
 }  # fmt: skip
@@ -35,22 +35,22 @@ _PASSING_STATES = frozenset("40001 40P01 53300 55P03 57P01 57P02 57P03".split())
 """Serialisation, deadlock, too many connections, lock not available; shut down, crashed, starting up."""
 _CURES = {
     "password authentication failed": "check the user and the password of the URL, or ~/.pgpass",
-    "no password supplied": "put the password into ~/.pgpass or PGPASSWORD, or into the URL",
-    "no pg_hba.conf entry": "the server does not let this user in from here: see its pg_hba.conf",
-    "role": "make the user on the server: createuser NAME",
+    "no password supplied": "put the password in ~/.pgpass, PGPASSWORD or the URL",
+    "no pg_hba.conf entry": "the server does not accept this user from this machine: see its pg_hba.conf",
+    "role": "create the user on the server: createuser NAME",
     "too many clients": "raise max_connections of the server, or start fewer workers",
     "remaining connection slots": "raise max_connections of the server, or start fewer workers",
-    "connection refused": "is the server running, and are host and port of the URL right?",
+    "connection refused": "check that the server runs and that host and port of the URL are correct",
     "could not translate host name": "check the host of the URL",
     "failed to resolve host": "check the host of the URL",
-    "no such file or directory": "is the server running on this machine? Give host and port in the URL",
+    "no such file or directory": "check that the server runs on this machine, or give host and port in the URL",
     "no space left": "the server's disk is full; nothing of this step was written: free some space and run it again",
     "disk full": "the server's disk is full; nothing of this step was written: free some space and run it again",
-    "read-only transaction": "the server only reads (a standby?): give the URL of the one that writes",
-    "read-write mode during recovery": "the server only reads (a standby?): give the URL of the one that writes",
-    "permission denied": "the user may not do this: GRANT it CREATE ON SCHEMA public, and the rights on its tables",
+    "read-only transaction": "the server is read-only, such as a standby: give the URL of the primary server",
+    "read-write mode during recovery": "the server is read-only, such as a standby: give the URL of the primary server",
+    "permission denied": "the user has no permission: GRANT it CREATE ON SCHEMA public, and rights on the tables",
     "lock timeout": "another process has been writing for 30 s: stop it, or try again",
-    "server closed the connection": "the server went away and did not come back in time: start it and run this again",
+    "server closed the connection": "the server stopped and did not restart in time: start it and run this again",
     "starting up": "the server is not ready yet: run this again in a moment",
     "timeout expired": "the server does not answer: check host, port and firewall",
 }
@@ -65,7 +65,7 @@ _REFUSALS = (
 
 
 class PostgresBackend:
-    """A database of a server, by its URL."""
+    """A database on a server, given by its URL."""
 
     patience_seconds = PATIENCE_SECONDS
 
@@ -74,7 +74,7 @@ class PostgresBackend:
         self.where = url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
 
     def engine(self) -> sa.Engine:
-        """Writers lock rows, not the store."""
+        """Return an engine whose writers lock rows, not the store."""
         given = {name: value for name, value in _REACHING.items() if name not in self._url.query}
         try:
             engine = sa.create_engine(self._url, json_serializer=to_json, connect_args=given, pool_pre_ping=True)
@@ -86,21 +86,21 @@ class PostgresBackend:
         return engine
 
     def reader(self, engine: sa.Engine) -> sa.Engine:
-        """A snapshot for the whole transaction."""
+        """Return an engine with one snapshot per transaction."""
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     def alone(self, connection: sa.Connection) -> None:
-        """By an advisory lock, which ends with the transaction."""
+        """Take an advisory lock, which ends with the transaction."""
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
 
     def time(self, connection: sa.Connection) -> datetime:
-        """Of the server, now (not of the transaction's start, which may have waited)."""
+        """Return the server's time now, not that of the transaction's start, which may be older."""
         text = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
         microseconds = connection.exec_driver_sql(text).scalar_one()
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
 
     def passing(self, error: DBAPIError) -> bool:
-        """Lost connections, and conflicts that the server resolved by ending one side."""
+        """Return whether the connection was lost, or the server ended the transaction because of a conflict."""
         state = getattr(error.orig, "sqlstate", None)
         if state is not None:
             return state in _PASSING_STATES or state.startswith("08")
@@ -110,9 +110,9 @@ class PostgresBackend:
         return error.connection_invalidated or type(error.orig).__name__ in ("OperationalError", "ConnectionTimeout")
 
     def cure(self, message: str) -> str:
-        """What to do."""
+        """Return what to do."""
         if "database" in message and "does not exist" in message:
-            return f"make it on the server: createdb {self._url.database}"
+            return f"create it on the server: createdb {self._url.database}"
         return cure_of(message, _CURES)
 
 
@@ -123,4 +123,4 @@ def _prepare(connection: Any, record: object) -> None:
         (encoding,) = cursor.fetchone()
     connection.commit()
     if encoding != "UTF8":
-        raise StoreError(f"the database's encoding is {encoding}: make it with createdb -E UTF8 -T template0 NAME")
+        raise StoreError(f"the database's encoding is {encoding}: create it with createdb -E UTF8 -T template0 NAME")

@@ -1,7 +1,7 @@
-"""The queue of evaluations: leased to one worker at a time, fenced by tokens; and the verdicts that came out.
+"""The queue of evaluations, leased to one worker at a time and fenced by tokens; and their verdicts.
 
-A lease is a promise to finish until a time. When it runs out, anybody may lease the evaluation again under a higher
-token, and what the first worker sends later is refused: one evaluation has one result.
+A lease is valid until a time. When it expires, any worker may lease the evaluation again with a higher token, and a
+later result of the first worker is refused: one evaluation has one result.
 """
 
 import json
@@ -24,14 +24,14 @@ from .schema import evaluations, verdicts
 
 LEASE_SECONDS = 60.0
 MOST_LEASES = 50
-"""Leases of one evaluation that may run out before it counts as what ends its workers: far more than by chance."""
+"""Number of expired leases after which an evaluation counts as the cause: far more than by chance."""
 ATTEMPTS = 3
-"""Workers that may be lost over an evaluation before it is given up."""
-_GONE = f"{MOST_LEASES} workers were silent over it until their leases ran out"
+"""Number of lost workers after which an evaluation is given up."""
+_GONE = f"{MOST_LEASES} workers stopped responding during it until their leases expired"
 
 
 class Queue(Events):
-    """What is to be judged, and what was."""
+    """The queue and the cache of verdicts."""
 
     def enqueue(
         self,
@@ -43,9 +43,9 @@ class Queue(Events):
         priority: int = 0,
         needs: str = "vgpu",
     ) -> EvaluationRow:
-        """The evaluation of a candidate under a key: the one that is there already, or a new one.
+        """Return the evaluation of a candidate with a key: the existing one, or a new one.
 
-        Where the cache has a verdict of the key it is DONE at once. One that was superseded is queued again.
+        If the cache has a verdict for the key, it is DONE at once. A superseded one is queued again.
         """
 
         def step(connection: sa.Connection) -> EvaluationRow:
@@ -55,9 +55,9 @@ class Queue(Events):
         return self._write(step)
 
     def supersede(self, evaluation_id: int, key: str, *, request: Mapping[str, Json] = {}) -> EvaluationRow:
-        """Queue a candidate under another key instead of a QUEUED evaluation, which is ABANDONED. Returns the new one.
+        """Queue a candidate with another key instead of a QUEUED evaluation, which is ABANDONED. Return the new one.
 
-        An evaluation that is leased or has ended stays as it is and is returned.
+        An evaluation that is leased or has ended is not changed and is returned.
         """
 
         def step(connection: sa.Connection) -> EvaluationRow:
@@ -102,9 +102,9 @@ class Queue(Events):
         needs: str | None = None,
         skip: Collection[int] = (),
     ) -> Lease | None:
-        """The next evaluation that nobody works on: by priority, then the oldest. None: there is none.
+        """Lease the next free evaluation, by priority, then the oldest. Return None if there is none.
 
-        `skip` names evaluations that this owner cannot do: they must not block what is behind them.
+        `skip` names evaluations that this owner cannot do, so that they do not block the others.
         """
         wanted = [
             column == value
@@ -147,7 +147,7 @@ class Queue(Events):
         return self._write(step)
 
     def heartbeat(self, lease: Lease, *, seconds: float = LEASE_SECONDS) -> Lease:
-        """The same lease, longer. Raises Fenced if somebody else has it."""
+        """Extend the lease and return it. Raises Fenced if another worker has the evaluation."""
 
         def step(connection: sa.Connection) -> Lease:
             now = self._time(connection)
@@ -159,9 +159,9 @@ class Queue(Events):
         return self._holding(lease, step)
 
     def finish(self, lease: Lease, status: str, result: Mapping[str, Json], *, seconds: float = 0.0) -> EvaluationRow:
-        """The result of a leased evaluation; in the same transaction the cache learns it, if it may. Raises Fenced.
+        """Write the result of a leased evaluation, in the same transaction also to the cache if allowed. Raises Fenced.
 
-        The same result of the same lease again is no second one.
+        Writing the same result of the same lease again has no effect.
         """
 
         def step(connection: sa.Connection) -> EvaluationRow:
@@ -188,12 +188,12 @@ class Queue(Events):
         return self._holding(lease, step)
 
     def give_back(self, lease: Lease, reason: str, *, attempts: int = ATTEMPTS) -> EvaluationRow:
-        """After a lost worker: QUEUED again, ABANDONED if it was leased `attempts` times. Raises Fenced."""
+        """Queue the evaluation of a lost worker again; ABANDONED if it was leased `attempts` times. Raises Fenced."""
 
         def step(connection: sa.Connection) -> EvaluationRow:
             row = _row(connection, lease.evaluation_id)
             if row.token == lease.token and row.state in (State.QUEUED, State.ABANDONED):
-                return row  # by this lease, earlier
+                return row  # this lease did it already
             if not _change(connection, lease, {"state": State.QUEUED.value, "owner": None, "lease_until": None}):
                 raise _fenced(lease)
             now = self._time(connection)
@@ -205,9 +205,9 @@ class Queue(Events):
         return self._holding(lease, step)
 
     def reclaim(self, owner: str) -> int:
-        """Queue again what an owner that was restarted had leased, without waiting for the leases; returns how many."""
+        """Queue again what a restarted owner had leased, without waiting for the leases; return how many."""
         mine = (evaluations.c.state == State.LEASED.value) & (evaluations.c.owner == owner)
-        # The token is raised now, so that a process of that owner which lives after all is fenced at once.
+        # The token is raised now, so that a process of that owner that is still alive is fenced at once.
         freed = {
             "state": State.QUEUED.value,
             "owner": None,
@@ -227,11 +227,11 @@ class Queue(Events):
         return self._write(step)
 
     def evaluation(self, evaluation_id: int) -> EvaluationRow:
-        """An evaluation by its number."""
+        """Return an evaluation by its number."""
         return self._read(lambda connection: _row(connection, evaluation_id))
 
     def evaluations(self, run_id: int, *, state: State | None = None) -> tuple[EvaluationRow, ...]:
-        """Of a run, in the order they were queued."""
+        """Return the evaluations of a run, in the order of the queue."""
         which = evaluations.c.run_id == run_id
         if state is not None:
             which &= evaluations.c.state == state.value
@@ -239,11 +239,11 @@ class Queue(Events):
         return self._read(lambda connection: tuple(_evaluation(row) for row in connection.execute(query)))
 
     def cached(self, key: str) -> VerdictRow | None:
-        """The verdict of a key."""
+        """Return the verdict of a key, or None."""
         return self._read(lambda connection: _verdict(connection, key))
 
     def cache(self, key: str, status: str, result: Mapping[str, Json]) -> VerdictRow:
-        """Keep a verdict; the first of a key stays. Raises NotCacheable for what says nothing of the kernel."""
+        """Store a verdict; the first of a key stays. Raises NotCacheable for a status that is not about the kernel."""
 
         def step(connection: sa.Connection) -> VerdictRow:
             self._cache(connection, self._time(connection), key, status, result)
@@ -257,7 +257,7 @@ class Queue(Events):
         self, connection: sa.Connection, now: datetime, key: str, status: str, result: Mapping[str, Json]
     ) -> None:
         if status not in CACHEABLE:
-            raise NotCacheable(f"{status} is not kept as a verdict: it may be another one next time")
+            raise NotCacheable(f"{status} is not stored as a verdict: it may differ next time")
         insert_new(connection, verdicts, {"key": key, "status": status, "result": dict(result), "created_at": now})
 
     def _abandon(self, connection: sa.Connection, now: datetime, lease: Lease, reason: str) -> None:
@@ -276,7 +276,7 @@ class Queue(Events):
         try:
             return self._write(step)
         except Fenced:
-            # The step's own transaction is rolled back; that the log lacks a line must not hide what is raised.
+            # The step's transaction is rolled back; an error of the log must not hide the raised one.
             with suppress(StoreError):
                 self._write(lambda connection: self._tell_fenced(connection, lease))
             raise
@@ -329,9 +329,9 @@ def _verdict(connection: sa.Connection, key: str) -> VerdictRow | None:
 
 
 def _next_row(connection: sa.Connection, now: datetime, wanted: Sequence[sa.ColumnElement[bool]]) -> sa.Row[Any] | None:
-    """The evaluation to lease next, locked; what another worker is just taking is passed over.
+    """Return the evaluation to lease next, locked; rows that another worker is taking are skipped.
 
-    Two questions instead of one with OR: each reads a single row by the index, however long the queue is.
+    Two queries instead of one with OR: each reads a single row by the index, however long the queue is.
     """
     overdue = (evaluations.c.state == State.LEASED.value) & (evaluations.c.lease_until <= now)
     found = [

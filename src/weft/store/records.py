@@ -1,4 +1,4 @@
-"""The rows of the store as frozen values. Times are aware and in UTC; mappings hold plain JSON."""
+"""The rows of the store as frozen values. Times are aware and in UTC; mappings are plain JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,26 +11,26 @@ Json = Any
 
 
 def utc_now() -> datetime:
-    """The default clock of a store."""
+    """Return the time of the default clock of a store."""
     return datetime.now(UTC)
 
 
 class State(StrEnum):
-    """Of an evaluation."""
+    """State of an evaluation."""
 
     QUEUED = "QUEUED"
     LEASED = "LEASED"
     DONE = "DONE"
     ABANDONED = "ABANDONED"
-    """Too many workers were lost over it, or another evaluation was queued instead."""
+    """Too many workers were lost during it, or another evaluation replaced it."""
 
 
 SUPERSEDED = "SUPERSEDED"
-"""The status of an ABANDONED evaluation that another one replaced; of all others it is `LOST`."""
+"""The status of an ABANDONED evaluation that another one replaced; the status of all others is `LOST`."""
 
 
 class RunState(StrEnum):
-    """Of a run."""
+    """State of a run."""
 
     RUNNING = "running"
     DONE = "done"
@@ -38,7 +38,7 @@ class RunState(StrEnum):
 
 
 class Proof(StrEnum):
-    """What a measurement says of an insight's hypothesis."""
+    """The result of measuring an insight's hypothesis."""
 
     OPEN = "open"
     CONFIRMED = "confirmed"
@@ -57,7 +57,7 @@ class RunRow:
     settings: Mapping[str, Json]
     state: str
     progress: Mapping[str, Json]
-    """What its driver needs to go on."""
+    """What its driver needs to resume."""
     created_at: datetime
     finished_at: datetime | None
 
@@ -69,15 +69,15 @@ class CandidateRow:
     id: int
     run_id: int
     digest: str
-    """Of source, launch lines, language and defines: the same candidate twice is one row."""
+    """Digest of source, launch lines, language and defines: equal candidates are one row."""
     source_digest: str
     language: str
     launch: str
-    """Launch lines that stand beside the source."""
+    """Launch lines in a separate file."""
     defines: Mapping[str, str]
     parents: tuple[int, ...]
     levers: Mapping[str, Json]
-    """What was changed against the parents."""
+    """The changes from the parents."""
     generation: int
     proposer: str
     canonical: str | None
@@ -94,7 +94,7 @@ class EvaluationRow:
     run_id: int
     candidate_id: int
     key: str
-    """Of the verdict cache."""
+    """Key of the verdict cache."""
     state: State
     priority: int
     request: Mapping[str, Json]
@@ -105,7 +105,7 @@ class EvaluationRow:
     lease_until: datetime | None
     heartbeat_at: datetime | None
     status: str | None
-    """None until it is DONE; of an ABANDONED one, why."""
+    """None until it is DONE; the reason, if it is ABANDONED."""
     result: Mapping[str, Json] | None
     cached: bool
     """Whether the result is an earlier one with the same key."""
@@ -118,7 +118,7 @@ class EvaluationRow:
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to finish an evaluation, until somebody else has a higher token."""
+    """The right to finish an evaluation, until another worker has a higher token."""
 
     evaluation_id: int
     run_id: int
@@ -132,7 +132,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class VerdictRow:
-    """What was decided about a key, once and for all."""
+    """The verdict of a key, which never changes."""
 
     key: str
     status: str
@@ -167,13 +167,13 @@ class WorkerRow:
     kind: str
     """`vgpu` or `gpu`."""
     slots: int
-    """Evaluations it runs at a time."""
+    """Evaluations it runs in parallel."""
     state: str
     """What it did at its last heartbeat."""
     registered_at: datetime
     heartbeat_at: datetime
     stopped_at: datetime | None
-    """None while it runs, and of one that died without a word."""
+    """None while it runs, and also if it died."""
 
 
 class Happened(StrEnum):
@@ -205,21 +205,21 @@ class EventRow:
 
 @dataclass(frozen=True)
 class Census:
-    """The whole queue in numbers, at one moment."""
+    """The numbers of the queue at one moment."""
 
     at: datetime
     depth: Mapping[State, int]
     waiting: Mapping[str, int]
-    """What is QUEUED, by what it needs."""
+    """QUEUED evaluations by what they need."""
     statuses: Mapping[str, int]
-    """Of all that is DONE or ABANDONED, without superseded ones."""
+    """DONE or ABANDONED evaluations by status, without superseded ones."""
     cached: int
-    """Of these, answered by the cache."""
+    """The number of these that the cache answered."""
     recent: Mapping[str, int]
     """Evaluations that workers finished within the window, by owner."""
     window_seconds: float
     oldest_lease_at: datetime | None
-    """When the lease that is held longest was last renewed."""
+    """When the oldest lease was last renewed."""
     overdue: int
-    """Leases that ran out and that nobody took over yet."""
+    """Leases that expired and were not taken over yet."""
     by_run: Mapping[int, Mapping[State, int]]

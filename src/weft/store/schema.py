@@ -1,4 +1,4 @@
-"""The tables. A change to one of them is a new version, and MIGRATIONS gets the step that makes an older store one."""
+"""The tables. Each change is a new version, with a step in MIGRATIONS that upgrades an older store."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ from sqlalchemy.types import TypeDecorator
 from .errors import StoreError
 
 METADATA = MetaData()
-"""Shared by every table of the store, those of the journal included."""
+"""Metadata of all tables of the store and the journal."""
 
 VERSION = 2
 
@@ -35,7 +35,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Utc(TypeDecorator[datetime]):
-    """An aware time as integer microseconds since 1970: exact, and in order, in every database."""
+    """An aware time as integer microseconds since 1970: exact and sortable in every database."""
 
     impl = BigInteger
     cache_ok = True
@@ -52,7 +52,7 @@ class Utc(TypeDecorator[datetime]):
 
 
 _Number = BigInteger().with_variant(Integer, "sqlite")
-"""Of rows that a fleet writes by the million: 31 bits would last it for months. SQLite has 64 anyway."""
+"""Row number of tables that grow by millions of rows: 31 bits would last for months only. SQLite has 64 bits."""
 
 schema_version = Table(
     "schema_version",
@@ -131,7 +131,7 @@ evaluations = Table(
     Column("needs", String(16), nullable=False, server_default="vgpu"),
     UniqueConstraint("run_id", "candidate_id", "key"),
 )
-# In the order of the queue, so that a lease reads one row of it however long it is.
+# In the order of the queue, so that a lease reads one row, however long the queue is.
 evaluations_by_turn = Index("evaluations_by_turn", evaluations.c.state, evaluations.c.priority.desc(), evaluations.c.id)
 evaluations_by_finish = Index("evaluations_by_finish", evaluations.c.finished_at)
 
@@ -277,11 +277,11 @@ JOURNAL_TABLES = (
     journal_machines,
     journal_go_ons,
 )
-"""Made when a journal is begun. Money is decimal text: exact, and never summed by the database."""
+"""Created with the first journal entry. Money is decimal text: exact, and never summed by the database."""
 
 
 def _resources_and_order(connection: sa.Connection) -> None:
-    """1 → 2: what an evaluation runs on; indices in the order of the queue and of time. New tables are made apart."""
+    """Upgrade 1 → 2: what an evaluation runs on; indices in the order of the queue and of time. Adds no tables."""
     connection.exec_driver_sql("ALTER TABLE evaluations ADD COLUMN needs VARCHAR(16) DEFAULT 'vgpu' NOT NULL")
     connection.exec_driver_sql("DROP INDEX evaluations_by_state")
     evaluations_by_turn.create(connection)
@@ -289,24 +289,24 @@ def _resources_and_order(connection: sa.Connection) -> None:
 
 
 MIGRATIONS: Mapping[int, Callable[[sa.Connection], None]] = {1: _resources_and_order}
-"""Version → what makes the next one of it."""
+"""Version → the step that upgrades it to the next version."""
 
 
 def up_to_date(connection: sa.Connection, where: str) -> bool:
-    """Whether the tables are those of this version. Raises StoreError for a store of a newer Weft."""
+    """Return whether the tables have this version. Raises StoreError if the store is of a newer version of Weft."""
     version = _version(connection)
     if version is not None and version > VERSION:
         raise StoreError(
-            f"the store {where} was made by a newer Weft (its version is {version}, ours {VERSION}): "
+            f"the store {where} was written by a newer version of Weft (its schema is {version}, this is {VERSION}): "
             "update Weft, or choose another store with --store or WEFT_STORE"
         )
     return version == VERSION
 
 
 def bring_up_to_date(connection: sa.Connection, where: str) -> None:
-    """Make what is missing and change what is old. The caller's transaction keeps all others waiting."""
+    """Create missing tables and upgrade old ones. The caller's transaction keeps all others waiting."""
     if up_to_date(connection, where):
-        return  # somebody else was faster
+        return  # another process did it already
     version = _version(connection)
     METADATA.create_all(connection, tables=OWN_TABLES, checkfirst=True)
     if version is None:

@@ -1,4 +1,4 @@
-"""A store in one file. Processes of one machine share it; a writer locks it as a whole for a few milliseconds."""
+"""A store in one file. Processes of one machine share it; a writer locks the file for a few milliseconds."""
 
 import sqlite3
 import time
@@ -15,17 +15,17 @@ BUSY_SECONDS = 30
 _READING = "weft_reading"
 _CURES = {
     "locked": f"another process has been writing for {BUSY_SECONDS} s: stop it, or try again",
-    "readonly": "it cannot be written: choose another place with --store or WEFT_STORE",
-    "unable to open": "choose a place that can be written with --store or WEFT_STORE",
+    "readonly": "the file is read-only: choose another path with --store or WEFT_STORE",
+    "unable to open": "choose a writable path with --store or WEFT_STORE",
     "full": "the disk is full; nothing of this step was written: free some space and run it again",
     "disk i/o": "the disk failed or is full; nothing of this step was written",
-    "not a database": "this file is no store: choose another with --store or WEFT_STORE",
+    "not a database": "this file is not a store: choose another with --store or WEFT_STORE",
     "malformed": "the file is damaged: restore a copy, or choose another with --store or WEFT_STORE",
 }
 
 
 class SqliteBackend:
-    """A file, by its URL."""
+    """A file, given by its URL."""
 
     patience_seconds = 0.0
 
@@ -34,37 +34,37 @@ class SqliteBackend:
         self.where = url.database or str(url)
 
     def engine(self) -> sa.Engine:
-        """Every transaction that writes begins with the lock."""
+        """Return an engine whose writing transactions begin with the lock."""
         engine = sa.create_engine(self._url, json_serializer=to_json)
         sa.event.listen(engine, "connect", _prepare)
         sa.event.listen(engine, "begin", _begin)
         return engine
 
     def reader(self, engine: sa.Engine) -> sa.Engine:
-        """The write-ahead log gives readers a state of their own."""
+        """Return an engine for readers; the write-ahead log gives each a snapshot."""
         return engine.execution_options(**{_READING: True})
 
     def alone(self, connection: sa.Connection) -> None:
-        """It is, from its BEGIN IMMEDIATE on."""
+        """Do nothing: BEGIN IMMEDIATE has locked the file already."""
 
     def time(self, connection: sa.Connection) -> datetime:
-        """All users of a file are on one machine, and share its clock."""
+        """Return this machine's time: all users of the file are on this machine."""
         return utc_now()
 
     def passing(self, error: DBAPIError) -> bool:
-        """Waiting has its place in SQLite itself, see BUSY_SECONDS."""
+        """Return False: SQLite itself waits, see BUSY_SECONDS."""
         return False
 
     def cure(self, message: str) -> str:
-        """What to do."""
+        """Return what to do."""
         return cure_of(message, _CURES)
 
 
 def _prepare(connection: sqlite3.Connection, record: object) -> None:
-    """WAL lets readers and a writer go on together. FULL, because NORMAL would let a commit that was already told to
-    somebody vanish with the power; an evaluation takes seconds, the sync of its row milliseconds.
+    """WAL lets readers and a writer work at the same time. FULL, because with NORMAL a power failure could lose an
+    acknowledged commit; an evaluation takes seconds, the sync of its row milliseconds.
     """
-    connection.isolation_level = None  # transactions begin where _begin says so, not where the driver guesses
+    connection.isolation_level = None  # _begin starts transactions, not the driver
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
     deadline = time.monotonic() + BUSY_SECONDS
@@ -72,7 +72,7 @@ def _prepare(connection: sqlite3.Connection, record: object) -> None:
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            # Two processes make the same store; SQLite does not wait here by itself.
+            # Two processes create the same store; SQLite does not wait here by itself.
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
@@ -82,6 +82,6 @@ def _prepare(connection: sqlite3.Connection, record: object) -> None:
 
 
 def _begin(connection: sa.Connection) -> None:
-    """Writers queue up at their start: one that upgraded a read lock later could fail in its middle."""
+    """Begin a transaction. Writers lock at the start: upgrading a read lock later could fail."""
     reading = connection.get_execution_options().get(_READING, False)
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")

@@ -21,7 +21,7 @@ from .workers import Workers
 
 
 class Store(Candidates, Queue, Insights, Workers, Counting):
-    """Everything that must outlive the process that found it."""
+    """All data that must outlive the process that produced it."""
 
     def __enter__(self) -> Self:
         return self
@@ -33,12 +33,12 @@ class Store(Candidates, Queue, Insights, Workers, Counting):
 
 
 def default_store() -> str:
-    """WEFT_STORE, or `weft/weft.db` in the user's data folder."""
+    """Return WEFT_STORE, or `weft/weft.db` in the user's data folder."""
     return knobs.store()
 
 
 def open_store(where: str | Path | None = None, *, clock: Callable[[], datetime] | None = None) -> Store:
-    """Open a store by its path or URL, and make it if there is none. Raises StoreError.
+    """Open a store by its path or URL; create it if there is none. Raises StoreError.
 
     Times are the database server's, or this machine's for a file, unless a clock is given.
     """

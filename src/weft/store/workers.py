@@ -1,4 +1,4 @@
-"""The workers of a fleet: who there is, and what each did when it was last heard."""
+"""The workers of a fleet, with their last heartbeats."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from .schema import workers
 
 
 class Workers(Events):
-    """Who judges."""
+    """The table of workers."""
 
     def register_worker(self, name: str, *, host: str, pid: int, kind: str = "vgpu", slots: int = 1) -> WorkerRow:
-        """A worker that starts, or starts again under its old name."""
+        """Register a worker that starts, or that restarts under its old name."""
 
         def step(connection: sa.Connection) -> WorkerRow:
             now = self._time(connection)
@@ -31,7 +31,7 @@ class Workers(Events):
             }
             known = _find(connection, name)
             if known is not None and (known.host, known.pid, known.stopped_at) == (host, pid, None):
-                values["registered_at"] = known.registered_at  # the same process, twice
+                values["registered_at"] = known.registered_at  # the same process registered before
             else:
                 self._log(connection, now, Happened.WORKER_STARTED, name, note=f"{kind}, {slots} slots, {host} {pid}")
             if not insert_new(connection, workers, {"name": name, **values}):
@@ -41,7 +41,7 @@ class Workers(Events):
         return self._write(step)
 
     def worker_heartbeat(self, name: str, state: str = "") -> WorkerRow:
-        """It lives, and does this."""
+        """Record a heartbeat with the worker's state."""
 
         def step(connection: sa.Connection) -> WorkerRow:
             values = {"heartbeat_at": self._time(connection), "state": state}
@@ -51,7 +51,7 @@ class Workers(Events):
         return self._write(step)
 
     def stop_worker(self, name: str) -> WorkerRow:
-        """It ends in good order."""
+        """Record that the worker ended normally."""
 
         def step(connection: sa.Connection) -> WorkerRow:
             now = self._time(connection)
@@ -64,7 +64,7 @@ class Workers(Events):
         return self._write(step)
 
     def workers(self) -> tuple[WorkerRow, ...]:
-        """All that were ever registered, by name."""
+        """Return all workers that were ever registered, by name."""
         query = sa.select(workers).order_by(workers.c.name)
         return self._read(lambda connection: tuple(WorkerRow(**row._mapping) for row in connection.execute(query)))
 

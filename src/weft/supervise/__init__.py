@@ -1,1 +1,1 @@
-"""Evaluations in child processes: what a candidate breaks, hangs or eats costs one verdict."""
+"""Evaluations in child processes: a crash, a hang or too much memory fails only that candidate."""

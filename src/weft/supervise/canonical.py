@@ -1,8 +1,8 @@
-"""What two candidates have in common that launch the same kernels in the same way.
+"""The canonical form of a candidate: equal for candidates that launch the same kernels in the same way.
 
-PTX → what is left without names, line information and layout.
+PTX → text without names, line information and layout.
 
-Registers, labels and symbols are numbered by their first appearance, registers anew in every function.
+Registers, labels and symbols are numbered by their first appearance, registers separately in every function.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ _FUNCTIONS = (".entry", ".func")
 
 
 def launches_digest(bound: BoundKernel) -> str:
-    """A hash of what would be launched, and how. Nothing runs.
+    """Return a hash of what would be launched, and how. Nothing runs.
 
     Arrays count by their name, numbers by their value, a binary by its number, a kernel by its place in its binary;
-    what variables start with is part of how it is launched.
+    the initial values of variables are part of the launch.
     """
     binaries = {launch.binary.ptx_digest: launch.binary for launch in bound.launches}
     numbers = {digest: number for number, digest in enumerate(binaries)}
@@ -50,7 +50,7 @@ def _row(launch: Launch) -> list[Any]:
 
 
 def canonical_text(ptx: str) -> str:
-    """The tokens that are left, one space apart."""
+    """Return the remaining tokens, separated by one space."""
     text = _DEBUG_SECTION.sub(" ", _COMMENT.sub(" ", ptx))
     text = _LINE_INFO.sub(" ", text)
     prefixes = {name for match in _REGISTERS.finditer(text) for name in re.findall(r"%[A-Za-z_]\w*", match[0])}

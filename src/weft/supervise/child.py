@@ -1,6 +1,6 @@
-"""The child of one evaluation: limits first, then it answers what it is asked until it is killed.
+"""The child process of one evaluation: it sets its limits, then answers questions until it is killed.
 
-It is given source, launch lines and input arrays. It never sees what should come out, nor a seed.
+It receives source, launch lines and input arrays. It never receives expected outputs or a seed.
 """
 
 import contextlib
@@ -35,10 +35,10 @@ WARM_UP = ("wmma", "pipelined")
 
 
 def preload(scratch: Path) -> Room:
-    """In the zygote: load NVRTC, and run two kernels of ours, so that the code they share with candidates is there.
+    """In the zygote: load NVRTC and run two kernels of Weft, so that code they share with candidates is compiled.
 
     Their inputs are generated and nothing is judged: no expected value is in this process or in those forked from it.
-    Returns what children need of the machine.
+    Return the paths that children need.
     """
     for name in WARM_UP:
         kernel = load(RUNGS[name].path)
@@ -46,7 +46,7 @@ def preload(scratch: Path) -> Room:
             kernel.run(VirtualGPU(threads=1), sizes={"SQ": 32, "SKV": 32}, watch=watch)
     nvrtc.version()
     cuda_headers.fingerprint()
-    # Of the user's cache only compiled objects, which hold no text: sources of others are nobody's business.
+    # From the user's cache only compiled objects, which contain no text: a candidate must not read other sources.
     objects = knobs.cache_dir().absolute() / "object"
     return room_for(scratch, objects, *cuda_headers.include_dirs(), programs=disassemblers())
 
@@ -60,7 +60,7 @@ def serve(
     folders: tuple[Path, Path],
     processes: int,
 ) -> NoReturn:
-    """The life of the child, from the fork to its end. `folders`: for temporary files, and for the candidate."""
+    """Run the child from the fork to its end. `folders`: for temporary files, and for the candidate."""
     code = 1
     try:
         _restrict(talk, errors, settings, held, room, folders, processes)
@@ -91,7 +91,7 @@ def _restrict(
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, descriptor in ((nothing, 0), (errors, 1), (errors, 2)):
         os.dup2(source, descriptor)
-    with contextlib.suppress(OSError):  # a machine without memory ends this process, not its supervisor
+    with contextlib.suppress(OSError):  # without free memory the kernel ends this process, not its supervisor
         score = os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=processes)
         os.write(score, b"1000")
     os.closerange(3, talk)
@@ -113,7 +113,7 @@ def _answer(connection: socket.socket, work: Work) -> None:
             return
         try:
             reply = work.do(question)
-        except Exception as error:  # whatever a candidate brings about is an answer
+        except Exception as error:  # any error that a candidate causes is an answer
             reply = Frame({"error": _status(error).value, "message": _message(error)})
         try:
             send(connection, reply)

@@ -1,4 +1,4 @@
-"""The supervisor's side of zygote and child: start, ask within a time, end for certain, say how it ended."""
+"""The supervisor's side of zygote and child: start, ask with a time limit, end reliably, report how it ended."""
 
 import contextlib
 import json
@@ -26,14 +26,14 @@ from .records import Limits
 
 START_SECONDS = 120.0
 ANSWER_SECONDS = 30.0
-"""That a zygote may take for a fork or for the end of a child."""
+"""Time limit of a zygote for a fork or for the end of a child."""
 PATIENCE_SECONDS = 2.0
-"""For a child that closed its connection to be gone by itself, so that its own signal is seen."""
+"""Time for a child that closed its connection to end by itself, so that its signal is seen."""
 SHOWN_STDERR_BYTES = 4000
 PROGRAM = "a program"
-"""What a child is for that becomes one: no candidate's folder is its own."""
+"""Name for a child that becomes a program: it has no candidate's folder."""
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "WEFT_CACHE", "WEFT_CPU")
-"""Of the environment: what is not named here, such as keys of services, does not reach candidates."""
+"""Environment variables that candidates receive. All others, such as keys of services, do not reach them."""
 _NO_MEMORY = ("bad_alloc", "out of memory", "cannot allocate memory", "memoryerror")
 
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class ZygoteLost(WeftError):
-    """The fork server is gone or does not answer. The next evaluation starts another."""
+    """The fork server ended or does not answer. The next evaluation starts another."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class Ended:
     signal: int = 0
     stderr: str = ""
     code: int = 0
-    """Its exit code; not 0 for one that died of a signal."""
+    """Its exit code; not 0 if a signal ended it."""
 
 
 class ChildEnded(Exception):
-    """It ended before it answered."""
+    """The child ended before it answered."""
 
     def __init__(self, ended: Ended) -> None:
         super().__init__(ended.message)
@@ -74,7 +74,7 @@ class Zygote:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the zygote)
         environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        # Threads of a BLAS would make forking unsafe. -P: the folder one happens to be in is nobody's library.
+        # Threads of a BLAS would make forking unsafe. -P: do not import from the current folder.
         environment |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         environment["PYTHONPATH"] = str(Path(weft.__file__).parents[1])
         with theirs:
@@ -100,13 +100,13 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """Whether it holds its end of the line: the process that waits for it outside may live a little longer."""
+        """Return whether its end of the connection is open; the process that waits for it outside may live longer."""
         line = select.poll()
         line.register(self._control, 0)
         return not line.poll(0) and self._process.poll() is None
 
     def close(self) -> None:
-        """End it, and with it every child."""
+        """End it and every child."""
         self._control.close()
         try:
             self._process.wait(ANSWER_SECONDS)
@@ -121,14 +121,14 @@ class Zygote:
         self._process.kill()
 
     def fork(self, limits: Limits, candidate: str, *, keep: bool = True, program: bool = False) -> "Child":
-        """A new child, for a candidate by its digest; `program`: one that becomes a program.
+        """Return a new child for a candidate, given by its digest; `program`: a child that becomes a program.
 
-        `keep` what it compiled for the next child of the same candidate, if it ends well.
+        `keep` what it compiled for the next child of the same candidate, if it ends normally.
         """
         return Child(self, limits, candidate, keep=keep, program=program)
 
     def started(self, descriptors: list[int], settings: dict[str, Any]) -> int:
-        """The process number of a child that was just forked."""
+        """Return the process number of a child that was just forked."""
         try:
             socket.send_fds(self._control, [json.dumps({"fork": settings}).encode()], descriptors)
         except OSError as error:
@@ -136,9 +136,9 @@ class Zygote:
         return int(self._read()["pid"])
 
     def reap(self, child: int, patience: float, *, keep: bool) -> int:
-        """The wait status of a child that has ended or is now ended, with everything it started.
+        """Return the wait status of a child that has ended or is ended now, with everything it started.
 
-        `keep` its candidate's folder: it was well when nobody needed it any more.
+        `keep` its candidate's folder: the child was in order when it was no longer needed.
         """
         try:
             self._control.send(json.dumps({"reap": child, "patience": patience, "keep": keep}).encode())
@@ -160,7 +160,7 @@ class Zygote:
 
 
 class Child:
-    """A child that answers questions; a context that ends it for certain."""
+    """A child that answers questions. Its context manager always ends it."""
 
     def __init__(self, zygote: Zygote, limits: Limits, candidate: str, *, keep: bool, program: bool) -> None:
         self._zygote, self._limits, self._keep = zygote, limits, keep
@@ -185,7 +185,7 @@ class Child:
         os.close(self._errors)
 
     def ask(self, question: Frame) -> Frame:
-        """Its answer. Raises ChildEnded."""
+        """Return its answer. Raises ChildEnded."""
         self.post(question)
         return self.answer()
 
@@ -194,11 +194,11 @@ class Child:
         self._timed(lambda seconds: send(self._talk, question, seconds=seconds))
 
     def answer(self) -> Frame:
-        """The answer to the oldest question that has none yet. Raises ChildEnded."""
+        """Return the answer to the oldest open question. Raises ChildEnded."""
         return self._timed(lambda seconds: receive(self._talk, seconds=seconds))
 
     def become(self, asked: Frame) -> Frame:
-        """What a program, in another child, makes of what this child asks for. Raises ChildEnded."""
+        """Run the program that this child requests in another child; return its output. Raises ChildEnded."""
         limits = replace(self._limits, wall_seconds=max(0.0, self._left_seconds))
         start = time.monotonic()
         try:
@@ -209,7 +209,7 @@ class Child:
             self._left_seconds -= time.monotonic() - start
 
     def printed(self) -> Frame:
-        """All that it printed, once it has ended by itself. Raises ChildEnded."""
+        """Return all that it printed, after it has ended by itself. Raises ChildEnded."""
         try:
             self.answer()
         except ChildEnded as error:
@@ -221,7 +221,7 @@ class Child:
         return Frame({"text": os.pread(self._errors, size, 0).decode(errors="replace")})
 
     def _timed(self, act: "Callable[[float], T]") -> T:
-        """Only the time in which the supervisor waits for the child counts."""
+        """Call `act` with the remaining time. Only the time that the supervisor waits for the child counts."""
         start = time.monotonic()
         try:
             return act(self._left_seconds)
@@ -233,16 +233,16 @@ class Child:
             ended = self._explained(self._end(PATIENCE_SECONDS))
         except BrokenFrame as error:
             self._end(0.0)
-            message = f"the child's answer makes no sense: {error}"
+            message = f"the child's answer is invalid: {error}"
             ended = Ended(Status.CRASHED, message, 0, self._said(), code=1)
         finally:
             self._left_seconds -= time.monotonic() - start
         raise ChildEnded(ended)
 
     def _end(self, patience: float, *, keep: bool = False) -> int | None:
-        """The wait status; None if the fork server went first, and took the child with it.
+        """Return the wait status; None if the fork server ended first, and the child with it.
 
-        Only the fork server ends it: in a namespace the child's number means another process here.
+        Only the fork server may end it: the child's number in a namespace is another process here.
         """
         self._over = True
         try:
@@ -253,18 +253,20 @@ class Child:
     def _explained(self, status: int | None) -> Ended:
         said = self._said()
         if status is None:
-            return Ended(Status.LOST, "the fork server is gone, and the child with it", 0, said)
+            return Ended(Status.LOST, "the fork server ended, and the child with it", 0, said)
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         if any(sign in said.lower() for sign in _NO_MEMORY):
             most = f"{self._limits.memory_bytes >> 20} MiB"
-            return Ended(Status.OUT_OF_MEMORY, f"it needs more than {most} of address space", number, said)
+            return Ended(Status.OUT_OF_MEMORY, f"the kernel needs more than {most} of address space", number, said)
         if number == signal.SIGXCPU:
-            return Ended(Status.TIMEOUT, f"it used {self._limits.cpu_seconds} s of CPU time", number, said)
+            return Ended(Status.TIMEOUT, f"the CPU time limit of {self._limits.cpu_seconds} s is used up", number, said)
         if number == signal.SIGKILL:
-            message = "the child was killed by somebody else: by the kernel for want of memory, perhaps"
+            message = "another process killed the child, possibly the operating system for lack of memory"
             return Ended(Status.LOST, message, number, said)
         if number:
-            return Ended(Status.CRASHED, f"the child died of {signal.Signals(number).name}", number, said, code=-number)
+            return Ended(
+                Status.CRASHED, f"the child was killed by {signal.Signals(number).name}", number, said, code=-number
+            )
         code = os.WEXITSTATUS(status)
         return Ended(Status.CRASHED, f"the child ended with exit code {code}", 0, said, code=code)
 

@@ -1,4 +1,4 @@
-"""What a child counted of a candidate's launches, and what the model makes of it here. Modelled, not measured."""
+"""The counts of a candidate's launches from a child, and their modelled cost. Modelled, not measured."""
 
 import dataclasses
 import json
@@ -37,7 +37,7 @@ class CountedLaunch:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "CountedLaunch":
-        """Raises ValueError, KeyError or TypeError for what is no such record: a child may send anything."""
+        """Return the launch. Raises ValueError, KeyError or TypeError for an invalid record of a child."""
         return cls(
             entry=str(record["entry"]),
             grid=_dim3(record["grid"]),
@@ -63,76 +63,76 @@ class Profile:
 
     @cached_property
     def kernel(self) -> KernelProfile:
-        """As `weft profile` has it, without its costs by source line."""
+        """Return the profile of `weft profile`, without costs by source line."""
         chip = find_chip(self.chip)
         made = tuple(self._on_chip(launch) for launch in self.launches)
         return KernelProfile("candidate", "candidate", chip, self.sizes, {}, "", made)
 
     @property
     def est_low(self) -> float:
-        """EST in cycles, inputs in L2: the low end."""
+        """Return the low end of EST in cycles, inputs in L2."""
         return self.kernel.estimate[0]
 
     @property
     def est_high(self) -> float:
-        """The high end."""
+        """Return the high end of EST in cycles, inputs in L2."""
         return self.kernel.estimate[1]
 
     @property
     def lb_warm(self) -> int:
-        """The lower bound in cycles, inputs in L2."""
+        """Return the lower bound in cycles, inputs in L2."""
         return self.kernel.warm
 
     @property
     def lb_cold(self) -> int:
-        """The lower bound in cycles, inputs in DRAM."""
+        """Return the lower bound in cycles, inputs in DRAM."""
         return self.kernel.cold
 
     @property
     def limiter(self) -> str:
-        """Of the bound of the longest launch."""
+        """Return the limiter of the bound of the longest launch."""
         return self.kernel.longest.bounds.warm_limiter
 
     @property
     def est_limiter(self) -> str:
-        """Of the estimate of the longest launch."""
+        """Return the limiter of the estimate of the longest launch."""
         return self.kernel.longest.warm.limiter
 
     @property
     def registers(self) -> int:
-        """Most per thread."""
+        """Return the most registers per thread."""
         return max(launch.resources.registers for launch in self.launches)
 
     @property
     def spill_bytes(self) -> int:
-        """Stored and loaded, per thread, of all launches."""
+        """Return the bytes stored and loaded by spills, per thread, of all launches."""
         return sum(each.resources.spill_store_bytes + each.resources.spill_load_bytes for each in self.launches)
 
     @property
     def shared_bytes(self) -> int:
-        """Most per CTA."""
+        """Return the most shared memory per CTA."""
         return max(launch.shared_bytes for launch in self.launches)
 
     def estimate(self, issue_weight: float) -> float:
-        """EST in cycles at a stated weight of issue slots, to compare kernels at the same."""
+        """Return EST in cycles at a given weight of issue slots, to compare kernels at the same weight."""
         chip, launches = self.kernel.chip, self.kernel.launches
         return sum(
             estimate(each.work, chip, clock_ghz=self.clock_ghz, issue_weight=issue_weight).high for each in launches
         )
 
     def counters(self) -> dict[str, int]:
-        """Of all launches together: ncu's names and ours."""
+        """Return the counters of all launches together, with ncu's and Weft's names."""
         ncu, vm = self.kernel.counters()
         return {**vm, **ncu}
 
     def record(self) -> dict[str, Any]:
-        """Plain data, as JSON has it."""
+        """Return plain data for JSON."""
         record: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return record
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Profile":
-        """What `record` gave. Raises ValueError, KeyError or TypeError for anything else."""
+        """Read the result of `record`. Raises ValueError, KeyError or TypeError for anything else."""
         launches = tuple(CountedLaunch.from_record(launch) for launch in record["launches"])
         if not launches:
             raise ValueError("a profile without launches")
@@ -160,7 +160,7 @@ class Profile:
 
 
 def counted_launches(profiler: Profiler, kernel: KernelFile) -> tuple[list[dict[str, Any]], str]:
-    """In the child: the records of all launches; or none, and why there are none."""
+    """In the child: return the records of all launches, or none and the reason."""
     records = []
     for launched, (_, counts) in zip(profiler.launches, profiler.counts, strict=True):
         resources = _resources(launched)
@@ -189,7 +189,7 @@ def _resources(launched: Launched) -> Resources | None:
 
 def _count(value: Any) -> int:
     if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 

@@ -1,7 +1,7 @@
-"""A child starts no process; a program that it needs is run in another child, which becomes that program.
+"""A child starts no process; a program that it needs runs in another child, which becomes that program.
 
-Today it is NVIDIA's disassembler. The child sends code and options to the supervisor in place of an answer; the
-supervisor has the fork server make the other child, under the same layers, and sends back what the program printed.
+The only program is NVIDIA's disassembler. The child sends code and options to the supervisor instead of an answer;
+the fork server forks the other child, with the same isolation, and the supervisor returns what the program printed.
 """
 
 import os
@@ -18,11 +18,11 @@ from weft.toolchain.sass import OPTIONS, disassembler
 from .frames import Frame, receive, send
 
 NEEDED = "disassemble"
-"""The field of a frame that asks for it: its options."""
+"""The field of a frame that requests the disassembler; its value are the options."""
 
 
 def disassemblers() -> tuple[Path, ...]:
-    """Its path, where it is installed."""
+    """Return the path of the disassembler, if it is installed."""
     try:
         return (disassembler(),)
     except ToolMissing:
@@ -30,7 +30,7 @@ def disassemblers() -> tuple[Path, ...]:
 
 
 def ask_disassembler(connection: socket.socket, cubin: bytes, options: Sequence[str]) -> str:
-    """In the child that needs it. Raises ToolMissing, WeftError."""
+    """Request the disassembler, in the child that needs it. Raises ToolMissing, WeftError."""
     send(connection, Frame({NEEDED: list(options)}, {"cubin": np.frombuffer(cubin, np.uint8)}))
     fields = receive(connection).fields
     if "error" in fields:
@@ -39,11 +39,11 @@ def ask_disassembler(connection: socket.socket, cubin: bytes, options: Sequence[
 
 
 def run_disassembler(connection: socket.socket, folder: Path, programs: Sequence[Path]) -> NoReturn:
-    """In the child that becomes it; the connection stays open as long as it runs."""
+    """Become the disassembler, in the other child; the connection stays open as long as it runs."""
     question = receive(connection)
     options = question.fields[NEEDED]
     if not programs or not set(options) <= set(OPTIONS):
-        raise WeftError(f"no disassembler that takes {options}")
+        raise WeftError(f"no disassembler accepts {options}")
     path = folder / "code.cubin"
     path.write_bytes(question.arrays["cubin"].tobytes())
     os.set_inheritable(connection.fileno(), True)

@@ -1,4 +1,4 @@
-"""Messages between supervisor and child: a JSON object and raw arrays. Never a pickle: reading one runs no code.
+"""Messages between supervisor and child: a JSON object and raw arrays. Not a pickle, so reading one runs no code.
 
 A frame is the length of the JSON (4 bytes), the length of the arrays (8 bytes), the JSON, the arrays one after
 another. The JSON's `arrays` lists their names, element types and shapes.
@@ -26,15 +26,15 @@ _NAMES = {dtype: name for name, dtype in ELEMENT_TYPES.items()}
 
 
 class BrokenFrame(Exception):
-    """The other side sent what is no frame."""
+    """The other side sent an invalid frame."""
 
 
 class Closed(Exception):
-    """The other side is gone."""
+    """The other side closed the connection."""
 
 
 class Late(Exception):
-    """The other side took longer than it may."""
+    """The other side exceeded its time limit."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Frame:
 
 
 def send(to: socket.socket, frame: Frame, *, seconds: float | None = None) -> None:
-    """Raises Closed, or Late if the other side does not read."""
+    """Send a frame. Raises Closed, or Late if the other side does not read."""
     arrays = {name: np.ascontiguousarray(array) for name, array in frame.arrays.items()}
     listed = [[name, _NAMES[array.dtype], list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**frame.fields, "arrays": listed}).encode()
@@ -54,7 +54,7 @@ def send(to: socket.socket, frame: Frame, *, seconds: float | None = None) -> No
     parts: list[bytes | memoryview] = [_HEAD.pack(len(text), size) + text]
     parts += [array.reshape(-1).view(np.uint8).data for array in arrays.values() if array.nbytes]
     deadline = None if seconds is None else time.monotonic() + seconds
-    # A plain send waits until all of it is taken, whatever poll said.
+    # A plain send waits until all data is accepted, whatever poll reported.
     flags = 0 if seconds is None else socket.MSG_DONTWAIT
     try:
         for part in parts:
@@ -67,7 +67,7 @@ def send(to: socket.socket, frame: Frame, *, seconds: float | None = None) -> No
 
 
 def receive(source: socket.socket, *, seconds: float | None = None) -> Frame:
-    """The next frame. Raises Closed, Late or BrokenFrame."""
+    """Return the next frame. Raises Closed, Late or BrokenFrame."""
     deadline = None if seconds is None else time.monotonic() + seconds
     json_bytes, array_bytes = _HEAD.unpack(_exactly(source, _HEAD.size, deadline))
     if json_bytes > MOST_JSON_BYTES or array_bytes > MOST_ARRAY_BYTES:
@@ -76,9 +76,9 @@ def receive(source: socket.socket, *, seconds: float | None = None) -> Frame:
         fields = json.loads(_exactly(source, json_bytes, deadline).decode())
         listed = [(name, ELEMENT_TYPES[element], _shape(shape)) for name, element, shape in fields.pop("arrays")]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BrokenFrame(f"a message that is none: {error}") from error
+        raise BrokenFrame(f"an invalid message: {error}") from error
     if sum(dtype.itemsize * prod(shape) for _, dtype, shape in listed) != array_bytes:
-        raise BrokenFrame("arrays of other sizes than were announced")
+        raise BrokenFrame("the arrays do not have the announced sizes")
     arrays = {}
     for name, dtype, shape in listed:
         content = _exactly(source, dtype.itemsize * prod(shape), deadline)
@@ -88,7 +88,7 @@ def receive(source: socket.socket, *, seconds: float | None = None) -> Frame:
 
 def _shape(sizes: Any) -> tuple[int, ...]:
     if not isinstance(sizes, list) or not all(type(size) is int and 0 <= size <= MOST_ARRAY_BYTES for size in sizes):
-        raise ValueError(f"{sizes!r} is no shape")
+        raise ValueError(f"{sizes!r} is not a shape")
     return tuple(sizes)
 
 
@@ -110,7 +110,7 @@ def _exactly(source: socket.socket, size: int, deadline: float | None) -> bytear
 def _wait(on: socket.socket, deadline: float | None, *, writing: bool) -> None:
     if deadline is None:
         return
-    poll = select.poll()  # not select.select, which knows no descriptors above 1023
+    poll = select.poll()  # not select.select, which supports no descriptors above 1023
     poll.register(on, select.POLLOUT if writing else select.POLLIN)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         raise Late

@@ -1,7 +1,7 @@
-"""How well a child is shut in, as a level that was tried out, never assumed.
+"""The isolation of a child, as a level that was tested, never assumed.
 
-0 the virtual GPU's own bounds · 1 a process with limits, killed from outside · 2 and seccomp and Landlock ·
-3 and namespaces: no network, only needed paths, own process numbers, never root.
+0 the bounds of the virtual GPU · 1 a process with limits, killed from outside · 2 also seccomp and Landlock ·
+3 also namespaces: no network, only needed paths, own process numbers, never root.
 """
 
 import os
@@ -16,14 +16,14 @@ from weft.core.errors import UsageError
 
 from .isolation_calls import PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, drop_capabilities, prctl
 from .isolation_filter import restrict_calls, restrict_files
-from .isolation_namespaces import become_nobody
+from .isolation_namespaces import drop_root
 from .records import Limits
 
 HIGHEST = 3
 GRACE_SECONDS = 5
-"""Between the signal that says the CPU time is over and the one that cannot be caught."""
+"""Time between the signal for the end of the CPU time and the signal that cannot be caught."""
 SYSTEM = ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/lib", "/lib64", "/etc/ld.so.cache")
-"""Where programs have their libraries."""
+"""Folders of the libraries of programs."""
 DEVICES = tuple(Path("/dev", name) for name in ("null", "zero", "urandom"))
 CURES = {
     "limits": "run on Linux with resource limits",
@@ -32,55 +32,55 @@ CURES = {
     "namespaces": "allow user namespaces (`sysctl user.max_user_namespaces`, `kernel.unprivileged_userns_clone`, "
     "`kernel.apparmor_restrict_unprivileged_userns`), or as root in a container add `--cap-add SYS_ADMIN`",
 }
-"""By layer: what to do where it does not hold."""
+"""Layer → what to do if it does not work."""
 LEVEL_OF = {"limits": 1, "calls": 2, "files": 2, "namespaces": 3}
 
 
 class NotIsolated(UsageError):
-    """The machine does not give the isolation that is required."""
+    """The machine does not provide the required isolation."""
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """What was found to hold."""
+    """The layers that work on this machine."""
 
     missing: Mapping[str, str]
-    """Layer → why it does not hold."""
+    """Layer → the reason why it does not work."""
 
     @property
     def level(self) -> int:
-        """The highest whose layers hold, and those of all below."""
+        """Return the highest level whose layers, and those of all levels below, work."""
         return min((LEVEL_OF[layer] - 1 for layer in self.missing), default=HIGHEST)
 
     def holds(self, layer: str) -> bool:
-        """A layer is used wherever it works, also where another of its level does not."""
+        """Return whether a layer works. It is used even if another layer of its level does not work."""
         return layer not in self.missing
 
     def require(self, level: int) -> None:
-        """Raises NotIsolated."""
+        """Raise NotIsolated if the level is lower than required."""
         if self.level >= level:
             return
         lacking = [layer for layer in self.missing if LEVEL_OF[layer] <= level]
         why = "; ".join(f"{layer}: {self.missing[layer]} (cure: {CURES[layer]})" for layer in lacking)
         raise NotIsolated(
-            f"isolation level {level} is required, and this machine gives {self.level}. What is missing: {why}. "
-            f"Or ask for less: --require-isolation {self.level}"
+            f"isolation level {level} is required, but this machine provides {self.level}. Missing: {why}. "
+            f"To accept less: --require-isolation {self.level}"
         )
 
 
 @dataclass(frozen=True)
 class Room:
-    """What children of one fork server may touch."""
+    """The paths that children of one fork server may use."""
 
     scratch: Path
-    """Under which each has folders of its own."""
+    """The folder in which each child has its own folders."""
     reads: tuple[Path, ...]
     programs: tuple[Path, ...] = ()
-    """That may be started in place of a child."""
+    """Programs that a child may become."""
 
 
 def room_for(scratch: Path, *more: Path, programs: tuple[Path, ...] = ()) -> Room:
-    """Python, its packages and the system's libraries; and `more`."""
+    """Return the paths of Python, its packages, the system's libraries, and `more`."""
     named = [sys.base_prefix, sys.prefix, *sys.path, *SYSTEM, *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
     paths = [Path(name).absolute() for name in named if name] + list(more) + list(programs)
     existing = [path for path in paths if path.exists() and path != Path("/")]
@@ -89,7 +89,7 @@ def room_for(scratch: Path, *more: Path, programs: tuple[Path, ...] = ()) -> Roo
 
 
 def limit(limits: Limits) -> None:
-    """The limits of one evaluation. Raises OSError or ValueError."""
+    """Set the limits of one evaluation. Raises OSError or ValueError."""
     wanted = [
         (resource.RLIMIT_CORE, 0, 0),
         (resource.RLIMIT_CPU, limits.cpu_seconds, limits.cpu_seconds + GRACE_SECONDS),
@@ -104,12 +104,12 @@ def limit(limits: Limits) -> None:
 
 
 def confine(held: Isolation, room: Room, folders: tuple[Path, ...], *, threads: int, program: bool = False) -> None:
-    """Shut this process in, for good, with every layer that holds. `program`: it may become one of the room's."""
+    """Isolate this process permanently with every layer that works. `program`: it may become a program of the room."""
     if held.holds("namespaces"):
-        become_nobody()
-    if threads == 1:  # it starts nothing; after the change of the user, or exec would count too. Root heeds it not.
+        drop_root()
+    if threads == 1:  # it starts no process; set after the change of the user, or exec would count. No effect for root.
         resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of the user would take it back
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of the user would reset it
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     if held.holds("namespaces") or held.holds("calls"):
         drop_capabilities()
@@ -121,6 +121,6 @@ def confine(held: Isolation, room: Room, folders: tuple[Path, ...], *, threads: 
 
 
 def _loaders() -> list[Path]:
-    """The dynamic loader is what the kernel starts first."""
+    """Return the dynamic loaders, which the kernel starts first."""
     found = [path for folder in ("/lib64", "/lib") for path in Path(folder).glob("ld-linux*.so*")]
     return [Path(os.path.realpath(path)) for path in found]

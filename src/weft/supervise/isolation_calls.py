@@ -29,15 +29,15 @@ MACHINES = ("x86_64", "aarch64")
 
 
 def machine() -> int:
-    """Which column of a table of system calls is this machine's. Raises OSError on others."""
+    """Return this machine's column in the tables of system calls. Raises OSError on unsupported machines."""
     name = platform.machine()
     if name not in MACHINES:
-        raise OSError(f"system calls of {name} are not known here, only of {', '.join(MACHINES)}")
+        raise OSError(f"the system calls of {name} are not supported, only those of {', '.join(MACHINES)}")
     return MACHINES.index(name)
 
 
 def call(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """One system call by name. Raises OSError."""
+    """Make one system call by name. Raises OSError."""
     passed = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return _checked(int(_LIBRARY.syscall(ctypes.c_long(_NUMBERS[name][machine()]), *passed)), name)
 
@@ -68,7 +68,7 @@ def lock_mount(path: str, flags: int) -> None:
 
 
 def change_root(path: str) -> None:
-    """`path`, a mount, becomes the root; the old one is gone. Raises OSError."""
+    """Make the mount `path` the root and remove the old root. Raises OSError."""
     os.chdir(path)
     call("pivot_root", b".", b".")
     _checked(_LIBRARY.umount2(b".", _MNT_DETACH), "umount2")
@@ -76,11 +76,11 @@ def change_root(path: str) -> None:
 
 
 def drop_capabilities() -> None:
-    """All of them, for this process and all it could become. Raises OSError."""
+    """Drop all capabilities, for this process and every program it executes. Raises OSError."""
     for capability in range(_MOST_CAPABILITIES):
         try:
             prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # past the last one, or no right to: then no_new_privs must do
+        except OSError:  # beyond the last one, or no permission: then no_new_privs must suffice
             continue
     version_3 = (0x20080522).to_bytes(4, "little") + bytes(4)
     call("capset", version_3, bytes(24))

@@ -1,8 +1,8 @@
 """What the kernel refuses a child: system calls (seccomp) and files (Landlock).
 
-Allowed calls are a list of what computing and compiling need. What is not on it fails with EPERM: no sockets, no new
-processes, no signals to others, no tracing, no namespaces, no mounts. A call in the manner of another machine (32 bit,
-x32) ends the process. Paths that are not named are out of reach, whoever owns them.
+Only the calls that computing and compiling need are allowed. Others fail with EPERM: no sockets, no new processes, no
+signals to others, no tracing, no namespaces, no mounts. A call with the ABI of another machine (32 bit, x32) ends the
+process. Paths that are not listed cannot be accessed, whoever owns them.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ _CLONE_NEW_ANYTHING = 0x7E020000
 _SET_MODE_FILTER = 1
 _LOAD, _EQUAL, _SET, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x54, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD = 0, 4, 16, 24, 32
-"""Where they stand in the kernel's record of a call; of the arguments the low halves."""
+"""Offsets in the kernel's record of a call; of the arguments, the low halves."""
 
 # name → number on x86-64, on aarch64; None: that machine has no such call
 _ALLOWED: dict[str, tuple[int | None, int | None]] = {
@@ -52,7 +52,7 @@ _IOCTL, _TGKILL, _PRLIMIT, _CLONE = (16, 29), (234, 131), (302, 261), (56, 220)
 _CLONE3, _EXECVE = (435, 435), (59, 221)
 _OPEN, _OPENAT = 2, (257, 56)
 _EMPTIES_WHAT_IT_READS, _EMPTIES = 0x203, 0x200
-"""Bits of the flags, and their value, with which a file is emptied that was opened for reading."""
+"""Bits of the flags, and their value, that truncate a file that is opened for reading."""
 _TERMINAL_STATE, _NOT_BLOCKING, _NOT_CLOSED_BY_EXEC, _CLOSED_BY_EXEC = 0x5401, 0x5421, 0x5450, 0x5451
 
 # Landlock: rights, and layers of its rules
@@ -62,7 +62,7 @@ _REFER, _TRUNCATE, _DEVICE_CONTROL = 1 << 13, 1 << 14, 1 << 15
 _TCP = 0b11
 _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 _SPECIAL_FILES = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11
-"""Devices, sockets and pipes: nobody makes those."""
+"""Devices, sockets and pipes: never allowed to be created."""
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _DEVICE_CONTROL
 _VERSION, _BENEATH = 1, 1
 
@@ -70,7 +70,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def restrict_calls(process: int, *, threads: bool = False, execute: bool = False) -> None:
-    """For the rest of this process's life; `process` is its own number. Raises OSError where the kernel cannot."""
+    """Restrict system calls until this process ends; `process` is its number. Raises OSError if unsupported."""
     program = b"".join(struct.pack("<HBBI", *each) for each in _program(machine(), process, threads, execute))
     text = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("<H6xQ", len(program) // 8, ctypes.addressof(text))
@@ -78,7 +78,7 @@ def restrict_calls(process: int, *, threads: bool = False, execute: bool = False
 
 
 def _program(column: int, process: int, threads: bool, execute: bool) -> list[Instruction]:
-    """BPF: load the number, compare, return."""
+    """Return the BPF program: load the number, compare, return."""
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, _ARCHITECTURES[column]),
@@ -93,10 +93,10 @@ def _program(column: int, process: int, threads: bool, execute: bool) -> list[In
             program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
     if execute:
         program += [(_EQUAL, 0, 1, _EXECVE[column]), (_RETURN, 0, 0, _ALLOW)]
-    # Landlock before Linux 6.2 lets one empty what one may read.
+    # Landlock before Linux 6.2 allows truncating a file that may be read.
     program += _unless_emptying(_OPENAT[column], _THIRD)
     program += _unless_emptying(_OPEN, _SECOND) if column == 0 else []
-    # glibc falls back to clone, whose flags a filter can read.
+    # Then glibc uses clone, whose flags a filter can read.
     program += [(_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, _ERRNO | _ENOSYS)]
     harmless = (_TERMINAL_STATE, _NOT_BLOCKING, _NOT_CLOSED_BY_EXEC, _CLOSED_BY_EXEC)
     program += _if_one_of(_IOCTL[column], _SECOND, harmless)
@@ -125,21 +125,21 @@ def _unless_emptying(number: int, flags: int) -> list[Instruction]:
 
 
 def _if_one_of(number: int, argument: int, values: tuple[int, ...]) -> list[Instruction]:
-    """Allow the call if its argument is one of these, refuse it otherwise."""
+    """Return code that allows the call if its argument is one of these, and refuses it otherwise."""
     compare = [part for value in values for part in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW))]
     body = [(_LOAD, 0, 0, argument), *compare, (_RETURN, 0, 0, _ERRNO | _EPERM)]
     return [(_EQUAL, 0, len(body), number), *body]
 
 
 def landlock_version() -> int:
-    """Of the kernel's Landlock. Raises OSError where there is none."""
+    """Return the version of the kernel's Landlock. Raises OSError if there is none."""
     return call("landlock_create_ruleset", None, 0, _VERSION)
 
 
 def restrict_files(reads: Iterable[Path], writes: Iterable[Path], programs: Iterable[Path] = ()) -> None:
-    """For the rest of this process's life. What does not exist is left out. Raises OSError where the kernel cannot.
+    """Restrict files until this process ends. Missing paths are skipped. Raises OSError if unsupported.
 
-    Where the kernel knows how, connections over TCP, abstract sockets of others and signals to them are refused too.
+    If the kernel supports it, TCP connections, abstract sockets of other processes and signals to them are refused.
     """
     version = landlock_version()
     files = _OF_ABI_1 | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)

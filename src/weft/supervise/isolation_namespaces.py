@@ -1,7 +1,8 @@
-"""Rooms of their own: user, mount, network, IPC, host name and process namespaces around a fork server.
+"""User, mount, network, IPC, host name and process namespaces around a fork server.
 
-A fork server enters once and forks its children inside. They see the paths that are bound, no network, no process but
-their own; they run as nobody, or as the user who started it. When the server ends, the kernel ends all in it.
+A fork server enters them once and forks its children inside. They see only bound paths, no network, and only their own
+processes; they run as the unprivileged user 65534, or as the user who started Weft. When the server ends, the kernel
+ends every process inside.
 """
 
 import contextlib
@@ -34,42 +35,43 @@ from .isolation_calls import (
     unshare,
 )
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 SCRATCH_BYTES = 1 << 30
-"""Of memory that all files of a fork server's children may take."""
+"""Limit of memory for all files of a fork server's children."""
 
 
 def enter(reads: Iterable[Path], devices: Iterable[Path], scratch: Path, *, for_good: bool) -> int:
-    """Returns in a new process inside, its first; this one waits for it and ends with it. Raises OSError.
+    """Return in a new process inside, its first; the calling process waits for it and ends with it. Raises OSError.
 
-    `for_good`: then it removes the scratch folder, empty on this side, which nobody else may be left to do.
+    `for_good`: the calling process then removes the scratch folder, which is empty outside; no other process may be
+    left to do that.
 
-    `scratch` is the only place to write: it is in memory, new and of limited size. The number that is returned is
-    the new process's as others outside see it.
+    Only `scratch` is writable: it is in memory, new and of limited size. Return the new process's number as processes
+    outside see it.
     """
     if os.geteuid() != 0:
         _enter_as_oneself()
     unshare(CLONE_NEWPID)
-    told, tell = os.pipe()
+    read, write = os.pipe()
     inside = os.fork()
     if inside:
-        os.write(tell, str(inside).encode())
+        os.write(write, str(inside).encode())
         _wait_for(inside, scratch if for_good else None)
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    os.close(tell)
-    outside_number = int(os.read(told, 32))
-    os.close(told)
+    os.close(write)
+    outside_number = int(os.read(read, 32))
+    os.close(read)
     unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
     _furnish(reads, devices, scratch)
     return outside_number
 
 
-def become_nobody() -> None:
-    """Root is not what a candidate runs as, not even without capabilities. Others stay who they are."""
+def drop_root() -> None:
+    """Change root to an unprivileged user: a candidate never runs as root. Other users stay the same."""
     if os.geteuid() == 0:
         os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.setresgid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED)
+        os.setresuid(UNPRIVILEGED, UNPRIVILEGED, UNPRIVILEGED)
 
 
 def _enter_as_oneself() -> None:
@@ -80,7 +82,7 @@ def _enter_as_oneself() -> None:
 
 
 def _wait_for(inside: int, scratch: Path | None) -> NoReturn:
-    """Nothing of this process is needed any more but its life: who waits for it waits for the one inside."""
+    """Wait for the process inside and end with it, so that waiting for this process waits for that one."""
     os.closerange(0, os.sysconf("SC_OPEN_MAX"))
     _, status = os.waitpid(inside, 0)
     if scratch is not None:
@@ -107,10 +109,10 @@ def _furnish(reads: Iterable[Path], devices: Iterable[Path], scratch: Path) -> N
 
 
 def _bind(path: Path, root: str, flags: int) -> None:
-    """The same path inside; a link stays one, and leads to what is bound."""
+    """Bind the same path inside; a link stays a link, and its target is bound."""
     target = root + str(path)
     if os.path.lexists(target):
-        return  # within what is bound already
+        return  # inside a path that is bound already
     if path.is_symlink():
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.symlink(os.readlink(path), target)

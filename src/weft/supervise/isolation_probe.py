@@ -1,6 +1,6 @@
-"""Try every layer out: shut a process in, let it do what is forbidden, and see it fail; let it do its work, and see it.
+"""Test every layer: isolate a process, check that forbidden actions fail and that its normal work succeeds.
 
-Each layer is tried alone, or another would hide that it does nothing. The whole is tried at the end.
+Each layer is tested separately, or another could hide that it does nothing. All layers are tested together at the end.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ _TRIAL = Limits(cpu_seconds=60, memory_bytes=16 << 30, file_bytes=1 << 16, open_
 
 @dataclass(frozen=True)
 class _Bait:
-    """Things outside that a child must not reach."""
+    """Resources outside that a child must not reach."""
 
     secret: Path
     port: int
@@ -41,12 +41,12 @@ class _Bait:
 
 
 def probe(room: Room) -> Isolation:
-    """What holds here. Takes some 50 ms; leaves nothing behind."""
+    """Return the layers that work on this machine. Takes some 50 ms; leaves nothing behind."""
     missing: dict[str, str] = {}
     with _bait() as bait:
         folder = room.scratch / "probe"
         for layer in CURES:
-            alone = Isolation({other: "not tried" for other in CURES if other != layer})
+            alone = Isolation({other: "not tested" for other in CURES if other != layer})
             missing |= _tried(layer, alone, room, folder, bait)
         whole = _tried("files", Isolation(missing), room, folder, bait) if "files" not in missing else {}
     shutil.rmtree(folder, ignore_errors=True)
@@ -54,13 +54,13 @@ def probe(room: Room) -> Isolation:
 
 
 def probe_here() -> Isolation:
-    """Of this process, as a fork server started by it would find."""
+    """Return the isolation that a fork server started by this process would have."""
     with TemporaryDirectory(prefix="weft-") as scratch:
         return probe(room_for(Path(scratch)))
 
 
 def in_namespaces(room: Room, *, for_good: bool = True) -> int:
-    """Enter them. Returns inside, with the number of this process as it is seen outside."""
+    """Enter the namespaces. Return inside, with the number of this process as seen from outside."""
     return enter(room.reads, DEVICES, room.scratch, for_good=for_good)
 
 
@@ -74,12 +74,12 @@ def _bait() -> Iterator[_Bait]:
         local.listen()
         secret.write(b"x")
         secret.flush()
-        os.chmod(secret.name, 0o644)  # or the user alone would be the reason
+        os.chmod(secret.name, 0o644)  # readable for all, so that permissions are not the reason of a failure
         yield _Bait(Path(secret.name), listener.getsockname()[1], os.getpid(), name)
 
 
 def _tried(layer: str, held: Isolation, room: Room, folder: Path, bait: _Bait) -> dict[str, str]:
-    """Nothing, or why the layer does not hold."""
+    """Return an empty dictionary, or the reason why the layer does not work."""
     read, write = os.pipe()
     process = os.fork()
     if process == 0:
@@ -87,7 +87,7 @@ def _tried(layer: str, held: Isolation, room: Room, folder: Path, bait: _Bait) -
             os.close(read)
             os.setsid()
             why = _try(layer, held, room, folder, bait, write)
-        except BaseException as error:  # whatever it is, the layer does not hold
+        except BaseException as error:  # with any error, the layer does not work
             why = f"{type(error).__name__}: {error}"
         try:
             os.write(write, json.dumps(why).encode())
@@ -116,7 +116,7 @@ def _answer(read: int) -> str:
         except BlockingIOError:
             time.sleep(0.001)
             continue
-        return str(json.loads(said)) if said else "the process that tried it died"
+        return str(json.loads(said)) if said else "the test process died"
     return f"no answer within {PROBE_SECONDS:g} s"
 
 
@@ -141,7 +141,7 @@ def _try(layer: str, held: Isolation, room: Room, folder: Path, bait: _Bait, wri
 
 
 def _let_work(room: Room, folder: Path) -> None:
-    """What an honest candidate needs must go on. Raises OSError."""
+    """Do what a normal candidate needs. Raises OSError."""
     (folder / "mine").write_text("x")
     (folder / "mine").unlink()
     for path in room.reads:
@@ -172,7 +172,7 @@ def _forbidden(layer: str, folder: Path, bait: _Bait) -> dict[str, Act]:
         "files": {
             "reading a file outside": lambda: bait.secret.read_bytes(),
             "listing a folder outside": lambda: os.listdir(bait.secret.parent),
-            "writing beside its folder": lambda: (folder.parent / "stray").write_text("x"),
+            "writing next to its folder": lambda: (folder.parent / "stray").write_text("x"),
             "writing into Python's folder": lambda: Path(os.__file__).with_name("stray").write_text("x"),
             "another program": lambda: os.execv("/proc/self/exe", ["python", "-c", ""]),
         },
@@ -191,7 +191,7 @@ def _forbidden(layer: str, folder: Path, bait: _Bait) -> dict[str, Act]:
 
 
 def _refused(act: Act) -> None:
-    """Make whatever it raises one kind of error."""
+    """Convert any error to one kind of error."""
     try:
         act()
     except (OSError, ValueError, MemoryError, OverflowError) as error:
@@ -199,7 +199,7 @@ def _refused(act: Act) -> None:
 
 
 def _raise_limit() -> None:
-    if os.geteuid() == 0:  # root may, until it has lost its capabilities, which another layer sees to
+    if os.geteuid() == 0:  # root may, until another layer drops its capabilities
         raise PermissionError(errno.EPERM, "")
     _refused(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096)))
 

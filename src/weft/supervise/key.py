@@ -1,4 +1,4 @@
-"""The key of a request in the verdict cache: all that decides what comes out."""
+"""The key of a request in the verdict cache: everything that the result depends on."""
 
 import dataclasses
 import functools
@@ -20,12 +20,12 @@ DECIDES = (
     "attention", "core", "diagnose", "engines", "judge", "kernels", "model", "probes", "profile", "ptx", "supervise",
     "tasks", "toolchain", "vm",
 )  # fmt: skip
-"""Packages whose source decides a verdict."""
+"""Packages on whose source a verdict depends."""
 
 
 @functools.cache
 def judge_version() -> str:
-    """A digest of the judge's own source and of the libraries it computes with."""
+    """Return a digest of the judge's source and of the libraries it computes with."""
     digest = hashlib.sha256(f"{np.__version__} {llvmlite.__version__}".encode())
     root = Path(weft.__file__).parent
     for package in DECIDES:
@@ -37,7 +37,7 @@ def judge_version() -> str:
 
 
 def request_key(request: Request) -> str:
-    """The same key for the same candidate under the same judgement, whoever asks."""
+    """Return the key: the same for the same candidate and the same judge, in every process."""
     source = request.source
     policy = {
         "rung": request.rung,

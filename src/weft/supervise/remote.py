@@ -1,4 +1,4 @@
-"""Runs of a candidate in a supervised child, for the judge out here: inputs go in, outputs and findings come back."""
+"""Runs of a candidate in a supervised child for the judge: inputs are sent, outputs and findings are returned."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ from .frames import Frame
 from .records import Request
 
 MOST_PROGRAMS = 64
-"""Runs of a program that one question may need."""
+"""Limit of program runs that one question may need."""
 
 
 @dataclass(frozen=True)
 class Counted:
-    """A profile's launches, or why there are none."""
+    """A profile's launches, or the reason why there are none."""
 
     launches: tuple[CountedLaunch, ...]
     why: str
@@ -82,7 +82,7 @@ class Remote:
         return self._ran(self._ask_call("run", call, tools=watch.tools, max_steps=watch.max_steps, kept=watch.kept))
 
     def again(self) -> Iterator[Ran]:
-        """Ask at once: the child goes on while the judge looks at its first outputs."""
+        """Send the request at once, so that the child works while the judge checks its first outputs."""
         for schedule in OTHER_SCHEDULES:
             self.child.post(Frame({"do": "again", "schedule": schedule}))
             self._unread += 1
@@ -111,7 +111,7 @@ class Remote:
         return self._run(self._ask({"do": "indices", "defines": dict(defines), "calls": calls}))
 
     def grids(self, call: Call) -> tuple[Dim3, ...]:
-        raise CannotSample("a supervised candidate runs whole")
+        raise CannotSample("a supervised candidate cannot be sampled")
 
     def count(self, workload: Workload) -> Counted:
         """Return the counts of a workload that was judged."""
@@ -129,11 +129,11 @@ class Remote:
         with _sense():
             digest = reply.fields["digest"]
             if not isinstance(digest, str) or len(digest) != 64:
-                raise ValueError(f"{digest!r} is no hash")
+                raise ValueError(f"{digest!r} is not a hash")
             return digest
 
     def diagnosis(self, workload: Workload) -> str:
-        """Say why it fails. Only in a child of its own: here expected values enter the process."""
+        """Return why it fails. Use a separate child: here the process receives expected values."""
         named = {
             "shape": workload.shape.name,
             "dtype": workload.dtype,
@@ -158,7 +158,7 @@ class Remote:
         return self._ask({"do": do, "defines": dict(call.defines), "outputs": call.outputs, **more}, call)
 
     def _ask(self, fields: Mapping[str, Any], call: Call | None = None) -> Frame:
-        while self._unread:  # the judge had seen enough
+        while self._unread:  # the judge did not need these answers
             self._unread -= 1
             self.child.answer()
         reply = self.child.ask(Frame(fields, call.inputs if call is not None else {}))
@@ -166,7 +166,7 @@ class Remote:
             if NEEDED not in reply.fields:
                 return self._checked(reply)
             reply = self.child.ask(self.child.become(reply))
-        raise Refused(Status.REJECTED, f"it has more than {MOST_PROGRAMS} kernels to disassemble")
+        raise Refused(Status.REJECTED, f"the candidate has more than {MOST_PROGRAMS} kernels to disassemble")
 
     def _checked(self, reply: Frame) -> Frame:
         if "error" not in reply.fields:
@@ -187,14 +187,14 @@ class Remote:
 
 
 class _sense:  # noqa: N801  (reads as a word of the language)
-    """A child's answer that cannot be read is the end of the child."""
+    """Ends the child if its answer cannot be read."""
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, (KeyError, TypeError, ValueError, AttributeError, OverflowError)):
-            message = f"the child's answer makes no sense: {type(error).__name__} {error}"
+            message = f"the child's answer is invalid: {type(error).__name__} {error}"
             raise ChildEnded(Ended(Status.CRASHED, message)) from error
 
 

@@ -1,4 +1,4 @@
-"""Evaluate candidates, each in a child of its own: a crash or hang fails only that candidate.
+"""Evaluate candidates, each in its own child process: a crash or hang fails only that candidate.
 
 with Supervisor() as supervisor:
     evaluation = supervisor.evaluate(Request(Source(text)))
@@ -32,7 +32,7 @@ from .remote import Remote
 
 Progress = Callable[[int, int], None]
 Seen = Callable[[Verdict, Outputs], None]
-"""Is shown each verdict, and what the run left behind."""
+"""Called with each verdict and the outputs of its run."""
 
 
 def _silent(judged: int, planned: int) -> None:
@@ -44,7 +44,7 @@ def _unseen(verdict: Verdict, outputs: Outputs) -> None:
 
 
 class Supervisor:
-    """A fork server and the judge before it: one evaluation at a time. For several at once have several of these."""
+    """A fork server and its judge: one evaluation at a time. For parallel evaluations use several supervisors."""
 
     def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  (frozen)
         self.limits = limits
@@ -65,13 +65,13 @@ class Supervisor:
             self._zygote = None
 
     def interrupt(self) -> None:
-        """From another thread: end the evaluation that runs, if one does. It is LOST."""
+        """End the running evaluation, if there is one, from another thread. Its status is LOST."""
         if (zygote := self._zygote) is not None:
             zygote.kill()
 
     @property
     def zygote(self) -> Zygote:
-        """The fork server, started when it is first needed and again if it is gone."""
+        """Return the fork server; start it when it is first needed, and again if it ended."""
         if self._zygote is not None and not self._zygote.alive:
             self.close()
         if self._zygote is None:
@@ -80,11 +80,11 @@ class Supervisor:
 
     @property
     def isolation(self) -> Isolation:
-        """How well its children are shut in: tried out when the fork server started. Raises ZygoteLost."""
+        """Return the isolation of its children, tested when the fork server started. Raises ZygoteLost."""
         return self.zygote.isolation
 
     def canonical_ptx(self, request: Request) -> Canonical:
-        """What a candidate's code is known by, before it is evaluated: compiled in a child for the score workload."""
+        """Return the digest of a candidate's code without evaluating it. A child compiles it for the score workload."""
         task = _task(request)
         try:
             self.isolation.require(request.isolation)
@@ -102,9 +102,9 @@ class Supervisor:
             return Canonical(Status.LOST, message=str(error))
 
     def evaluate(self, request: Request, *, progress: Progress = _silent, seen: Seen = _unseen) -> Evaluation:
-        """Judge until the first failure, then count the score workload. Only a wrong request raises, or NotIsolated.
+        """Judge until the first failure, then profile the score workload. Raises for a wrong request, or NotIsolated.
 
-        `progress` is told how many workloads are judged, of how many: the place for a heartbeat.
+        `progress` is called with the number of judged workloads and the total, for example to send a heartbeat.
         """
         start = time.perf_counter()
         task = _task(request)
@@ -128,7 +128,7 @@ class Supervisor:
                 remote = Remote(child, request, task)
                 supports = _supports(request, remote)
                 todo = _plan(request, supports)
-                once = request.debug_build  # a search leaves what is judged once to its finalists
+                once = request.debug_build  # a search does these checks for its finalists only
                 follow = followed(supports, request.choice)
                 policy = Policy(
                     debug_build=once, large_sizes=once, stop=True, limits=LIMITS[:1] if follow is not None else ()
@@ -163,7 +163,7 @@ class Supervisor:
             return Evaluation(Status.LOST, str(error), len(verdicts), len(todo))
 
     def _diagnosis(self, request: Request, task: Task, failure: Verdict) -> str:
-        """By a second child: the first one's verdict stands already."""
+        """Diagnose in a second child; the verdict of the first one does not change."""
         try:
             with self.zygote.fork(self.limits, request.source.digest, keep=False) as child:
                 return Remote(child, request, task).diagnosis(failure.workload)
@@ -172,23 +172,23 @@ class Supervisor:
 
 
 def _task(request: Request) -> Task:
-    """The task of a request; raises UsageError for a task or a GPU that there is not, before a child is forked."""
+    """Return the task of a request; raise UsageError for an unknown task or GPU, before a child is forked."""
     find_chip(request.chip)
     return find_task(request.task)
 
 
 def _supports(request: Request, remote: Remote) -> Supports:
-    """A rung's table says more than a file's lines can."""
+    """Return what the candidate supports. A rung's table has more details than a file's lines."""
     if request.rung is None:
         return remote.supports
     if request.rung not in RUNGS:
         hint = did_you_mean(request.rung, RUNGS)
-        raise UsageError(f"no rung is called {request.rung!r}{hint}; there are {', '.join(RUNGS)}")
+        raise UsageError(f"there is no rung {request.rung!r}{hint}; there are {', '.join(RUNGS)}")
     return find_candidate(request.rung, task=request.task, gpu=request.chip)[1]
 
 
 def _plan(request: Request, supports: Supports) -> tuple[Workload, ...]:
-    """The workloads in order, the score's last."""
+    """Return the workloads in order, the one of the score last."""
     todo = plan(supports, request.choice, strict=True, within_limits=request.within_limits)
     score = _score_workload(request)
     if score is None or score in todo:
@@ -204,24 +204,24 @@ def _score_workload(request: Request) -> Workload | None:
         return None
     if score.shape not in SHAPES:
         hint = did_you_mean(score.shape, SHAPES)
-        raise UsageError(f"no shape is called {score.shape!r}{hint}; there are {', '.join(SHAPES)}")
+        raise UsageError(f"there is no shape {score.shape!r}{hint}; there are {', '.join(SHAPES)}")
     return Workload(SHAPES[score.shape], score.dtype, score.mask, score.regime, score.seed, score.encoding)
 
 
 def _with_profile(
     passed: Evaluation, request: Request, remote: Remote, score: Workload, outputs: Outputs
 ) -> Evaluation:
-    """The score counts only for the run that was judged: the same bits, and no estimate below its bound."""
+    """Add the score if the profiled run has the bits of the judged one and its estimate is not below the bound."""
     counted = remote.count(score)
     if not counted.launches:
         note = f"{passed.message}; " if passed.message else ""
         return replace(passed, message=f"{note}no score: {counted.why}")
     if not same_bits(outputs, counted.outputs):
-        return replace(passed, status=Status.NONDETERMINISTIC, message="the run that was counted left other bits")
+        return replace(passed, status=Status.NONDETERMINISTIC, message="the profiled run gave different bits")
     shape = score.shape
     sizes = {"B": shape.b, "HQ": shape.hq, "HKV": shape.hkv, "SQ": shape.sq, "SKV": shape.skv, "D": shape.d}
     profile = Profile(request.chip, request.clock_ghz, sizes, counted.launches)
     if not 0 < profile.lb_warm <= profile.est_high:
-        message = f"an estimate of {profile.est_high:.0f} cycles below the bound of {profile.lb_warm}: not believable"
+        message = f"an estimate of {profile.est_high:.0f} cycles is below the bound of {profile.lb_warm}"
         return replace(passed, status=Status.REJECTED, message=message)
     return replace(passed, profile=profile)

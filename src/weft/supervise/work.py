@@ -1,4 +1,4 @@
-"""What a child does with a candidate: read it, compile it, run it, count it. One method per question."""
+"""The work of a child: read, compile, run and profile a candidate. One method per question."""
 
 import os
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from .screen import Rejected, screen, screen_options, without_allows
 
 MOST_FINDINGS = 500
 MOST_OUTPUT_BYTES = 512 << 20
-"""That go back to the judge: more than any workload asks for."""
+"""Limit of the outputs sent to the judge: more than any workload needs."""
 
 
 class Work:
@@ -40,13 +40,13 @@ class Work:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        """The candidate's own: its text, and what is compiled from it."""
+        """Folder of the candidate's text and its compiled code."""
         self.candidate: Candidate
         self.supports: Supports
         self.runs: LocalRuns
 
     def do(self, question: Frame) -> Frame:
-        """Answer one question. What goes wrong raises."""
+        """Answer one question. Errors raise."""
         fields, do = question.fields, question.fields["do"]
         if do == "open":
             return self._open(fields)
@@ -71,19 +71,19 @@ class Work:
         return {"debug": self._debug, "profile": self._profile, "canonical": self._canonical}[do](call)
 
     def _open(self, fields: Mapping[str, Any]) -> Frame:
-        """Read the candidate, refuse what is none, and say what it supports."""
+        """Read the candidate, refuse an invalid one, and return what it supports."""
         text, language = fields["text"], fields["language"]
         screen(text, language)
         path, launch = self._write(without_allows(text), language, without_allows(fields["launch"]))
         os.chdir(path.parent)
         task = fields["task"]
-        if fields["task_text"]:  # a task in a file is out of reach from here
+        if fields["task_text"]:  # the child cannot read the file of a task
             task = "task.py"
             Path(task).write_text(fields["task_text"])
-        # The name alone: findings and messages show no folder of ours.
-        target, beside = Path(path.name), Path(launch.name) if launch is not None else None
-        screen_options(load(target, gpu=fields["gpu"], launch=beside).lines.options)
-        candidate, self.supports = find_candidate(str(target), task=task, gpu=fields["gpu"], launch=beside)
+        # Only the name, so that findings and messages show no temporary folder.
+        target, launch_file = Path(path.name), Path(launch.name) if launch is not None else None
+        screen_options(load(target, gpu=fields["gpu"], launch=launch_file).lines.options)
+        candidate, self.supports = find_candidate(str(target), task=task, gpu=fields["gpu"], launch=launch_file)
         self.candidate = replace(
             candidate, rung=fields["rung"], defines=fields["defines"], max_steps=fields["max_steps"], allows=False
         )
@@ -105,11 +105,11 @@ class Work:
         )
 
     def _debug(self, call: Call) -> Frame:
-        """Initialisation in the -G build."""
+        """Check initialisation in the -G build."""
         return Frame(_seen(self.runs.run_debug(call)))
 
     def _profile(self, call: Call) -> Frame:
-        """The counts of every launch; and the outputs, which show that it was the run that was judged."""
+        """Return the counts of every launch, and the outputs, which prove that it is the same run as the judged one."""
         kernel = self.candidate.load_with(call.defines)
         profiler = Profiler(VirtualGPU(kernel.gpu))
         try:
@@ -121,21 +121,21 @@ class Work:
         return Frame({**_seen(run), "launches": launches, "why": why}, _within_limit(left))
 
     def _canonical(self, call: Call) -> Frame:
-        """A hash of what would be launched, and how; nothing runs."""
+        """Return a hash of what would be launched, and how; nothing runs."""
         kernel = self.candidate.load_with(call.defines)
         if not kernel.compiled and "assert" in kernel.source.text:
-            # An assert carries the file's name and its line into the code.
+            # An assert puts the file's name and its line into the code.
             kernel = replace(kernel, defines={**kernel.defines, "NDEBUG": "1"})
         return Frame({"digest": launches_digest(kernel.bind(_copied(call)))})
 
     def _diagnose(self, fields: Mapping[str, Any]) -> Frame:
-        """Why a workload fails, in words. No decision depends on it."""
+        """Return why a workload fails, as text. No decision depends on it."""
         work = fields["workload"]
         choice = Choice(
             (work["shape"],), (work["regime"],), (work["mask"],), (work["dtype"],), (work["encoding"],), (work["seed"],)
         )
         if not is_shape(work["shape"]):
-            raise UsageError(f"no shape is called {work['shape']}")
+            raise UsageError(f"there is no shape {work['shape']}")
         supports = self.supports
         if self.candidate.rung is not None:
             supports = find_candidate(self.candidate.rung, task=fields["task"], gpu=self.candidate.gpu)[1]
@@ -152,13 +152,13 @@ class Work:
         return Frame({"text": "\n".join(rows)})
 
     def _write(self, text: str, language: str, launch: str) -> tuple[Path, Path | None]:
-        """The candidate's file and its launch lines'."""
+        """Write the candidate's file and its launch lines; return their paths."""
         path = self.folder / ("kernel.cu" if language == "cuda" else "kernel.ptx")
-        beside = path.with_suffix(".launch")
-        for file, content in ((path, text), (beside, launch)):
+        launch_file = path.with_suffix(".launch")
+        for file, content in ((path, text), (launch_file, launch)):
             if content or file == path:
                 file.write_text(content, newline="")
-        return path, beside if launch else None
+        return path, launch_file if launch else None
 
 
 def _answer(ran: Ran) -> Frame:
@@ -166,7 +166,7 @@ def _answer(ran: Ran) -> Frame:
 
 
 def _seen(run: Run) -> dict[str, Any]:
-    """All findings: whatever file an allow line stands in, it excuses nothing here."""
+    """Return all findings: allow lines have no effect here, whatever file they are in."""
     found = (*run.findings, *(each.finding for each in run.suppressed))
     return {
         "findings": [finding_record(finding) for finding in worst_first(found)[:MOST_FINDINGS]],
@@ -177,7 +177,7 @@ def _seen(run: Run) -> dict[str, Any]:
 def _within_limit(outputs: Outputs) -> Outputs:
     size = sum(array.nbytes for array in outputs.values())
     if size > MOST_OUTPUT_BYTES:
-        raise Rejected(f"its outputs have {size} bytes; a candidate's have at most {MOST_OUTPUT_BYTES}")
+        raise Rejected(f"the outputs have {size} bytes, but the limit is {MOST_OUTPUT_BYTES}")
     return outputs
 
 

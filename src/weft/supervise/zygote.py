@@ -1,9 +1,9 @@
 """The fork server: a process that has imported everything once and forks a child per evaluation.
 
-`python -m weft.supervise.zygote FD SCRATCH` speaks with its supervisor over the socket FD. It has one thread, so
-forking is safe: NumPy with one BLAS thread, llvmlite with a JIT and NVRTC start none until they work, and they work in
-children only. Where that holds, it moves into namespaces before the first child. It adopts what its children leave
-behind, and ends it.
+`python -m weft.supervise.zygote FD SCRATCH` communicates with its supervisor over the socket FD. It has one thread, so
+forking is safe: NumPy with one BLAS thread, llvmlite and NVRTC start threads only when they work, and they work in
+children only. If namespaces work, it enters them before the first child. It adopts the processes that its children
+leave behind, and ends them.
 """
 
 import contextlib
@@ -19,43 +19,43 @@ import time
 from pathlib import Path
 
 from .isolation import Isolation, Room
-from .isolation_namespaces import NOBODY
+from .isolation_namespaces import UNPRIVILEGED
 from .isolation_probe import in_namespaces, probe
 
 PR_SET_CHILD_SUBREAPER = 36
 PATIENCE_STEP_SECONDS = 0.002
 MOST_BYTES = 1 << 16
 MOST_KEPT = 64
-"""Folders of candidates that were judged well, with what was compiled for them: they may be judged again."""
+"""Limit of kept folders with compiled code of candidates whose child ended normally: they may be judged again."""
 LEAST_FREE_BYTES = 256 << 20
 """With less free space than this, only folders that a running child uses are kept."""
 
 
 class Folders:
-    """Of children, under one scratch folder: one for temporary files, and one per candidate."""
+    """The folders of children in one scratch folder: one for temporary files, and one per candidate."""
 
     def __init__(self, scratch: Path, held: Isolation) -> None:
-        self._scratch, self._for_nobody = scratch, held.holds("namespaces") and os.geteuid() == 0
+        self._scratch, self._unprivileged = scratch, held.holds("namespaces") and os.geteuid() == 0
         self._candidates: dict[str, Path] = {}
-        """The one that was used last is the last."""
+        """Ordered by use: the last one was used last."""
         self._of_child: dict[int, tuple[Path, str]] = {}
         self._number = 0
 
     def make(self, candidate: str) -> tuple[Path, Path]:
-        """A new one for temporary files, and the candidate's, which may be an old one."""
+        """Return a new folder for temporary files, and the candidate's folder, which may exist already."""
         self._number += 1
         kept = self._candidates.pop(candidate, None) or self._scratch / f"c{self._number}"
         self._candidates[candidate] = kept
         for folder in (temporary := self._scratch / f"t{self._number}", kept):
             folder.mkdir(exist_ok=True)
-            if self._for_nobody:
-                os.chown(folder, NOBODY, NOBODY)
+            if self._unprivileged:
+                os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
         self._evict(made=candidate)
         return temporary, kept
 
     def _evict(self, made: str) -> None:
-        """Remove the folders used longest ago, but never one of a running child: a program that a candidate asks for
-        runs next to it, and the candidate's own child has its compiled files open.
+        """Remove the folders used longest ago, but never one of a running child: a program that a candidate requests
+        runs at the same time, and the candidate's child has its compiled files open.
         """
         most = MOST_KEPT if _free_bytes(self._scratch) > LEAST_FREE_BYTES else 1
         in_use = {made, *(candidate for _, candidate in self._of_child.values())}
@@ -64,11 +64,11 @@ class Folders:
             _remove(self._candidates.pop(candidate))
 
     def belong(self, child: int, temporary: Path, candidate: str) -> None:
-        """To a child, until it has ended."""
+        """Assign folders to a child, until it has ended."""
         self._of_child[child] = temporary, candidate
 
     def clean(self, child: int, *, keep: bool) -> None:
-        """What a child left; of one that died also the candidate's, which may hold half of something."""
+        """Remove the temporary folder of a child; if the child died, also the candidate's, which may be incomplete."""
         temporary, candidate = self._of_child.pop(child)
         _remove(temporary)
         if not keep and candidate in self._candidates:
@@ -76,7 +76,7 @@ class Folders:
 
 
 def main(descriptor: int, scratch: Path) -> int:
-    """Serve until the supervisor is gone."""
+    """Serve until the supervisor ends."""
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -86,9 +86,9 @@ def main(descriptor: int, scratch: Path) -> int:
     gc.collect()
     gc.freeze()  # a collection in a child must not touch, and so copy, every page of the parent
     if _threads() != 1:
-        raise RuntimeError(f"{_threads()} threads: forking now would copy locks that nobody will ever open")
+        raise RuntimeError(f"{_threads()} threads: forking now would copy locks that no thread releases")
     held = probe(room)
-    _end_strays(alone=False)  # first processes of namespaces that were tried out
+    _end_strays(alone=False)  # first processes of namespaces that were tested
     threads, processes = _threads(), os.open("/proc", os.O_PATH | os.O_CLOEXEC)
     number = in_namespaces(room) if held.holds("namespaces") else os.getpid()
     control.send(json.dumps({"ready": number, "threads": threads, "missing": dict(held.missing)}).encode())
@@ -127,14 +127,14 @@ def _serve(control: socket.socket, held: Isolation, room: Room, processes: int) 
             child = int(request["reap"])
             status = _reap(child, float(request["patience"]))
             children.discard(child)
-            # Another child may be waiting for what this one did.
+            # Another child may be waiting for the result of this one.
             strays = 0 if children else _end_strays(alone=alone)
             folders.clean(child, keep=request["keep"])
             control.send(json.dumps({"status": status, "strays": strays}).encode())
 
 
 def _reap(child: int, patience: float) -> int:
-    """The child's wait status; it is killed if it lives longer than `patience`. Its number is not used again before."""
+    """Return the child's wait status; kill it after `patience`. Until then its number is not used again."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -147,16 +147,17 @@ def _reap(child: int, patience: float) -> int:
 
 
 def _kill_group(leader: int) -> None:
-    """The child and what it started; before it leads a group, itself."""
+    """Kill the child and what it started; before it leads a group, only the child."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(leader, signal.SIGKILL)
 
 
 def _end_strays(*, alone: bool) -> int:
-    """End everything that is left: orphans of children that left their group come here.
+    """End all processes that are left: orphans of children that left their group are adopted here.
 
-    `alone` in a process namespace all others are such, and the kernel ends them at once, however fast they fork.
+    If `alone` in a process namespace, all other processes are such, and the kernel ends them at once, however fast
+    they fork.
     """
     ended = 0
     while True:
@@ -178,7 +179,7 @@ def _children() -> list[int]:
     try:
         with open(path) as file:
             return [int(word) for word in file.read().split()]
-    except FileNotFoundError:  # a kernel without this file: look at everybody's parent
+    except FileNotFoundError:  # a kernel without this file: read the parent of every process
         return [int(name) for name in os.listdir("/proc") if name.isdecimal() and _parent(name) == os.getpid()]
 
 
@@ -200,8 +201,8 @@ def _free_bytes(folder: Path) -> int:
 
 
 def _remove(folder: Path) -> None:
-    """What cannot be removed now goes with the scratch folder."""
-    with contextlib.suppress(RecursionError):  # folders in folders in folders …
+    """Remove a folder. What cannot be removed now is removed with the scratch folder."""
+    with contextlib.suppress(RecursionError):  # deeply nested folders
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""A search space without a language model: kernel files with `lever` lines, their points and what to expect of them."""
+"""A search space without a language model: kernel files with `lever` lines, their points and expected effects."""
 
 from .children import Exhausted, crossover, two_levers
 from .effects import Effect, observed, predicted, predicted_together

@@ -1,4 +1,4 @@
-"""New points from old ones: every child differs from its parent in exactly two levers. A seed decides everything."""
+"""New points from old ones: every child differs from its parent in exactly two levers. The seed decides all choices."""
 
 from collections.abc import Set
 from itertools import combinations, product
@@ -10,11 +10,11 @@ from .space import Point, Space
 
 
 class Exhausted(UsageError):
-    """No child is left that is possible and new."""
+    """There is no child that is possible and new."""
 
 
 def two_levers(space: Space, parent: Point, random: Random, *, avoid: Set[Point] = frozenset()) -> Point:
-    """Two levers drawn at random take other values, drawn among those that are possible together and not in `avoid`."""
+    """Return a point with two random levers changed, to values that are possible together and not in `avoid`."""
     pairs = list(combinations(space.levers, 2))
     random.shuffle(pairs)
     for first, second in pairs:
@@ -23,13 +23,13 @@ def two_levers(space: Space, parent: Point, random: Random, *, avoid: Set[Point]
         possible = [child for child in children if child not in avoid and space.refusal(child) is None]
         if possible:
             return random.choice(possible)
-    raise Exhausted(f"every possible point two levers from {parent.text} is taken")
+    raise Exhausted(f"every possible point two levers from {parent.text} is used already")
 
 
 def crossover(
     space: Space, parent: Point, other: Point, random: Random, *, avoid: Set[Point] = frozenset()
 ) -> Point | None:
-    """Two levers of `parent` take the values of `other`; None where they differ in fewer, or no child is possible."""
+    """Return `parent` with two levers of `other`; None if they differ in fewer levers, or no child is possible."""
     pairs = list(combinations(space.changes(parent, other), 2))
     children = [parent.moved({change.lever: change.after for change in pair}) for pair in pairs]
     possible = [child for child in children if child not in avoid and space.refusal(child) is None]

@@ -1,7 +1,7 @@
-"""Conditions of `#if` that only levers decide, read and decided without a preprocessor.
+"""Conditions of `#if` that depend only on levers, evaluated without a preprocessor.
 
 #if STAGES >= 2 && COPY_async      with STAGES=1 COPY=async  →  False
-#if __CUDA_ARCH__ >= 800                                     →  not ours
+#if __CUDA_ARCH__ >= 800                                     →  ignored
 """
 
 import re
@@ -18,7 +18,7 @@ NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 
 @dataclass(frozen=True)
 class Directive:
-    """One line that opens, parts or closes a branch."""
+    """A line that opens, divides or closes a branch."""
 
     line: int
     keyword: str
@@ -26,7 +26,7 @@ class Directive:
 
 
 def directives(source: str) -> Iterator[Directive]:
-    """Those of a file, in order."""
+    """Yield the directives of a file, in order."""
     for line, text in enumerate(source.splitlines(), 1):
         match = DIRECTIVE.match(text)
         if match:
@@ -34,7 +34,7 @@ def directives(source: str) -> Iterator[Directive]:
 
 
 def macros_of(levers: Sequence[LeverLine], values: Mapping[str, str]) -> dict[str, int]:
-    """What the compiler sees as a number: levers of numbers, and the words of the others as 1 or 0."""
+    """Return the numbers that the compiler sees: levers of numbers, and the words of the others as 1 or 0."""
     macros: dict[str, int] = {}
     for lever in levers:
         value = values[lever.name]
@@ -46,11 +46,11 @@ def macros_of(levers: Sequence[LeverLine], values: Mapping[str, str]) -> dict[st
 
 
 def decided(condition: str, macros: Mapping[str, int]) -> bool | None:
-    """The value of a condition, or None where it reads another name than these, or none at all."""
+    """Return the value of a condition, or None if it uses other names than these, or none."""
     names = set(NAME.findall(condition))
     if not names or not names <= set(macros):
         return None
-    # Without brackets around them, ` || ` binds loosest: check_directives refuses what does not read so.
+    # Without brackets, ` || ` has the lowest precedence: check_directives refuses other forms.
     return any(all(_truth(term, macros) for term in either.split("&&")) for either in condition.split("||"))
 
 
@@ -62,7 +62,7 @@ def _truth(term: str, macros: Mapping[str, int]) -> bool:
 
 
 def check_directives(source: str, file: str, levers: Sequence[LeverLine]) -> None:
-    """Refuse what would be decided in another way than it reads: misspelt words, tests of a lever of words itself."""
+    """Refuse misleading conditions: misspelt words, and tests of the name of a lever that has words."""
     words = {word for lever in levers for word in lever.words}
     of_words = {lever.name: lever for lever in levers if lever.words}
     values = macros_of(levers, {lever.name: lever.default for lever in levers})
@@ -72,7 +72,7 @@ def check_directives(source: str, file: str, levers: Sequence[LeverLine]) -> Non
             owner = next((lever for lever in of_words if name == lever or name.startswith(f"{lever}_")), None)
             if owner is not None and name not in words:
                 known = ", ".join(of_words[owner].words)
-                raise UsageError(f"{place}: {name} is no macro of lever {owner}; test one of {known}")
+                raise UsageError(f"{place}: {name} is not a macro of lever {owner}; test one of {known}")
             if directive.keyword in ("ifdef", "ifndef") and (name in values or name in of_words):
                 raise UsageError(f"{place}: {name} is always defined; test its value with #if")
         if directive.keyword in ("if", "elif"):

@@ -1,6 +1,6 @@
-"""What a lever is expected to do, as a counter and its direction: a hypothesis, for measurement to confirm or refute.
+"""The expected effects of a lever, each a counter and its direction: hypotheses that a measurement confirms or refutes.
 
-Rows are written for one direction; the way back expects the opposite.
+Rows are for one direction; the opposite change expects the opposite effect.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from .space import Change
 Direction = Literal["falls", "rises"]
 
 LEAST = 0.01
-"""A counter that moves by less than this share did not move."""
+"""A change of a counter below this share counts as no change."""
 
 SUMMED = ("mma", "mufu", "barriers")
 OPCODES = {"ldgsts": "LDGSTS", "ldg": "LDG", "sts": "STS"}
@@ -30,14 +30,14 @@ OPPOSITE: dict[Direction, Direction] = {"falls": "rises", "rises": "falls"}
 
 @dataclass(frozen=True)
 class Effect:
-    """A counter of `observed`, where it should go, and why."""
+    """A counter of `observed`, its expected direction, and why."""
 
     counter: str
     direction: Direction
     why: str
 
     def holds(self, before: float, after: float) -> bool:
-        """Whether the counter went there."""
+        """Return whether the counter changed in this direction."""
         moved = after - before if self.direction == "rises" else before - after
         return moved > 0 and moved >= LEAST * abs(before)
 
@@ -50,21 +50,21 @@ MEMORY = {
     "excess_wavefronts": "derived__memory_l1_wavefronts_shared_excessive",
     "global_sectors": "memory_l2_theoretical_sectors_global",
 }
-"""Counter of ours → ncu's. Sectors are those of loads, stores and cp.async together."""
+"""Weft's counter → ncu's. Sectors are those of loads, stores and cp.async together."""
 
 WORDS: dict[tuple[str, str, str], tuple[Effect, ...]] = {
     ("PRODUCT", "wmma", "mma"): (
         Effect("shared_wavefronts", "falls", "S, P and U stay in registers"),
-        Effect("shuffles", "falls", "a row lies in four lanes, not in a warp"),
+        Effect("shuffles", "falls", "a row is in four lanes, not in a warp"),
         Effect("issued", "falls", "no loads and stores between the products"),
         Effect("registers", "rises", "S, P and U stay in registers"),
-        Effect("shared_bytes", "falls", "no room for S, P and U"),
+        Effect("shared_bytes", "falls", "no space for S, P and U"),
     ),
     ("COPY", "plain", "async"): (
         Effect("ldgsts", "rises", "cp.async copies"),
         Effect("ldg", "falls", "cp.async copies"),
         Effect("sts", "falls", "cp.async stores to shared memory itself"),
-        Effect("registers", "falls", "a tile on its way needs none"),
+        Effect("registers", "falls", "a tile in flight needs none"),
     ),
     ("LAYOUT", "plain", "padded"): (
         Effect("excess_wavefronts", "falls", "rows start in different banks"),
@@ -100,7 +100,7 @@ WORDS: dict[tuple[str, str, str], tuple[Effect, ...]] = {
         Effect("issued", "falls", "U is multiplied less often"),
     ),
     ("RESCALE", "always", "lazy"): (
-        Effect("fp32", "falls", "U is multiplied after the first tile only, mostly"),
+        Effect("fp32", "falls", "U is usually multiplied after the first tile only"),
         Effect("mufu", "falls", "r is computed less often"),
         Effect("issued", "falls", "U is multiplied less often"),
     ),
@@ -122,7 +122,7 @@ RISING: dict[str, tuple[Effect, ...]] = {
     ),
     "BLOCK_N": (
         Effect("barriers", "falls", "fewer tiles"),
-        Effect("issued", "falls", "what is done once per tile is done less often"),
+        Effect("issued", "falls", "work per tile is done less often"),
         Effect("registers", "rises", "more scores at once"),
         Effect("shared_bytes", "rises", "larger tiles"),
     ),
@@ -135,11 +135,11 @@ RISING: dict[str, tuple[Effect, ...]] = {
         Effect("barriers", "falls", "a buffer is free before it is needed"),
     ),
 }
-"""Of levers of numbers, when they rise."""
+"""Effects of levers of numbers, when they rise."""
 
 
 def predicted(change: Change) -> tuple[Effect, ...]:
-    """What is expected of one lever; nothing is of a lever that no row names."""
+    """Return the expected effects of one lever; none for a lever without a row."""
     if change.lever in RISING and change.before.isdecimal() and change.after.isdecimal():
         rows = RISING[change.lever]
         return rows if int(change.after) > int(change.before) else _back(rows)
@@ -150,7 +150,7 @@ def predicted(change: Change) -> tuple[Effect, ...]:
 
 
 def predicted_together(changes: Iterable[Change]) -> tuple[Effect, ...]:
-    """Of all levers of a child: one per counter, and none for a counter that two of them pull apart."""
+    """Return the effects of all levers of a child: one per counter, none for a counter with opposite effects."""
     found: dict[str, list[Effect]] = {}
     for change in changes:
         for effect in predicted(change):
@@ -159,11 +159,11 @@ def predicted_together(changes: Iterable[Change]) -> tuple[Effect, ...]:
 
 
 def _back(rows: tuple[Effect, ...]) -> tuple[Effect, ...]:
-    return tuple(Effect(row.counter, OPPOSITE[row.direction], f"not any more: {row.why}") for row in rows)
+    return tuple(Effect(row.counter, OPPOSITE[row.direction], f"no longer: {row.why}") for row in rows)
 
 
 def observed(profile: KernelProfile) -> dict[str, float]:
-    """The counters that effects name, over all launches; registers, bytes and blocks per SM are of the longest one."""
+    """Return the counters of effects over all launches; registers, bytes and blocks per SM of the longest one."""
     totals: Counter[str] = Counter()
     for launch in profile.launches:
         done, whole = launch.work.instructions, integers(launch)
@@ -183,5 +183,5 @@ def _issued(sass: Mapping[str, int], opcode: str) -> int:
 
 
 def _counted(counts: Counts, counter: str) -> int:
-    """Under ncu's name, or under ours where accesses are not matched; a stored profile has no source lines."""
+    """Return a counter by ncu's name, or by Weft's if accesses are not matched; a stored profile has no lines."""
     return counts.ncu[counter] if counter in counts.ncu else counts.vm[OURS[counter]]

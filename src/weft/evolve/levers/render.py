@@ -1,4 +1,4 @@
-"""A kernel file with levers + a point → a plain file: branches that levers decide are gone, and so are the levers.
+"""A kernel file with levers + a point → a plain file without levers and without the branches that they decide.
 
 // weft: lever STAGES = 1 in 1, 2, 4        // weft: define STAGES = 2
 #if COPY_async                          →   copy_async(tile);
@@ -28,18 +28,18 @@ WIDTH = 117
 
 @dataclass
 class _Branch:
-    """An open `#if`: ours if levers decide it."""
+    """An open `#if`; `ours` if levers decide it."""
 
     line: int
     ours: bool
     taken: bool = False
-    """One of its parts was."""
+    """Whether one of its parts was taken."""
     live: bool = True
-    """The part under way is."""
+    """Whether the current part is taken."""
 
 
 def render(space: Space, point: Point) -> str:
-    """The text of a plain CUDA file, with its launch lines; raises UsageError where the point is not possible."""
+    """Return the text of a plain CUDA file with its launch lines; raise UsageError if the point is not possible."""
     refused = space.refusal(point)
     if refused is not None:
         raise UsageError(f"{point.text} is not possible: {refused}")
@@ -64,8 +64,8 @@ def render(space: Space, point: Point) -> str:
 
 
 def _head(space: Space, point: Point) -> list[str]:
-    told = f"Made from {space.path.name} at {point.text}"
-    return [f"// {line}" for line in textwrap.wrap(told, WIDTH, break_long_words=False)] + ["//"]
+    origin = f"Made from {space.path.name} at {point.text}"
+    return [f"// {line}" for line in textwrap.wrap(origin, WIDTH, break_long_words=False)] + ["//"]
 
 
 def _stated(lever: LeverLine, point: Point) -> str:
@@ -79,7 +79,7 @@ def _keyword(line: str) -> str:
 
 
 def _branches(space: Space, macros: Mapping[str, int]) -> list[tuple[int, str]]:
-    """The lines that are left when the conditions on levers are decided, with their numbers."""
+    """Return the remaining lines, with their numbers, after conditions on levers are decided."""
     kept: list[tuple[int, str]] = []
     open_branches: list[_Branch] = []
     for number, line in enumerate(space.source.splitlines(), 1):
@@ -112,7 +112,7 @@ def _branches(space: Space, macros: Mapping[str, int]) -> list[tuple[int, str]]:
 
 
 def _turn(branch: _Branch, value: bool | None, place: str) -> None:
-    """Into the next part of an `#if … #elif`."""
+    """Enter the next part of an `#if` chain."""
     if (value is not None) != branch.ours:
         raise UsageError(f"{place}: one #if chain is decided by levers, or by other macros, not by both; nest them")
     if branch.ours:
@@ -121,7 +121,7 @@ def _turn(branch: _Branch, value: bool | None, place: str) -> None:
 
 
 def _settled(line: str, words: Mapping[str, int]) -> str:
-    """A line with 1 or 0 for the macros of words, and formulas of scalars as short as that makes them."""
+    """Return a line with 1 or 0 for the macros of words, and simplified formulas of scalars."""
     if not set(NAME.findall(line)) & set(words):
         return line
     match = _LINE.match(line)
@@ -142,7 +142,7 @@ class _Numbers(ast.NodeTransformer):
 
 
 def _folded(node: ast.expr) -> ast.expr:
-    """Without products with 0 and 1, and sums with 0."""
+    """Return the formula without products with 0 and 1, and without sums with 0."""
     if not isinstance(node, ast.BinOp):
         return node
     left, right = _folded(node.left), _folded(node.right)

@@ -6,14 +6,14 @@
 //           other (K₀ V₀ K₁ V₁ …) through a ring of STAGES buffers in shared memory:
 //               S = Q Kᵀ · scale,   m' = max(m, max_n S),   P = exp(S - m'),   r = exp(m - m'),
 //               l' = l · r + Σ_n P,   U' = U · r + P V,   and after the last tile O = U / l
-//           In sdpa.cu every combination of levers that its `require` lines leave computes this.
+//           In sdpa.cu every combination of levers that its `require` lines allow computes this.
 // Supports  ELEMENT half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ); scale > 0.
 //           A query that sees no key gets O = 0 and LSE = -inf.
 //
 // weft: sizes   B=1 HQ=2 HKV=1 SQ=77 SKV=77 D=64
 // weft: require HQ % HKV == 0 : query heads share K and V in groups
-// weft: require D <= 128 : the tiles of a head lie in shared memory whole
+// weft: require D <= 128 : complete tiles of a head must fit in shared memory
 // weft: define  ELEMENT = "half"
 // weft: define  CAUSAL = 0
 //
@@ -21,13 +21,13 @@
 // weft: lever   BLOCK_M = 32 in 16, 32, 48, 64, 80, 96, 128 : queries of a CTA
 // weft: lever   BLOCK_N = 32 in 32, 64, 128 : keys of a tile
 // weft: lever   WARPS = 4 in 1, 2, 3, 4, 5, 6, 8 : warps of a CTA
-// weft: lever   COPY = plain in plain, async : how a tile comes to shared memory: by registers, or by cp.async
+// weft: lever   COPY = plain in plain, async : how a tile is copied to shared memory: through registers, or by cp.async
 // weft: lever   STAGES = 1 in 1, 2, 3, 4 : buffers of the ring
 // weft: lever   LAYOUT = padded in plain, padded, swizzled : a tile's rows: end to end, 16 bytes apart, or chunks exchanged by XOR
 // weft: lever   Q_AT = shared in shared, registers : whether Q's fragments are read for every tile, or once
 // weft: lever   EXP = exp in exp, exp2, fused : exp(S · scale - m), a power of 2, or that in one multiply-add per score
 // weft: lever   RESCALE = always in always, moved, lazy : U times r always, if a maximum moved, if it moved by more than 2⁸
-// weft: lever   TAIL = every in every, edge : which tiles are held against the mask
+// weft: lever   TAIL = every in every, edge : which tiles are compared with the mask
 //
 // weft: require LAYOUT_swizzled == 0 when PRODUCT_wmma : a WMMA fragment is loaded by one stride
 // weft: require Q_AT_registers == 0 when PRODUCT_wmma : the fragments of a warp are of several rows of tiles
@@ -154,7 +154,7 @@ __device__ __forceinline__ void wait_copies() {
 
 // tile[r][d] = from[r][d] for TILE_ROWS rows; rows from `rows` on and columns from D on become zero.
 // Zero rows of V are needed: P is 0 there, and 0 · NaN is NaN.
-// A thread copies one chunk of every STEP-th row: from one to the next is a constant, of which no address is made anew.
+// A thread copies one chunk of every STEP-th row: the distance is a constant, so no address is computed again.
 template <int D, int TILE_ROWS, bool WHOLE>
 __device__ __forceinline__ void copy_rows(T* tile, const T* __restrict__ from, int rows) {
     using R = Row<D>;
@@ -245,7 +245,7 @@ struct Softmax {
 #endif
     }
 
-    // The exponent of m. Rounded here, once: all weights of a row must be held against the same.
+    // The exponent of m. Rounded here, once: all weights of a row must use the same value.
     __device__ __forceinline__ float exponent(float m) const {
 #if EXP_fused
         return __fmul_rn(m, factor);

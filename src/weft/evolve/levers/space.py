@@ -1,6 +1,6 @@
-"""The levers of a kernel file: which there are, which combinations are possible, and what lies between two of them.
+"""The levers of a kernel file, the combinations that are possible, and the changes between two of them.
 
-Weft's own files with levers are listed here, with the points at which rungs of the ladder lie in them.
+Weft's files with levers are listed here, with the points of the rungs of the ladder.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ STARTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
     }
 )
-"""Rung → its family, and the point that does the same in the same order."""
+"""Rung → its family, and the point that computes the same in the same order."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Point:
 
     @classmethod
     def parse(cls, text: str) -> "Point":
-        """What `text` wrote."""
+        """Read the result of `text`."""
         pairs = [item.partition("=") for item in text.split()]
         if not all(name and value for name, _, value in pairs):
             raise UsageError(f"{text!r} is not of the form `BLOCK_M=32 COPY=async`")
@@ -51,22 +51,22 @@ class Point:
 
     @property
     def defines(self) -> dict[str, str]:
-        """As macros."""
+        """Return the values as macros."""
         return dict(self.values)
 
     @property
     def text(self) -> str:
-        """`BLOCK_M=32 COPY=async`"""
+        """Return `BLOCK_M=32 COPY=async`."""
         return " ".join(f"{name}={value}" for name, value in self.values)
 
     def moved(self, values: Mapping[str, str]) -> "Point":
-        """The same with other values of some levers."""
+        """Return the point with other values of some levers."""
         return Point(tuple((name, values.get(name, value)) for name, value in self.values))
 
 
 @dataclass(frozen=True)
 class Change:
-    """One lever between two points."""
+    """The change of one lever between two points."""
 
     lever: str
     before: str
@@ -90,11 +90,11 @@ class Space:
 
     @property
     def default(self) -> Point:
-        """As the file stands."""
+        """Return the point of the file's default values."""
         return Point(tuple((lever.name, lever.default) for lever in self.levers))
 
     def refusal(self, point: Point, *, sizes: Mapping[str, int] = {}) -> str | None:
-        """Why the combination is not possible, or None. Nothing is compiled; `sizes` are the file's unless given."""
+        """Return why the combination is not possible, or None. Nothing is compiled; `sizes` override the file's."""
         known = {lever.name: lever.values for lever in self.levers}
         if [name for name, _ in point.values] != list(known):
             return f"{self.path.name} has the levers {', '.join(known)}; given are {point.text}"
@@ -108,14 +108,14 @@ class Space:
         return None
 
     def points(self) -> Iterator[Point]:
-        """Every possible one, in the order of the lines."""
+        """Yield every possible point, in the order of the lines."""
         for values in product(*(lever.values for lever in self.levers)):
             point = Point(tuple(zip((lever.name for lever in self.levers), values, strict=True)))
             if self.refusal(point) is None:
                 yield point
 
     def count(self) -> int:
-        """How many points are possible: levers that no `require` reads multiply what the others leave."""
+        """Return the number of possible points: levers that no `require` reads multiply the number of the others."""
         read = frozenset().union(*(self.reads(require) for require in self.lines.requires))
         free = prod(len(lever.values) for lever in self.levers if lever.name not in read)
         bound = [lever for lever in self.levers if lever.name in read]
@@ -126,7 +126,7 @@ class Space:
         return possible * free
 
     def changes(self, before: Point, after: Point) -> tuple[Change, ...]:
-        """Where two points differ, in the order of the lines."""
+        """Return the differences of two points, in the order of the lines."""
         return tuple(
             Change(lever.name, before[lever.name], after[lever.name])
             for lever in self.levers
@@ -134,7 +134,7 @@ class Space:
         )
 
     def reads(self, require: RequireLine) -> frozenset[str]:
-        """The levers on which it hangs whether a line holds; those that a scalar reads, if it reads one."""
+        """Return the levers that a line depends on, including those of the scalars that it reads."""
         names = require.formula.names | (require.when.names if require.when else frozenset())
         for scalar in reversed(self.lines.scalars):
             if scalar.name in names:
@@ -143,7 +143,7 @@ class Space:
 
 
 def space_of(path: Path) -> Space:
-    """The space of a CUDA file with `lever` lines; raises UsageError if it has none."""
+    """Return the space of a CUDA file with `lever` lines; raise UsageError if it has none."""
     try:
         source = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -155,20 +155,20 @@ def space_of(path: Path) -> Space:
     space = Space(path, source, lines)
     refused = space.refusal(space.default)
     if refused is not None:
-        raise UsageError(f"{path}: its own values are not possible: {refused}")
+        raise UsageError(f"{path}: its default values are not possible: {refused}")
     return space
 
 
 @lru_cache
 def family(task: str) -> Space:
-    """The space of a task's kernels."""
+    """Return the space of a task's kernels."""
     if task not in FAMILIES:
         raise UsageError(f"no family of kernels for task {task!r}: there is one for {', '.join(FAMILIES)}")
     return space_of(FAMILIES[task])
 
 
 def start_of(rung: str) -> Point:
-    """Where a rung lies in the space of its task."""
+    """Return the point of a rung in the space of its task."""
     if rung not in STARTS:
-        raise UsageError(f"rung {rung} is no point of a family: {', '.join(STARTS)}; or give a file with `lever` lines")
+        raise UsageError(f"rung {rung} is not in a family; use {', '.join(STARTS)} or a file with `lever` lines")
     return Point.parse(STARTS[rung][1])

@@ -1,6 +1,6 @@
-"""The brief of a search as files that people read and edit: `00_task.md`, `01_generate.md` and `metrics.txt`.
+"""The brief of a search as files that users can edit: `00_task.md`, `01_generate.md` and `metrics.txt`.
 
-`write_brief` writes them, `read_brief` reads them back: what they say is what the model is told.
+`write_brief` writes them, `read_brief` reads them; their texts are sent to the model.
 """
 
 import re
@@ -19,7 +19,7 @@ from weft.tasks.registry import find_task
 
 TASK_FILE, GENERATE_FILE, METRICS_FILE = "00_task.md", "01_generate.md", "metrics.txt"
 MOST_CHARS = 40_000
-"""Of one file: prompts stay bounded."""
+"""Limit of one file, so that prompts stay bounded."""
 _MADE_FOR = re.compile(r"^<!-- weft evolve init: task (\S+), chip (\S+) -->$", re.MULTILINE)
 METRICS: Mapping[str, str] = MappingProxyType(
     {
@@ -35,17 +35,17 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "shuffles": "warp shuffles",
         "barriers": "warps that arrive at a barrier of their CTA",
         "shared_wavefronts": "cycles that shared memory is busy",
-        "excess_wavefronts": "those of them that bank conflicts cost",
+        "excess_wavefronts": "the part of them that is lost to bank conflicts",
         "global_sectors": "sectors of 32 bytes moved between L1 and L2",
         "registers": "per thread",
-        "spill_bytes": "of registers that went to local memory, per thread",
+        "spill_bytes": "bytes of registers spilled to local memory, per thread",
         "shared_bytes": "shared memory of a CTA",
         "blocks_per_sm": "CTAs that fit on an SM at once",
         "ctas": "CTAs of all launches",
         "wave_factor": "how much longer it takes than with all SMs evenly busy; 1 is best",
     }
 )
-"""The counters that a proposal may predict, in words: the names of `weft.evolve.levers.effects.observed`."""
+"""The counters that a proposal may predict, with descriptions: the names of `weft.evolve.levers.effects.observed`."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,19 @@ class Brief:
 
 
 def make_brief(settings: Settings) -> Brief:
-    """As `weft evolve init` writes it."""
+    """Return the brief that `weft evolve init` writes."""
     listed = "".join(f"{name}: {what}\n" for name, what in METRICS.items())
     head = "# Counters that a proposal may predict, one per line. Delete those that do not matter to you.\n"
     return Brief(_task_text(settings), GENERATE, head + listed)
 
 
 def write_brief(folder: Path, settings: Settings) -> tuple[Path, ...]:
-    """Into a folder, which is made; files that are there already are an error: somebody may have edited them."""
+    """Write the brief to a folder, which is created. Existing files are an error: the user may have edited them."""
     brief = make_brief(settings)
     texts = {TASK_FILE: brief.task, GENERATE_FILE: brief.generate, METRICS_FILE: brief.metrics}
     there = [name for name in texts if (folder / name).exists()]
     if there:
-        raise UsageError(f"{folder} has {', '.join(there)} already: choose another folder, or delete what is there")
+        raise UsageError(f"{folder} has {', '.join(there)} already: choose another folder, or delete these files")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -87,7 +87,7 @@ def write_brief(folder: Path, settings: Settings) -> tuple[Path, ...]:
 
 
 def read_brief(folder: Path, settings: Settings) -> Brief:
-    """What the files say now. Raises UsageError for one that is missing, too long or made for something else."""
+    """Read the files. Raises UsageError for a file that is missing, too long or written for another task or GPU."""
     brief = Brief(*(_read(folder / name) for name in (TASK_FILE, GENERATE_FILE, METRICS_FILE)))
     made_for = _MADE_FOR.search(brief.task)
     if made_for and (made_for[1], made_for[2]) != (settings.task, settings.chip):
@@ -166,12 +166,12 @@ def _judged(settings: Settings) -> tuple[str, ...]:
         f"Inputs: {', '.join(choice.regimes or quick.regimes)}. Masks: {', '.join(choice.masks or quick.masks)}.",
         "Every candidate is compiled and run on a virtual GPU. Out-of-bounds accesses, races, reads of memory that was",
         "never written and results that change from run to run fail it; so does an output further from the float64",
-        "reference than the rounding of its own arithmetic explains. There is no tolerance to spend on speed.",
-        "A candidate that wins is judged again on many other shapes, masks, inputs and seeds: one that is right on",
-        "those above only does not win.",
+        "reference than the rounding of its arithmetic explains. There is no tolerance that can be used for speed.",
+        "A candidate that wins is judged again on many other shapes, masks, inputs and seeds: one that is correct",
+        "only on those above does not win.",
         "",
-        f"Score: modelled cycles (EST, inputs in L2) at `{score.shape}` {score.dtype}, mask {score.mask}; less is",
-        f"better. A child lives on if it is at least {settings.gain:.0%} better than its parent.",
+        f"Score: modelled cycles (EST, inputs in L2) at `{score.shape}` {score.dtype}, mask {score.mask}; lower is",
+        f"better. A child is kept if it is at least {settings.gain:.0%} better than its parent.",
     )
 
 
@@ -205,7 +205,7 @@ A candidate is one CUDA C++ file: device code, and comment lines that start with
 - `define NAME = value`: a macro, and a name in formulas. `ELEMENT` and `CAUSAL`, where the start has them, are set by
   the judge: keep them.
 - `launch name<{D}>(arguments)  grid(x, y, z) block(x, y, z) shared(bytes) opt_in_shared when(formula)`: one launch.
-  Several lines run in order. `grid`, `block` and the rest may stand on a line of their own below.
+  Several lines run in order. `grid`, `block` and the rest may be on a separate line below.
 - Formulas have `+ - * / // % **`, comparisons, `min max cdiv sqrt ceil log2`, and nothing else; use `//` or `cdiv` for
   integers. More than 48 KB of shared memory needs `shared(bytes) opt_in_shared`.
 - `workspace name : f32[...]` is scratch memory between launches; it starts as bytes of 0xFF, as outputs do.
@@ -234,16 +234,16 @@ GENERATE = """\
 # How to propose a child
 
 You improve one CUDA kernel, the parent, by small and reasoned steps. Everything you propose is compiled, judged and
-counted; what you predict is held against what is measured, and both are kept.
+profiled; your predictions are compared with the measurements, and both are kept.
 
-1. Read what limits the parent, its counters, and the insights. An insight that was refuted is as good as one that was
-   confirmed: do not repeat it in other words.
+1. Read what limits the parent, its counters, and the insights. A refuted insight is as useful as a confirmed one:
+   do not repeat it in other words.
 2. Change **exactly two levers**: two design decisions that can be named, such as the CTA tile, the number of warps, the
    depth of the pipeline, the layout of shared memory, how tiles are copied, where Q or the scores are kept, how exp is
    computed, when the output is rescaled, how the tail is masked, the number of splits. Leave everything else as it is.
 3. State a hypothesis: why these two together make the kernel faster on this chip.
 4. Predict which counters of the list fall or rise, and why. Predict only what you expect to move by 1 % or more.
-5. Write the whole file, with all launch lines. It must be right first: a fast wrong kernel counts for nothing.
+5. Write the whole file, with all launch lines. It must be correct first: a fast wrong kernel has no value.
 
 ## Reply
 

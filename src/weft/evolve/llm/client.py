@@ -1,6 +1,6 @@
-"""A language model behind any endpoint that speaks OpenAI's chat completions.
+"""A language model behind any endpoint with OpenAI's chat completions API.
 
-The key is read from the environment; it is never written anywhere, and taken out of every message.
+The key is read from the environment; it is never written to a file, and is removed from every message.
 """
 
 import math
@@ -19,16 +19,16 @@ from .question import Answer, ModelError, Question
 
 TRIES = 6
 LONGEST_WAIT_SECONDS = 300.0
-"""A server that asks for a longer pause ends the session; the run goes on when it is called again."""
+"""A server that requests a longer pause ends the session; the run continues when it is resumed."""
 TIMEOUT_SECONDS = 600.0
 RETRIED = frozenset({408, 409, 429})
 NO_KEY = "none"
-"""Local servers take any key; the SDK wants one."""
+"""Local servers accept any key, but the SDK requires one."""
 MOST_ERROR_CHARS = 500
 
 
 class Endpoint:
-    """One model at one address; an empty `base_url` is OpenAI's own."""
+    """One model at one address; an empty `base_url` is OpenAI."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Endpoint:
         tries: int = TRIES,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`counted`: an answer without a count of its tokens is an error, because a budget hangs on it."""
+        """`counted`: an answer without a token count is an error, because a budget depends on it."""
         try:
             import openai
         except ImportError as error:
@@ -56,7 +56,7 @@ class Endpoint:
         self._counted, self._tries, self._sleep = counted, tries, sleep
 
     def ask(self, question: Question) -> Answer:
-        """The model's answer; waits and asks again while the server is busy."""
+        """Return the model's answer; wait and ask again while the server is busy."""
         began = time.monotonic()
         for tried in range(1, self._tries + 1):
             try:
@@ -69,28 +69,28 @@ class Endpoint:
                 failure, asked = f"cannot be reached: {error}", None
             except (self._openai.OpenAIError, ValueError, AttributeError, TypeError, IndexError) as error:
                 raise self._refused(
-                    f"does not answer as chat completions do: {error}; such a URL ends in /v1 mostly"
+                    f"does not answer as a chat completions API: {error}; the URL usually ends in /v1"
                 ) from None
             else:
                 return self._answer(text, usage, time.monotonic() - began)
             pause = min(2.0 ** (tried - 1), 60.0) if asked is None else asked
             if pause > LONGEST_WAIT_SECONDS:
-                raise self._refused(f"{failure} and asks for a pause of {pause:.0f} s: call again after that")
+                raise self._refused(f"{failure} and requests a pause of {pause:.0f} s: resume the run after that")
             if tried < self._tries:
                 self._sleep(pause)
-        raise self._refused(f"{failure}, {self._tries} times: call again later, the run goes on where it stopped")
+        raise self._refused(f"{failure}, {self._tries} times: resume the run later, it continues where it stopped")
 
     def _complete(self, question: Question) -> tuple[str, Any]:
         messages = [{"role": message.role, "content": message.content} for message in question.messages]
         completion = self._client.chat.completions.create(model=question.model, messages=messages)
         text = str(completion.choices[0].message.content or "")
-        return text.encode(errors="replace").decode(), completion.usage  # JSON can spell what is no text
+        return text.encode(errors="replace").decode(), completion.usage  # JSON can encode invalid text
 
     def _answer(self, text: str, usage: Any, seconds: float) -> Answer:
         counts = (getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None))
         if not all(isinstance(count, int) and count >= 0 for count in counts):
             if self._counted:
-                raise self._refused("does not say how many tokens it took, so no budget of tokens or money can be kept")
+                raise self._refused("does not report its tokens, so a budget of tokens or money cannot be kept")
             counts = (0, 0)
         return Answer(text, counts[0] or 0, counts[1] or 0, round(1000 * seconds))
 
@@ -100,7 +100,7 @@ class Endpoint:
 
 
 def retry_after(header: str | None) -> float | None:
-    """Seconds that a server asks to wait: a number of them or a date; None where it says nothing readable."""
+    """Return the seconds that a server requests to wait, from a number or a date; None if there is neither."""
     if not header:
         return None
     try:

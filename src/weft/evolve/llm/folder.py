@@ -1,8 +1,8 @@
-"""An outside agent by files: a question appears in `outbox`, its answer is awaited in `inbox`, verdicts follow.
+"""An external agent that uses files: questions are written to `outbox`, answers are read from `inbox`.
 
-outbox/1_0_0.3fa9c2d1.md            what is asked
+outbox/1_0_0.3fa9c2d1.md            the question
 inbox/1_0_0.3fa9c2d1.cu, .json      the answer: the source, then what it changes and why
-outbox/5e884898.verdict.json        what became of a candidate
+outbox/5e884898.verdict.json        the verdict of a candidate
 """
 
 import json
@@ -26,24 +26,26 @@ class Folder:
         self._outbox, self._inbox, self._wait_seconds = folder / "outbox", folder / "inbox", wait_seconds
 
     def ask(self, question: Question) -> Answer:
-        """The name has the question's digest in it, so that an old answer is never taken for a new one's."""
+        """Write the question and wait for the answer. The question's digest in the name excludes old answers."""
         self._outbox.mkdir(parents=True, exist_ok=True)
         self._inbox.mkdir(parents=True, exist_ok=True)
         stem = f"{question.place.replace('/', '_')}.{question.key[:8]}"
-        told = "\n\n".join(f"<!-- {message.role} -->\n\n{message.content}" for message in question.messages)
-        _put(self._outbox / f"{stem}.md", f"<!-- answer: inbox/{stem}.cu, then inbox/{stem}.json -->\n\n{told}\n")
+        conversation = "\n\n".join(f"<!-- {message.role} -->\n\n{message.content}" for message in question.messages)
+        _put(
+            self._outbox / f"{stem}.md", f"<!-- answer: inbox/{stem}.cu, then inbox/{stem}.json -->\n\n{conversation}\n"
+        )
         source, described = self._inbox / f"{stem}.cu", self._inbox / f"{stem}.json"
         began = time.monotonic()
         while not (source.is_file() and described.is_file()):
             if time.monotonic() - began > self._wait_seconds:
-                raise ModelError(f"no {described} after {self._wait_seconds:g} s; call again, the run goes on")
+                raise ModelError(f"no {described} after {self._wait_seconds:g} s; resume the run to continue")
             time.sleep(POLL_SECONDS)
         text = f"{fenced(_get(source), 'cuda')}\n{fenced(_get(described), 'json')}\n"
         return Answer(text, milliseconds=round(1000 * (time.monotonic() - began)))
 
 
 def write_verdicts(folder: Path, history: History) -> tuple[Path, ...]:
-    """One file per candidate that is known to pass, to fail or to be a duplicate."""
+    """Write one file per candidate that passed, failed or is a duplicate; return the files."""
     outbox = folder / "outbox"
     outbox.mkdir(parents=True, exist_ok=True)
     settled = [member for member in history if member.evaluation is not None or member.duplicate_of is not None]
@@ -70,13 +72,13 @@ def _verdict(history: History, member: Member) -> dict[str, object]:
 
 
 def _get(path: Path) -> str:
-    """One byte more than is taken: the reply's check says that it is too long."""
+    """Read one byte more than the limit, so that the reply's check finds that it is too long."""
     with path.open("rb") as stream:
         return stream.read(MOST_SOURCE_BYTES + 1).decode(errors="replace")
 
 
 def _put(path: Path, text: str) -> None:
-    """Whole or not at all: somebody waits for it."""
+    """Write a file atomically, because another process waits for it."""
     partly = path.with_suffix(".partly")
     partly.write_text(text)
     partly.replace(path)

@@ -1,7 +1,7 @@
-"""What a model is told: the task and the machine, past candidates, and what was learnt of them, in bounded size.
+"""The prompts: the task and the machine, past candidates and the insights from them, in bounded size.
 
-Everything follows from the history and the brief. Candidates are named by their digest: numbers of the store differ
-between a run and its replay.
+A prompt depends only on the history and the brief. Candidates are named by their digest, because the store's numbers
+differ between a run and its replay.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from .question import Message
 from .reply import MOST_SOURCE_BYTES
 
 MOST_DIFF_CHARS = 6_000
-MOST_TOLD_CHARS = 2_000
+MOST_VERDICT_CHARS = 2_000
 MOST_INSIGHT_CHARS = 1_000
 FAILURES = 3
 BEST_INSIGHTS = 12
@@ -33,14 +33,14 @@ SourceOf = Callable[[Member], str]
 
 @dataclass(frozen=True)
 class Prompts:
-    """Of one run."""
+    """The prompts of one run."""
 
     brief: Brief
     settings: Settings
     source_of: SourceOf
 
     def child(self, history: History, parent: Member, siblings: Sequence[Proposal]) -> tuple[Message, ...]:
-        """Asks for a child of `parent`."""
+        """Return the messages that request a child of `parent`."""
         others = [member for member in elites(history, self.settings) if member is not parent]
         unlike = outsider(history, self.settings)
         if unlike is not None and unlike is not parent:
@@ -56,7 +56,7 @@ class Prompts:
         )
 
     def repair(self, history: History, failed: Member) -> tuple[Message, ...]:
-        """Asks for a version of `failed` that passes."""
+        """Return the messages that request a version of `failed` that passes."""
         parent = history.parent(failed)
         assert parent is not None
         return self._messages(
@@ -68,18 +68,18 @@ class Prompts:
             fenced(self._source(failed), "cuda"),
             *self._insights(history),
             "# Now",
-            f"Mend {name(failed)}: find the cause in its source and give the whole corrected file. Keep its two levers "
+            f"Fix {name(failed)}: find the cause in its source and give the whole corrected file. Keep its two levers "
             f"(`before` as in {name(parent)}); the reply's format as instructed.",
         )
 
     def _messages(self, *sections: str) -> tuple[Message, ...]:
-        told = (self.brief.task.strip(), f"# Counters\n\n{self.brief.metrics.strip()}", *sections)
-        return Message("system", self.brief.generate.strip()), Message("user", "\n\n".join(told))
+        parts = (self.brief.task.strip(), f"# Counters\n\n{self.brief.metrics.strip()}", *sections)
+        return Message("system", self.brief.generate.strip()), Message("user", "\n\n".join(parts))
 
     def _source(self, member: Member) -> str:
         text = self.source_of(member)
         if len(text.encode()) > MOST_SOURCE_BYTES:
-            raise UsageError(f"the source of {name(member)} exceeds {MOST_SOURCE_BYTES} bytes, which no prompt takes")
+            raise UsageError(f"the source of {name(member)} exceeds {MOST_SOURCE_BYTES} bytes, the limit of a prompt")
         return text
 
     def _parent(self, parent: Member) -> tuple[str, ...]:
@@ -111,38 +111,38 @@ class Prompts:
         return tuple(rows)
 
     def _failures(self, history: History) -> tuple[str, ...]:
-        """The latest that failed, each in its own way."""
+        """Return the latest failures, each of a different kind."""
         found: dict[str, Member] = {}
         for member in reversed(history.members):
             if member.evaluation is not None and not member.evaluation.passed:
                 found.setdefault(f"{member.status} {member.evaluation.message[:80]}", member)
         rows = [
-            f"- {name(member)}, {_changes(member)}: {cut(' · '.join(verdict(member)), MOST_TOLD_CHARS // FAILURES)}"
+            f"- {name(member)}, {_changes(member)}: {cut(' · '.join(verdict(member)), MOST_VERDICT_CHARS // FAILURES)}"
             for member in list(found.values())[:FAILURES]
         ]
         return ("# Failures to learn from", "\n".join(rows)) if rows else ()
 
     def _insights(self, history: History) -> tuple[str, ...]:
-        """One line per child: those with the largest gain, and the latest."""
-        told = {member.id: lessons(history, member, self.settings.gain) for member in history}
-        taught = [member for member in history if told[member.id]]
+        """Return one line per child: those with the largest gain, and the latest."""
+        learnt = {member.id: lessons(history, member, self.settings.gain) for member in history}
+        taught = [member for member in history if learnt[member.id]]
         best = sorted(taught, key=lambda member: (_ratio(history, member), member.id))[:BEST_INSIGHTS]
         chosen = {member.id for member in (*best, *taught[-LATEST_INSIGHTS:])}
-        rows = [_insight(history, member, told[member.id]) for member in taught if member.id in chosen]
+        rows = [_insight(history, member, learnt[member.id]) for member in taught if member.id in chosen]
         return ("# Insights: what was expected, and what was measured", "\n".join(rows)) if rows else ()
 
 
 def name(member: Member) -> str:
-    """The same in every run."""
+    """Return the candidate's name, which is the same in every run."""
     return f"candidate {member.digest[:8]}"
 
 
 def verdict(member: Member) -> tuple[str, ...]:
-    """Why it failed, as far as the judge and the diagnosis know."""
+    """Return why it failed, from the judge and the diagnosis."""
     found = member.evaluation
     if found is None:
         return ("It was not evaluated.",)
-    rows = [f"Verdict: {found.status}. {cut(found.message, MOST_TOLD_CHARS)}"]
+    rows = [f"Verdict: {found.status}. {cut(found.message, MOST_VERDICT_CHARS)}"]
     failure = found.failure
     if failure is not None:
         rows.append(f"Workload: {failure.label}.")
@@ -152,14 +152,14 @@ def verdict(member: Member) -> tuple[str, ...]:
             if not gate.passed
         ]
         rows += [f"At {list(each.index)}: {each.out}, expected {each.expected}." for each in failure.samples[:4]]
-        rows += [cut(str(finding), MOST_TOLD_CHARS // 4) for finding in failure.findings[:4]]
+        rows += [cut(str(finding), MOST_VERDICT_CHARS // 4) for finding in failure.findings[:4]]
     if found.diagnosis:
-        rows.append(f"Diagnosis:\n{cut(found.diagnosis, MOST_TOLD_CHARS)}")
+        rows.append(f"Diagnosis:\n{cut(found.diagnosis, MOST_VERDICT_CHARS)}")
     return tuple(rows)
 
 
 def fenced(text: str, label: str) -> str:
-    """A block that the text cannot close."""
+    """Return a fenced block that the text cannot close."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -167,8 +167,8 @@ def fenced(text: str, label: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Says so where something is left out."""
-    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more characters)"
+    """Return the text, shortened to `most` characters with a note of what is missing."""
+    return text if len(text) <= most else f"{text[:most]} ({len(text) - most} more characters)"
 
 
 def _score(member: Member) -> str:
@@ -196,13 +196,13 @@ def _ratio(history: History, member: Member) -> float:
     return member.score / parent.score
 
 
-def _insight(history: History, member: Member, told: Sequence[Lesson]) -> str:
+def _insight(history: History, member: Member, learnt: Sequence[Lesson]) -> str:
     parent = history.parent(member)
     assert parent is not None
     head = f"- {_changes(member)} ({name(parent)} → {name(member)}): {member.hypothesis}"
     if member.duplicate_of is not None:
-        return f"{head} · refuted: the compiler makes the code of an earlier candidate of it"
-    return cut(" · ".join((head, *map(_measured, told))), MOST_INSIGHT_CHARS)
+        return f"{head} · refuted: the compiled code is that of an earlier candidate"
+    return cut(" · ".join((head, *map(_measured, learnt))), MOST_INSIGHT_CHARS)
 
 
 def _measured(lesson: Lesson) -> str:

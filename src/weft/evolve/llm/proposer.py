@@ -1,4 +1,4 @@
-"""Children by a language model, or by whoever else answers questions: validated, recorded, and paid for."""
+"""Children from a language model or another source of answers: validated, recorded, with their costs."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,12 +24,12 @@ from .record import Exchanges, Replay, Total
 from .reply import SELECTORS, BrokenReply, Reply, Rules, read_reply
 
 TURNS = 2
-"""A reply, and one more after a complaint."""
+"""Turns per place: a reply, and one more after a complaint."""
 MOST_ECHOED_CHARS = 80_000
 
 
 class ModelProposer:
-    """Asks `asker`, and nobody twice: what was answered is in the store."""
+    """Asks `asker`. No question is asked twice: answers are in the store."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class ModelProposer:
         model: str,
         brief: Brief,
         record: Path | None = None,
-        told: Callable[[History], object] | None = None,
+        on_history: Callable[[History], object] | None = None,
     ) -> None:
         self.name, self.gave_up = name, ""
         self._store, self._asker, self._model, self._brief, self._file = store, asker, model, brief, record
-        self._told = told
+        self._on_history = on_history
         declared = {line.name for line in parse_lines(start_source(settings.start).text, settings.start).defines}
         selectors = tuple(each for each in SELECTORS if each in declared)
         self._rules = Rules(find_task(settings.task), selectors, brief.counters)
@@ -55,7 +55,7 @@ class ModelProposer:
     def propose(
         self, history: History, settings: Settings, place: str, siblings: Sequence[Proposal]
     ) -> Proposal | None:
-        """None if the model gives nothing usable for this place, even when told what is wrong, or a budget ended."""
+        """Return None if the model gives no usable reply for this place, even after a complaint, or a budget ended."""
         pool = parents(history, settings)
         if not pool:
             self.gave_up = "no candidate passes"
@@ -68,7 +68,7 @@ class ModelProposer:
         return self._proposal(reply, history, place, (parent.id,)) if reply is not None else None
 
     def repair(self, history: History, settings: Settings, failed: Member, place: str) -> Proposal | None:
-        """A child of the same parent with the same aim; None as above."""
+        """Return a child of the same parent with the same levers; None as above."""
         asked = self._prompts(settings).repair(history, failed)
         reply = self._converse(history, settings, place, asked, {member.digest for member in history})
         if reply is None:
@@ -89,8 +89,8 @@ class ModelProposer:
     def _converse(
         self, history: History, settings: Settings, place: str, messages: tuple[Message, ...], known: set[str]
     ) -> Reply | None:
-        if self._told is not None:
-            self._told(history)
+        if self._on_history is not None:
+            self._on_history(history)
         exchanges = self._of(history)
         for turn in range(TURNS):
             question = Question(place, turn, self._model, messages)
@@ -104,7 +104,7 @@ class ModelProposer:
             try:
                 reply = read_reply(answer.text, self._rules)
                 if CandidateSource(reply.source).digest in known:
-                    raise BrokenReply("the source is that of a known candidate, unchanged: change two levers")
+                    raise BrokenReply("the source is the same as that of a known candidate: change two levers")
                 self.gave_up = ""
                 return reply
             except BrokenReply as complaint:
@@ -128,7 +128,7 @@ class ModelProposer:
         )
 
     def _booked(self, history: History, place: str) -> Spent:
-        """What it took, with all that was spent before and led to no candidate: nothing is left unpaid."""
+        """Return the cost, including earlier exchanges that gave no candidate, so that every exchange is counted."""
         generation = place.partition("/")[0]
         self._given = {
             at: total for at, total in self._given.items() if at != place and at.partition("/")[0] == generation
@@ -141,13 +141,13 @@ class ModelProposer:
 
 
 def spent(history: History, settings: Settings, total: Total) -> str:
-    """Which budget of tokens or money the exchanges have used up; empty if none."""
+    """Return the budget of tokens or money that the exchanges have used up; empty if none."""
     budget, prices = settings.budget, settings.prices
     if budget.tokens is not None and total.tokens >= budget.tokens:
-        return f"{budget.tokens} tokens are spent"
+        return f"{budget.tokens} tokens are used up"
     tokens = total.prompt_tokens * prices.prompt_per_million + total.completion_tokens * prices.completion_per_million
     if budget.money is not None and tokens / 1e6 + history.seconds * prices.machine_per_hour / 3600 >= budget.money:
-        return f"{budget.money:g} of money are spent"
+        return f"the budget of {budget.money:g} in money is used up"
     return ""
 
 
@@ -160,7 +160,7 @@ def make_llm_proposer(
     record: Path | None = None,
     replay: Path | None = None,
 ) -> ModelProposer:
-    """The model `settings.model` at `base_url`; or the answers of a file that an earlier run recorded."""
+    """Return a proposer with the model `settings.model` at `base_url`, or with the recorded answers of a file."""
     if replay is not None:
         answers = Replay(replay)
         return ModelProposer(
@@ -173,7 +173,7 @@ def make_llm_proposer(
             record=record,
         )
     if not settings.model:
-        raise UsageError("name the model with --model; --base-url says where it is")
+        raise UsageError("name the model with --model, and its endpoint with --base-url")
     counted = settings.budget.tokens is not None or settings.budget.money is not None
     endpoint = Endpoint(base_url, key_variable=key_variable, counted=counted)
     return ModelProposer(
@@ -189,9 +189,9 @@ def make_files_proposer(
     record: Path | None = None,
     replay: Path | None = None,
 ) -> ModelProposer:
-    """Somebody who reads `outbox` and writes `inbox` in the brief's folder."""
+    """Return a proposer for an external agent that reads `outbox` and writes `inbox` in the brief's folder."""
     if not settings.folder:
-        raise UsageError("name the folder with --folder; weft evolve init makes one")
+        raise UsageError("name the folder with --folder; weft evolve init creates it")
     folder = Path(settings.folder)
     asker = Replay(replay) if replay is not None else Folder(folder, wait_seconds)
     return ModelProposer(
@@ -202,7 +202,7 @@ def make_files_proposer(
         model=settings.model or "files",
         brief=_brief(settings),
         record=record,
-        told=lambda history: write_verdicts(folder, history),
+        on_history=lambda history: write_verdicts(folder, history),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a model is asked, and what it answered: frozen values."""
+"""Questions to a model and its answers: frozen values."""
 
 import json
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from weft.store.keys import content_digest
 
 
 class ModelError(WeftError):
-    """Nobody answered: the endpoint refuses, is not there, or says nothing we understand. The run can go on later."""
+    """There is no answer: the endpoint refuses, cannot be reached or answers invalid data. The run can be resumed."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One of a conversation; `role` is `system`, `user` or `assistant`."""
+    """One message of a conversation; `role` is `system`, `user` or `assistant`."""
 
     role: str
     content: str
@@ -23,7 +23,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Question:
-    """A conversation that waits for an answer. Place and turn name it within its run."""
+    """A conversation that waits for an answer. Place and turn identify it in its run."""
 
     place: str
     turn: int
@@ -32,7 +32,7 @@ class Question:
 
     @cached_property
     def text(self) -> str:
-        """As JSON, always in the same spelling."""
+        """Return the canonical JSON text."""
         record = {
             "place": self.place,
             "turn": self.turn,
@@ -43,13 +43,13 @@ class Question:
 
     @property
     def key(self) -> str:
-        """The digest of all of it."""
+        """Return the digest of the question."""
         return content_digest(self.text)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back, and what it took."""
+    """An answer and its cost."""
 
     text: str
     prompt_tokens: int = 0
@@ -58,8 +58,8 @@ class Answer:
 
 
 class Asker(Protocol):
-    """Somebody who answers."""
+    """Answers questions: a model, a recording or an external agent."""
 
     def ask(self, question: Question) -> Answer:
-        """Raises ModelError where there is no answer."""
+        """Return the answer. Raises ModelError if there is none."""
         ...

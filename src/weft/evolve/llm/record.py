@@ -1,6 +1,6 @@
-"""Every exchange with a model, kept in the store by run and place, and in a JSONL file if one is named.
+"""Every exchange with a model, stored by run and place, and in a JSONL file if one is named.
 
-A run that goes on finds its answers by place; a file answers by the digest of the question, and nothing else.
+A resumed run finds its answers by place; a file answers only by the digest of the question.
 """
 
 import json
@@ -35,7 +35,7 @@ exchanges = sa.Table(
     sa.Column("created_at", Utc, nullable=False),
     sa.UniqueConstraint("run_id", "place", "turn"),
 )
-"""What was paid for is never asked again."""
+"""The table of exchanges: a paid question is never asked again."""
 
 
 class NotRecorded(ModelError):
@@ -44,7 +44,7 @@ class NotRecorded(ModelError):
 
 @dataclass(frozen=True)
 class Total:
-    """Of exchanges; integers, so that sums are exact."""
+    """The cost of exchanges, as integers, so that sums are exact."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -67,7 +67,7 @@ class Total:
 
 
 class Exchanges:
-    """Of one run; `file` gets a line for each."""
+    """The exchanges of one run; `file` gets a line for each."""
 
     def __init__(self, store: Store, run_id: int, file: Path | None = None) -> None:
         self._store, self._run_id, self._file = store, run_id, file
@@ -75,7 +75,7 @@ class Exchanges:
         self._written = _reopened(file) if file is not None and file.exists() else set()
 
     def find(self, question: Question) -> Answer | None:
-        """What was answered at its place, even if the brief has been edited since."""
+        """Return the answer at its place, even if the brief was edited since."""
         with self._store.reading() as connection:
             row = connection.execute(sa.select(exchanges).where(self._at(question))).one_or_none()
         if row is None:
@@ -85,7 +85,7 @@ class Exchanges:
         return answer
 
     def keep(self, question: Question, answer: Answer) -> None:
-        """Once, and before anything is made of it."""
+        """Store an exchange once, before the answer is used."""
         counts = {name: value for name, value in asdict(answer).items() if name != "text"}
         digests = {
             "question": self._store.put(question.text.encode(), kind="question"),
@@ -105,19 +105,19 @@ class Exchanges:
         self._write(question.text, question.key, answer)
 
     def refuse(self, question: Question, why: str) -> None:
-        """Note what is wrong with an answer."""
+        """Record what is wrong with an answer."""
         with self._store.begin() as connection:
             connection.execute(exchanges.update().where(self._at(question)).values(refused=why))
 
     def refusals(self) -> tuple[tuple[str, int, str], ...]:
-        """Place, turn and reason of all answers that were of no use."""
+        """Return place, turn and reason of all answers that could not be used."""
         columns = (exchanges.c.place, exchanges.c.turn, exchanges.c.refused)
         query = sa.select(*columns).where((exchanges.c.run_id == self._run_id) & (exchanges.c.refused != ""))
         with self._store.reading() as connection:
             return tuple((row.place, row.turn, row.refused) for row in connection.execute(query.order_by("id")))
 
     def total(self, until: str | None = None) -> Total:
-        """What all exchanges took; `until` a place: those that came later are left out."""
+        """Return the cost of all exchanges; with `until`, only of those up to that place."""
         mine = exchanges.c.run_id == self._run_id
         if until is not None:
             at_place = sa.select(sa.func.max(exchanges.c.id)).where(mine & (exchanges.c.place == until))
@@ -134,7 +134,7 @@ class Exchanges:
         )
 
     def _write(self, asked: str, key: str, answer: Answer) -> None:
-        """A line, unless the file has it: a driver may have been killed between the store and the file."""
+        """Write a line unless the file has it: a driver may have been killed between the store and the file."""
         if self._file is None or key in self._written:
             return
         line = json.dumps({"key": key, "question": json.loads(asked), "answer": asdict(answer)}, ensure_ascii=False)
@@ -154,32 +154,32 @@ class Replay:
 
     @property
     def model(self) -> str:
-        """The one that answered."""
+        """Return the name of the model that answered."""
         models = {str(line["question"]["model"]) for line in self._known.values()}
         if len(models) != 1:
             raise UsageError(
-                f"{self._file} has answers of {', '.join(sorted(models)) or 'no model'}: name one by --model"
+                f"{self._file} has answers of {', '.join(sorted(models)) or 'no model'}: name one with --model"
             )
         return models.pop()
 
     def ask(self, question: Question) -> Answer:
-        """Raises NotRecorded."""
+        """Return the recorded answer. Raises NotRecorded."""
         line = self._known.get(question.key)
         if line is None:
             raise NotRecorded(
                 f"{self._file} has no answer for place {question.place}, turn {question.turn} ({question.key[:12]}): "
-                "seed, settings, brief, model or Weft differ from those of the recorded run; nobody else was asked"
+                "seed, settings, brief, model or Weft differ from those of the recorded run; no model was asked"
             )
         try:
             return Answer(**line["answer"])
         except TypeError as error:
             raise UsageError(
-                f"{self._file}: the answer of {question.key[:12]} is no record of ours: {error}"
+                f"{self._file}: the answer of {question.key[:12]} is not a valid record: {error}"
             ) from error
 
 
 def read_lines(file: Path) -> dict[str, dict[str, Any]]:
-    """Key → line. A last line without its end is what a killed driver left: it is passed over; others must be whole."""
+    """Return key → line. An incomplete last line, which a killed driver leaves, is ignored; others must be complete."""
     try:
         whole = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -190,12 +190,12 @@ def read_lines(file: Path) -> dict[str, dict[str, Any]]:
             line = json.loads(text)
             found.setdefault(str(line["key"]), {"question": line["question"], "answer": line["answer"]})
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{file}:{number} is no exchange: {error}") from error
+            raise UsageError(f"{file}:{number} is not an exchange: {error}") from error
     return found
 
 
 def _reopened(file: Path) -> set[str]:
-    """The keys of a file that is written on, without the piece of a line that a killed driver left."""
+    """Return the keys of a file that is continued; remove the incomplete line that a killed driver left."""
     known = set(read_lines(file))
     content = file.read_bytes()
     if not content.endswith(b"\n"):

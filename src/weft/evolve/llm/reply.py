@@ -1,7 +1,6 @@
-"""A model's reply → a child, or what is wrong with it. Nothing in a reply is run here, and nothing is believed.
+"""A model's reply → a child, or what is wrong with it. Nothing in a reply runs here, and everything is checked.
 
-Only checks whose time grows with the length of the text are made in this process; the supervisor's child screens and
-compiles what passes them.
+This process only makes checks that take linear time; the supervisor's child screens and compiles what passes them.
 """
 
 import json
@@ -25,7 +24,7 @@ MOST_WORD_CHARS = 80
 MOST_PREDICTED = 12
 CUDA_FENCES = ("cuda", "cu", "cpp", "c++")
 SELECTORS = ("ELEMENT", "CAUSAL", "ENCODING")
-"""Macros by which the judge chooses type, mask and encoding."""
+"""Macros with which the judge selects type, mask and encoding."""
 
 _FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*([\w+]*)[^`~]*")
 _LEVER = re.compile(r"[A-Za-z][\w .-]{0,39}")
@@ -36,16 +35,16 @@ _HOST = re.compile(
 
 
 class BrokenReply(WeftError):
-    """The reply is no candidate; the message is what the model is told."""
+    """The reply is not a candidate; the message is sent to the model."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a reply must keep to."""
+    """The rules for a reply."""
 
     task: Task
     selectors: tuple[str, ...]
-    """Macros that the start declares and every child keeps."""
+    """Macros that the start declares and every child must keep."""
     counters: tuple[str, ...]
     """Names that a prediction may use."""
 
@@ -61,8 +60,8 @@ class Reply:
 
 
 def read_reply(text: str, rules: Rules) -> Reply:
-    """Raises BrokenReply."""
-    answer = text.rpartition("</think>")[2]  # models that think aloud draft blocks there
+    """Return the child of a reply. Raises BrokenReply."""
+    answer = text.rpartition("</think>")[2]  # reasoning models put drafts there
     blocks = list(_blocks(answer))
     source = _only([body for label, body in blocks if label in CUDA_FENCES], "```cuda")
     described = _only([body for label, body in blocks if label == "json"], "```json")
@@ -85,20 +84,20 @@ def read_reply(text: str, rules: Rules) -> Reply:
 
 
 def check_source(source: str, rules: Rules) -> None:
-    """What can be said of a source without a compiler."""
+    """Check a source without a compiler. Raises BrokenReply."""
     size = len(source.encode(errors="replace"))
     if size > MOST_SOURCE_BYTES:
-        raise BrokenReply(f"the source has {size} bytes; at most {MOST_SOURCE_BYTES} are taken")
+        raise BrokenReply(f"the source has {size} bytes; the limit is {MOST_SOURCE_BYTES}")
     if "\0" in source or (not source.isascii() and "\ufffd" in source):
-        raise BrokenReply("the source holds bytes that are no text")
+        raise BrokenReply("the source contains bytes that are not text")
     for number, line in enumerate(source.splitlines(), 1):
         if len(line) > MOST_LINE_CHARS:
-            raise BrokenReply(f"line {number} of the source has {len(line)} characters; at most {MOST_LINE_CHARS}")
+            raise BrokenReply(f"line {number} of the source has {len(line)} characters; the limit is {MOST_LINE_CHARS}")
         host = _HOST.search(line.partition("//")[0])
         if host:
             raise BrokenReply(
-                f"line {number} of the source has host code ({host[0]}): give device code only; launch lines say "
-                "what is launched and how"
+                f"line {number} of the source has host code ({host[0]}): give device code only; launch lines "
+                "describe the launches"
             )
     try:
         lines = parse_lines(source, "kernel.cu")
@@ -109,19 +108,19 @@ def check_source(source: str, rules: Rules) -> None:
         raise BrokenReply("the source has no `// weft: launch` line: keep the parent's launch lines")
     inputs = {line.name for line in lines.arrays if line.role in ("in", "inout")}
     if inputs != set(rules.task.inputs):
-        told = ", ".join(sorted(inputs)) or "nothing"
-        raise BrokenReply(f"the launch lines take {told}; the task gives exactly {', '.join(rules.task.inputs)}")
+        given = ", ".join(sorted(inputs)) or "none"
+        raise BrokenReply(f"the launch lines have the inputs {given}; the task has {', '.join(rules.task.inputs)}")
     outputs = {line.name for line in lines.arrays if line.role in ("out", "inout")}
     lacking = [output.name for output in rules.task.outputs if output.name not in outputs and not output.optional]
     if lacking:
-        raise BrokenReply(f"the launch lines declare no output {', '.join(lacking)}, which the task asks for")
+        raise BrokenReply(f"the launch lines declare no output {', '.join(lacking)}, which the task requires")
     gone = [name for name in rules.selectors if name not in {define.name for define in lines.defines}]
     if gone:
-        raise BrokenReply(f"the `define` line of {', '.join(gone)} is gone: the judge chooses types and masks by it")
+        raise BrokenReply(f"the `define` line of {', '.join(gone)} is missing: the judge sets types and masks with it")
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Label and body of the fenced blocks; one that is not closed is none."""
+    """Yield label and body of the fenced blocks that are closed."""
     fence, label, body = "", "", list[str]()
     for line in text.splitlines():
         stripped = line.strip()
@@ -138,17 +137,19 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 def _only(found: list[str], fence: str) -> str:
     if len(found) != 1:
-        raise BrokenReply(f"the reply has {len(found)} closed {fence} blocks; it must have exactly one, with all of it")
+        raise BrokenReply(f"the reply has {len(found)} closed {fence} blocks; it must have exactly one, complete")
     return found[0]
 
 
 def _changes(record: Any) -> tuple[Change, ...]:
     if not isinstance(record, list) or len(record) != LEVERS_PER_CHILD:
-        told = len(record) if isinstance(record, list) else "no list"
-        raise BrokenReply(f"`levers` must be a list of exactly two objects with name, before and after; it is {told}")
+        found_count = len(record) if isinstance(record, list) else "something else"
+        raise BrokenReply(
+            f"`levers` must be a list of exactly two objects with name, before and after, not {found_count}"
+        )
     found = tuple(_change(each) for each in record)
     if len({change.lever.lower() for change in found}) != LEVERS_PER_CHILD:
-        raise BrokenReply(f"both levers are called {found[0].lever}: move two different ones")
+        raise BrokenReply(f"both levers are named {found[0].lever}: change two different ones")
     return found
 
 
@@ -159,9 +160,9 @@ def _change(record: Any) -> Change:
         _words(record.get(each), f"a lever's {each}", MOST_WORD_CHARS) for each in ("name", "before", "after")
     )
     if not _LEVER.fullmatch(name):
-        raise BrokenReply(f"{name!r} is no name of a lever: letters, digits and _, at most 40")
+        raise BrokenReply(f"{name!r} is not a lever's name: use letters, digits and _, at most 40")
     if before == after:
-        raise BrokenReply(f"lever {name} stays {before}: a lever that is named must move")
+        raise BrokenReply(f"lever {name} stays {before}: a named lever must change")
     return Change(name, before, after)
 
 
@@ -177,7 +178,7 @@ def _predicted(record: Any, rules: Rules) -> tuple[Effect, ...]:
         counter, direction = each.get("counter"), each.get("direction")
         if counter not in rules.counters:
             raise BrokenReply(
-                f"{str(counter)[:MOST_WORD_CHARS]!r} is no counter; there are {', '.join(rules.counters)}"
+                f"{str(counter)[:MOST_WORD_CHARS]!r} is not a counter; there are {', '.join(rules.counters)}"
             )
         if counter in found:
             raise BrokenReply(f"counter {counter} is predicted twice")
@@ -191,10 +192,10 @@ def _predicted(record: Any, rules: Rules) -> tuple[Effect, ...]:
 
 
 def _words(value: Any, what: str, most: int) -> str:
-    """One line of printable text: it is shown in terminals and in later prompts."""
+    """Return one line of printable text, for terminals and later prompts."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
-        raise BrokenReply(f"{what} must be a text that is not empty")
+        raise BrokenReply(f"{what} must be a non-empty text")
     line = " ".join("".join(char if char.isprintable() else " " for char in value).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

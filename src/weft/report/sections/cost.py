@@ -1,4 +1,4 @@
-"""What the model says: roofline, bounds, occupancy, counters."""
+"""The modelled cost: roofline, bounds, occupancy, counters."""
 
 from ..charts import bounds_chart, occupancy_chart, roofline_chart
 from ..markup import Markup, tag
@@ -9,7 +9,7 @@ MODELLED = "Modelled, not measured: counters of the virtual GPU and the cubin's 
 
 
 def cost_section(cost: Cost | None, missing: str) -> Markup:
-    """Of all launches, or why it is not known."""
+    """Return the cost of all launches, or the reason why it is not known."""
     if cost is None:
         return section("cost", "Cost on the GPU", f"Not profiled: {missing}")
     longest = max(cost.launches, key=lambda launch: max(cycles for _, cycles in launch.bounds))
@@ -19,11 +19,14 @@ def cost_section(cost: Cost | None, missing: str) -> Markup:
             "div",
             tag("h3", f"Roofline, FLOP {cost.roofline.meaning}"),
             roofline_chart(cost.roofline),
-            tag("p", "▼ bound: no schedule gets higher · bar: estimate", class_="caption"),
+            tag("p", "▼ upper bound for every schedule · bar: estimate", class_="caption"),
             class_="panel drawn",
         ),
         tag(
-            "div", tag("h3", f"{longest.entry}: cycles at least, by unit"), bounds_chart(longest), class_="panel drawn"
+            "div",
+            tag("h3", f"{longest.entry}: lower bound in cycles, by unit"),
+            bounds_chart(longest),
+            class_="panel drawn",
         ),
         class_="two",
     )
@@ -40,7 +43,7 @@ def cost_section(cost: Cost | None, missing: str) -> Markup:
 def _launch(launch: LaunchCost) -> Markup:
     notes = [tag("li", text) for text in (*launch.advice, *launch.notes)]
     warps = f"Occupancy: {launch.warps[0]} of {launch.warps[1]} warps per SM"
-    own = _counters("Counters of Weft's own", launch.own_counters) if launch.own_counters else None
+    own = _counters("Weft's own counters", launch.own_counters) if launch.own_counters else None
     return tag(
         "div",
         tag("h3", tag("code", launch.entry), " ", tag("span", launch.shape, class_="quiet")),

@@ -1,4 +1,4 @@
-"""The error over the output: a canvas, painted and read by error_map.js from the levels beside it."""
+"""The error over the output: a canvas that error_map.js paints from the levels in the page."""
 
 import base64
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from ..records import ErrorMap, KernelReport
 from .parts import data_block, section
 
 TOP, UNSEEN, BROKEN = 250, 254, 255
-"""Levels: 0 is no error, 1 to 250 a logarithmic scale; as error_map.js has them."""
+"""Levels: 0 is no error, 1 to 250 a logarithmic scale; the same as in error_map.js."""
 KNEE = 90
-"""The level of an element's limit, where it is known: what is within it stays pale, however near it comes."""
+"""The level of an element's limit, if it is known: errors within the limit stay pale."""
 DECADES = 6
 BELOW = 3
-"""Decades under the limit, and at least as many over it."""
+"""Decades below the limit, and at least as many above it."""
 LEAST = 1e-12
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Powers of ten at the ends; of errors in units of their limit, the limit itself is in between."""
+    """The scale's ends as powers of ten; for errors in units of their limit, the limit is between them."""
 
     low: float
     high: float
     relative: bool
 
     def levels(self, error: Array) -> Array:
-        """One byte for each cell."""
+        """Return one byte for each cell."""
         with np.errstate(divide="ignore", invalid="ignore"):
             power = np.log10(error)
         if self.relative:
@@ -49,11 +49,11 @@ def _between(power: Array, low: float, high: float, first: int, last: int) -> Ar
 
 
 def error_section(report: KernelReport) -> Markup:
-    """Maps to choose from, or why there is none."""
+    """Return the maps to choose from, or the reason why there is none."""
     if not report.maps:
         return section("error", "Error over the output", f"There is no map: {report.no_map}.")
-    lead = "How far each element is from what it should be, on a logarithmic scale"
-    lead += ", in units of its own limit." if report.maps[0].relative else "."
+    lead = "The error of each element, on a logarithmic scale"
+    lead += ", in units of its limit." if report.maps[0].relative else "."
     single = len(report.maps) == 1
     radios = [
         tag(
@@ -128,7 +128,7 @@ def _readout() -> Markup:
 
 
 def map_data(maps: tuple[ErrorMap, ...]) -> list[dict[str, object]]:
-    """For the script."""
+    """Return the data for the script."""
     return [_map(each) for each in maps]
 
 

@@ -1,4 +1,4 @@
-"""Pieces that several sections are made of."""
+"""Elements that several sections share."""
 
 import json
 from collections.abc import Iterable
@@ -8,23 +8,23 @@ from ..records import Named
 
 
 def section(id_: str, title: str, lead: str, *children: Child) -> Markup:
-    """With a heading, and a quiet sentence under it."""
+    """Return a section with a heading and a short description."""
     head = tag("h2", title)
     return tag("section", head, tag("p", lead, class_="lead") if lead else None, *children, id=id_)
 
 
 def facts(rows: Iterable[Named]) -> Markup:
-    """A grid of names over values."""
+    """Return a grid of names above values."""
     return tag("dl", [tag("div", tag("dt", row.name), tag("dd", row.value)) for row in rows], class_="facts")
 
 
 def rows(named: Iterable[tuple[str, Child]]) -> Markup:
-    """Names beside contents."""
+    """Return rows of names and contents."""
     return tag("dl", [tag("div", tag("dt", name), tag("dd", content)) for name, content in named], class_="rows")
 
 
 def commands(named: Iterable[Named]) -> Markup | None:
-    """Each with a button that copies it."""
+    """Return the commands, each with a copy button."""
     lines = [
         tag(
             "div",
@@ -39,7 +39,7 @@ def commands(named: Iterable[Named]) -> Markup | None:
 
 
 def data_block(id_: str, value: object) -> Markup:
-    """JSON that no HTML parser leaves early: `<`, `>` and `&` are spelled as escapes."""
+    """Return JSON in which `<`, `>` and `&` are escaped, so that an HTML parser does not end the block early."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

@@ -14,12 +14,12 @@ LEFT, RIGHT, TOP, BOTTOM = 66, 16, 14, 40
 
 
 def progress_section(report: SearchReport) -> Markup:
-    """Cycles on a logarithmic scale; failed ones stand at the upper edge."""
+    """Return the chart: scores on a logarithmic scale; failed candidates are at the upper edge."""
     scored = [each for each in report.candidates if each.score]
     if not scored:
         return section("progress", "Progress", "Nothing has a score yet.")
     lead = (
-        f"Score of each candidate in {report.unit}, less is better; the line is the best so far of those that passed."
+        f"Score of each candidate in {report.unit}, lower is better; the line is the best so far of those that passed."
     )
     panel = tag("div", _chart(report), class_="panel drawn")
     return section("progress", "Progress", lead, panel)
@@ -50,17 +50,17 @@ def _chart(report: SearchReport) -> Markup:
     for each in report.candidates:
         score = f"{each.score:,.0f}" if each.score else each.status
         dot = mark(each.kind, x(each.order), y(each.score))
-        told = f"candidate {each.id}: {score}"
+        label = f"candidate {each.id}: {score}"
         made.append(
             tag(
                 "a",
-                tag("title", told),
+                tag("title", label),
                 dot,
                 href=f"#c{each.id}",
                 class_="node dot",
                 tabindex=-1,
                 data_candidate=each.id,
-                aria_label=told,
+                aria_label=label,
             )
         )
     return tag("svg", made, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="chart wide", role="group", aria_label="Progress")
@@ -82,6 +82,6 @@ def _best_so_far(
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten."""
+    """Return 1, 2 and 5 times powers of ten."""
     found = [digit * 10.0**power for power in range(-3, 13) for digit in (1, 2, 5)]
     return [tick for tick in found if low <= tick <= high]

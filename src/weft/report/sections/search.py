@@ -1,4 +1,4 @@
-"""The sections of a search: what came of it, lineage with diffs, levers, insights, cost."""
+"""The sections of a search: result, lineage with diffs, levers, insights, cost."""
 
 from math import log
 
@@ -13,7 +13,7 @@ BAR = 120
 
 
 def outcome_section(report: SearchReport) -> Markup:
-    """The top of the page."""
+    """Return the top of the page."""
     kind = {"done": "good", "running": "warn"}.get(report.state, "warn")
     return tag(
         "section",
@@ -28,13 +28,13 @@ def outcome_section(report: SearchReport) -> Markup:
 
 
 def lineage_section(report: SearchReport) -> Markup:
-    """A tree to choose from, and the chosen candidate beside it."""
+    """Return a tree to choose from, and the chosen candidate next to it."""
     present = [kind for kind in KINDS if any(each.kind == kind for each in report.candidates)]
     key = [
         tag("span", tag("svg", mark(kind, 9, 9), width=18, height=18, aria_hidden="true"), KINDS[kind])
         for kind in present
     ]
-    lead = "Choose a candidate to see what it changed against its parent. Number: candidate; beside it its score."
+    lead = "Choose a candidate to see what it changed from its parent. A node shows the candidate's number and score."
     tree = tag("div", lineage_chart(report), class_="tree scroll", id="tree")
     cards = tag(
         "div", [_card(each, report) for each in report.candidates], class_="cards", id="cards", aria_live="polite"
@@ -67,13 +67,13 @@ def _card(each: CandidateView, report: SearchReport) -> Markup:
     if learnt:
         more.insert(0, ("learnt", tag("ul", [_lesson(insight) for insight in learnt], class_="plain")))
     score = f"{each.score:,.0f}" if each.score is not None else "no score"
-    told = f" {report.unit}" if each.score is not None else ""
+    detail = f" {report.unit}" if each.score is not None else ""
     if each.against_parent is not None:
-        told += f" · ×{each.against_parent:.2f} of its parent"
+        detail += f" · ×{each.against_parent:.2f} of its parent"
     return tag(
         "article",
         tag("h3", f"Candidate {each.id} ", tag("span", each.status, class_=f"badge {'good' if good else 'bad'}")),
-        tag("p", tag("b", score), f"{told} · {KINDS[each.kind]}", class_="card-line"),
+        tag("p", tag("b", score), f"{detail} · {KINDS[each.kind]}", class_="card-line"),
         rows(listed) if each.parents else None,
         [tag("h4", f"Against candidate {each.parents[0]}"), _diff(each.diff)] if each.diff else None,
         rows(more),
@@ -106,11 +106,17 @@ def _diff(lines: tuple[DiffLine, ...]) -> Markup:
 
 
 def levers_section(report: SearchReport) -> Markup:
-    """What each move brought."""
+    """Return the effect of each change of a lever."""
     if not report.levers:
-        return section("levers", "Levers", "No lever was moved.")
-    lead = "Every move that was tried. A child moves two levers at once: both share what it brought."
-    head = [("move", ""), ("tried", "number"), ("passed", "number"), ("kept", "number"), ("score over parent's", "")]
+        return section("levers", "Levers", "No lever was changed.")
+    lead = "Every change of a lever. A child changes two levers at once: both share its effect."
+    head = [
+        ("change", ""),
+        ("children", "number"),
+        ("passed", "number"),
+        ("kept", "number"),
+        ("score over parent's", ""),
+    ]
     titles = tag("tr", [tag("th", name, scope="col", class_=kind or None) for name, kind in head])
     table = tag("table", tag("thead", titles), tag("tbody", map(_lever, report.levers)), class_="levers")
     return section("levers", "Levers", lead, _framed(table, "Levers"))
@@ -145,9 +151,9 @@ def _lever(row: LeverView) -> Markup:
 
 
 def insights_section(report: SearchReport) -> Markup:
-    """Every expectation, confirmed or refuted."""
+    """Return every expectation, confirmed or refuted."""
     if not report.insights:
-        return section("insights", "Insights", "Nothing was learnt yet.")
+        return section("insights", "Insights", "There are no insights yet.")
     counts = {name: sum(row.outcome == name for row in report.insights) for name in SIGNS}
     choices = [("all", len(report.insights)), *((name, count) for name, count in counts.items() if count)]
     radios = [
@@ -163,7 +169,7 @@ def insights_section(report: SearchReport) -> Markup:
     table = tag(
         "table", tag("thead", head), tag("tbody", [_insight(row) for row in report.insights], id="insight-rows")
     )
-    lead = "What was expected of a change, held against the counters of child and parent."
+    lead = "The expected effect of a change, compared with the counters of child and parent."
     return section("insights", "Insights", lead, tag("div", chosen, _scroll(table, "Insights"), class_="panel clipped"))
 
 
@@ -181,7 +187,7 @@ def _insight(row: InsightView) -> Markup:
 
 
 def cost_section(report: SearchReport) -> Markup:
-    """Time, tokens, money."""
+    """Return time, tokens and money."""
     return section("cost", "Cost of the search", "", facts(report.cost))
 
 

@@ -1,4 +1,4 @@
-"""The kernel's file: findings beside it and in it, what each line costs, the guilty line lit."""
+"""The kernel's file: findings in a list and at their lines, the cost of each line, the faulty line highlighted."""
 
 import re
 from collections import defaultdict
@@ -9,7 +9,7 @@ from .parts import section
 
 ORDER = ("cause", "error", "warning", "info")
 COSTLY = 5
-"""Lines whose advice is listed."""
+"""Number of lines whose advice is listed."""
 BAR = 44
 """Pixels."""
 
@@ -49,19 +49,19 @@ _LANGUAGES = {"cuda": _CUDA, "ptx": _PTX, "python": _PYTHON}
 
 
 def source_section(source: SourceView) -> Markup:
-    """A list to jump from, and the lines."""
+    """Return the list of findings and the lines."""
     dearest = sorted(source.costs, key=lambda each: -each.cycles)[:COSTLY]
     code = highlighted(source.text, source.language)
     items = [_item(each, len(code)) for each in source.findings]
     items += [_cost_item(each) for each in dearest if each.line <= len(code)]
-    lead = "Findings and the costliest lines; choose one to see it"
-    lead += ". j and k go through them." if items else "."
+    lead = "Findings and the costliest lines; choose one to jump to it"
+    lead += ". The keys j and k select the next and the previous one." if items else "."
     if source.runs:
         missed = sum(not runs for runs in source.runs.values())
         lead += f" {missed} of {len(source.runs)} lines with code were never executed" if missed else " Every line ran"
-        lead += ": red at their numbers." if missed else "."
+        lead += ": their line numbers are red." if missed else "."
     if source.costs:
-        lead += " The bar is the line's share of the dearest line, with the unit it keeps busy."
+        lead += " The bar is the line's cost relative to the costliest line, with the unit it keeps busy."
     columns = tag("ul", items, class_="findings") if items else None
     view = tag(
         "div",
@@ -77,7 +77,7 @@ def source_section(source: SourceView) -> Markup:
 
 
 def _item(finding: SourceFinding, lines: int) -> Markup:
-    """A link, if the file has that line: `#line` may name any number."""
+    """Return a list item; it is a link if the file has that line: `#line` may name any number."""
     inside = [
         tag(
             "div",
@@ -126,7 +126,7 @@ def _table(source: SourceView, code: list[Markup]) -> Markup:
 
 
 def _number_cell(number: int, runs: int | None) -> Markup:
-    """Green where the line ran, red where it has code that no workload executed."""
+    """Return the line number: green if the line ran, red if it has code that no workload executed."""
     if runs is None:
         return tag("td", number, class_="n")
     return tag(
@@ -149,8 +149,8 @@ def _cost_cell(cost: LineCost | None, most: float) -> Markup:
         height=6,
         aria_hidden="true",
     )
-    told = f"{cost.cycles:,.0f} cycles of {cost.unit}: {cost.advice}"
-    return tag("td", bar, tag("span", cost.unit, class_="unit"), class_="c", title=told)
+    tip = f"{cost.cycles:,.0f} cycles of {cost.unit}: {cost.advice}"
+    return tag("td", bar, tag("span", cost.unit, class_="unit"), class_="c", title=tip)
 
 
 def _note(finding: SourceFinding, columns: int) -> Markup:
@@ -163,7 +163,7 @@ def _note(finding: SourceFinding, columns: int) -> Markup:
 
 
 def highlighted(text: str, language: str) -> list[Markup]:
-    """One piece of HTML per line; a comment over several lines is a span in each."""
+    """Return HTML per line; a comment over several lines is a span in each."""
     lines: list[list[str]] = [[]]
     at = 0
     for found in _LANGUAGES[language].finditer(text):

@@ -1,4 +1,4 @@
-"""The diagnosis: stages right and wrong, one element worked out, cause and cure."""
+"""The diagnosis: correct and wrong stages, the arithmetic of one element, cause and cure."""
 
 from weft.diagnose.shown import RowExcerpt
 
@@ -16,7 +16,7 @@ SIGNS = {
 
 
 def stages_section(found: Diagnosed) -> Markup:
-    """In the order a kernel makes them."""
+    """Return the stages in the order of computation."""
     listed: list[tuple[str, Child]] = [("case", tag("code", found.case))]
     if found.where:
         listed.append(("first wrong", found.where))
@@ -28,8 +28,8 @@ def stages_section(found: Diagnosed) -> Markup:
     listed += [(each.name, each.value) for each in found.notes]
     if found.line is not None:
         listed.append(("look at", _line_link(found.line)))
-    if found.mend_line is not None:
-        listed.append(("mend at", _line_link(found.mend_line)))
+    if found.fix_line is not None:
+        listed.append(("fix at", _line_link(found.fix_line)))
     if found.cure:
         listed.append(("cure", tag("strong", found.cure)))
     return section(
@@ -61,7 +61,7 @@ def _stage(stage: Stage) -> Markup:
 
 
 def _excerpt(shown: RowExcerpt) -> Markup:
-    """Expected over actual, the wrong ones marked."""
+    """Return expected above actual values; wrong ones are marked."""
     kinds = ["wrong" if wrong else None for wrong in shown.wrong]
     actual = ["?" if value is None else f"{value:.5g}" for value in shown.actual]
     actual = [f"✕ {value}" if wrong else value for value, wrong in zip(actual, shown.wrong, strict=True)]

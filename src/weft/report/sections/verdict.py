@@ -1,4 +1,4 @@
-"""The top of the page: what was decided, on what, and how to see it again."""
+"""The top of the page: the verdict, the workloads, and the commands to reproduce it."""
 
 from ..markup import Markup, tag
 from ..records import KernelReport, WorkloadResult
@@ -6,11 +6,11 @@ from .parts import commands, facts
 
 OPEN = "UNSUPPORTED"
 SHOWN = 12
-"""Failing workloads that are listed."""
+"""Number of failing workloads that are listed."""
 
 
 def verdict_section(report: KernelReport) -> Markup:
-    """Status, sentence, cure, facts, commands, and every workload."""
+    """Return status, sentence, cure, facts, commands, and every workload."""
     kind = "good" if report.passed else "warn" if report.status == OPEN else "bad"
     cure = report.diagnosed.cure if report.diagnosed is not None else ""
     return tag(
@@ -28,7 +28,7 @@ def verdict_section(report: KernelReport) -> Markup:
 
 
 def _workloads(results: tuple[WorkloadResult, ...]) -> Markup | None:
-    """One row per shape, type and mask, one column per regime: passed of judged."""
+    """Return a table of passed and judged workloads: a row per shape, type and mask, a column per regime."""
     if not results:
         return None
     columns = list(dict.fromkeys(each.column for each in results))
@@ -57,11 +57,11 @@ def _cell(results: tuple[WorkloadResult, ...], line: str, column: str) -> Markup
     if not here:
         return tag("td", "", aria_label="not judged")
     passed = sum(each.passed for each in here)
-    told = "\n".join(f"{each.label}: {each.status} {each.message}".strip() for each in here if not each.passed)
+    tip = "\n".join(f"{each.label}: {each.status} {each.message}".strip() for each in here if not each.passed)
     if passed == len(here):
         return tag("td", f"✓ {passed}/{len(here)}", class_="ok")
     kind, sign = ("open", "?") if all(each.passed or each.status == OPEN for each in here) else ("no", "✕")
-    return tag("td", f"{sign} {passed}/{len(here)}", class_=kind, title=told)
+    return tag("td", f"{sign} {passed}/{len(here)}", class_=kind, title=tip)
 
 
 def _failing(results: tuple[WorkloadResult, ...]) -> Markup | None:
@@ -70,7 +70,7 @@ def _failing(results: tuple[WorkloadResult, ...]) -> Markup | None:
         return None
     items = [tag("li", tag("code", each.label), f" · {each.status}: {each.message}") for each in wrong[:SHOWN]]
     if len(wrong) > SHOWN:
-        items.append(tag("li", f"… and {len(wrong) - SHOWN} more", class_="quiet"))
+        items.append(tag("li", f"and {len(wrong) - SHOWN} more", class_="quiet"))
     noun = "workload" if len(wrong) == 1 else "workloads"
     word = "could not be judged" if all(each.status == OPEN for each in wrong) else "did not pass"
     return tag("details", tag("summary", f"{len(wrong)} {noun} that {word}"), tag("ul", items, class_="list"))
