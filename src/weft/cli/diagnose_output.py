@@ -95,7 +95,7 @@ def record(diagnosis: Diagnosis) -> dict[str, object]:
                 "explained": signature.explained,
                 "place": _place(signature.place),
                 "stage": signature.stage,
-                "mend": _place(signature.cure_place),
+                "cure_at": _place(signature.cure_place),
             }
             for signature in diagnosis.signatures
         ],

@@ -4,8 +4,8 @@ A device address shows its window. Global memory is one growing arena of the hos
 `GLOBAL_BASE + offset`. Shared, local and parameter addresses are small offsets in their own spaces; their windows
 exist for generic addressing.
 
-There are many addresses, and host memory is committed only where it is touched. So a buffer is followed by a gap of
-its own size (up to 256 KB), in which the usual overruns end, and the place of a freed buffer stays unused for a while,
+There are many addresses, and host memory is committed only where it is touched. So each buffer is followed by a gap as
+large as the buffer (up to 256 KB), in which the usual overruns end, and the place of a freed buffer stays unused for a while,
 so that a pointer kept from an earlier launch does not reach another buffer.
 """
 
