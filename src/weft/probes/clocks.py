@@ -98,7 +98,7 @@ def spot(cta: int, address: int) -> Spot:
 def phase_spots(row: np.void, lanes: list[int], cta: int) -> dict[Spot, list[int]]:
     """Phases of mbarriers, and the lanes that access each.
 
-    Each phase counts as a separate place: a thread that finds it complete does not know what others did for a later one.
+    Each phase is a separate place: a thread that finds it complete does not know what others did for a later one.
     """
     phases = (row["value"].view(np.uint64) >> np.uint64(PHASE_SHIFT) & np.uint64(PHASE_MASK)).tolist()
     addresses = row["address"].tolist()

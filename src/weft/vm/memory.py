@@ -5,8 +5,8 @@ A device address shows its window. Global memory is one growing arena of the hos
 exist for generic addressing.
 
 There are many addresses, and host memory is committed only where it is touched. So each buffer is followed by a gap as
-large as the buffer (up to 256 KB), in which the usual overruns end, and the place of a freed buffer stays unused for a while,
-so that a pointer kept from an earlier launch does not reach another buffer.
+large as the buffer (up to 256 KB), in which the usual overruns end. The place of a freed buffer stays unused for a
+while, so that a pointer kept from an earlier launch does not reach another buffer.
 """
 
 from collections import deque
