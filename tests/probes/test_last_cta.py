@@ -96,6 +96,10 @@ __global__ void passed_on(unsigned* o) {
     if (blockIdx.x == 1 && relaxed(&count) == 1) relaxed(&count, 7);
     if (blockIdx.x == 2 && relaxed(&count) == 7) count = 0;
 }
+// A counter for each pair of CTAs.
+__global__ void pairs(unsigned* counts) {
+    if (threadIdx.x == 0 && atomicAdd(&counts[blockIdx.x / 2], 1u) == 1) counts[blockIdx.x / 2] = 0;
+}
 // Warps of one CTA, a counter in shared memory.
 __global__ void last_warp(unsigned* o) {
     __shared__ unsigned done;
@@ -115,7 +119,7 @@ __global__ void first_warp(unsigned* o) {
 }
 """
 OPS, RESETS = ("INC", "ADD", "CAS"), ("NONE", "BY_LAST", "BY_ANOTHER_THREAD", "BY_EXCHANGE", "TWICE")
-SMALL = ("unused", "narrow", "before", "overwritten", "passed_on", "last_warp", "first_warp")
+SMALL = ("unused", "narrow", "before", "overwritten", "passed_on", "pairs", "last_warp", "first_warp")
 SCHEDULES = (0, 1, 2)
 
 
@@ -151,6 +155,10 @@ def small(name: str, schedule: int, grid: int) -> list[str]:
 def test_the_last_cta_may_reset_the_counter(op: str, reset: str) -> None:
     for schedule in SCHEDULES:
         assert last_cta(entry(op, reset, fence=True), schedule) == ()
+
+
+def test_any_number_of_counters_may_be_reset() -> None:
+    assert small("pairs", 0, 2 * 300) == []
 
 
 @pytest.mark.parametrize("reset", RESETS)

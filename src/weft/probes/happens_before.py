@@ -34,7 +34,8 @@ _BLOCK = np.uint64(16)
 _NO_LIMIT = np.iinfo(np.int64).max
 _PAIRS_AT_ONCE = 1 << 21
 _MOST_OBSERVED = 256
-"""Places whose observation order is tracked. Rows have a column for each; beyond, only fences and barriers order."""
+"""Places whose observation order is tracked, or as many as there are threads: rows have a column for each thread and each
+place. Beyond, only fences and barriers order."""
 _ALIKE = ("key", "thread", "epoch", "end_epoch", "late_number", "row", "site", "value", "write", "number")
 """Rows that agree in these cannot differ in what they conflict with."""
 
@@ -163,7 +164,7 @@ def _unobserved(log: npt.NDArray[np.void], rows: Rows, order: Order) -> list[Spo
     strong = np.flatnonzero((rows["strength"] == STRONG) & (rows["write"] > 0))
     at = log["address"][rows["record"][strong], rows["thread"][strong] % LANES].tolist()
     found = {spot(cta, address) for cta, address in zip(rows["cta"][strong].tolist(), at, strict=True)}
-    return sorted(found)[:_MOST_OBSERVED]
+    return sorted(found)[: max(_MOST_OBSERVED, int((order.column_of >= 0).sum()))]
 
 
 def _conflicts(shape: _Shape, touching: npt.NDArray[np.void], ctas: npt.NDArray[np.int32]) -> list[Conflict]:
