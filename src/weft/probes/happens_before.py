@@ -34,8 +34,8 @@ _BLOCK = np.uint64(16)
 _NO_LIMIT = np.iinfo(np.int64).max
 _PAIRS_AT_ONCE = 1 << 21
 _MOST_OBSERVED = 256
-"""Places whose observation order is tracked, or as many as there are threads: rows have a column for each thread and each
-place. Beyond, only fences and barriers order."""
+"""Places whose observation order is tracked, or as many as there are threads: rows have a column for each of both.
+Beyond, only fences and barriers order."""
 _ALIKE = ("key", "thread", "epoch", "end_epoch", "late_number", "row", "site", "value", "write", "number")
 """Rows that agree in these cannot differ in what they conflict with."""
 
