@@ -241,7 +241,7 @@ def kernels() -> list[Kernel]:
             "a row too many",
             Status.INCORRECT_SHAPE,
             edited(("o    : ELEMENT[B, HQ, SQ, D]", "o    : ELEMENT[B, HQ, SQ + 1, D]")),
-            "o is",
+            "o has shape",
         ),
         Kernel(
             "f32 for f16",

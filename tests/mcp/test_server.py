@@ -225,7 +225,7 @@ def test_explain(client: Client) -> None:
     [
         ("check", {"path": "/nowhere/k.cu"}, ["no file /nowhere/k.cu", "absolute path", "`text`", "wmma"]),
         ("check", {}, ["`path`", "`text`"]),
-        ("check", {"path": "right.cu", "gpu": "abacus"}, ["no GPU 'abacus'", "l4"]),
+        ("check", {"path": "right.cu", "gpu": "abacus"}, ["unknown GPU 'abacus'", "l4"]),
         ("diagnose", {"path": "right.cu", "shapes": ["tiniest"]}, ["tiniest"]),
         ("profile", {"text": SCALE, "shape": "mission"}, ["`sizes`"]),
         ("show", {"text": SCALE.replace("2.0f", "two")}, ["kernel.cu:8", '"two" is undefined']),
