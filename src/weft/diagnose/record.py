@@ -142,7 +142,8 @@ class RecordingGPU(VirtualGPU):
         if binary.ptx_digest not in self._modules:
             module = parse(binary.ptx)
             # Nodes are followed through registers and memory, not through the interpreter's own calls.
-            kernels = {name: inline_calls(module, module.functions[name]) for name in module.entries()}
+            entries = [module.functions[name] for name in module.entries()]
+            kernels = {each.name: inline_calls(module, each) for each in entries if each.refused is None}
             self._modules[binary.ptx_digest] = replace(module, functions={**module.functions, **kernels})
         return self._modules[binary.ptx_digest]
 

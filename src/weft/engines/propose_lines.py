@@ -102,6 +102,7 @@ def propose_ptx_lines(text: str) -> str:
     """Return lines for a launch file, to be completed by hand. Raises ParseError and Unsupported as the parser does."""
     module = parse(text)
     kernels = [module.functions[name] for name in module.entries()]
+    kernels = [kernel for kernel in kernels if kernel.refused is None] or kernels
     head = ["sizes     N=1024"]
     launches = [row for number, kernel in enumerate(kernels) for row in _kernel(module, kernel, number)]
     declared = [row for row in launches if not row.startswith(("launch", "note"))]
@@ -172,7 +173,12 @@ def _symbols(kernel: Function) -> set[str]:
 
 
 def parameter_uses(kernel: Function) -> Mapping[str, ParameterUses]:
-    """Find which registers come from which pointer, to a fixed point; then the accesses through them."""
+    """Find which registers come from which pointer, to a fixed point; then the accesses through them.
+
+    Raises Unsupported if the kernel's body could not be read.
+    """
+    if kernel.refused is not None:
+        raise kernel.refused
     uses = {param.name: ParameterUses() for param in kernel.params}
     wide = {param.name for param in kernel.params if param.type in ("u64", "s64", "b64") and param.count == 1}
     origin: dict[Reg, set[str]] = {}
