@@ -352,6 +352,19 @@ def test_call_of_an_unknown_extern_is_unsupported() -> None:
             _run(text, engine)
 
 
+def test_a_call_of_a_function_with_an_unsupported_body_is_refused() -> None:
+    text = (
+        ".func middle() { mystery.b32; ret; }\n"
+        ".visible .entry k() { call middle, (); ret; }\n"
+        ".visible .entry other() { mystery.b32; ret; }"
+    )
+    for engine in ENGINES:
+        with pytest.raises(Unsupported, match="mystery"):
+            _run(text, engine)
+    for engine in ENGINES:
+        assert _run(text.replace("call middle, ();", ""), engine).findings == ()
+
+
 def test_launch_with_too_few_parameters_is_refused() -> None:
     module = parse(HEADER + ".visible .entry k(.param .u64 a, .param .u64 b) { ret; }")
     memory = GlobalMemory(1 << 16)

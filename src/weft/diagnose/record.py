@@ -1,17 +1,18 @@
 """A virtual GPU that also records: some CTAs of every launch run again, on the reference interpreter."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from weft.core.errors import UsageError
+from weft.core.errors import Unsupported, UsageError
 from weft.core.records import Binary, Dim3, Run
 from weft.engines.arguments import Array, as_array, pack_parameters
 from weft.engines.launch import Launch
 from weft.engines.protocol import RunOptions
 from weft.engines.virtual import Buffers, VirtualGPU
-from weft.ptx.module import Module
+from weft.ptx.module import Function, Module
 from weft.ptx.parse import parse
 from weft.ptx.passes.inline_calls import inline_calls
 from weft.vm.launch_spec import DeviceRun, LaunchSpec
@@ -142,8 +143,10 @@ class RecordingGPU(VirtualGPU):
         if binary.ptx_digest not in self._modules:
             module = parse(binary.ptx)
             # Nodes are followed through registers and memory, not through the interpreter's own calls.
-            entries = [module.functions[name] for name in module.entries()]
-            kernels = {each.name: inline_calls(module, each) for each in entries if each.refused is None}
+            kernels: dict[str, Function] = {}
+            for name in module.entries():
+                with contextlib.suppress(Unsupported):  # a launch of it raises this again
+                    kernels[name] = inline_calls(module, module.functions[name])
             self._modules[binary.ptx_digest] = replace(module, functions={**module.functions, **kernels})
         return self._modules[binary.ptx_digest]
 

@@ -177,8 +177,7 @@ def parameter_uses(kernel: Function) -> Mapping[str, ParameterUses]:
 
     Raises Unsupported if the kernel's body could not be read.
     """
-    if kernel.refused is not None:
-        raise kernel.refused
+    kernel.check_supported()
     uses = {param.name: ParameterUses() for param in kernel.params}
     wide = {param.name for param in kernel.params if param.type in ("u64", "s64", "b64") and param.count == 1}
     origin: dict[Reg, set[str]] = {}

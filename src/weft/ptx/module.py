@@ -256,6 +256,11 @@ class Function:
     refused: Unsupported | None = None
     """Why the body was not read. A file may have such functions, as long as no launched kernel is or calls one."""
 
+    def check_supported(self) -> None:
+        """Raise Unsupported if the body was not read."""
+        if self.refused is not None:
+            raise self.refused
+
 
 @dataclass(frozen=True)
 class Module:

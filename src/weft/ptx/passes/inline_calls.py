@@ -51,8 +51,7 @@ def inline_calls(module: Module, function: Function) -> Function:
 
     Raises Unsupported if the body of the function, or of one that it calls, could not be read.
     """
-    if function.refused is not None:
-        raise function.refused
+    function.check_supported()
     if not any(isinstance(item, Instruction) and _callee(module, item) for item in function.body):
         return function
     made = _Inlined(dict(function.registers), list(function.variables), tables=dict(function.tables))
@@ -79,8 +78,7 @@ def _add(module: Module, made: _Inlined, item: Instruction | LabelDef, stack: tu
     assert isinstance(item, Instruction)
     if callee.name in stack:
         raise Unsupported(f"recursion: {' → '.join([*stack, callee.name])}", item.line)
-    if callee.refused is not None:
-        raise callee.refused
+    callee.check_supported()
     made.calls += 1
     suffix = f"#{made.calls}"
     end = f"$return{suffix}"

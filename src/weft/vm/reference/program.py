@@ -48,7 +48,7 @@ class Program:
 
 
 def line_up(module: Module, entry: str) -> Program:
-    """Return the entry first, then every function it can reach."""
+    """Return the entry first, then every function it can reach; Unsupported if the body of one was not read."""
     if entry not in module.functions or not module.functions[entry].entry:
         raise LaunchError(f"no kernel {entry}; the module has {', '.join(module.entries()) or 'none'}")
     instructions: list[Instruction | None] = []
@@ -60,6 +60,7 @@ def line_up(module: Module, entry: str) -> Program:
         function = module.functions.get(name)
         if name in codes or function is None or (function.extern and not function.body):
             continue
+        function.check_supported()
         start = len(instructions)
         body: list[Instruction | None] = []
         labels: dict[str, int] = {}
