@@ -36,17 +36,17 @@
 //
 //     O = softmax(Q Kᵀ · scale + mask) V,   LSE = log Σ_n exp(Q Kᵀ · scale + mask)
 //
-// Idea      uint8 Q, K, V become fp16 on their way into shared memory; the rest is `wmma`, with score tiles of 32×32,
-//           4 warps, and U, m and l in shared memory. A code c stands for x = number · step, where step is the same for
-//           a whole head, scale = absmax / 448 of it:
+// Idea      uint8 Q, K, V become fp16 when they are stored to shared memory; the rest is `wmma`, with score tiles of
+//           32×32, 4 warps, and U, m and l in shared memory. A code c means x = number · step, where step is the same
+//           for an entire head, whose scale is absmax / 448:
 //               sim_fp8   number = c - 128, step = scale · 448 / 127
 //               e4m3      number = the E4M3 value whose bits c is, step = scale
 //           Then, per tile of keys,
 //               S = Q Kᵀ · scale,   m' = max(m, max_n S),   P = exp(S - m'),   r = exp(m - m'),
 //               l' = l · r + Σ_n P,   U' = U · r + P V,   and after the last tile O = U / l
-// History   `fp8_scalar` is the baseline it must agree with. A version that carved the tables and the score tile from
-//           one block by hand had a wrong offset: scores overwrote the tables, which then read 1.0. Here every buffer
-//           is a variable of its own.
+// History   `fp8_scalar` is the baseline it must agree with. A version with the tables and the score tile in one
+//           shared block had a wrong offset: scores overwrote the tables, which then read 1.0. Here every buffer
+//           is a separate variable.
 // Levers    DEQUANT: `lut` looks x up in a table of 256 per tensor in shared memory, `direct` computes it. Both round
 //           the same product once, so the result has the same bits. A look-up is a shared-memory access with random
 //           bank conflicts; computing is a conversion, a product and a rounding. BLOCK_M, BLOCK_N, WARPS as in `wmma`.
@@ -54,7 +54,7 @@
 //           of O: float, half, __nv_bfloat16; any SQ, SKV ≥ 1; 1 ≤ D ≤ 128; HQ a multiple of HKV (grouped queries);
 //           CAUSAL 0 none, 1 top_left (query i sees keys ≤ i), 2 bottom_right (keys ≤ i + SKV - SQ).
 //           A query that sees no key gets O = 0 and LSE = -inf.
-//           Generated E4M3 codes are the positive ones, 0 … 126: among all of them there is NaN.
+//           Generated E4M3 codes are the positive ones, 0 … 126: the full range contains NaN.
 //
 // weft: sizes   B=1 HQ=2 HKV=1 SQ=77 SKV=77 D=64
 // weft: define  ELEMENT = "half"
@@ -102,7 +102,7 @@ static_assert(ENCODING == 0 || ENCODING == 1, "ENCODING is 0 (sim_fp8) or 1 (e4m
 static_assert(0 <= CAUSAL && CAUSAL <= 2, "CAUSAL is 0 (none), 1 (top left) or 2 (bottom right)");
 static_assert(BLOCK_M % FRAG == 0 && BLOCK_N % 32 == 0, "tiles are whole fragments, score rows whole warps");
 
-// The head dimension as the tile sees it: whole fragments, columns from D on are zero.
+// The head dimension as the tile sees it: complete fragments, columns from D on are zero.
 template <int D>
 struct Head {
     static constexpr int COLUMNS = (D + FRAG - 1) / FRAG * FRAG;
@@ -116,18 +116,18 @@ struct Head {
 // The keys that a query sees are always a prefix: 0 ≤ key < visible_keys(query).
 __device__ __forceinline__ int visible_keys(int query, int SQ, int SKV) {
     if (CAUSAL == 0) return SKV;
-    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last key in sight; may lie outside
+    const int diagonal = CAUSAL == 1 ? query : query + SKV - SQ;  // the last visible key; may be out of range
     return max(0, min(SKV, diagonal + 1));
 }
 
-// E4M3 is s eeee mmm with the exponent biased by 7; a half is s eeeee mmmmmmmmmm with 15. So the bits of one, put
-// in their places in the other, are its value / 2⁸, denormals included. 0x7F and 0xFF would be ±480 and are NaN.
+// E4M3 is s eeee mmm with the exponent biased by 7; a half is s eeeee mmmmmmmmmm with 15. So the bits of the
+// first, moved to those of the second, are its value / 2⁸ (also denormals). 0x7F and 0xFF would be ±480 and are NaN.
 __device__ __forceinline__ float e4m3(int code) {
     const half bits = __ushort_as_half(static_cast<unsigned short>((code & 0x80) << 8 | (code & 0x7f) << 7));
     return (code & 0x7f) == 0x7f ? CUDART_NAN_F : __half2float(bits) * 256.0f;
 }
 
-// x = number · step, rounded once in fp32 and once to fp16: the one definition of both DEQUANT ways.
+// x = number · step, rounded once in fp32 and once to fp16: the only definition, for both values of DEQUANT.
 __device__ half decode(int code, float step) {
     return __float2half_rn((E4M3 ? e4m3(code) : float(code - MIDPOINT)) * step);
 }
@@ -139,7 +139,7 @@ __device__ void load_tile(half (*tile)[Head<D>::STRIDE], const Code* __restrict_
                           float step, const half* table) {
     using H = Head<D>;
     constexpr int VECTORS = H::COLUMNS / H::VECTOR;
-    // A constant number of rounds, so that the loads of all of them are on their way at once.
+    // A constant number of rounds, so that all their loads are in flight at once.
 #pragma unroll
     for (int round = 0; round < TILE_ROWS * VECTORS; round += THREADS) {
         const int i = round + threadIdx.x;
@@ -177,7 +177,7 @@ fp8_wmma_attention(const Code* __restrict__ q, const Code* __restrict__ k, const
     static_assert(1 <= D && D <= 128, "D is 1 to 128");
     using H = Head<D>;
     __shared__ __align__(128) half sQ[BLOCK_M][H::STRIDE];
-    __shared__ __align__(128) half sKV[BLOCK_N][H::STRIDE];  // K and V take turns
+    __shared__ __align__(128) half sKV[BLOCK_N][H::STRIDE];  // K and V in turn
     __shared__ __align__(128) float sS[BLOCK_M][S_STRIDE];
     __shared__ __align__(128) half sP[BLOCK_M][P_STRIDE];
     __shared__ __align__(128) float sU[BLOCK_M][H::U_STRIDE];
@@ -219,7 +219,7 @@ fp8_wmma_attention(const Code* __restrict__ q, const Code* __restrict__ k, const
         __syncthreads();
 
         // S[m][n] = Σ_d Q[m][d] · K[n][d]: sKV is [n][d], and its column-major view is Kᵀ.
-#pragma unroll 1  // a warp takes one fragment or a few: not worth four copies and their registers
+#pragma unroll 1  // a warp takes one fragment or a few: four copies would only cost registers
         for (int f = warp; f < (BLOCK_M / FRAG) * (BLOCK_N / FRAG); f += WARPS) {
             const int row = f / (BLOCK_N / FRAG) * FRAG, column = f % (BLOCK_N / FRAG) * FRAG;
             wmma::fragment<wmma::accumulator, FRAG, FRAG, FRAG, float> scores;
@@ -235,7 +235,7 @@ fp8_wmma_attention(const Code* __restrict__ q, const Code* __restrict__ k, const
         }
         __syncthreads();
 
-        load_tile<D, BLOCK_N>(sKV, v_head, first_key, SKV, v_step, sTableV);  // every warp has left the product above
+        load_tile<D, BLOCK_N>(sKV, v_head, first_key, SKV, v_step, sTableV);  // the product above is done
 
         for (int row = warp; row < BLOCK_M; row += WARPS) {
             const int visible = visible_keys(first_query + row, SQ, SKV) - first_key;
@@ -269,7 +269,7 @@ fp8_wmma_attention(const Code* __restrict__ q, const Code* __restrict__ k, const
         __syncthreads();
 
         // U[m][d] += Σ_n P[m][n] · V[n][d]
-#pragma unroll 1  // a warp takes one fragment or a few: not worth four copies and their registers
+#pragma unroll 1  // a warp takes one fragment or a few: four copies would only cost registers
         for (int f = warp; f < (BLOCK_M / FRAG) * (H::COLUMNS / FRAG); f += WARPS) {
             const int row = f / (H::COLUMNS / FRAG) * FRAG, column = f % (H::COLUMNS / FRAG) * FRAG;
             wmma::fragment<wmma::accumulator, FRAG, FRAG, FRAG, float> u;
@@ -287,7 +287,7 @@ fp8_wmma_attention(const Code* __restrict__ q, const Code* __restrict__ k, const
     }
     __syncthreads();  // needed by a CTA that saw no tile: its zeros were written by other threads
 
-    // O = U / l, LSE = m + log l. l = 0 means no key in sight; a NaN is not 0, and stays visible in both.
+    // O = U / l, LSE = m + log l. l = 0 means that no key is visible; a NaN is not 0, and remains a NaN in both.
     for (int i = threadIdx.x; i < BLOCK_M * D; i += THREADS) {
         const int row = i / D, d = i % D;
         if (first_query + row >= SQ) break;  // so are all later ones
