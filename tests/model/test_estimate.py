@@ -121,7 +121,7 @@ def test_never_below_the_bound(
 
 
 def test_misuse() -> None:
-    with pytest.raises(UsageError, match="not negative"):
+    with pytest.raises(UsageError, match="must not be negative"):
         estimate(balanced("l4", {"MOV": 1}), chip("l4"), issue_weight=-1)
     with pytest.raises(UsageError, match="executes nothing"):
         estimate(balanced("l4", {}), chip("l4"))

@@ -174,7 +174,7 @@ def test_a_refused_launch_ends_the_sequence_without_a_result(tmp_path: Path) -> 
     result = load(path).run(weft.VirtualGPU())
     assert (result.arrays["o"] == 2 * result.arrays["x"]).all()
     path.write_text(SEQUENCE.replace("BYTES", "200000"))
-    with pytest.raises(LaunchError, match=r"sequence\.cu:5: second asks for 200000 bytes of shared memory"):
+    with pytest.raises(LaunchError, match=r"sequence\.cu:5: second needs 200000 bytes of shared memory"):
         load(path).run(weft.VirtualGPU())
 
 

@@ -59,7 +59,7 @@ def judge_suspects(
     if sites and len(scene.reports) >= REPORT_CAPACITY:  # some reports may be lost: any CTA may be suspicious
         sites = {number: sites.get(number, set()) for number in range(x * y * z)}
     sites = {cta: sites[cta] for cta in look_again(scene, sites)}
-    found: dict[tuple[object, ...], Finding] = {}
+    conflicts: dict[int, list[Conflict]] = {}
     judged: dict[frozenset[int], Severity] = {}
     left: dict[Severity, dict[int, set[int]]] = {Severity.INFO: {}, Severity.WARNING: {}}
     spent = 0
@@ -75,7 +75,10 @@ def judge_suspects(
         judged[instructions] = Severity.INFO if whole else Severity.WARNING
         if not whole:
             left[Severity.WARNING][cta] = suspicious
-        _add(found, scene, _conflicts(scene, log, same if cta in logs else Known()))
+        conflicts[cta] = _conflicts(scene, log, same if cta in logs else Known())
+    found: dict[tuple[object, ...], Finding] = {}
+    for cta in sorted(conflicts):
+        _add(found, scene, conflicts[cta])
     unjudged = (_unjudged(scene, severity, ctas, len(sites)) for severity, ctas in left.items() if ctas)
     return (*found.values(), *unjudged)
 
