@@ -288,7 +288,7 @@ def test_a_projects_own_use_of_weft_is_not_changed(project: pytest.Pytester) -> 
     ("options", "said"),
     [
         (["--weft-gpu", "voodoo2"], "unknown GPU 'voodoo2'"),
-        (["--weft-tool", "racecheck", "--weft-plain"], "give one of them"),
+        (["--weft-tool", "racecheck", "--weft-plain"], "give only one of them"),
     ],
 )
 def test_misuse_ends_the_run(project: pytest.Pytester, options: list[str], said: str) -> None:
