@@ -40,6 +40,9 @@ FIRST_LOG, LOG_AT_MOST = 1 << 14, 1 << 16
 """Records of one CTA: room at the first attempt, and at most. To judge one takes about 0.1 ms and up to 10 KB. Of a
 longer log the first records are judged: what they show is a race whatever comes after them."""
 
+LOG_OF_ALL = 200_000
+"""Records of all suspicious CTAs in one log, at most; if they do not fit, each CTA is run and recorded alone."""
+
 _WORDS = {
     "R101": "write-write race", "R102": "read-after-write race", "R103": "write-after-read race",
     "R104": "copy in flight accessed", "R105": "source of a copy overwritten",
@@ -150,7 +153,7 @@ def _add(found: dict[tuple[object, ...], Finding], scene: Scene, conflicts: Iter
 
 def _logs(scene: Scene, ctas: Collection[int]) -> dict[int, npt.NDArray[np.void]]:
     """Return the logs of all these CTAs from one run; none if there is only one, or if they are too long together."""
-    capacity = min(FIRST_LOG * len(ctas), RECORDS_AT_MOST, LOG_AT_MOST)
+    capacity = min(FIRST_LOG * len(ctas), LOG_OF_ALL)
     if len(ctas) < 2 or not capacity:
         return {}
     log, count = _recorded(scene, sorted(ctas), capacity)
