@@ -82,6 +82,8 @@ def judge_suspects(
     found: dict[tuple[object, ...], Finding] = {}
     for cta in sorted(conflicts):
         _add(found, scene, conflicts[cta])
+    if found:  # that other CTAs did the same is no news then
+        left[Severity.INFO].clear()
     unjudged = (_unjudged(scene, severity, ctas, len(sites)) for severity, ctas in left.items() if ctas)
     return (*found.values(), *unjudged)
 
