@@ -46,7 +46,7 @@ from .findings_output import Format, text_lines
 from .launch_draft import draft_shown, say_host_code
 from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, STRICT_HELP, Compiler
 from .tables import print_table
-from .terminal import bar, paint, print_line
+from .terminal import bar, paint, print_line, waiting
 
 SHOWN = 3
 """Number of failing workloads that are printed in full."""
@@ -141,7 +141,7 @@ def check(
         raise UsageError("--launch is for one PTX file; give each its own .launch file")
     found = {}
     for target in targets:
-        with draft_shown(target):
+        with draft_shown(target), waiting(f"reading {target}", long=True):
             found[target] = find_candidate(
                 target,
                 task=task,
