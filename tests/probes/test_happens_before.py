@@ -66,6 +66,25 @@ def test_ctas_judged_by_an_example_are_reported(monkeypatch: pytest.MonkeyPatch)
     assert [(f.level, f.count) for f in run.findings] == [(Severity.INFO, 2)] and run.clean
 
 
+def test_a_note_about_equal_values_does_not_hide_what_was_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race_review, "RECORDS_AT_MOST", 0)
+    source = """extern "C" __global__ void kernel(unsigned* out) {
+    __shared__ unsigned x;
+    const unsigned at = __cvta_generic_to_shared(&x);
+    if (threadIdx.x < 32) asm volatile("// one\\n st.shared.u32 [%0], 7;" :: "r"(at) : "memory");
+    else asm volatile("// other\\n st.shared.u32 [%0], 7;" :: "r"(at) : "memory");
+    __syncthreads();
+    out[64 * blockIdx.x + threadIdx.x] = x;
+}
+"""
+    binary = weft.compile_cuda(source, name="k.cu")
+    run = weft.VirtualGPU(threads=1).launch(binary, "kernel", 3, 64, [np.zeros(192, np.uint32)], watch=RaceCheck())
+    assert [(f.code, f.level, f.count) for f in run.findings] == [
+        ("R101", Severity.INFO, 1),
+        ("R102", Severity.INFO, 2),
+    ]
+
+
 def test_what_cannot_be_judged_stays_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race_review, "FIRST_LOG", 4)
     monkeypatch.setattr(race_review, "LOG_AT_MOST", 4)

@@ -275,6 +275,7 @@ def test_unknown_but_plausible_ptx_is_unsupported_with_its_line(statement: str) 
 CALLS = (
     ".func unknown() { mystery.b32; ret; }\n"
     ".func middle() { call unknown, (); ret; }\n"
+    ".extern .func declared() .mystery;\n"
     ".visible .entry plain() { ret; }\n"
     ".visible .entry asks() .reqnctapercluster 2 { .reg .b32 %r<2>; { mov.b32 %r0, 1; } ret; }\n"
     ".visible .entry calls() { call middle, (); ret; }\n"

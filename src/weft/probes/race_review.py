@@ -82,7 +82,7 @@ def judge_suspects(
     found: dict[tuple[object, ...], Finding] = {}
     for cta in sorted(conflicts):
         _add(found, scene, conflicts[cta])
-    if found:  # that other CTAs did the same is no news then
+    if any(finding.level is Severity.ERROR for finding in found.values()):  # that other CTAs did the same is no news
         left[Severity.INFO].clear()
     unjudged = (_unjudged(scene, severity, ctas, len(sites)) for severity, ctas in left.items() if ctas)
     return (*found.values(), *unjudged)

@@ -109,9 +109,10 @@ class _Parser(Cursor):
             self.functions[name] = Function(
                 name, entry, tuple(params), tuple(returns), {}, (), (), line=line, refused=error
             )
-            while self.token.text != "{":
+            while self.token.text not in ("{", ";"):
                 self.take()
-            self.skip_braces()
+            if not self.accept(";"):
+                self.skip_braces()
 
     def rest_of_function(
         self, name: str, params: list[Variable], returns: list[Variable], *, entry: bool, extern: bool, line: int
