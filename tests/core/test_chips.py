@@ -18,8 +18,46 @@ from weft.core.chips import (
 )
 from weft.core.errors import UsageError
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "model.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "reference" / "model.md"
 NAMES = ("a100", "a6000", "rtx3090", "rtx4090", "l4", "l40s", "h100")
+TENSOR_PEAKS = (
+    ("a100", TensorKind.F16_F32, 312),
+    ("a100", TensorKind.TF32_F32, 156),
+    ("a100", TensorKind.INT8, 624),
+    ("a6000", TensorKind.F16_F32, 154.8),
+    ("rtx3090", TensorKind.F16_F32, 71.2),
+    ("rtx3090", TensorKind.F16_F16, 142.3),
+    ("rtx3090", TensorKind.TF32_F32, 35.6),
+    ("rtx3090", TensorKind.INT8, 284.7),
+    ("rtx4090", TensorKind.F16_F32, 165.2),
+    ("rtx4090", TensorKind.F16_F16, 330.3),
+    ("rtx4090", TensorKind.FP8_F16, 660.6),
+    ("l4", TensorKind.F16_F32, 121),
+    ("l4", TensorKind.FP8_F32, 242.5),
+    ("l40s", TensorKind.F16_F32, 362),
+    ("h100", TensorKind.F16_F32, 989.4),
+    ("h100", TensorKind.FP8_F32, 1978.9),
+)
+FP32_PEAKS = (
+    ("a100", 1.41, 19.5),
+    ("a6000", 1.80, 38.7),
+    ("rtx3090", 1.695, 35.6),
+    ("rtx4090", 2.52, 82.6),
+    ("l4", 2.04, 30.3),
+    ("l40s", 2.52, 91.6),
+    ("h100", 1.98, 66.9),
+)
+MEMORY = (
+    ("a100", 1593, 5120),
+    ("a6000", 8001, 384),
+    ("rtx3090", 9751, 384),
+    ("rtx4090", 10501, 384),
+    ("l4", 6251, 192),
+    ("l40s", 9001, 384),
+    ("h100", 2619, 5120),
+)
+"""What data sheets say: dense tensor TFLOP/s, the clock and TFLOP/s of fp32, the memory clock and the bus."""
 
 
 def test_the_gpus() -> None:
@@ -52,44 +90,13 @@ def test_values_without_a_public_page_are_in_no_bound(name: str) -> None:
     assert working <= {"dram_reachable", "sustained_ghz", "issue_weight"}
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "tflops"),
-    [
-        ("a100", TensorKind.F16_F32, 312),
-        ("a100", TensorKind.TF32_F32, 156),
-        ("a100", TensorKind.INT8, 624),
-        ("a6000", TensorKind.F16_F32, 154.8),
-        ("rtx3090", TensorKind.F16_F32, 71.2),
-        ("rtx3090", TensorKind.F16_F16, 142.3),
-        ("rtx3090", TensorKind.TF32_F32, 35.6),
-        ("rtx3090", TensorKind.INT8, 284.7),
-        ("rtx4090", TensorKind.F16_F32, 165.2),
-        ("rtx4090", TensorKind.F16_F16, 330.3),
-        ("rtx4090", TensorKind.FP8_F16, 660.6),
-        ("l4", TensorKind.F16_F32, 121),
-        ("l4", TensorKind.FP8_F32, 242.5),
-        ("l40s", TensorKind.F16_F32, 362),
-        ("h100", TensorKind.F16_F32, 989.4),
-        ("h100", TensorKind.FP8_F32, 1978.9),
-    ],
-)
+@pytest.mark.parametrize(("name", "kind", "tflops"), TENSOR_PEAKS)
 def test_dense_tensor_peak_of_the_data_sheet(name: str, kind: TensorKind, tflops: float) -> None:
     one = chip(name)
     assert 2 * one.peak_macs(kind) * one.sms * one.boost_ghz / 1e3 == pytest.approx(tflops, rel=0.015)
 
 
-@pytest.mark.parametrize(
-    ("name", "ghz", "tflops"),
-    [
-        ("a100", 1.41, 19.5),
-        ("a6000", 1.80, 38.7),
-        ("rtx3090", 1.695, 35.6),
-        ("rtx4090", 2.52, 82.6),
-        ("l4", 2.04, 30.3),
-        ("l40s", 2.52, 91.6),
-        ("h100", 1.98, 66.9),
-    ],
-)
+@pytest.mark.parametrize(("name", "ghz", "tflops"), FP32_PEAKS)
 def test_fp32_peak_of_the_data_sheet(name: str, ghz: float, tflops: float) -> None:
     one = chip(name)
     assert one.boost_ghz <= one.max_ghz
@@ -97,21 +104,15 @@ def test_fp32_peak_of_the_data_sheet(name: str, ghz: float, tflops: float) -> No
     assert 2 * one.architecture.fp32_lanes * one.sms * ghz / 1e3 == pytest.approx(tflops, rel=0.005)
 
 
-@pytest.mark.parametrize(
-    ("name", "memory_mhz", "bus_bits"),
-    [
-        ("a100", 1593, 5120),
-        ("a6000", 8001, 384),
-        ("rtx3090", 9751, 384),
-        ("rtx4090", 10501, 384),
-        ("l4", 6251, 192),
-        ("l40s", 9001, 384),
-        ("h100", 2619, 5120),
-    ],
-)
+@pytest.mark.parametrize(("name", "memory_mhz", "bus_bits"), MEMORY)
 def test_dram_peak_is_not_below_memory_clock_times_bus(name: str, memory_mhz: int, bus_bits: int) -> None:
     exact = memory_mhz * 2 * bus_bits / 8 / 1e3
     assert exact <= chip(name).dram_gbs <= exact * 1.001
+
+
+@pytest.mark.parametrize("rows", [TENSOR_PEAKS, FP32_PEAKS, MEMORY], ids=["tensor", "fp32", "memory"])
+def test_every_gpu_is_compared_with_a_data_sheet(rows: tuple[tuple[str, object, float], ...]) -> None:
+    assert {row[0] for row in rows} == set(NAMES)
 
 
 def test_an_unknown_gpu_names_the_known_ones() -> None:
@@ -163,6 +164,12 @@ def test_the_page_has_the_table() -> None:
         kinds = (TensorKind.F16_F32, TensorKind.FP8_F32, TensorKind.INT8)
         assert row[9:12] == [str(one.tensor_macs.get(kind, "–")) for kind in kinds]
         assert row[12] == f"{one.issue_weight or '0.4 to 1.4'} |"
+
+
+def test_the_page_about_triton_lists_the_gpus() -> None:
+    (row,) = [line for line in (DOCS / "howto" / "triton.md").read_text().splitlines() if "weft.triton.on(gpu)" in line]
+    runs = [name for name, one in chips().items() if one.architecture.capability != "9.0"]
+    assert row.endswith(f"runs on a virtual `gpu`: {', '.join(f'`{name}`' for name in runs)} |")
 
 
 def test_the_example_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:

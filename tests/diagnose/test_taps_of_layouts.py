@@ -94,21 +94,32 @@ def test_triton_flash_attention(causal: Causal) -> None:
     assert taps.unit == pytest.approx(math.log(2), rel=1e-3)
 
 
-def test_debug_build_with_calls_and_local_memory() -> None:
+def _check_per_row(binary: Binary, entry: str, *extra: object) -> None:
+    """Check a kernel with one thread per query, of 5 queries and keys, without an LSE."""
     shape = Shape("naive", 1, 1, 1, 5, 5, 8)
-    binary = weft.compile_cuda(KERNELS / "naive_attention.cu", entries=["attention_per_row<8>"], debug=True)
 
     def run(gpu: VirtualGPU, arrays: Mapping[str, Array]) -> tuple[Run, Mapping[str, Array]]:
         o = np.full(shape.q, np.nan, np.float32)
-        args = [*(arrays[name] for name in "qkv"), o, np.int32(5), np.float32(1 / math.sqrt(8)), np.bool_(False)]
-        names = ("q", "k", "v", "o", "S", "scale", "causal")
-        return gpu.launch(binary, "attention_per_row<8>", 1, 32, args, names=names), {"o": o}
+        args = [*(arrays[name] for name in "qkv"), o, np.int32(5), np.float32(1 / math.sqrt(8)), *extra]
+        names = ["q", "k", "v", "o", *map(str, range(4, len(args)))]
+        return gpu.launch(binary, entry, 1, 32, args, names=names), {"o": o}
 
     q, k, v = make("unit_normal", shape, "f32", 0)
-    declared = Algorithm(block_m=32, block_n=1)
-    taps = locate_run(run, {"q": q, "k": k, "v": v}, declared, whole=False)
+    taps = locate_run(run, {"q": q, "k": k, "v": v}, Algorithm(block_m=32, block_n=1), whole=False)
     assert taps.facts == () and taps.observed == TAPPED[:-1]  # it has no LSE
     wanted = expected(taps.algorithm, q, k, v)
     for key, tap in taps.taps.items():
         assert tap.observed.all()
         assert np.allclose(tap.values, wanted[key], rtol=1e-5, atol=1e-6), key
+
+
+def test_debug_build_with_calls_and_local_memory() -> None:
+    binary = weft.compile_cuda(KERNELS / "naive_attention.cu", entries=["attention_per_row<8>"], debug=True)
+    _check_per_row(binary, "attention_per_row<8>", np.bool_(False))
+
+
+@pytest.mark.parametrize("entry", ["by_pipeline", "by_barrier"])
+def test_copies_that_complete_at_mbarriers_are_followed(entry: str) -> None:
+    binary = weft.compile_cuda(KERNELS / "staged_attention.cu", entries=["by_pipeline", "by_barrier"])
+    assert "cp.async.mbarrier.arrive" in binary.ptx
+    _check_per_row(binary, entry)

@@ -19,6 +19,7 @@ PAGES = {
     "ptx_files.md": 5,
     "pytest.md": 3,
     "report.md": 4,
+    "run_a_cuda_program.md": 2,
     "triton.md": 4,
 }
 """Page → how many commands it shows at least."""
@@ -27,9 +28,12 @@ SLOW = {"evolve.md", "flashinfer_bench.md", "gpu_mode.md", "kernelbench.md", "pr
 """Twenty seconds to more than a minute each: in `scripts/test -m sweep`."""
 
 LEFT_OUT = {
+    "add_chip.md",
     "add_engine.md",
+    "add_finding.md",
     "add_instruction.md",
     "add_kernel.md",
+    "add_rung.md",
     "add_task.md",
     "bench.md",
     "diagnose.md",

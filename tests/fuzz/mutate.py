@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from weft.core.errors import ParseError, Unsupported
-from weft.ptx.parse import parse
+from weft.ptx.parse import parse, parse_kernel
 
 _PIECES = re.compile(r"[ \t]+|\n|[\w.$%:]+|.")
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]+|0[fFdD][0-9a-fA-F]+|\d+")
@@ -151,9 +151,19 @@ class Mutator:
 
 
 def outcome(text: str) -> str:
-    """Return how reading ends: module, parse error or unsupported, both with a line. Else AssertionError."""
+    """Return how reading ends: module, parse error or unsupported, both with a line. Else AssertionError.
+
+    Each kernel of a module must be the same if it is read alone.
+    """
     try:
-        parse(text)
+        module = parse(text)
+        for entry in module.entries():
+            whole, alone = module.functions[entry], parse_kernel(text, entry).functions[entry]
+            assert (whole.body, whole.line, str(whole.refused)) == (alone.body, alone.line, str(alone.refused)), text
+        for function in module.functions.values():
+            function.check_supported()
+    except AssertionError:
+        raise
     except (ParseError, Unsupported) as error:
         assert error.line is not None and 1 <= error.line <= text.count("\n") + 1, f"line {error.line} of {text!r}"
         return "unsupported" if isinstance(error, Unsupported) else "parse error"

@@ -51,7 +51,7 @@ def kernel(seed: int, programs: int) -> str:
     loads = "\n  ".join(f"ld.global.b64 %w{at}, [%at + {at * 8 * 64}];" for at in range(ADDRESSES))
     tiles = " ".join(f"mov.b32 %t{at}, {at};" for at in range(8))
     return f""".version 8.4
-.target sm_89
+.target sm_90
 .address_size 64
 .const .align 16 .b8 fixed[64];
 .global .align 16 .b8 far[128];

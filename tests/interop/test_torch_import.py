@@ -247,3 +247,35 @@ def test_mutated_files_give_a_result_or_a_weft_error(tmp_path: Path, monkeypatch
         except WeftError:
             ended[False] += 1
     assert min(ended.values()) > 10  # both occur
+
+
+def test_what_torchs_headers_declare_is_included(tmp_path: Path) -> None:
+    """FLT_MAX, INFINITY in constants, a type of function pointers, and constexpr functions without __device__."""
+    source = tmp_path / "largest.cu"
+    source.write_text("""\
+#include <torch/extension.h>
+typedef float (*Combine)(float, float);
+constexpr float lowest = -INFINITY;
+constexpr int threads_for(int n) { return n < 32 ? n : 32; }
+__device__ float larger(float a, float b) { return fmaxf(a, b); }
+__global__ void largest(const float* x, float* out, int n) {
+    Combine combine = larger;
+    float best = lowest, least = FLT_MAX;
+    for (int i = 0; i < threads_for(n); ++i) {
+        best = combine(best, x[i]);
+        least = fminf(least, x[i]);
+    }
+    out[0] = best;
+    out[1] = fmaxf(least, std::numeric_limits<float>::lowest());
+}
+torch::Tensor run(torch::Tensor x) {
+    auto out = torch::empty({2}, x.options());
+    largest<<<1, 1>>>(x.data_ptr<float>(), out.data_ptr<float>(), x.size(0));
+    return out;
+}
+""")
+    found = import_torch(str(source))
+    assert found.problems == ()
+    x = np.array([3, -7, 5, 2], np.float32)
+    _, arrays = run(found, tmp_path, arrays={"x": x})
+    assert np.array_equal(arrays["out"], [5, -7])

@@ -11,11 +11,12 @@ from tests.ptx.harness import HEADER, bits_type, random_values
 from tests.ptx.opcodes import each_choice, rows_of
 from weft.core.errors import WeftError
 from weft.probes.taint_bits import ALL_BITS, bits_of, keep_bits
-from weft.probes.taint_rules import RULES, smear
-from weft.probes.taint_state import Taint
+from weft.probes.taint_labels import Taint
 from weft.ptx import isa
 from weft.ptx.module import WIDTH, Instruction, Reg
 from weft.ptx.parse import parse
+from weft.shadow.marks import Shadow
+from weft.shadow.rules import rule_for
 from weft.vm.reference.interpreter import EXECUTE
 from weft.vm.reference.warp import Warp
 
@@ -27,8 +28,7 @@ Bytes = npt.NDArray[np.uint8]
 class OneWarp(Warp):
     """A warp that runs single instructions."""
 
-    number = 0
-    cta = SimpleNamespace(index=(0, 0, 0))
+    code = SimpleNamespace(function=SimpleNamespace(name="k"))
 
 
 def instruction(opcode: str) -> tuple[Instruction, dict[str, str]]:
@@ -47,7 +47,9 @@ def instruction(opcode: str) -> tuple[Instruction, dict[str, str]]:
             text.append(f"%{spec.name}")
     registers = "\n".join(f".reg .{kind} %{name};" for name, kind in types.items())
     body = f".visible .entry k()\n{{\n{registers}\n{opcode} {', '.join(text)};\nret;\n}}\n"
-    found = parse(HEADER + body).functions["k"].body[0]
+    function = parse(HEADER + body).functions["k"]
+    function.check_supported()
+    found = function.body[0]
     assert isinstance(found, Instruction)
     return found, {f"%{name}": kind for name, kind in types.items()}
 
@@ -71,12 +73,12 @@ def labelled(
     warp = OneWarp({**types, "%cc": "pred"})
     for name, value in values.items():
         raw(warp, name)[:] = value
-    taint = Taint(np.zeros(0, bool), frozenset({1}))
+    shadow = Shadow(Taint(np.zeros(0, bool), frozenset({1})))
     labels = keep_bits(np.full(bits.shape, LABEL), bits)
-    taint.write(warp, Reg(source), labels)  # type: ignore[arg-type]
-    RULES.get(ins.form.name, smear)(taint, warp, ins)  # type: ignore[arg-type]
+    shadow.write(warp, Reg(source), labels)  # type: ignore[arg-type]
+    rule_for(ins, shadow.algebra)(shadow, warp, ins)  # type: ignore[arg-type]
     return {
-        reg.name: bits_of(taint.read(warp, reg, max(WIDTH[types.get(reg.name, "pred")] // 8, 1)))  # type: ignore[arg-type]
+        reg.name: bits_of(shadow.read(warp, reg, max(WIDTH[types.get(reg.name, "pred")] // 8, 1)))  # type: ignore[arg-type]
         for reg in ins.written()
     }
 

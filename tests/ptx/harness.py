@@ -8,6 +8,7 @@ and with operands that are the same in all lanes. `check_body` does the same for
 A chapter's test module names what it runs in `OPCODES`; `test_coverage.py` compares that with the instruction table.
 """
 
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,6 +156,13 @@ class Ran:
 HEADER = ".version 8.4\n.target sm_89\n.address_size 64\n"
 
 
+def header_for(code: str) -> str:
+    """Return the header of a file with this code: the target is sm_89, or the first that has all instructions."""
+    rows = [found for word in re.findall(r"[a-z][\w.:]*", code) if (found := isa.lookup(word)) is not None]
+    needed = [row.facts.first_target(mods) for row, mods in rows]
+    return HEADER.replace("sm_89", max(["sm_89", *needed], key=lambda target: int(target[3:])))
+
+
 def kernel(
     body: str,
     inputs: Mapping[str, str],
@@ -195,7 +203,7 @@ def kernel(
             lines.append(f"st.global.{register} [%hd2], %{name};")
     lines.append("ret;")
     code = "\n  ".join(lines)
-    text = f"{HEADER}{module_scope}\n.visible .entry row({', '.join(params)})\n{{\n  {code}\n}}\n"
+    text = f"{header_for(code)}{module_scope}\n.visible .entry row({', '.join(params)})\n{{\n  {code}\n}}\n"
     return Kernel(text, dict(inputs), dict(uniforms), dict(outputs))
 
 

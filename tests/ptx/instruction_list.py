@@ -128,7 +128,8 @@ WANTED: Mapping[str, tuple[str, ...]] = {
         "selp.{b16,b32,b64,u16,u32,u64,s16,s32,s64,f32,f64}",
         "slct.{b32,u32,s32,f32,f64,b64}.{s32,f32}",
     ),
-    "control": ("bra{,.uni}", "brx.idx{,.uni}", "call{,.uni}", "ret{,.uni}", "exit", "trap", "brkpt", "nanosleep.u32"),
+    "control": ("bra{,.uni}", "brx.idx{,.uni}", "call{,.uni}", "ret{,.uni}", "exit", "trap", "brkpt", "nanosleep.u32",
+                "griddepcontrol.{launch_dependents,wait}"),
     "barriers and fences": (
         "bar{,.cta}.{sync,arrive}",
         "bar{,.cta}.red.{popc.u32,and.pred,or.pred}",
@@ -203,14 +204,39 @@ SPECIAL_WANTED = (
     "%reserved_smem_offset_{begin,end,cap,0,1}",
 )
 
-LATER = (
-    ("wgmma, tcgen05", "warpgroup tensor cores of sm_90a and sm_100a"),
-    ("cp.async.bulk, tensormap", "bulk and tensor copies (TMA), sm_90"),
-    ("mbarrier.try_wait, .expect_tx, .complete_tx", "mbarriers that suspend or count bytes, sm_90"),
-    ("barrier.cluster, mapa, .shared::cluster", "clusters, sm_90"),
-    ("stmatrix, elect, setmaxnreg, griddepcontrol", "sm_90"),
-    ("call of a function pointer from outside", "the functions of the module whose address it takes can be called"),
-)
+MANUAL = {
+    "9.7.1, 9.7.2 Integer arithmetic": "add sub mul mad mul24 mad24 sad div rem abs neg min max popc clz bfind fns brev"
+    " bfe bfi szext bmsk dp4a dp2a addc subc madc",
+    "9.7.3, 9.7.4 Floating point": "testp copysign fma rcp sqrt rsqrt sin cos lg2 ex2 tanh",
+    "9.7.6 to 9.7.8 Comparison, selection, logic": "set setp selp slct and or xor not cnot lop3 shf shl shr",
+    "9.7.9 Data movement": "mov shfl.sync prmt ld ldu st st.async st.bulk multimem.ld_reduce multimem.st multimem.red"
+    " prefetch prefetchu applypriority discard createpolicy isspacep cvta cvt cvt.pack mapa getctarank cp.async"
+    " cp.async.bulk cp.reduce.async.bulk cp.async.bulk.tensor cp.reduce.async.bulk.tensor tensormap.replace",
+    "9.7.10, 9.7.11 Textures and surfaces": "tex tld4 txq istypep suld sust sured suq",
+    "9.7.12 Control flow": "bra brx.idx call ret exit",
+    "9.7.13 Synchronisation": "bar barrier bar.warp.sync barrier.cluster membar fence fence.proxy fence.mbarrier_init"
+    " atom red red.async vote.sync match activemask redux.sync griddepcontrol elect.sync mbarrier.init mbarrier.inval"
+    " mbarrier.arrive mbarrier.arrive_drop mbarrier.test_wait mbarrier.try_wait mbarrier.expect_tx mbarrier.complete_tx"
+    " mbarrier.pending_count cp.async.mbarrier.arrive tensormap.cp_fenceproxy clusterlaunchcontrol.try_cancel",
+    "9.7.14 Warp matrices": "wmma.load wmma.store wmma.mma mma.sync mma.sp ldmatrix stmatrix movmatrix",
+    "9.7.15, 9.7.16 Warpgroup and fifth-generation matrices": "wgmma.mma_async wgmma.fence wgmma.commit_group"
+    " wgmma.wait_group tcgen05.mma tcgen05.ld tcgen05.st tcgen05.cp tcgen05.alloc tcgen05.commit",
+    "9.7.17 Stack": "stacksave stackrestore alloca",
+    "9.7.18 Video": "vadd vsub vabsdiff vmin vmax vshl vshr vmad vset vadd2 vadd4 vabsdiff4",
+    "9.7.19 Miscellaneous": "brkpt nanosleep pmevent trap setmaxnreg",
+}  # fmt: skip
+"""Every instruction of the manual, all targets. `name.part` is an instruction that the manual describes apart."""
+
+
+def without_row(names: str) -> list[str]:
+    """Return the instructions of a section that the tables do not have."""
+    return [name for name in names.split() if not any(_starts(row, name) for row in ROWS)]
+
+
+def _starts(row: isa.Form, name: str) -> bool:
+    head = re.split(r"[ {]", row.text, maxsplit=1)[0]
+    return head == name or head.startswith(f"{name}.")
+
 
 CHAPTERS = {
     "integer": "9.7.1 Integer arithmetic, 9.7.2 extended precision", "bits": "9.7.8 Logic and shift",
@@ -243,6 +269,13 @@ def _count(row: isa.Form) -> int:
     return total
 
 
+REASONS = (
+    "Some have no row because they need a later architecture than the virtual GPU has (sm_90, sm_100), textures and",
+    "surfaces because Weft has no texture memory, `shfl` and `vote` without `.sync` because sm_70 removed them. A",
+    "call of a function pointer from outside stops the launch: a kernel can call only functions of the same file.",
+    "A form that needs a later target than the file names is refused, as ptxas refuses it (`Facts.target` of the row).",
+)
+
 PRODUCTION = """\
 FlashInfer 0.7.2 (single-request decode and prefill) and CuTe of CUTLASS 4.2, unmodified, through NVRTC 13 and nvcc
 13.0: no form is missing. Both write `ldmatrix` with its modifiers in another order than the manual's, as ptxas accepts;
@@ -269,12 +302,17 @@ def page() -> str:
     lines.append(f"| special registers | {len(names)} | {sum(name not in SPECIALS for name in names)} |")
     absent = missing()
     lines += ["", f"Missing: {', '.join(f'`{op}`' for op in absent) if absent else 'none'}.", ""]
-    refused = [f"| {a} | {b} |" for a, b in LATER]
-    lines += ["## Which instructions are refused", "| instruction | reason |", "|---|---|", *refused, ""]
+    lines += ["## Which instructions of the manual have no row", "They are refused by name.", ""]
+    lines += ["| section | instructions | without a row | which |", "|---|---:|---:|---|"]
+    for section, listed in MANUAL.items():
+        absent = without_row(listed)
+        shown = ", ".join(f"`{name}`" for name in absent)
+        lines.append(f"| {section} | {len(listed.split())} | {len(absent)} | {shown} |")
+    lines += ["", *REASONS, ""]
     lines += ["## What production code needs", PRODUCTION, ""]
     lines += ["## Rows by chapter of the manual"]
     for chapter, title in CHAPTERS.items():
         rows = [row for row in ROWS if row.chapter == chapter]
         lines += ["", f"### {title}", f"{len(rows)} rows, {sum(map(_count, rows))} spellings.", "```text"]
-        lines += [f"{row.section:<13} {row.text}" for row in rows] + ["```"]
+        lines += [f"{row.section:<13} {row.facts.target:<7} {row.text}" for row in rows] + ["```"]
     return "\n".join(lines) + "\n"

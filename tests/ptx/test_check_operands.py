@@ -3,7 +3,7 @@
 import llvmlite.binding as llvm
 import pytest
 
-from tests.ptx.harness import HEADER
+from tests.ptx.harness import HEADER, header_for
 from weft.core.errors import ParseError, Unsupported
 from weft.ptx.isa import ROWS, Form, lookup
 from weft.ptx.isa.form import TYPES
@@ -23,7 +23,7 @@ LINE = 1 + HEADER.count("\n") + 2
 
 def kernel(line: str) -> str:
     declared = " ".join(f".reg .{kind} {prefix}<10>;" for prefix, kind in REGISTERS.items())
-    return f"{HEADER}.visible .entry k()\n{{ {declared} .shared .align 16 .b8 tile[4096];\n{line}\nret; }}\n"
+    return f"{header_for(line)}.visible .entry k()\n{{ {declared} .shared .align 16 .b8 tile[4096];\n{line}\nret; }}\n"
 
 
 def compiles(text: str) -> None:

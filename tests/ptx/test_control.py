@@ -29,6 +29,8 @@ OPCODES = [
     "trap",
     "nanosleep.u32",
     "pmevent",
+    "griddepcontrol.launch_dependents",
+    "griddepcontrol.wait",
 ]
 PREDICATES = ".reg .pred %p, %q, %r;"
 
@@ -146,10 +148,9 @@ def test_exit_and_ret_end_single_lanes() -> None:
         assert ran.outputs["d"][start : start + 32].tolist() == [mask if on else 0 for on in alive]
 
 
-def test_brkpt_nanosleep_and_pmevent_have_no_effect() -> None:
-    ran = check_body(
-        "brkpt; nanosleep.u32 100; nanosleep.u32 %tid; pmevent 7; mov.u32 %d, %tid;", {}, {"d": "b32"}, n=N
-    )
+def test_brkpt_nanosleep_pmevent_and_griddepcontrol_have_no_effect() -> None:
+    body = "brkpt; nanosleep.u32 100; nanosleep.u32 %tid; pmevent 7; griddepcontrol.wait; mov.u32 %d, %tid;"
+    ran = check_body(f"{body} griddepcontrol.launch_dependents;", {}, {"d": "b32"}, n=N)
     np.testing.assert_array_equal(ran.outputs["d"], np.arange(N))
 
 

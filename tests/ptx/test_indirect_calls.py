@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.ptx.harness import ENGINES, HEADER, Array, Engine
-from weft.core.errors import ParseError, Unsupported
+from weft.core.errors import ParseError
 from weft.core.records import Finding
 from weft.ptx.parse import parse
 from weft.vm.launch_spec import LaunchSpec
@@ -100,11 +100,15 @@ def test_an_address_of_code_is_no_address_of_data() -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_without_a_function_that_fits_the_call_is_refused(engine: str) -> None:
+def test_a_call_that_no_function_fits_stops_the_launch_where_it_is_reached(engine: str) -> None:
     none = "P: .callprototype (.param .b64 _) _ (.param .b32 _);"
-    text = _kernel(ALL_ALIKE, CALL.format(label=none, guard="", which="P"))
-    with pytest.raises(Unsupported, match=r"line \d+"):
-        _run(engine, text)
+    call = CALL.format(label=none, guard="@%q", which="P")
+    out, findings = _run(engine, _kernel(ALL_ALIKE, call))
+    assert {finding.code for finding in findings} == {"X401"} and not out.any()
+    assert "the address of no function of this module" in findings[0].message
+    out, findings = _run(engine, _kernel(f"{ALL_ALIKE} setp.gt.u32 %q, %t, 64;", call))
+    assert not findings, "no thread calls"
+    assert (out == 7).all()
 
 
 @pytest.mark.parametrize(

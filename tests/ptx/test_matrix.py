@@ -1,5 +1,6 @@
 """mma, wmma, ldmatrix and movmatrix on every engine. Small integers make every sum exact."""
 
+import re
 import struct
 from typing import Any
 
@@ -24,6 +25,7 @@ DTYPE: dict[str, Any] = {
     "s8": np.int8,
     "u8": np.uint8,
     "s32": np.int32,
+    "f64": np.float64,
 }
 SIZES = {name: np.dtype(dtype).itemsize for name, dtype in DTYPE.items()}
 
@@ -49,11 +51,13 @@ WMMA_KINDS = [
     *((*shape, "s32", t, t, "s32") for shape in WMMA_SHAPES for t in ("s8", "u8")),
     (16, 16, 8, "f32", "tf32", "tf32", "f32"),
 ]
+WMMA_OF_DOUBLES = (8, 8, 4, "f64", "f64", "f64", "f64")
+ROUNDINGS = ["", ".rn", ".rz", ".rm", ".rp"]
 LAYOUTS = [("row", "col"), ("row", "row"), ("col", "col"), ("col", "row")]
 SPACES = ["global", "shared", ""]
 
 
-def _wmma(kind: Kind, layouts: tuple[str, str], space: str, saturate: str = "") -> dict[str, str]:
+def _wmma(kind: Kind, layouts: tuple[str, str], space: str, saturate: str = "", rounding: str = "") -> dict[str, str]:
     m, n, k, d, a, b, c = kind
     shape, dot = f"m{m}n{n}k{k}", f".{space}" if space else ""
     types = f"{d}.{c}" if a == "f16" else f"{d}.{a}.{b}.{c}"
@@ -61,7 +65,7 @@ def _wmma(kind: Kind, layouts: tuple[str, str], space: str, saturate: str = "") 
         "a": f"wmma.load.a.sync.aligned.{layouts[0]}.{shape}{dot}.{a}",
         "b": f"wmma.load.b.sync.aligned.{layouts[1]}.{shape}{dot}.{b}",
         "c": f"wmma.load.c.sync.aligned.{layouts[0]}.{shape}{dot}.{c}",
-        "mma": f"wmma.mma.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}.{types}{saturate}",
+        "mma": f"wmma.mma.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}{rounding}.{types}{saturate}",
         "d": f"wmma.store.d.sync.aligned.{layouts[1]}.{shape}{dot}.{d}",
     }
 
@@ -75,18 +79,24 @@ LDMATRIX = [
 LDMATRIX += ["ldmatrix.sync.aligned.trans.m8n8.x4.shared.b16"]  # as FlashInfer writes it
 LDMATRIX += ["ldmatrix.sync.aligned.x2.m8n8.shared.b16", "ldmatrix.sync.aligned.x4.trans.m8n8.shared.b16"]  # CUTLASS
 DOUBLE = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"
+DOUBLES = [
+    f"mma.sync.aligned.{shape}.row.col{rounding}.f64.f64.f64.f64"
+    for shape in ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16")
+    for rounding in ROUNDINGS
+]
 OPCODES = [
     *(_mma(kind) for kind in MMA_KINDS),
     *(_mma(kind, ".satfinite") for kind in MMA_KINDS if kind[3] == "s32"),
     *(
         opcode
-        for kind in WMMA_KINDS
+        for kind in (*WMMA_KINDS, WMMA_OF_DOUBLES)
         for layouts in LAYOUTS
         for space in SPACES
         for opcode in _wmma(kind, layouts, space).values()
     ),
     *LDMATRIX,
-    DOUBLE,
+    *DOUBLES,
+    *(_wmma(WMMA_OF_DOUBLES, ("row", "col"), "", "", rounding)["mma"] for rounding in ROUNDINGS),
     "movmatrix.sync.aligned.m8n8.trans.b16",
 ]
 
@@ -97,7 +107,7 @@ def rng() -> np.random.Generator:
 
 
 def _registers(rows: int, columns: int, ptx_type: str) -> int:
-    return rows * columns * SIZES[ptx_type] // 128
+    return rows * columns * SIZES[ptx_type] // (32 * max(SIZES[ptx_type], 4))
 
 
 def _listed(name: str, count: int) -> str:
@@ -189,6 +199,34 @@ def test_mma_of_doubles(values: str, rng: np.random.Generator) -> None:
                 np.testing.assert_array_equal(got, want[:, g, 2 * t + i].reshape(N))
 
 
+@pytest.mark.parametrize("values", ["integers", "random bits"])
+@pytest.mark.parametrize("opcode", DOUBLES)
+def test_mma_of_doubles_of_every_shape_and_rounding(opcode: str, values: str, rng: np.random.Generator) -> None:
+    """The manual's layouts: A[g or g + 8, t + 4 i], B[t + 4 i, g], C[g or g + 8, 2 t + i]."""
+    m, k = (int(size) for size in re.findall(r"m(\d+)n8k(\d+)", opcode)[0])
+    warps = 128 // 32
+    A, B, C = (rng.integers(-9, 10, (warps, *shape)).astype(np.float64) for shape in ((m, k), (k, 8), (m, 8)))
+    if values == "random bits":
+        A, B, C = (random_values("f64", x.size, rng).reshape(x.shape) for x in (A, B, C))
+    g, t = np.arange(32) // 4, np.arange(32) % 4
+    tops = (0, 8) if m == 16 else (0,)
+    a = [A[:, g + top, t + first] for first in range(0, k, 4) for top in tops]
+    b = [B[:, t + first, g] for first in range(0, k, 4)]
+    places = [(g + top, 2 * t + i) for top in tops for i in range(2)]
+    columns = {
+        f"{name}{i}": ("f64", column.reshape(128))
+        for name, held in (("a", a), ("b", b), ("c", [C[:, row, column] for row, column in places]))
+        for i, column in enumerate(held)
+    }
+    lists = ", ".join(_listed(name, len(held)) for name, held in (("d", places), ("a", a), ("b", b), ("c", places)))
+    ran = check_body(f"{opcode} {lists};", columns, {f"d{i}": "f64" for i in range(len(places))}, n=128)
+    if values == "integers":
+        product = A @ B + C
+        for i, (row, column) in enumerate(places):
+            got = ran.outputs[f"d{i}"].view(np.float64)
+            np.testing.assert_array_equal(got, product[:, row, column].reshape(128))
+
+
 # -- wmma --------------------------------------------------------------------------------------------------------
 
 WARPS = 8
@@ -243,7 +281,8 @@ def _wmma_kernel(
     lines.append(f"mov.u32 %t5, {stride['d']}; {ops['d']} [%pd], {_listed('d', counts['d'])}, %t5;")
     if space == "shared":
         lines += ["bar.warp.sync -1;", *_copy("%pd", "shared", "%gd", "global", size["d"])]
-    registers = " ".join(f".reg .b32 %{x}<{max(counts[x], 1)}>; .reg .b64 %g{x}, %p{x};" for x in "abcd")
+    width = "b64" if d == "f64" else "b32"
+    registers = " ".join(f".reg .{width} %{x}<{max(counts[x], 1)}>; .reg .b64 %g{x}, %p{x};" for x in "abcd")
     body = "\n  ".join(lines)
     text = (
         f"{HEADER}{scope}\n.visible .entry k(.param .u64 A, .param .u64 B, .param .u64 C, .param .u64 D)\n{{\n"
@@ -269,7 +308,9 @@ def _laid_out(matrix: Array, layout: str, stride: int, size: int, ptx_type: str)
 
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("layouts", LAYOUTS, ids="-".join)
-@pytest.mark.parametrize("kind", one_in(4, WMMA_KINDS), ids=lambda kind: "{}x{}x{}.{}.{}".format(*kind[:5]))
+@pytest.mark.parametrize(
+    "kind", [*one_in(4, WMMA_KINDS), WMMA_OF_DOUBLES], ids=lambda kind: "{}x{}x{}.{}.{}".format(*kind[:5])
+)
 def test_wmma_multiplies_matrices_in_memory(
     kind: Kind, layouts: tuple[str, str], space: str, rng: np.random.Generator
 ) -> None:

@@ -1,10 +1,16 @@
-"""mov, ld, st, cvta, isspacep, prefetch and cp.async on every engine."""
+"""mov, ld, ldu, st, cvta, isspacep, prefetch and cp.async on every engine."""
 
 import numpy as np
 import pytest
 
+import weft
 from tests.in_turn import one_in
-from tests.ptx.harness import Array, check, check_body, random_values
+from tests.ptx.harness import HEADER, Array, check, check_body, random_values
+from weft.core.records import Binary, Run
+from weft.engines.launch import Launch
+from weft.engines.protocol import RunOptions
+from weft.probes import InitCheck, Probes, RaceCheck
+from weft.profile.kernel_match import match_kernel
 from weft.ptx.module import WIDTH
 
 N = 1024
@@ -49,6 +55,9 @@ HINTED_LOADS = [
     "ld.global.L2::cache_hint.u8",
     "ld.global.nc.L1::no_allocate.L2::cache_hint.v2.b32",
 ]
+UNIFORM_LOADS = {
+    space: [_dotted("ldu", space, v, t) for v, t in _shapes([*INTS, "f32", "f64"])] for space in ("global", "")
+}
 STORED_SPACES = ["global", "shared", "shared::cta", "local", "param", ""]
 STORES = {
     space: [
@@ -86,6 +95,7 @@ OPCODES = [
     "ld.param::entry.u64",
     *NC_LOADS,
     *HINTED_LOADS,
+    *(op for ops in UNIFORM_LOADS.values() for op in ops),
     *(op for ops in STORES.values() for op in ops),
     "st.global.L1::evict_first.L2::cache_hint.b32",
     *CONVERSIONS,
@@ -376,6 +386,98 @@ def test_prefetch_changes_nothing() -> None:
     )
     np.testing.assert_array_equal(ran.outputs["d"], values)
     assert not ran.findings
+
+
+# -- ldu ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("space", ["global", ""])
+@pytest.mark.parametrize("index", ["%ctaid.x", "%warp"])
+def test_ldu(space: str, index: str, rng: np.random.Generator) -> None:
+    """The address is the same in a warp: known to the compiler (%ctaid.x), or loaded (%warp)."""
+    data, warp = random_values("b64", N, rng), np.arange(N, dtype=np.uint32) // 32
+    opcodes = UNIFORM_LOADS[space]
+    outputs, operands = _load_outputs(opcodes)
+    loads = "\n".join(f"{opcode} {operand}, [%base];" for opcode, operand in zip(opcodes, operands, strict=True))
+    ran = check_body(
+        f"""ld.param.u64 %base, [in_data];
+        mov.u32 %t0, {index}; mul.wide.u32 %off, %t0, 16; add.u64 %base, %base, %off;
+        {loads}""",
+        {"data": ("b64", data), "warp": ("b32", warp)},
+        outputs,
+        declarations=DECLARATIONS,
+    )
+    row = warp if index == "%warp" else np.arange(N) // 128
+    _compare_loads(ran.outputs, data.view(np.uint8).reshape(-1, 16)[row], opcodes)
+    assert not ran.findings
+
+
+def test_ldu_under_a_guard_and_in_a_branch(rng: np.random.Generator) -> None:
+    data, on = random_values("b32", N, rng), rng.integers(0, 2, N).astype(bool)
+    body = """ld.param.u64 %base, [in_data];
+      @%on ldu.global.b32 %d, [%base+8];
+      @!%on bra skip;
+      ldu.b32 %e, [%base+12];
+      skip:"""
+    inputs: dict[str, tuple[str, Array]] = {"data": ("b32", data), "on": ("pred", on)}
+    ran = check_body(body, inputs, {"d": "b32", "e": "b32"}, declarations=DECLARATIONS)
+    np.testing.assert_array_equal(ran.outputs["d"], np.where(on, data[2], 0x5A5A5A5A))
+    np.testing.assert_array_equal(ran.outputs["e"], np.where(on, data[3], 0x5A5A5A5A))
+
+
+def test_ldu_of_another_window_is_out_of_range() -> None:
+    """Only generic addresses of global memory are allowed."""
+    body = f"{_address('shared')}\nst.shared.b32 [%base], 7;\ncvta.shared.u64 %base, %base;\nldu.b32 %d, [%base];"
+    ran = check_body(body, {}, {"d": "b32"}, declarations=DECLARATIONS, module_scope=BUFFERS, n=N)
+    assert not ran.outputs["d"].any()
+    assert {f.code for f in ran.findings} == {"M101"}
+
+
+LDU_KERNEL = Binary(
+    "ldu.ptx", "sm_89", "by hand", (), ptx_digest="ldu", ptx=HEADER + """
+.visible .entry total(.param .u64 x, .param .u64 y, .param .u32 at) {
+  .reg .b32 %r<7>; .reg .b64 %x, %y, %off;
+  ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; ld.param.u32 %r0, [at];
+  mul.wide.u32 %off, %r0, 4; add.u64 %x, %x, %off;
+  ldu.global.v2.u32 {%r1, %r2}, [%x];
+  ldu.u32 %r3, [%x+8];
+  add.u32 %r4, %r1, %r2; add.u32 %r4, %r4, %r3;
+  mov.u32 %r5, %tid.x; mul.wide.u32 %off, %r5, 4; add.u64 %y, %y, %off;
+  st.global.u32 [%y], %r4;
+  ret;
+}
+""",
+)  # fmt: skip
+
+
+def _total(at: int, *, written: bool = True, same: bool = False) -> tuple[Run, Array]:
+    """Return the run of 64 threads that store x[at] + x[at+1] + x[at+2] to y; `same`: y is x."""
+    x = np.arange(10, 74, dtype=np.uint32)
+    y = x if same else np.zeros(64, np.uint32)
+    launch = Launch(LDU_KERNEL, "total", 1, 64, [x, y, np.uint32(at)], names=["x", "y", "at"])
+    watch = Probes(InitCheck(), RaceCheck())
+    run = weft.VirtualGPU(threads=1).run([launch], RunOptions(watch=watch, uninitialised=() if written else (x,)))
+    return run, y
+
+
+def test_the_checkers_and_the_profile_know_ldu_by_its_row() -> None:
+    run, y = _total(4)
+    assert run.findings == () and y.tolist() == [14 + 15 + 16] * 64
+    run, _ = _total(62)  # memcheck: x has 64 elements, so [x+8] is element 64
+    assert [(f.code, f.name, f.lanes) for f in run.findings] == [("M101", "x", 0xFFFFFFFF)] * len(run.findings) != []
+    run, _ = _total(3)  # memcheck: x+12 is no multiple of 8 bytes
+    assert {f.code for f in run.findings} == {"M102"}
+    run, _ = _total(4, written=False)  # initcheck: the sum reaches y
+    assert {(f.code, f.name, f.level) for f in run.findings} == {("I202", "x", "error")}
+    run, _ = _total(4, same=True)  # racecheck: threads 4, 5 and 6 write what all read
+    codes = {f.code for f in run.findings if f.level == "error"}
+    assert "R106" in codes and codes <= {"R102", "R103", "R106"}
+    accesses = [match.access for match in match_kernel(LDU_KERNEL, "total").matches]
+    assert [(a.opcode, a.verb, a.space, a.bytes, a.offset) for a in accesses] == [
+        ("ldu.global.v2.u32", "load", "global", 8, 0),
+        ("ldu.u32", "load", "global", 4, 8),
+        ("st.global.u32", "store", "global", 4, 0),
+    ]
 
 
 # -- cp.async ----------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from weft.ptx.module import (
 from weft.ptx.parse import parse
 from weft.ptx.passes.inline_calls import inline_calls
 
-HEADER = ".version 8.4\n.target sm_89\n.address_size 64\n"
+HEADER = ".version 8.4\n.target sm_90\n.address_size 64\n"
 
 
 def _function(body: str, *, declarations: str = "", params: str = "", scope: str = "") -> Function:
@@ -374,8 +374,6 @@ def test_garbage_is_a_parse_error(text: str) -> None:
     [
         ".version 8.4\n.target sm_50\n.address_size 32\n",
         HEADER + ".alias a, b;\n",
-        HEADER + ".func (.reg .b32 r) f () { ret; }",
-        HEADER + ".global .texref t;\n",
     ],
 )
 def test_unsupported_declarations(text: str) -> None:
@@ -392,3 +390,26 @@ def test_a_branch_to_an_undefined_label_is_refused() -> None:
 def test_a_name_declared_twice_in_one_scope_is_refused() -> None:
     with pytest.raises(ParseError):
         _function("L: ret;\nL: ret;")
+
+
+def test_managed_variables() -> None:
+    text = HEADER + (
+        ".visible .global .attribute(.managed) .align 4 .u32 shared_with_host = 7;\n"
+        ".global .attribute(.unified(19, 95), .managed) .b64 both;\n.global .u32 plain;\n"
+    )
+    variables = parse(text).variables
+    assert [(each.name, each.managed) for each in variables] == [
+        ("shared_with_host", True),
+        ("both", True),
+        ("plain", False),
+    ]
+    assert variables[0].init == (7).to_bytes(4, "little")
+
+
+def test_recursion_is_refused_with_its_chain_and_line() -> None:
+    text = HEADER + (
+        ".func a() { call b; ret; }\n.func b()\n{\ncall a; ret; }\n.visible .entry k()\n{ call a; ret; }\n"
+    )
+    module = parse(text)
+    with pytest.raises(Unsupported, match=r"line 7: recursion: k → a → b → a .*loop"):
+        inline_calls(module, module.functions["k"])

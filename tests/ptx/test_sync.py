@@ -246,6 +246,21 @@ def test_collectives_of_two_groups_at_one_instruction() -> None:
     np.testing.assert_array_equal(ran.outputs["e"], np.where(LANE < 16, 0, 0xFFFF0000))
 
 
+def test_redux_and_match_of_groups_at_one_instruction(rng: np.random.Generator) -> None:
+    """Lanes with different member masks are different groups, as cg::labeled_partition makes them."""
+    a = rng.integers(0, 4, N, dtype=np.uint32)
+    body = """rem.u32 %t0, %tid, 5; match.any.sync.b32 %t1, %t0, 0xffffffff;
+      redux.sync.add.u32 %d, %a, %t1; match.any.sync.b32 %e, %a, %t1; match.all.sync.b32 %t2|%same, %t0, %t1;
+      selp.b32 %f, %t2, 0, %same;"""
+    outputs = {"d": "b32", "e": "b32", "f": "b32"}
+    ran = check_body(body, {"a": ("u32", a)}, outputs, declarations=".reg .pred %same;", n=N)
+    for thread in range(N):
+        group = [t for t in range(N) if t // 32 == thread // 32 and t % 5 == thread % 5]
+        assert ran.outputs["d"][thread] == a[group].sum()
+        assert ran.outputs["e"][thread] == sum(1 << t % 32 for t in group if a[t] == a[thread])
+        assert ran.outputs["f"][thread] == sum(1 << t % 32 for t in group)
+
+
 # -- CTA barriers ------------------------------------------------------------------------------------------------
 
 SHARED = ".shared .align 8 .b8 box[2048];"

@@ -26,12 +26,19 @@ def total(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     part = tl.sum(tl.load(x_ptr + i, mask=i < n, other=0.0), axis=0)
     tl.store(out_ptr, tl.load(out_ptr) + part)  # race
+
+
+@triton.jit
+def keep(p_ptr, out_ptr):
+    old = tl.load(p_ptr)
+    tl.store(p_ptr, old + 1)  # warned
+    tl.store(out_ptr + tl.arange(0, 32), old)
 """
 TESTS = """\
 import pytest
 import torch
 
-from kernels import shift, total
+from kernels import keep, shift, total
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -63,6 +70,11 @@ def test_beyond_the_end():
 @needs_cuda
 def test_race():
     summed()
+
+
+@needs_cuda
+def test_warned():
+    keep[(1,)](torch.zeros(1, device="cuda"), torch.empty(32, device="cuda"), num_warps=1)
 
 
 @needs_cuda
@@ -214,7 +226,7 @@ def section(lines: list[str], test: str) -> str:
 def test_a_project_with_wrong_kernels(project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     result = run(project, "--weft", "--junitxml=report.xml")
-    result.assert_outcomes(passed=5, failed=5, errors=1, xfailed=1)
+    result.assert_outcomes(passed=6, failed=5, errors=1, xfailed=1)
     lines = result.outlines
     assert "weft: virtual l4, all checkers" in lines and "conftest.py sees CUDA: True" in lines
     wrong, race = line_of(KERNELS, "M101"), line_of(KERNELS, "race")
@@ -239,7 +251,8 @@ def test_a_project_with_wrong_kernels(project: pytest.Pytester, monkeypatch: pyt
     assert any(line.startswith(f"::error file=kernels.py,line={race},") and "title=R" in line for line in errors)
     assert len(errors) == len(set(errors))
     (warned,) = [line for line in lines if line.startswith("::warning ")]
-    assert warned.startswith(f"::warning file=kernels.py,line={race},title=R103::R103 warning: "), "within a warp"
+    within = line_of(KERNELS, "warned")
+    assert warned.startswith(f"::warning file=kernels.py,line={within},title=R103::R103 warning: "), "within a warp"
 
     cases = {case.get("name"): case for case in ElementTree.parse(project.path / "report.xml").iter("testcase")}
     findings_of = {name: [p.get("value", "") for p in case.iter("property")] for name, case in cases.items()}
@@ -253,15 +266,27 @@ def test_a_project_with_wrong_kernels(project: pytest.Pytester, monkeypatch: pyt
 
 def test_workers_of_xdist(project: pytest.Pytester) -> None:
     (project.path / "conftest.py").unlink()  # the controller must not need PyTorch
-    chosen = "right or beyond or other_chip or test_race or plain"
+    chosen = "right or beyond or other_chip or test_race or plain or warned"
     result = run(project, "--weft", "-n", "2", "--junitxml=report.xml", "-k", chosen)
-    result.assert_outcomes(passed=3, failed=3)
+    result.assert_outcomes(passed=4, failed=3)
     assert section(result.outlines, "test_beyond_the_end").count("M101 out-of-bounds") == 1
     end = "\n".join(result.outlines).partition("Weft's findings")[2]
-    assert f"R103 warning: write-after-read race, 4 bytes at out_ptr+0x0 · kernels.py:{line_of(KERNELS, 'race')}" in end
+    assert f"R103 warning: write-after-read race, 4 bytes at p_ptr+0x0 · kernels.py:{line_of(KERNELS, 'warned')}" in end
     assert "::error" not in end, "not on GitHub"
     properties = [p.get("value", "")[:4] for p in ElementTree.parse(project.path / "report.xml").iter("property")]
     assert properties.count("M101") == 1 and {"R101", "R102"} <= set(properties)
+
+
+def test_a_line_says_what_ran(project: pytest.Pytester) -> None:
+    (project.path / "test_none.py").write_text("def test_nothing(): pass\n")
+    some = run(project, "--weft", "-k", "right or nothing")
+    assert some.ret == 0
+    assert "weft: 1 kernel, 1 launch on the virtual l4, all checkers; 0 refused" in some.outlines
+    none = run(project, "--weft", "test_none.py")
+    none.assert_outcomes(passed=1)
+    assert none.ret == pytest.ExitCode.TESTS_FAILED
+    assert any(line.startswith("weft: 0 kernels, 0 launches") and "no kernel ran" in line for line in none.outlines)
+    assert run(project, "--weft", "--weft-allow-none", "test_none.py").ret == 0
 
 
 def test_without_the_option_only_the_fixtures_do_something(project: pytest.Pytester) -> None:
@@ -269,7 +294,7 @@ def test_without_the_option_only_the_fixtures_do_something(project: pytest.Pytes
     (project.path / "test_cuda.py").write_text(CUDA_TESTS)
     (project.path / "test_fixture.py").write_text(FIXTURE_TESTS)
     result = run(project, "-k", "not plain_failure")
-    result.assert_outcomes(passed=3, failed=1, skipped=11, deselected=1)
+    result.assert_outcomes(passed=3, failed=1, skipped=12, deselected=1)
     assert "weft: virtual" not in result.stdout.str() and "conftest.py sees CUDA: False" in result.outlines
     wrong = section(result.outlines, "test_fill[1]")
     assert wrong.startswith("M101") and f"fill.cu:{line_of(CUDA, 'store')}" in wrong

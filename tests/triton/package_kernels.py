@@ -110,7 +110,7 @@ def rms_norm(x: Tensor, w: Tensor, eps: float) -> Tensor:
 def recurrence(q: Tensor, k: Tensor, v: Tensor, *, decay: Tensor | None = None, beta: Tensor | None = None) -> Tensor:
     """Return linear attention by its definition: S ← S·exp(decay) + k vᵀ, or the delta rule; o = qᵀ S. (B, T, H, D)."""
     q, k, v = (tensor.double() for tensor in (q * q.shape[-1] ** -0.5, k, v))
-    state = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=torch.float64)
+    state = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=torch.float64, device=q.device)
     rows = []
     for t in range(q.shape[1]):
         if decay is not None:

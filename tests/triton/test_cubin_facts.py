@@ -3,9 +3,9 @@
 import pytest
 
 from tests.kernels.triton_kernels import matmul, vector_add
+from weft.toolchain.cubin_facts import cubin_facts
 from weft.toolchain.elf import CubinError
 from weft.toolchain.triton_aot import compile_triton
-from weft.triton.launcher import cubin_facts
 
 
 @pytest.mark.parametrize("maxnreg", [None, 32])

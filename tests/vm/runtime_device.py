@@ -151,6 +151,7 @@ def _compile(functions: list[Builder], cpu: str) -> Any:
     everything = [
         build_report(),
         build_owners("owners.global"),
+        build_owners("owners.global.words"),
         build_owners("owners.shared"),
         build_piece("piece"),
         *functions,

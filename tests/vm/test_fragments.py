@@ -12,6 +12,7 @@ F16 = MmaKind(16, 8, 16, "f16", "f16", "f32", "f32")
 TF32 = MmaKind(16, 8, 8, "tf32", "tf32", "f32", "f32")
 S8 = MmaKind(16, 8, 32, "s8", "s8", "s32", "s32")
 F64 = MmaKind(8, 8, 4, "f64", "f64", "f64", "f64")
+F64_K8, F64_K16 = (MmaKind(16, 8, k, "f64", "f64", "f64", "f64") for k in (8, 16))
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,12 @@ F64 = MmaKind(8, 8, 4, "f64", "f64", "f64", "f64")
         (F64, "a", 0, 7, 0, (1, 3)),
         (F64, "b", 0, 7, 0, (3, 1)),
         (F64, "c", 1, 7, 0, (1, 7)),
+        (F64_K8, "a", 1, 7, 0, (9, 3)),  # a1: row g + 8, column t
+        (F64_K8, "a", 2, 7, 0, (1, 7)),  # a2: row g, column t + 4
+        (F64_K8, "c", 3, 7, 0, (9, 7)),  # c3: row g + 8, column 2 t + 1
+        (F64_K16, "a", 4, 7, 0, (1, 11)),  # a4: row g, column 2 i + t
+        (F64_K16, "a", 7, 7, 0, (9, 15)),  # a7: row g + 8, column 2 i - 2 + t
+        (F64_K16, "b", 3, 7, 0, (15, 1)),  # b3: row t + 4 i, column g
     ],
 )
 def test_places_of_the_manual(
@@ -43,7 +50,7 @@ def test_places_of_the_manual(
     assert (fragment.rows[at], fragment.columns[at]) == place
 
 
-@pytest.mark.parametrize("kind", [F16, TF32, S8, F64], ids=lambda kind: kind.label)
+@pytest.mark.parametrize("kind", [F16, TF32, S8, F64, F64_K8, F64_K16], ids=lambda kind: kind.label)
 @pytest.mark.parametrize("operand", ["a", "b", "c", "d"])
 def test_every_element_has_one_place(kind: MmaKind, operand: str) -> None:
     fragment = mma_fragment(kind, operand)

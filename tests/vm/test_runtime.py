@@ -195,7 +195,7 @@ def test_watchers_receive_tiles_copies_and_atomics() -> None:
 @pytest.mark.parametrize("build, name", [
     (build_tiles, "wmma.load.a.row.m16n16k16.shared.f32"),
     (build_tiles, "wmma.load.c.row.m16n16k8.shared.f16"),
-    (build_tiles, "wmma.load.a.row.m8n8k4.shared.f64"),
+    (build_tiles, "wmma.load.a.row.m8n8k4.shared.f32"),
     (build_copies, "cp.async.12"),
     (build_atomic, "atom.global.add.b32"),
     (build_atomic, "atom.local.add.u32"),

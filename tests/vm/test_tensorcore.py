@@ -1,6 +1,9 @@
 """Compiled tensor-core functions equal the reference bit for bit, and the reference follows the published rules."""
 
 import re
+from dataclasses import replace
+from fractions import Fraction
+from math import inf, nextafter
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,12 @@ from weft.vm.reference.tensorcore import mma, to_float64
 Array = NDArray[Any]
 F16 = MmaKind(16, 8, 16, "f16", "f16", "f32", "f32")
 F64 = MmaKind(8, 8, 4, "f64", "f64", "f64", "f64")
+MAX = float(np.finfo(np.float64).max)
+F64_KINDS = [
+    MmaKind(m, 8, k, "f64", "f64", "f64", "f64", rounding=rounding)
+    for rounding in ("rz", "rm", "rp", "rn")
+    for m, k in ((8, 4), (16, 4), (16, 8), (16, 16))
+]
 E4M3 = MmaKind(16, 8, 32, "e4m3", "e4m3", "f32", "f32")
 FP8 = ("e4m3", "e5m2")
 FLOAT_KINDS = [
@@ -135,8 +144,60 @@ def test_integer_kinds(kind: MmaKind) -> None:
 def test_f64() -> None:
     compiled = CompiledMma(F64)
     for regime in REGIMES:
-        a, b, c = random_tiles(F64, regime, 300, seed=5)
+        a, b, c = random_tiles(F64, regime, 100, seed=5)
         assert_same(compiled(a, b, c), mma(a, b, c, kind=F64), regime)
+
+
+@pytest.mark.parametrize("kind", F64_KINDS, ids=lambda kind: kind.label)
+def test_f64_of_every_shape_and_rounding(kind: MmaKind) -> None:
+    compiled, together = CompiledMma(kind), CompiledMma(kind, count=2)
+    for regime in REGIMES:
+        a, b, c = random_tiles(kind, regime, 64 // kind.k, seed=5)
+        expected = mma(a, b, c, kind=kind)
+        assert_same(compiled(a, b, c), expected, regime)
+        twice = together(a, np.repeat(b, 2, axis=0), np.repeat(c, 2, axis=0))
+        assert_same(twice, np.repeat(expected, 2, axis=0), regime)
+
+
+@pytest.mark.parametrize("rounding", ["rn", "rz", "rm", "rp"])
+def test_f64_is_a_chain_of_fused_multiply_adds_in_increasing_k(rounding: str) -> None:
+    """Every product is added exactly, then rounded: to nearest by Python, else to the neighbour on the right side."""
+    kind = replace(F64_KINDS[-1], rounding=rounding)
+    for regime in ("normal", "cancellation", "denormal", "bottom"):
+        a, b, c = random_tiles(kind, regime, 1, seed=7)
+        x, y, z = (tile[0].view(np.float64) for tile in (a, b, c))
+        expected = z.copy()
+        for row, column in np.ndindex(*z.shape):
+            for k in range(kind.k):
+                exact = Fraction(x[row, k]) * Fraction(y[k, column]) + Fraction(expected[row, column])
+                expected[row, column] = _rounded(exact, rounding)
+        got = mma(a, b, c, kind=kind)[0].view(np.float64)
+        np.testing.assert_array_equal(got, expected)  # the sign of zero is compared with the compiled function only
+
+
+@pytest.mark.parametrize(
+    ("rounding", "up", "down"),
+    [("rn", inf, -inf), ("rz", MAX, -MAX), ("rm", MAX, -inf), ("rp", inf, -MAX)],
+)
+def test_f64_overflows_as_its_rounding_says(rounding: str, up: float, down: float) -> None:
+    """IEEE 754, 7.4: infinity, or the largest finite number where the rounding leads away from infinity."""
+    kind = replace(F64, rounding=rounding)
+    a, b = np.zeros((1, 8, 4)), np.zeros((1, 4, 8))
+    a[0, :2, 0], b[0, 0] = (MAX, -MAX), 2
+    bits = [each.view(np.uint64) for each in (a, b, np.zeros((1, 8, 8)))]
+    for got in (mma(*bits, kind=kind), CompiledMma(kind)(*bits)):
+        values = got.view(np.float64)
+        assert (values[0, 0] == up).all() and (values[0, 1] == down).all()
+
+
+def _rounded(exact: Fraction, rounding: str) -> float:
+    near = float(exact)  # to nearest even
+    above, below = Fraction(near) > exact, Fraction(near) < exact
+    down = rounding == "rm" or (rounding == "rz" and exact > 0)
+    up = rounding == "rp" or (rounding == "rz" and exact < 0)
+    if above and down:
+        return nextafter(near, -inf)
+    return nextafter(near, inf) if below and up else near
 
 
 @pytest.mark.parametrize("kind", FLOAT_KINDS, ids=lambda kind: kind.label)

@@ -7,6 +7,7 @@ from pathlib import Path
 from weft.core.errors import UsageError
 from weft.core.names import did_you_mean
 from weft.engines.kernel_file import MAX_STEPS
+from weft.engines.launch_lines import read_lines
 from weft.evolve.crew import request_for
 from weft.evolve.history import FINAL
 from weft.evolve.settings import Settings
@@ -50,11 +51,11 @@ def from_kernel(target: str, asked: BundleOptions) -> Bundle:
             "that replays it: bundle its PTX (weft show --as ptx) with its launch lines"
         )
     text = path.read_text()
-    if rung is None:
-        _refuse_own_headers(path, text)
     task, task_text = _task(asked.task or (rung.task if rung is not None else "sdpa"))
     launch = asked.launch or path.with_suffix(".launch")
     launch_text = launch.read_text() if language == "ptx" and launch.is_file() else ""
+    if rung is None:
+        _refuse_other_files(path, text, launch_text)
     return Bundle(
         name=path.name,
         source=CandidateSource(text, language, launch_text),
@@ -109,8 +110,13 @@ def _task(name: str) -> tuple[str, str]:
     return path.name, path.read_text()
 
 
-def _refuse_own_headers(path: Path, text: str) -> None:
-    """Refuse a kernel that includes local headers: they would be missing on another machine."""
+def _refuse_other_files(path: Path, text: str, launch: str) -> None:
+    """Refuse a kernel that includes or links local files: they would be missing on another machine."""
+    if read_lines(f"{launch}\n{text}", str(path)).links:
+        raise UsageError(
+            f"{path} has link lines, but a bundle has one source file: bundle the PTX of the linked program "
+            "(weft show --as ptx) with its launch lines"
+        )
     for name in _INCLUDE.findall(text):
         if (path.parent / name).is_file():
             raise UsageError(

@@ -24,6 +24,8 @@ REQUIRED = {
     "typer": "the command line",
     "rich": "tables and bars",
     "sqlalchemy": "the store of searches and the journal",
+    "lz4": "weft exec: compressed code inside programs",
+    "zstandard": "weft exec: compressed code inside programs",
 }
 """Distribution → what it gives. The version ranges are in Weft's own metadata."""
 OPTIONAL = {

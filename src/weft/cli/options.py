@@ -15,6 +15,13 @@ class Compiler(StrEnum):
     NVCC = "nvcc"
 
 
+class Mode(StrEnum):
+    """Tensor-core arithmetic."""
+
+    HARDWARE = "hardware"
+    IEEE = "ieee"
+
+
 STRICT_HELP = "Treat warnings as errors."
 GPU_HELP = f"The GPU: {', '.join(chips())} (default: {DEFAULT_GPU})."
 ARCH_HELP = (

@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,16 +20,9 @@ from weft.probes.tools import checkers_of, watch_for
 
 from .findings_output import Format
 from .launch_draft import draft_shown, say_host_code
-from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, STRICT_HELP, Compiler, files, macros, sizes
+from .options import ARCH_HELP, COMPILER_HELP, GPU_HELP, STRICT_HELP, Compiler, Mode, files, macros, sizes
 from .run_output import FILLED, ShownRun, filled_from, record, show, summarise
 from .terminal import waiting
-
-
-class Mode(StrEnum):
-    """Tensor-core arithmetic."""
-
-    HARDWARE = "hardware"
-    IEEE = "ieee"
 
 
 def run(

@@ -11,7 +11,7 @@ import typer
 from weft.core.distribution import install_command
 from weft.core.errors import ToolMissing, UsageError, WeftError
 
-from .run import Mode
+from .options import Mode
 
 EXIT_WRONG = 1
 

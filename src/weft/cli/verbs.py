@@ -27,6 +27,11 @@ GROUPS = {
             "Run a script's Triton kernels on the virtual GPU.",
             ("weft triton --check script.py",),
         ),
+        "exec": Verb(
+            "weft.cli.exec:app",
+            "Run a CUDA program without a GPU, with checkers.",
+            ("weft exec python script.py", "weft exec --tools all pytest tests/"),
+        ),
         "certify": Verb(
             "weft.cli.certify:certify",
             "Test a task's gate with wrong implementations.",

@@ -82,6 +82,8 @@ class Chip:
     """The highest clock the driver allows; bounds are computed at it."""
     sustained_ghz: float | None
     """The clock of a GPU whose power limit keeps it well below its boost clock."""
+    dram_gib: int
+    """Size of its memory."""
     dram_gbs: float
     dram_reachable: float
     """Share of `dram_gbs` that a copy reaches; estimates only."""

@@ -45,6 +45,10 @@ class ResourceError(LaunchError):
     """The launch requires more shared memory or threads than the GPU has."""
 
 
+class DeviceMemoryError(ResourceError):
+    """The GPU's memory is full."""
+
+
 class ToolMissing(WeftError):
     """An optional package or program is not installed; the message names the install command."""
 
@@ -62,6 +66,7 @@ from .records import Diagnostic  # noqa: E402  (a type only; records imports not
 
 __all__ = [
     "CompileError",
+    "DeviceMemoryError",
     "Diagnostic",
     "LaunchError",
     "ParseError",

@@ -113,7 +113,7 @@ def _constants(codes: Sequence[Code]) -> set[int]:
         for code in codes
         for block in code.program.source.passes.cfg.blocks
         for ins in block.body
-        if ins.form.name == "setp"
+        if ins.facts.compares
         for operand in ins.operands
         if isinstance(operand, Imm) and operand.value > 1
     }

@@ -82,8 +82,8 @@ def _guards_trap(cfg: Cfg, block: Block) -> bool:
     """Whether one side of a branch only ends the launch: a failed assertion."""
     for way in block.successors:
         target = cfg.blocks[way]
-        if target.end is not None and target.end.form.name == "trap":
+        if target.end is not None and target.end.facts.control == "trap":
             return True
-        if any(ins.form.name == "call" for ins in target.body):
+        if any(ins.facts.control == "call" for ins in target.body):
             return True
     return False

@@ -78,7 +78,7 @@ class _Machine:
     def run(self, ins: Instruction) -> Iterator[Comparison]:
         value: Values | None = None
         name = ins.form.name
-        if name == "ld":
+        if ins.space == "param" and ins.facts.accesses:
             value = self._parameter(ins)
         elif name in _OPERATIONS and not _is_float(ins):
             names = [each for each in "abc" if ins.find(each) is not None]
@@ -108,7 +108,7 @@ class _Machine:
     def _parameter(self, ins: Instruction) -> Values | None:
         """`ld.param` of one integer."""
         source, target = ins.find("a"), ins.find("d")
-        if ins.mods.get("space", "").partition("::")[0] != "param" or _is_float(ins) or not isinstance(target, Reg):
+        if _is_float(ins) or not isinstance(target, Reg):
             return None
         if not isinstance(source, Mem) or not isinstance(source.base, Sym) or source.base.name not in self.offsets:
             return None

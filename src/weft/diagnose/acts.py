@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from weft.ptx.module import Instruction
+from weft.shadow.marks import Target, places
 from weft.vm.reference.machine import RunningWarp
-from weft.vm.reference.spaces import Addresses
 
 from .nodes import Event, Nodes, Numbers
-from .shadow import places
 from .tags import Flag, Ids, Kind, Tags, among
 
 KINDS = len(Kind)
@@ -38,15 +37,16 @@ class Acts:
         self.nodes = nodes
         self.found: dict[tuple[Any, ...], Act] = {}
 
-    def moved(self, what: str, w: RunningWarp, ins: Instruction, at: tuple[str, Addresses], ids: Ids) -> None:
+    def moved(self, what: str, w: RunningWarp, ins: Instruction, target: Target, ids: Ids) -> None:
         """Record a load or store of these bytes' nodes (32, size)."""
+        if not ids.any():
+            return
         kinds = np.unique(self.nodes.tags["kind"][ids[w.mask].max(axis=1, initial=0)])
         for kind in map(Kind, kinds[kinds != Kind.CONST].tolist()):
             if (key := (what, kind, self.nodes.launch, ins.line)) not in self.found:
-                space, address = at
-                regions = [region.name for region, _, _ in places(w, space, address, ids.shape[1])]
+                found = [place.storage.name for place in places(w, target, ids.shape[1])]
                 event = Event(self.nodes.launch, w.cta.index, w.number, w.steps, ins.opcode, ins.line, ins.place)
-                self.found[key] = Act(what, (kind,), event, space=regions[0] if regions else space)
+                self.found[key] = Act(what, (kind,), event, space=found[0] if found else target.space)
 
     def multiplied(self, a: Tags, x: Numbers, b: Tags, y: Numbers, event: int) -> None:
         """Record products that are no term of Q·Kᵀ or P·V: scales, rescales, normalisations."""

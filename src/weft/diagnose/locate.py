@@ -22,15 +22,12 @@ from weft.engines.virtual import VirtualGPU
 from .algebra import Algebra
 from .arithmetic import ARITHMETIC
 from .board import Board, Oddity
-from .moves import MOVES
 from .nodes import Nodes
 from .provenance import ROLES, Provenance
 from .record import Position, RecordingGPU
 from .tags import Flag, Kind, Sizes, Tags
 from .taps import TAPPED, WITHOUT_TILES, Fact, Key, StageTap, Taps
-from .tensor_moves import MATRICES
 
-HANDLERS = {**MOVES, **ARITHMETIC, **MATRICES}
 LARGEST_KEYS = 512
 """Recording executes thousands of instructions per second, not millions: shrink a case first."""
 
@@ -116,7 +113,7 @@ def trace(sizes: Sizes, algorithm: Algorithm, causal: Causal) -> Provenance:
     seen = visible(shape.sq, shape.skv, causal)
     keys = np.bitwise_or.reduce(np.where(seen[:, :, None], sizes.bit(np.arange(shape.skv)), np.uint64(0)), axis=1)
     board = Board(sizes, np.tile(keys, (shape.b * shape.hq, 1)), algorithm.block_n, algorithm.splits)
-    return Provenance(Nodes(sizes), Algebra(sizes), board, HANDLERS)
+    return Provenance(Nodes(sizes), Algebra(sizes), board, ARITHMETIC)
 
 
 def collect(

@@ -89,3 +89,10 @@ class Nodes:
         tags["row"], tags["col"] = np.divmod(np.arange(rows * columns), columns)
         untouched = Where(0, np.zeros(rows * columns, np.int64))
         return int(self.add(tags, values.reshape(-1), untouched)[0])
+
+
+def single(ids: Ids) -> Ids:
+    """Convert (…, bytes) to (…): the one node in those bytes, MIX_NODE where there are several."""
+    highest = ids.max(axis=-1)
+    several = ((ids != highest[..., None]) & (ids != 0)).any(axis=-1)
+    return np.where(several, np.int32(MIX_NODE), highest)

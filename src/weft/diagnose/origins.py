@@ -23,6 +23,8 @@ NEARBY = 3
 """Lines this close are seen together with the line itself."""
 _BRANCHES_AFTER = 3
 """Steps back, after which the conditions of branches are followed too."""
+_OF_INDICES = ("integer", "extract", "insert", "select", "shift left", "shift right", "and", "or")
+"""What is computed of indices, bounds and conditions."""
 
 
 def origins(case: Case, place: Place | None, known: Sequence[Place] = ()) -> tuple[Place, ...]:
@@ -68,7 +70,7 @@ def with_functions(case: Case) -> Case:
 
 def function_line(function: Function) -> int:
     """Return the line where its parameters are read: the head of the kernel, on which everything depends."""
-    loads = [ins for ins in body(function) if ins.form.name == "ld" and ins.mods.get("space") == "param"]
+    loads = [ins for ins in body(function) if ins.facts.accesses and ins.space == "param"]
     return loads[0].place.line if loads and loads[0].place is not None else 0
 
 
@@ -81,9 +83,7 @@ class Sources:
         for ins in self.by_line.values():
             for reg in ins.written():
                 self.writers[reg.name].append(ins)
-        self.branches = [
-            ins for ins in self.by_line.values() if ins.form.chapter == "control" and ins.guard is not None
-        ]
+        self.branches = [ins for ins in self.by_line.values() if ins.facts.control and ins.guard is not None]
         acts = taps.acts if taps is not None else ()
         self.stores: defaultdict[int, set[int]] = defaultdict(set)
         shared = [act for act in acts if act.space == "shared"]
@@ -94,9 +94,9 @@ class Sources:
 
     def is_index(self, ins: Instruction) -> bool:
         """Whether it computes an integer, a condition or a starting value; a constant that stays the same is none."""
-        if ins.form.name == "mov" and isinstance(ins.operands[1], Imm | FloatImm):
+        if isinstance(ins.copied, Imm | FloatImm):
             return any(len(self.writers[reg.name]) > 1 for reg in ins.written())
-        return ins.form.chapter in ("integer", "compare") or ins.form.name in ("shl", "shr", "and", "or")
+        return ins.facts.compares or ins.facts.computes in _OF_INDICES
 
     def back(self, seeds: Sequence[Instruction], *, branches: bool = True) -> Iterator[Instruction]:
         """Yield instructions step by step, the later ones first; those that compute addresses come before others."""

@@ -1,29 +1,33 @@
-"""Follows Q, K and V through a recorded run: an observer of the reference interpreter.
+"""Follows Q, K and V through a recorded run: the marks that `weft.shadow` moves with bytes are nodes.
 
-Moves copy the nodes of bytes; arithmetic creates nodes by the algebra and records them on the board. Only the
+Moves copy the nodes of bytes; arithmetic creates nodes by the algebra of tags and records them on the board. Only the
 interpreter computes values.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.attention.dtypes import Array
 from weft.ptx.module import Instruction
+from weft.shadow import marks
+from weft.shadow.marks import Finish, Product, Shadow, Target, places
+from weft.shadow.matrices import deal
+from weft.shadow.transport import Transport
 from weft.vm.memory import GLOBAL_BASE
-from weft.vm.reference.machine import Grid, Observer, RunningWarp
+from weft.vm.reference.machine import Grid, RunningWarp
 
 from .acts import Acts
 from .algebra import Algebra
 from .board import Board
-from .nodes import Nodes, Numbers, Where
-from .shadow import Shadow
+from .elements import holders, matrix_numbers, numbers
+from .nodes import MIX_NODE, Nodes, Numbers, Where, single
 from .tags import Flag, Ids, Kind, Tags, among, full
 
-Finish = Callable[[], None]
-Handler = Callable[["Provenance", RunningWarp, Instruction], Finish | None]
+Handler = Callable[["Provenance", Shadow, RunningWarp, Instruction], Finish | None]
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "q": ("q", "q_code"),
@@ -35,6 +39,7 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 """Names of a kernel's arrays in the tasks."""
 _PADDED = (Kind.Q, Kind.K, Kind.V, Kind.S, Kind.P)
 """Kinds whose product with a literal zero is padding."""
+_SUMS = ("sum", "difference", "product and sum")
 KINDS = {"q": Kind.Q, "k": Kind.K, "v": Kind.V}
 
 
@@ -48,24 +53,24 @@ class Output:
 
 
 @dataclass
-class Provenance(Observer):
-    """One recorded run, over all launches."""
+class Provenance(marks.Algebra):
+    """One recorded run, over all launches. `handlers`: what a row computes → how the nodes of the result are made."""
 
     nodes: Nodes
     algebra: Algebra
     board: Board
-    handlers: Mapping[tuple[str, str], Handler]
+    handlers: Mapping[str, Handler]
     arrays: Mapping[str, Array] = field(default_factory=dict)
     """Host arrays of the launch by argument name."""
     held: dict[str, Ids] = field(default_factory=dict)
     """Nodes of the bytes of each argument, kept from launch to launch."""
 
     def __post_init__(self) -> None:
-        self.shadow = Shadow()
+        self.dtype, self.predicates = np.dtype(np.int32), False
+        self.computes = {computes: partial(handler, self) for computes, handler in self.handlers.items()}
         self.acts = Acts(self.nodes)
-        self.grid: Grid | None = None
         self.outputs: list[Output] = []
-        self._finish: Finish | None = None
+        self.transport = Transport(self)
 
     # -- launches ------------------------------------------------------------------------------------------------
 
@@ -77,47 +82,106 @@ class Provenance(Observer):
             ids = np.arange(first, first + values.size, dtype=np.int32)
             self.held[name] = np.repeat(ids, array.dtype.itemsize)
 
-    def begin(self, grid: Grid) -> None:
+    def begin(self, s: Shadow, grid: Grid) -> None:
         """At a launch's first instruction, give its buffers their nodes."""
-        self.grid, self.shadow = grid, Shadow()
         self.nodes.launch += 1
-        shadow = self.shadow.of_region(grid.global_region)
+        held = s.of_storage(grid.global_region)
+        assert held is not None
         self.outputs = []
         for allocation in grid.memory.allocations:
             name = allocation.name.removeprefix("argument ")
             start = allocation.address - GLOBAL_BASE
             if name in self.held:
-                shadow[start : start + allocation.size_bytes] = self.held[name]
+                held[start : start + allocation.size_bytes] = self.held[name]
             for role in ("o", "lse"):
                 if name in ROLES[role]:
                     self.outputs.append(Output(role, start, self.arrays[name]))
 
     def end(self) -> None:
         """After a launch, keep the nodes of its buffers."""
-        if self.grid is None:
+        grid = self.transport.grid
+        if grid is None:
             return
-        shadow = self.shadow.of_region(self.grid.global_region)
-        for allocation in self.grid.memory.allocations:
+        held = self.transport.shadow.of_storage(grid.global_region)
+        assert held is not None
+        for allocation in grid.memory.allocations:
             start = allocation.address - GLOBAL_BASE
             name = allocation.name.removeprefix("argument ")
-            self.held[name] = shadow[start : start + allocation.size_bytes].copy()
-        self.grid = None
+            self.held[name] = held[start : start + allocation.size_bytes].copy()
+        self.transport.grid = None
 
-    # -- instructions --------------------------------------------------------------------------------------------
+    # -- what the transport asks ---------------------------------------------------------------------------------
 
-    def before(self, w: RunningWarp, ins: Instruction) -> None:
-        if w.grid is not self.grid:
-            self.begin(w.grid)
-        handler = self.handlers.get((ins.form.chapter, ins.form.name))
-        if handler is None:
-            self.shadow.forget(w, ins)
-            self._finish = None
-        else:
-            self._finish = handler(self, w, ins)
+    def one(self, marks: Ids) -> Ids:
+        """Return the one node in the bytes of a value, MIX_NODE where there are several."""
+        return single(marks)
 
-    def after(self, w: RunningWarp, ins: Instruction) -> None:
-        if self._finish is not None:
-            self._finish()
+    def both(self, a: Ids, b: Ids) -> Ids:
+        """Return the one node of two values; with two different ones it is unknown."""
+        if not b.any():
+            return a
+        if not a.any():
+            return b
+        same = self.nodes.tags[a] == self.nodes.tags[b]
+        return np.where((b == 0) | same, a, np.where(a == 0, b, np.int32(MIX_NODE))).astype(np.int32)
+
+    def loaded(self, w: RunningWarp, ins: Instruction, target: Target, marks: Ids) -> Ids:
+        """Record a load. A constant at an address computed from an element is that element, looked up."""
+        self.acts.moved("load", w, ins, target, marks)
+        if not target.pointer.any():
+            return marks
+        return np.where(marks.any(axis=1, keepdims=True), marks, target.pointer[:, None])
+
+    def stored(self, w: RunningWarp, ins: Instruction, target: Target, marks: Ids, data: marks.Bits) -> None:
+        """Record a store; of bytes that are stored to O or LSE, the elements are recorded on the board."""
+        self.acts.moved("store", w, ins, target, marks)
+        for storage, lanes, offsets in places(w, target, data.shape[1]):
+            if storage.name != "global":
+                continue
+            for output in self.outputs:
+                size = output.array.dtype.itemsize
+                inside = lanes & (offsets >= output.start) & (offsets < output.start + output.array.nbytes)
+                if not inside.any() or data.shape[1] % size:
+                    continue
+                where = Where(self.nodes.event(w, ins), np.flatnonzero(inside))
+                for part in range(data.shape[1] // size):
+                    piece = slice(part * size, (part + 1) * size)
+                    raw = np.ascontiguousarray(data[inside][:, piece]).view(output.array.dtype).reshape(-1)
+                    index = (offsets[inside] - output.start) // size + part
+                    tags = self.nodes.tags[single(marks[inside][:, piece])]
+                    self.board.stored(output.name, index, raw.astype(np.float64), tags, where)
+
+    def multiplied(self, s: Shadow, w: RunningWarp, product: Product) -> Finish:
+        """Handle a matrix product: k products and sums of elements by the algebra."""
+        ins, fragments = product.instruction, product.fragments
+        a, b, c = (self.nodes.tags[matrix] for matrix in product.marks)
+        event = self.nodes.event(w, ins)
+        actors = [holders(fragment) for fragment in fragments]
+        parts = list(zip("abcd", fragments, product.types, strict=True))
+        x, y = (matrix_numbers(w, ins, *part) for part in parts[:2])
+        m, n = c.shape
+        result: Tags = c.reshape(-1).copy()
+        for inner in range(a.shape[1]):
+            if not a["kind"][:, inner].any() and not b["kind"][inner].any():
+                continue
+            left, right = np.repeat(a[:, inner], n), np.tile(b[inner], m)
+            lanes = np.repeat(actors[0][:, inner], n)
+            factors = np.repeat(x[:, inner], n), np.tile(y[inner], m)
+            result = self.add(result, self.multiply(left, factors[0], right, factors[1], Where(event, lanes)))
+
+        def done() -> None:
+            values = matrix_numbers(w, ins, *parts[3]).reshape(-1)
+            made = self.make(result, values, Where(event, actors[3].reshape(-1)))
+            deal(s, w, product, made.reshape(m, n))
+
+        return done
+
+    def unmarked(self, w: RunningWarp, ins: Instruction) -> Finish | None:
+        """Look for a NaN in sums of constants: without a visible key there is no score to follow."""
+        return partial(self._look_for_nan, w, ins) if ins.facts.computes in _SUMS else None
+
+    def _look_for_nan(self, w: RunningWarp, ins: Instruction) -> None:
+        self.acts.made_nan(w, ins, numbers(w, ins.operand("d"), ins.operand_type("d"), ins.line)[w.mask])
 
     # -- what handlers share -------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from weft.attention.emulate import Algorithm
 from weft.attention.reference import Causal, shape_of
 from weft.core.records import Dim3
 from weft.engines.kernel_file import KernelFile
+from weft.ptx import isa
 
 from .algebra import Algebra
 from .compare import Mask
@@ -80,7 +81,7 @@ class RecipeProvenance(Provenance):
         for one, values, other in ((a, a_values, b), (b, b_values, a)):
             padding = (one["kind"] == Kind.CONST) & (values == 0) & (other["kind"] == Kind.MIX)
             out[padding] = one[padding]
-        if self.nodes.events[where.event].opcode.startswith("mma"):
+        if _multiplies(self.nodes.events[where.event].opcode):
             self._see_operands(a, a_values, b, where)
             self._see_operands(b, b_values, a, where)
         return out
@@ -149,3 +150,9 @@ def locate_recipe(
     weighs_padding = np.zeros(sizes.q_rows, bool)
     weighs_padding[list(provenance.weighs_padding)] = True
     return RecipeTaps(taps, unscored.reshape(*shape.lse, shape.skv), weighs_padding.reshape(shape.lse))
+
+
+def _multiplies(opcode: str) -> bool:
+    """Return whether it is an `mma`: its operands are fragments in registers."""
+    found = isa.lookup(opcode)
+    return found is not None and found[0].facts.multiplies == "mma"

@@ -115,7 +115,7 @@ class RecordingGPU(VirtualGPU):
             globals_at=globals_at,
             arch=self.arch,
             ctas=self._linear(spec.grid),
-            observer=self.provenance,
+            observer=self.provenance.transport,
         )
         self.provenance.end()
         if not self.whole:
@@ -133,7 +133,8 @@ class RecordingGPU(VirtualGPU):
         if self.whole:
             held = self._module_globals(binary, self.program(binary, entry))
             for variable in module_globals(module):
-                self._variables[variable.name] = self.memory.read(held[variable.name], variable.size_bytes)
+                if variable.name in held:  # others belong to kernels that were not compiled
+                    self._variables[variable.name] = self.memory.read(held[variable.name], variable.size_bytes)
         for variable in module_globals(module):
             if variable.name in self._variables and not variable.relocations:  # those are addresses of this memory
                 memory.write(places[variable.name], self._variables[variable.name])

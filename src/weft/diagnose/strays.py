@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from weft.core.records import Finding, Place
 from weft.engines.kernel_file import KernelFile
-from weft.ptx.module import Function, Instruction, Mem
+from weft.ptx.module import Function, Instruction
 
 from .origins import Sources, body
 from .records import Case
@@ -72,7 +72,7 @@ def _executed(case: Case) -> set[int]:
 
 
 def _space(ins: Instruction) -> str:
-    return next((part for part in ins.opcode.split(".") if part in ("global", "shared", "local")), "")
+    return ins.space if ins.space in ("global", "shared", "local") else ""
 
 
 def _without_columns(place: Place | None) -> Place | None:
@@ -83,4 +83,6 @@ def _without_columns(place: Place | None) -> Place | None:
 
 
 def _is_access(ins: Instruction) -> bool:
-    return ins.form.chapter == "memory" and any(isinstance(operand, Mem) for operand in ins.operands)
+    """Whether each lane loads or stores data for itself."""
+    facts = ins.facts
+    return facts.uses_memory and not (facts.group or facts.is_atomic or facts.is_mbarrier)

@@ -107,17 +107,17 @@ class BoundKernel:
 
 def in_users_words(finding: Finding, source: KernelSource) -> Finding:
     """Return the finding with line, names, and the path as the user gave it; the compiler got the absolute path."""
-    path = source.path
+    spelled = {os.path.abspath(file.path): file.path for file in source.files}
     places = (user_place(finding.place), user_place(finding.other), finding.cure_place)
-    place, other, cure_place = (_respelled(at, os.path.abspath(path), path) for at in places)
-    if place is None and source.compiled and finding.ptx_line:
-        place = Place(path, finding.ptx_line)
+    place, other, cure_place = (_respelled(at, spelled) for at in places)
+    if place is None and source.compiled and not source.linked and finding.ptx_line:
+        place = Place(source.path, finding.ptx_line)
     message, name = plain_names(finding.message), plain_names(finding.name)
     return replace(finding, message=message, name=name, place=place, other=other, cure_place=cure_place)
 
 
-def _respelled(place: Place | None, absolute: str, spelled: str) -> Place | None:
+def _respelled(place: Place | None, spelled: Mapping[str, str]) -> Place | None:
     if place is None:
         return None
-    file = spelled if place.file == absolute else place.file
-    return replace(place, file=file, inlined_at=_respelled(place.inlined_at, absolute, spelled))
+    file = spelled.get(place.file, place.file)
+    return replace(place, file=file, inlined_at=_respelled(place.inlined_at, spelled))

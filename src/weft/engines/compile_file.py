@@ -1,11 +1,16 @@
-"""Compiles the kernels that a file's launches name: with NVRTC or nvcc, from PTX, or with Triton one by one."""
+"""Compiles the kernels that a file's launches name: with NVRTC or nvcc, from PTX, or with Triton one by one.
 
+A file with `link` lines is a program of several files: each is compiled as relocatable device code, then Weft links.
+"""
+
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from weft.core.errors import CompileError, Unsupported, at_line
+from weft.core.errors import CompileError, Unsupported, UsageError, at_line
 from weft.core.records import Binary, Diagnostic, Place
-from weft.toolchain.cuda import compile_cuda
+from weft.ptx.link import Unit, link
+from weft.toolchain.cuda import RELOCATABLE, compile_cuda
 from weft.toolchain.nvrtc import NAME_MAP
 from weft.toolchain.ptx_file import ptx_binary
 
@@ -42,25 +47,62 @@ def compile_launches(
 
 
 def _compile_module(source: KernelSource, build: Build, launches: Mapping[str, LaunchLine], bound: Bound) -> Binary:
-    entries = list(launches)
+    try:
+        return compile_source(source, build, defines=_macros(source, bound), entries=list(launches))
+    except CompileError as error:
+        raise _at_launch_lines(error, source.path, launches) from error
+
+
+def compile_source(
+    source: KernelSource, build: Build, *, defines: Mapping[str, str], entries: Sequence[str] = ()
+) -> Binary:
+    """Compile a CUDA or PTX file, with the files that are linked with it; without `entries` all kernels are listed."""
+    if not source.linked:
+        return _compile_one(source, build, defines, entries)
+    # Kernels of PTX are found by their names, wherever they are; name expressions are for the file with the lines.
+    own = () if source.compiled else tuple(entries)
+    parts = [_compile_one(file, build, defines, own if file is source else ()) for file in source.files]
+    text = link([Unit(file.path, part.ptx) for file, part in zip(source.files, parts, strict=True)])
+    whole = ptx_binary(text, source.path, arch=build.arch, entries=() if own else entries)
+    for expression, lowered in parts[0].entries.items() if own else ():
+        if lowered not in whole.entries.values():
+            files = ", ".join(file.path for file in source.files)
+            raise UsageError(f"entry {expression!r} is not a __global__ function of {files}")
+    used = {name: value for part in reversed(parts) for name, value in part.defines.items()}
+    used |= {name: defines[name] for part in parts for name in defines if part.defines.get(name) == defines[name]}
+    return replace(
+        whole,
+        compiler=next((part.compiler for part in parts if part.flags), whole.compiler),
+        flags=next((part.flags for part in parts if part.flags), ()),
+        entries=parts[0].entries if own else whole.entries,
+        source_digest=hashlib.sha256("".join(part.source_digest for part in parts).encode()).hexdigest(),
+        defines=used,
+        diagnostics=tuple(dict.fromkeys(each for part in parts for each in part.diagnostics)),
+    )
+
+
+def _compile_one(source: KernelSource, build: Build, defines: Mapping[str, str], entries: Sequence[str]) -> Binary:
     if source.compiled:
         if build.debug:
             raise Unsupported(f"{source.path} is already compiled PTX: a -G build needs the CUDA source")
         return ptx_binary(source.text, source.path, arch=build.arch, entries=entries)
-    try:
-        return compile_cuda(
-            source.code,
-            name=source.path,
-            arch=build.arch,
-            defines=_macros(source, bound),
-            include_dirs=build.include_dirs,
-            entries=entries,
-            debug=build.debug,
-            options=source.lines.options,
-            compiler=build.compiler,
-        )
-    except CompileError as error:
-        raise _at_launch_lines(error, source.path, launches) from error
+    return compile_cuda(
+        source.code,
+        name=source.path,
+        arch=build.arch,
+        defines=defines,
+        include_dirs=build.include_dirs,
+        entries=entries,
+        debug=build.debug,
+        options=compiler_options(source.lines),
+        compiler=build.compiler,
+    )
+
+
+def compiler_options(lines: LaunchLines) -> tuple[str, ...]:
+    """Return the options of the lines; files that are linked are compiled as relocatable device code."""
+    relocatable = ("-rdc=true",) if lines.links and RELOCATABLE.isdisjoint(lines.options) else ()
+    return (*lines.options, *relocatable)
 
 
 def _macros(source: KernelSource, bound: Bound) -> dict[str, str]:
@@ -69,9 +111,10 @@ def _macros(source: KernelSource, bound: Bound) -> dict[str, str]:
     defines = dict(bound.defines)
     if source.host is not None:
         defines = {name: value for name, value in defines.items() if name not in source.host.line_macros}
-    if '#include "' in source.code:  # a header of the user may use it
+    code = "\n".join(file.code for file in source.files)
+    if '#include "' in code:  # a header of the user may use it
         return defines
-    return {name: value for name, value in defines.items() if name not in words or name in source.code}
+    return {name: value for name, value in defines.items() if name not in words or name in code}
 
 
 def _at_launch_lines(error: CompileError, path: str, launches: Mapping[str, LaunchLine]) -> CompileError:

@@ -19,7 +19,6 @@ import numpy as np
 from weft.core.chips import choose_gpu, target_of
 from weft.core.errors import LaunchError, UsageError, at_line
 from weft.core.records import Binary, Dim3, Place
-from weft.toolchain.cuda import compile_cuda
 from weft.vm.launch import PLAIN
 from weft.vm.runtime.watch import Instrumentation
 
@@ -27,7 +26,7 @@ from .adapt_lines import Wanted, adapt_lines
 from .arguments import Array
 from .bind import Bound, NotTaken, bind_arrays, bind_numbers, infer_sizes, outline_arrays, take_arrays
 from .bound_kernel import BoundKernel, FileRun
-from .compile_file import Build, compile_launches
+from .compile_file import Build, compile_launches, compile_source
 from .element_types import ELEMENT_TYPES
 from .expressions import Expression
 from .kernel_source import KernelSource, read_source
@@ -427,15 +426,15 @@ def load(
     `launch` is the launch-line file of a PTX file (default: the `.launch` file next to it), `compiler` `nvrtc` or
     `nvcc`. `host_code` separates a file's host code, and reads launch lines from it where the file has none.
     """
-    source, chosen = read_source(path, launch), choose_gpu(gpu, arch)
-    macros = {name: str(value) for name, value in defines.items()}
     folders = tuple(os.fspath(directory) for directory in include_dirs)
+    source, chosen = read_source(path, launch, folders), choose_gpu(gpu, arch)
+    macros = {name: str(value) for name, value in defines.items()}
     if source.compiled and compiler != "nvrtc":
         raise UsageError(f"--compiler {compiler}: {source.path} is already compiled PTX")
-    if host_code is not None and not source.compiled and not source.is_triton:
-        source = host_code(source, target_of(chosen), folders)
+    if host_code is not None:
+        source = read_host_code(source, host_code, target_of(chosen), folders)
     if not source.lines.launches:
-        raise _no_launch_lines(source, target_of(chosen), macros, folders, compiler)
+        raise _no_launch_lines(source, Build(target_of(chosen), folders, False, compiler), macros)
     if source.compiled:
         if source.lines.options:
             options = " ".join(source.lines.options)
@@ -445,24 +444,27 @@ def load(
     return KernelFile(source, chosen, lines, macros, folders, source.allows, compiler=compiler)
 
 
-def _no_launch_lines(
-    source: KernelSource, arch: str, macros: Mapping[str, str], folders: tuple[str, ...], compiler: str
-) -> UsageError:
+def read_host_code(
+    source: KernelSource, host_code: ReadHostCode, arch: str, include_dirs: Sequence[str]
+) -> KernelSource:
+    """Return the source with the host code of its CUDA files separated."""
+    if source.is_triton:
+        return source
+
+    def opened(file: KernelSource) -> KernelSource:
+        return file if file.compiled else host_code(file, arch, include_dirs)
+
+    first = opened(source)
+    return replace(first, linked=tuple(opened(replace(file, lines=first.lines)) for file in source.linked))
+
+
+def _no_launch_lines(source: KernelSource, build: Build, macros: Mapping[str, str]) -> UsageError:
     path = source.path
     if source.is_triton:
         return UsageError(f"{path} has no `# weft: launch` line; see docs/reference/launch_lines.md")
     if source.compiled:
         return NoLaunchLines(path, propose_ptx_lines(source.text))
-    binary = compile_cuda(
-        source.code,
-        name=path,
-        arch=arch,
-        defines=macros,
-        include_dirs=folders,
-        options=source.lines.options,
-        compiler=compiler,
-    )
-    return NoLaunchLines(path, propose_lines(source.code, binary))
+    return NoLaunchLines(path, propose_lines(source.code, compile_source(source, build, defines=macros)))
 
 
 def _require_settled(source: KernelSource, macros: Mapping[str, str]) -> dict[str, str]:

@@ -7,17 +7,18 @@ lines that a CUDA file would have.
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from weft.core.errors import UsageError
+from weft.core.errors import UsageError, at_line
 from weft.core.records import Finding
 from weft.toolchain.ptx_file import is_ptx
 
 from .compiler_questions import compiler_questions
 from .launch_lines import read_lines
-from .launch_records import LaunchLines
+from .launch_records import LaunchLines, LinkLine
 from .suppress import Allow, parse_allows
 
 _COMMENT = re.compile(r"\s*(//.*)?$")
@@ -51,6 +52,8 @@ class KernelSource:
     """The file's own allow lines."""
     host: HostCode | None = None
     """What was read from its host code, where it has some."""
+    linked: "tuple[KernelSource, ...]" = ()
+    """The other files of the program, which its `link` lines name. They have this file's lines."""
 
     @property
     def code(self) -> str:
@@ -72,11 +75,21 @@ class KernelSource:
         """Whether the file is Python."""
         return self.path.endswith(".py")
 
+    @property
+    def files(self) -> "tuple[KernelSource, ...]":
+        """This file and those that are linked with it."""
+        return (self, *self.linked)
 
-def read_source(path: str | os.PathLike[str], launch: str | os.PathLike[str] | None = None) -> KernelSource:
+
+def read_source(
+    path: str | os.PathLike[str],
+    launch: str | os.PathLike[str] | None = None,
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+) -> KernelSource:
     """Read a file; `launch` is the launch-line file of a PTX file; default: the `.launch` file next to it.
 
-    A file without launch lines has no launches. Launch lines in two files are refused.
+    A file without launch lines has no launches. Launch lines in two files are refused. Files of `link` lines are
+    searched next to the file with the line, then in `include_dirs`, as those of a quoted #include are.
     """
     spelled = os.fspath(path)
     text = _text(spelled)
@@ -91,7 +104,22 @@ def read_source(path: str | os.PathLike[str], launch: str | os.PathLike[str] | N
         lines, lines_path = read_lines(_launch_text(chosen), chosen), chosen
         if not lines.launches:
             raise UsageError(f"{chosen} has no `// weft: launch` line")
-    return KernelSource(spelled, text, lines, lines_path, parse_allows(text, spelled))
+    source = KernelSource(spelled, text, lines, lines_path, parse_allows(text, spelled))
+    if lines.links and source.is_triton:
+        raise UsageError(f"{spelled}:{lines.links[0].line}: link: Triton compiles a kernel with all that it calls")
+    return replace(source, linked=tuple(_linked(source, each, include_dirs) for each in lines.links))
+
+
+def _linked(source: KernelSource, line: LinkLine, include_dirs: Sequence[str | os.PathLike[str]]) -> KernelSource:
+    folders = (os.path.dirname(source.lines_path), *(os.fspath(folder) for folder in include_dirs))
+    places = [os.path.join(folder, line.file) for folder in folders]
+    with at_line(source.lines_path, line.line):
+        path = next((place for place in places if os.path.isfile(place)), None)
+        if path is None:
+            searched = ", ".join(folder or "." for folder in folders)
+            raise UsageError(f"link: no file {line.file} in {searched}; give its folder with -I")
+        text = _text(path)
+    return KernelSource(path, text, source.lines, source.lines_path, parse_allows(text, path))
 
 
 def _launch_text(path: str) -> str:

@@ -21,6 +21,7 @@ from .launch_records import (
     LaunchLine,
     LaunchLines,
     LeverLine,
+    LinkLine,
     RequireLine,
     ScalarLine,
     Struct,
@@ -29,7 +30,7 @@ from .launch_records import (
 ROLES = ("in", "out", "inout", "workspace", "constant")
 CLAUSES = ("grid", "block", "shared", "opt_in_shared", "when")
 CLAUSES_SPELLED = "grid(…) block(…) shared(…) opt_in_shared when(…)"
-KEYWORDS = ("sizes", *ROLES, "scalar", "define", "lever", "require", "option", "launch", "allow")
+KEYWORDS = ("sizes", *ROLES, "scalar", "define", "lever", "require", "option", "link", "launch", "allow")
 
 _LINE = re.compile(r"^\s*(?://+|#+)\s*weft\s*:\s*(.*?)\s*$", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -144,6 +145,8 @@ def _add(found: LaunchLines, content: str, line: int) -> LaunchLines:
         return replace(found, requires=(*found.requires, _require(rest, line)))
     if keyword == "option":
         return replace(found, options=(*found.options, *_options(rest)))
+    if keyword == "link":
+        return replace(found, links=(*found.links, *_links(rest, line)))
     if keyword == "launch":
         return replace(found, launches=(*found.launches, _launch(rest, line)))
     if keyword == "allow":  # not about launches: suppress.py reads it
@@ -246,6 +249,14 @@ def _options(rest: str) -> list[str]:
     if not rest:
         raise UsageError("option needs at least one compiler option, such as -default-device")
     return rest.split()
+
+
+def _links(rest: str, line: int) -> Iterator[LinkLine]:
+    names = [name.strip() for name in rest.split(",")]
+    for name in names:
+        if not name.endswith((".cu", ".ptx")):
+            raise UsageError(f"{name!r} is not a file to link: write `link helpers.cu, table.ptx`")
+        yield LinkLine(name, line)
 
 
 def _launch(rest: str, line: int) -> LaunchLine:

@@ -135,6 +135,14 @@ class LaunchLine:
 
 
 @dataclass(frozen=True)
+class LinkLine:
+    """`helpers.cu`: another file of the program; a line that names several makes several of these."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
 class LaunchLines:
     """All lines of a file, in order."""
 
@@ -148,3 +156,4 @@ class LaunchLines:
     levers: tuple[LeverLine, ...] = ()
     """Each lever also has a define of its name."""
     requires: tuple[RequireLine, ...] = ()
+    links: tuple[LinkLine, ...] = ()

@@ -190,7 +190,8 @@ def parameter_uses(kernel: Function) -> Mapping[str, ParameterUses]:
                 if isinstance(operand, Mem) and isinstance(operand.base, Sym) and operand.base.name in uses:
                     uses[operand.base.name].read = True
                     known |= {operand.base.name} & wide
-            if instruction.form.name not in ("ld", "ldu", "atom", "setp", "selp") or known:
+            facts = instruction.facts
+            if not (facts.uses_memory or facts.compares or len(facts.copies) > 1) or known:
                 for register in instruction.read():
                     known |= origin.get(register, set())
             for register in instruction.written():
@@ -198,12 +199,12 @@ def parameter_uses(kernel: Function) -> Mapping[str, ParameterUses]:
                     origin[register] = origin.get(register, set()) | known
                     changed = True
     for instruction in _instructions(kernel):
-        name = instruction.form.name
-        for operand in instruction.operands:
+        for access in instruction.facts.accesses:
+            operand = instruction.operand(access.address)
             if isinstance(operand, Mem) and isinstance(operand.base, Reg):
                 for param in origin.get(operand.base, ()):
-                    if name.startswith(("ld", "cp", "atom", "red")) and "wmma.store" not in name:
+                    if access.reads:
                         uses[param].loads.append(instruction.mods.get("type", "b32"))
-                    if name.startswith(("st", "atom", "red")):
+                    if access.writes:
                         uses[param].stores.append(instruction.mods.get("type", "b32"))
     return uses

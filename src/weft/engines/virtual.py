@@ -15,7 +15,7 @@ from weft.core.register_file import require_registers
 from weft.vm.launch import run
 from weft.vm.launch_spec import LaunchSpec
 from weft.vm.layout import place_variables
-from weft.vm.memory import GLOBAL_BASE, GlobalMemory
+from weft.vm.memory import GlobalMemory
 from weft.vm.program import Program, compile_program
 from weft.vm.runtime.watch import Instrumentation
 
@@ -31,6 +31,8 @@ class VirtualGPU(Engine):
     `gpu` is a GPU's name (`l4`), an architecture (`sm_89`, for its smallest GPU; `arch` is a synonym) or a Chip.
     `mode` chooses tensor-core arithmetic (`hardware` rounds as the silicon does, `ieee` accumulates in plain fp32),
     `threads` the number of host threads that run CTAs, `schedule` another order of CTAs and warps (0: in order).
+    `most_programs` limits how many compiled kernels stay in memory (some megabytes each); one that was dropped is read
+    from the cache again.
     """
 
     name = "virtual"
@@ -44,12 +46,15 @@ class VirtualGPU(Engine):
         mode: str = "hardware",
         threads: int | None = None,
         schedule: int = 0,
+        most_programs: int | None = None,
     ) -> None:
         self.chip = gpu if isinstance(gpu, Chip) else chip_of(choose_gpu(gpu, arch))
         self.arch, self.mode, self.schedule = self.chip.architecture.target, mode, schedule
         self.threads = threads if threads is not None else knobs.threads()
         self.memory = GlobalMemory()
+        self._most_programs = most_programs
         self._programs: dict[tuple[str, str], Program] = {}
+        """The last used at the end."""
         self._globals: dict[str, dict[str, int]] = {}
         self._scratches = 0
         """Number of open `scratch` blocks."""
@@ -182,10 +187,14 @@ class VirtualGPU(Engine):
         """Return the kernel compiled for this host; `entry` as the user writes it or as in the PTX."""
         name = binary.entries.get(entry, entry)
         key = (binary.ptx_digest, name)
-        if key not in self._programs:
+        program = self._programs.pop(key, None)
+        if program is None:
             cubin = binary.shared.get(name, ())
-            self._programs[key] = compile_program(binary.ptx, name, mode=self.mode, arch=self.arch, cubin=cubin)
-        return self._programs[key]
+            program = compile_program(binary.ptx, name, mode=self.mode, arch=self.arch, cubin=cubin)
+            while self._most_programs is not None and len(self._programs) >= self._most_programs:
+                del self._programs[next(iter(self._programs))]
+        self._programs[key] = program
+        return program
 
     def program_of(self, ptx_digest: str, entry: str) -> Program:
         """Return a kernel that ran here, by the PTX digest of its Visits."""
@@ -205,11 +214,12 @@ class VirtualGPU(Engine):
         self.memory.write(places[name], data)
 
     def _module_globals(self, binary: Binary, program: Program) -> dict[str, int]:
-        if binary.ptx_digest not in self._globals:
+        placed = self._globals.get(binary.ptx_digest, {})
+        if binary.ptx_digest not in self._globals or any(v.name not in placed for v in program.plan.globals):
             if self._scratches:  # its variables would be freed with the scratch memory
                 raise UsageError(f"{program.plan.entry} is not one of the launches of this `scratch` block")
             self.memory.rewind()
-            self._globals[binary.ptx_digest] = place_variables(program.plan.globals, self.memory)
+            self._globals[binary.ptx_digest] = place_variables(program.plan.globals, self.memory, placed)
         return self._globals[binary.ptx_digest]
 
 
@@ -229,21 +239,20 @@ class Buffers(HostArrays):
     def copy_in(self, uninitialised: Sequence[Array]) -> None:
         for array, address in self.placed.values():
             self.memory.write(address, array.reshape(-1).view(np.uint8))
-        self._set_written(uninitialised, 0)
+        self._set_written(uninitialised, written=False)
 
     def count_as_written(self, uninitialised: Sequence[Array]) -> None:
         """Mark arrays that started uninitialised as written."""
-        self._set_written(uninitialised, 0xFF)
+        self._set_written(uninitialised, written=True)
 
-    def _set_written(self, arrays: Sequence[Array], flag: int) -> None:
+    def _set_written(self, arrays: Sequence[Array], *, written: bool) -> None:
         """Set whether the bytes of these arrays count as written, where a checker tracks it."""
         if self.memory.written is None:
             return
         for view in map(as_array, arrays):
             key = (view.ctypes.data, view.nbytes) if view is not None else None
             if key in self.placed:
-                start = self.placed[key][1] - GLOBAL_BASE
-                self.memory.written[start : start + key[1]] = flag
+                self.memory.mark_written(self.placed[key][1], key[1], written=written)
 
     def copy_out(self) -> None:
         for array, address in self.placed.values():

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from weft.core.chips import target_of
 from weft.core.errors import UsageError
 from weft.core.records import Binary
+from weft.engines.compile_file import Build, compile_source
+from weft.engines.kernel_file import read_host_code
 from weft.engines.kernel_source import read_source
-from weft.toolchain.cuda import compile_cuda
-from weft.toolchain.ptx_file import is_ptx, read_ptx
 
 from .open_kernel import load
 from .torch_extension.open_file import open_host_code
@@ -28,9 +28,7 @@ def shown_binaries(
 
     A Triton file has one binary for each kernel that it launches.
     """
-    source = read_source(path)
-    if not source.compiled and not source.is_triton:
-        source = open_host_code(source, target_of(gpu), include_dirs)
+    source = read_host_code(read_source(path, None, include_dirs), open_host_code, target_of(gpu), include_dirs)
     if source.lines.launches and not entries:
         kernel = load(path, gpu=gpu, defines=defines, include_dirs=include_dirs, compiler=compiler)
         return list({binary.ptx_digest: binary for binary in kernel.binaries(sizes=sizes).values()}.values())
@@ -38,18 +36,7 @@ def shown_binaries(
         raise UsageError(f"--size selects kernels of launch lines, but {path} has none, or --entry names the kernels")
     if source.is_triton:
         raise UsageError(f"{path} has no `# weft: launch` line; see docs/reference/launch_lines.md")
-    if is_ptx(path):
-        if defines or include_dirs:
-            raise UsageError(f"{path} is already compiled PTX: -D and -I have no effect")
-        return [read_ptx(path, arch=target_of(gpu), entries=entries)]
-    binary = compile_cuda(
-        source.code,
-        name=source.path,
-        arch=target_of(gpu),
-        defines=defines,
-        include_dirs=include_dirs,
-        entries=entries,
-        options=source.lines.options,
-        compiler=compiler,
-    )
-    return [binary]
+    if source.compiled and (defines or include_dirs):
+        raise UsageError(f"{path} is already compiled PTX: -D and -I have no effect")
+    build = Build(target_of(gpu), tuple(include_dirs), False, compiler)
+    return [compile_source(source, build, defines=defines, entries=entries)]

@@ -48,7 +48,7 @@ def written(given: Given) -> Iterator[str]:
     if given.path:
         yield given.path
         return
-    screen(given.text, given.language)
+    screen(given.text, given.language, given.launch)
     with tempfile.TemporaryDirectory(prefix="weft-mcp-") as folder, contextlib.chdir(folder):
         file = Path(LANGUAGES[given.language])
         file.write_text(without_allows(given.text), newline="")

@@ -11,6 +11,7 @@ ordered before b exactly if row(b)[thread(a)] >= epoch(a), or both belong to one
     strong write             publishes at its address; a read-modify-write adds to what is there
     mbarrier                 a thread that arrives publishes there; a thread that finds the phase complete learns it;
                              where copies arrive, it learns only that they are complete (`copy_clock.py`)
+    group of several warps   a warp that is released knows what all its warps had published (`group_clock.py`)
     strong read              learns what is published there: an acquire or an atomic at once, others at the next fence;
                              an atomic whose result is unused learns nothing: it may as well have come first;
                              for the places in `observed` it also knows, at once, the writes that it observed
@@ -29,15 +30,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from weft.ptx.module import Instruction
 from weft.vm.ir import LANES
 from weft.vm.mbarrier_word import PHASE_MASK, PHASE_SHIFT
 from weft.vm.memory import GLOBAL_BASE
 
 from .copy_clock import CopyClock
+from .group_clock import GroupClock, Key
 from .observation import Ints, Observation, Spot, StrongAccess
 from .ready import Ready
 from .record import What
-from .semantics import COUNTS, FLAG, Semantics, is_mbarrier, is_volatile, is_wide, ordering
+from .semantics import COUNTS, FLAG, Semantics, is_volatile, is_wide, ordering
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Order:
     """Addresses (as `spot` gives them) through which threads synchronise by volatile accesses."""
     observation: Observation
     """Strong writes of the places in `observed`."""
+    joint_rows: dict[int, int]
+    """Snapshot → the row that its warp's lanes know together, where they count as one thread (`Semantics.by_warp`)."""
     chains: bool
     """Whether a before b and b before c always means a before c; not where a thread exited with unpublished news."""
 
@@ -132,6 +137,7 @@ class _Pass:
         self.column_of = np.full(count * LANES, -1, np.int32)
         self.column_of[actors] = np.arange(len(actors), dtype=np.int32)
         self.copies = CopyClock(self.threads_of(np.flatnonzero(log["what"] == What.ATTACH)).tolist(), len(actors))
+        self.groups = GroupClock(semantics.by_warp)
         self.sources: frozenset[int] = frozenset()
         """In a log whose only loads are those of copies: their sites."""
         if self.copies.columns and not (log["what"] == What.COPY).any():
@@ -186,6 +192,7 @@ class _Pass:
                 self.copies.issue(record, warp[record], lanes_in(lanes[record]))
             elif strong[record] and kind != What.TILE:
                 self.strong(record, kind, warp[record])
+        joint_rows = self.joint_rows()
         return Order(
             np.stack(self.rows),
             self.column_of,
@@ -196,8 +203,27 @@ class _Pass:
             self.copies,
             frozenset(self.flags),
             self.observation,
+            joint_rows,
             self.chains,
         )
+
+    def joint_rows(self) -> dict[int, int]:
+        """Add the rows that the lanes of a warp know together at accesses where they count as one thread."""
+        by_warp = self.semantics.by_warp
+        if not by_warp:
+            return {}
+        records = touches(self.log)
+        part = self.log[records]
+        on = ((part["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1).astype(bool)
+        there = (on & (part["address"] >= by_warp.start) & (part["address"] < by_warp.stop)).any(axis=1)
+        found = {}
+        for number in np.unique(self.snapshot_of[records[there]]).tolist():
+            known = np.unique(self.snapshots[number].rows).tolist()
+            found[number] = known[0]
+            if len(known) > 1:
+                self.rows.append(np.maximum.reduce([self.rows[index] for index in known]))
+                found[number] = len(self.rows) - 1
+        return found
 
     # -- barriers ------------------------------------------------------------------------------------------------
 
@@ -218,6 +244,7 @@ class _Pass:
         elif kind == What.WARP_SYNC:
             state.rows[lanes] = self.joined([(number, lanes, state.rows[lanes], state.epochs[lanes])])
             self.spread(number, lanes, self.gather(number, lanes, (None, None)))
+            self.groups.meet(number // self.per_cta, number % self.per_cta)
         else:
             self.make_ready(number, lanes.tolist(), wide=wide)
         state.epochs[lanes] += 1
@@ -335,8 +362,8 @@ class _Pass:
         volatile = is_volatile(ins)
         order, wide, cta = ordering(ins), is_wide(ins), number // self.per_cta
         modifies = kind in (What.ATOMIC, What.EXCHANGE)
-        counts = is_mbarrier(ins)
-        if counts and ins.form.name == "cp":
+        counts = ins.facts.is_mbarrier
+        if counts and ins.facts.settles:
             self.arrive_by_copies(record, number)
             return
         lanes = lanes_in(int(row["lanes"])).tolist()
@@ -344,6 +371,11 @@ class _Pass:
             self.make_ready(number, lanes, wide=wide)
             self.warps[number].epochs[np.array(lanes)] += 1
             self.warps[number].current = -1
+        if self.semantics.by_warp:
+            key = self.groups.key(cta, number % self.per_cta, int(row["address"][lanes[0]]))
+            if key is not None:
+                self.meet_group(key, kind, ins, number, lanes)
+                return
         learns = kind != What.STORE and (order == "acquire" if counts else self.semantics.looks(ins))
         levels = ((cta, False), (-1, True)) if wide else ((cta, False),)
         if counts:
@@ -384,6 +416,22 @@ class _Pass:
                 if poll in self.polled:
                     self.flags.add(at)
                 self.polled.add(poll)
+
+    def meet_group(self, key: Key, kind: int, ins: Instruction, number: int, lanes: list[int]) -> None:
+        """Lanes use the barrier of a cooperative group of several warps."""
+        warp = number % self.per_cta
+        if kind == What.LOAD:
+            for mask, news in self.groups.look(key, warp, sum(1 << lane for lane in lanes)):
+                self.tell(number, lanes_in(mask).tolist(), news)
+            return
+        ready = self.ready[False].get(number * LANES + lanes[0])
+        mine = ready.row() if ready is not None else None
+        if ins.has("and"):
+            self.groups.clear(key, warp, mine)
+            return
+        learned = self.groups.arrive(key, warp, mine)
+        if learned is not None and self.semantics.looks(ins):
+            self.tell(number, lanes, learned)
 
     def find_over(self, number: int, lanes: list[int], at: Spot, levels: _Levels) -> None:
         """Lanes find a phase of an mbarrier over: they know what the threads that arrived had published."""

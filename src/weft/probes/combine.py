@@ -41,6 +41,9 @@ class Probes(Instrumentation):
 
         self.keeps_written = any(probe.keeps_written for probe in self.probes)
         self.keeps_before = any(probe.keeps_before for probe in self.probes)
+        self.notices_writes = any(probe.notices_writes for probe in self.probes) and all(
+            probe.notices_writes for probe in self.probes if probe.keeps_before
+        )
         self.reviews_always = any(probe.reviews_always for probe in self.probes)
 
     def wants(self, event: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from weft.core.errors import Unsupported
 from weft.vm.context import (
     WARP_ALLOCATIONS,
     WARP_ID,
@@ -25,7 +26,7 @@ from weft.vm.context import (
 from weft.vm.ir import LANES, Builder, Value, const, lanes_of, vec, vector
 from weft.vm.memory import ALIGN, GLOBAL_BASE, WINDOW_BYTES, GlobalMemory
 from weft.vm.runtime.shape import bits, each_lane, get, when
-from weft.vm.runtime.watch import Access
+from weft.vm.runtime.watch import Access, Scene
 
 from .shadow import any_of, either
 
@@ -51,11 +52,32 @@ def _owners_at(memory: GlobalMemory) -> int:
     return -(-(_HEAD_BYTES + _FLAGS * len(memory.extents)) // 64) * 64
 
 
+def require_copies(scene: Scene) -> None:
+    """Raise Unsupported if a launch wrote to buffers that were not copied before it: it cannot be repeated."""
+    if scene.copied is None:
+        return
+    _, stored, atomic, _ = _flags(scene.boards, scene.memory)
+    others = set(np.flatnonzero(stored | atomic).tolist()) - scene.copied
+    if others:
+        start = int(scene.memory.extents[min(others)][0])
+        what = scene.memory.describe(GLOBAL_BASE + start)
+        raise Unsupported(f"racecheck: the kernel wrote to {what} by an address that no parameter or buffer holds")
+
+
+def _flags(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> npt.NDArray[np.bool_]:
+    """Return whether each allocation was read, stored to, changed atomically, and stored to twice: four rows."""
+    return np.moveaxis(np.bitwise_or.reduce(_rows(boards, memory), axis=0)[:, :4] != 0, 1, 0)
+
+
+def _rows(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> npt.NDArray[np.uint8]:
+    count = memory.numbers
+    return np.stack([board[_HEAD_BYTES:][: _FLAGS * count].reshape(count, _FLAGS) for board in boards])
+
+
 def suspects(boards: Sequence[npt.NDArray[np.uint8]], memory: GlobalMemory) -> list[int]:
     """Return the numbers of the allocations that may have a race."""
-    count = len(memory.allocations) + 1
-    flags = np.stack([board[_HEAD_BYTES:][: _FLAGS * count].reshape(count, _FLAGS) for board in boards])
-    read, stored, atomic, twice = np.moveaxis(np.bitwise_or.reduce(flags, axis=0)[:, :4] != 0, 1, 0)
+    flags = _rows(boards, memory)
+    read, stored, atomic, twice = _flags(boards, memory)
     mixed = (read & stored) | (atomic & (read | stored)) | twice
     for number in np.flatnonzero(stored & ~mixed).tolist():
         start, size = (int(value) for value in memory.extents[number])

@@ -18,6 +18,7 @@ from weft.vm.memory import GLOBAL_BASE
 from weft.vm.runtime.watch import Scene
 
 from .conflict import Conflict
+from .crowds import first_part
 from .global_race import MOST_THREADS, suspects
 from .global_race_log import GlobalRecorder, strong_sites
 from .global_race_shadow import GlobalShadow
@@ -71,6 +72,7 @@ def _judge_bytes(
 ) -> Judgement:
     """Check the bytes at `offsets` with at most `rounds` logs of `most` bytes each."""
     block, ctas = math.prod(scene.launch.block), math.prod(scene.launch.grid)
+    semantics = semantics_of(scene)
     conflicts: list[Conflict] = []
     left = np.arange(len(offsets))
     for _ in range(rounds):
@@ -80,7 +82,13 @@ def _judge_bytes(
         log = _log(scene, chosen, ctas)
         if log is None:
             return Judgement(tuple(conflicts), len(left), Severity.WARNING, int(offsets[left[0]]) + GLOBAL_BASE)
-        conflicts += find_conflicts_in_global(log, block, semantics_of(scene.source))
+        log = semantics.unused.without(log)
+        part = first_part(log, semantics)
+        conflicts += find_conflicts_in_global(part, block, semantics)
+        if len(part) < len(log):
+            alike = set(np.unique(log["site"])) == set(np.unique(part["site"]))
+            severity = Severity.INFO if alike else Severity.WARNING
+            return Judgement(tuple(conflicts), len(left), severity, int(offsets[left[0]]) + GLOBAL_BASE)
         left = np.delete(left, which)
         if not len(left):
             return Judgement(tuple(conflicts))

@@ -23,6 +23,8 @@ from weft.vm.memory import GLOBAL_BASE
 from .barrier_place import barrier_behind
 from .clocks import Order, Orders, decides, order_of, spot, thinned, touches
 from .conflict import Actor, Conflict
+from .crowds import thinned as without_crowds
+from .crowds import unsettled
 from .observation import Spot
 from .race_rows import PLAIN, STRONG, VOLATILE, Rows, expanded, unknown_values, values_of
 from .record import What
@@ -129,10 +131,11 @@ def find_conflicts_in_global(log: npt.NDArray[np.void], threads: int, semantics:
 def _shape(
     log: npt.NDArray[np.void], threads: int, semantics: Semantics, addresses: range, known: Orders | None = None
 ) -> _Shape:
-    order = order_of(log, threads, semantics, known)
+    mixed = _mixed(log, semantics) if known is None else []
+    order = order_of(log, threads, semantics, known, observed=mixed)
     rows, granule = _candidates(log, order, semantics, addresses)
-    spots = _unobserved(log, rows, order)
-    if spots:
+    spots = set(_unobserved(log, rows, order))
+    if not spots <= set(mixed):
         order = order_of(log, threads, semantics, observed=spots)
         rows, granule = _candidates(log, order, semantics, addresses)
     if not len(rows["key"]):
@@ -152,6 +155,26 @@ def _candidates(log: npt.NDArray[np.void], order: Order, semantics: Semantics, a
     return rows, granule
 
 
+def _mixed(log: npt.NDArray[np.void], semantics: Semantics) -> list[Spot]:
+    """Return the places of strong writes next to plain accesses, which `_unobserved` may ask for; none if too many.
+
+    To compute observation order for a few places that do not need it costs less than to order the log twice.
+    """
+    part = log[touches(log)]
+    sites, index = np.unique(part["site"], return_inverse=True)
+    kind = np.array([semantics.kind(site) for site in sites.tolist()])[index]
+    strong, plain = part[(kind == 1) & (part["what"] != What.LOAD)], part[kind == 0]
+    if not len(strong) or not len(plain):
+        return []
+    blocks = _global_blocks(plain)
+    on = ((strong["lanes"][:, None] >> np.arange(LANES, dtype=np.uint32)) & 1).astype(bool)
+    record, lane = np.nonzero(on & (strong["address"] >= GLOBAL_BASE))
+    at = strong["address"][record, lane]
+    found = np.unique(at[np.isin(at // _BLOCK, blocks)]).tolist()
+    threads = LANES * len(np.unique(part[["cta", "warp"]]))
+    return [spot(0, address) for address in found] if len(found) <= max(_MOST_OBSERVED, threads) else []
+
+
 def _unobserved(log: npt.NDArray[np.void], rows: Rows, order: Order) -> list[Spot]:
     """Places where a strong write conflicts with a plain access, unless some thread observed the write in between.
 
@@ -159,6 +182,7 @@ def _unobserved(log: npt.NDArray[np.void], rows: Rows, order: Order) -> list[Spo
     """
     if not len(rows["key"]) or not ((rows["strength"] == STRONG) & (rows["write"] > 0)).any():
         return []
+    rows, _ = without_crowds(rows)
     a, b = _pairs(rows, order)
     rows = {name: rows[name][np.concatenate([a, b])] for name in ("record", "thread", "cta", "strength", "write")}
     strong = np.flatnonzero((rows["strength"] == STRONG) & (rows["write"] > 0))
@@ -172,14 +196,17 @@ def _conflicts(shape: _Shape, touching: npt.NDArray[np.void], ctas: npt.NDArray[
     if not len(shape.rows["key"]):
         return []
     rows = {**shape.rows, "value": values_of(shape.rows, touching, shape.granule)}
+    open_cases: list[Conflict] = []
     if shape.pairs is None:
-        rows = _alike_once(rows, _ALIKE)
+        rows, crowds = without_crowds(_alike_once(rows, _ALIKE))
         a, b = _pairs(rows, shape.order)
+        possible = _grouped(rows, *unsettled(rows, crowds, a), shape.granule, shape.order, ctas)
+        open_cases = [replace(each, severity=Severity.WARNING) for each in possible]
     else:
         a, b = shape.pairs
         differ = ~_alike(rows, a, b)
         a, b = a[differ], b[differ]
-    return _grouped(rows, a, b, shape.granule, shape.order, ctas)
+    return _grouped(rows, a, b, shape.granule, shape.order, ctas) + open_cases
 
 
 # -- rows → pairs --------------------------------------------------------------------------------------------------
@@ -192,7 +219,7 @@ def _interesting(rows: Rows) -> Rows:
     _, start, group = np.unique(rows["key"], return_index=True, return_inverse=True)
     written = np.maximum.reduceat(rows["write"], start) > 0
     weak = np.minimum.reduceat(rows["strength"], start) < STRONG
-    several = np.minimum.reduceat(rows["thread"], start) != np.maximum.reduceat(rows["thread"], start)
+    several = np.minimum.reduceat(rows["actor"], start) != np.maximum.reduceat(rows["actor"], start)
     special = np.maximum.reduceat(rows["copy"] | rows["collective"], start) > 0
     keep = (written & weak & (several | special))[group]
     return {name: column[keep] for name, column in rows.items()}
@@ -216,10 +243,12 @@ def _unchained(rows: Rows, order: Order) -> Rows:
     following = np.minimum.accumulate(np.where(write, position, len(key))[::-1])[::-1]
     loose = np.zeros(len(key), bool)
     after = np.flatnonzero(last >= start[group])
-    loose[after] |= ~_before(rows, last[after], after, order)
+    after = after[~_before(rows, last[after], after, order)]
     before = np.flatnonzero(~write & (following < end[group]))
-    loose[before] |= ~_before(rows, before, following[before], order)
+    before = before[~_before(rows, before, following[before], order)]
+    loose[np.concatenate([after, last[after], before, following[before]])] = True
     keep = np.logical_or.reduceat(loose, start)[group]
+    rows = {**rows, "loose": loose.astype(np.int64)}
     return {name: column[keep] for name, column in rows.items()}
 
 
@@ -270,7 +299,7 @@ def _conflicting(rows: Rows, a: _Indices, b: _Indices, order: Order) -> tuple[_I
     # A pair of writers occurs twice: keep one. One lane of one instruction is no pair.
     once = (rows["write"][b] == 0) | (a < b)
     a, b = a[once], b[once]
-    same = rows["thread"][a] == rows["thread"][b]
+    same = rows["actor"][a] == rows["actor"][b]
     lasting = (rows["copy"][a] | rows["copy"][b] | rows["collective"][a] | rows["collective"][b]) > 0
     # Volatile counts as relaxed: with an atomic it is no race; two volatile accesses are data that lanes pass around.
     strong = rows["strength"][a] + rows["strength"][b] >= STRONG + VOLATILE
@@ -294,7 +323,7 @@ def _before(rows: Rows, a: _Indices, b: _Indices, order: Order) -> npt.NDArray[n
     if len(order.copies.columns):
         late = rows["late"][a]
         known |= (late >= 0) & (order.rows[rows["row"][b], late] >= rows["late_number"][a])
-    own = (rows["thread"][a] == rows["thread"][b]) & (rows["collective"][a] + rows["collective"][b] == 0)
+    own = (rows["actor"][a] == rows["actor"][b]) & (rows["collective"][a] + rows["collective"][b] == 0)
     known |= own & (rows["end"][a] < rows["record"][b])
     if order.observation.starts:
         starts = np.array(order.observation.starts)

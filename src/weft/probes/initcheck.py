@@ -2,7 +2,8 @@
 
 Shadow byte: 0 = never written, 255 = written. Stores, asynchronous copies when they arrive, and atomics set it; loads,
 ldmatrix, wmma loads and atomics check it. An atomic exchange only sets it: its result may be unused. Bytes of global
-memory are only ever set while a launch runs, so workers that write neighbouring bytes do not disturb each other.
+memory are only ever set while a launch runs, so workers that write neighbouring bytes do not disturb each other. The
+system's part of shared memory (`RESERVED` in `vm/layout.py`) counts as written.
 
 A read alone is not an error: compilers widen loads over padding. `review` follows the values that were read in a
 second run (`taint.py`) and keeps the reads that have an effect.
@@ -17,6 +18,8 @@ from weft.vm.context import (
     WARP_WORKER,
     WORKER_LOCAL_BYTES,
     WORKER_LOCAL_WRITTEN,
+    WORKER_RESERVED,
+    WORKER_RESERVED_BYTES,
     WORKER_WRITTEN,
 )
 from weft.vm.ir import LANES, Builder, Value, const, vec
@@ -64,6 +67,11 @@ class InitCheck(SharedProbe):
         local = get(b, worker, WORKER_LOCAL_WRITTEN), get(b, worker, WORKER_LOCAL_BYTES)
         for memory, size in ((self.memory(b, worker), shadow_size(b, worker)), local):
             b.intrinsic("memset", "void", [memory, const("i8", 0), size, const("i1", 0)], overloads=["ptr", "i64"])
+        size = get(b, worker, WORKER_RESERVED_BYTES)
+        with when(b, b.icmp("ne", size, const("i64", 0)), likely=False):
+            offset = b.op("sub", get(b, worker, WORKER_RESERVED), const("i64", SHARED_START))
+            args = [b.offset(self.memory(b, worker), offset), _WRITTEN, size, const("i1", 0)]
+            b.intrinsic("memset", "void", args, overloads=["ptr", "i64"])
 
     def access(self, b: Builder, event: Access) -> None:
         super().access(b, event)

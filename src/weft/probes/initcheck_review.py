@@ -32,8 +32,8 @@ from .initcheck_reports import CODES, CTAS_REPORTED, UNWRITTEN_GLOBAL
 from .local_variables import variable_at
 from .refill import Effect, effect_of_contents
 from .taint import follow
+from .taint_labels import Sink
 from .taint_slice import Slicer
-from .taint_state import Sink
 
 MOST_CTAS, FIRST_CTAS = 8, 2
 """CTAs in which values are followed: at most, and where other contents of memory change nothing."""

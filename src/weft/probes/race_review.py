@@ -18,7 +18,6 @@ import numpy.typing as npt
 from weft.core.finding_codes import Severity
 from weft.core.records import Dim3, Finding, Place
 from weft.ptx.module import Instruction
-from weft.ptx.passes.build_cfg import is_barrier
 from weft.vm.ir import LANES
 from weft.vm.launch import REPORT_CAPACITY
 from weft.vm.memory import GLOBAL_BASE
@@ -130,7 +129,7 @@ def _read_only(scene: Scene, met: WrittenRead) -> Finding:
     thread = met.thread - 1
     return Finding(
         "R106",
-        f"read-only load (ld.global.nc) of memory that this launch writes, at {where}",
+        f"read-only load ({load.opcode if load else 'ld.global.nc'}) of memory that this launch writes, at {where}",
         ptx_line=met.load,
         place=load.place if load else None,
         cta=_position(thread // per_cta, scene.launch.grid),
@@ -190,7 +189,7 @@ def _log(scene: Scene, cta: int) -> tuple[npt.NDArray[np.void], bool]:
 
 
 def _conflicts(scene: Scene, log: npt.NDArray[np.void], same: Known) -> list[Conflict]:
-    return find_conflicts_in_cta(log, math.prod(scene.launch.block), semantics_of(scene.source), same)
+    return find_conflicts_in_cta(log, math.prod(scene.launch.block), semantics_of(scene), same)
 
 
 def _where(scene: Scene, address: int) -> str:
@@ -247,7 +246,7 @@ def _place(ins: Instruction | None) -> Place | None:
 def _barriers(scene: Scene, *, of_warps: bool) -> list[Place]:
     """Return the places of the kernel's barriers; with `of_warps`, also of those that order lanes of one warp."""
     found = [item for item in scene.source.inlined.body if isinstance(item, Instruction)]
-    kept = (ins for ins in found if is_barrier(ins) or (of_warps and ins.form.name == "bar" and ins.has("warp")))
+    kept = (ins for ins in found if ins.facts.is_barrier or (of_warps and ins.facts.is_warp_barrier))
     return [ins.place for ins in kept if ins.place is not None]
 
 

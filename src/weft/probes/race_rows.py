@@ -1,9 +1,10 @@
 """racecheck, second pass: the accesses of a log as rows, one per lane and granule, in groups that may conflict.
 
 A granule is the largest piece that every access touches fully or not at all. Columns are int64 arrays by name; a group
-is a granule in a phase (between two barriers of all threads), and `key` is its number. A strong write that others may
-observe has a `number`, and `place` is its column (`observation.py`); other accesses have -1. Copies that arrive at an
-mbarrier have a `late_number`, and `late` is the column (`copy_clock.py`).
+is a granule in a phase (between two barriers of all threads), and `key` is its number. `actor` is the thread, or the
+warp where its lanes count as one thread (`Semantics.by_warp`). A strong write that others may observe has a `number`,
+and `place` is its column (`observation.py`); other accesses have -1. Copies that arrive at an mbarrier have a
+`late_number`, and `late` is the column (`copy_clock.py`).
 """
 
 import numpy as np
@@ -63,13 +64,19 @@ def expanded(log: npt.NDArray[np.void], order: Order, semantics: Semantics, addr
     cta = np.searchsorted(order.ctas, part["cta"][index]).astype(np.int64)
     per_cta = len(order.column_of) // len(order.ctas)
     thread = cta * per_cta + part["warp"][index].astype(np.int64) * LANES + lane
+    row, actor = rows_known[snapshots, lane].astype(np.int64), thread.copy()
+    by_warp = np.flatnonzero((at >= semantics.by_warp.start) & (at < semantics.by_warp.stop))
+    if len(by_warp):
+        row[by_warp] = [order.joint_rows[number] for number in snapshots[by_warp].tolist()]
+        actor[by_warp] = -1 - thread[by_warp] // LANES
     lane_rows: Rows = {
         "thread": thread,
+        "actor": actor,
         "column": order.column_of[thread].astype(np.int64),
         "cta": cta,
         "record": record,
         "end": end,
-        "row": rows_known[snapshots, lane].astype(np.int64),
+        "row": row,
         "epoch": epochs[snapshots, lane].astype(np.int64),
         "end_epoch": end_epoch,
         "late": late,

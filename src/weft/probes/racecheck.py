@@ -78,9 +78,11 @@ class RaceCheck(SharedProbe):
     name = "race"
     codes = {SUSPECT: ("R102", "possible race")}  # noqa: RUF012
     keeps_before = True
+    notices_writes = True
     reviews_always = True
 
     def review(self, findings: tuple[Finding, ...], scene: Scene) -> tuple[Finding, ...]:
+        global_race.require_copies(scene)
         mine = {code for code, _ in self.codes.values()}
         in_ctas = judge_suspects(scene, self.codes, still_suspicious)
         others = (found for found in findings if found.code not in mine)
@@ -272,6 +274,7 @@ class SecondLook(RaceCheck):
 
     name = "race-again"
     keeps_before = False
+    notices_writes = False
     reviews_always = False
 
     def __init__(self, ctas: int = 0) -> None:

@@ -51,7 +51,7 @@ class WrittenRead:
 
 def read_only_sites(instructions: Iterable[Instruction]) -> frozenset[int]:
     """Return the sites of the loads through the read-only cache."""
-    return frozenset(ins.line for ins in instructions if ins.form.name == "ld" and ins.has("nc"))
+    return frozenset(ins.line for ins in instructions if any(access.read_only for access in ins.facts.accesses))
 
 
 class ReadOnlyLoads(Instrumentation):

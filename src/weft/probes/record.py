@@ -2,7 +2,8 @@
 
 The log is one record per event. It is made by running CTAs again, so it may be slow, but it is complete: addresses
 and stored values of all lanes, which lanes reach which barrier, which lanes a bar.warp.sync joins, copies, their
-groups, who waits for them and which mbarrier they arrive at. `clocks.py` and `happens_before.py` interpret it.
+groups, who waits for them and which mbarrier they arrive at. `clocks.py` and `happens_before.py` interpret it. A warp
+that waits for a value repeats one load: of repetitions with no other event in between, the first two are recorded.
 """
 
 from enum import IntEnum
@@ -14,7 +15,7 @@ from weft.vm.context import WARP_ID, WARP_WORKER, WORKER_BOARD, WORKER_CTA
 from weft.vm.ir import LANES, Builder, Value, const, vec
 from weft.vm.memory import GLOBAL_BASE, SHARED_BASE, SHARED_START, GlobalMemory
 from weft.vm.runtime.access import parse_name
-from weft.vm.runtime.shape import PREFIX, function, get, symbol, when
+from weft.vm.runtime.shape import PREFIX, Variable, bits, function, get, symbol, when
 from weft.vm.runtime.watch import Access, Instrumentation
 
 from .shared_probe import source_digest
@@ -27,6 +28,8 @@ RECORD = np.dtype(
 )  # fmt: skip
 """One event. `value` holds what a store writes, register after register, where `element` (bytes) is not 0."""
 
+_AT = {name: offset for name, (_, offset, *_) in (RECORD.fields or {}).items()}
+"""Field → its offset in a record."""
 HEAD_BYTES = 64
 _COUNT, _CAPACITY, _CTAS = 0, 8, 16
 _ADD = "probe.record.add"
@@ -144,6 +147,35 @@ def _add(
     b.call(symbol(_ADD), "void", args)
 
 
+def _repeats(b: Builder, log: Value, count: Value, cta: Value) -> Value:
+    """i1: the last two records are already this load: a warp waits for a value, and nothing happened meanwhile.
+
+    The second stays, because it shows that the warp waits (`clocks.py`); more would add nothing. A record with a value
+    (the word of an mbarrier) is never left out.
+    """
+    same = Variable(b, const("i1", 0))
+    plain = b.op("and", b.icmp("eq", b.param("what"), const("i32", What.LOAD)), _is_zero(b, b.param("element")))
+    inside = b.icmp("ule", count, b.load("i64", b.offset(log, _CAPACITY), align=8))
+    with when(b, b.op("and", b.op("and", plain, inside), b.icmp("uge", count, const("i64", 2)))):
+        own = [(name, b.param(name)) for name in ("what", "site", "lanes", "number", "element")]
+        own += [("bytes", b.param("size")), ("warp", get(b, b.param("warp"), WARP_ID)), ("cta", cta)]
+        differ = const("i32", 0)
+        for back in (1, 2):
+            index = b.op("sub", count, const("i64", back))
+            place = b.offset(b.offset(log, HEAD_BYTES), b.op("mul", index, const("i64", RECORD.itemsize)))
+            for name, value in own:
+                known = b.load("i32", b.offset(place, _AT[name]), align=4)
+                differ = b.op("or", differ, b.op("xor", known, value))
+            known = b.load(vec("i64"), b.offset(place, _AT["address"]), align=4)
+            differ = b.op("or", differ, bits(b, b.icmp("ne", known, b.param("address"))))
+        same.set(_is_zero(b, differ))
+    return same.get()
+
+
+def _is_zero(b: Builder, value: Value) -> Value:
+    return b.icmp("eq", value, const("i32", 0))
+
+
 def _append() -> Builder:
     words = ("what", "site", "lanes", "size", "number", "element")
     params = [("ptr", "warp"), ("ptr", "worker"), *(("i32", name) for name in words)]
@@ -155,15 +187,15 @@ def _append() -> Builder:
     with when(b, b.icmp("eq", wanted, const("i8", 0))):
         b.ret()
     count = b.load("i64", b.offset(log, _COUNT), align=8)
+    with when(b, _repeats(b, log, count, cta), likely=False):
+        b.ret()
     b.store(b.op("add", count, const("i64", 1)), b.offset(log, _COUNT), align=8)
     with when(b, b.icmp("uge", count, b.load("i64", b.offset(log, _CAPACITY), align=8))):
         b.ret()
     place = b.offset(b.offset(log, HEAD_BYTES), b.op("mul", count, const("i64", RECORD.itemsize)))
-    fields = RECORD.fields
-    assert fields is not None
 
     def put(name: str, value: Value) -> None:
-        b.store(value, b.offset(place, fields[name][1]), align=4)
+        b.store(value, b.offset(place, _AT[name]), align=4)
 
     for name, given in (
         ("what", "what"),
@@ -180,7 +212,7 @@ def _append() -> Builder:
         put("warp", get(b, b.param("warp"), WARP_ID))
     with when(b, b.icmp("ne", b.param("element"), const("i32", 0))):
         size = b.op("mul", b.cast("zext", b.param("size"), "i64"), const("i64", LANES))
-        to = b.offset(place, fields["value"][1])
+        to = b.offset(place, _AT["value"])
         args = [to, b.param("value"), size, const("i1", 0)]
         b.intrinsic("memcpy", "void", args, overloads=["ptr", "ptr", "i64"])
     b.ret()

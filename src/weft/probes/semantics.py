@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from weft.ptx.module import Instruction
+from weft.vm.memory import SHARED_BASE
+from weft.vm.runtime.watch import Scene
 
 from .shuffles import Exchanges
 from .taint_slice import Slicer
+from .unused_loads import UnusedLoads
 
 if TYPE_CHECKING:
     from weft.vm.program import ProgramSource
 
-_ACCESSES = frozenset({"ld", "ldu", "st", "atom", "red", "mbarrier", "cp", "ldmatrix", "wmma"})
-_ORDERS = frozenset({"fence", "membar", "bar", "barrier"})
 FLAG, COUNTS = 2, 3
 """Kinds of strong accesses."""
 
@@ -28,6 +29,12 @@ class Semantics:
     used: Container[str]
     """Names of the registers that some instruction reads."""
     exchanges: Exchanges
+    unused: UnusedLoads
+    by_warp: range = range(0)
+    """Generic addresses at which the lanes of a warp count as one thread: the memory that belongs to the system.
+
+    Only CUDA's own header accesses it. When cooperative groups of several warps combine values there, one lane acquires
+    for its warp, and a shuffle, not a barrier, lets the others continue."""
     kinds: dict[int, int] = field(default_factory=dict)
     """Site → what `kind` returned for it."""
 
@@ -35,14 +42,14 @@ class Semantics:
         """Return 0 if the site does not synchronise, 1 if it does, FLAG if perhaps (volatile), COUNTS for mbarriers."""
         if site not in self.kinds:
             ins = self.at(site)
-            strong = COUNTS if is_mbarrier(ins) else 1
+            strong = COUNTS if ins is not None and ins.facts.is_mbarrier else 1
             self.kinds[site] = FLAG if is_volatile(ins) else strong if is_strong(ins) else 0
         return self.kinds[site]
 
     def copies(self, site: int) -> bool:
         """Whether the instruction there is a cp.async of bytes."""
         ins = self.at(site)
-        return ins is not None and ins.form.name == "cp" and not is_mbarrier(ins)
+        return ins is not None and ins.facts.starts == "cp.async"
 
     def looks(self, ins: Instruction) -> bool:
         """Whether the kernel uses the value that an access returns."""
@@ -52,8 +59,9 @@ class Semantics:
 _semantics: "WeakKeyDictionary[ProgramSource, Semantics]" = WeakKeyDictionary()
 
 
-def semantics_of(source: "ProgramSource") -> Semantics:
+def semantics_of(scene: Scene) -> Semantics:
     """Return the semantics of the kernel that a launch ran."""
+    source = scene.source
     known = _semantics.get(source)
     if known is None:
         slicer = Slicer(item for item in source.inlined.body if isinstance(item, Instruction))
@@ -61,7 +69,11 @@ def semantics_of(source: "ProgramSource") -> Semantics:
             site: replace(_decisive(found), place=source.instruction_at[site].place)
             for site, found in slicer.at.items()
         }
-        known = _semantics[source] = Semantics(by_site.get, slicer.users, Exchanges(source.passes.cfg))
+        reserved = scene.layout.reserved
+        by_warp = range(SHARED_BASE + reserved.start, SHARED_BASE + reserved.stop)
+        known = _semantics[source] = Semantics(
+            by_site.get, slicer.users, Exchanges(source.passes.cfg), UnusedLoads(source.inlined), by_warp
+        )
     return known
 
 
@@ -71,8 +83,8 @@ def _decisive(line: Sequence[Instruction]) -> Instruction:
     Inline assembly puts several on a line: `{ mbarrier.test_wait …; selp …; }`. Of several accesses it is the weakest,
     so that no access is assumed to order more than it does.
     """
-    accesses = [ins for ins in line if ins.form.name in _ACCESSES]
-    others = [ins for ins in line if ins.form.name in _ORDERS]
+    accesses = [ins for ins in line if ins.facts.uses_memory]
+    others = [ins for ins in line if ins.facts.fences]
     return min(accesses, key=lambda ins: is_volatile(ins) + 2 * is_strong(ins)) if accesses else (others or line)[0]
 
 
@@ -82,25 +94,14 @@ def is_wide(ins: Instruction | None) -> bool:
 
 
 def is_volatile(ins: Instruction | None) -> bool:
-    return ins is not None and ins.form.name in ("ld", "st") and ins.has("volatile")
+    return ins is not None and ins.has("volatile")
 
 
 def is_strong(ins: Instruction | None) -> bool:
     """Whether the memory model orders an access with other strong ones: atomics, ld/st with an order, mbarriers."""
-    return ins is not None and (ins.form.name in ("atom", "red") or ordering(ins) != "")
+    return ins is not None and (ins.facts.is_atomic or ordering(ins) != "")
 
 
 def ordering(ins: Instruction) -> str:
-    """Return acquire, release or both. Arriving at an mbarrier releases; a test that finds its phase complete acquires.
-
-    `inval` orders nothing, but other uses may be close: libcu++ lets one lane do it for its warp, after a match.sync.
-    """
-    if ins.form.chapter == "mbarrier":
-        if ins.has("init"):
-            return ""
-        return "relaxed" if ins.has("inval") else "acquire" if ins.has("test_wait") else "release"
-    return ins.mods.get("order", "")
-
-
-def is_mbarrier(ins: Instruction | None) -> bool:
-    return ins is not None and ins.form.chapter == "mbarrier"
+    """Return acquire, release, acq_rel or relaxed; empty for an access that orders nothing."""
+    return ins.mods.get("order", ins.facts.order)

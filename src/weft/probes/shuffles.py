@@ -10,14 +10,10 @@ lanes have taken part. docs/decisions/0016-shuffles-and-races.md explains why th
 nothing else.
 """
 
-from collections.abc import Iterator
-
 from weft.ptx.module import Imm, Instruction
 from weft.ptx.passes.build_cfg import Block, Cfg
+from weft.shadow.marks import sources_of
 
-from .taint_state import register_names
-
-COLLECTIVES = frozenset({"shfl", "vote", "redux", "match"})
 ALL_LANES = 0xFFFFFFFF
 
 
@@ -45,7 +41,7 @@ class Exchanges:
 
     def _between(self, read: int, write: int) -> bool:
         loads = [(block, ins) for block in self._cfg.blocks for ins in block.body if ins.line == read]
-        if len(loads) != 1 or loads[0][1].form.name != "ld" or loads[0][1].guard is not None:
+        if len(loads) != 1 or not loads[0][1].facts.is_load or loads[0][1].guard is not None:
             return False
         start, load = loads[0]
         meets = {block.id for block in self._cfg.blocks if self._needs(block, load)}
@@ -70,7 +66,7 @@ class Exchanges:
         if not block.collective or not _takes_all(block.body[0]):
             return False
         seen: set[str] = set()
-        waiting = list(_sources(block.body[0]))
+        waiting = list(sources_of(block.body[0]))
         while waiting:
             name = waiting.pop()
             made = self._made_by.get(name)
@@ -78,19 +74,11 @@ class Exchanges:
                 return True
             if made is not None and name not in seen:
                 seen.add(name)
-                waiting += _sources(made)
+                waiting += sources_of(made)
         return False
 
 
 def _takes_all(ins: Instruction) -> bool:
     """Whether it is a collective of all 32 lanes, by a constant mask."""
-    if ins.form.name not in COLLECTIVES or ins.guard is not None:
-        return False
-    mask = ins.operand("mask")
+    mask = ins.find("mask") if ins.facts.group == "warp" and ins.form.returns and ins.guard is None else None
     return isinstance(mask, Imm) and mask.value & ALL_LANES == ALL_LANES
-
-
-def _sources(ins: Instruction) -> Iterator[str]:
-    for spec, operand in zip(ins.form.operands, ins.operands, strict=False):
-        if not spec.written:
-            yield from register_names(operand)

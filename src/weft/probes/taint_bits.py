@@ -51,10 +51,3 @@ def moved(labels: Labels, right: npt.NDArray[np.int64], *, signed: bool = False)
         parts = np.where(inside, sites[source], np.uint64(0)).reshape(size, 8)
         result[lane] = np.bitwise_or.reduce(parts, axis=1) | masks
     return result
-
-
-def field(position: npt.NDArray[np.int64], length: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
-    """Return a mask of `length` bits from `position` on of a value's `size` bytes; shape (32, size)."""
-    at = np.arange(8 * size)[None, :]
-    inside = (at >= position[:, None]) & (at < (position + length)[:, None])
-    return np.packbits(inside, axis=1, bitorder="little")

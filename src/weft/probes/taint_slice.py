@@ -6,10 +6,9 @@ other unused registers. Order and paths are ignored, so a value reported to reac
 
 from collections.abc import Iterable
 
-from weft.ptx.module import WIDTH, Instruction, Reg, Vec
-
-_EFFECTS = frozenset({"st", "ld", "atom", "red", "cp", "bar", "barrier", "ldmatrix", "mbarrier", "call", "prefetch"})
-"""Opcodes in which a use has an effect: stores of any kind, addresses, barriers."""
+from weft.ptx.module import WIDTH, Instruction, Reg
+from weft.shadow.marks import members, sources_of
+from weft.shadow.transport import has_effects
 
 
 class Slicer:
@@ -20,13 +19,13 @@ class Slicer:
         self.at: dict[int, list[Instruction]] = {}
         for ins in instructions:
             self.at.setdefault(ins.line, []).append(ins)
-            for reg in _sources(ins):
-                self.users.setdefault(reg.name, []).append(ins)
+            for name in read_by(ins):
+                self.users.setdefault(name, []).append(ins)
 
     def reaches_nothing(self, line: int, hit_bytes: int) -> bool:
         """Whether the bytes of the mask `hit_bytes` that the load at `line` reads have no effect."""
         loads = self.at.get(line, [])
-        if not loads or any(load.form.name != "ld" for load in loads):
+        if not loads or not all(load.facts.is_load for load in loads):
             return False
         waiting = [name for load in loads for name in _targets(load, hit_bytes)]
         known = set(waiting)
@@ -40,27 +39,19 @@ class Slicer:
         return True
 
 
-def _sources(ins: Instruction) -> set[Reg]:
-    """Return the registers that an instruction's result depends on; a guarded destination's old value stays."""
-    if ins.guard is None:
-        return set(ins.read())
-    return set(ins.read()) - (set(ins.written()) - _operands(ins) - {ins.guard.reg})
-
-
-def _operands(ins: Instruction) -> set[Reg]:
-    unguarded = Instruction(ins.opcode, ins.form, ins.mods, ins.operands, None, ins.line)
-    return set(unguarded.read())
+def read_by(ins: Instruction) -> set[str]:
+    """Return the names of the registers that an instruction depends on, with its guard."""
+    return {*sources_of(ins), *(() if ins.guard is None else (ins.guard.reg.name,))}
 
 
 def _targets(load: Instruction, hit_bytes: int) -> list[str]:
     """Return the destinations of a load that hold any of the bytes."""
-    operand = load.operand("d")
-    items = operand.items if isinstance(operand, Vec) else (operand,)
     size = WIDTH[load.type] // 8
     whole = (1 << size) - 1
+    items = members(load.operand("d"))
     return [item.name for at, item in enumerate(items) if isinstance(item, Reg) and hit_bytes >> at * size & whole]
 
 
 def _counts(ins: Instruction) -> bool:
-    stores = ins.form.name == "wmma" and (ins.has("load") or ins.has("store"))
-    return ins.form.chapter == "control" or ins.form.name in _EFFECTS or stores
+    """Whether a use in it has an effect: stores of any kind, addresses, barriers, branches."""
+    return bool(ins.facts.control) or bool(ins.facts.accesses) or has_effects(ins)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from weft.ptx.module import Instruction
 from weft.ptx.passes.build_cfg import Cfg
 
 from .match import Match
@@ -20,8 +21,6 @@ from .sass_accesses import NEVER
 from .sass_text import SassBlock, repeat_of
 from .site_probe import HIDDEN
 
-_ANCHORS = {"BAR": ("bar", "barrier"), "SHFL": ("shfl",)}
-"""SASS opcode → the PTX instructions that become one such instruction; accesses are found by their Match."""
 _MOVABLE = frozenset(["MOV", "IMAD", "UMOV", "CS2R", "S2R", "S2UR", "ULDC", "NOP", "IADD3", "LEA", "SHF", "LOP3"])
 """ptxas moves these freely: they are the weakest evidence of where a block came from."""
 _LEAVES = frozenset(["EXIT", "RET"])
@@ -79,6 +78,13 @@ def find_block_runs(
     return BlockRuns({block.id: runs.get(block.id, 0) for block in blocks}, frozenset(shared_out), slow)
 
 
+def _anchor(ins: Instruction) -> tuple[str, ...]:
+    """Return the SASS opcode that a PTX instruction becomes, once; accesses are found by their Match."""
+    if ins.facts.group == "cta" or ins.facts.is_warp_barrier:
+        return ("BAR",)
+    return ("SHFL",) if ins.facts.group == "warp" and ins.facts.copies else ()
+
+
 def _equations(
     alive: Sequence[SassBlock], cfg: Cfg, matches: Sequence[Match], ptx_runs: Sequence[int]
 ) -> list[_Equation]:
@@ -90,7 +96,7 @@ def _equations(
     for block in cfg.blocks:
         for ins in (*block.body, *([block.end] if block.end else [])):
             totals[ins.line] += ptx_runs[block.id]
-            opcodes.setdefault(ins.line, set()).update(n for n, forms in _ANCHORS.items() if ins.form.name in forms)
+            opcodes.setdefault(ins.line, set()).update(_anchor(ins))
     found: dict[int, _Equation] = {}
     conditional: set[int] = set()
     for piece in alive:

@@ -185,13 +185,12 @@ def _from_ptx(kernel: KernelMatch, runs: Sequence[int]) -> dict[str, int]:
     totals: Counter[str] = Counter()
     for block in kernel.cfg.blocks:
         for ins in (*block.body, *([block.end] if block.end else [])):
-            name = ins.form.name
-            if name in ("mma", "wmma") and (name == "mma" or ins.has("mma")):
+            if ins.facts.multiplies:
                 types = [ins.mods[slot] for slot in ("dtype", "atype", "btype", "ctype") if slot in ins.mods]
-                totals[".".join([f"vm__{name}", ins.mods["shape"], *types])] += runs[block.id]
-            elif name in ("bar", "barrier"):
-                totals["vm__bar_warp_sync" if ins.has("warp") else "vm__barriers"] += runs[block.id]
-            elif name == "shfl":
+                totals[".".join([f"vm__{ins.facts.multiplies}", ins.mods["shape"], *types])] += runs[block.id]
+            elif ins.facts.is_warp_barrier or ins.facts.group == "cta":
+                totals["vm__bar_warp_sync" if ins.facts.is_warp_barrier else "vm__barriers"] += runs[block.id]
+            elif ins.facts.group == "warp" and ins.facts.copies:
                 totals["vm__shfl"] += runs[block.id]
     return dict(totals)
 

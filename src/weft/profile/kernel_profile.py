@@ -149,8 +149,8 @@ def _on_chip(
 ) -> LaunchProfile:
     resources = launched.binary.resources.get(launched.binary.entries.get(launched.entry, launched.entry))
     if not counts.sass or resources is None:
-        why = "; ".join(counts.notes) or "ptxas did not report its resources"
-        raise Unsupported(f"{launched.entry} does not fit on {chip.title}: {why}")
+        why = "; ".join(dict.fromkeys(counts.notes)) or "ptxas did not report its resources"
+        raise Unsupported(f"{launched.entry}: no times for {chip.title} without its machine code: {why}")
     # CTAs may do different amounts of work: the bounds leave out the tail of the grid.
     launch = LaunchShape(prod(launched.block), prod(launched.grid), resources.registers, launched.shared_bytes)
     work = work_of(launch, counts.sass, counts.ncu, counts.vm)

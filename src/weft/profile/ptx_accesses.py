@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from weft.ptx.module import WIDTH, Imm, Instruction, Mem, Reg, Sym, Vec
+from weft.ptx.module import Imm, Instruction, Mem, Reg, Sym
 from weft.ptx.passes.build_cfg import Cfg
 from weft.vm.runtime.wmma_tiles import parse_tile
 
@@ -66,34 +66,29 @@ def _access(
     what = _what(ins)
     if what is None:
         return None
-    verb, space, size, tiles = what
-    root, offset = _resolve(ins.operand("dst" if verb == "copy" else "a"), once, set_at)
-    return PtxAccess(ins.line, ins.opcode, verb, space, size, block, root, offset, tiles, ins.form.name == "wmma")
+    verb, space, size, tiles, address = what
+    root, offset = _resolve(ins.operand(address), once, set_at)
+    together = tiles > 0 and "shape" in ins.mods
+    return PtxAccess(ins.line, ins.opcode, verb, space, size, block, root, offset, tiles, together)
 
 
-def _what(ins: Instruction) -> tuple[str, str, int, int] | None:
-    """Return verb, space, bytes per lane and tiles."""
-    space = ins.mods.get("space", "global" if ins.has("global") else "generic").partition("::")[0]
-    match ins.form.name:
-        case "ld" | "st" as name if space in ("shared", "global", "generic"):
-            data = ins.operand("d" if name == "ld" else "b")
-            count = len(data.items) if isinstance(data, Vec) else 1
-            return "load" if name == "ld" else "store", space, count * WIDTH[ins.type] // 8, 0
-        case "atom" | "red":
-            return "atomic", space, WIDTH[ins.type] // 8, 0
-        case "ldmatrix":
-            return "load", "shared", 16, int(ins.mods["num"][1:])
-        case "cp" if "dst" in ins.form.index:
-            size = ins.operand("size")
-            return "copy", "global", size.value if isinstance(size, Imm) else 0, 0
-        case "wmma" if not ins.has("mma"):
-            which = "d" if ins.has("store") else "c" if ins.has("c") else ins.mods["which"]
-            kind = ins.mods.get("type", "tf32")
-            verb = "store" if which == "d" else "load"
-            tile, _ = parse_tile(f"wmma.{verb}.{which}.{ins.mods['layout']}.{ins.mods['shape']}.{space}.{kind}")
-            lines, line_bytes = tile.block_lines
-            return verb, space, lines * line_bytes // 32, len(tile.blocks)
-    return None
+def _what(ins: Instruction) -> tuple[str, str, int, int, str] | None:
+    """Return verb, space, bytes per lane, tiles and the operand with the address."""
+    if not ins.facts.uses_memory or ins.facts.is_mbarrier:
+        return None
+    access = ins.facts.accesses[0]
+    verb, space, size = access.verb, access.space(ins.mods), ins.bytes_of(access) or 0
+    if space not in ("shared", "global", "generic"):
+        return None
+    if ins.facts.starts:
+        return "copy", "global", size, 0, access.address
+    if access.width == "tile":
+        which = "d" if ins.has("store") else "c" if ins.has("c") else ins.mods["which"]
+        kind = ins.mods.get("type", "tf32")
+        tile, _ = parse_tile(f"wmma.{verb}.{which}.{ins.mods['layout']}.{ins.mods['shape']}.{space}.{kind}")
+        lines, line_bytes = tile.block_lines
+        return verb, space, lines * line_bytes // 32, len(tile.blocks), access.address
+    return verb, space, size, int(ins.mods["num"][1:]) if access.width == "row" else 0, access.address
 
 
 def _resolve(operand: object, once: Mapping[str, Instruction], set_at: Mapping[str, int]) -> tuple[Root, int]:
@@ -116,11 +111,10 @@ def _resolve(operand: object, once: Mapping[str, Instruction], set_at: Mapping[s
 
 def _step(ins: Instruction) -> tuple[Reg | Sym, int] | None:
     """Return the register or symbol that a register is a constant distance from, and the distance."""
-    name = ins.form.name
-    if name in ("mov", "cvta"):
+    if ins.copied is not None or (ins.facts.converts and ins.has("space")):
         a = ins.operand("a")
         return (a, 0) if isinstance(a, Reg | Sym) else None
-    if name == "add" and not ins.has("cc"):
+    if ins.form.name == "add" and not ins.has("cc"):
         a, b = ins.operand("a"), ins.operand("b")
         if isinstance(a, Reg) and isinstance(b, Imm):
             return a, b.value

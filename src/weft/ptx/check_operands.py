@@ -15,7 +15,6 @@ from .isa import Form, lookup
 from .module import WIDTH, FloatImm, Imm, Instruction, Mem, Not, Operand, Pair, Reg, Special, Sym, Vec
 from .special import SPECIALS
 
-_RELAXED = frozenset(["ld", "st", "cvt"])
 _ADDRESSES = frozenset(["b32", "u32", "s32", "b64", "u64", "s64"])
 
 
@@ -23,7 +22,7 @@ def check_operands(ins: Instruction, registers: Mapping[str, str]) -> None:
     """Raise a ParseError if an operand of `ins` does not fit; calls are checked when they are resolved."""
     if ins.guard is not None and registers[ins.guard.reg.name] != "pred":
         raise ParseError(f"guard {ins.guard.reg.name} is a .{registers[ins.guard.reg.name]} register", ins.line)
-    if ins.form.name == "call" or ("vec" not in ins.mods and _plainly_right(ins, registers)):
+    if ins.facts.control == "call" or ("vec" not in ins.mods and _plainly_right(ins, registers)):
         return
     for spec, operand in zip(ins.form.operands, ins.operands, strict=False):
         if spec.kind == "label":
@@ -64,7 +63,7 @@ def _allowed(opcode: str, count: int) -> tuple[frozenset[str], ...]:
     found = lookup(opcode)
     assert found is not None
     form, mods = found
-    relaxed = form.name in _RELAXED
+    relaxed = form.wider_registers
     return tuple(
         frozenset()
         if spec.kind in ("address", "label")
@@ -75,7 +74,7 @@ def _allowed(opcode: str, count: int) -> tuple[frozenset[str], ...]:
 
 def wanted_type(form: Form, mods: Mapping[str, str], name: str, count: int) -> str:
     """Return the type of operand `name` of an instruction with `count` operands."""
-    if name == "c" and form.name in ("bar", "barrier") and count == len(form.operands):
+    if name == "c" and form.facts.group == "cta" and count == len(form.operands):
         return "u32"  # bar.red with a number of threads in front of its predicate
     return form.operand_type(name, mods)
 
@@ -92,9 +91,9 @@ def _check_address(ins: Instruction, name: str, kind: str, operand: Operand, reg
 def _check_vector(ins: Instruction, name: str, vector: Vec, wanted: str, registers: Mapping[str, str]) -> None:
     """Check a vector: `mov` splits or joins one value; in other instructions each member has the type."""
     count = int(ins.mods.get("vec", "v1")[1:])  # Triton writes braces around a single register too
-    if ins.form.name in ("ld", "st") and count != len(vector.items):
+    if "vec" in ins.form.slot_names and count != len(vector.items):
         raise ParseError(f"{ins.opcode}: operand {name} has {len(vector.items)} members", ins.line)
-    if ins.form.name != "mov":
+    if not (ins.facts.copies and ins.form.operands[0].kind == "vector"):
         for item in vector.items:
             _check(ins, name, item, wanted, registers)
         return
@@ -113,7 +112,7 @@ def _check(ins: Instruction, name: str, operand: Operand, wanted: str, registers
             declared = registers[register]
             if _may_ignore_source(ins, name) and declared == "pred":
                 return
-            if declared not in fitting(wanted, relaxed=ins.form.name in _RELAXED):
+            if declared not in fitting(wanted, relaxed=ins.form.wider_registers):
                 _refuse(ins, name, f"{register} is a .{declared} register", wanted)
         case Not(reg=reg):
             if not (wanted == "pred" or _may_ignore_source(ins, name)) or registers[reg.name] != "pred":
@@ -122,7 +121,7 @@ def _check(ins: Instruction, name: str, operand: Operand, wanted: str, registers
             given = SPECIALS[special]
             # Older PTX reads the lower half of a special register of 32 bits.
             legacy = given == "u32" and wanted in ("u16", "b16")
-            if not legacy and given not in fitting(wanted, relaxed=ins.form.name in _RELAXED):
+            if not legacy and given not in fitting(wanted, relaxed=ins.form.wider_registers):
                 _refuse(ins, name, f"{special} is .{given}", wanted)
         case Sym(name=symbol):
             if wanted not in _ADDRESSES:
@@ -134,7 +133,7 @@ def _check(ins: Instruction, name: str, operand: Operand, wanted: str, registers
 
 def _may_ignore_source(ins: Instruction, name: str) -> bool:
     """Return whether the operand is ignore-src, a predicate in the place of cp.async's src-size."""
-    return ins.opcode.startswith("cp.async.") and name == "extra"
+    return ins.facts.starts == "cp.async" and name == "extra"
 
 
 def _refuse(ins: Instruction, name: str, what: str, wanted: str) -> None:

@@ -1,7 +1,7 @@
 """A position in the tokens of a PTX text, and the readers of its smallest parts."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -21,11 +21,11 @@ _LONGEST_INTEGER = 66
 class Cursor:
     """Moves over tokens; every error has the line."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], files: Mapping[int, str] | None = None) -> None:
         self.tokens = tokens
         self.at = 0
         self.depth = 0
-        self.files = _files(tokens)
+        self.files = _files(tokens) if files is None else files
 
     @property
     def token(self) -> Token:
@@ -89,6 +89,16 @@ class Cursor:
         if not texts:
             raise ParseError(".pragma needs a string", line)
         return texts
+
+    def function_name(self) -> str:
+        """Return the name in the header that starts here: the first word outside parentheses."""
+        depth, at = 0, self.at
+        while self.tokens[at].kind != "word" or depth:
+            depth += (self.tokens[at].text == "(") - (self.tokens[at].text == ")")
+            if self.tokens[at].kind == "end":
+                raise ParseError("a function without a name", self.token.line)
+            at += 1
+        return self.tokens[at].text
 
     def literal(self) -> Imm | FloatImm:
         negative = self.accept("-")

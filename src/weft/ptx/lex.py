@@ -7,16 +7,17 @@ from weft.core.errors import ParseError
 
 
 class Token(NamedTuple):
-    """A piece of PTX text and its line."""
+    """A piece of PTX text, its line, and where it starts in the text."""
 
     kind: str
     text: str
     line: int
+    start: int
 
 
 _TOKEN = re.compile(
     r"""
-    (?P<newline>\n)
+    (?P<newline>\n+)
   | (?P<space>[ \t\r\f]+ | //[^\n]*)
   | (?P<comment>/\*.*?\*/)
   | (?P<float>0[fF][0-9a-fA-F]{8}(?![0-9a-zA-Z_]) | 0[dD][0-9a-fA-F]{16}(?![0-9a-zA-Z_])
@@ -31,22 +32,22 @@ _TOKEN = re.compile(
 )
 
 
-def tokenize(text: str) -> list[Token]:
-    """Return all tokens of `text`; ParseError at the first character that starts none."""
+def tokenize(text: str, line: int = 1) -> list[Token]:
+    """Return all tokens of `text`, which starts at `line`; ParseError at the first character that starts none."""
     tokens: list[Token] = []
-    line, at, end = 1, 0, len(text)
+    at, end = 0, len(text)
     match = _TOKEN.match
     while at < end:
         found = match(text, at)
         if found is None:
             raise ParseError(f"unexpected character {text[at]!r}", line)
         kind = found.lastgroup or ""
-        at = found.end()
+        start, at = at, found.end()
         if kind == "newline":
-            line += 1
+            line += at - found.start()
         elif kind == "comment":
             line += found.group().count("\n")
         elif kind != "space":
-            tokens.append(Token(kind, found.group(), line))
-    tokens.append(Token("end", "", line))
+            tokens.append(Token(kind, found.group(), line, start))
+    tokens.append(Token("end", "", line, end))
     return tokens

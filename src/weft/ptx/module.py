@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from weft.core.errors import Unsupported
 from weft.core.records import Place
 
+from .isa.facts import Access, Facts, named_space
 from .isa.form import Form
 
 WIDTH = {
@@ -144,6 +145,34 @@ class Instruction:
     """Text of a `.pragma "weft.…"` in front of it: what the virtual GPU does in addition to the PTX meaning."""
 
     @property
+    def facts(self) -> Facts:
+        """Return what the instruction is."""
+        return self.form.facts
+
+    @property
+    def copied(self) -> Operand | None:
+        """Return the operand that a `mov` copies; None for other instructions."""
+        copies = self.facts.copies
+        return self.operand(copies[0]) if len(copies) == 1 and not self.facts.group else None
+
+    @property
+    def space(self) -> str:
+        """Return the state space of addresses that the opcode names, `generic` if none."""
+        return named_space(self.mods)
+
+    def bytes_of(self, access: Access) -> int | None:
+        """Return the bytes that a lane accesses; None if they are known only when it runs, or to a tile."""
+        width = access.width
+        if width == "type":
+            return int(self.mods.get("vec", "v1")[1:]) * WIDTH[self.type] // 8
+        if width == "row":
+            return 16
+        if isinstance(width, str):
+            size = self.find(width) if width != "tile" else None
+            return size.value if isinstance(size, Imm) else None
+        return width
+
+    @property
     def type(self) -> str:
         """Return the instruction type, the `type` slot."""
         return self.mods["type"]
@@ -177,7 +206,7 @@ class Instruction:
         """Yield the registers this instruction reads, with its guard. A guarded write also keeps the old value."""
         if self.guard is not None:
             yield self.guard.reg
-        if self.form.name in ("addc", "subc", "madc") or ("cc" in self.mods and self.guard is not None):
+        if self.facts.reads_carry or ("cc" in self.mods and self.guard is not None):
             yield CARRY
         for spec, operand in zip(self.form.operands, self.operands, strict=False):
             if not spec.written or self.guard is not None:
@@ -214,6 +243,8 @@ class Variable:
     extern: bool = False
     relocations: tuple[tuple[int, Sym], ...] = ()
     """Byte offset → symbol whose address is stored there."""
+    managed: bool = False
+    """`.attribute(.managed)`: the host has it at the same address."""
 
     @property
     def size_bytes(self) -> int:

@@ -1,43 +1,70 @@
 """PTX text → Module. A syntax error is a ParseError, valid but unknown PTX is Unsupported; both have the line."""
 
 import re
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache, partial
 
 from weft.core.errors import ParseError, Unsupported
 
 from . import isa
 from .cursor import Cursor
+from .cut import index_of
 from .lex import Token, tokenize
 from .module import Function, Module, Variable
 from .parse_body import Body
 from .parse_variables import SPACES, parse_parameter, parse_variables
 from .passes.resolve_calls import resolve_calls
 
-_LINKING = frozenset([".visible", ".extern", ".weak", ".common"])
+LINKING = frozenset([".visible", ".extern", ".weak", ".common"])
+"""How other files see a symbol; without one it is only for its file."""
 
 
 def parse(text: str) -> Module:
     """Read an entire PTX file; calls through registers are resolved."""
-    return resolve_calls(_Parser(tokenize(text)).module())
+    return resolve_calls(ModuleParser(tokenize(text)).module())
 
 
-class _Parser(Cursor):
+def parse_declarations(text: str) -> Module:
+    """Read a PTX file without the bodies of its functions, which all count as declared elsewhere."""
+    return resolve_calls(_declared(text))
+
+
+@lru_cache(maxsize=8)
+def _declared(text: str) -> Module:
+    return ModuleParser(tokenize(index_of(text).without_bodies(text))).module()
+
+
+def parse_kernel(text: str, entry: str) -> Module:
+    """Read a PTX file with the bodies of one kernel and of the functions that it can call; others are declared only."""
+    declared = _declared(text)
+    bodies: dict[str, Function] = {}
+    for piece in index_of(text).reach(entry):
+        parser = ModuleParser(tokenize(text[piece.start : piece.end], piece.line), declared.files, declared.target)
+        parser.variables = list(declared.variables)  # a local variable of the same name gets another
+        parser.declaration(parser.take())
+        bodies.update(parser.functions)
+    return resolve_calls(replace(declared, functions={**declared.functions, **bodies}))
+
+
+class ModuleParser(Cursor):
     """Parses the module level."""
 
-    def __init__(self, tokens: list[Token]) -> None:
-        super().__init__(tokens)
+    def __init__(self, tokens: list[Token], files: Mapping[int, str] | None = None, target: str = "") -> None:
+        super().__init__(tokens, files)
         self.variables: list[Variable] = []
         self.functions: dict[str, Function] = {}
+        self.target = target
 
     def module(self) -> Module:
-        version, target = (0, 0), ""
+        version = (0, 0)
         while self.token.kind != "end":
             token = self.take()
             match token.text:
                 case ".version":
                     version = self.version()
                 case ".target":
-                    target = self.kind("word").text
+                    self.target = self.kind("word").text
                     while self.accept(","):
                         self.kind("word")
                 case ".address_size":
@@ -55,7 +82,7 @@ class _Parser(Cursor):
                     self.declaration(token)
         if not version[0]:
             raise ParseError("no .version directive", 1)
-        return Module(version, target, tuple(self.variables), self.functions, self.files)
+        return Module(version, self.target, tuple(self.variables), self.functions, self.files)
 
     def version(self) -> tuple[int, int]:
         token = self.kind("float")
@@ -82,27 +109,41 @@ class _Parser(Cursor):
             text = self.take().text
             depth += (text == "{") - (text == "}")
 
+    def skip_statement(self) -> None:
+        """Skip the rest of a declaration; its initial value may have braces."""
+        while not self.accept(";"):
+            if self.token.text == "{":
+                self.skip_braces()
+            else:
+                self.take()
+
     def declaration(self, token: Token) -> None:
         extern = False
-        while token.text in _LINKING:
+        while token.text in LINKING:
             extern |= token.text == ".extern"
             token = self.take()
         if token.text in (".entry", ".func"):
             self.function(entry=token.text == ".entry", extern=extern, line=token.line)
         elif token.text in SPACES:
-            self.variables += parse_variables(self, token.text[1:], extern=extern)
-            self.expect(";")
+            start = self.at
+            try:
+                self.variables += parse_variables(self, token.text[1:], extern=extern)
+                self.expect(";")
+            except Unsupported:  # a kernel that names it is refused: its symbol is not known
+                self.at, self.depth = start, 0
+                self.skip_statement()
         else:
             raise ParseError(f"unexpected {token.text!r}", token.line)
 
     def function(self, *, entry: bool, extern: bool, line: int) -> None:
+        name, start = self.function_name(), self.at
         returns: list[Variable] = []
-        if not entry and self.accept("("):
-            returns = self.comma_list(partial(parse_parameter, self), ")")
-        name = self.kind("word").text
-        params = self.comma_list(partial(parse_parameter, self), ")") if self.accept("(") else []
-        start = self.at
+        params: list[Variable] = []
         try:
+            if not entry and self.accept("("):
+                returns = self.comma_list(partial(parse_parameter, self), ")")
+            self.expect(name)
+            params = self.comma_list(partial(parse_parameter, self), ")") if self.accept("(") else []
             self.functions[name] = self.rest_of_function(name, params, returns, entry=entry, extern=extern, line=line)
         except Unsupported as error:
             self.at, self.depth = start, 0
@@ -110,7 +151,8 @@ class _Parser(Cursor):
                 name, entry, tuple(params), tuple(returns), {}, (), (), line=line, refused=error
             )
             while self.token.text not in ("{", ";"):
-                self.take()
+                if self.take().text == ".pragma":
+                    self.pragma()
             if not self.accept(";"):
                 self.skip_braces()
 
@@ -135,7 +177,7 @@ class _Parser(Cursor):
         if self.accept(";"):
             declared = Function(name, entry, tuple(params), tuple(returns), {}, (), (), {}, directives, True, line)
             return self.functions.get(name, declared)
-        body = Body(self)
+        body = Body(self, self.target, {variable.name for variable in self.variables})
         body.block()
         return Function(
             name,

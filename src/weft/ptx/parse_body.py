@@ -1,6 +1,6 @@
 """Parses the body of a function: scopes, declarations, labels, instructions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -10,6 +10,7 @@ from weft.core.records import Place
 from . import isa
 from .check_operands import check_operands
 from .cursor import Cursor
+from .isa.facts import is_later
 from .lex import Token
 from .module import (
     WIDTH,
@@ -52,8 +53,11 @@ class _Scope:
 class Body:
     """The body of one function."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, target: str, outside: Collection[str] = ()) -> None:
         self.p = cursor
+        self.target = target
+        self.outside = outside
+        """Variables of the module. A local one of the same name gets another: the function may be inlined."""
         self.registers: dict[str, str] = {}
         self.variables: list[Variable] = []
         self.items: list[Instruction | LabelDef] = []
@@ -144,7 +148,7 @@ class Body:
         scope = self.scopes[-1]
         if name in scope.names:
             raise ParseError(f"{name} is declared twice", self.p.token.line)
-        unique = name + scope.suffix
+        unique = name + (scope.suffix or ("@" if name in self.outside else ""))
         scope.names[name] = unique
         return unique
 
@@ -245,6 +249,10 @@ class Body:
         if found is None:
             raise Unsupported(isa.refusal(token.text), token.line)
         row, mods = found
+        needed = row.facts.first_target(mods)
+        if self.target and is_later(needed, self.target):
+            cure = f"compile for {needed} or without this instruction"
+            raise Unsupported(f"{token.text}: needs {needed}, and the file is for {self.target}; {cure}", token.line)
         operands: list[Operand] = []
         while not p.accept(";"):
             if operands:
@@ -253,7 +261,7 @@ class Body:
             if at >= len(row.operands):
                 raise ParseError(f"{token.text} takes {len(row.operands)} operands", token.line)
             operands.append(self.operand(row.operands[at].kind))
-        if row.name == "call":
+        if row.facts.control == "call":
             operands = self.call_operands(operands, token.line)
         elif len(operands) < row.required:
             raise ParseError(f"{token.text} needs {row.required} operands, has {len(operands)}", token.line)

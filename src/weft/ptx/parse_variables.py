@@ -15,7 +15,7 @@ SPACES = frozenset([".global", ".const", ".shared", ".local", ".param"])
 def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Variable]:
     """Read what follows a state space: `.align 16 .b8 tile[4096], other[16]`."""
     align, line = 0, p.token.line
-    vector = 1
+    vector, managed = 1, False
     while True:
         token = p.kind("directive")
         name = token.text[1:]
@@ -23,6 +23,8 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
             align = p.integer()
             if align.bit_count() != 1 or not 0 < align <= MOST_ALIGN:
                 raise ParseError(f"alignment {align} is not a power of two up to {MOST_ALIGN}", line)
+        elif name == "attribute":
+            managed |= ".managed" in _attributes(p)
         elif name in ("v2", "v4"):
             vector = int(name[1])
         elif name in WIDTH:
@@ -57,10 +59,26 @@ def parse_variables(p: Cursor, space: str, *, extern: bool = False) -> list[Vari
                 init,
                 extern,
                 relocations,
+                managed,
             )
         )
         if space == "param" or not p.accept(","):
             return declared
+
+
+def _attributes(p: Cursor) -> frozenset[str]:
+    """Read the rest of `.attribute(.managed, .unified(1, 2))` (PTX ISA, variable attributes); return their names."""
+    p.expect("(")
+    names = set()
+    while not p.accept(")"):
+        token = p.kind("directive")
+        if token.text not in (".managed", ".unified"):
+            raise Unsupported(f"attribute {token.text}", token.line)
+        names.add(token.text)
+        if p.accept("("):  # the identifier of a unified symbol, which several devices share
+            p.comma_list(p.integer, ")")
+        p.accept(",")
+    return frozenset(names)
 
 
 def parse_parameter(p: Cursor) -> Variable:

@@ -17,8 +17,8 @@ SPECIALS = {
     "%globaltimer_hi": "u32",
     "%dynamic_smem_size": "u32",
     "%total_smem_size": "u32",
-    # The system's part of shared memory, in front of the kernel's. Debug builds of cooperative groups read its address
-    # whenever they make a group; only groups of several warps use it, and that is out of bounds here.
+    # The system's part of shared memory, where cooperative groups of several warps synchronise. Debug builds read its
+    # address whenever they make a group.
     **{f"%reserved_smem_offset_{name}": "u32" for name in ("begin", "end", "cap", "0", "1")},
     # Address of the workspace of a cooperative launch, high and low half, as cooperative groups use them.
     "%envreg1": "u32",

@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--weft-tool", metavar="T,T", action="append", help="Only these checkers: initcheck, racecheck (default: all)."
     )
+    group.addoption("--weft-allow-none", action="store_true", help="Do not fail a run in which no kernel ran.")
     group.addoption("--weft-plain", action="store_true", help="No checkers except those that are always on.")
 
 
@@ -108,7 +109,7 @@ def weft_kernel(request: pytest.FixtureRequest) -> "Loader":
     """`weft_kernel("k.cu")` is the kernel file in the test's folder, ready to run with the checkers on."""
     from .virtual_gpu import loader
 
-    return loader(request.node)
+    return loader(request.node, request.config.stash.get(_ACTIVE, None))
 
 
 def _asked(item: pytest.Item) -> bool:
@@ -127,6 +128,8 @@ class _Summary:
 
     def __init__(self) -> None:
         self._heard: list[tuple[str, re.Match[str]]] = []
+        self._ran: list[dict[str, Any]] = []
+        """What ran, one entry for each process that runs tests."""
         self._warned: dict[str, re.Match[str]] = {}
 
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage, nodeid: str) -> None:
@@ -134,7 +137,41 @@ class _Summary:
         if found is not None and issubclass(warning_message.category, RuntimeWarning):
             self._heard.append((nodeid, found))
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Count what ran; a run with --weft in which tests passed and no kernel ran fails."""
+        active = session.config.stash.get(_ACTIVE, None)
+        if active is not None:
+            self._ran.append(active.counts())
+            output = getattr(session.config, "workeroutput", None)
+            if output is not None:  # a worker of pytest-xdist: the controller counts
+                output["weft"] = self._ran[-1]
+                return
+        option = session.config.option
+        counts = option.weft and not option.collectonly and session.testscollected and not option.weft_allow_none
+        if counts and session.exitstatus == pytest.ExitCode.OK and not sum(each["launches"] for each in self._ran):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self._ran += [node.workeroutput["weft"]] if "weft" in getattr(node, "workeroutput", {}) else []
+
+    def _line(self, config: pytest.Config) -> str:
+        """Return one line about what ran."""
+        from .virtual_gpu import from_options
+
+        launches, refused = (sum(each[name] for each in self._ran) for name in ("launches", "refused"))
+        kernels = len({kernel for each in self._ran for kernel in each["kernels"]})
+        words = f"{kernels} kernel{'' if kernels == 1 else 's'}, {launches} launch{'' if launches == 1 else 'es'}"
+        ran = f"weft: {words} on the {from_options(config)}; {refused} refused"
+        none = (
+            "" if launches or config.option.weft_allow_none else " · no kernel ran: give --weft-allow-none if intended"
+        )
+        return ran + none
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        if config.option.weft and not config.option.collectonly:
+            terminalreporter.write_line(self._line(config))
         with_findings = [
             report for group in terminalreporter.stats.values() for report in group if hasattr(report, FINDINGS)
         ]

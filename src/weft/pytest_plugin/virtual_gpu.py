@@ -81,13 +81,26 @@ class Active:
     def __init__(self, config: pytest.Config) -> None:
         self._stack = ExitStack()
         self.settings = from_options(config)
+        self._devices: list[Device] = []
+        self.files: list[str] = []
+        """Kernel files that ran, one entry for each run."""
         self.device = self._stack.enter_context(_device(self.settings))
+
+    def counts(self) -> dict[str, Any]:
+        """Return what ran until now, as plain data: launches, refused launches, names of kernels, checkers."""
+        devices = [*self._devices, self.device]
+        return {
+            "launches": sum(device.launches for device in devices) + len(self.files),
+            "refused": sum(device.refused for device in devices),
+            "kernels": sorted(set(self.files).union(*(device.kernels for device in devices))),
+        }
 
     def switch(self, settings: Settings) -> None:
         """Switch to the settings of the next test. The old device is closed first: both patch the same functions."""
         if settings == self.settings:
             return
         before = self.settings
+        self._devices.append(self.device)
         self._stack.close()
         try:
             self.device = self._stack.enter_context(_device(settings))
@@ -146,6 +159,7 @@ class KernelUnderTest:
     kernel: "KernelFile"
     gpu: "VirtualGPU"
     tools: tuple[str, ...]
+    files: list[str]
 
     def run(
         self, arrays: Mapping[str, Any] = {}, *, sizes: Mapping[str, int] = {}, seed: int = 0
@@ -154,6 +168,7 @@ class KernelUnderTest:
         from weft.probes.tools import watch_for
 
         ran = self.kernel.run(self.gpu, arrays, sizes=sizes, seed=seed, watch=watch_for(self.tools))
+        self.files.append(str(self.kernel.path))
         found = worst_first(ran.run.findings)
         for finding in found:
             if finding.level is Severity.WARNING:
@@ -167,8 +182,9 @@ class KernelUnderTest:
 Loader = Callable[..., KernelUnderTest]
 
 
-def loader(item: pytest.Item) -> Loader:
+def loader(item: pytest.Item, active: Active | None) -> Loader:
     """Return a loader for one test: paths are relative to the test's file; chip and checkers are the test's."""
+    files = active.files if active is not None else []
     from weft.engines.virtual import VirtualGPU
     from weft.interop.open_kernel import load  # imports NumPy and LLVM: not for a pytest that only reads its settings
 
@@ -178,6 +194,6 @@ def loader(item: pytest.Item) -> Loader:
     def kernel(path: str | os.PathLike[str], *, defines: Mapping[str, str] = {}) -> KernelUnderTest:
         """Return the kernel file; `defines` are its macros."""
         file = item.path.parent / path
-        return KernelUnderTest(load(file, gpu=gpu.name, defines=defines), VirtualGPU(gpu), settings.tools)
+        return KernelUnderTest(load(file, gpu=gpu.name, defines=defines), VirtualGPU(gpu), settings.tools, files)
 
     return kernel

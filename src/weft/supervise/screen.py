@@ -12,7 +12,7 @@ from weft.judge.runs import Refused
 MOST_BYTES = 4 << 20
 OPTIONS = re.compile(
     r"-default-device|--?std=c\+\+(17|20)|--?use_fast_math|--?(maxrregcount|ftz|prec-div|prec-sqrt)=\w+"
-    r"|--?extra-device-vectorization"
+    r"|--?extra-device-vectorization|--?expt-relaxed-constexpr|--?(?:expt-)?extended-lambda"
 )
 """Compiler options that a candidate's lines may set: none that names a file."""
 _GAP = r"(?:[ \t\v\f]|/\*.*?\*/)*"
@@ -20,6 +20,7 @@ _HASH = r"(?:\#|%:|\?\?=)"
 _DIRECTIVE = re.compile(rf"{_HASH}{_GAP}(include_next|include|import|embed|line)\b{_GAP}([^\n]*)", re.DOTALL)
 _HAS_INCLUDE = re.compile(rf"__has_(?:include|embed)(?:_next)?{_GAP}\(?{_GAP}([^\n]*)", re.DOTALL)
 _NAME = re.compile(r'"([^"\n]*)"|<([^>\n]*)>')
+_LINK = re.compile(r"^\s*(?://+|\#+)\s*weft\s*:\s*link\b.*$", re.IGNORECASE | re.MULTILINE)
 _ALLOW = re.compile(r"((?://|\#)[^\S\n]*weft[^\S\n]*):([^\S\n]*allow\b)", re.IGNORECASE)
 
 
@@ -30,8 +31,8 @@ class Rejected(Refused):
         super().__init__(Status.REJECTED, message)
 
 
-def screen(text: str, language: str) -> None:
-    """Raises Rejected with the reason."""
+def screen(text: str, language: str, launch: str = "") -> None:
+    """Raises Rejected with the reason. `launch` are the launch lines of a PTX text."""
     if language == "triton":
         raise Rejected("a Triton candidate is Python code, which would run on the host: give CUDA C++ or PTX")
     if language not in ("cuda", "ptx"):
@@ -44,6 +45,9 @@ def screen(text: str, language: str) -> None:
         raise Rejected(f"the source has {size} bytes; a candidate has at most {MOST_BYTES}")
     if "\0" in text:
         raise Rejected("the source contains a zero byte")
+    link = _LINK.search(text) or _LINK.search(launch)
+    if link:
+        raise Rejected(f"{link[0].strip()[:200]}: a candidate is one file; a link line would read files of the host")
     if language == "cuda":
         _screen_directives(re.sub(r"\\[ \t]*\r?\n", "", text))
 

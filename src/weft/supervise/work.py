@@ -73,7 +73,7 @@ class Work:
     def _open(self, fields: Mapping[str, Any]) -> Frame:
         """Read the candidate, refuse an invalid one, and return what it supports."""
         text, language = fields["text"], fields["language"]
-        screen(text, language)
+        screen(text, language, fields["launch"])
         path, launch = self._write(without_allows(text), language, without_allows(fields["launch"]))
         os.chdir(path.parent)
         task = fields["task"]

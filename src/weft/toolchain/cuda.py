@@ -11,7 +11,7 @@ from typing import Protocol
 from weft.core.errors import CompileError, UsageError
 from weft.core.records import Binary, Diagnostic, Place
 
-from . import binary_file, cuda_headers, nvcc, nvrtc
+from . import binary_file, cuda_headers, nvcc, nvcc_dialect, nvrtc
 from .cache import Cache, cache_key
 from .demangle import demangle
 from .includes import Includes, find_includes
@@ -33,6 +33,8 @@ _OWN_OPTIONS = {
     "--undefine-macro": "defines",
     "-arch": "arch",
     "--gpu-architecture": "arch",
+    "-gencode": "arch",
+    "--generate-code": "arch",
     "-G": "debug",
     "--device-debug": "debug",
     "-fmad": "fmad",
@@ -42,6 +44,8 @@ _OWN_OPTIONS = {
 
 
 COMPILERS = ("nvrtc", "nvcc")
+RELOCATABLE = frozenset(("-rdc=true", "--relocatable-device-code=true"))
+"""Options with which a file may use functions and variables that another file defines."""
 _READS_HOST_CODE = frozenset(("-default-device", "--device-as-default-execution-space"))
 _MESSAGE = re.compile(
     r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?P<severity>(?:catastrophic )?error|warning|remark)"
@@ -80,6 +84,18 @@ _HOST_HEADERS = frozenset(
         "cublas_v2.h",
     )
 )
+
+
+_DECLARED_IN = {
+    r"(?:FLT|DBL)_\w+": "cfloat",
+    r"(?:CHAR|SCHAR|UCHAR|SHRT|USHRT|INT|UINT|LONG|ULONG|LLONG|ULLONG)_(?:MIN|MAX|BIT)": "climits",
+    r"CUDART_\w+": "math_constants.h",
+    r"u?int(?:8|16|32|64)_t|U?INT(?:8|16|32|64)_(?:MIN|MAX)|SIZE_MAX": "cstdint",
+    r"half2?|__half2?": "cuda_fp16.h",
+    r"__nv_bfloat16\w*|nv_bfloat16\w*": "cuda_bf16.h",
+    r"__nv_fp8_\w+": "cuda_fp8.h",
+}
+"""Names that a kernel often uses without the header that nvcc, too, needs for them."""
 
 
 class _CompileProgram(Protocol):
@@ -213,7 +229,7 @@ def _front_end(compiler: str, options: Sequence[str], text: str) -> _FrontEnd:
     if cuda_headers.HOST_SHIM_DIR in headers:
         before = (str(cuda_headers.HOST_SHIM_DIR / "weft_host.h"), *before)
     search = (*(f"--pre-include={header}" for header in before), *(f"-I{directory}" for directory in headers))
-    return _FrontEnd(nvrtc.version(), cuda_headers.fingerprint(), nvrtc.compile_program, search, headers)
+    return _FrontEnd(nvrtc.version(), cuda_headers.fingerprint(), nvcc_dialect.compile_program, search, headers)
 
 
 def _compile(
@@ -235,7 +251,7 @@ def _compile(
         raise CompileError(f"{unit.spelled} does not compile for {arch}: {shown}", diagnostics)
     kernels = list(dict.fromkeys(ENTRY.findall(result.ptx)))  # once, even if declared before it is defined
     for expression, lowered in result.lowered.items():
-        if lowered not in kernels:
+        if lowered not in kernels and RELOCATABLE.isdisjoint(flags):
             raise UsageError(f"entry {expression!r} of {unit.spelled} is not a __global__ function")
     return Binary(
         source_name=unit.spelled,
@@ -308,6 +324,9 @@ def of_the_user(diagnostics: Sequence[Diagnostic], header_dirs: Sequence[Path]) 
 
 
 def _with_cure(message: str) -> str:
+    for flag in ("--expt-relaxed-constexpr", "--extended-lambda"):
+        if flag in message:
+            return f"{message} (`// weft: option {flag}`, if your build has it)"
     if "host function" in message or "__host__ function" in message:
         return f"host function. {_DEVICE_ONLY}"
     if "considered a host variable" in message:
@@ -317,7 +336,10 @@ def _with_cure(message: str) -> str:
         return f"{message}: a host-only header. {_DEVICE_ONLY}"
     if missing or message.endswith(": No such file or directory"):
         return f"{message}: give its folder with -I (include_dirs)"
-    undefined = re.fullmatch(r'identifier "(cuda[A-Z]\w*)" is undefined', message)
-    if undefined:
+    undefined = re.fullmatch(r'identifier "(\w+)" is undefined', message)
+    if undefined and re.match(r"cuda[A-Z]", undefined[1]):
         return f"{undefined[1]} is a function of the CUDA runtime on the host. {_DEVICE_ONLY}"
+    if undefined:
+        header = next((header for names, header in _DECLARED_IN.items() if re.fullmatch(names, undefined[1])), "")
+        return f"{message}: #include <{header}>" if header else message
     return message

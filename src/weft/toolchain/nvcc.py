@@ -25,7 +25,17 @@ from .nvrtc import NAME_MAP, Compilation
 
 _ENTRY_VARIABLE = re.compile(r"^(?:\.visible )?\.global \.align 8 \.u64 weft_entry_(\d+) = ([\w$%]+);\n", re.MULTILINE)
 _NAME_ERROR = re.compile(rf"^({re.escape(NAME_MAP)}\((\d+)\): error[^:]*: )(.*)$", re.MULTILINE)
-_DEVICE_CODE = ("-arch=", "-lineinfo", "-G", "--ptxas-options=", "-Xptxas", "-maxrregcount", "--maxrregcount")
+_DEVICE_CODE = (
+    "-arch=",
+    "-lineinfo",
+    "-G",
+    "--ptxas-options=",
+    "-Xptxas",
+    "-maxrregcount",
+    "--maxrregcount",
+    "-rdc=",
+    "--relocatable-device-code=",
+)
 """Flags that the step from PTX to cubin takes too."""
 _NVRTC_ONLY = ("-default-device", "--device-as-default-execution-space")
 """Flags that let NVRTC read host code; nvcc does so without them."""

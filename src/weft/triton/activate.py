@@ -3,18 +3,20 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import triton
 import triton.testing
+from triton.backends import backends
 from triton.runtime import driver as configured
 
 from weft.core import knobs
 from weft.core.errors import UsageError
 
-from .cuda_requests import CPU, CUDA, cuda_requests
+from .cuda_device import CPU, CUDA, cuda_device
 from .device import Device, active, pop, push
 from .driver import VirtualDriver
 from .estimates import Bench
@@ -65,8 +67,9 @@ def on(
     """Inside, Triton compiles for `gpu` (a chip of the model: a100, rtx3090, l4 …) and launches on the virtual GPU.
 
     Out-of-bounds accesses, failed assertions and deadlocks always raise KernelFindings with the source line.
-    `check=True` adds all checkers, `tools` chosen ones: initcheck, racecheck. `cuda=True` returns CPU tensors
-    for requests of CUDA tensors. `mode` and `threads` are those of VirtualGPU.
+    `check=True` adds all checkers, `tools` chosen ones: initcheck, racecheck. With `cuda=True` PyTorch has the
+    device cuda:0, in this machine's memory, and kernels take only its tensors, as on a GPU. `mode` and `threads` are
+    those of VirtualGPU.
     """
     device = Device(gpu, tools=("all",) if check else tools, mode=mode, threads=threads)
     tuner, bench = Tuner(device), Bench(device)
@@ -81,7 +84,9 @@ def on(
             stack.enter_context(patched(torch.Tensor, _escapes(device.fresh)))
             stack.enter_context(Watching(device.fresh))
         if cuda:
-            stack.enter_context(cuda_requests(asked_of_cuda))
+            device.takes_host_tensors = False
+            stack.enter_context(cuda_device(asked_of_cuda, bench))
+        stack.enter_context(_backend(driver))
         before = configured._active
         push(device)
         configured.set_active(driver)
@@ -95,6 +100,18 @@ def on(
 def tunings() -> list[Tuned]:
     """Return what autotuners chose on the active device, oldest first."""
     return list(active().tuned)
+
+
+@contextmanager
+def _backend(driver: VirtualDriver) -> Iterator[None]:
+    """Make Triton's backend for CUDA return this driver: inductor activates the driver of the backend again."""
+    before = backends["nvidia"]
+    found = type("VirtualDriverOfBackend", (), {"is_active": staticmethod(lambda: True), "__new__": lambda _: driver})
+    backends["nvidia"] = replace(before, driver=found)
+    try:
+        yield
+    finally:
+        backends["nvidia"] = before
 
 
 @contextmanager

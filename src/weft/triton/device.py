@@ -28,6 +28,8 @@ from .tensors import DeviceCopies, Known
 from .tuned import Tuned
 
 CAPABILITIES = ("8.0", "8.6", "8.9")
+MOST_PROGRAMS = 64
+"""Compiled kernels kept in memory: a test suite has thousands, most of which are launched once."""
 SMALL = 20_000
 """Below this many warp instructions of a launch, a second host thread costs more than it gains."""
 _LIBRARY = str(Path(triton.__file__).parent)
@@ -59,14 +61,19 @@ class Device:
     ) -> None:
         self.chip = target_chip(name)
         self.arch = self.chip.architecture.target
-        self.gpu = VirtualGPU(self.chip, mode=mode, threads=threads)
+        self.gpu = VirtualGPU(self.chip, mode=mode, threads=threads, most_programs=MOST_PROGRAMS)
         self.tools = tuple(tools)
         self.watch: Instrumentation = watch_for(self.tools)
         self.known = Known()
         self.fresh: Fresh | None = None
         """Tensors that were not written yet, where initcheck is on."""
+        self.takes_host_tensors = True
+        """False: as on a GPU, kernels take only tensors of cuda:0 and pinned ones."""
         self.engine: Engine = self.gpu.run
-        self.launches = 0
+        self.launches = self.refused = 0
+        """Launches that ran, and those that raised before they ran."""
+        self.kernels: set[str] = set()
+        """Names of the kernels that ran."""
         self._one_at_a_time = threading.RLock()
         self._threads = self.gpu.threads
         self._instructions: dict[tuple[str, Dim3], int] = {}
@@ -87,7 +94,11 @@ class Device:
     def launch(self, call: Call) -> Run:
         """Copy in, run, copy out, print the kernel's output; raise KernelFindings for errors."""
         with self._one_at_a_time:
-            run = self._run(call)
+            try:
+                run = self._run(call)
+            except Exception:
+                self.refused += 1
+                raise
         if run.printed:
             sys.stdout.write(run.printed)
             sys.stdout.flush()
@@ -104,7 +115,7 @@ class Device:
         with self.gpu.scratch((launch,)):
             if watch.keeps_written:
                 memory.keep_written()
-            copies = DeviceCopies(memory, self.known)
+            copies = DeviceCopies(memory, self.known, takes_host=self.takes_host_tensors)
             scratch = [memory.allocate(size, "Triton's scratch memory") if size else 0 for size in call.scratch_bytes]
             params = call.pack(program.plan.params, copies, scratch)
             copies.translate()
@@ -116,6 +127,7 @@ class Device:
             if self.fresh is not None:
                 self.fresh.ask(copies, known=watch.keeps_written)
         self.launches += 1
+        self.kernels.add(call.entry)
         self._instructions[which] = run.instructions
         return run
 

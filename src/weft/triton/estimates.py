@@ -50,7 +50,8 @@ class Estimator:
         first = len(self.engine.launches)
         with self.device.running(self.engine.run):
             work()
-        made = zip(self.engine.launches[first:], self.engine.counts[first:], strict=True)
+        made = list(zip(self.engine.launches[first:], self.engine.counts[first:], strict=True))
+        del self.engine.launches[first:], self.engine.counts[first:]
         return [self._on_chip(launched, counts) for launched, (_, counts) in made]
 
     def _on_chip(self, launched: Launched, counts: Counts) -> Estimated:

@@ -1,7 +1,7 @@
 """Replacements for torch.cuda that describe the virtual GPU."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from math import nan
 from types import SimpleNamespace
 from typing import Any
@@ -113,6 +113,19 @@ class Stream:
         return True
 
 
+class StreamContext:
+    """torch.cuda.stream(…): all streams are equal."""
+
+    def __init__(self, stream: Any = None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 class DeviceGuard:
     """torch.cuda.device(…): there is one device."""
 
@@ -171,9 +184,14 @@ def answers(device: Device) -> Mapping[str, Any]:
         "memory_reserved": 0,
         "max_memory_reserved": 0,
         "mem_get_info": (TOTAL_MEMORY_BYTES, TOTAL_MEMORY_BYTES),
+        "_is_compiled": True,
+        "_exchange_device": 0,
+        "_maybe_exchange_device": 0,
     }
     silent = (
         "init",
+        "_lazy_init",
+        "_set_stream_by_id",
         "set_device",
         "synchronize",
         "empty_cache",
@@ -184,15 +202,25 @@ def answers(device: Device) -> Mapping[str, Any]:
     return {
         **{name: _answer(value) for name, value in values.items()},
         **{name: _answer(None) for name in silent},
-        **{name: _refuse(name) for name in ("CUDAGraph", "graph", "make_graphed_callables")},
+        **{name: _refused_class(name) for name in ("CUDAGraph", "graph", "MemPool")},
+        "make_graphed_callables": _refuse("make_graphed_callables"),
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
+        "initial_seed": lambda: torch.initial_seed(),
+        "seed": lambda: torch.seed(),
+        "seed_all": lambda: torch.seed(),
         "current_stream": lambda *_: Stream(),
         "default_stream": lambda *_: Stream(),
         "Stream": Stream,
-        "ExternalStream": lambda *_, **__: Stream(),
+        "ExternalStream": type("ExternalStream", (Stream,), {}),
         "Event": make_event(Clock(device)),
-        "stream": lambda stream=None: nullcontext(stream),
+        "stream": StreamContext,
+        "StreamContext": StreamContext,
         "device": DeviceGuard,
-        "device_of": lambda *_: DeviceGuard(),
+        "_DeviceGuard": DeviceGuard,
+        "device_of": type("device_of", (DeviceGuard,), {}),
         "manual_seed": lambda seed: _seed(seed),
         "manual_seed_all": lambda seed: _seed(seed),
     }
@@ -207,6 +235,11 @@ def _refuse(what: str) -> Callable[..., Any]:
         raise Unsupported(f"torch.cuda.{what} is not supported on the virtual GPU; launch without it")
 
     return refuse
+
+
+def _refused_class(name: str) -> type:
+    """Return a class, because libraries derive from it or ask `isinstance`; making an object is refused."""
+    return type(name, (), {"__init__": _refuse(name)})
 
 
 def _seed(seed: int) -> None:

@@ -1,4 +1,6 @@
-"""Copies CPU tensors to the virtual GPU's memory and back. A storage is one buffer, so its ends are the bounds.
+"""Copies tensors to the virtual GPU's memory and back. A storage is one buffer, so its ends are the bounds.
+
+Tensors of cuda:0 are in the host's memory too (`cuda_memory.py`).
 
 A kernel may also find tensors by addresses that the host wrote into another tensor (`x.data_ptr()`). Device addresses
 differ from the host's, so where a 64-bit integer tensor holds the address of a tensor whose `data_ptr` was read, the
@@ -67,8 +69,8 @@ class _Translated:
 class DeviceCopies:
     """The tensors of one launch."""
 
-    def __init__(self, memory: GlobalMemory, known: Known) -> None:
-        self.memory, self._known = memory, known
+    def __init__(self, memory: GlobalMemory, known: Known, *, takes_host: bool = True) -> None:
+        self.memory, self._known, self._takes_host = memory, known, takes_host
         self.copies: dict[int, _Copy] = {}
         self._pointers: dict[int, None] = {}
         self._translated: list[_Translated] = []
@@ -78,9 +80,12 @@ class DeviceCopies:
         if type(tensor).__name__ == "TensorWrapper":  # triton.reinterpret(tensor, dtype)
             tensor = tensor.base
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
-            raise LaunchError(f"argument {name} is a {type(tensor).__name__}: give a dense torch tensor on the CPU")
-        if tensor.device.type != "cpu":
-            raise LaunchError(f"argument {name} is on {tensor.device}: the virtual GPU takes CPU tensors")
+            raise LaunchError(f"argument {name} is a {type(tensor).__name__}: give a dense torch tensor")
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise LaunchError(f"argument {name} is on {tensor.device}: the virtual GPU takes CPU and CUDA tensors")
+        if not self._takes_host and tensor.device.type == "cpu" and not tensor.is_pinned():
+            # The words of Triton's launcher, for tests that expect them.
+            raise ValueError(f"Pointer argument {name} cannot be accessed from Triton (cpu tensor?)")
         copy = self._place(tensor.untyped_storage(), name)
         if tensor.dtype in POINTER_TYPES:
             self._pointers[copy.host] = None

@@ -58,6 +58,9 @@ WORKER_PROBE = Field(136, "ptr")
 WORKER_FRAMES = Field(144, "ptr")
 WORKER_FRAME_BYTES = Field(152, "i64")
 """Bytes of all warps' frames to clear for a new CTA; 0 where every register is set before it is read."""
+WORKER_RESERVED = Field(160, "i64")
+WORKER_RESERVED_BYTES = Field(168, "i64")
+"""Address and size of the system's part of shared memory, which is zero when a CTA begins; 0 if there is none."""
 WORKER_WRITTEN = Field(448, "ptr")
 """A byte per byte of global memory: 255 where it was written; null if no checker uses it."""
 WORKER_LOCAL_WRITTEN = Field(456, "ptr")

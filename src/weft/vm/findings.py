@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.core.records import Dim3, Finding
+from weft.ptx.module import Instruction
 
 from . import context as c
 from .memory import SHARED_BASE, WINDOW_BYTES
@@ -38,7 +39,7 @@ CODES: Mapping[int, tuple[str, str]] = {
     c.MIXED_COUNTS: ("S305", "barrier for {address} threads: other warps arrived with a different count"),
     c.BAD_MBARRIER: ("S308", "no initialised mbarrier at {where}, or more arrivals than it expects"),
     c.BAD_INDEX: ("X403", "branch index {address} is outside its table"),
-    c.TRAP: ("X401", "the kernel executed trap"),
+    c.TRAP: ("X401", "trap"),
 }
 """Report number → finding code and message."""
 
@@ -53,6 +54,13 @@ REPORT = np.dtype(
         ("detail", "u4"),
     ]
 )
+
+
+def trap_words(ins: Instruction | None) -> str:
+    """Return the message of a trap: the kernel's own, or one in place of a call (`ptx/passes/resolve_calls.py`)."""
+    if ins is not None and ins.opcode != ins.form.text:
+        return "call through a pointer that is the address of no function of this module with these parameters"
+    return "the kernel executed trap"
 
 
 def findings_of(
@@ -83,10 +91,11 @@ def findings_of(
         instruction = source.instruction_at.get(line) if line >= 0 else source.waiting_at(-1 - line)
         spot = spots[line, address] if code == c.OUT_OF_BOUNDS else Spot(name, "")
         where = places.where(instruction, address)
-        if instruction is not None and instruction.form.name == "cp" and address < SHARED_BASE + WINDOW_BYTES:
+        if instruction is not None and instruction.facts.starts == "cp.async" and address < SHARED_BASE + WINDOW_BYTES:
             address %= SHARED_BASE  # a copy's target, reported as a generic address
         what, size = access_words(instruction, address)
-        message = codes[code][1].format(address=address, where=where, spot=spot.message, what=what, size=size)
+        words = trap_words(source.trap_at(line)) if code == c.TRAP else codes[code][1]
+        message = words.format(address=address, where=where, spot=spot.message, what=what, size=size)
         found.append(
             Finding(
                 name,

@@ -30,13 +30,18 @@ class HostCalls:
     """Collects what CTAs print, to show it in CTA order whichever thread ran them."""
 
     def __init__(self, source: "ProgramSource", memory: GlobalMemory) -> None:
-        self.source, self.memory = source, memory
+        self.source = source
         self.lock = threading.Lock()
+        self.regions: dict[int, Regions] = {}
+        """The regions of each worker, by its record's address."""
+        self.begin(memory)
+
+    def begin(self, memory: GlobalMemory) -> None:
+        """Start a launch: nothing is printed yet."""
+        self.memory = memory
         self.lines: list[tuple[int, int, str]] = []
         self.failed: list[Finding] = []
         self.errors: list[BaseException] = []
-        self.regions: dict[int, Regions] = {}
-        """The regions of each worker, by its record's address."""
 
     def callback(self, worker: int) -> Any:
         """Return the function that compiled code calls; the caller keeps it alive."""

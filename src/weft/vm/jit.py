@@ -1,14 +1,17 @@
 """LLVM IR text → machine code in this process, through object files that can be kept on disk."""
 
+import atexit
 import functools
 import hashlib
+import itertools
 import platform
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -103,18 +106,28 @@ def compile_object(text: str, what: str, *, level: int = 1) -> bytes:
         return code
 
 
-_loaded: list[Any] = []
-"""Trackers of loaded libraries: code stays until the process ends."""
+_numbers = itertools.count()
+_live: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
-def load(code: bytes, exports: list[str], imports: Mapping[str, int], name: str) -> dict[str, int]:
-    """Link an object into this process; return the addresses of `exports`."""
+@atexit.register
+def _keep_until_the_end() -> None:
+    """Leave code that is still loaded to the end of the process: LLVM itself may be gone before its last user."""
+    for tracker in list(_live):
+        tracker.detach()
+
+
+def load(code: bytes, exports: list[str], imports: Mapping[str, int], name: str) -> Mapping[str, int]:
+    """Link an object into this process; return the addresses of `exports`.
+
+    The code is unloaded when the returned object is deleted.
+    """
     with _lock:
         library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for symbol, address in imports.items():
             library.import_symbol(symbol, address)
         for symbol in exports:
             library.export_symbol(symbol)
-        tracker = library.link(_jit(), f"{name}.{len(_loaded)}")
-        _loaded.append(tracker)
-        return {symbol: tracker[symbol] for symbol in exports}
+        tracker: Any = library.link(_jit(), f"{name}.{next(_numbers)}")
+        _live.add(tracker)
+        return cast(Mapping[str, int], tracker)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from weft.core.errors import LaunchError, Unsupported
 from weft.core.records import SharedSymbol
@@ -37,6 +38,12 @@ class Layout:
     """The size that the hardware would count."""
     local_bytes: int
     param_bytes: int
+
+    @property
+    def reserved(self) -> range:
+        """Return the shared addresses that belong to the system; empty if the kernel does not ask where they are."""
+        placed = self.symbols.get(RESERVED.name)
+        return range(placed.address, placed.address + placed.size_bytes) if placed else range(0)
 
 
 def shared_arrays(layout: Layout, dynamic_bytes: int) -> list[Placed]:
@@ -81,6 +88,10 @@ def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = 
             local = _align(local, max(variable.align, 4))
             symbols[variable.name] = Placed(variable.name, "local", local, variable.size_bytes)
             local += variable.size_bytes
+    if _reads(module, "%reserved_smem_offset_"):
+        shared = _align(shared, BANK_ROW)
+        symbols[RESERVED.name] = Placed(RESERVED.name, "shared", shared, RESERVED.size_bytes)
+        shared += RESERVED.size_bytes + gap_behind(RESERVED.size_bytes)
     shared += (_align(packed, 16) - shared) % BANK_ROW
     for variable in dynamic:
         symbols[variable.name] = Placed(variable.name, "shared", shared, 0)
@@ -89,6 +100,12 @@ def lay_out(module: Module, function: Function, cubin: Iterable[SharedSymbol] = 
 
 GRID_WORKSPACE = Variable("%grid_workspace", "global", "b64", 8, 1)
 """The memory that cooperative groups need for grid.sync(): a size and a barrier. Every launch here is cooperative."""
+
+
+RESERVED = Variable("the shared memory of cooperative groups", "shared", "b8", BANK_ROW, 1024)
+"""The part of shared memory that the driver reserves in front of the kernel's; groups of several warps synchronise and
+communicate there. Here it follows the kernel's arrays, and exists only in modules that ask where it is. It is zero when
+a CTA begins, and the size of the kernel's shared memory does not include it."""
 
 
 def place_globals(module: Module, memory: GlobalMemory) -> dict[str, int]:
@@ -100,32 +117,38 @@ def module_globals(module: Module) -> list[Variable]:
     """Return every `.global` and `.const` variable, module level first, and grid.sync()'s workspace if it is used."""
     inner = [v for f in module.functions.values() for v in f.variables]
     found = [v for v in (*module.variables, *inner) if v.space in ("global", "const")]
-    return [*found, GRID_WORKSPACE] if _reads_workspace(module) else found
+    return [*found, GRID_WORKSPACE] if _reads(module, "%envreg") else found
 
 
-def _reads_workspace(module: Module) -> bool:
+def _reads(module: Module, special: str) -> bool:
+    """Return whether any function reads a special register whose name starts with `special`."""
     moves = (item for f in module.functions.values() for item in f.body if isinstance(item, Instruction))
     return any(
-        isinstance(operand, Special) and operand.name.startswith("%envreg")
+        isinstance(operand, Special) and operand.name.startswith(special)
         for ins in moves
-        if ins.form.name == "mov"
+        if ins.copied is not None
         for operand in ins.operands
     )
 
 
-def place_variables(variables: Sequence[Variable], memory: GlobalMemory) -> dict[str, int]:
-    """Allocate and initialise variables; return name → device address."""
-    placed: dict[str, int] = {}
-    for variable in variables:
+def place_variables(
+    variables: Sequence[Variable], memory: GlobalMemory, placed: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, int]:
+    """Allocate and initialise the variables that are not among `placed`; return name → device address of all."""
+    places = dict(placed)
+    fresh = [variable for variable in variables if variable.name not in placed]
+    for variable in fresh:
         if variable.extern:
-            raise Unsupported(f"extern .{variable.space} variable {variable.name}")
-        placed[variable.name] = memory.allocate(variable.size_bytes, variable.name, align=max(variable.align, 256))
-    for variable in variables:
+            raise Unsupported(
+                f"extern .{variable.space} variable {variable.name}: name the file that defines it in a link line"
+            )
+        places[variable.name] = memory.allocate(variable.size_bytes, variable.name, align=max(variable.align, 256))
+    for variable in fresh:
         data = bytearray(variable.init.ljust(variable.size_bytes, b"\0"))
         for at, sym in variable.relocations:
-            data[at : at + 8] = _target(sym, placed, variable).to_bytes(8, "little")
-        memory.write(placed[variable.name], bytes(data))
-    return placed
+            data[at : at + 8] = _target(sym, places, variable).to_bytes(8, "little")
+        memory.write(places[variable.name], bytes(data))
+    return places
 
 
 def _target(sym: Sym, placed: Mapping[str, int], variable: Variable) -> int:

@@ -9,13 +9,18 @@ large as the buffer (up to 256 KB), in which the usual overruns end. The place o
 while, so that a pointer kept from an earlier launch does not reach another buffer.
 """
 
+import mmap
+import sys
+from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
 
-from weft.core.errors import LaunchError
+from weft.core.errors import DeviceMemoryError, LaunchError
 
 GLOBAL_BASE = 0x7000_0000_0000
 SHARED_BASE = 0x0100_0000_0000
@@ -34,8 +39,15 @@ LEAST_GAP, MOST_GAP = 1 << 12, 1 << 18
 """Limits of the bytes without an owner behind a buffer of global memory; between them, as many as the buffer has."""
 FREED_BYTES = 1 << 24
 """Places of freed buffers are used again when this much of the arena is used."""
-FREED_KNOWN = 256
-"""How many freed buffers are remembered by name."""
+QUARANTINE_PART, QUARANTINE_COUNT = 8, 1 << 14
+"""Places of buffers that are freed one by one are used again, the oldest first, when they are more than this part of
+the arena, or more than this number."""
+DISCARD_BYTES = 1 << 16
+"""Host memory of freed buffers at least this large is returned."""
+SPARSE_BYTES = 1 << 30
+"""Host memory this large is mapped without a reservation."""
+NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+"""MAP_NORESERVE, which Python's mmap does not name: the mapping may be larger than this machine's memory."""
 ALIGN = 256
 """Allocations start at multiples of this, so that a granule of this size belongs to at most one."""
 
@@ -49,6 +61,19 @@ class Allocation:
     address: int
     size_bytes: int
     name: str = ""
+    of: str = ""
+    """Where it was used, once it is freed: "of an earlier launch", or nothing."""
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A buffer and its place: the bytes from `low` to `high`, which are the buffer and its gap."""
+
+    buffer: Allocation
+    low: int
+    high: int
+    made: int
+    """How many allocations were made before it."""
 
 
 def aligned_bytes(size: int) -> Bytes:
@@ -56,6 +81,14 @@ def aligned_bytes(size: int) -> Bytes:
     raw = np.empty(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size]
+
+
+def sparse_zeros(size: int) -> Bytes:
+    """Return zeroed host memory that is committed where it is touched, also if it is larger than this machine's."""
+    if size < SPARSE_BYTES:
+        return np.zeros(size, np.uint8)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+    return np.frombuffer(pages, np.uint8)
 
 
 def shown_name(name: str) -> str:
@@ -76,78 +109,213 @@ def _top(start: int, size_bytes: int) -> int:
 
 
 class GlobalMemory:
-    """Global memory of one device: bump allocation, gaps between buffers."""
+    """Global memory of one device: buffers with gaps between them, in an arena that grows or is given.
 
-    def __init__(self, capacity_bytes: int = 1 << 26) -> None:
-        self.arena = aligned_bytes(capacity_bytes)
+    A given `arena` neither moves nor grows. `discard` is called with the offset and size of the whole pages of a freed
+    buffer, whose contents are no longer needed.
+    """
+
+    def __init__(
+        self,
+        capacity_bytes: int = 1 << 26,
+        *,
+        arena: Bytes | None = None,
+        discard: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.arena = aligned_bytes(capacity_bytes) if arena is None else arena
+        self.fixed = arena is not None
+        self.discard = discard
         self.used = RED_ZONE
+        """End of the last place that is in use or in quarantine."""
         self.arena[: self.used] = 0xFF
-        self.allocations: list[Allocation] = []
-        self.freed: deque[Allocation] = deque(maxlen=FREED_KNOWN)
-        self.owners = np.zeros(capacity_bytes // ALIGN + 1, np.uint32)
+        self.owners = sparse_zeros(4 * (len(self.arena) // ALIGN + 1)).view(np.uint32)
         """Per granule: the number of the allocation there, from 1; 0 for none."""
         self.extents = np.zeros((64, 2), np.int64)
         """Per allocation number: offset in the arena and size."""
         self.written: Bytes | None = None
         """A byte per byte of the arena, once `keep_written` was called: 255 where it was written, 0 where not."""
+        self.numbers = 1
+        """One more than the highest allocation number so far."""
+        self._live: dict[int, _Placed] = {}
+        """By number, oldest first."""
+        self._starts: dict[int, int] = {}
+        """Address → number of the live buffer that starts there."""
+        self._made = 0
+        """How many allocations were made so far."""
+        self._unused_numbers: list[int] = []
+        self._gaps: list[tuple[int, int]] = []
+        """Places below `used` that can be used again: start and end, in order, none next to another."""
+        self._quarantine: deque[_Placed] = deque()
+        """Freed buffers whose place is not used again yet, oldest first."""
+        self._quarantined = 0
+        """Bytes of their places."""
+
+    @property
+    def allocations(self) -> list[Allocation]:
+        """The live buffers, oldest first."""
+        return [each.buffer for each in self._live.values()]
 
     def keep_written(self) -> Bytes:
         """Record from now on which bytes are written; existing bytes count as written."""
-        if len(self.arena) > WINDOW_BYTES:
-            raise LaunchError(f"initcheck takes {WINDOW_BYTES} bytes of global memory; this run has {len(self.arena)}")
+        if self.used > WINDOW_BYTES:
+            raise LaunchError(f"initcheck takes {WINDOW_BYTES} bytes of global memory; this run uses {self.used}")
         if self.written is None:
-            self.written = aligned_bytes(len(self.arena) + 64)  # a word may be read across the end
+            self.written = self._shadow()
             self.written[: self.used] = 0xFF
         return self.written
 
-    def allocate(self, size_bytes: int, name: str = "", *, align: int = ALIGN) -> int:
-        """Reserve `size_bytes`; return the device address. The contents are arbitrary."""
-        align = max(align, ALIGN)
-        start = -(-self.used // align) * align
+    def mark_written(self, address: int, size_bytes: int, *, written: bool = True) -> None:
+        """Record that the host wrote bytes, or that their contents are arbitrary; nothing if no checker uses it."""
+        if self.written is not None:
+            at = self._offset(address, size_bytes)
+            self.written[at : at + size_bytes] = 0xFF if written else 0
+
+    def allocate(self, size_bytes: int, name: str = "", *, align: int = ALIGN, written: bool = True) -> int:
+        """Reserve `size_bytes`; return the device address. The contents are arbitrary.
+
+        `written`: whether the bytes count as initialised, because the caller will write all of them.
+        """
+        start, low, top = self._place(size_bytes, max(align, ALIGN))
         end = start + size_bytes
-        top = _top(start, size_bytes)
-        if top > len(self.arena):
-            grown = aligned_bytes(max(top, 2 * len(self.arena)))
-            grown[: self.used] = self.arena[: self.used]
-            self.arena = grown
-            owners = np.zeros(len(grown) // ALIGN + 1, np.uint32)
-            owners[: len(self.owners)] = self.owners
-            self.owners = owners
-            if self.written is not None:
-                written = aligned_bytes(len(grown) + 64)
-                written[: self.used] = self.written[: self.used]
-                self.written = written
         self.arena[end : end + RED_ZONE] = 0xFF
-        self.used = top
-        self.allocations.append(Allocation(GLOBAL_BASE + start, size_bytes, name))
-        number = len(self.allocations)
-        if number == len(self.extents):
-            self.extents = np.concatenate([self.extents, np.zeros_like(self.extents)])
+        number = self._number()
+        self._live[number] = _Placed(Allocation(GLOBAL_BASE + start, size_bytes, name), low, top, self._made)
+        self._starts[GLOBAL_BASE + start] = number
+        self._made += 1
         self.extents[number] = start, size_bytes
         self.owners[start // ALIGN : -(-end // ALIGN)] = number
         if self.written is not None:
-            self.written[start:top] = 0xFF
+            self.written[start:end] = 0xFF if written else 0
+            self.written[end:top] = 0xFF
         return GLOBAL_BASE + start
 
-    def mark(self) -> tuple[int, int]:
-        """Return the state to which `release` returns."""
-        return self.used, len(self.allocations)
+    def free(self, address: int) -> Allocation:
+        """Free the buffer that starts at `address`; return it. Its place stays unused for a while."""
+        number = self._starts.get(address)
+        if number is None:
+            raise LaunchError(f"device address {address:#x} is not the start of a buffer that can be freed")
+        gone = self._free(number, "")
+        limit = len(self.arena) // QUARANTINE_PART
+        while self._quarantined > limit or len(self._quarantine) > QUARANTINE_COUNT:
+            self._reuse_oldest()
+        return gone
 
-    def release(self, mark: tuple[int, int]) -> None:
+    def mark(self) -> int:
+        """Return the state to which `release` returns."""
+        return self._made
+
+    def release(self, mark: int) -> None:
         """Free everything allocated since `mark`. Its place stays unused until FREED_BYTES are used."""
-        for gone in self.allocations[mark[1] :]:
-            start = gone.address - GLOBAL_BASE
-            self.owners[start // ALIGN : -(-(start + gone.size_bytes) // ALIGN)] = 0
-            self.freed.append(gone)
-        del self.allocations[mark[1] :]
+        since = takewhile(lambda number: self._live[number].made >= mark, reversed(self._live))
+        for number in reversed(tuple(since)):
+            self._free(number, " of an earlier launch")
         if self.used > FREED_BYTES:
             self.rewind()
 
     def rewind(self) -> None:
-        """Continue behind the last live buffer: before a permanent buffer is placed, or when freed places add up."""
-        last = self.allocations[-1] if self.allocations else None
-        self.used = _top(last.address - GLOBAL_BASE, last.size_bytes) if last else RED_ZONE
-        self.freed.clear()  # an access is recognised as one to freed memory only until its place is used again
+        """Use the places of freed buffers again: before a permanent buffer is placed, or when they add up."""
+        places = [*self._gaps, *((placed.low, placed.high) for placed in self._quarantine)]
+        self._quarantine.clear()
+        self._quarantined = 0
+        self._gaps = []
+        for low, high in sorted(places):  # all at once: there may be thousands
+            if self._gaps and self._gaps[-1][1] == low:
+                low = self._gaps.pop()[0]
+            self._gaps.append((low, high))
+        if self._gaps and self._gaps[-1][1] == self.used:
+            self.used = self._gaps.pop()[0]
+
+    def _number(self) -> int:
+        """Return the number of a new allocation."""
+        if self._unused_numbers:
+            return self._unused_numbers.pop()
+        number, self.numbers = self.numbers, self.numbers + 1
+        if number == len(self.extents):
+            self.extents = np.concatenate([self.extents, np.zeros_like(self.extents)])
+        return number
+
+    def _place(self, size_bytes: int, align: int) -> tuple[int, int, int]:
+        """Return where a new buffer starts, and where its place does and ends: in the first gap that fits, or last."""
+        for index, (low, high) in enumerate(self._gaps):
+            start = -(-low // align) * align
+            top = _top(start, size_bytes)
+            if top <= high:
+                self._gaps[index : index + 1] = [(top, high)] if top < high else []
+                return start, low, top
+        low = self.used
+        start = -(-low // align) * align
+        top = _top(start, size_bytes)
+        if top > len(self.arena):
+            if self.fixed and not self._quarantine:
+                free = len(self.arena) - self.used + sum(high - low for low, high in self._gaps)
+                raise DeviceMemoryError(f"out of device memory: {size_bytes} bytes requested, {free} bytes free")
+            if self.fixed:
+                self.rewind()
+                return self._place(size_bytes, align)
+            self._grow(top)
+        self.used = top
+        return start, low, top
+
+    def _grow(self, top: int) -> None:
+        grown = aligned_bytes(max(top, 2 * len(self.arena)))
+        grown[: self.used] = self.arena[: self.used]
+        self.arena = grown
+        owners = np.zeros(len(grown) // ALIGN + 1, np.uint32)
+        owners[: len(self.owners)] = self.owners
+        self.owners = owners
+        if self.written is not None:
+            written = self._shadow()
+            written[: self.used] = self.written[: self.used]
+            self.written = written
+
+    def _shadow(self) -> Bytes:
+        size = len(self.arena) + 64  # a word may be read across the end
+        return aligned_bytes(size) if size < SPARSE_BYTES else sparse_zeros(size)
+
+    def _free(self, number: int, of: str) -> Allocation:
+        """Put the place of a buffer into quarantine."""
+        placed = self._live.pop(number)
+        gone = replace(placed.buffer, of=of)
+        del self._starts[gone.address]
+        start = gone.address - GLOBAL_BASE
+        self.owners[start // ALIGN : -(-(start + gone.size_bytes) // ALIGN)] = 0
+        self.extents[number] = 0
+        self._unused_numbers.append(number)
+        self._quarantine.append(replace(placed, buffer=gone))
+        self._quarantined += placed.high - placed.low
+        if self.discard is not None and gone.size_bytes >= DISCARD_BYTES:
+            first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+            last = (start + gone.size_bytes) // mmap.PAGESIZE * mmap.PAGESIZE
+            self.discard(first, last - first)
+        return gone
+
+    def _reuse_oldest(self) -> None:
+        """End the quarantine of one place."""
+        placed = self._quarantine.popleft()
+        low, high = placed.low, placed.high
+        self._quarantined -= high - low
+        at = bisect_left(self._gaps, (low, high))
+        if at < len(self._gaps) and self._gaps[at][0] == high:
+            high = self._gaps.pop(at)[1]
+        if at and self._gaps[at - 1][1] == low:
+            at -= 1
+            low = self._gaps.pop(at)[0]
+        if high == self.used:
+            self.used = low
+        else:
+            self._gaps.insert(at, (low, high))
+
+    def copy_buffers(self, source: Bytes, numbers: Collection[int] | None = None) -> Bytes:
+        """Return an arena with the contents that live buffers (None: all) have in `source`; the other bytes are 0."""
+        copied = sparse_zeros(self.used)
+        self.put_buffers(copied, source, numbers)
+        return copied
+
+    def put_buffers(self, target: Bytes, source: Bytes, numbers: Collection[int] | None = None) -> None:
+        """Copy the contents of live buffers from one arena to another."""
+        for number in self._live if numbers is None else numbers:
+            start, size = (int(value) for value in self.extents[number])
+            target[start : start + size] = source[start : start + size]
 
     def write(self, address: int, data: bytes | Bytes) -> None:
         """Copy host bytes to a device address."""
@@ -162,16 +330,16 @@ class GlobalMemory:
 
     def owner(self, address: int) -> Allocation | None:
         """Return the allocation that contains `address`, or None."""
-        for allocation in self.allocations:
-            if allocation.address <= address < allocation.address + allocation.size_bytes:
-                return allocation
-        return None
+        at = address - GLOBAL_BASE
+        number = int(self.owners[at // ALIGN]) if 0 <= at < self.used else 0
+        found = self._live[number].buffer if number else None
+        return found if found is not None and address < found.address + found.size_bytes else None
 
     def freed_owner(self, address: int) -> Allocation | None:
-        """Return the buffer of an earlier launch that contained `address`, the latest if there were several."""
-        for gone in reversed(self.freed):
-            if gone.address <= address < gone.address + gone.size_bytes:
-                return gone
+        """Return the freed buffer that contained `address`, until its place is used again."""
+        for placed in reversed(self._quarantine):
+            if 0 <= address - placed.buffer.address < placed.buffer.size_bytes:
+                return placed.buffer
         return None
 
     def nearest(self, address: int) -> Allocation | None:

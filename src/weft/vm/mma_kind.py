@@ -58,11 +58,13 @@ class MmaKind:
     c_type: str
     d_type: str
     satfinite: bool = False  # integer kinds only: clamp to s32 instead of wrapping
+    rounding: str = "rn"  # of every fused multiply-add of an f64 kind
 
     @property
     def label(self) -> str:
         types = f"{self.d_type}.{self.a_type}.{self.b_type}.{self.c_type}"
-        return f"m{self.m}n{self.n}k{self.k}.{types}" + (".satfinite" if self.satfinite else "")
+        options = (".satfinite" if self.satfinite else "") + (f".{self.rounding}" if self.rounding != "rn" else "")
+        return f"m{self.m}n{self.n}k{self.k}.{types}{options}"
 
     @property
     def is_integer(self) -> bool:
@@ -88,13 +90,16 @@ _SHAPES = {  # type of A -> K of m16n8kK
     **dict.fromkeys(("e4m3", "e5m2", "s8", "u8"), (16, 32)),
 }
 
+_F64_SHAPES = ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16))
+
 
 def check_kind(kind: MmaKind) -> None:
     """Raise Unsupported unless the combination of shape and types has a row."""
     accumulators = (kind.c_type, kind.d_type)
-    if (kind.m, kind.n, kind.k, kind.a_type, kind.b_type, *accumulators) == (8, 8, 4, *("f64",) * 4):
-        known = not kind.satfinite
-    elif (kind.m, kind.n) != (16, 8) or kind.k not in _SHAPES.get(kind.a_type, ()):
+    if kind.a_type == "f64":
+        shape = (kind.m, kind.n, kind.k) in _F64_SHAPES
+        known = shape and (kind.b_type, *accumulators) == ("f64",) * 3 and not kind.satfinite
+    elif kind.rounding != "rn" or (kind.m, kind.n) != (16, 8) or kind.k not in _SHAPES.get(kind.a_type, ()):
         known = False
     elif kind.is_integer:
         known = kind.b_type in INTEGER_TYPES and accumulators == ("s32", "s32")
@@ -111,7 +116,7 @@ def check_kind(kind: MmaKind) -> None:
 
 
 def fused_rule(kind: MmaKind, arch: str) -> FusedRule:
-    """Return the rule of a floating-point kind (not f64, which is a chain of fused multiply-adds)."""
+    """Return the rule of a floating-point kind (not f64, whose rule is in vm/reference/tensorcore.py)."""
     check_kind(kind)
     if kind.is_fp8:
         if arch != "sm_89":  # Hopper's 13-bit rule is published for wgmma, not for mma.sync

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from weft.ptx.module import WIDTH, Imm, Instruction
+from weft.ptx.module import Instruction
 
 from .layout import Layout, Placed, shared_arrays
 from .memory import (
@@ -12,7 +12,6 @@ from .memory import (
     LOCAL_START,
     PARAM_BASE,
     SHARED_BASE,
-    SHARED_START,
     WINDOW_BYTES,
     GlobalMemory,
     miss,
@@ -25,16 +24,7 @@ GLOBAL_BYTES = 1 << 43
 NULL_BYTES = 1 << 30
 """Addresses this close to zero count as a null pointer plus an index."""
 OUT_OF_BOUNDS, FOREIGN, OUTSIDE_REGION = "M101", "M104", "M105"
-_KINDS = {
-    "ld": "read",
-    "ldmatrix": "read",
-    "st": "write",
-    "wmma": "read or write",
-    "atom": "atomic",
-    "red": "atomic",
-    "cp": "copy",
-    "mbarrier": "mbarrier access",
-}
+_VERBS = {"load": "read", "store": "write", "atomic": "atomic"}
 
 
 @dataclass(frozen=True)
@@ -59,15 +49,14 @@ class Places:
     def spot(self, ins: Instruction | None, address: int) -> Spot:
         """Returns what is wrong with an access of `ins` to `address`, which is outside every array and buffer."""
         space, at = _window(ins, address)
-        verb = ins.form.name if ins is not None else ""
         what, size = access_words(ins, address)
         match space:
             case "shared":
                 return self._shared(at, what, size)
-            case "local" if verb in ("atom", "red"):
+            case "local" if ins is not None and ins.facts.is_atomic:
                 words = "out-of-bounds access: an atomic operation on local memory (only global and shared have them)"
                 return Spot(OUT_OF_BOUNDS, words, self._frame().name)
-            case "param" if verb != "ld":
+            case "param" if ins is None or ins.facts.writes_memory:
                 words = "out-of-bounds write: a write to the kernel's parameters, which are read-only"
                 return Spot(OUT_OF_BOUNDS, words)
             case "local":
@@ -98,17 +87,15 @@ class Places:
                 words = f"{what} at offset {at - region.cut_from} of region {region.name}"
                 words += " through another pointer than the one that WEFT_REGION returned"
                 return Spot(OUTSIDE_REGION, words, region.name)
-        system = " (shared memory that the system reserves for cooperative groups of several warps)"
-        system *= at < SHARED_START
         arrays = shared_arrays(self.layout, self.dynamic_bytes)
         places = [*map(_standing, self.regions), *arrays]
         if not places:
-            words = f"out-of-bounds {what}: shared address {at:#x}, but the kernel has no shared memory{system}"
+            words = f"out-of-bounds {what}: shared address {at:#x}, but the kernel has no shared memory"
             return Spot(OUT_OF_BOUNDS, words)
         nearest = min(places, key=lambda placed: _distance(at, placed))
         if nearest.space == "region":
             return Spot(OUTSIDE_REGION, f"out-of-region {what}: {size} {_missing(at, nearest)}", nearest.name)
-        return _outside(at, nearest, what, size, system)
+        return _outside(at, nearest, what, size)
 
     def _global(self, address: int, what: str, size: str) -> Spot:
         if is_foreign(address):
@@ -121,7 +108,7 @@ class Places:
         gone = self.memory.freed_owner(address)
         if gone is not None:
             words = f"{what} of freed memory: offset {address - gone.address} in {shown_name(gone.name)}"
-            return Spot(FOREIGN, f"{words} of an earlier launch", _bare(gone.name))
+            return Spot(FOREIGN, f"{words}{gone.of}", _bare(gone.name))
         nearest = self.memory.nearest(address)
         if nearest is None:
             words = f"out-of-bounds {what}: address {address:#x}, but the kernel has no global memory"
@@ -137,7 +124,7 @@ def is_foreign(address: int) -> bool:
 
 def _window(ins: Instruction | None, address: int) -> tuple[str, int]:
     """Returns the state space of an address, and the address in that space."""
-    named = ins.mods.get("space", "generic").partition("::")[0] if ins is not None else "generic"
+    named = ins.space if ins is not None else "generic"
     if named in ("shared", "local") and address < WINDOW_BYTES:
         return named, address
     for space, base in (("shared", SHARED_BASE), ("local", LOCAL_BASE), ("param", PARAM_BASE)):
@@ -148,22 +135,22 @@ def _window(ins: Instruction | None, address: int) -> tuple[str, int]:
 
 def access_words(ins: Instruction | None, address: int) -> tuple[str, str]:
     """Returns the kind of an access to `address` (read, write, atomic) and its size, in words."""
-    verb = ins.form.name if ins is not None else ""
-    if ins is None or verb not in _KINDS:
+    if ins is None or not ins.facts.uses_memory:
         return "access", "bytes"
-    if verb == "cp" and "mbarrier" in ins.opcode:
-        return _KINDS["mbarrier"], "8 bytes"
-    if verb == "cp":
-        size, target = ins.find("size"), _window(ins, address)[0] == "shared"
-        full = target or ins.find("extra") is None
-        count_text = f"{size.value} bytes" if isinstance(size, Imm) and full else "bytes"
-        return f"{'write' if target else 'read'} by cp.async", count_text
-    if verb == "wmma":
-        return "write" if ins.opcode.startswith("wmma.store") else "read", "bytes of a wmma tile"
-    if verb == "ldmatrix":
-        return "read", "a 16-byte row of ldmatrix"
-    count = int(ins.mods.get("vec", "v1")[1:]) * WIDTH[ins.type] // 8
-    return _KINDS[verb], f"{count} byte{'s' * (count != 1)}"
+    space = _window(ins, address)[0]
+    accesses = ins.facts.accesses
+    access = next((each for each in accesses if each.space(ins.mods) == space), accesses[0])
+    verb, count = _VERBS[access.verb], ins.bytes_of(access)
+    if access.holds:
+        verb = f"{access.holds} access"
+    if ins.facts.starts:
+        verb = f"{verb} by {ins.facts.starts}"
+        count = None if access.reads and ins.find("extra") is not None else count  # the source may be shorter
+    if access.width == "tile":
+        return verb, "bytes of a wmma tile"
+    if access.width == "row":
+        return verb, "a 16-byte row of ldmatrix"
+    return verb, "bytes" if count is None else f"{count} byte{'s' * (count != 1)}"
 
 
 def _bare(name: str) -> str:
@@ -178,8 +165,8 @@ def _distance(at: int, placed: Placed) -> int:
     return miss(at, placed.address, placed.size_bytes)
 
 
-def _outside(at: int, placed: Placed, what: str, size: str, note: str = "") -> Spot:
-    return Spot(OUT_OF_BOUNDS, f"out-of-bounds {what}: {size} {_missing(at, placed)}{note}", placed.name)
+def _outside(at: int, placed: Placed, what: str, size: str) -> Spot:
+    return Spot(OUT_OF_BOUNDS, f"out-of-bounds {what}: {size} {_missing(at, placed)}", placed.name)
 
 
 def _missing(at: int, placed: Placed) -> str:

@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from weft.core.errors import UsageError
 from weft.core.records import Dim3, SharedSymbol, shared_place
 from weft.ptx.module import Function, Instruction, Module, Special, Sym, Variable
-from weft.ptx.parse import parse
-from weft.ptx.passes.build_cfg import is_barrier
-from weft.ptx.passes.find_waits import asks_others, state_space
+from weft.ptx.parse import parse_kernel
+from weft.ptx.passes.find_waits import asks_others
 from weft.ptx.passes.kernel_passes import KernelPasses
 
 from . import jit
@@ -50,6 +49,11 @@ class Plan:
     max_threads: int
     ptx_digest: str
 
+    @functools.cached_property
+    def param_bytes(self) -> int:
+        """Return the bytes of the parameters."""
+        return max((at + size for _, at, size in self.params), default=0)
+
 
 def runs_of_blocks(chain_sizes: Sequence[int], visits: Sequence[int]) -> tuple[int, ...]:
     """Return how often warps ran each block: in step, where a run of blocks counts at its first, and divergent."""
@@ -61,12 +65,13 @@ def runs_of_blocks(chain_sizes: Sequence[int], visits: Sequence[int]) -> tuple[i
 
 
 class Program:
-    """A compiled kernel. The code for divergent warps is compiled when a warp first needs it."""
+    """A compiled kernel, loaded while this object exists. Code for divergent warps is compiled when first needed."""
 
     def __init__(self, source: "ProgramSource", plan: Plan, code: bytes) -> None:
         self.source = source
         self.plan = plan
-        self.in_step = jit.load(code, ["in_step"], {}, plan.entry)["in_step"]
+        self._code = [jit.load(code, ["in_step"], {}, plan.entry)]
+        self.in_step = self._code[0]["in_step"]
         self._any_block: Program | None = None
         self._divergent: tuple[int, tuple[str, ...]] | None = None
         self._lock = threading.Lock()
@@ -108,14 +113,19 @@ class Program:
             if key:
                 jit.objects().put(key, blob)
         head, _, code = blob.partition(b"\n")
-        address = jit.load(code, ["divergent"], {}, f"{self.plan.entry}.divergent")["divergent"]
-        return address, tuple(json.loads(head))
+        self._code.append(jit.load(code, ["divergent"], {}, f"{self.plan.entry}.divergent"))
+        return self._code[1]["divergent"], tuple(json.loads(head))
 
 
-@functools.lru_cache(maxsize=4)
-def _parsed(text: str) -> Module:
-    """Return the parsed module: the kernels of a file are compiled one by one and share it."""
-    return parse(text)
+@functools.lru_cache(maxsize=16)
+def _parsed(text: str, entry: str) -> Module:
+    """Return the module with the bodies that one kernel needs; the variants of the kernel share it."""
+    return parse_kernel(text, entry)
+
+
+@functools.lru_cache(maxsize=16)
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class ProgramSource:
@@ -139,7 +149,7 @@ class ProgramSource:
 
     @functools.cached_property
     def module(self) -> Module:
-        return self._module or _parsed(self.text or "")
+        return self._module or _parsed(self.text or "", self.entry)
 
     @functools.cached_property
     def function(self) -> Function:
@@ -193,7 +203,7 @@ class ProgramSource:
             return None
         shared = json.dumps([asdict(symbol) for symbol in self.cubin])
         return jit.object_key(
-            "kernel", part, self.text, self.entry, self.mode, self.arch_given or "", shared, str(self.rows)
+            "kernel", part, _digest(self.text), self.entry, self.mode, self.arch_given or "", shared, str(self.rows)
         )
 
     def waiting_at(self, block: int) -> Instruction | None:
@@ -202,7 +212,7 @@ class ProgramSource:
         if block >= len(blocks):
             return None
         before = blocks[block - 1].end if block else None
-        if before is not None and is_barrier(before):
+        if before is not None and before.facts.is_barrier:
             return before
         here = blocks[block]
         return here.body[0] if here.body else here.end
@@ -219,6 +229,11 @@ class ProgramSource:
                 known = found.get(item.line, item)
                 found[item.line] = replace(item, place=shared_place(known.place, item.place))
         return found
+
+    def trap_at(self, line: int) -> Instruction | None:
+        """Return the trap at a PTX line; other instructions may be on the same line."""
+        items = (item for item in self.inlined.body if isinstance(item, Instruction) and item.line == line)
+        return next((item for item in items if item.form.facts.control == "trap"), None)
 
 
 def compile_program(
@@ -276,7 +291,7 @@ def _emit(source: ProgramSource) -> tuple[Plan, str]:
         reads_unset=bool(kernel.liveness.live_in[0]),
         names_regions=any(item.pragma for item in source.inlined.body if isinstance(item, Instruction)),
         max_threads=limit,
-        ptx_digest=hashlib.sha256((source.text or "").encode()).hexdigest(),
+        ptx_digest=_digest(source.text or ""),
     )
     return plan, text
 
@@ -293,8 +308,8 @@ def _reads_clock(function: Function) -> bool:
 
 def _order_shows(ins: Instruction) -> bool:
     """Return whether an access to global memory shows in which order CTAs ran."""
-    if ins.form.name == "red":
-        return "f" in ins.type and state_space(ins) in ("global", "generic")
+    if ins.facts.is_atomic and not ins.form.returns:
+        return "f" in ins.type and ins.space in ("global", "generic")
     return asks_others(ins)
 
 

@@ -154,7 +154,7 @@ def _stays(
     if marks & set(item.head):
         # It would keep NVRTC from making the instance that the launch names.
         return not (item.head[:2] == ("extern", "template") and kernels & set(item.head))
-    if item.kind == "function" and item.head[:1] != ("static_assert",):
+    if item.kind == "function" and item.head[:1] not in (("static_assert",), ("typedef",)):
         return "constexpr" in item.head and bool(item.body) and not _of_host(source, item)
     first = source.tokens[item.start].text
     if first == ";":
@@ -271,6 +271,8 @@ def _prelude(body: str) -> Iterator[str]:
     yield "#include <cstdint>"
     if "numeric_limits" in words:
         yield "#include <limits>"
+    if any(word.startswith(("FLT_", "DBL_")) for word in words):
+        yield "#include <cfloat>"
     for header, names in _HEADERS.items():
         if words & set(names) and f"<{header}>" not in body:
             yield f"#include <{header}>"

@@ -8,7 +8,9 @@ from pathlib import Path
 from weft.core.errors import CompileError, Unsupported, UsageError
 from weft.core.records import Binary
 from weft.engines.bind import bind_numbers
+from weft.engines.compile_file import compiler_options
 from weft.engines.launch_lines import parse_lines
+from weft.engines.launch_records import LaunchLines
 from weft.toolchain.cuda import compile_cuda
 
 from .attention_lines import Unsaid, as_task, complete
@@ -110,7 +112,7 @@ def import_torch(
     without = frozenset((*draft.defines, *(line.name for line in own.defines)))
     part = separate(text, path, without=without, include_dirs=include_dirs, left_out=view.text.left_out)
     defines = {name: str(value) for name, value in draft.defines.items()}
-    binary = _compile(part, path, defines, list(draft.entries().values()), arch, include_dirs)
+    binary = _compile(part, path, defines, list(draft.entries().values()), arch, include_dirs, own)
     made = draft.lines(binary)
     rows, renamed = as_task([row for _, row in made]) if attention else ([row for _, row in made], [])
     head = [(line, row) for line, row in kept]
@@ -154,7 +156,7 @@ def _with_own_lines(text: str, path: str, kept: Sequence[str], arch: str, includ
     own = parse_lines("\n".join(lines), path)
     # Its `require` lines are checked for each call, not for the default sizes it is compiled with here.
     defaults = bind_numbers(replace(own, requires=()), path, sizes={}, defines={})
-    _compile(part, path, defaults.defines, [], arch, include_dirs)
+    _compile(part, path, defaults.defines, [], arch, include_dirs, own)
     taken = tuple(line.name for line in own.arrays if line.role in ("in", "inout"))
     given = tuple(line.name for line in own.arrays if line.role == "out")
     return Imported(_file(path, lines, part.text, ""), tuple(lines), "", parameters=taken, returned=given)
@@ -290,6 +292,7 @@ def _compile(
     entries: Sequence[str],
     arch: str,
     include_dirs: Sequence[str],
+    own: LaunchLines,
 ) -> Binary:
     """Compile the separated device code: anything it still needs from the host is an error here, at its line."""
     try:
@@ -300,6 +303,7 @@ def _compile(
             defines=defines,
             include_dirs=include_dirs,
             entries=list(dict.fromkeys(entries)),
+            options=compiler_options(own),
         )
     except CompileError as error:
         raise _explained(part, path, error) from error

@@ -117,10 +117,10 @@ class FollowedThread:
     def _ways(self, here: Steps) -> tuple[int, ...]:
         """Return the blocks that may follow; one if the condition is known."""
         block, end = here.block, here.block.end
-        if end is None or end.form.name not in ("bra", "brx"):
+        if end is None or end.facts.control not in ("jump", "table"):
             return () if block.next is None else (block.next,)
         taken = holds(self, end.guard, end)
-        if end.form.name == "brx" and taken is not False:
+        if end.facts.control == "table" and taken is not False:
             return block.successors
         if taken is None:
             return block.successors

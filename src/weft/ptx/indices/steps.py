@@ -12,7 +12,6 @@ from ..module import WIDTH, Guard, Imm, Instruction, Mem, Not, Operand, Pair, Re
 from ..passes.build_cfg import Block, Cfg
 from .numbers import COMPARE, Difference, Number, Truth, Value, actual, exact, known, made, operation
 
-_ACCESSES = frozenset(["ld", "st", "atom", "red", "cp"])
 _FOLLOWED = frozenset(["mov", "cvta", "cvt", "selp", "setp", "ld", "shfl"])
 
 
@@ -53,7 +52,11 @@ def make_steps(cfg: Cfg) -> tuple[Steps, ...]:
     needed = _needed(cfg)
     found = []
     for block in cfg.blocks:
-        kept = [_step(ins) for ins in block.body if _address(ins) or any(reg.name in needed for reg in ins.written())]
+        kept = [
+            followed_step(ins)
+            for ins in block.body
+            if _address(ins) or any(reg.name in needed for reg in ins.written())
+        ]
         found.append(Steps(tuple(kept), block))
     return tuple(found)
 
@@ -86,12 +89,13 @@ def _needed(cfg: Cfg) -> frozenset[str]:
             continue
         needed.add(name)
         for ins in writers.get(name, ()):
-            if _is_followed(ins):
+            if is_followed(ins):
                 work += [reg.name for reg in ins.read()]
     return frozenset(needed)
 
 
-def _is_followed(ins: Instruction) -> bool:
+def is_followed(ins: Instruction) -> bool:
+    """Return whether the result of an instruction is computed; else it is unknown."""
     types = [kind for slot, kind in ins.mods.items() if slot in ("type", "dtype", "atype") and kind in WIDTH]
     if any(kind[0] in "fe" or kind.startswith("bf") or "x2" in kind for kind in types):
         return False
@@ -100,18 +104,15 @@ def _is_followed(ins: Instruction) -> bool:
 
 def _address(ins: Instruction) -> Mem | None:
     """Return the address in global memory that an instruction reads or writes, if it may be global."""
-    if ins.form.name not in _ACCESSES:
-        return None
-    space = ins.mods.get("space", "global").partition("::")[0]  # a generic address may be global
-    if ins.form.name == "cp":
-        source = ins.find("src")
-        return source if isinstance(source, Mem) else None
-    if space != "global":
-        return None
-    return next((operand for operand in ins.operands if isinstance(operand, Mem)), None)
+    for access in ins.facts.accesses if ins.facts.uses_memory else ():
+        operand = ins.operand(access.address)
+        if access.width != "tile" and access.space(ins.mods) in ("global", "generic") and isinstance(operand, Mem):
+            return operand
+    return None
 
 
-def _step(ins: Instruction) -> Step:
+def followed_step(ins: Instruction) -> Step:
+    """Return the step of an instruction with its guard."""
     work = _work(ins)
     if ins.guard is None:
         return work
@@ -142,9 +143,9 @@ def _work(ins: Instruction) -> Step:
 
     if address is not None and isinstance(address.base, Reg) and address.base.name in forget:
         return _access_then_forget(ins, address, forget)
-    if ins.mods.get("space", "").startswith("param") and ins.form.name in ("ld", "st"):
+    if ins.space == "param" and ins.facts.accesses:
         return _parameter(ins) or unknown
-    if address is not None or not _is_followed(ins):
+    if address is not None or not is_followed(ins):
         return unknown
     match ins.form.name:
         case "setp":
@@ -190,7 +191,7 @@ def _parameter(ins: Instruction) -> Step | None:
         for number, value in enumerate(values):
             thread.call_memory[name, at + number * size, size] = _value(thread, value, ins.type)
 
-    return load if ins.form.name == "ld" else store
+    return load if ins.facts.accesses[0].reads else store
 
 
 def _compare(ins: Instruction) -> Step:

@@ -1,19 +1,26 @@
-"""Control flow (PTX ISA 9.7.12) and miscellaneous instructions (9.7.19)."""
+"""Control flow (PTX ISA 9.7.12) and miscellaneous instructions (9.7.19); dependent launches (9.7.13.13)."""
 
 from functools import partial
 
+from .facts import COMPUTES, Control, Facts
 from .form import Form, form
 
-_f = partial(form, "control")
+_f = partial(form, "control", COMPUTES)
+
+
+def _to(control: Control, section: str, text: str) -> Form:
+    return form("control", Facts(control=control, result="lane" if control == "call" else "operands"), section, text)
+
 
 ROWS: tuple[Form, ...] = (
-    _f("9.7.12.3", "bra{.uni} @target"),
-    _f("9.7.12.4", "brx.idx{.uni} index:u32, @targets"),
-    _f("9.7.12.5", "call{.uni} *ret, func, *args; prototype"),
-    _f("9.7.12.6", "ret{.uni}"),
-    _f("9.7.12.7", "exit"),
+    _to("jump", "9.7.12.3", "bra{.uni} @target"),
+    _to("table", "9.7.12.4", "brx.idx{.uni} index:u32, @targets"),
+    _to("call", "9.7.12.5", "call{.uni} *ret, func, *args; prototype"),
+    _to("return", "9.7.12.6", "ret{.uni}"),
+    _to("exit", "9.7.12.7", "exit"),
     _f("9.7.19.1", "brkpt"),
-    _f("9.7.19.5", "trap"),
+    _to("trap", "9.7.19.5", "trap"),
     _f("9.7.19.2", "nanosleep.u32 t"),
     _f("9.7.19.3", "pmevent a:u32"),
+    form("control", Facts(target="sm_90"), "9.7.13.13", "griddepcontrol.action", action="launch_dependents wait"),
 )

@@ -2,19 +2,22 @@
 
 A row is written as the manual writes it:
 
-    form("floating", "9.7.3.3", "add{.rnd}{.ftz}{.sat}.f32   d, a, b", rnd="rn rz rm rp")
+    form("floating", Facts(…), "9.7.3.3", "add{.rnd}{.ftz}{.sat}.f32   d, a, b", rnd="rn rz rm rp")
 
 `{.x}` is optional, `.x` is required. `x` is a choice if the row names its values,
 and a literal otherwise. The slot `type` is the instruction type; a row with a literal type has it as `type`.
 Operands whose name starts with `d` or `p`, and both of a pair `p|q`, are written; all others are read.
 `d:u32` gives an operand its own type: a literal type, the name of a slot, or `wide` (twice the
 instruction type). Operands after `;` may be absent. `[a]` is an address, `@L` a label, `*x` may be a vector.
+The facts say what the instruction is (`facts.py`).
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+from .facts import Computation, Facts
 
 TYPES = frozenset(
     "pred b8 u8 s8 b16 u16 s16 f16 bf16 b32 u32 s32 f32 f16x2 bf16x2 tf32 u16x2 s16x2 b64 u64 s64 f64 b128 "
@@ -63,6 +66,21 @@ class Form:
     section: str
     chapter: str
     """The table that contains it; `vm/emit` and `vm/reference` have a module of the same name."""
+    facts: Facts
+
+    @cached_property
+    def slot_names(self) -> frozenset[str]:
+        return frozenset(slot.name for slot in self.slots)
+
+    @property
+    def returns(self) -> bool:
+        """Return whether it writes a register: `atom` does, `red` does not."""
+        return any(spec.written for spec in self.operands)
+
+    @property
+    def wider_registers(self) -> bool:
+        """Return whether operands may be in registers that are wider than their type, as in `ld`, `st` and `cvt`."""
+        return "vec" in self.slot_names or ("dtype" in self.slot_names and bool(self.facts.converts))
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -119,7 +137,7 @@ def _assign(slots: tuple[Slot, ...], parts: tuple[str, ...], found: dict[int, st
 _OPCODE = re.compile(r"\{\.([\w:]+)\}|\.([\w:]+)")
 
 
-def form(chapter: str, section: str, text: str, **choices: str) -> Form:
+def form(chapter: str, facts: Facts, section: str, text: str, /, **choices: str) -> Form:
     """Read one row; see the module's docstring for the notation."""
     head, _, tail = text.strip().partition(" ")
     name = re.split(r"[.{]", head, maxsplit=1)[0]
@@ -132,7 +150,16 @@ def form(chapter: str, section: str, text: str, **choices: str) -> Form:
     operands = [_operand(item) for item in fixed.split(",") if item.strip()]
     required_count = len(operands)
     operands += [_operand(item) for item in absent.split(",") if item.strip()]
-    return Form(text.strip(), name, tuple(slots), tuple(operands), required_count, section, chapter)
+    return Form(text.strip(), name, tuple(slots), tuple(operands), required_count, section, chapter, facts)
+
+
+def computing(chapter: str, facts: Facts) -> Callable[..., Form]:
+    """Return a function that reads rows of a chapter; its first argument is what the row computes."""
+
+    def row(computes: Computation, section: str, text: str, /, **choices: str) -> Form:
+        return form(chapter, replace(facts, computes=computes), section, text, **choices)
+
+    return row
 
 
 _OPERAND = re.compile(r"^(\*?)(\[?)(@?)([\w|]+)\]?(?::([\w]+))?$")

@@ -2,22 +2,32 @@
 
 from functools import partial
 
+from .facts import COMPUTES, Access, Facts
 from .form import Form, form
 
-_f = partial(form, "mbarrier")
+_WORD = partial(Access, address="a", width=8, only="shared", holds="mbarrier")
+_WRITES, _COUNTS, _TESTS = ((_WORD(verb),) for verb in ("store", "atomic", "load"))
+# `inval` orders nothing, but other uses may be close: libcu++ lets one lane do it for its warp, after a match.sync.
+# Arriving releases what the thread wrote; a test that finds its phase complete acquires.
+_arrive = partial(form, "mbarrier", Facts(result="lane", accesses=_COUNTS, order="release"))
+_test = partial(form, "mbarrier", Facts(result="lane", accesses=_TESTS, order="acquire"))
+_init = partial(form, "mbarrier", Facts(accesses=_WRITES))
+_inval = partial(form, "mbarrier", Facts(accesses=_WRITES, order="relaxed"))
+_land = partial(form, "mbarrier", Facts(accesses=_COUNTS, order="release", settles="cp.async"))
+_count = partial(form, "mbarrier", COMPUTES)
 _PLACE = {"space": "shared shared::cta"}
 _RELEASE = {"sem": "release", "scope": "cta", **_PLACE}
 _ACQUIRE = {"sem": "acquire", "scope": "cta", **_PLACE}
 
 ROWS: tuple[Form, ...] = (
-    _f("9.7.13.15.9", "mbarrier.init{.space}.b64 [a], count:u32", **_PLACE),
-    _f("9.7.13.15.10", "mbarrier.inval{.space}.b64 [a]", **_PLACE),
-    _f("9.7.13.15.13", "mbarrier.arrive{.sem}{.scope}{.space}.b64 d, [a]; count:u32", **_RELEASE),
-    _f("9.7.13.15.13", "mbarrier.arrive.noComplete{.sem}{.scope}{.space}.b64 d, [a], count:u32", **_RELEASE),
-    _f("9.7.13.15.14", "mbarrier.arrive_drop{.sem}{.scope}{.space}.b64 d, [a]; count:u32", **_RELEASE),
-    _f("9.7.13.15.14", "mbarrier.arrive_drop.noComplete{.sem}{.scope}{.space}.b64 d, [a], count:u32", **_RELEASE),
-    _f("9.7.13.15.15", "cp.async.mbarrier.arrive{.noinc}{.space}.b64 [a]", **_PLACE),
-    _f("9.7.13.15.16", "mbarrier.test_wait{.sem}{.scope}{.space}.b64 p:pred, [a], state:b64", **_ACQUIRE),
-    _f("9.7.13.15.16", "mbarrier.test_wait.parity{.sem}{.scope}{.space}.b64 p:pred, [a], odd:u32", **_ACQUIRE),
-    _f("9.7.13.15.17", "mbarrier.pending_count.b64 d:u32, state:b64"),
-)
+    _init("9.7.13.15.9", "mbarrier.init{.space}.b64 [a], count:u32", **_PLACE),
+    _inval("9.7.13.15.10", "mbarrier.inval{.space}.b64 [a]", **_PLACE),
+    _arrive("9.7.13.15.13", "mbarrier.arrive{.sem}{.scope}{.space}.b64 d, [a]; count:u32", **_RELEASE),
+    _arrive("9.7.13.15.13", "mbarrier.arrive.noComplete{.sem}{.scope}{.space}.b64 d, [a], count:u32", **_RELEASE),
+    _arrive("9.7.13.15.14", "mbarrier.arrive_drop{.sem}{.scope}{.space}.b64 d, [a]; count:u32", **_RELEASE),
+    _arrive("9.7.13.15.14", "mbarrier.arrive_drop.noComplete{.sem}{.scope}{.space}.b64 d, [a], count:u32", **_RELEASE),
+    _land("9.7.13.15.15", "cp.async.mbarrier.arrive{.noinc}{.space}.b64 [a]", **_PLACE),
+    _test("9.7.13.15.16", "mbarrier.test_wait{.sem}{.scope}{.space}.b64 p:pred, [a], state:b64", **_ACQUIRE),
+    _test("9.7.13.15.16", "mbarrier.test_wait.parity{.sem}{.scope}{.space}.b64 p:pred, [a], odd:u32", **_ACQUIRE),
+    _count("9.7.13.15.17", "mbarrier.pending_count.b64 d:u32, state:b64"),
+)  # fmt: skip

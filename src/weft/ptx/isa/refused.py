@@ -28,7 +28,6 @@ _NEEDS: tuple[tuple[str, str], ...] = (
     ("fence.proxy", "the asynchronous proxy needs sm_90"),
     ("fence.mbarrier_init", "clusters need sm_90"),
     ("setmaxnreg", "moving registers between warps needs sm_90a"),
-    ("griddepcontrol", "dependent launches need sm_90"),
     ("elect.", "elect needs sm_90"),
     ("stmatrix.", "stmatrix needs sm_90"),
 )

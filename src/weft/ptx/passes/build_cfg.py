@@ -54,20 +54,6 @@ class Cfg:
         return into
 
 
-_ENDS = frozenset(["bra", "brx", "ret", "exit", "trap"])
-_COLLECTIVES = frozenset(["shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "movmatrix"])
-
-
-def is_barrier(ins: Instruction) -> bool:
-    """Return whether it is a CTA barrier at which the warp must wait."""
-    return ins.form.name in ("bar", "barrier") and not ins.has("arrive") and not ins.has("warp")
-
-
-def is_collective(ins: Instruction) -> bool:
-    """Return whether lanes execute the instruction together."""
-    return ins.form.name in _COLLECTIVES or (ins.form.name == "bar" and ins.has("warp"))
-
-
 def build_cfg(function: Function) -> Cfg:
     """Split `function` into blocks and link them."""
     pieces: list[tuple[list[Instruction], Instruction | None]] = []
@@ -88,24 +74,25 @@ def build_cfg(function: Function) -> Cfg:
                 raise ParseError(f"label {item.name} defined twice", item.line)
             starts[item.name] = len(pieces)
             continue
-        if is_collective(item) and not fresh:
+        collective, barrier = item.facts.group == "warp", item.facts.is_barrier
+        if collective and not fresh:
             close(None)
-        if (is_barrier(item) or is_collective(item)) and item.guard is not None:
+        if (barrier or collective) and item.guard is not None:
             # `@p bar.sync` is a branch around the barrier: lanes without p must not count as arrived.
             around = f"$around{len(pieces)}"
             close(branch_to(around, item, Guard(item.guard.reg, not item.guard.negated)))
             alone = replace(item, guard=None)
-            if is_barrier(item):
+            if barrier:
                 close(alone)
-            if not is_barrier(item) or item.has("red"):
+            if not barrier or item.has("red"):
                 body.append(alone)
                 close(None)
             starts[around] = len(pieces)
             continue
         fresh = False
-        if item.form.name in _ENDS or is_barrier(item):
+        if item.facts.control not in ("", "call") or barrier:
             close(item)
-            if is_barrier(item) and item.has("red"):
+            if barrier and item.has("red"):
                 body.append(item)  # inside a block, bar.red reads the result of the barrier just passed
                 fresh = False
         else:
@@ -123,7 +110,7 @@ def build_cfg(function: Function) -> Cfg:
                 end,
                 _targets(function, end, starts),
                 follows,
-                bool(instructions) and is_collective(instructions[0]),
+                bool(instructions) and instructions[0].facts.group == "warp",
             )
         )
     return Cfg(function, tuple(blocks))
@@ -137,15 +124,15 @@ def branch_to(label: str, at: Instruction, guard: Guard | None) -> Instruction:
 
 
 def _falls_through(end: Instruction | None) -> bool:
-    return end is None or end.guard is not None or is_barrier(end)
+    return end is None or end.guard is not None or end.facts.is_barrier
 
 
 def _targets(function: Function, end: Instruction | None, starts: dict[str, int]) -> tuple[int, ...]:
-    if end is None or end.form.name not in ("bra", "brx"):
+    if end is None or end.facts.control not in ("jump", "table"):
         return ()
     name = end.operands[-1]
     assert isinstance(name, Label)
-    if end.form.name == "bra":
+    if end.facts.control == "jump":
         names: tuple[str, ...] = (name.name,)
     elif name.name in function.tables:
         names = function.tables[name.name].targets

@@ -9,12 +9,6 @@ from collections.abc import Iterator
 from ..module import Instruction, Reg, Vec
 from .build_cfg import Cfg
 
-_ARITHMETIC = frozenset(
-    ["add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "min", "max"]
-)
-_PASS_ON = frozenset(["mov", "selp", "shfl"])
-"""Instructions that copy bits: they are hidden if their result is."""
-
 
 def find_hidden_nans(cfg: Cfg) -> frozenset[str]:
     """Return the registers whose readers all ignore NaN payloads, directly or through copies that are hidden too."""
@@ -41,37 +35,19 @@ def find_hidden_nans(cfg: Cfg) -> frozenset[str]:
 
 def _blind(ins: Instruction) -> Iterator[str]:
     """Yield the registers that `ins` reads only as f32 numbers."""
-    name, chapter = ins.form.name, ins.form.chapter
-    if chapter == "floating" and name in _ARITHMETIC and ins.type == "f32" and not ins.has("xorsign"):
-        slots: tuple[str, ...] = ("a", "b", "c")
-    elif _compares_or_converts(ins):
-        slots = ("a", "b")
-    elif name in ("mma", "wmma") and ins.mods.get("ctype") == "f32":
-        slots = ("c",)
-    else:
-        slots = ()
-    for slot in slots:
+    for slot in ins.facts.numbers:
         operand = ins.find(slot)
+        # The registers of a matrix are bits; the modifier has the type of its elements.
+        if operand is None or ins.mods.get(f"{slot}type", ins.operand_type(slot)) != "f32":
+            continue
         for item in operand.items if isinstance(operand, Vec) else (operand,):
             if isinstance(item, Reg):
                 yield item.name
 
 
-def _compares_or_converts(ins: Instruction) -> bool:
-    """Return whether it ignores the payload, as comparisons do, or canonicalises; cvt to tf32 and f64 keep it."""
-    if ins.form.chapter == "compare":
-        return ins.form.name in ("set", "setp") and ins.type == "f32"
-    return (
-        ins.form.chapter == "convert"
-        and ins.mods.get("atype") == "f32"
-        and ins.mods.get("dtype") not in ("tf32", "f64")
-    )
-
-
 def _passed_on(ins: Instruction) -> Iterator[str]:
-    if ins.form.name not in _PASS_ON:
-        return
-    for slot in ("a", "b") if ins.form.name == "selp" else ("a",):
+    """Yield the registers whose bits the result is: they are hidden if it is."""
+    for slot in ins.facts.copies:
         operand = ins.find(slot)
         if isinstance(operand, Reg):
             yield operand.name

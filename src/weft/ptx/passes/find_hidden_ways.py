@@ -15,7 +15,8 @@ TAKEN, NOT_TAKEN = 0, 1
 
 def is_branch(block: Block) -> bool:
     """Return whether the block ends in a choice between two paths: `@p bra`, `@p ret`, `@p exit`."""
-    return block.end is not None and block.end.guard is not None and block.end.form.name in ("bra", "ret", "exit")
+    end = block.end
+    return end is not None and end.guard is not None and end.facts.control in ("jump", "return", "exit")
 
 
 def target_of(block: Block, way: int) -> int | None:

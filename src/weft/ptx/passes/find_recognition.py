@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from ..module import WIDTH, FloatImm, Function, Imm, Instruction, Mem, Operand, Reg, Special, Sym, Vec
-from .find_waits import state_space
 
 DATA, ARRAY, SIZE = "data", "array", "size"
 """The kinds of a parameter: an input of floating-point numbers, another array, an integer."""
@@ -67,7 +66,7 @@ def find_recognition(function: Function, roles: Roles) -> tuple[Recognition, ...
     found: list[Recognition] = []
     sizes: dict[tuple[str, int], Instruction] = {}
     for ins in code:
-        if ins.form.name not in ("set", "setp"):
+        if not ins.facts.compares:
             continue
         sides = [_made(ins.operand(side), made) for side in "ab"]
         machine = sorted(name for side in sides for kind, name in side if kind == _MACHINE)
@@ -153,7 +152,7 @@ def _uncopied(operand: Operand | None, definitions: Mapping[str, Instruction]) -
     """Return the start of a chain of moves and conversions."""
     for _ in definitions:
         ins = definitions.get(operand.name) if isinstance(operand, Reg) else None
-        if ins is None or ins.form.name not in ("mov", "cvt"):
+        if ins is None or (ins.copied is None and not (ins.facts.converts and "dtype" in ins.mods)):
             break
         operand = ins.operand("a")
     return operand
@@ -198,9 +197,9 @@ def _size(operand: Operand | None, made: Mapping[str, Made]) -> str:
 def _result(ins: Instruction, made: Mapping[str, Made], roles: Roles) -> Made:
     """Return the sources of an instruction's result; nothing while those of its operands are not known yet."""
     name = ins.form.name
-    if name in ("ld", "ldu"):
+    if ins.facts.is_load:
         return frozenset(_loaded(ins, made, roles))
-    if name in ("atom", "shfl", "mma", "wmma", "ldmatrix", "call"):
+    if ins.facts.result == "lane":
         return frozenset([_OTHER])
     sources = [_made(operand, made) for operand in _sources(ins)]
     everything = frozenset[tuple[str, str]]().union(*sources)
@@ -220,12 +219,12 @@ def _result(ins: Instruction, made: Mapping[str, Made], roles: Roles) -> Made:
 def _loaded(ins: Instruction, made: Mapping[str, Made], roles: Roles) -> Iterator[tuple[str, str]]:
     at = ins.operand("a")
     base = at.base if isinstance(at, Mem) else at
-    if isinstance(base, Sym) and state_space(ins) != "param":
-        yield (_KEPT, base.name) if state_space(ins) in _MODULE_SPACES else _OTHER
+    if isinstance(base, Sym) and ins.space != "param":
+        yield (_KEPT, base.name) if ins.space in _MODULE_SPACES else _OTHER
     elif isinstance(base, Sym):
         kind, name = roles.get(base.name, ("", ""))
         yield {DATA: (_ADDRESS, name), ARRAY: (_ADDRESS, name), SIZE: (_NUMBER, name)}.get(kind, _OTHER)
-    elif state_space(ins) not in _MODULE_SPACES or not isinstance(base, Reg):
+    elif ins.space not in _MODULE_SPACES or not isinstance(base, Reg):
         yield _OTHER
     else:
         for kind, name in made.get(base.name, frozenset()):

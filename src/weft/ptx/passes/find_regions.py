@@ -9,7 +9,7 @@ A region has one entry (X), no loop, no barrier, no collective, no exit from the
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .build_cfg import Block, Cfg, is_barrier
+from .build_cfg import Block, Cfg
 from .find_uniform import Uniformity
 
 MOST_INSTRUCTIONS = 400
@@ -31,7 +31,7 @@ def find_regions(cfg: Cfg, uniformity: Uniformity) -> Mapping[int, MaskedRegion]
     regions: dict[int, MaskedRegion] = {}
     for block in cfg.blocks:
         join = uniformity.join_of.get(block.id)
-        if join is None or block.id in taken or block.end is None or block.end.form.name != "bra":
+        if join is None or block.id in taken or block.end is None or block.end.facts.control != "jump":
             continue
         inside = _inside(cfg, block, join)
         if inside is None or not _suits(cfg, block, inside, predecessors):
@@ -69,8 +69,8 @@ def _suits(cfg: Cfg, block: Block, inside: list[int], predecessors: list[list[in
         here = cfg.blocks[number]
         if here.collective or not set(predecessors[number]) <= members:
             return False
-        if here.end is not None and (here.end.form.name != "bra" or is_barrier(here.end)):
+        if here.end is not None and here.end.facts.control != "jump":
             return False
-        if not here.successors or any(ins.form.name in ("call", "bar", "barrier") for ins in here.body):
+        if not here.successors or any(ins.facts.control == "call" or ins.facts.group == "cta" for ins in here.body):
             return False
     return True

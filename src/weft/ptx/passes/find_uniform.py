@@ -13,7 +13,6 @@ from ..module import Imm, Instruction, Mem, Operand, Reg, Special, Sym, Vec
 from .build_cfg import Block, Cfg
 
 _PER_LANE = frozenset(["%tid.x", "%tid.y", "%tid.z", "%laneid"])
-_ALWAYS_VARYING = frozenset(["atom", "match", "mbarrier", "mma", "wmma", "ldmatrix", "movmatrix", "shfl", "call"])
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def _row_numbers(cfg: Cfg) -> frozenset[int]:
     Forward must-analysis: which registers hold a copy of %tid.x on every path to a block.
     """
     everything = {
-        reg.name for block in cfg.blocks for ins in block.body if ins.form.name == "mov" for reg in ins.written()
+        reg.name for block in cfg.blocks for ins in block.body if ins.copied is not None for reg in ins.written()
     }
     at_start = [set(everything) for _ in cfg.blocks]
     at_start[0] = set()
@@ -109,7 +108,7 @@ def _copies_after(block: Block, copies: set[str]) -> set[str]:
 
 def _follow(ins: Instruction, copies: set[str]) -> None:
     """Update the set of copies of %tid.x past one instruction."""
-    source = ins.operands[1] if ins.form.name == "mov" and ins.guard is None else None
+    source = ins.copied if ins.guard is None else None
     is_copy = source == Special("%tid.x") or (isinstance(source, Reg) and source.name in copies)
     for reg in ins.written():
         if is_copy:
@@ -136,26 +135,28 @@ def _by_rows(ins: Instruction, copies: set[str]) -> bool:
 
 
 def _varies(ins: Instruction, varying: Set[str], params: Set[str]) -> bool:
-    name = ins.form.name
-    if name in _ALWAYS_VARYING or (name == "ld" and _reads_own_memory(ins, params)):
+    if ins.facts.result == "lane" or _reads_own_memory(ins, params):
         return True
-    if name in ("vote", "redux"):
+    if ins.facts.result == "members":
         # One result for all lanes, as long as they agree on which lanes take part.
         mask = ins.operand("mask")
         guarded = ins.guard is not None and ins.guard.reg.name in varying
         return guarded or (isinstance(mask, Reg) and mask.name in varying)
-    if name in ("activemask", "bar", "barrier"):
+    if ins.facts.result == "executing":
         return ins.guard is not None and ins.guard.reg.name in varying
     return any(reg.name in varying for reg in ins.read()) or any(_per_lane(operand) for operand in ins.operands)
 
 
 def _reads_own_memory(ins: Instruction, params: Set[str]) -> bool:
     """Return whether it is a load that may give each lane a different value at one address."""
-    space = ins.mods.get("space", "global" if ins.has("global") else "generic").partition("::")[0]
-    operand = ins.operand("a")
-    if space == "param":
-        return not (isinstance(operand, Mem) and isinstance(operand.base, Sym) and operand.base.name in params)
-    return space in ("local", "generic")
+    for access in ins.facts.accesses:
+        if not access.reads or not access.data:
+            continue
+        operand, space = ins.operand(access.address), access.space(ins.mods)
+        parameter = isinstance(operand, Mem) and isinstance(operand.base, Sym) and operand.base.name in params
+        if space in ("local", "generic") or (space == "param" and not parameter):
+            return True
+    return False
 
 
 def _per_lane(operand: Operand) -> bool:

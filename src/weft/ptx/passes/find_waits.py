@@ -21,7 +21,7 @@ def _polls(blocks: list[Block]) -> bool:
     asking = [ins for ins in body if asks_others(ins) and not _retries(ins, body)]
     if not asking:
         return False
-    if any(ins.form.name == "st" and state_space(ins) in ("local", "generic", "param") for ins in body):
+    if any(_stores(ins) and ins.space in ("local", "generic", "param") for ins in body):
         return True  # an unoptimised build: values go through local memory, which is not followed here
     dependent = _dependent(asking, body)
     ends = [block.end for block in blocks if block.end is not None and len(block.successors) > 1]
@@ -53,14 +53,14 @@ def asks_others(ins: Instruction) -> bool:
 
     That is an atomic operation that returns a value, or a strong load: volatile, or with an order (PTX ISA 8.4).
     """
-    if ins.form.name not in ("ld", "atom") or state_space(ins) not in ("global", "generic"):
+    shows = any(access.reads and access.space(ins.mods) in ("global", "generic") for access in ins.facts.accesses)
+    if not shows or not ins.form.returns:
         return False
-    return ins.form.name == "atom" or ins.has("volatile") or "order" in ins.mods
+    return ins.facts.is_atomic or ins.has("volatile") or "order" in ins.mods
 
 
-def state_space(ins: Instruction) -> str:
-    """Return the state space that the opcode names, `generic` if none."""
-    return ins.mods.get("space", "global" if ins.has("global") else "generic").partition("::")[0]
+def _stores(ins: Instruction) -> bool:
+    return ins.facts.writes_memory and not ins.facts.is_atomic
 
 
 def _loops(cfg: Cfg) -> list[frozenset[int]]:

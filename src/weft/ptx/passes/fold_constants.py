@@ -30,8 +30,8 @@ def _constants(function: Function) -> dict[str, Imm | FloatImm]:
         seen.update(reg.name for reg in item.read() if reg.name not in found)
         for reg in item.written():
             found.pop(reg.name, None)
-            if reg.name not in seen and item.form.name == "mov" and item.guard is None and item.type != "pred":
-                source, target = item.operand("a"), item.operand("d")
+            if reg.name not in seen and item.copied is not None and item.guard is None and item.type != "pred":
+                source, target = item.copied, item.operand("d")
                 if isinstance(source, Imm | FloatImm) and isinstance(target, Reg):
                     found[reg.name] = source
             seen.add(reg.name)

@@ -72,7 +72,7 @@ def _groups(run: list[Block], most: int) -> Iterator[tuple[int, ...]]:
 
 
 def _may_wait(ins: Instruction) -> bool:
-    return ins.form.name == "mma" and ins.guard is None
+    return ins.facts.multiplies == "mma" and ins.guard is None
 
 
 __all__ = ["group_mma"]

@@ -63,7 +63,7 @@ def inline_calls(module: Module, function: Function) -> Function:
 
 
 def _callee(module: Module, ins: Instruction) -> Function | None:
-    if ins.form.name != "call":
+    if ins.facts.control != "call":
         return None
     target = ins.operand("func")
     found = module.functions.get(target.name) if isinstance(target, Sym) else None
@@ -77,7 +77,8 @@ def _add(module: Module, made: _Inlined, item: Instruction | LabelDef, stack: tu
         return
     assert isinstance(item, Instruction)
     if callee.name in stack:
-        raise Unsupported(f"recursion: {' → '.join([*stack, callee.name])}", item.line)
+        chain = " → ".join([*stack, callee.name])
+        raise Unsupported(f"recursion: {chain} (calls are inlined: rewrite it as a loop)", item.line)
     callee.check_supported()
     made.calls += 1
     suffix = f"#{made.calls}"
@@ -95,7 +96,7 @@ def _add(module: Module, made: _Inlined, item: Instruction | LabelDef, stack: tu
     for inner in callee.body:
         if isinstance(inner, LabelDef):
             made.body.append(LabelDef(inner.name + suffix, inner.line))
-        elif inner.form.name == "ret":
+        elif inner.facts.control == "return":
             made.body.append(branch_to(end, inner, _guard(inner.guard, suffix)))
         else:
             moved = _rename(inner, suffix, names)

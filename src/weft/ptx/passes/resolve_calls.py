@@ -4,7 +4,8 @@ Before:  mov.b64 %rd1, f;                  call (r), %rd1, (a), prototype;
 After:   mov.b64 %rd1, 0x1000000000000010;  setp.eq.u64 %c, %rd1, 0x1000000000000010;  @%c call (r), f, (a);
          @%c bra DONE;  …the next function…  trap;  DONE:
 Functions that a register can name: those of `.calltargets`, or all whose address the module takes somewhere and whose
-parameters and results have the sizes of the `.callprototype`. If there is none, the call stays and is unsupported.
+parameters and results have the sizes of the `.callprototype`. A pointer to anything else, such as one that is only
+loaded from memory and names no function of this file, stops the launch.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,10 +37,12 @@ def resolve_calls(module: Module) -> Module:
     taken = _taken(module)
     if not taken and not any(_indirect(item) for function in module.functions.values() for item in function.body):
         return module
-    addresses = {name: FIRST_ADDRESS + SPACING * (number + 1) for number, name in enumerate(taken)}
-    functions = {name: _resolved(module, function, addresses) for name, function in module.functions.items()}
+    functions = [name for name, function in module.functions.items() if not function.entry]
+    numbers = {name: number + 1 for number, name in enumerate(functions)}  # the same for each kernel of a file
+    addresses = {name: FIRST_ADDRESS + SPACING * numbers[name] for name in taken}
+    resolved = {name: _resolved(module, function, addresses) for name, function in module.functions.items()}
     variables = tuple(_with_addresses(variable, addresses) for variable in module.variables)
-    return replace(module, functions=functions, variables=variables)
+    return replace(module, functions=resolved, variables=variables)
 
 
 def _taken(module: Module) -> list[str]:
@@ -56,12 +59,12 @@ def _named(ins: Instruction) -> Iterator[str]:
     for operand in ins.operands:
         if isinstance(operand, Prototype):
             yield from operand.targets
-        elif isinstance(operand, Sym) and ins.form.name != "call":
+        elif isinstance(operand, Sym) and ins.facts.control != "call":
             yield operand.name
 
 
 def _indirect(item: Instruction | LabelDef) -> bool:
-    return isinstance(item, Instruction) and item.form.name == "call" and isinstance(item.operand("func"), Reg)
+    return isinstance(item, Instruction) and item.facts.control == "call" and isinstance(item.operand("func"), Reg)
 
 
 def _resolved(module: Module, function: Function, addresses: Mapping[str, int]) -> Function:
@@ -70,9 +73,10 @@ def _resolved(module: Module, function: Function, addresses: Mapping[str, int]) 
     for item in function.body:
         if isinstance(item, LabelDef):
             body.append(item)
-        elif item.form.name != "call":
+        elif item.facts.control != "call":
             body.append(replace(item, operands=tuple(_as_number(operand, addresses) for operand in item.operands)))
-        elif _indirect(item) and (names := _candidates(module, item, addresses)):
+        elif _indirect(item):
+            names = _candidates(module, item, addresses)
             number = len(body)  # a line may contain several calls, a place in the body only one
             chosen = f"$chosen{number}"
             registers[chosen] = "pred"
@@ -114,7 +118,7 @@ def _choice(call: Instruction, chosen: Reg, targets: Mapping[str, int], done: st
         made.append(_made("setp.eq.u64", (chosen, pointer, Imm(address)), call))
         made.append(replace(call, operands=(returns, Sym(name), args), guard=only))
         made.append(branch_to(done, call, only))
-    return [*made, _made("trap", (), call), LabelDef(done, call.line)]
+    return [*made, replace(_made("trap", (), call), opcode=call.opcode), LabelDef(done, call.line)]
 
 
 def _made(opcode: str, operands: tuple[Operand, ...], at: Instruction) -> Instruction:

@@ -1,14 +1,18 @@
-// The functions are built into NVRTC; the macros of <math.h> are not.
+// The functions are built into NVRTC; the macros of <math.h> are not. As with nvcc they are constant expressions, so
+// that `constexpr float lowest = -INFINITY;` compiles, and have the same bits.
 #pragma once
 #ifndef INFINITY
-#define INFINITY __int_as_float(0x7f800000)
+#define INFINITY (__builtin_bit_cast(float, 0x7f800000))
 #endif
 #ifndef NAN
-#define NAN __int_as_float(0x7fffffff)
+#define NAN (__builtin_bit_cast(float, 0x7fc00000))
 #endif
 #ifndef HUGE_VAL
-#define HUGE_VAL __longlong_as_double(0x7ff0000000000000LL)
+#define HUGE_VAL (__builtin_bit_cast(double, 0x7ff0000000000000LL))
 #define HUGE_VALF INFINITY
+#endif
+#ifndef MAXFLOAT
+#define MAXFLOAT 3.40282346638528859812e+38F
 #endif
 #ifndef M_PI
 #define M_E 2.7182818284590452354

@@ -18,7 +18,10 @@ def call(e: KernelContract, ins: Instruction) -> None:
     """Call a function of the device runtime; calls of the kernel's own functions are inlined before."""
     target = ins.operand("func")
     if not isinstance(target, Sym) or target.name not in HOST_CALLS:
-        raise Unsupported(f"call of {target.name if isinstance(target, Sym) else target}", ins.line)
+        if not isinstance(target, Sym):
+            raise Unsupported(f"call of {target}", ins.line)
+        where = "if a file of yours defines it, name that file in a link line"
+        raise Unsupported(f"call of {target.name}, which this PTX does not define: {where}", ins.line)
     b, lanes = e.b, e.active()
     fatal = target.name == "__assertfail"
     failed, after = b.label("failed"), b.label("after")
@@ -34,12 +37,16 @@ def call(e: KernelContract, ins: Instruction) -> None:
 
 
 def nothing(e: KernelContract, ins: Instruction) -> None:
-    """Do nothing: brkpt without a debugger, nanosleep and pmevent have no effect that a program can see."""
+    """Do nothing: brkpt without a debugger, nanosleep and pmevent have no effect that a program can see.
+
+    griddepcontrol has none either, because launches run one after another: the grids that it waits for have ended.
+    """
 
 
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
     "brkpt": nothing,
     "call": call,
+    "griddepcontrol": nothing,
     "nanosleep": nothing,
     "pmevent": nothing,
 }

@@ -7,7 +7,7 @@ can be entered, and the registers that it holds once per warp agree, the warp re
 
 from weft.core.errors import Unsupported
 from weft.ptx.module import Guard, Imm, Instruction, Operand
-from weft.ptx.passes.build_cfg import Block, is_barrier
+from weft.ptx.passes.build_cfg import Block
 from weft.ptx.passes.find_hidden_ways import NOT_TAKEN, TAKEN
 
 from ..context import (
@@ -50,7 +50,7 @@ class Divergent(KernelEmitter):
         self.mask = const("i32", 0)
         self.mask_lanes = const(vec("i1"), 0)
         self.frame = Value("ptr", "%frame")
-        syncs = [block for block in self.cfg.blocks if block.collective and _is_warp_sync(block.body[0])]
+        syncs = [block for block in self.cfg.blocks if block.collective and block.body[0].facts.is_warp_barrier]
         self.splits = len(syncs) > 1
         """Whether lanes can meet at different bar.warp.sync; every other collective is one instruction for all."""
 
@@ -222,7 +222,7 @@ class Divergent(KernelEmitter):
             members = b.extract(each, first)
             same = b.op("and", self.mask, bits(b, b.icmp("eq", each, b.splat(members))))
         need = b.op("and", members, live)
-        if self.splits and _is_warp_sync(ins):
+        if self.splits and ins.facts.is_warp_barrier:
             self.assemble_split(same, members, need)
             return
         missing = b.op("and", need, b.op("xor", same, const("i32", -1)))
@@ -308,22 +308,22 @@ class Divergent(KernelEmitter):
         if end is None:
             self.flush()
             self.move(self.mask, follow)
-        elif is_barrier(end):
+        elif end.facts.is_barrier:
             lanes = self.active()
             arrive(self, end, lanes)
             self.flush()
             self.move(self.mask, follow)
-        elif end.form.name in ("bra", "ret", "exit"):
+        elif end.facts.control in ("jump", "return", "exit"):
             lanes = self.active()
             if end.guard is not None:
                 self.mark_way(block.id, TAKEN, lanes)
                 self.mark_way(block.id, NOT_TAKEN, b.op("and", self.mask, b.op("xor", lanes, const("i32", -1))))
             self.flush()
             self.move(self.mask, follow)
-            self.move(lanes, block.targets[0] if end.form.name == "bra" else count)
-        elif end.form.name == "brx":
+            self.move(lanes, block.targets[0] if end.facts.control == "jump" else count)
+        elif end.facts.control == "table":
             self.indexed(block, end.operand("index"), end.line)
-        elif end.form.name == "trap":
+        elif end.facts.control == "trap":
             self.trap(follow)
         else:
             raise Unsupported(end.opcode, end.line)
@@ -365,7 +365,3 @@ class Divergent(KernelEmitter):
         b.place(out)
         put(b, self.warp, WARP_SPENT, b.op("or", get(b, self.warp, WARP_SPENT), self.mask))
         b.ret(const("i32", YIELDED))
-
-
-def _is_warp_sync(ins: Instruction) -> bool:
-    return ins.form.name == "bar" and ins.has("warp")

@@ -4,14 +4,12 @@ from collections.abc import Callable, Sequence
 
 from weft.ptx.module import Instruction
 
-from ..ir import Value, element, lanes_of
+from ..ir import Value, element
 from . import approx
 from .emitter import Emitter
-from .rounding import canonical, flush, is_nan, quiet_f64, saturate
+from .rounding import canonical, directed, flush, is_nan, quiet_f64, saturate
 
 _Emit = Callable[[Emitter, Instruction], None]
-_MODE = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
-"""The numbers of llvm.set.rounding."""
 
 
 def _inputs(e: Emitter, ins: Instruction, names: str) -> list[Value]:
@@ -35,7 +33,7 @@ def _finish(e: Emitter, ins: Instruction, result: Value, inputs: list[Value]) ->
 def _rounded(e: Emitter, ins: Instruction, operation: str, args: Sequence[Value]) -> Value:
     rounding = ins.mods.get("rnd", "rn")
     if rounding != "rn":
-        return _directed(e, operation, rounding, args)
+        return directed(e.b, operation, rounding, args)
     if operation in ("fma", "sqrt"):
         return e.b.intrinsic(operation, args[0].ty, args)
     return e.b.op(operation, args[0], args[1])
@@ -175,34 +173,6 @@ def _in_double(function: Callable[[Emitter, Value], Value]) -> _Emit:
         _finish(e, ins, e.b.cast("fptrunc", function(e, a), a.ty), inputs)
 
     return emit
-
-
-def _directed(e: Emitter, operation: str, rounding: str, args: Sequence[Value]) -> Value:
-    """Return `fadd`, `fsub`, `fmul`, `fdiv`, `fma` or `sqrt` of floats or doubles, rounded by rz, rm or rp.
-
-    The processor computes it in that rounding mode, in a function that is never inlined, so that no other arithmetic
-    is scheduled while the mode is changed.
-    """
-    ty = args[0].ty
-    scalar = {"float": "f32", "double": "f64"}[element(ty)]
-    suffix = scalar if lanes_of(ty) == 1 else f"v{lanes_of(ty)}{scalar}"
-    name = f"weft.{operation}.{rounding}.{suffix}"
-    constrained = f"llvm.experimental.constrained.{operation}.{suffix}"
-    types = ", ".join([ty] * len(args))
-    params = ", ".join(f"{ty} %a{at}" for at in range(len(args)))
-    declarations = e.b.declarations
-    declarations.setdefault("llvm.set.rounding", "declare void @llvm.set.rounding(i32)")
-    declarations.setdefault(constrained, f"declare {ty} @{constrained}({types}, metadata, metadata)")
-    declarations.setdefault(
-        name,
-        f"define internal {ty} @{name}({params}) noinline strictfp {{\n"
-        f"  call void @llvm.set.rounding(i32 {_MODE[rounding]}) strictfp\n"
-        f"  %r = call {ty} @{constrained}({params}, "
-        'metadata !"round.dynamic", metadata !"fpexcept.strict") strictfp\n'
-        f"  call void @llvm.set.rounding(i32 {_MODE['rn']}) strictfp\n"
-        f"  ret {ty} %r\n}}",
-    )
-    return e.b.call(name, ty, args)
 
 
 EMIT: dict[str, _Emit] = {

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from weft.core.errors import Unsupported
 from weft.ptx.module import Guard, Imm, Instruction, Reg
-from weft.ptx.passes.build_cfg import Block, Cfg, is_barrier
+from weft.ptx.passes.build_cfg import Block, Cfg
 from weft.ptx.passes.find_hidden_ways import NOT_TAKEN, TAKEN, is_branch
 from weft.ptx.passes.find_regions import MaskedRegion
 from weft.ptx.passes.find_uniform import Uniformity
@@ -36,10 +36,6 @@ from .matrix import mma_together
 from .sync import arrive
 from .tensorcore import MOST_SETS
 
-_ALWAYS_WIDE = frozenset(
-    ["atom", "red", "match", "mbarrier", "mma", "wmma", "ldmatrix", "movmatrix", "shfl", "st", "cp", "call"]
-)  # fmt: skip
-
 
 def resume_points(cfg: Cfg, uniformity: Uniformity, regions: Mapping[int, MaskedRegion]) -> list[int]:
     """Return the blocks at which a warp may enter (again) the code for warps in step."""
@@ -48,7 +44,7 @@ def resume_points(cfg: Cfg, uniformity: Uniformity, regions: Mapping[int, Masked
     points = {0, *(uniformity.join_of[branch] for branch in diverging)}
     for block in cfg.blocks:
         points |= {target for target in block.successors if target <= block.id}
-        if block.end is not None and is_barrier(block.end) and block.next is not None:
+        if block.end is not None and block.end.facts.is_barrier and block.next is not None:
             points.add(block.next)
     return sorted(points - masked)
 
@@ -160,7 +156,7 @@ class InStep(KernelEmitter):
         return lanes if self.lanes_on is None else self.b.op("and", lanes, self.lanes_on)
 
     def width_of(self, ins: Instruction) -> int:
-        if ins.form.name in _ALWAYS_WIDE:
+        if ins.facts.for_each_lane:
             return LANES
         return 1 if self.kernel.uniformity.is_uniform(ins) else LANES
 
@@ -259,16 +255,15 @@ class InStep(KernelEmitter):
             else:
                 self.jump(block, block.next)
             return
-        name = end.form.name
-        if is_barrier(end):
+        if end.facts.is_barrier:
             self.barrier(block, end)
-        elif name == "bra":
+        elif end.facts.control == "jump":
             self.branch(block, end, f"edge.{block.id}.taken", block.targets[0])
-        elif name in ("ret", "exit"):
+        elif end.facts.control in ("return", "exit"):
             self.branch(block, end, f"exit.{block.id}", len(self.cfg.blocks))
-        elif name == "brx":
+        elif end.facts.control == "table":
             self.indexed(block, end)
-        elif name == "trap":
+        elif end.facts.control == "trap":
             self.flush(block)
             self.trap(block, end)
         else:

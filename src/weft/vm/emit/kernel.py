@@ -40,7 +40,6 @@ from ..context import (
 )
 from ..ir import LANES, Builder, Value, const, lanes_of, vec, vector
 from ..layout import GRID_WORKSPACE, Layout, module_globals
-from ..memory import SHARED_START
 from ..runtime.shape import ATTRIBUTES, get
 from . import bits, compare, control, convert, floating, half, integer, matrix, mbarrier, memory, sync
 from .kernel_contract import KernelContract
@@ -231,10 +230,12 @@ class KernelEmitter(KernelContract):
                 return b.cast("trunc", get(b, warp, WARP_CLOCK), "i32")
             case "clock_hi" | "globaltimer_hi":
                 return b.cast("trunc", b.op("lshr", get(b, warp, WARP_CLOCK), const("i64", 32)), "i32")
-            case "reserved_smem_offset_end" | "reserved_smem_offset_cap":
-                return const("i32", SHARED_START)
+            case "reserved_smem_offset_cap":
+                return const("i32", len(self.kernel.layout.reserved))
             case "reserved_smem_offset_begin" | "reserved_smem_offset_0" | "reserved_smem_offset_1":
-                return const("i32", 0)
+                return const("i32", self.kernel.layout.reserved.start)
+            case "reserved_smem_offset_end":
+                return const("i32", self.kernel.layout.reserved.stop)
             case "envreg1" | "envreg2":
                 workspace = self.symbol(Sym(GRID_WORKSPACE.name))
                 half = workspace if base == "envreg2" else b.op("lshr", workspace, const("i64", 32))

@@ -75,7 +75,7 @@ def mma_together(e: KernelContract, members: Sequence[Instruction]) -> None:
     for ins in members:
         for operand, ptx_type in zip("dabc", types, strict=True):
             _check_registers(ins, operand, operand, shape, ptx_type)
-    name = mma_name(shape, types, saturate=first.has("satfinite"), mode=e.mode, arch=e.arch)
+    name = mma_name(shape, types, _options(first), mode=e.mode, arch=e.arch)
     b, c = ([value for ins in members for value in e.items(ins, operand)] for operand in "bc")
     results = [item for ins in members for item in _registers(ins, "d")]
     bits = max(WIDTH[types[0]], 32)
@@ -83,9 +83,15 @@ def mma_together(e: KernelContract, members: Sequence[Instruction]) -> None:
     _take(e, results, d, first.line, bits=bits)
 
 
-def mma_name(shape: str, types: Sequence[str], *, saturate: bool, mode: str, arch: str) -> str:
+def mma_name(shape: str, types: Sequence[str], options: Sequence[str], *, mode: str, arch: str) -> str:
     """Return the runtime's name of one tensor-core instruction."""
-    return ".".join(["mma", shape, *types, *(["satfinite"] if saturate else []), mode, arch])
+    return ".".join(["mma", shape, *types, *options, mode, arch])
+
+
+def _options(ins: Instruction) -> list[str]:
+    """Return `satfinite`, or a rounding other than to nearest."""
+    rounding = ins.mods.get("rnd", "rn")
+    return ["satfinite"] if ins.has("satfinite") else [rounding] if rounding != "rn" else []
 
 
 def _multiply(
@@ -100,7 +106,10 @@ def _multiply(
 
 def wmma(e: KernelContract, ins: Instruction) -> None:
     if ins.has("mma"):
-        _wmma_mma(e, ins)
+        if ins.mods["dtype"] == "f64":
+            mma(e, ins)  # m8n8k4 is one instruction
+        else:
+            _wmma_mma(e, ins)
         return
     which = "d" if ins.has("store") else "c" if ins.has("c") else ins.mods["which"]
     space = e.space_of(ins)
@@ -121,7 +130,7 @@ def wmma(e: KernelContract, ins: Instruction) -> None:
         return
     room = e.buffer("wmma.load", ROW * 8)
     e.runtime(name, "void", [base, stride, active, e.site(), room])
-    _take(e, _registers(ins, "d"), room, ins.line)
+    _take(e, _registers(ins, "d"), room, ins.line, bits=max(WIDTH[ins.type], 32))
 
 
 def _width(which: str, shape: str, ins: Instruction) -> int:
@@ -144,7 +153,7 @@ def _wmma_mma(e: KernelContract, ins: Instruction) -> None:
     for operand, ptx_type in zip("dabc", types, strict=True):
         _check_registers(ins, operand, operand, shape, ptx_type)
     a, b, c = (e.items(ins, name) for name in "abc")
-    name = mma_name(f"m16n8k{k}", types, saturate=ins.has("satfinite"), mode=e.mode, arch=e.arch)
+    name = mma_name(f"m16n8k{k}", types, _options(ins), mode=e.mode, arch=e.arch)
     results = _registers(ins, "d")
     parts = wmma_parts(m, n, k, a_type=types[1], c_type=types[3])
     targets = wmma_parts(m, n, k, a_type=types[1], c_type=types[0])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from weft.ptx.module import Instruction
 
-from ..ir import Value, const, vec
+from ..ir import Value, const, lanes_of, vec
 from ..mbarrier_word import COUNT_MASK
 from ..memory import SHARED_BASE
 from .kernel_contract import KernelContract
@@ -30,8 +30,9 @@ def mbarrier(e: KernelContract, ins: Instruction) -> None:
     elif ins.has("test_wait"):
         _test(e, ins)
     elif ins.has("pending_count"):
-        count = e.b.op("and", e.src(ins, "state"), const(vec("i64"), COUNT_MASK))
-        e.dst(ins, e.b.cast("trunc", count, vec("i32")))
+        state = e.src(ins, "state")
+        count = e.b.op("and", state, const(state.ty, COUNT_MASK))
+        e.dst(ins, e.b.cast("trunc", count, vec("i32") if lanes_of(state.ty) > 1 else "i32"))
     else:
         name = "mbarrier.drop" if ins.has("arrive_drop") else "mbarrier.arrive"
         name += ".keep" if ins.has("noComplete") else ""

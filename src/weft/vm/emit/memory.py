@@ -1,4 +1,4 @@
-"""mov, ld, st, cvta, isspacep, prefetch and asynchronous copies."""
+"""mov, ld, ldu, st, cvta, isspacep, prefetch and asynchronous copies."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ from weft.ptx.module import WIDTH, Imm, Instruction, Mem, Operand, Reg, Sym, Vec
 
 from ..context import WARP_PARAMS
 from ..ir import LANES, Value, const, element, lanes_of, vec
+from ..last_word import takes_last_word
 from ..memory import GLOBAL_BASE, LOCAL_BASE, PARAM_BASE, SHARED_BASE, WINDOW_BYTES
 from ..runtime.shape import get
 from .kernel_contract import KernelContract
@@ -52,7 +53,7 @@ def _unpack(e: KernelContract, d: Vec, value: Value, ins: Instruction) -> None:
         e.write(item, e.b.cast("trunc", part, vec(f"i{width}", lanes_of(value.ty))), piece, ins.line)
 
 
-# -- ld and st ------------------------------------------------------------------------------------------------------
+# -- ld, ldu and st -------------------------------------------------------------------------------------------------
 
 
 def ld(e: KernelContract, ins: Instruction) -> None:
@@ -64,7 +65,19 @@ def ld(e: KernelContract, ins: Instruction) -> None:
         _load_parameter(e, ins, operand, items)
     elif space == "param":
         _load_window(e, ins, "param", items)
-    elif e.lanes == 1:
+    else:
+        _load(e, ins, space, items)
+
+
+def ldu(e: KernelContract, ins: Instruction) -> None:
+    """Load from global memory: a generic address of another window is out of range."""
+    items = _items(ins.operand("d"))
+    _same_count(ins, items)
+    _load(e, ins, "global", items)
+
+
+def _load(e: KernelContract, ins: Instruction, space: str, items: tuple[Operand, ...]) -> None:
+    if e.lanes == 1:
         _load_once(e, ins, space, items)
     else:
         _load_lanes(e, ins, space, items, e.address(ins, "a", space))
@@ -103,7 +116,7 @@ def _load_window(e: KernelContract, ins: Instruction, space: str, items: tuple[O
 def _load_once(e: KernelContract, ins: Instruction, space: str, items: tuple[Operand, ...]) -> None:
     width, count = WIDTH[ins.type], len(items)
     args = [e.address(ins, "a", space), e.active(), e.site()]
-    name = f"ldu.{space}.b{width}.v{count}"
+    name = f"ldu.{space}.{_piece_name(ins, space)}.v{count}"
     if count == 1:
         e.write(items[0], e.runtime(name, f"i{width}", args), ins.type, ins.line)
         return
@@ -117,7 +130,7 @@ def _load_once(e: KernelContract, ins: Instruction, space: str, items: tuple[Ope
 def _load_lanes(e: KernelContract, ins: Instruction, space: str, items: tuple[Operand, ...], address: Value) -> None:
     width, count = WIDTH[ins.type], len(items)
     args = [address, e.active(), e.site()]
-    name = f"ld.{space}.b{width}.v{count}"
+    name = f"ld.{space}.{_piece_name(ins, space)}.v{count}"
     ty = vec(f"i{width}")
     if count == 1:
         e.write(items[0], e.runtime(name, ty, args), ins.type, ins.line)
@@ -126,6 +139,12 @@ def _load_lanes(e: KernelContract, ins: Instruction, space: str, items: tuple[Op
     e.runtime(name, "void", [*args, room])
     for number, item in enumerate(items):
         e.write(item, e.b.load(ty, e.b.offset(room, number * LANES * width // 8), align=64), ins.type, ins.line)
+
+
+def _piece_name(ins: Instruction, space: str) -> str:
+    """Return b32, or w32 where the load may take the rest of a buffer's last word."""
+    letter = "w" if space in ("global", "generic") and takes_last_word(ins) else "b"
+    return f"{letter}{WIDTH[ins.type]}"
 
 
 def st(e: KernelContract, ins: Instruction) -> None:
@@ -228,6 +247,7 @@ def _copy(e: KernelContract, ins: Instruction) -> None:
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
     "mov": mov,
     "ld": ld,
+    "ldu": ldu,
     "st": st,
     "cvta": cvta,
     "isspacep": isspacep,

@@ -5,7 +5,9 @@ If the intermediate format has two bits more than the target, a second rounding 
 the same result as a single rounding of the exact value.
 """
 
-from ..ir import Value, element, lanes_of, vec
+from collections.abc import Sequence
+
+from ..ir import Builder, Value, element, lanes_of, vec
 from .emitter import Emitter
 
 _WIDTH = {"half": 16, "float": 32, "double": 64}
@@ -14,6 +16,8 @@ _CANONICAL = {"half": 0x7FFF, "float": 0x7FFFFFFF}
 _QUIET_F64 = 0x0008000000000000
 _INVALID_F64 = 0xFFF8000000000000
 """The NaN that an invalid operation on doubles produces."""
+_MODE = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
+"""The numbers of llvm.set.rounding."""
 
 
 def integer_of(e: Emitter, scalar: str, value: int) -> Value:
@@ -158,3 +162,31 @@ def _bf16(e: Emitter, x: Value, rounding: str) -> Value:
         bits = op("add", bits, e.b.select(away, e.const("i32", 0xFFFF), e.const("i32", 0)))
     high = e.b.cast("trunc", op("lshr", bits, e.const("i32", 16)), e.ty("i16"))
     return e.b.select(is_nan(e, x), e.const("i16", 0x7FFF), high)
+
+
+def directed(b: Builder, operation: str, rounding: str, args: Sequence[Value]) -> Value:
+    """Return `fadd`, `fsub`, `fmul`, `fdiv`, `fma` or `sqrt` of floats or doubles, rounded by rz, rm or rp.
+
+    The processor computes it in that rounding mode, in a function that is never inlined, so that no other arithmetic
+    is scheduled while the mode is changed.
+    """
+    ty = args[0].ty
+    scalar = {"float": "f32", "double": "f64"}[element(ty)]
+    suffix = scalar if lanes_of(ty) == 1 else f"v{lanes_of(ty)}{scalar}"
+    name = f"weft.{operation}.{rounding}.{suffix}"
+    constrained = f"llvm.experimental.constrained.{operation}.{suffix}"
+    types = ", ".join([ty] * len(args))
+    params = ", ".join(f"{ty} %a{at}" for at in range(len(args)))
+    declarations = b.declarations
+    declarations.setdefault("llvm.set.rounding", "declare void @llvm.set.rounding(i32)")
+    declarations.setdefault(constrained, f"declare {ty} @{constrained}({types}, metadata, metadata)")
+    declarations.setdefault(
+        name,
+        f"define internal {ty} @{name}({params}) noinline strictfp {{\n"
+        f"  call void @llvm.set.rounding(i32 {_MODE[rounding]}) strictfp\n"
+        f"  %r = call {ty} @{constrained}({params}, "
+        'metadata !"round.dynamic", metadata !"fpexcept.strict") strictfp\n'
+        f"  call void @llvm.set.rounding(i32 {_MODE['rn']}) strictfp\n"
+        f"  ret {ty} %r\n}}",
+    )
+    return b.call(name, ty, args)

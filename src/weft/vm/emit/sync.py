@@ -36,7 +36,7 @@ def arrive(e: KernelContract, ins: Instruction, lanes: Value, *, waits: bool = T
     if ins.has("red"):
         true = e.b.op("and", lanes, _predicate_bits(e, ins, "c" if ins.find("e") is None else "e"))
     # Bit 1: the warp must arrive as a whole, as `bar` and `.aligned` require.
-    aligned = ins.form.name == "bar" or ins.has("aligned")
+    aligned = ins.facts.aligned or ins.has("aligned")
     args = [number, expected, lanes, true, const("i32", (1 | 2 * aligned) if waits else 0), e.site()]
     e.runtime("barrier.arrive", "void", args)
 
@@ -154,22 +154,25 @@ def redux(e: KernelContract, ins: Instruction) -> None:
     mask = ins.operand("mask")
     if e.lanes > 1 and not isinstance(mask, Imm | Reg):
         raise Unsupported(ins.opcode, ins.line)
-    active = e.active()
-    members = e.b.op("and", first_lane(e, mask, active, ins.line), active)
     width, e.lanes = e.lanes, LANES
-    a = e.src(ins, "a")
-    result = e.runtime(f"redux.{ins.mods['op']}.{ins.type}", vec("i32"), [a, members])
+    result = _of_members(e, ins, "redux", f"{ins.mods['op']}.{ins.type}", one_group=width == 1)
     e.lanes = width
     e.dst(ins, result if width > 1 else e.b.extract(result, 0))
 
 
+def _of_members(e: KernelContract, ins: Instruction, name: str, rest: str, *, one_group: bool) -> Value:
+    """Call the runtime for all lanes that are here: those with different member masks are different groups."""
+    mask, active, a = ins.operand("mask"), e.active(), e.src(ins, "a")
+    if one_group or isinstance(mask, Imm):
+        members = e.b.op("and", first_lane(e, mask, active, ins.line), active)
+        return e.runtime(f"{name}.{rest}", vec("i32"), [a, members])
+    return e.runtime(f"{name}.each.{rest}", vec("i32"), [a, e.read(mask, "u32", ins.line), active])
+
+
 def match(e: KernelContract, ins: Instruction) -> None:
     check_members(e, ins)
-    width = WIDTH[ins.type]
-    active = e.active()
-    members = e.b.op("and", first_lane(e, ins.operand("mask"), active, ins.line), active)
     kind = "any" if ins.has("any") else "all"
-    result = e.runtime(f"match.{kind}.b{width}", vec("i32"), [e.src(ins, "a"), members])
+    result = _of_members(e, ins, "match", f"{kind}.b{WIDTH[ins.type]}", one_group=False)
     e.dst(ins, result)
     operand = ins.operand("d")
     if isinstance(operand, Pair):
@@ -226,7 +229,7 @@ def atom(e: KernelContract, ins: Instruction) -> None:
     c = e.bits(e.src(ins, "c")) if operation == "cas" else b
     args = [e.address(ins, "a", space), e.active(), e.site(), b, c]
     old = e.runtime(f"atom.{space}.{operation}.{ins.type}", b.ty, args)
-    if ins.form.name == "atom":
+    if ins.form.returns:
         assert lanes_of(old.ty) == LANES
         e.dst(ins, _typed(e, old, ins.type))
 

@@ -19,6 +19,7 @@ from functools import reduce
 from math import nan
 
 from weft.core.errors import UsageError
+from weft.vm.emit.rounding import directed
 from weft.vm.emit.tensorcore_exact import exact_function
 from weft.vm.emit.tensorcore_operands import (
     F32,
@@ -409,23 +410,35 @@ def integer_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -
 
 
 def f64_body(b: Builder, kind: MmaKind, sets: AbstractContextManager[Set]) -> None:
-    """Write m8n8k4: a lane of the vectors is a row; registers are 32 x i64, lane 4 g + t."""
-    a = b.load(vec("double"), b.param("a"), align=64)
-    a_columns = [pick(b, a, range(k, 32, 4)) for k in range(kind.k)]
+    """Write eight rows at a time: a lane of the vectors is a row; registers are 32 x i64, lane 4 g + t."""
+    strips = range(kind.m // 8)
+    a = [b.load(vec("double"), b.offset(b.param("a"), 256 * i), align=64) for i in range(kind.m * kind.k // 32)]
+    a_columns = [
+        [pick(b, a[k // 4 * len(strips) + strip], range(k % 4, 32, 4)) for k in range(kind.k)] for strip in strips
+    ]
+
+    def fma(x: Value, y: Value, total: Value) -> Value:
+        if kind.rounding != "rn":
+            return directed(b, "fma", kind.rounding, [x, y, total])
+        return b.intrinsic("fma", F64, [x, y, total])
+
     with sets as here:
-        c = [b.load(vec("double"), b.offset(here.c, 256 * i), align=64) for i in range(2)]
-        results: list[list[Value]] = [[], []]
-        for n in range(8):
-            value = pick(b, c[n % 2], range(n // 2, 32, 4))
-            for k in range(kind.k):
-                factor = b.splat(b.load("double", b.offset(here.b, 8 * (4 * n + k)), align=8), 8)
-                value = b.intrinsic("fma", F64, [a_columns[k], factor, value])
-            is_nan = b.fcmp("uno", value, value)
-            results[n % 2].append(b.select(is_nan, const(F64, -nan), value))
-        for i, parts in enumerate(results):
-            low, high = b.shuffle(parts[0], parts[1], range(16)), b.shuffle(parts[2], parts[3], range(16))
-            order = [8 * t + row for row in range(8) for t in range(4)]
-            b.store(b.shuffle(low, high, order), b.offset(here.d, 256 * i), align=64)
+        for strip in strips:
+            places = [512 * strip + 256 * i for i in range(2)]
+            c = [b.load(vec("double"), b.offset(here.c, place), align=64) for place in places]
+            results: list[list[Value]] = [[], []]
+            for n in range(8):
+                value = pick(b, c[n % 2], range(n // 2, 32, 4))
+                for k in range(kind.k):
+                    at = 256 * (k // 4) + 8 * (4 * n + k % 4)
+                    factor = b.splat(b.load("double", b.offset(here.b, at), align=8), 8)
+                    value = fma(a_columns[strip][k], factor, value)
+                is_nan = b.fcmp("uno", value, value)
+                results[n % 2].append(b.select(is_nan, const(F64, -nan), value))
+            for place, parts in zip(places, results, strict=True):
+                low, high = b.shuffle(parts[0], parts[1], range(16)), b.shuffle(parts[2], parts[3], range(16))
+                order = [8 * t + row for row in range(8) for t in range(4)]
+                b.store(b.shuffle(low, high, order), b.offset(here.d, place), align=64)
 
 
 __all__ = ["MOST_SETS", "MmaKind", "tensorcore_ir"]

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from weft.core.errors import Unsupported
 from weft.ptx.module import Imm, Instruction, Mem, Reg, Sym
 
+from ..last_word import takes_last_word
 from ..memory import Bytes
 from ..places import is_foreign
 from .machine import RunningWarp
@@ -68,7 +69,7 @@ def locate(
         here = lanes & in_window(name, address) if space == "generic" else lanes
         region = w.region(name)
         at = to_offset(name, address, generic=space == "generic")
-        good = here & region.holds(at, size)
+        good = here & region.holds(at, size, last_word=name == "global" and takes_last_word(ins))
         if write and not region.writable:
             good = np.zeros(32, bool)
         outside &= ~good

@@ -9,6 +9,7 @@ import numpy as np
 from weft.core.errors import Unsupported
 from weft.ptx.module import Args, Instruction, Label, Sym
 
+from ..findings import trap_words
 from ..printf import format_device
 from .access import device_bytes, device_string
 from .machine import EXITED, Frame, RunningWarp, Stop
@@ -159,12 +160,12 @@ def _exit(w: RunningWarp, ins: Instruction) -> None:
 
 
 def _trap(w: RunningWarp, ins: Instruction) -> None:
-    w.report("X401", "the kernel executed trap", ins, w.mask)
+    w.report("X401", trap_words(ins), ins, w.mask)
     raise Stop
 
 
 def _nothing(w: RunningWarp, ins: Instruction) -> None:
-    """Do nothing: there is no debugger, no timer, no performance monitor."""
+    """Do nothing: there is no debugger, no timer, no performance monitor, no launch that runs at the same time."""
 
 
 EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
@@ -172,6 +173,7 @@ EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "brkpt": _nothing,
     "brx": _brx,
     "call": _call,
+    "griddepcontrol": _nothing,
     "ret": _ret,
     "exit": _exit,
     "trap": _trap,

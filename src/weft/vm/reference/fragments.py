@@ -3,7 +3,7 @@
 `mma` layouts are the manual's (PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions", the sections
 "Matrix Fragments for mma.m8n8k4 with .f64", "... mma.m16n8k4", "... m16n8k8", "... m16n8k16 with floating
 point type", "... m16n8k16 with integer type", "... m16n8k32"). With groupID g = lane / 4, threadID_in_group
-t = lane mod 4 and P elements in a 32-bit register, all of them are three formulas: `_a`, `_b` and `_c`.
+t = lane mod 4 and P elements in a register of 32 bits (f64: one, of 64), all are three formulas: `_a`, `_b` and `_c`.
 
 `wmma` layouts are opaque in PTX ("Matrix Fragments for WMMA": the mapping is architecture specific), so
 Weft chooses its own: the fragments of the m16n8 instructions that carry out the wmma, one after the
@@ -106,13 +106,17 @@ def _c(bits: int, m: int, n: int, first_row: int = 0, first_column: int = 0) -> 
     return _fragment(bits, (m, n), places)
 
 
-_WMMA_SHAPES = {(16, 16, 16), (32, 8, 16), (8, 32, 16)}
+_WMMA_TYPES = {
+    **dict.fromkeys(((16, 16, 16), (32, 8, 16), (8, 32, 16)), ("f16", "bf16", "s8", "u8", "f32", "s32")),
+    (16, 16, 8): ("tf32", "f32"),
+    (8, 8, 4): ("f64",),
+}
+"""Shape → types of the elements of its matrices."""
 
 
 def wmma_fragment(m: int, n: int, k: int, *, operand: str, element: str) -> Fragment:
     """Return the fragment of operand "a", "b" or "c" (also d) of a `wmma` with elements of type `element`."""
-    known = (m, n, k) in _WMMA_SHAPES and element in ("f16", "bf16", "s8", "u8", "f32", "s32")
-    if not known and ((m, n, k) != (16, 16, 8) or element not in ("tf32", "f32")):
+    if element not in _WMMA_TYPES.get((m, n, k), ()):
         raise Unsupported(f"wmma m{m}n{n}k{k} with {element}")
     bits = _BITS[element]
     row_tiles = range(0, m, 16)

@@ -153,7 +153,7 @@ def _members(w: RunningWarp, ins: Instruction) -> Lanes | None:
     """Return the member mask of a warp collective, per lane; None for other instructions."""
     if "mask" in ins.form.index:
         return w.src(ins, "mask")
-    return np.full(32, 0xFFFFFFFF, np.uint32) if ins.form.chapter == "matrix" else None
+    return np.full(32, 0xFFFFFFFF, np.uint32) if ins.facts.group == "warp" else None
 
 
 def _meet(w: RunningWarp) -> bool:
@@ -166,7 +166,7 @@ def _meet(w: RunningWarp) -> bool:
         ins = w.grid.program.instructions[int(w.pc[first])]
         assert ins is not None
         group = parked & (w.member == w.member[first])
-        if not ins.has("warp"):  # bar.warp.sync may be several instructions with the same mask
+        if not ins.facts.is_warp_barrier:  # bar.warp.sync may be several instructions with the same mask
             group &= w.pc == w.pc[first]
         wanted = (int(w.member[first]) >> lane & 1).astype(bool) & w.live
         if (wanted & ~group).any():
@@ -175,7 +175,7 @@ def _meet(w: RunningWarp) -> bool:
         if unnamed.any():
             w.report("S304", f"{ins.opcode} by a lane outside its member mask", ins, unnamed)
         gone = w.present & ~w.live
-        if gone.any() and ins.form.chapter == "matrix":
+        if gone.any() and "mask" not in ins.form.index:
             w.report("S307", f"{ins.opcode} needs all lanes of the warp, but these lanes have exited", ins, gone)
         w.enter(w.grid.program.owners[int(w.pc[first])])
         w.state[group] = RUNNING

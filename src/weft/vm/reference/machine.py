@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from weft.ptx.module import Instruction, Module, Sym
 
 from ..launch_spec import LaunchSpec
 from ..layout import GRID_WORKSPACE, Layout
-from ..memory import SHARED_START, GlobalMemory
+from ..memory import GlobalMemory
 from .integer import CARRY
 from .program import Code, Program
 from .spaces import SpaceStorage, global_region, local_region, param_region, shared_region
@@ -21,8 +22,17 @@ from .warp import Lanes, Warp
 RUNNING, PARKED, WAITING, EXITED = range(4)
 """A lane runs, is parked at a warp collective, waits at a CTA barrier, or has exited."""
 
-Copy = tuple[SpaceStorage, int, SpaceStorage, int, int, int]
-"""A cp.async in flight: destination and offset, source and offset, bytes read, bytes written."""
+
+class Copy(NamedTuple):
+    """An asynchronous copy in flight: destination and offset, source and offset, bytes read, bytes written."""
+
+    to: SpaceStorage
+    at: int
+    source: SpaceStorage
+    start: int
+    length: int
+    size: int
+    call: Instruction
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,9 @@ class Observer:
 
     def after(self, w: "RunningWarp", ins: Instruction) -> None:
         """Called after `ins`: its destinations hold the result (those of a barrier's reduction do not yet)."""
+
+    def landing(self, w: "RunningWarp", copy: Copy) -> None:
+        """Called before an asynchronous copy of the warp reads its source and writes its destination."""
 
 
 class Stop(Exception):
@@ -265,7 +278,9 @@ class RunningWarp(Warp):
             "total_smem_size": grid.layout.static_shared_bytes + launch.shared_bytes,
         }
         if base.startswith("reserved_smem_offset_"):
-            return np.full(32, SHARED_START if base.endswith(("end", "cap")) else 0, np.uint64)
+            reserved = grid.layout.reserved
+            places = {"end": reserved.stop, "cap": len(reserved)}
+            return np.full(32, places.get(base.rpartition("_")[2], reserved.start), np.uint64)
         return lane if base == "laneid" else np.full(32, counts[base], np.uint64)
 
     def _linear(self) -> int:

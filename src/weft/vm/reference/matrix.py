@@ -44,10 +44,15 @@ def _check_count(ins: Instruction, name: str, count: int, fragment: Fragment) ->
         raise Unsupported(f"{ins.opcode}: {count} registers for {name}, not {fragment.registers}", ins.line)
 
 
-def _mma(w: RunningWarp, ins: Instruction) -> None:
-    mods = ins.mods
+def mma_kind(ins: Instruction) -> MmaKind:
+    """Return the kind of an `mma`."""
+    mods, saturate, rounding = ins.mods, ins.has("satfinite"), ins.mods.get("rnd", "rn")
     types = (mods["atype"], mods["btype"], mods["ctype"], mods["dtype"])
-    kind = MmaKind(*shape_of(ins), *types, ins.has("satfinite"))
+    return MmaKind(*shape_of(ins), *types, satfinite=saturate, rounding=rounding)
+
+
+def _mma(w: RunningWarp, ins: Instruction) -> None:
+    kind = mma_kind(ins)
     a, b, c = (_matrix(w, ins, name, mma_fragment(kind, name)) for name in "abc")
     d = mma(a, b, c, kind=kind, arch=w.grid.arch, mode=w.grid.launch.mode)
     _deal(w, ins, mma_fragment(kind, "d").pack(d))
@@ -58,6 +63,8 @@ def _wmma(w: RunningWarp, ins: Instruction) -> None:
         _wmma_load(w, ins)
     elif ins.has("store"):
         _wmma_store(w, ins)
+    elif ins.mods["dtype"] == "f64":
+        _mma(w, ins)  # m8n8k4 is one instruction
     else:
         _wmma_mma(w, ins)
 
@@ -103,16 +110,17 @@ def _wmma_load(w: RunningWarp, ins: Instruction) -> None:
     offsets = element_offsets(w, ins, fragment)
     space, address = address_of(w, ins, "a")
     size = fragment.bits // 8
-    registers = np.zeros((fragment.registers, 32), np.uint32)
+    word = np.dtype(np.uint64 if fragment.bits == 64 else np.uint32)
+    registers = np.zeros((fragment.registers, 32), word)
     for register in range(fragment.registers):
         parts = [load(w, ins, space, address + offsets[register, :, j], size) for j in range(offsets.shape[2])]
-        registers[register] = np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint32).reshape(32)
+        registers[register] = np.ascontiguousarray(np.concatenate(parts, axis=1)).view(word).reshape(32)
     _deal(w, ins, registers)
 
 
 def _wmma_store(w: RunningWarp, ins: Instruction) -> None:
     fragment = wmma_fragment(*shape_of(ins), operand="c", element=ins.type)
-    values = w.items(ins, "b", "b32")
+    values = w.items(ins, "b", f"b{max(fragment.bits, 32)}")
     _check_count(ins, "d", len(values), fragment)
     offsets = element_offsets(w, ins, fragment)
     space, address = address_of(w, ins, "a")

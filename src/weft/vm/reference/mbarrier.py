@@ -133,7 +133,7 @@ def _settle(w: RunningWarp, at: int) -> None:
     for arrival in due:
         for queue in (*arrival.warp.groups[arrival.lane], arrival.warp.uncommitted[arrival.lane]):
             for copy in [copy for copy in queue if any(copy is one for one in arrival.copies)]:
-                carry_out(copy)
+                carry_out(arrival.warp, copy)
                 queue[:] = [other for other in queue if other is not copy]
         word = _read(_load(w.cta.shared, at))
         if word is None or not word.missing:

@@ -1,4 +1,4 @@
-"""Data movement (PTX ISA 9.7.9): mov, ld, st, cvta, isspacep, prefetch, cp.async."""
+"""Data movement (PTX ISA 9.7.9): mov, ld, ldu, st, cvta, isspacep, prefetch, cp.async."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from weft.ptx.module import WIDTH, Imm, Instruction, Reg, Vec
 
 from .access import Hit, address_of, as_bytes, load, locate, store
 from .machine import Copy, RunningWarp
-from .spaces import WINDOWS, in_window
+from .spaces import WINDOWS, Addresses, in_window
 from .warp import Lanes, dtype_of
 
 
@@ -34,11 +34,20 @@ def _values(raw: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], ptx_type: str)
 
 
 def _ld(w: RunningWarp, ins: Instruction) -> None:
+    space, address = address_of(w, ins, "a")
+    _load(w, ins, space, address)
+
+
+def _ldu(w: RunningWarp, ins: Instruction) -> None:
+    _, address = address_of(w, ins, "a")
+    _load(w, ins, "global", address)  # a generic address may be in no other window
+
+
+def _load(w: RunningWarp, ins: Instruction, space: str, address: Addresses) -> None:
     target = ins.operand("d")
     items = target.items if isinstance(target, Vec) else (target,)
     _check_members(ins, len(items))
     size = WIDTH[ins.type] // 8
-    space, address = address_of(w, ins, "a")
     raw = load(w, ins, space, address, size * len(items)).reshape(32, len(items), size)
     for number, item in enumerate(items):
         w.write(item, _values(raw[:, number], ins.type), ins.type, ins.line)
@@ -107,13 +116,15 @@ def _finish(w: RunningWarp, lane: int, count: int) -> None:
     """Carry out the oldest `count` groups: the source is read and the destination written only now."""
     for group in w.groups[lane][: max(count, 0)]:
         for copy in group:
-            carry_out(copy)
+            carry_out(w, copy)
     del w.groups[lane][: max(count, 0)]
 
 
-def carry_out(copy: Copy) -> None:
+def carry_out(w: RunningWarp, copy: Copy) -> None:
     """Read the source now, and write the destination."""
-    to, at, source, start, length, size = copy
+    if w.grid.observer is not None:
+        w.grid.observer.landing(w, copy)
+    to, at, source, start, length, size, _ = copy
     data = bytes(source.data[start : start + length]) + bytes(size - length)
     to.data[at : at + size] = np.frombuffer(data, np.uint8)
 
@@ -136,7 +147,7 @@ def _copy(w: RunningWarp, ins: Instruction) -> None:
     for lane, target in writes.items():
         length = int(taken[lane]) if lane in reads else 0
         source = reads.get(lane, target)
-        copy: Copy = (target.region, int(target.at[lane]), source.region, int(source.at[lane]), length, size)
+        copy = Copy(target.region, int(target.at[lane]), source.region, int(source.at[lane]), length, size, ins)
         w.uncommitted[lane].append(copy)
 
 
@@ -157,6 +168,7 @@ def _by_lane(hits: list[Hit]) -> dict[int, Hit]:
 EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "mov": _mov,
     "ld": _ld,
+    "ldu": _ldu,
     "st": _st,
     "cvta": _cvta,
     "isspacep": _isspacep,

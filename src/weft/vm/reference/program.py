@@ -69,7 +69,7 @@ def line_up(module: Module, entry: str) -> Program:
                 labels[item.name] = start + len(body)
                 continue
             body.append(item)
-            if item.form.name == "call" and isinstance(target := item.operand("func"), Sym):
+            if item.facts.control == "call" and isinstance(target := item.operand("func"), Sym):
                 wanted.append(target.name)
         body.append(None)
         frame, size = ({}, 0) if function.entry else _frame(function)

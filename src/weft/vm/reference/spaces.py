@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from ..last_word import WORD_BYTES
 from ..layout import Layout, shared_objects
 from ..memory import (
     GLOBAL_BASE,
@@ -42,11 +43,13 @@ class SpaceStorage:
     objects: tuple[tuple[int, int], ...] | None = None
     """Offset and size of the allocations or shared arrays: the bytes between them must not be touched."""
 
-    def holds(self, at: npt.NDArray[np.int64], size: int) -> Flags:
-        """Return whether [at, at + size) may be touched."""
+    def holds(self, at: npt.NDArray[np.int64], size: int, *, last_word: bool = False) -> Flags:
+        """Return whether [at, at + size) may be touched; with `last_word`, an object's last word completely."""
         inside: Flags = (at >= self.start) & (at <= self.end - size)
         if self.objects is not None:
             starts, ends = self._bounds
+            if last_word:
+                ends = -(-ends // WORD_BYTES) * WORD_BYTES
             inside &= ((starts <= at[:, None]) & (at[:, None] + size <= ends)).any(axis=1)
         return inside
 
@@ -64,10 +67,12 @@ def global_region(memory: GlobalMemory) -> SpaceStorage:
 
 
 def shared_region(layout: Layout, dynamic_bytes: int) -> SpaceStorage:
-    """Return the static arrays, then the dynamic block."""
+    """Return the static arrays, then the dynamic block; the system's part is zero."""
     end = layout.shared_bytes + dynamic_bytes
     objects = tuple(shared_objects(layout, dynamic_bytes))
-    return SpaceStorage("shared", np.full(end, SHARED_FILL, np.uint8), SHARED_START, end, objects=objects)
+    data = np.full(end, SHARED_FILL, np.uint8)
+    data[layout.reserved.start : layout.reserved.stop] = 0
+    return SpaceStorage("shared", data, SHARED_START, end, objects=objects)
 
 
 def local_region(layout: Layout, *, calls: bool) -> SpaceStorage:

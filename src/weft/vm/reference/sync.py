@@ -66,7 +66,7 @@ def _check_arrival(w: RunningWarp, ins: Instruction, barrier: Barrier, count: in
     if barrier.arrived and barrier.expected != count:
         w.report("S305", f"barrier for {count} threads: other warps arrived with a different count", ins, lanes, count)
     apart = any(warp is w and other.line != ins.line for warp, _, other in barrier.waiting)
-    if apart and (ins.form.name == "bar" or ins.has("aligned")):
+    if apart and (ins.facts.aligned or ins.has("aligned")):
         words = f"lanes of one warp reach barrier {number} at different instructions"
         w.report("S306", words, ins, lanes, number)
 

@@ -11,10 +11,15 @@ its sign; a finite sum of 2^128 or more becomes infinity (f16: what round to nea
 truncation never turns an overflow into the largest finite number.
 
 `ieee` mode: one single-rounded fused multiply-add per product in increasing k, in f32; an f16 accumulator is
-widened first and rounded once at the end. f64 is that chain in f64 in both modes. Integer kinds are exact.
+widened first and rounded once at the end. Integer kinds are exact.
+
+f64 is that chain in f64 in both modes, for every shape: one IEEE fused multiply-add per product in increasing k, with
+denormals. Xie et al., "MMA-Sim" (arXiv 2511.10909), compared this model with A100 and later GPUs bit for bit, rounded
+to nearest even. With .rz, .rm or .rp every fused multiply-add is rounded that way, which no published test covers.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +28,12 @@ from numpy.typing import NDArray
 from weft.core.errors import UsageError
 from weft.vm.mma_kind import FORMATS, ZERO_EXPONENT, FloatFormat, FusedRule, MmaKind, check_kind, fused_rule
 
+from .exact import sum_sign
+
 Array = NDArray[Any]
 NAN_F32 = 0x7FFFFFFF
 NAN_F16 = 0x7FFF
+_INFINITY_F64 = 0x7FF << 52
 NAN_F64 = 0xFFF8000000000000  # the NaN of CUDA's double arithmetic; payloads are not propagated
 _TILES_AT_ONCE = 32  # keeps the (tiles, M, K, N) temporaries in the cache
 
@@ -157,8 +165,8 @@ def _ieee_chain(a: Array, b: Array, c: Array, kind: MmaKind) -> Array:
         return np.where(np.isnan(acc), np.uint32(NAN_F32), result)
 
 
-def _fma_f64(a: int, b: int, c: int) -> int:
-    """Return a * b + c on float64 bit patterns, rounded once to nearest even, in Python integers."""
+def _fma_f64(a: int, b: int, c: int, rounding: str) -> int:
+    """Return a * b + c on float64 bit patterns, rounded once, in Python integers."""
     parts = []
     for bits in (a, b, c):
         field, mantissa = (bits >> 52) & 0x7FF, bits & ((1 << 52) - 1)
@@ -174,23 +182,30 @@ def _fma_f64(a: int, b: int, c: int) -> int:
         return NAN_F64 if np.isnan(special[0]) else int(special.view(np.uint64)[0])
     exponent = min(ea + eb, ec)
     total = sa * sb * (ma * mb << (ea + eb - exponent)) + sc * (mc << (ec - exponent))
-    if total == 0:  # IEEE: an exact zero is +0 unless both terms are negative zeros
-        both_negative = sa * sb < 0 and sc < 0 and ma * mb == 0 and mc == 0
-        return 1 << 63 if both_negative else 0
-    magnitude = abs(total)
+    if total == 0:
+        return 1 << 63 if sum_sign(sa * sb < 0, sc < 0, rounding) else 0
+    magnitude, negative = abs(total), total < 0
     unit = max(exponent + magnitude.bit_length() - 53, -1074)
     if unit > exponent:
         drop = unit - exponent
         kept, rest = magnitude >> drop, magnitude & ((1 << drop) - 1)
-        kept += rest > 1 << (drop - 1) or (rest == 1 << (drop - 1) and kept & 1)
+        kept += {
+            "rn": rest > 1 << (drop - 1) or (rest == 1 << (drop - 1) and bool(kept & 1)),
+            "rz": False,
+            "rm": rest > 0 and negative,
+            "rp": rest > 0 and not negative,
+        }[rounding]
     else:
         kept = magnitude << (exponent - unit)
-    bits = min(((unit + 1074) << 52) + kept, 0x7FF << 52)
-    return bits | (1 << 63 if total < 0 else 0)
+    bits = ((unit + 1074) << 52) + kept
+    if bits >= _INFINITY_F64:
+        inward = rounding == "rz" or rounding == ("rp" if negative else "rm")
+        bits = _INFINITY_F64 - 1 if inward else _INFINITY_F64
+    return bits | (1 << 63 if negative else 0)
 
 
-def _f64_chain(a: Array, b: Array, c: Array) -> Array:
-    fma = np.frompyfunc(_fma_f64, 3, 1)
+def _f64_chain(a: Array, b: Array, c: Array, rounding: str) -> Array:
+    fma = np.frompyfunc(partial(_fma_f64, rounding=rounding), 3, 1)
     x, y, acc = a.astype(object), b.astype(object), c.astype(object)
     for k in range(x.shape[-1]):
         acc = fma(x[..., :, k, None], y[..., None, k, :], acc)
@@ -237,7 +252,7 @@ def _mma(a: Array, b: Array, c: Array, kind: MmaKind, arch: str, mode: str) -> A
     if kind.is_integer:
         return _integer(a, b, c, kind)
     if kind.a_type == "f64":
-        return _f64_chain(a, b, c)
+        return _f64_chain(a, b, c, kind.rounding)
     if mode == "ieee":
         return _ieee_chain(a, b, c, kind)
     return _fused_chain(a, b, c, kind, fused_rule(kind, arch))

@@ -5,6 +5,7 @@
     void      st.S.bN.v1 (warp, <32 x iA> address, i32 mask, i32 site, <32 x iN> value)
     void      st.S.bN.vK (warp, <32 x iA> address, i32 mask, i32 site, ptr in)
     iN        ldu.S.bN.v1 (warp, iA address, i32 mask, i32 site)                     void with `ptr out` for K > 1
+In the place of `b32`, `w32` is a load that may take the rest of a buffer's last word (`last_word.py`).
 iA is i64 for global and generic, i32 for shared and local. Lanes that are off, out of bounds or misaligned read 0
 and write nothing; the last two are reported. `site` is the number of the PTX instruction.
 """
@@ -41,6 +42,7 @@ class Shape:
     space: str
     bits: int
     vector: int
+    last_word: bool
 
     @property
     def bytes(self) -> int:
@@ -55,7 +57,7 @@ class Shape:
 def parse_name(name: str) -> Shape:
     """Return the Shape of `ld.global.b32.v4`."""
     op, space, width, count = name.split(".")
-    return Shape(name, op == "st", space, int(width[1:]), int(count[1:]))
+    return Shape(name, op == "st", space, int(width[1:]), int(count[1:]), width[0] == "w")
 
 
 def build_access(name: str, watch: Instrumentation) -> list[Builder]:
@@ -138,7 +140,9 @@ def _wide(b: Builder, value: Value) -> Value:
 
 def _check(b: Builder, shape: Shape, offsets: Value, mask: Value) -> Value:
     """Return the lanes of `mask` that may access; the others are reported."""
-    return _settle(b, shape, offsets, mask, owned(b, shape.space, offsets, mask, shape.bytes))
+    return _settle(
+        b, shape, offsets, mask, owned(b, shape.space, offsets, mask, shape.bytes, last_word=shape.last_word)
+    )
 
 
 def _settle(b: Builder, shape: Shape, offsets: Value, mask: Value, inside: Value) -> Value:
@@ -261,7 +265,7 @@ def _windowed(b: Builder, shape: Shape, address: Value, mask: Value, watch: Inst
         high = b.icmp("ule", offset, b.splat(last))
         here = b.op("and", b.op("and", bits(b, low), bits(b, high)), b.cast("sext", enough, "i32"))
         if base == GLOBAL_BASE:
-            here = owned(b, "global", offset, b.op("and", mask, here), shape.bytes)
+            here = owned(b, "global", offset, b.op("and", mask, here), shape.bytes, last_word=shape.last_word)
         elif base == SHARED_BASE:
             in_window = b.op("sub", offset, const(wide, SHARED_START))
             here = owned(b, "shared", in_window, b.op("and", mask, here), shape.bytes)

@@ -24,6 +24,7 @@ from weft.core.errors import Unsupported
 
 from ..context import MISALIGNED, OUT_OF_BOUNDS
 from ..ir import Builder, Value, const, vec
+from ..last_word import WORD_BYTES
 from ..memory import GLOBAL_BASE, SHARED_BASE
 from .bounds import (
     Window,
@@ -128,7 +129,9 @@ def _places(b: Builder, atomic: Atomic, address: Value) -> tuple[Value, Value, V
     def within(window: Window, base: int) -> tuple[Value, Value, Value]:
         offsets = b.op("sub", address, const(address.ty, base))
         space = "global" if window.base == GLOBAL_BASE else "shared"
-        return host_addresses(b, window, offsets), owned(b, space, offsets, b.param("mask"), size), offsets
+        last_word = space == "global" and atomic.op == "cas" and size == WORD_BYTES
+        inside = owned(b, space, offsets, b.param("mask"), size, last_word=last_word)
+        return host_addresses(b, window, offsets), inside, offsets
 
     if atomic.space == "shared":
         near = shared_window(b)

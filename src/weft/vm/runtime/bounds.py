@@ -14,6 +14,7 @@ from ..context import (
     Field,
 )
 from ..ir import Builder, Value, const, element, vec
+from ..last_word import WORD_BYTES
 from ..memory import ALIGN, GLOBAL_BASE, SHARED_GRANULE, SHARED_START
 from .shape import Variable, bits, count_range, each_lane, function, get, report, symbol, when
 
@@ -75,8 +76,10 @@ def object_at(b: Builder, space: str, offset: Value) -> tuple[Value, Value]:
     return b.load("i64", record, align=8), b.load("i64", b.offset(record, 8), align=8)
 
 
-def owned(b: Builder, space: str, offsets: Value, lanes: Value, count: int) -> Value:
+def owned(b: Builder, space: str, offsets: Value, lanes: Value, count: int, *, last_word: bool = False) -> Value:
     """Return the i32 mask of the `lanes` whose `count` bytes are in one allocation or shared array.
+
+    With `last_word` a buffer's last word is in it completely.
 
     The lanes of an instruction nearly always touch one object: all are compared with the first lane's object, and only
     lanes outside it are looked up one by one.
@@ -84,6 +87,8 @@ def owned(b: Builder, space: str, offsets: Value, lanes: Value, count: int) -> V
     scalar = element(offsets.ty)
     first = b.op("and", b.intrinsic("cttz", "i32", [lanes, const("i1", 0)]), const("i32", 31))
     start, size = object_at(b, space, b.cast("zext", b.extract(offsets, first), "i64"))
+    if last_word:
+        size = _in_words(b, size)
     room = b.icmp("uge", size, const("i64", count))
     last = b.select(room, b.op("sub", size, const("i64", count)), const("i64", 0))
     start, last = b.cast("trunc", start, scalar), b.cast("trunc", last, scalar)
@@ -93,11 +98,17 @@ def owned(b: Builder, space: str, offsets: Value, lanes: Value, count: int) -> V
     rest = without(b, lanes, near)
     with when(b, b.icmp("ne", rest, const("i32", 0)), likely=False):
         args = [b.param("warp"), b.cast("zext", offsets, vec("i64")), rest, const("i64", count)]
-        inside.set(b.op("or", near, b.call(symbol(f"{OWNERS}.{space}"), "i32", args)))
+        inside.set(b.op("or", near, b.call(symbol(f"{OWNERS}.{space}{'.' + WORDS if last_word else ''}"), "i32", args)))
     return inside.get()
 
 
+def _in_words(b: Builder, size: Value) -> Value:
+    """Return a size in bytes (i64), rounded up to words; buffers start at words."""
+    return b.op("and", b.op("add", size, const("i64", WORD_BYTES - 1)), const("i64", -WORD_BYTES))
+
+
 OWNERS = "owners"
+WORDS = "words"
 PIECE = "piece"
 
 
@@ -126,8 +137,11 @@ def build_piece(name: str) -> Builder:
 
 
 def build_owners(name: str) -> Builder:
-    """Return `i32 owners.<space>(warp, <32 x i64> offsets, i32 lanes, i64 count)`: lanes inside an object."""
-    space = name.partition(".")[2]
+    """Return `i32 owners.<space>(warp, <32 x i64> offsets, i32 lanes, i64 count)`: lanes inside an object.
+
+    `owners.<space>.words` takes objects with their last words completely.
+    """
+    space, _, words = name.partition(".")[2].partition(".")
     b = function(name, "i32", [("ptr", "warp"), (vec("i64"), "offsets"), ("i32", "lanes"), ("i64", "count")])
     found = Variable(b, const("i32", 0))
     with each_lane(b, b.param("lanes")) as lane:
@@ -135,6 +149,8 @@ def build_owners(name: str) -> Builder:
         start, size = object_at(b, space, offset)
         if space == "shared":
             start, size = piece_at(b, offset, start, size)
+        if words:
+            size = _in_words(b, size)
         room = b.icmp("uge", size, b.param("count"))
         fits = b.icmp("ule", b.op("sub", offset, start), b.op("sub", size, b.param("count")))
         bit = b.op("shl", b.cast("zext", b.op("and", room, fits), "i32"), lane)

@@ -5,6 +5,7 @@
     <32 x i32> match.any.{b32,b64}     (warp, <32 x iN> a, i32 members)
     <32 x i32> match.all.{b32,b64}     (warp, <32 x iN> a, i32 members)  0 unless all values are equal
     <32 x i32> redux.<op>.<type>       (warp, <32 x i32> a, i32 members)  the same in every lane
+    <32 x i32> {match,redux}.each.…    (warp, a, <32 x i32> masks, i32 active)  lanes with equal masks are a group
 `predicate` receives the i32 mask of lanes whose source is in range, whether they are on or not. A shuffle
 takes the register content of the source lane even if that lane is off: PTX does not define the value. The
 predicate of match.all is "the result is not 0", because there is always at least one member.
@@ -28,6 +29,8 @@ _REDUX = {
 def build_lanes(name: str, watch: Instrumentation) -> list[Builder]:
     """Return the function called `name`; watchers see no event when lanes exchange values."""
     opcode, _, rest = name.partition(".")
+    if rest.startswith("each."):
+        return [_in_groups(name, opcode, rest.removeprefix("each."))]
     if opcode == "shfl" and rest in ("up", "down", "bfly", "idx"):
         return [_shfl(name, rest)]
     if opcode == "match" and rest in ("any.b32", "any.b64", "all.b32", "all.b64"):
@@ -124,22 +127,28 @@ def _broadcast(b: Builder) -> None:
 
 
 def _match(name: str, rest: str) -> Builder:
-    mode, _, kind = rest.partition(".")
-    values = vec(f"i{kind[1:]}")
-    b = function(name, _WORDS, [("ptr", "warp"), (values, "a"), ("i32", "members")])
-    a, members = b.param("a"), b.param("members")
-    if mode == "all":
+    b = function(name, _WORDS, [("ptr", "warp"), (_compared(rest), "a"), ("i32", "members")])
+    b.ret(_matched(b, rest, b.param("members")))
+    return b
+
+
+def _compared(rest: str) -> str:
+    """Return the type of the values of `any.b64`."""
+    return vec(f"i{rest.partition('.b')[2]}")
+
+
+def _matched(b: Builder, rest: str, members: Value) -> Value:
+    a = b.param("a")
+    if rest.startswith("all."):
         equal = _equal_to_first(b, a, members)
-        b.ret(b.splat(b.select(b.icmp("eq", equal, members), members, const("i32", 0))))
-        return b
+        return b.splat(b.select(b.icmp("eq", equal, members), members, const("i32", 0)))
     result, left = Variable(b, const(_WORDS, 0)), Variable(b, members)
     with loop(b, lambda: b.icmp("ne", left.get(), const("i32", 0))):
         now = left.get()
         equal = _equal_to_first(b, a, now)
         result.set(b.select(unbits(b, equal), b.splat(equal), result.get()))
         left.set(b.op("xor", now, equal))
-    b.ret(result.get())
-    return b
+    return result.get()
 
 
 def _equal_to_first(b: Builder, a: Value, lanes: Value) -> Value:
@@ -150,6 +159,29 @@ def _equal_to_first(b: Builder, a: Value, lanes: Value) -> Value:
 
 def _redux(name: str, operation: str, neutral: int) -> Builder:
     b = function(name, _WORDS, [("ptr", "warp"), (_WORDS, "a"), ("i32", "members")])
-    values = b.select(unbits(b, b.param("members")), b.param("a"), const(_WORDS, neutral))
-    b.ret(b.splat(b.intrinsic(f"vector.reduce.{operation}", element(_WORDS), [values], overloads=[_WORDS])))
+    b.ret(_reduced(b, operation, neutral, b.param("members")))
+    return b
+
+
+def _reduced(b: Builder, operation: str, neutral: int, members: Value) -> Value:
+    values = b.select(unbits(b, members), b.param("a"), const(_WORDS, neutral))
+    return b.splat(b.intrinsic(f"vector.reduce.{operation}", element(_WORDS), [values], overloads=[_WORDS]))
+
+
+def _in_groups(name: str, opcode: str, rest: str) -> Builder:
+    """Write the collective of lanes that are at one instruction with different member masks (PTX ISA: a lane waits for
+    those with the same mask)."""
+    values = _compared(rest) if opcode == "match" else _WORDS
+    b = function(name, _WORDS, [("ptr", "warp"), (values, "a"), (_WORDS, "masks"), ("i32", "active")])
+    masks = b.param("masks")
+    result, left = Variable(b, const(_WORDS, 0)), Variable(b, b.param("active"))
+    with loop(b, lambda: b.icmp("ne", left.get(), const("i32", 0))):
+        now = left.get()
+        group = _equal_to_first(b, masks, now)
+        mask = b.extract(masks, b.op("and", b.intrinsic("cttz", "i32", [now, const("i1", 0)]), const("i32", 31)))
+        members = b.op("and", group, mask)
+        found = _matched(b, rest, members) if opcode == "match" else _reduced(b, *_REDUX[rest], members)
+        result.set(b.select(unbits(b, group), found, result.get()))
+        left.set(b.op("xor", left.get(), group))
+    b.ret(result.get())
     return b

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from weft.core.errors import Unsupported
 
@@ -46,6 +46,7 @@ class Library:
     def __init__(self, watch: Instrumentation) -> None:
         self.watch = watch
         self.addresses: dict[str, int] = {}
+        self._code: list[Mapping[str, int]] = []
         self.lock = threading.RLock()
 
     def address(self, name: str) -> int:
@@ -65,6 +66,7 @@ class Library:
         meta = json.loads(head)
         imports = {needed: self.address(needed[len(PREFIX) :]) for needed in meta["needs"]}
         found = jit.load(code, [meta["export"]], imports, name)
+        self._code.append(found)
         return found[meta["export"]]
 
     def text(self, name: str) -> tuple[str, str]:
@@ -102,14 +104,18 @@ def _undefined(text: str) -> set[str]:
 
 
 def _tensorcore(name: str) -> tuple[str, str]:
-    """Build `mma.m16n8k16.f32.f16.f16.f32[.satfinite].hardware.sm_89[.x4]`: x4 is four instructions that share A."""
+    """Build `mma.m16n8k16.f32.f16.f16.f32[.satfinite].hardware.sm_89[.x4]`: x4 is four instructions that share A.
+
+    An f64 kind may have a rounding (`.rz`) in place of `.satfinite`.
+    """
     _, shape, d_type, a_type, b_type, c_type, *rest = name.split(".")
     m, _, tail = shape[1:].partition("n")
     n, _, k = tail.partition("k")
     saturate = rest[0] == "satfinite"
+    rounding = rest[0] if rest[0] in ("rz", "rm", "rp") else "rn"
     count = int(rest.pop()[1:]) if rest[-1].startswith("x") else 1
     mode, arch = rest[-2:]
-    kind = MmaKind(int(m), int(n), int(k), a_type, b_type, c_type, d_type, saturate)
+    kind = MmaKind(int(m), int(n), int(k), a_type, b_type, c_type, d_type, saturate, rounding)
     return tensorcore_ir(kind, mode, arch, count=count, embedded_rounding="+avx512f" in jit.host()[1])
 
 

@@ -72,6 +72,8 @@ from ..context import (
     WORKER_REGIONS,
     WORKER_REPORT_CAPACITY,
     WORKER_REPORT_COUNT,
+    WORKER_RESERVED,
+    WORKER_RESERVED_BYTES,
     WORKER_RING,
     WORKER_SHARED,
     WORKER_SHARED_BYTES,
@@ -176,6 +178,9 @@ def _begin_cta(watch: Instrumentation) -> Builder:
         args = [worker, Value("ptr", "null"), const("i32", -1), const("i32", 0)]
         b.call_pointer(get(b, worker, WORKER_CALL_HOST), "void", args)
     watch.cta(b, worker)
+    reserved = b.offset(get(b, worker, WORKER_SHARED), get(b, worker, WORKER_RESERVED))
+    zero = [reserved, const("i8", 0), get(b, worker, WORKER_RESERVED_BYTES), const("i1", 0)]
+    b.intrinsic("memset", "void", zero, overloads=["ptr", "i64"])
     b.ret()
     return b
 

@@ -69,7 +69,9 @@ class Scene:
     launch: LaunchSpec
     memory: GlobalMemory
     before: npt.NDArray[np.uint8]
-    """The arena before the launch."""
+    """The arena before the launch: the contents of buffers, and 0 between them."""
+    copied: frozenset[int] | None
+    """Numbers of the buffers that `before` has; None: all of them."""
     written: npt.NDArray[np.uint8]
     """Which bytes of it were written before the launch."""
     globals_at: Mapping[str, int]
@@ -99,6 +101,9 @@ class Instrumentation:
 
     keeps_before = False
     """Whether `review` may run CTAs again."""
+
+    notices_writes = False
+    """Whether `review` notices if the launch wrote to a buffer that was not copied before it, and refuses to go on."""
 
     reviews_always = False
     """Whether `review` has work even if there is no report."""

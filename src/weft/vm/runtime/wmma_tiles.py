@@ -5,16 +5,16 @@
     void wmma.store.d.{row,col}.<shape>.<space>.<type>
          (warp, i64 address, i32 stride, i32 mask, i32 site, ptr data)
 `address` is the shared address, or the 64-bit global or generic one; `stride` counts elements. Register i
-is at offset 128 i from `out` (aligned to 64 bytes). The fragment layouts are those of
+is at offset 128 i (f64: 256 i) from `out` (aligned to 64 bytes). The fragment layouts are those of
 `vm/reference/fragments.py`: the registers of the m16n8 instructions that carry out a wmma, so every register, or
 pair of registers of a 32-bit accumulator, is one small block of the matrix. A block is a run of lines in
 memory; its registers are one permutation of its lines, or equal to them if memory has the order of the
 register.
 
 Before any access these are checked: every line is in the window, address and stride are multiples of 16
-bytes (or of the line, if shorter). A violation makes one report; then a load gives zeros and a store does
-nothing. Watchers see one access per block: the 32 lanes share its lines evenly, in memory order (not the
-hardware's unknown order).
+bytes (or of the line, or of a lane's part of the matrix, if shorter). A violation makes one report; then a load gives
+zeros and a store does nothing. Watchers see one access per block: the 32 lanes share its lines evenly, in memory order
+(not the hardware's unknown order).
 """
 
 import re
@@ -30,20 +30,20 @@ from .bounds import global_window, object_at, piece_at, shared_window
 from .shape import function, report, when
 from .watch import Access, Instrumentation, Lines
 
-REGISTER_BYTES = 4 * LANES
-_ELEMENT_BYTES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "tf32": 4, "f32": 4, "s32": 4}
+_ELEMENT_BYTES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "tf32": 4, "f32": 4, "s32": 4, "f64": 8}
 _SHAPES = {
     "m16n16k16": (16, 16, 16),
     "m32n8k16": (32, 8, 16),
     "m8n32k16": (8, 32, 16),
     "m16n16k8": (16, 16, 8),
+    "m8n8k4": (8, 8, 4),
 }
 _NAME = re.compile(r"wmma\.(load\.[abc]|store\.d)\.(row|col)\.(m\d+n\d+k\d+)\.(shared|global|generic)\.(\w+)")
 
 
 @dataclass(frozen=True)
 class Block:
-    """Eight rows (B: columns) and 16 bytes, or 8 accumulators, of the matrix: one register, or two."""
+    """Eight rows (B: columns) and 16 bytes (f64: 32), or 8 accumulators, of the matrix: one register, or two."""
 
     row: int
     """First row of the matrix; for B its first column, since B's registers run along n."""
@@ -68,6 +68,11 @@ class Tile:
         return _ELEMENT_BYTES[self.kind]
 
     @property
+    def register_bytes(self) -> int:
+        """Return the bytes of one register of a warp."""
+        return LANES * max(self.element_bytes, 4)
+
+    @property
     def extent(self) -> tuple[int, int]:
         """Return rows and columns as registers see them: A m x k, B n x k, C m x n."""
         m, n, k = self.shape
@@ -79,13 +84,13 @@ class Tile:
 
     @property
     def block_columns(self) -> int:
-        return 8 if self.accumulator else 16 // self.element_bytes
+        return 8 if self.accumulator else max(16 // self.element_bytes, 4)
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """Return the blocks in register order; of an f16 A or B, registers beyond the matrix repeat the first ones."""
         rows, columns = self.extent
-        wide = 2 if self.accumulator and self.element_bytes == 4 else 1
+        wide = 2 if self.accumulator and self.element_bytes >= 4 else 1
         places: list[tuple[int, int]] = []
         # A and C: 16 rows, then along them, then the halves of 8 rows. B: 8 columns, then along k.
         strip = 8 if self.operand == "b" else min(rows, 16)
@@ -117,6 +122,12 @@ class Tile:
         count, length = (8, self.block_columns) if self.contiguous else (self.block_columns, 8)
         return count, length * self.element_bytes
 
+    @property
+    def alignment(self) -> int:
+        """Return what address and stride must be multiples of, in bytes: of no more than a lane holds of the matrix."""
+        rows, columns = self.extent
+        return min(16, self.lines[1], rows * columns * self.element_bytes // LANES)
+
     def order(self) -> list[list[int]]:
         """Return, per register of a block, the position in memory order of each of its elements."""
         columns = self.block_columns
@@ -124,7 +135,7 @@ class Tile:
             [row * columns + column if self.contiguous else column * 8 + row for column in range(columns)]
             for row in range(8)
         ]
-        if self.accumulator and self.element_bytes == 4:
+        if self.accumulator and self.element_bytes >= 4:
             return [[place[row][column] for row in range(8) for column in range(i, 8, 2)] for i in range(2)]
         return [[item for row in place for item in row]]
 
@@ -139,6 +150,8 @@ def parse_tile(name: str) -> tuple[Tile, bool]:
     accumulator = operand[-1] in "cd"
     if shape == "m16n16k8":
         kinds = "f32" if accumulator else "tf32"
+    elif shape == "m8n8k4":
+        kinds = "f64"
     else:
         kinds = "f16 f32 s32" if accumulator else "f16 bf16 s8 u8"
     if kind not in kinds.split():
@@ -171,7 +184,7 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
     last = b.op("sub", size, const("i64", line_bytes))
     first_in = b.op("and", room, b.icmp("ule", offset, last))
     inside = b.op("and", first_in, b.icmp("ule", b.op("add", offset, span), last))
-    low = b.op("and", b.op("or", offset, step), const("i64", min(16, line_bytes) - 1))
+    low = b.op("and", b.op("or", offset, step), const("i64", tile.alignment - 1))
     aligned = b.icmp("eq", low, const("i64", 0))
     good, bad = b.label("good"), b.label("bad")
     b.cbr(b.op("and", inside, aligned), good, bad, likely=True)
@@ -196,7 +209,8 @@ def build_wmma(name: str, watch: Instrumentation) -> Builder:
         report(b, MISALIGNED, b.param("mask"), b.param("address"))
     if not store:
         for register in {number for block in tile.blocks for number in block.registers}:
-            b.store(const(vec("i32"), 0), b.offset(b.param("out"), REGISTER_BYTES * register), align=64)
+            zero = const(vec("i64" if tile.element_bytes == 8 else "i32"), 0)
+            b.store(zero, b.offset(b.param("out"), tile.register_bytes * register), align=64)
     b.ret()
     return b
 
@@ -247,10 +261,10 @@ def _move(
     length = line_bytes // tile.element_bytes
     lines = [b.offset(pointer, _times(b, step, i, steps)) for i in range(count)]
     order = tile.order()
-    register_type = vec(scalar, REGISTER_BYTES // tile.element_bytes)
+    register_type = vec(scalar, tile.register_bytes // tile.element_bytes)
     if store:
         data = b.param("data")
-        registers = [b.load(register_type, b.offset(data, REGISTER_BYTES * n), align=64) for n in block.registers]
+        registers = [b.load(register_type, b.offset(data, tile.register_bytes * n), align=64) for n in block.registers]
         flat = joined(b, registers)
         # order[] is a permutation of the block; memory needs its inverse.
         source = [0] * (count * length)
@@ -264,7 +278,7 @@ def _move(
     for part, items in enumerate(order):
         register = flat if items == list(range(len(items))) else b.shuffle(flat, None, items)
         for number in block.registers[part :: len(order)]:
-            b.store(register, b.offset(out, REGISTER_BYTES * number), align=64)
+            b.store(register, b.offset(out, tile.register_bytes * number), align=64)
 
 
 def joined(b: Builder, parts: list[Value]) -> Value:

@@ -1,4 +1,4 @@
-"""`cuda=True` and `weft triton`: scripts that request CUDA get CPU tensors, and everything is undone afterwards."""
+"""`cuda=True` and `weft triton`: PyTorch has the device cuda:0, and everything is undone afterwards."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +116,8 @@ def test_torch_cuda_describes_the_chip() -> None:
     torch.cuda.synchronize()
     assert 0 < begin.elapsed_time(end) < 1
     assert x.sum().item() == 512
+    for name in ("CUDAGraph", "graph", "Stream", "ExternalStream", "Event", "device", "device_of", "StreamContext"):
+        assert isinstance(getattr(torch.cuda, name), type), name
     with pytest.raises(Unsupported, match="CUDAGraph"):
         torch.cuda.CUDAGraph()
 
@@ -125,7 +127,11 @@ def test_everything_is_undone_afterwards() -> None:
     with weft.triton.on("l4", cuda=True):
         kept = torch.ones(4, device="cuda")
     assert vars(torch.cuda) == before
-    assert kept.device.type == "cpu"
+    assert torch.accelerator.current_accelerator() is None
+    assert kept.device == CUDA
+    x = torch.ones(3, requires_grad=True)
+    (x * 2).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [2] * 3
     with pytest.raises((AssertionError, RuntimeError)):
         torch.ones(4, device="cuda")
 

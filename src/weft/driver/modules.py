@@ -1,0 +1,171 @@
+"""The modules of one process: images → PTX → compiled kernels, and the variables in device memory."""
+
+import struct
+from collections.abc import Iterator
+
+from weft.core.errors import CompileError, DeviceMemoryError, ParseError, Unsupported, UsageError, WeftError
+from weft.core.records import SharedSymbol
+from weft.engines.protocol import PLAIN_SHARED_BYTES
+from weft.ptx.link import Unit, link
+from weft.ptx.parse import parse_declarations
+from weft.toolchain.cubin_facts import cubin_facts
+from weft.toolchain.elf import CubinError
+from weft.toolchain.shared_layout import shared_symbols
+from weft.vm.layout import module_globals, place_variables
+from weft.vm.memory import GlobalMemory
+from weft.vm.program import Program, compile_program
+
+from .images import InvalidImage, NoCode, NoPtx, read_image
+from .protocol import Answer, Code, Request
+from .records import Function, Module, Options, Refused
+from .report import Report
+
+_GAP = "if ptxas accepts this PTX, it is a gap of Weft's parser: please report it"
+
+_LINKED = struct.Struct("=QQ")
+_LIBRARY, _LTO_IR = 4, 5
+"""CUjitInputType."""
+
+
+class Modules:
+    """What a process loaded, by number."""
+
+    def __init__(self, options: Options, report: Report, memory: GlobalMemory) -> None:
+        self.options, self.report, self.memory = options, report, memory
+        self.modules: dict[int, Module] = {}
+        self.functions: dict[int, Function] = {}
+        self._made = 0
+
+    def load(self, request: Request) -> Answer:
+        """Return the module's number and its kernels' names."""
+        try:
+            image = read_image(request.blob, self.options.sm)
+        except InvalidImage as error:
+            return Answer(Code.INVALID_IMAGE, blob=str(error).encode())
+        except NoCode as error:
+            return Answer(Code.NO_BINARY_FOR_GPU, blob=str(error).encode())
+        except NoPtx as error:
+            raise Refused("a module", str(error), Code.NO_BINARY_FOR_GPU) from error
+        if image.note:
+            self.report.note(image.note)
+        try:
+            declared = parse_declarations(image.ptx)
+            globals_ = module_globals(declared)
+            variables = place_variables(globals_, self.memory)
+        except ParseError as error:
+            raise Refused("a module", f"{error}; {_GAP}", Code.INVALID_PTX) from error
+        except Unsupported as error:
+            raise Refused("a module", str(error)) from error
+        except DeviceMemoryError:
+            return Answer(Code.OUT_OF_MEMORY)
+        names = tuple(declared.entries())
+        number = self._number()
+        self.modules[number] = Module(image, names, variables, {one.name: one.size_bytes for one in globals_})
+        return Answer(values=(number, len(names)), blob=b"".join(name.encode() + b"\0" for name in names))
+
+    def unload(self, request: Request) -> Answer:
+        """Free the module's variables; return their addresses."""
+        module = self.modules.pop(request.arguments[0], None)
+        if module is None:
+            return Answer(Code.INVALID_HANDLE)
+        self.functions = {number: one for number, one in self.functions.items() if one.module is not module}
+        for address in module.variables.values():
+            self.memory.free(address)
+        return Answer(blob=struct.pack(f"={len(module.variables)}Q", *module.variables.values()))
+
+    def find_function(self, request: Request) -> Answer:
+        """Return the function's number, attributes and the layout of its parameters."""
+        module, name = self.modules.get(request.arguments[0]), request.blob.decode(errors="replace")
+        if module is None:
+            return Answer(Code.INVALID_HANDLE)
+        if name not in module.names:
+            return Answer(Code.NOT_FOUND)
+        function = self._function(module, name)
+        number = self._number()
+        self.functions[number] = function
+        plan = function.program.plan
+        layout = [word for _, at, size in plan.params for word in (at, size)]
+        facts = struct.pack(f"=I16i{len(layout)}I", len(plan.params), *self._attributes(function), *layout)
+        return Answer(values=(number,), blob=facts)
+
+    def _function(self, module: Module, name: str) -> Function:
+        image = module.image
+        registers = 0
+        shared: tuple[SharedSymbol, ...] = ()
+        if image.cubin:
+            try:
+                registers = cubin_facts(image.cubin, name).registers
+                shared = shared_symbols(image.ptx, image.cubin, [name]).get(name, ())
+            except CubinError as error:
+                raise Refused(f"kernel {name}", str(error), Code.INVALID_IMAGE) from error
+        target = self.options.chip.architecture.target
+        program = self._compiled(image.ptx, name, target, shared)
+        placed = place_variables(program.plan.globals, self.memory, module.variables)
+        module.variables = dict(placed)
+        module.sizes.update({variable.name: variable.size_bytes for variable in program.plan.globals})
+        return Function(name, module, program, registers)
+
+    def _compiled(self, ptx: str, name: str, target: str, shared: tuple[SharedSymbol, ...]) -> Program:
+        try:
+            return compile_program(ptx, name, mode=self.options.mode, arch=target, cubin=shared)
+        except ParseError as error:
+            raise Refused(f"kernel {name}", f"{error}; {_GAP}", Code.INVALID_PTX) from error
+        except (Unsupported, UsageError) as error:
+            raise Refused(f"kernel {name}", str(error)) from error
+
+    def _attributes(self, function: Function) -> tuple[int, ...]:
+        """Return CUfunction_attribute, by number."""
+        plan, image = function.program.plan, function.module.image
+        static = plan.layout.static_shared_bytes
+        constant = sum(v.size_bytes for v in plan.globals if v.space == "const")
+        capability = self.options.sm
+        made = image.target or capability
+        code = made if image.note else capability
+        dynamic = max(0, PLAIN_SHARED_BYTES - static)
+        local = plan.layout.local_bytes
+        return (plan.max_threads, static, constant, local, function.registers, made, code, 0, dynamic, -1, *[0] * 6)
+
+    def find_symbol(self, request: Request) -> Answer:
+        """Return address and size of a variable."""
+        module, name = self.modules.get(request.arguments[0]), request.blob.decode(errors="replace")
+        if module is None:
+            return Answer(Code.INVALID_HANDLE)
+        if name not in module.variables:
+            return Answer(Code.NOT_FOUND)
+        return Answer(values=(module.variables[name], module.sizes[name]))
+
+    def link_images(self, request: Request) -> Answer:
+        """Return one PTX text for the images that cuLink* collected."""
+        units: list[Unit] = []
+        for number, (kind, data) in enumerate(_linked_images(request.blob), 1):
+            if kind == _LIBRARY:  # cudadevrt: a program that uses it has an undefined symbol
+                continue
+            if kind == _LTO_IR:
+                raise Refused("cuLinkAddData", "LTO-IR: compile to PTX instead (without -dlto)")
+            try:
+                units.append(Unit(f"input {number}", read_image(data, self.options.sm).ptx))
+            except NoPtx as error:
+                raise Refused("cuLinkAddData", str(error), Code.NO_BINARY_FOR_GPU) from error
+            except WeftError as error:
+                return Answer(Code.INVALID_IMAGE, blob=str(error).encode())
+        try:
+            linked = link(units) if len(units) > 1 else units[0].text if units else ""
+        except CompileError as error:
+            return Answer(Code.INVALID_PTX, blob=str(error).encode())
+        except Unsupported as error:
+            raise Refused("cuLinkComplete", str(error)) from error
+        return Answer(blob=linked.encode()) if linked else Answer(Code.INVALID_IMAGE)
+
+    def _number(self) -> int:
+        self._made += 1
+        return self._made
+
+
+def _linked_images(blob: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield kind and bytes of the images that cuLinkAddData collected."""
+    at = 0
+    while at + _LINKED.size <= len(blob):
+        kind, size_bytes = _LINKED.unpack_from(blob, at)
+        at += _LINKED.size
+        yield kind, blob[at : at + size_bytes]
+        at += size_bytes

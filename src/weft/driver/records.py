@@ -1,0 +1,61 @@
+"""The values that the parts of the server share: how programs run, what they loaded, what is refused."""
+
+from dataclasses import dataclass, field
+
+from weft.core.chips import Chip
+from weft.core.records import Dim3
+from weft.vm.program import Program
+from weft.vm.runtime.watch import Instrumentation
+
+from .images import Image
+from .protocol import Code
+
+
+@dataclass(frozen=True)
+class Options:
+    """How programs run."""
+
+    chip: Chip
+    memory_bytes: int
+    watch: Instrumentation
+    threads: int
+    max_steps: int
+    mode: str = "hardware"
+    raises: bool = True
+    """Whether a finding that a GPU would fault on becomes the context's error."""
+    keep_going: bool = False
+
+    @property
+    def sm(self) -> int:
+        """Return the chip's compute capability as one number: 89."""
+        return int(self.chip.architecture.target.removeprefix("sm_"))
+
+
+@dataclass
+class Module:
+    """A loaded image and the addresses of its variables."""
+
+    image: Image
+    names: tuple[str, ...]
+    variables: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Function:
+    """A kernel of a loaded module."""
+
+    name: str
+    module: Module
+    program: Program
+    registers: int
+    instructions: dict[Dim3, int] = field(default_factory=dict)
+    """Warp instructions of the last launch, by grid."""
+
+
+class Refused(Exception):
+    """What a GPU would have done and the virtual GPU cannot. `code` is the answer with --keep-going."""
+
+    def __init__(self, what: str, why: str, code: Code = Code.NOT_SUPPORTED) -> None:
+        super().__init__(what, why)
+        self.what, self.why, self.code = what, why, code

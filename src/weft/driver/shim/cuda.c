@@ -1,0 +1,443 @@
+/* Initialisation, the device and its contexts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+#define DRIVER_VERSION 13000
+#define API_VERSION 3020
+#define DEEPEST 128
+#define ATTRIBUTES ((int)(sizeof device.attributes / sizeof device.attributes[0]))
+#define RUNTIME_TABLE "\x6b\xd5\xfb\x6c"
+#define CAPABILITY_MAJOR 75
+#define CAPABILITY_MINOR 76
+
+static __thread struct handle *stack[DEEPEST];
+static __thread int depth;
+static struct handle *primary;
+static uint64_t contexts_made;
+
+/* ---- contexts of this thread ---- */
+
+struct handle *current_context(void) {
+    struct handle *top = depth ? stack[depth - 1] : NULL;
+    return is_handle(top, CONTEXT) ? top : NULL;
+}
+
+static struct context *context_of(struct handle *handle) { return handle->data; }
+
+int fault(void) {
+    struct handle *current = current_context();
+    return current ? context_of(current)->fault : SUCCESS;
+}
+
+void set_fault(int code) {
+    struct handle *current = current_context();
+    if (current && !context_of(current)->fault) context_of(current)->fault = code;
+}
+
+static struct handle *new_context(unsigned flags) {
+    struct handle *made = new_handle(CONTEXT);
+    struct context *context = calloc(1, sizeof *context);
+    if (!made || !context) {
+        free(context);
+        if (made) free_handle(made);
+        return NULL;
+    }
+    *context = (struct context){.flags = flags, .id = ++contexts_made};
+    context->limits[0] = 1024;    /* stack of a thread */
+    context->limits[1] = 1 << 20; /* printf's buffer */
+    context->limits[2] = 8 << 20; /* the device's heap */
+    context->limits[3] = 2;       /* depth of synchronisation of device launches */
+    context->limits[4] = 2048;    /* device launches that wait */
+    context->limits[5] = 128;     /* L2 fetch granularity */
+    made->data = context;
+    return made;
+}
+
+EXPORT int cuInit(unsigned flags) {
+    CALL(NOTHING, flags);
+    RETURN(flags ? INVALID_VALUE : connect_server());
+}
+
+EXPORT int cuDriverGetVersion(int *version) {
+    CALL(NOTHING, version);
+    if (!version) RETURN(INVALID_VALUE);
+    *version = DRIVER_VERSION;
+    RETURN(SUCCESS);
+}
+
+/* ---- devices ---- */
+
+EXPORT int cuDeviceGetCount(int *count) {
+    CALL(INITIALISED, count);
+    if (!count) RETURN(INVALID_VALUE);
+    *count = 1;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceGet(int *found, int ordinal) {
+    CALL(INITIALISED, found, ordinal);
+    if (!found) RETURN(INVALID_VALUE);
+    if (ordinal != 0) RETURN(INVALID_DEVICE);
+    *found = 0;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceGetName(char *name, int length, int which) {
+    CALL(INITIALISED, name, length, which);
+    if (!name || length < 1) RETURN(INVALID_VALUE);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    snprintf(name, (size_t)length, "%s", device.name);
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceGetUuid_v2(void *uuid, int which) {
+    CALL(INITIALISED, uuid, which);
+    if (!uuid) RETURN(INVALID_VALUE);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    memcpy(uuid, device.uuid, sizeof device.uuid);
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceGetUuid(void *uuid, int which) { return cuDeviceGetUuid_v2(uuid, which); }
+
+EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int which) {
+    CALL(INITIALISED, bytes, which);
+    if (!bytes) RETURN(INVALID_VALUE);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    *bytes = device.memory_bytes;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceGetAttribute(int *value, int attribute, int which) {
+    CALL(INITIALISED, value, attribute, which);
+    if (!value || attribute < 1 || attribute >= ATTRIBUTES) RETURN(INVALID_VALUE);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    *value = device.attributes[attribute];
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceComputeCapability(int *major, int *minor, int which) {
+    CALL(INITIALISED, major, minor, which);
+    if (!major || !minor) RETURN(INVALID_VALUE);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    *major = device.attributes[CAPABILITY_MAJOR];
+    *minor = device.attributes[CAPABILITY_MINOR];
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceGetPCIBusId(char *text, int length, int which) {
+    CALL(INITIALISED, text, length, which);
+    if (!text || length < 13) RETURN(INVALID_VALUE);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    snprintf(text, (size_t)length, "0000:00:00.0");
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceGetByPCIBusId(int *found, const char *text) {
+    CALL(INITIALISED, found, text);
+    if (!found || !text) RETURN(INVALID_VALUE);
+    if (strcmp(text, "0000:00:00.0") != 0) RETURN(INVALID_DEVICE);
+    *found = 0;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceCanAccessPeer(int *can, int which, int peer) {
+    CALL(INITIALISED, can, which, peer);
+    if (!can) RETURN(INVALID_VALUE);
+    if (which != 0 || peer != 0) RETURN(INVALID_DEVICE);
+    *can = 0;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDeviceGetExecAffinitySupport(int *supported, int type, int which) {
+    CALL(INITIALISED, supported, type, which);
+    if (!supported) RETURN(INVALID_VALUE);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    *supported = 0;
+    RETURN(SUCCESS);
+}
+
+/* ---- the primary context ---- */
+
+static void reset_primary(void) {
+    free_all_memory();
+    unload_all_modules();
+    context_of(primary)->fault = SUCCESS;
+}
+
+EXPORT int cuDevicePrimaryCtxRetain(struct handle **context, int which) {
+    CALL(INITIALISED, context, which);
+    if (!context) RETURN(INVALID_VALUE);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    if (!primary) primary = new_context(0);
+    if (!primary) RETURN(OUT_OF_MEMORY);
+    context_of(primary)->retained++;
+    *context = primary;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDevicePrimaryCtxRelease_v2(int which) {
+    CALL(INITIALISED, which);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    if (!primary || !context_of(primary)->retained) RETURN(INVALID_CONTEXT);
+    if (--context_of(primary)->retained == 0) reset_primary();
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDevicePrimaryCtxReset_v2(int which) {
+    CALL(INITIALISED, which);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    if (primary) reset_primary();
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDevicePrimaryCtxGetState(int which, unsigned *flags, int *active) {
+    CALL(INITIALISED, which, flags, active);
+    if (!flags || !active) RETURN(INVALID_VALUE);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    *flags = primary ? context_of(primary)->flags : 0;
+    *active = primary && context_of(primary)->retained;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuDevicePrimaryCtxSetFlags_v2(int which, unsigned flags) {
+    CALL(INITIALISED, which, flags);
+    if (which != 0) RETURN(INVALID_DEVICE);
+    if (!primary) primary = new_context(flags);
+    if (!primary) RETURN(OUT_OF_MEMORY);
+    context_of(primary)->flags = flags;
+    RETURN(SUCCESS);
+}
+
+/* ---- contexts ---- */
+
+static int create_context(struct handle **context, unsigned flags, int which) {
+    if (!context) return INVALID_VALUE;
+    if (which != 0) return INVALID_DEVICE;
+    if (depth == DEEPEST) return OUT_OF_MEMORY;
+    struct handle *made = new_context(flags);
+    if (!made) return OUT_OF_MEMORY;
+    stack[depth++] = *context = made;
+    return SUCCESS;
+}
+
+EXPORT int cuCtxCreate_v2(struct handle **context, unsigned flags, int which) {
+    CALL(INITIALISED, context, flags, which);
+    RETURN(create_context(context, flags, which));
+}
+
+EXPORT int cuCtxCreate_v3(struct handle **context, void *affinity, int count, unsigned flags, int which) {
+    CALL(INITIALISED, context, affinity, count, flags, which);
+    if (count) RETURN(refuse("cuCtxCreate", "execution affinity needs MPS, which the virtual GPU does not have"));
+    RETURN(create_context(context, flags, which));
+}
+
+EXPORT int cuCtxCreate_v4(struct handle **context, void *parameters, unsigned flags, int which) {
+    CALL(INITIALISED, context, parameters, flags, which);
+    if (parameters) RETURN(refuse("cuCtxCreate", "parameters of a context: execution affinity and CIG are not supported"));
+    RETURN(create_context(context, flags, which));
+}
+
+EXPORT int cuCtxDestroy_v2(struct handle *context) {
+    CALL(INITIALISED, context);
+    if (!is_handle(context, CONTEXT)) RETURN(INVALID_CONTEXT);
+    if (context == primary) RETURN(INVALID_CONTEXT);
+    if (current_context() == context) depth--;
+    free_handle(context);
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxPushCurrent_v2(struct handle *context) {
+    CALL(INITIALISED, context);
+    if (!is_handle(context, CONTEXT)) RETURN(INVALID_CONTEXT);
+    if (depth == DEEPEST) RETURN(OUT_OF_MEMORY);
+    stack[depth++] = context;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxPopCurrent_v2(struct handle **context) {
+    CALL(INITIALISED, context);
+    if (!depth) RETURN(INVALID_CONTEXT);
+    depth--;
+    if (context) *context = stack[depth];
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxSetCurrent(struct handle *context) {
+    CALL(INITIALISED, context);
+    if (context && !is_handle(context, CONTEXT)) RETURN(INVALID_CONTEXT);
+    if (depth) depth--;
+    if (context) stack[depth++] = context;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxGetCurrent(struct handle **context) {
+    CALL(INITIALISED, context);
+    if (!context) RETURN(INVALID_VALUE);
+    *context = current_context();
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxGetDevice(int *which) {
+    CALL(CURRENT, which);
+    if (!which) RETURN(INVALID_VALUE);
+    *which = 0;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxGetDevice_v2(int *which, struct handle *context) {
+    CALL(INITIALISED, which, context);
+    if (!which) RETURN(INVALID_VALUE);
+    if (context && !is_handle(context, CONTEXT)) RETURN(INVALID_CONTEXT);
+    *which = 0;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxGetFlags(unsigned *flags) {
+    CALL(CURRENT, flags);
+    if (!flags) RETURN(INVALID_VALUE);
+    *flags = context_of(current_context())->flags;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxSetFlags(unsigned flags) {
+    CALL(CURRENT, flags);
+    context_of(current_context())->flags = flags;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxGetId(struct handle *context, uint64_t *id) {
+    CALL(INITIALISED, context, id);
+    struct handle *asked = context ? context : current_context();
+    if (!is_handle(asked, CONTEXT)) RETURN(INVALID_CONTEXT);
+    if (!id) RETURN(INVALID_VALUE);
+    *id = context_of(asked)->id;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxGetApiVersion(struct handle *context, unsigned *version) {
+    CALL(INITIALISED, context, version);
+    struct handle *asked = context ? context : current_context();
+    if (!is_handle(asked, CONTEXT)) RETURN(INVALID_CONTEXT);
+    if (!version) RETURN(INVALID_VALUE);
+    *version = API_VERSION;
+    RETURN(SUCCESS);
+}
+
+/* Every call is done when it returns: waiting only shows the error that a kernel left. */
+EXPORT int cuCtxSynchronize(void) {
+    CALL0(CURRENT);
+    RETURN(fault());
+}
+
+EXPORT int cuCtxSynchronize_v2(struct handle *context) {
+    CALL(INITIALISED, context);
+    struct handle *asked = context ? context : current_context();
+    if (!is_handle(asked, CONTEXT)) RETURN(INVALID_CONTEXT);
+    RETURN(context_of(asked)->fault);
+}
+
+EXPORT int cuCtxGetLimit(size_t *value, int limit) {
+    CALL(CURRENT, value, limit);
+    if (!value || limit < 0 || limit > 7) RETURN(INVALID_VALUE);
+    *value = context_of(current_context())->limits[limit];
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxSetLimit(int limit, size_t value) {
+    CALL(CURRENT, limit, value);
+    if (limit < 0 || limit > 7) RETURN(INVALID_VALUE);
+    context_of(current_context())->limits[limit] = value;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxGetCacheConfig(int *config) {
+    CALL(CURRENT, config);
+    if (!config) RETURN(INVALID_VALUE);
+    *config = 0;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxSetCacheConfig(int config) {
+    CALL(CURRENT, config);
+    RETURN(config < 0 || config > 3 ? INVALID_VALUE : SUCCESS);
+}
+
+EXPORT int cuCtxGetSharedMemConfig(int *config) {
+    CALL(CURRENT, config);
+    if (!config) RETURN(INVALID_VALUE);
+    *config = 1; /* banks of four bytes */
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxSetSharedMemConfig(int config) {
+    CALL(CURRENT, config);
+    RETURN(config < 0 || config > 2 ? INVALID_VALUE : SUCCESS);
+}
+
+EXPORT int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    CALL(CURRENT, least, greatest);
+    if (least) *least = 0;
+    if (greatest) *greatest = -5;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuCtxResetPersistingL2Cache(void) {
+    CALL0(CURRENT);
+    RETURN(SUCCESS);
+}
+
+/* There is one device, which is no peer of itself. */
+EXPORT int cuCtxEnablePeerAccess(struct handle *context, unsigned flags) {
+    CALL(CURRENT, context, flags);
+    RETURN(flags ? INVALID_VALUE : is_handle(context, CONTEXT) ? PEER_ACCESS_UNSUPPORTED : INVALID_CONTEXT);
+}
+
+EXPORT int cuCtxDisablePeerAccess(struct handle *context) {
+    CALL(CURRENT, context);
+    RETURN(is_handle(context, CONTEXT) ? 705 : INVALID_CONTEXT); /* 705: it was not enabled */
+}
+
+EXPORT int cuDeviceGetP2PAttribute(int *value, int attribute, int source, int target) {
+    CALL(INITIALISED, value, attribute, source, target);
+    RETURN(source || target ? INVALID_DEVICE : INVALID_VALUE);
+}
+
+EXPORT int cuProfilerStart(void) {
+    CALL0(CURRENT);
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuProfilerStop(void) {
+    CALL0(CURRENT);
+    RETURN(SUCCESS);
+}
+
+/* No private table is handed out. NVRTC asks for one and goes on without; NVIDIA's runtime cannot, and its calls would
+ * fail one by one: the program learns at the first what to do. */
+EXPORT int cuGetExportTable(const void **table, const void *uuid) {
+    CALL(NOTHING, table, uuid);
+    if (!table || !uuid) RETURN(INVALID_VALUE);
+    *table = NULL;
+    if (memcmp(uuid, RUNTIME_TABLE, 4) == 0)
+        refuse("the CUDA runtime in the program",
+               "it asks for a private table of NVIDIA's driver, which Weft does not hand out: programs of the driver API run");
+    RETURN(NOT_FOUND);
+}
+
+EXPORT int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status) {
+    CALL(NOTHING, name, function, version, flags, status);
+    if (!name || !function || flags > 2) RETURN(INVALID_VALUE);
+    int found;
+    call.text = name;
+    *function = find_entry(name, version, &found);
+    if (status) *status = found;
+    RETURN(*function || status ? SUCCESS : NOT_FOUND);
+}
+
+EXPORT int cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {
+    return cuGetProcAddress_v2(name, function, version, flags, NULL);
+}

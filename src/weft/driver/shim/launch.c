@@ -1,0 +1,183 @@
+/* Launches and occupancy. A launch is one request; it has run when the answer is here. An error of the kernel becomes
+ * the context's sticky error, which the next call shows, as on a GPU. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+#define MAX_DYNAMIC_SHARED 8
+
+struct shape {
+    unsigned grid[3], block[3], shared;
+};
+
+static int pack(const struct function *function, void **parameters, void **extra, uint8_t *block, uint64_t *bytes) {
+    *bytes = function->parameter_bytes;
+    if (parameters) {
+        for (uint32_t i = 0; i < function->parameters; i++) {
+            if (!parameters[i]) return INVALID_VALUE;
+            memcpy(block + function->layout[2 * i], parameters[i], function->layout[2 * i + 1]);
+        }
+        return SUCCESS;
+    }
+    if (!extra) return function->parameters ? INVALID_VALUE : SUCCESS;
+    const void *buffer = NULL;
+    size_t given = 0;
+    for (; *extra; extra += 2) { /* 0 ends the list, 1: the buffer, 2: a pointer to its size */
+        if ((uintptr_t)extra[0] == 1)
+            buffer = extra[1];
+        else if ((uintptr_t)extra[0] == 2)
+            given = *(size_t *)extra[1];
+        else
+            return INVALID_VALUE;
+    }
+    if (!buffer || given < function->parameter_bytes) return INVALID_VALUE;
+    memcpy(block, buffer, function->parameter_bytes);
+    return SUCCESS;
+}
+
+static int launch(struct handle *handle, const struct shape *shape, struct handle *stream, void **parameters, void **extra, int cooperative) {
+    if (!is_handle(handle, FUNCTION) || !is_stream(stream)) return INVALID_HANDLE;
+    if (fault()) return fault();
+    const struct function *function = handle->data;
+    for (int axis = 0; axis < 3; axis++)
+        if (!shape->grid[axis] || !shape->block[axis]) return INVALID_VALUE;
+    if ((int64_t)shape->shared > function->attributes[MAX_DYNAMIC_SHARED]) return INVALID_VALUE;
+    uint8_t small[1024], *block = small;
+    if (function->parameter_bytes > sizeof small && !(block = malloc(function->parameter_bytes))) return OUT_OF_MEMORY;
+    memset(block, 0, function->parameter_bytes < sizeof small ? sizeof small : function->parameter_bytes);
+    uint64_t bytes;
+    int code = pack(function, parameters, extra, block, &bytes);
+    if (code == SUCCESS) {
+        struct request request = {
+            .kind = LAUNCH,
+            .argument = {handle->id, shape->grid[0], shape->grid[1], shape->grid[2], shape->block[0] | (uint64_t)shape->block[1] << 32, shape->block[2],
+                         shape->shared, (uint64_t)cooperative},
+            .blob_bytes = bytes,
+        };
+        struct answer answer = ask(request, block, NULL);
+        code = (int)answer.code;
+        if (answer.value[0]) set_fault((int)answer.value[0]);
+    }
+    if (block != small) free(block);
+    return code;
+}
+
+EXPORT int cuLaunchKernel(struct handle *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                          struct handle *stream, void **parameters, void **extra) {
+    CALL(CURRENT, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra);
+    struct shape shape = {{gx, gy, gz}, {bx, by, bz}, shared};
+    RETURN(launch(function, &shape, stream, parameters, extra, 0));
+}
+
+EXPORT int cuLaunchCooperativeKernel(struct handle *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                                     unsigned shared, struct handle *stream, void **parameters) {
+    CALL(CURRENT, function, gx, gy, gz, bx, by, bz, shared, stream, parameters);
+    struct shape shape = {{gx, gy, gz}, {bx, by, bz}, shared};
+    RETURN(launch(function, &shape, stream, parameters, NULL, 1));
+}
+
+/* ---- launches with attributes ---- */
+
+struct attribute {
+    int id;
+    char padding[4];
+    union {
+        unsigned numbers[16];
+        void *pointer;
+    } value;
+};
+
+struct configuration {
+    struct shape shape;
+    struct handle *stream;
+    const struct attribute *attributes;
+    unsigned count;
+};
+
+enum { COOPERATIVE = 2, CLUSTER = 4, PROGRAMMATIC_EVENT = 7, PREFERRED_CLUSTER = 11, COMPLETION_EVENT = 12, DEVICE_UPDATABLE = 13, LAST_KNOWN = 14 };
+
+static const char *refused(const struct attribute *attribute) {
+    const unsigned *n = attribute->value.numbers;
+    switch (attribute->id) {
+    case CLUSTER:
+    case PREFERRED_CLUSTER: return n[0] * n[1] * n[2] > 1 ? "the launch attribute for clusters: the virtual GPU has none" : NULL;
+    case PROGRAMMATIC_EVENT: return "the launch attribute CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT";
+    case COMPLETION_EVENT: return "the launch attribute CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT";
+    case DEVICE_UPDATABLE: return "the launch attribute CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE";
+    default: return attribute->id > LAST_KNOWN ? "a launch attribute that is newer than this driver" : NULL;
+    }
+}
+
+EXPORT int cuLaunchKernelEx(const struct configuration *given, struct handle *function, void **parameters, void **extra) {
+    CALL(CURRENT, given, function, parameters, extra);
+    if (!given || (given->count && !given->attributes)) RETURN(INVALID_VALUE);
+    int cooperative = 0;
+    for (unsigned i = 0; i < given->count; i++) { /* the others change no result: policies, priority, serialisation */
+        const struct attribute *attribute = &given->attributes[i];
+        const char *why = refused(attribute);
+        if (why) RETURN(refuse("cuLaunchKernelEx", why));
+        if (attribute->id == COOPERATIVE) cooperative = attribute->value.numbers[0] != 0;
+    }
+    RETURN(launch(function, &given->shape, given->stream, parameters, extra, cooperative));
+}
+
+/* ---- occupancy: the server's model of the chip ---- */
+
+static int active_blocks(int *blocks, struct handle *function, int threads, size_t shared) {
+    if (!blocks || threads < 1) return INVALID_VALUE;
+    if (!is_handle(function, FUNCTION)) return INVALID_HANDLE;
+    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {function->id, (uint64_t)threads, shared}}, NULL, NULL);
+    *blocks = (int)answer.value[0];
+    return (int)answer.code;
+}
+
+EXPORT int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, struct handle *function, int threads, size_t shared) {
+    CALL(CURRENT, blocks, function, threads, shared);
+    RETURN(active_blocks(blocks, function, threads, shared));
+}
+
+EXPORT int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, struct handle *function, int threads, size_t shared, unsigned flags) {
+    CALL(CURRENT, blocks, function, threads, shared, flags);
+    RETURN(flags > 1 ? INVALID_VALUE : active_blocks(blocks, function, threads, shared));
+}
+
+static int best_block(int *grid, int *block, struct handle *function, size_t (*shared_of)(int), size_t shared, int limit) {
+    if (!grid || !block) return INVALID_VALUE;
+    if (!is_handle(function, FUNCTION)) return INVALID_HANDLE;
+    int most = ((struct function *)function->data)->attributes[0];
+    if (limit > 0 && limit < most) most = limit;
+    int best = 0;
+    for (int threads = most; threads > 0; threads = threads % 32 ? threads - threads % 32 : threads - 32) {
+        int blocks;
+        int code = active_blocks(&blocks, function, threads, shared_of ? shared_of(threads) : shared);
+        if (code != SUCCESS) return code;
+        if (blocks * threads > best) {
+            best = blocks * threads;
+            *block = threads;
+            *grid = blocks * device.attributes[16]; /* multiprocessors */
+        }
+    }
+    return best ? SUCCESS : INVALID_VALUE;
+}
+
+EXPORT int cuOccupancyMaxPotentialBlockSize(int *grid, int *block, struct handle *function, size_t (*shared_of)(int), size_t shared, int limit) {
+    CALL(CURRENT, grid, block, function, shared_of, shared, limit);
+    RETURN(best_block(grid, block, function, shared_of, shared, limit));
+}
+
+EXPORT int cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *block, struct handle *function, size_t (*shared_of)(int), size_t shared, int limit,
+                                                     unsigned flags) {
+    CALL(CURRENT, grid, block, function, shared_of, shared, limit, flags);
+    RETURN(flags > 1 ? INVALID_VALUE : best_block(grid, block, function, shared_of, shared, limit));
+}
+
+EXPORT int cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, struct handle *function, int blocks, int threads) {
+    CALL(CURRENT, bytes, function, blocks, threads);
+    if (!bytes || blocks < 1 || threads < 1) RETURN(INVALID_VALUE);
+    if (!is_handle(function, FUNCTION)) RETURN(INVALID_HANDLE);
+    struct answer answer = ask((struct request){.kind = OCCUPANCY, .argument = {function->id, (uint64_t)threads, 0, (uint64_t)blocks}}, NULL, NULL);
+    size_t allowed = (size_t)((struct function *)function->data)->attributes[MAX_DYNAMIC_SHARED];
+    *bytes = answer.value[1] < allowed ? answer.value[1] : allowed;
+    RETURN((int)answer.code);
+}

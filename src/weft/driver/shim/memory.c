@@ -1,0 +1,315 @@
+/* Device, managed and pinned memory. The server places allocations in one file; the child maps it once as a
+ * whole for copies (`memory_view`), and maps the pages of managed and pinned memory again at their device address, so
+ * that host and kernels use the same pointer. A host access through another device pointer faults, as on a GPU. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "shim.h"
+
+#define PAGE 4096u
+#define PITCH 512u
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+static struct allocation *table; /* by address */
+static size_t count, room;
+static uint64_t used_bytes, allocations_made;
+
+static size_t position(uint64_t address) { /* of the first allocation behind `address` */
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (table[middle].address <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int in_window(uint64_t address) { return address >= device.base && address - device.base < device.memory_bytes; }
+
+const struct allocation *find_allocation(uint64_t address) {
+    size_t behind = position(address);
+    const struct allocation *before = behind ? &table[behind - 1] : NULL;
+    return before && address - before->address < before->bytes ? before : NULL;
+}
+
+void *view_of(uint64_t address, uint64_t bytes) {
+    if (!in_window(address)) return (void *)(uintptr_t)address;
+    const struct allocation *found = find_allocation(address);
+    if (!found || bytes > found->address + found->bytes - address) return NULL;
+    return memory_view + (address - device.base);
+}
+
+int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags) {
+    if (find_allocation(address)) return SUCCESS; /* a variable that was asked for before */
+    if (count == room) {
+        size_t larger = room ? 2 * room : 256;
+        struct allocation *moved = realloc(table, larger * sizeof *table);
+        if (!moved) return OUT_OF_MEMORY;
+        table = moved;
+        room = larger;
+    }
+    size_t at = position(address);
+    memmove(&table[at + 1], &table[at], (count - at) * sizeof *table);
+    table[at] = (struct allocation){address, bytes, ++allocations_made, type, flags, NULL};
+    count++;
+    used_bytes += bytes;
+    return SUCCESS;
+}
+
+void set_pool(uint64_t address, struct handle *pool) { table[position(address) - 1].pool = pool; }
+
+static uint64_t pages(uint64_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
+
+void drop_allocation(uint64_t address) {
+    size_t behind = position(address);
+    struct allocation *gone = behind ? &table[behind - 1] : NULL;
+    if (!gone || gone->address != address) return;
+    if (gone->type == MANAGED_MEMORY || gone->type == PINNED_MEMORY) munmap((void *)(uintptr_t)address, pages(gone->bytes));
+    used_bytes -= gone->bytes;
+    memmove(gone, gone + 1, (count - behind) * sizeof *table);
+    count--;
+}
+
+int allocate_memory(uint64_t *address, uint64_t bytes, int type, unsigned flags) {
+    if (!address || !bytes) return INVALID_VALUE;
+    if (fault()) return fault();
+    int mapped = type != DEVICE_MEMORY;
+    struct request request = {.kind = ALLOCATE, .argument = {bytes, mapped ? PAGE : 256, (uint64_t)type}};
+    struct answer answer = ask(request, NULL, NULL);
+    if (answer.code != SUCCESS) return (int)answer.code;
+    uint64_t at = answer.value[0];
+    if (mapped) {
+        void *wanted = (void *)(uintptr_t)at;
+        void *got = mmap(wanted, pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, memory_file, (off_t)(at - device.base));
+        if (got != wanted) { /* an older kernel takes the flag as a hint and maps elsewhere */
+            if (got != MAP_FAILED) munmap(got, pages(bytes));
+            ask((struct request){.kind = RELEASE, .argument = {at}}, NULL, NULL);
+            return refuse("cuMemAllocManaged", "the program uses the addresses of device memory for something else");
+        }
+    }
+    *address = at;
+    return add_allocation(at, bytes, type, flags);
+}
+
+int release_memory(uint64_t address, int least, int most) {
+    if (!address) return SUCCESS;
+    const struct allocation *found = find_allocation(address);
+    if (!found || found->address != address || found->type < least || found->type > most) return INVALID_VALUE;
+    count_in_pool(found->pool, -(int64_t)found->bytes);
+    drop_allocation(address);
+    return (int)ask((struct request){.kind = RELEASE, .argument = {address}}, NULL, NULL).code;
+}
+
+void free_all_memory(void) {
+    for (size_t number = count; number--;)
+        if (table[number].type <= PINNED_MEMORY) release_memory(table[number].address, DEVICE_MEMORY, PINNED_MEMORY);
+}
+
+EXPORT int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
+    CALL(CURRENT, address, bytes);
+    RETURN(allocate_memory(address, bytes, DEVICE_MEMORY, 0));
+}
+
+EXPORT int cuMemAllocPitch_v2(uint64_t *address, size_t *pitch, size_t width, size_t height, unsigned element) {
+    CALL(CURRENT, address, pitch, width, height, element);
+    if (!pitch || !width || !height || (element != 4 && element != 8 && element != 16)) RETURN(INVALID_VALUE);
+    *pitch = (width + PITCH - 1) / PITCH * PITCH;
+    RETURN(allocate_memory(address, *pitch * height, DEVICE_MEMORY, 0));
+}
+
+EXPORT int cuMemFree_v2(uint64_t address) {
+    CALL(CURRENT, address);
+    RETURN(fault() ? fault() : release_memory(address, DEVICE_MEMORY, MANAGED_MEMORY));
+}
+
+EXPORT int cuMemAllocManaged(uint64_t *address, size_t bytes, unsigned flags) {
+    CALL(CURRENT, address, bytes, flags);
+    if (flags != 1 && flags != 2) RETURN(INVALID_VALUE);
+    RETURN(allocate_memory(address, bytes, MANAGED_MEMORY, flags));
+}
+
+EXPORT int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+    CALL(CURRENT, pointer, bytes, flags);
+    uint64_t address = 0;
+    if (!pointer || flags & ~7u) RETURN(INVALID_VALUE);
+    int code = allocate_memory(&address, bytes, PINNED_MEMORY, flags);
+    *pointer = (void *)(uintptr_t)address;
+    RETURN(code);
+}
+
+EXPORT int cuMemAllocHost_v2(void **pointer, size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
+
+EXPORT int cuMemFreeHost(void *pointer) {
+    CALL(CURRENT, pointer);
+    RETURN(release_memory((uint64_t)pointer, PINNED_MEMORY, PINNED_MEMORY));
+}
+
+/* Registering pins pages, which changes no copy. A kernel cannot reach them: such an access is a finding. */
+static struct { uint64_t address, bytes; } registered[1024];
+static int registered_count;
+
+static int registered_at(uint64_t address) {
+    for (int i = 0; i < registered_count; i++)
+        if (address - registered[i].address < registered[i].bytes) return i;
+    return -1;
+}
+
+EXPORT int cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags) {
+    CALL(CURRENT, pointer, bytes, flags);
+    if (!pointer || !bytes || flags & ~15u || in_window((uint64_t)pointer)) RETURN(INVALID_VALUE);
+    if (registered_at((uint64_t)pointer) >= 0) RETURN(HOST_MEMORY_ALREADY_REGISTERED);
+    if (registered_count == 1024) RETURN(OUT_OF_MEMORY);
+    registered[registered_count].address = (uint64_t)pointer;
+    registered[registered_count++].bytes = bytes;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuMemHostUnregister(void *pointer) {
+    CALL(CURRENT, pointer);
+    int at = registered_at((uint64_t)pointer);
+    if (at < 0 || registered[at].address != (uint64_t)pointer) RETURN(HOST_MEMORY_NOT_REGISTERED);
+    registered[at] = registered[--registered_count];
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuMemHostGetDevicePointer_v2(uint64_t *address, void *pointer, unsigned flags) {
+    CALL(CURRENT, address, pointer, flags);
+    if (!address || flags) RETURN(INVALID_VALUE);
+    const struct allocation *found = find_allocation((uint64_t)pointer);
+    if (!found || found->type != PINNED_MEMORY) {
+        if (registered_at((uint64_t)pointer) < 0) RETURN(INVALID_VALUE);
+        RETURN(refuse("cuMemHostGetDevicePointer", "kernels cannot reach registered host memory: allocate it by cuMemHostAlloc"));
+    }
+    *address = (uint64_t)pointer;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuMemHostGetFlags(unsigned *flags, void *pointer) {
+    CALL(CURRENT, flags, pointer);
+    const struct allocation *found = find_allocation((uint64_t)pointer);
+    if (!flags || !found || found->type != PINNED_MEMORY) RETURN(INVALID_VALUE);
+    *flags = found->flags | 2u; /* with unified addresses all pinned memory is mapped */
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuMemGetInfo_v2(size_t *available, size_t *total) {
+    CALL(CURRENT, available, total);
+    if (!available || !total) RETURN(INVALID_VALUE);
+    *total = device.memory_bytes;
+    *available = used_bytes < device.memory_bytes ? device.memory_bytes - used_bytes : 0;
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t address) {
+    CALL(CURRENT, start, bytes, address);
+    const struct allocation *found = find_allocation(address);
+    if (!found) RETURN(NOT_FOUND);
+    if (start) *start = found->address;
+    if (bytes) *bytes = found->bytes;
+    RETURN(SUCCESS);
+}
+
+/* Advice and prefetching move pages; there is one memory. */
+EXPORT int cuMemAdvise(uint64_t address, size_t bytes, int advice, int which) {
+    CALL(CURRENT, address, bytes, advice, which);
+    RETURN(view_of(address, bytes) && in_window(address) ? SUCCESS : INVALID_VALUE);
+}
+
+EXPORT int cuMemAdvise_v2(uint64_t address, size_t bytes, int advice, uint64_t where) {
+    CALL(CURRENT, address, bytes, advice, where);
+    RETURN(view_of(address, bytes) && in_window(address) ? SUCCESS : INVALID_VALUE);
+}
+
+EXPORT int cuMemPrefetchAsync(uint64_t address, size_t bytes, int which, struct handle *stream) {
+    CALL(CURRENT, address, bytes, which, stream);
+    RETURN(view_of(address, bytes) && in_window(address) ? SUCCESS : INVALID_VALUE);
+}
+
+EXPORT int cuMemPrefetchAsync_v2(uint64_t address, size_t bytes, uint64_t where, unsigned flags, struct handle *stream) {
+    CALL(CURRENT, address, bytes, where, flags, stream);
+    RETURN(view_of(address, bytes) && in_window(address) ? SUCCESS : INVALID_VALUE);
+}
+
+/* ---- pointer attributes ---- */
+
+enum pointer_attribute {
+    OF_CONTEXT = 1,
+    OF_TYPE,
+    OF_DEVICE_POINTER,
+    OF_HOST_POINTER,
+    OF_P2P_TOKENS,
+    OF_SYNC_MEMOPS,
+    OF_BUFFER_ID,
+    OF_MANAGED,
+    OF_DEVICE,
+    OF_LEGACY_IPC,
+    OF_RANGE_START,
+    OF_RANGE_SIZE,
+    OF_MAPPED,
+    OF_HANDLE_TYPES,
+    OF_RDMA,
+    OF_ACCESS,
+    OF_POOL,
+};
+
+static int pointer_attribute(void *value, int attribute, uint64_t address) {
+    const struct allocation *found = find_allocation(address);
+    int managed = found && found->type == MANAGED_MEMORY, pinned = found && found->type == PINNED_MEMORY;
+    uint64_t wide = 0;
+    int narrow = 0;
+    switch (attribute) {
+    case OF_CONTEXT: wide = found ? (uint64_t)(uintptr_t)current_context() : 0; break;
+    case OF_TYPE: narrow = !found ? 0 : pinned ? 1 : 2; break;
+    case OF_DEVICE_POINTER: wide = found ? address : 0; break;
+    case OF_HOST_POINTER: wide = managed || pinned ? address : 0; break;
+    case OF_SYNC_MEMOPS: narrow = 1; break;
+    case OF_BUFFER_ID: wide = found ? found->id : 0; break;
+    case OF_MANAGED: narrow = managed; break;
+    case OF_DEVICE: narrow = found ? 0 : -2; break;
+    case OF_LEGACY_IPC: narrow = 0; break;
+    case OF_RANGE_START: wide = found ? found->address : 0; break;
+    case OF_RANGE_SIZE: wide = found ? found->bytes : 0; break;
+    case OF_MAPPED: narrow = found != NULL; break;
+    case OF_HANDLE_TYPES: wide = 0; break;
+    case OF_RDMA: narrow = 0; break;
+    case OF_ACCESS: narrow = found ? 3 : 0; break;
+    case OF_POOL: wide = found ? (uint64_t)(uintptr_t)found->pool : 0; break;
+    default: return INVALID_VALUE;
+    }
+    int pointer = attribute == OF_CONTEXT || attribute == OF_DEVICE_POINTER || attribute == OF_HOST_POINTER || attribute == OF_BUFFER_ID ||
+                  attribute == OF_RANGE_START || attribute == OF_RANGE_SIZE || attribute == OF_HANDLE_TYPES || attribute == OF_POOL;
+    if (pointer)
+        memcpy(value, &wide, 8);
+    else if (attribute == OF_MANAGED || attribute == OF_MAPPED || attribute == OF_LEGACY_IPC || attribute == OF_RDMA)
+        *(uint8_t *)value = (uint8_t)narrow;
+    else
+        memcpy(value, &narrow, 4);
+    return found ? SUCCESS : INVALID_VALUE;
+}
+
+EXPORT int cuPointerGetAttribute(void *value, int attribute, uint64_t address) {
+    CALL(CURRENT, value, attribute, address);
+    RETURN(value ? pointer_attribute(value, attribute, address) : INVALID_VALUE);
+}
+
+EXPORT int cuPointerGetAttributes(unsigned number, const int *attributes, void **values, uint64_t address) {
+    CALL(CURRENT, number, attributes, values, address);
+    if (!attributes || !values) RETURN(INVALID_VALUE);
+    for (unsigned i = 0; i < number; i++) { /* of a pointer that is not the driver's: no type, no error */
+        int code = pointer_attribute(values[i], attributes[i], address);
+        if (code != SUCCESS && find_allocation(address)) RETURN(code);
+    }
+    RETURN(SUCCESS);
+}
+
+EXPORT int cuPointerSetAttribute(const void *value, int attribute, uint64_t address) {
+    CALL(CURRENT, value, attribute, address);
+    RETURN(value && attribute == OF_SYNC_MEMOPS && find_allocation(address) ? SUCCESS : INVALID_VALUE);
+}

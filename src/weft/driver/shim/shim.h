@@ -1,0 +1,222 @@
+/* What the parts of the stand-in driver share: result codes, handles, the connection to the server.
+ *
+ * Names and numbers are those of the CUDA driver API's public documentation; no header of NVIDIA's is included. Types
+ * are spelled by their size: a CUdeviceptr is a uint64_t, every handle a `struct handle *`, every enumeration an int. */
+#ifndef WEFT_SHIM_H
+#define WEFT_SHIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum result {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    DEINITIALIZED = 4,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    NO_BINARY_FOR_GPU = 209,
+    INVALID_PTX = 218,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    PEER_ACCESS_UNSUPPORTED = 217,
+    PRIMARY_CONTEXT_ACTIVE = 708,
+    HOST_MEMORY_ALREADY_REGISTERED = 712,
+    HOST_MEMORY_NOT_REGISTERED = 713,
+    NOT_PERMITTED = 800,
+    NOT_SUPPORTED = 801,
+    UNKNOWN = 999,
+};
+
+/* ---- handles (handles.c) ------------------------------------------------------------------------------------- */
+
+enum kind { FREE_HANDLE, CONTEXT, STREAM, EVENT, MODULE, FUNCTION, LINK, POOL };
+
+struct handle {
+    uint32_t kind;
+    uint32_t flags;
+    struct handle *owner; /* context of a stream or event, module of a function */
+    uint64_t id;          /* the server's number of a module or function; the time of an event in ns */
+    void *data;           /* struct context, struct function … */
+};
+
+struct handle *new_handle(enum kind kind);
+void free_handle(struct handle *handle);
+int is_handle(const void *handle, enum kind kind);
+/* Calls `visit` for every live handle of a kind. */
+void each_handle(enum kind kind, void (*visit)(struct handle *handle, void *with), void *with);
+
+/* ---- one API call (call.c) ------------------------------------------------------------------------------------ */
+
+struct call {
+    const char *name;
+    const char *text; /* a name among the arguments, for the trace */
+    int count;
+    int code;
+    int released;
+    uint64_t started_ns;
+    uint64_t arguments[14];
+};
+
+enum need { NOTHING, INITIALISED, CURRENT };
+
+int begin_call(struct call *call, enum need need);
+void end_call(struct call *call);
+/* Lets other threads call the driver while a function of the program runs. */
+void release_call(struct call *call);
+
+#define ARG(x) (uint64_t)(x)
+#define A1(a) ARG(a)
+#define A2(a, ...) ARG(a), A1(__VA_ARGS__)
+#define A3(a, ...) ARG(a), A2(__VA_ARGS__)
+#define A4(a, ...) ARG(a), A3(__VA_ARGS__)
+#define A5(a, ...) ARG(a), A4(__VA_ARGS__)
+#define A6(a, ...) ARG(a), A5(__VA_ARGS__)
+#define A7(a, ...) ARG(a), A6(__VA_ARGS__)
+#define A8(a, ...) ARG(a), A7(__VA_ARGS__)
+#define A9(a, ...) ARG(a), A8(__VA_ARGS__)
+#define A10(a, ...) ARG(a), A9(__VA_ARGS__)
+#define A11(a, ...) ARG(a), A10(__VA_ARGS__)
+#define A12(a, ...) ARG(a), A11(__VA_ARGS__)
+#define PICK(a, b, c, d, e, f, g, h, i, j, k, l, m, ...) m
+#define COUNTED(...) PICK(__VA_ARGS__, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+#define LISTED(...) PICK(__VA_ARGS__, A12, A11, A10, A9, A8, A7, A6, A5, A4, A3, A2, A1, A1)(__VA_ARGS__)
+
+/* Opens every entry point: takes the lock, records the arguments for --trace, returns at once if the driver is not
+ * initialised or the thread has no context. The lock is released and the call traced when the function returns. */
+#define CALL(need, ...)                                                                                              \
+    struct call call __attribute__((cleanup(end_call))) = {__func__, NULL, COUNTED(__VA_ARGS__), 0, 0, 0, {LISTED(__VA_ARGS__)}}; \
+    if (begin_call(&call, need) != SUCCESS) return call.code
+#define CALL0(need)                                                                                                  \
+    struct call call __attribute__((cleanup(end_call))) = {.name = __func__};                                         \
+    if (begin_call(&call, need) != SUCCESS) return call.code
+#define RETURN(value) return call.code = (value)
+
+/* ---- contexts (cuda.c) ----------------------------------------------------------------------------------------- */
+
+struct context {
+    unsigned flags;
+    int fault;   /* the sticky error of a kernel, 0 if there is none */
+    int retained; /* of the primary context */
+    uint64_t limits[8];
+    uint64_t id;
+};
+
+struct handle *current_context(void);
+/* Returns the sticky error of the current context. */
+int fault(void);
+void set_fault(int code);
+
+/* ---- the server (wire.c) ---------------------------------------------------------------------------------------- */
+
+enum request_kind {
+    HELLO = 1,
+    ALLOCATE,
+    RELEASE,
+    LOAD,
+    UNLOAD,
+    FIND_FUNCTION,
+    FIND_SYMBOL,
+    LAUNCH,
+    OCCUPANCY,
+    LINK_IMAGES,
+    NOTE,
+    REFUSE,
+    BYE,
+};
+
+struct request {
+    uint32_t kind;
+    uint32_t ranges; /* of device memory that copies and memsets wrote since the last request */
+    uint64_t argument[8];
+    uint64_t blob_bytes;
+};
+
+struct answer {
+    uint32_t code;
+    uint32_t stop; /* 1: end the program with exit code 3 */
+    uint64_t value[4];
+    uint64_t text_bytes; /* what kernels printed */
+    uint64_t blob_bytes;
+};
+
+/* Sends one request and waits. The caller frees `*blob` if it asks for it. Never returns if the program must stop. */
+struct answer ask(struct request request, const void *sent, void **blob);
+/* Connects, maps device memory and reads the record of the device. */
+int connect_server(void);
+/* Refuses an entry point, or a use of it, by name; returns NOT_SUPPORTED with --keep-going, otherwise never. */
+int refuse(const char *name, const char *why);
+/* Notes that a range of device memory was written by the host. */
+void wrote(uint64_t address, uint64_t bytes);
+
+struct device_record {
+    uint64_t memory_bytes;
+    uint64_t base;
+    uint8_t uuid[16];
+    char name[96];
+    int32_t attributes[192];
+};
+
+extern struct device_record device;
+extern uint8_t *memory_view; /* the child's own mapping of device memory */
+extern int memory_file;
+extern int forked;
+
+void trace_call(const struct call *call, uint64_t ended_ns);
+uint64_t now_ns(void);
+
+/* ---- streams (stream.c) ----------------------------------------------------------------------------------------- */
+
+int is_stream(const struct handle *stream);
+
+/* ---- the table of cuGetProcAddress (table.c) -------------------------------------------------------------------- */
+
+void *find_entry(const char *name, int version, int *status);
+
+/* ---- memory (memory.c) ------------------------------------------------------------------------------------------ */
+
+struct allocation {
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t id;
+    int type;
+    unsigned flags;
+    struct handle *pool; /* from which it was allocated */
+};
+
+enum { DEVICE_MEMORY, MANAGED_MEMORY, PINNED_MEMORY, MODULE_VARIABLE };
+
+const struct allocation *find_allocation(uint64_t address);
+/* Returns where the child finds device bytes; host addresses as they are; NULL if the range leaves its allocation. */
+void *view_of(uint64_t address, uint64_t bytes);
+int in_window(uint64_t address);
+void free_all_memory(void);
+int allocate_memory(uint64_t *address, uint64_t bytes, int type, unsigned flags);
+/* Frees an allocation whose type is in a range. */
+int release_memory(uint64_t address, int least, int most);
+void set_pool(uint64_t address, struct handle *pool);
+/* Counts bytes that were allocated from a pool, or freed. */
+void count_in_pool(struct handle *pool, int64_t bytes);
+int add_allocation(uint64_t address, uint64_t bytes, int type, unsigned flags);
+void drop_allocation(uint64_t address);
+
+/* ---- modules (module.c) ------------------------------------------------------------------------------------------ */
+
+void unload_all_modules(void);
+
+struct function {
+    uint32_t parameters;
+    uint32_t parameter_bytes;
+    int32_t attributes[16];
+    int32_t dynamic_limit; /* bytes of dynamic shared memory that the program opted in to */
+    char *name;
+    uint32_t *layout; /* offset and size of each parameter */
+};
+
+#endif

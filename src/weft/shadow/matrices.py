@@ -1,0 +1,93 @@
+"""How marks move in matrix instructions: element by element, as fragments are distributed over the lanes."""
+
+import numpy as np
+
+from weft.ptx.module import Instruction
+from weft.vm.reference.access import as_bytes
+from weft.vm.reference.fragments import Fragment, mma_fragment, wmma_fragment
+from weft.vm.reference.machine import RunningWarp
+from weft.vm.reference.matrix import element_offsets, mma_kind, shape_of
+
+from .marks import Finish, Marks, Product, Shadow, members
+
+
+def multiply(s: Shadow, w: RunningWarp, ins: Instruction) -> Finish | None:
+    """mma and wmma.mma of every shape."""
+    mods, shape = ins.mods, shape_of(ins)
+    types = (mods.get("atype", "f16"), mods.get("btype", "f16"), mods["ctype"], mods["dtype"])
+    if ins.facts.multiplies == "wmma":
+        parts = zip("abcc", types, strict=True)
+        fragments = tuple(wmma_fragment(*shape, operand=name, element=element) for name, element in parts)
+    else:
+        fragments = tuple(mma_fragment(mma_kind(ins), name) for name in "abcd")
+    marks = tuple(_elements(s, w, ins, name, fragment) for name, fragment in zip("abc", fragments, strict=False))
+    if not any(matrix.any() for matrix in marks):
+        s.forget(w, ins)
+        return None
+    return s.algebra.multiplied(s, w, Product(ins, types, fragments, marks))
+
+
+def deal(s: Shadow, w: RunningWarp, product: Product, marks: Marks) -> None:
+    """Give the destination registers the marks of their elements of D."""
+    fragment = product.fragments[3]
+    for number, register in enumerate(members(product.instruction.operand("d"))):
+        elements = marks[fragment.rows[number], fragment.columns[number]]
+        s.write(w, register, np.repeat(elements, fragment.bits // 8, axis=1))
+
+
+def _elements(s: Shadow, w: RunningWarp, ins: Instruction, name: str, fragment: Fragment) -> Marks:
+    """Return the marks of an operand's elements, [row, column]."""
+    size = fragment.bits // 8
+    matrix = np.zeros(fragment.shape, s.algebra.dtype)
+    for number, register in enumerate(members(ins.operand(name))):
+        held = s.read(w, register, max(size, 4)).reshape(32, -1, size)
+        matrix[fragment.rows[number], fragment.columns[number]] = s.algebra.one(held)
+    return matrix
+
+
+def load_tile(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
+    """wmma.load."""
+    fragment = wmma_fragment(*shape_of(ins), operand=ins.mods.get("which", "c"), element=ins.type)
+    target, offsets = s.target(w, ins, "a"), _offsets(s, w, ins, fragment)
+    for number, register in enumerate(members(ins.operand("d"))):
+        at = (target.plus(offsets[number, :, element]) for element in range(offsets.shape[2]))
+        s.write(w, register, np.concatenate([s.load(w, ins, each, fragment.bits // 8) for each in at], axis=1))
+
+
+def store_tile(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
+    """wmma.store."""
+    fragment = wmma_fragment(*shape_of(ins), operand="c", element=ins.type)
+    target, offsets, size = s.target(w, ins, "a"), _offsets(s, w, ins, fragment), fragment.bits // 8
+    word = max(size, 4)
+    for number, register in enumerate(members(ins.operand("b"))):
+        marks = s.read(w, register, word).reshape(32, -1, size)
+        data = as_bytes(w.read(register, f"b{8 * word}", ins.line)).reshape(32, -1, size)
+        for element in range(offsets.shape[2]):
+            at = target.plus(offsets[number, :, element])
+            s.store(w, ins, at, marks[:, element])
+            s.algebra.stored(w, ins, at, marks[:, element], data[:, element])
+
+
+def _offsets(s: Shadow, w: RunningWarp, ins: Instruction, fragment: Fragment) -> Marks:
+    stride = ins.find("stride")
+    if stride is not None:
+        s.algebra.used(ins, s.value(w, stride)[w.mask], "an address")
+    return element_offsets(w, ins, fragment)
+
+
+def load_rows(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
+    """ldmatrix: lane 8 i + r points at row r of matrix i; lane l gets elements 2 (l mod 4) and 1 more of row l / 4."""
+    registers = members(ins.operand("d"))
+    pointing = w.mask & (np.arange(32) < 8 * len(registers))
+    rows = s.load(w, ins, s.target(w, ins, "a", pointing), 16)
+    matrices = rows.reshape(4, 8, 8, 2)  # two bytes are moved together: one element, or two of 8 bits
+    if ins.has("trans"):
+        matrices = matrices.transpose(0, 2, 1, 3)
+    for register, matrix in zip(registers, matrices, strict=False):
+        s.write(w, register, np.ascontiguousarray(matrix).reshape(32, 4))
+
+
+def transpose(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
+    """movmatrix: the transposed matrix of halves."""
+    matrix = s.read(w, ins.operand("a"), 4).reshape(8, 8, 2).transpose(1, 0, 2)
+    s.write(w, ins.operand("d"), np.ascontiguousarray(matrix).reshape(32, 4))

@@ -1,0 +1,99 @@
+"""Asks for one thing that the virtual GPU does not have, named by the argument; then calls something that it has."""
+
+import ctypes
+import sys
+
+from driver_api import PTX, allocate, call, code, load, start
+
+HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
+
+
+def load_code(image):
+    module = ctypes.c_void_p()
+    result = code("cuModuleLoadData", ctypes.byref(module), image)
+    return result, module
+
+
+def entry_point():
+    return code("cuArrayCreate_v2", None, None)
+
+
+def instruction():
+    body = ".reg .b32 %r<2>;\n.reg .b64 %rd<2>;\ntex.1d.v4.u32.s32 {%r1, %r1, %r1, %r1}, [%rd1, {%r1}];\nret;\n"
+    result, module = load_code((HEAD + ".visible .entry odd()\n{\n" + body + "}\n").encode())
+    assert result == 0  # other kernels of the module must stay usable
+    return code("cuModuleGetFunction", ctypes.byref(ctypes.c_void_p()), module, b"odd")
+
+
+def cubin():
+    from cuda.bindings import nvrtc
+
+    source = b'extern "C" __global__ void k() {}'
+    _, program = nvrtc.nvrtcCreateProgram(source, b"k.cu", 0, [], [])
+    assert int(nvrtc.nvrtcCompileProgram(program, 1, [b"-arch=sm_89"])[0]) == 0
+    _, size = nvrtc.nvrtcGetCUBINSize(program)
+    image = b"\0" * size
+    nvrtc.nvrtcGetCUBIN(program, image)
+    return load_code(image)[0]
+
+
+def attribute():
+    class Attribute(ctypes.Structure):
+        _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("numbers", ctypes.c_uint32 * 16))
+
+    class Configuration(ctypes.Structure):
+        _fields_ = (
+            ("shape", ctypes.c_uint32 * 7),
+            ("stream", ctypes.c_void_p),
+            ("attributes", ctypes.POINTER(Attribute)),
+            ("count", ctypes.c_uint32),
+        )
+
+    _, function = load(PTX.encode(), "scale")
+    cluster = Attribute(4, 0, (ctypes.c_uint32 * 16)(2, 1, 1))
+    shape = (ctypes.c_uint32 * 7)(2, 1, 1, 32, 1, 1, 0)
+    given = Configuration(shape, None, ctypes.pointer(cluster), 1)
+    x, n = allocate(4), ctypes.c_uint32(1)
+    pointers = (ctypes.c_void_p * 2)(ctypes.addressof(x), ctypes.addressof(n))
+    return code("cuLaunchKernelEx", ctypes.byref(given), function, pointers, None)
+
+
+def lto():
+    link, image, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    call("cuLinkCreate_v2", 0, None, None, ctypes.byref(link))
+    call("cuLinkAddData_v2", link, 5, b"not PTX", ctypes.c_size_t(7), b"x", 0, None, None)
+    return code("cuLinkComplete", link, ctypes.byref(image), ctypes.byref(size))
+
+
+def registered():
+    memory = ctypes.create_string_buffer(4096)
+    call("cuMemHostRegister_v2", memory, ctypes.c_size_t(4096), 0)
+    return code("cuMemHostGetDevicePointer_v2", ctypes.byref(ctypes.c_uint64()), memory, 0)
+
+
+def runtime():
+    uuid = bytes.fromhex("6bd5fb6c") + bytes(12)
+    return code("cuGetExportTable", ctypes.byref(ctypes.c_void_p()), uuid)
+
+
+def private_table():
+    uuid = bytes.fromhex("d4082055") + bytes(12)
+    return code("cuGetExportTable", ctypes.byref(ctypes.c_void_p()), uuid)
+
+
+def invalid_ptx():
+    return load_code((HEAD + ".visible .entry odd( {\n").encode())[0]
+
+
+def no_image():
+    return load_code(b"hello")[0]
+
+
+def newer_gpu():
+    return load_code(HEAD.replace("sm_80", "sm_100").encode())[0]
+
+
+start()
+print("before", flush=True)
+print("returned", globals()[sys.argv[1]](), flush=True)
+print("after", code("cuCtxSynchronize"))

@@ -1,0 +1,188 @@
+"""`weft exec`: findings while it runs and at the end, exit codes, reports, the trace."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.driver.conftest import Exec
+
+PROGRAMS = Path("tests/driver/programs")
+
+
+def scale(*arguments: int) -> list[str]:
+    return ["python", str(PROGRAMS / "scale.py"), *map(str, arguments)]
+
+
+def test_a_right_program_runs(weft_exec: Exec) -> None:
+    done = weft_exec(*scale(10, 10, 0))
+    assert (done.returncode, done.stdout) == (0, "launch 0\nwait 0\n"), done.stderr
+    assert done.stderr.splitlines() == ["weft: 1 launch", "ERROR SUMMARY: 0 errors, 0 warnings"]
+
+
+def test_a_fault_is_the_contexts_error_from_the_next_call_on(weft_exec: Exec, tmp_path: Path) -> None:
+    record, log = tmp_path / "result.json", tmp_path / "result.sarif"
+    done = weft_exec("--json", str(record), "--sarif", str(log), *scale(10, 16, 0))
+    assert (done.returncode, done.stdout) == (1, "launch 0\nwait 700\n"), done.stderr
+    first, *_ = done.stderr.splitlines()
+    assert first.startswith("weft: scale: M101") and "allocation 1 (40 bytes)" in first and "lanes 10-15" in first
+    result = json.loads(record.read_text())
+    assert (result["exit_code"], result["program_exit_code"], result["launches"]) == (1, 0, 1)
+    assert {(each["kernel"], each["code"]) for each in result["findings"]} == {("scale", "M101")}
+    assert {each["ruleId"] for each in json.loads(log.read_text())["runs"][0]["results"]} == {"M101"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "finding", "code"),
+    [("trap", "X401", 719), ("misaligned", "M102", 716), ("null", "M104", 700), ("endless", "S302", 702)],
+)
+def test_faults_have_the_codes_of_a_gpu_until_the_device_is_reset(
+    weft_exec: Exec, fault: str, finding: str, code: int
+) -> None:
+    done = weft_exec("--max-steps", "1000", "python", str(PROGRAMS / "faults.py"), fault)
+    assert done.stdout == f"launch 0\nwait {code}\nagain {code}\nreset 0 0\n", done.stderr
+    assert done.returncode == 1 and f"weft: k: {finding} " in done.stderr
+
+
+def test_findings_can_be_reported_only(weft_exec: Exec) -> None:
+    done = weft_exec("--findings", "report", *scale(10, 16, 0))
+    assert (done.returncode, done.stdout) == (1, "launch 0\nwait 0\n"), done.stderr
+    assert "M101" in done.stderr and "ERROR SUMMARY: 2 errors" in done.stderr  # a load and a store
+
+
+def test_suppressed_findings_do_not_count(weft_exec: Exec) -> None:
+    done = weft_exec("--suppress", "M101", *scale(10, 16, 0))
+    assert (done.returncode, done.stdout) == (0, "launch 0\nwait 0\n"), done.stderr
+    assert "ERROR SUMMARY: 0 errors, 0 warnings, 2 suppressed" in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [((10, 10, 7), 7), ((10, 16, 7), 7)])
+def test_the_programs_own_exit_code_comes_first(weft_exec: Exec, arguments: tuple[int, ...], expected: int) -> None:
+    assert weft_exec(*scale(*arguments)).returncode == expected
+
+
+def test_a_program_that_a_signal_ends(weft_exec: Exec) -> None:
+    assert weft_exec("sh", "-c", "kill -TERM $$").returncode == 128 + signal.SIGTERM
+
+
+def test_a_program_without_a_gpu_call_is_left_alone(weft_exec: Exec) -> None:
+    done = weft_exec("sh", "-c", "echo $0 $1", "a", "--tools")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a --tools\n", "")
+
+
+def test_a_program_that_does_not_exist(weft_exec: Exec) -> None:
+    done = weft_exec("./no_such_program")
+    assert done.returncode == 2 and "cannot run ./no_such_program" in done.stderr
+
+
+def test_unknown_tools_are_refused(weft_exec: Exec) -> None:
+    done = weft_exec("--tools", "memchek", "sleep", "100")
+    assert done.returncode == 2 and "memchek" in done.stderr
+
+
+def test_initcheck_knows_what_copies_wrote(weft_exec: Exec) -> None:
+    program = str(PROGRAMS / "uninitialised.py")
+    done = weft_exec("--tools", "initcheck", "python", program)
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == "ok\n"
+    assert done.stderr.count("I202") == 1 and "allocation 2" in done.stderr
+
+
+def test_the_trace_has_every_call(weft_exec: Exec, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    assert weft_exec("--trace", str(trace), *scale(10, 10, 0)).returncode == 0
+    rows = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert [row["call"] for row in rows] == [
+        "cuInit",
+        "cuDevicePrimaryCtxRetain",
+        "cuCtxSetCurrent",
+        "cuModuleLoadData",
+        "cuModuleGetFunction",
+        "cuModuleGetGlobal_v2",
+        "cuMemcpyHtoD_v2",
+        "cuMemAlloc_v2",
+        "cuMemcpyHtoD_v2",
+        "cuLaunchKernel",
+        "cuCtxSynchronize",
+        "cuMemcpyDtoH_v2",
+        "cuMemFree_v2",
+        "cuModuleUnload",
+    ]
+    assert {row["result"] for row in rows} == {0}
+    launch = rows[9]
+    assert launch["args"][1:8] == ["0x1", "0x1", "0x1", "0x40", "0x1", "0x1", "0"]
+    assert all(row["us"] >= 0 and row["pid"] and row["tid"] for row in rows)
+    assert rows[4]["name"] == ["scale"]
+
+
+def test_after_a_fork_the_driver_is_not_initialised(weft_exec: Exec) -> None:
+    done = weft_exec("python", str(PROGRAMS / "fork.py"))
+    assert (done.returncode, done.stdout) == (0, "child 3 3\nparent 0\nfresh 0\n"), done.stderr
+
+
+def test_several_processes_have_separate_memory(weft_exec: Exec) -> None:
+    program = f"{sys.executable} {PROGRAMS / 'scale.py'} 10 10 0"
+    done = weft_exec("sh", "-c", f"{program} & {program}; wait")
+    assert (done.returncode, done.stdout.count("wait 0")) == (0, 2), done.stderr
+    assert "weft: 2 launches" in done.stderr
+
+
+def test_the_program_ends_with_the_server(driver_library: Path, tmp_path: Path) -> None:
+    number = tmp_path / "pid"
+    script = f"echo $$ > {number}.new; mv {number}.new {number}; exec sleep 600"
+    server = subprocess.Popen([sys.executable, "-m", "weft", "exec", "sh", "-c", script])
+    deadline = time.monotonic() + 60
+    while not number.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child = Path("/proc", number.read_text().strip())
+    assert child.exists()
+    server.kill()
+    server.wait()
+    while child.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not child.exists()
+
+
+@pytest.mark.sweep
+def test_weft_bench_runs_to_its_end(weft_exec: Exec) -> None:
+    words = "bench scalar split_k --shapes small --iters 8 --warmup 0 --against first --l2 warm --json"
+    done = weft_exec("python", "-m", "weft", *words.split())
+    assert done.returncode == 0, done.stderr
+    assert "Weft virtual L4" in done.stdout
+
+
+def test_without_the_library_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.core.errors import ToolMissing
+    from weft.driver import program
+
+    monkeypatch.setattr(program.platform, "machine", lambda: "riscv64")
+    with pytest.raises(ToolMissing, match=r"scripts/build_driver.*ziglang"):
+        program.library_folder()
+
+
+CUDA_CORE = """
+    cuCtxGetCurrent cuCtxGetDevice cuCtxGetStreamPriorityRange cuCtxSetCurrent cuDeviceGetAttribute cuDeviceGetCount
+    cuDeviceGetMemPool cuDeviceGetName cuDevicePrimaryCtxRetain cuDriverGetVersion cuEventCreate cuEventElapsedTime_v2
+    cuEventRecord cuGetExportTable cuGetProcAddress_v2 cuInit cuLaunchKernelEx cuLibraryGetKernel cuLibraryLoadData
+    cuMemAllocFromPoolAsync cuMemPoolGetAttribute cuMemPoolSetAttribute cuMemcpyDtoH_v2 cuMemcpyHtoD_v2
+    cuStreamCreateWithPriority cuStreamIsCapturing cuStreamSynchronize
+""".split()
+"""What cuda.core 1.2 and NVRTC 13 call until the first result is back. Another version may call something else: if the
+test fails after an update, read the trace and write the new list."""
+
+
+def test_cuda_core_runs_unmodified(weft_exec: Exec, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    done = weft_exec("--trace", str(trace), "python", str(PROGRAMS / "with_cuda_core.py"))
+    assert (done.returncode, done.stdout) == (0, "ptx ok\ncubin ok\n"), done.stderr
+    calls = [json.loads(line)["call"] for line in trace.read_text().splitlines()]
+    assert sorted(set(calls[: calls.index("cuMemcpyDtoH_v2") + 1])) == sorted(CUDA_CORE)
+
+
+def test_memory_kinds_and_rectangles(weft_exec: Exec) -> None:
+    done = weft_exec("python", str(PROGRAMS / "memory_kinds.py"))
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
