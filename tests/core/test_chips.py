@@ -20,7 +20,7 @@ from weft.core.errors import UsageError
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "reference" / "model.md"
-NAMES = ("a100", "a6000", "rtx3090", "rtx4090", "l4", "l40s", "h100")
+NAMES = ("a100", "a6000", "rtx3090", "rtx4090", "l4", "l40s", "h100", "h200", "rtx5090")
 TENSOR_PEAKS = (
     ("a100", TensorKind.F16_F32, 312),
     ("a100", TensorKind.TF32_F32, 156),
@@ -38,6 +38,11 @@ TENSOR_PEAKS = (
     ("l40s", TensorKind.F16_F32, 362),
     ("h100", TensorKind.F16_F32, 989.4),
     ("h100", TensorKind.FP8_F32, 1978.9),
+    ("h200", TensorKind.BF16_F32, 989.5),
+    ("rtx5090", TensorKind.F16_F32, 209.5),
+    ("rtx5090", TensorKind.FP8_F32, 419),
+    ("rtx5090", TensorKind.FP8_F16, 838),
+    ("rtx5090", TensorKind.TF32_F32, 104.8),
 )
 FP32_PEAKS = (
     ("a100", 1.41, 19.5),
@@ -47,6 +52,8 @@ FP32_PEAKS = (
     ("l4", 2.04, 30.3),
     ("l40s", 2.52, 91.6),
     ("h100", 1.98, 66.9),
+    ("h200", 1.98, 66.9),
+    ("rtx5090", 2.407, 104.8),
 )
 MEMORY = (
     ("a100", 1593, 5120),
@@ -56,6 +63,8 @@ MEMORY = (
     ("l4", 6251, 192),
     ("l40s", 9001, 384),
     ("h100", 2619, 5120),
+    ("h200", 3201, 6144),
+    ("rtx5090", 14001, 512),
 )
 """What data sheets say: dense tensor TFLOP/s, the clock and TFLOP/s of fp32, the memory clock and the bus."""
 
@@ -122,7 +131,7 @@ def test_an_unknown_gpu_names_the_known_ones() -> None:
 
 def test_an_architecture_means_its_smallest_gpu() -> None:
     smallest = {target: one.name for target, one in smallest_chips().items()}
-    assert smallest == {"sm_80": "a100", "sm_86": "rtx3090", "sm_89": "l4", "sm_90": "h100"}
+    assert smallest == {"sm_80": "a100", "sm_86": "rtx3090", "sm_89": "l4", "sm_90": "h100", "sm_120": "rtx5090"}
     for one in chips().values():
         assert chip_of(one.architecture.target).sms <= one.sms
     assert chip_of("sm_90a") is chip("h100")

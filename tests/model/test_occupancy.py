@@ -10,7 +10,7 @@ from weft.core.chips import Architecture, chip
 from weft.core.errors import ResourceError, UsageError
 from weft.model.occupancy import LaunchShape, occupancy, shared_per_block
 
-BY_CAPABILITY = {"80": "a100", "86": "a6000", "89": "l4", "90": "h100"}
+BY_CAPABILITY = {"80": "a100", "86": "a6000", "89": "l4", "90": "h100", "120": "rtx5090"}
 ROWS = [
     tuple(line.split())
     for line in (Path(__file__).parent / "cuda_occupancy.txt").read_text().splitlines()
@@ -19,7 +19,7 @@ ROWS = [
 
 
 def test_there_are_rows_of_every_capability() -> None:
-    assert len(ROWS) == 200
+    assert len(ROWS) == 250
     assert {row[0] for row in ROWS} == set(BY_CAPABILITY)
 
 

@@ -21,7 +21,8 @@ def _sources(opcode: str) -> tuple[tuple[str, str], ...]:
     found = lookup(opcode)
     assert found is not None, opcode
     row, mods = found
-    return tuple((spec.name, row.operand_type(spec.name, mods)) for spec in row.operands if not spec.written)
+    needed = row.operands[: row.required]
+    return tuple((spec.name, row.operand_type(spec.name, mods)) for spec in needed if not spec.written)
 
 
 def exact_groups(rows: list[Form]) -> list[tuple[str, ...]]:

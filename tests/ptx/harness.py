@@ -92,8 +92,8 @@ def edge_values(ptx_type: str) -> Array:
         small = np.array([int(x, 16) for x in _BYTE_FLOATS.split()], np.uint8)
         return np.concatenate([small, small[::-1]]).view(np.uint16) if ptx_type.endswith("x2") else small
     if ptx_type.endswith("x2"):
-        half = to_bits(edge_values(ptx_type[:-2]), ptx_type[:-2]).astype(np.uint32)
-        return (half[:, None] << 16 | half[None, :]).ravel()
+        half = to_bits(edge_values(ptx_type[:-2]), ptx_type[:-2]).astype(f"uint{WIDTH[ptx_type]}")
+        return (half[:, None] << half.dtype.type(WIDTH[ptx_type] // 2) | half[None, :]).ravel()
     width = WIDTH[ptx_type]
     numbers = {0, 1, 2, 3, 7, 8, 31, 32, 33, 63, 64, 65, 0x55555555, 0xAAAAAAAA, 0x12345678, 0x0F0F0F0F0F0F0F0F}
     numbers |= {(1 << power) - less for power in range(width + 1) for less in (0, 1)}
@@ -114,8 +114,8 @@ def random_values(ptx_type: str, n: int, rng: np.random.Generator) -> Array:
     )
     if ptx_type in _FLOAT:
         small = to_bits((rng.standard_normal(n) * 2.0 ** rng.integers(-4, 8, n)).astype(_FLOAT[ptx_type]), ptx_type)
-    elif ptx_type in ("f16x2", "bf16x2"):
-        small = rng.standard_normal(2 * n).astype(_FLOAT[ptx_type[:-2]]).view(np.uint32)
+    elif ptx_type in ("f16x2", "bf16x2", "f32x2"):
+        small = rng.standard_normal(2 * n).astype(_FLOAT[ptx_type[:-2]]).view(dtype)
     elif ptx_type == "tf32":
         small = rng.standard_normal(n).astype(np.float32).view(np.uint32)
     else:
@@ -160,7 +160,8 @@ def header_for(code: str) -> str:
     """Return the header of a file with this code: the target is sm_89, or the first that has all instructions."""
     rows = [found for word in re.findall(r"[a-z][\w.:]*", code) if (found := isa.lookup(word)) is not None]
     needed = [row.facts.first_target(mods) for row, mods in rows]
-    return HEADER.replace("sm_89", max(["sm_89", *needed], key=lambda target: int(target[3:])))
+    last = max(["sm_89", *needed], key=lambda target: (int(target[3:].rstrip("a+")), len(target)))
+    return HEADER.replace("sm_89", last.rstrip("+"))
 
 
 def kernel(

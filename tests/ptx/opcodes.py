@@ -41,7 +41,7 @@ def operands(opcode: str, count: int, seed: int = 1) -> dict[str, npt.NDArray[An
     rng = np.random.default_rng(seed)
     return {
         spec.name: random_values(row.operand_type(spec.name, mods), count, rng)
-        for spec in row.operands
+        for spec in row.operands[: row.required]
         if not spec.written
     }
 

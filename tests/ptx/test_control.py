@@ -31,6 +31,7 @@ OPCODES = [
     "pmevent",
     "griddepcontrol.launch_dependents",
     "griddepcontrol.wait",
+    "setmaxnreg.inc.sync.aligned.u32",  # run by test_small_forms_of_sm_90.py
 ]
 PREDICATES = ".reg .pred %p, %q, %r;"
 

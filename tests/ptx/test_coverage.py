@@ -84,7 +84,7 @@ def test_the_page_is_what_the_tables_say() -> None:
         ("mapa.shared::cluster.u32 %a, %a, 0;", "clusters need sm_90"),
         ("ld.shared::cluster.u32 %a, [%a];", "clusters need sm_90"),
         ("mov.u32 %a, %cluster_ctarank;", "clusters need sm_90"),
-        ("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%a], {%a};", "sm_90"),
+        ("stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%a], {%a};", "sm_100a"),
     ],
 )  # fmt: skip
 def test_newer_instructions_are_refused_with_the_line_and_a_cure(statement: str, needs: str) -> None:
@@ -98,4 +98,4 @@ def test_newer_instructions_are_refused_with_the_line_and_a_cure(statement: str,
 
 def test_a_kernel_with_clusters_is_refused() -> None:
     module = parse(f"{HEADER}.visible .entry k() .reqnctapercluster 2 {{ ret; }}")
-    assert "clusters need sm_90" in str(module.functions["k"].refused)
+    assert "clusters of several CTAs" in str(module.functions["k"].refused)

@@ -56,7 +56,7 @@ def test_facts_fit_the_text_of_the_row(row: Form) -> None:
     assert (facts.group == "warp") == together
     assert (facts.group == "cta") == (row.name in ("bar", "barrier") and "warp" not in words)
     assert facts.waits == ((facts.group == "cta" and "arrive" not in words) or "warp" in words)
-    assert bool(facts.starts or facts.settles) == ("async" in words)
+    assert bool(facts.starts or facts.settles) == ("async" in words and "proxy" not in words)
     for name in (*facts.copies, *facts.converts):
         assert name in row.index and not row.operands[row.index[name]].written
     assert facts.reads_carry == (row.name in ("addc", "subc", "madc"))
@@ -64,7 +64,7 @@ def test_facts_fit_the_text_of_the_row(row: Form) -> None:
     assert facts.is_mbarrier == ("mbarrier" in words and "pending_count" not in words)
     assert facts.multiplies == (row.name if "mma" in words and row.name in ("mma", "wmma") else "")
     assert facts.result == "operands" or row.returns or facts.group
-    assert facts.target in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100")
+    assert facts.target in ("sm_80", "sm_86", "sm_89", "sm_90", "sm_90a+", "sm_100")
 
 
 @pytest.mark.parametrize(

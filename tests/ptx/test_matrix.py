@@ -98,6 +98,7 @@ OPCODES = [
     *DOUBLES,
     *(_wmma(WMMA_OF_DOUBLES, ("row", "col"), "", "", rounding)["mma"] for rounding in ROUNDINGS),
     "movmatrix.sync.aligned.m8n8.trans.b16",
+    "stmatrix.sync.aligned.m8n8.x1.shared.b16",  # run by test_small_forms_of_sm_90.py
 ]
 
 

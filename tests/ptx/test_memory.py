@@ -79,7 +79,10 @@ POLICIES = [
     "createpolicy.fractional.L2::evict_last.b64",
     "createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64",
 ]
-PREFETCHES = [_dotted("prefetch", space, level) for space in ("", "global", "local") for level in ("L1", "L2")]
+PREFETCHES = [
+    "prefetch.tensormap",
+    *(_dotted("prefetch", space, level) for space in ("", "global", "local") for level in ("L1", "L2")),
+]
 COPIES = [
     *(f"cp.async.{cop}.{space}.global" for cop in ("ca", "cg") for space in ("shared", "shared::cta")),
     *(f"cp.async.cg.shared.global.{prefetch}" for prefetch in PREFETCH),

@@ -82,6 +82,11 @@ BARRIERS = [
 ]
 FENCES = [
     *(f"membar.{level}" for level in ("cta", "gl", "sys")),
+    "fence.proxy.alias",
+    "fence.proxy.async",
+    *(f"fence.proxy.async.{space}" for space in ("global", "shared::cta", "shared::cluster")),
+    "fence.proxy.tensormap::generic.release.gpu",
+    "fence.mbarrier_init.release.cluster",
     *(f"fence{order}.{scope}" for order in ("", ".sc", ".acq_rel") for scope in ["cta", "cluster", "gpu", "sys"]),
 ]
 REDUX = [
@@ -90,8 +95,10 @@ REDUX = [
 ]
 VOTES = ["vote.sync.all.pred", "vote.sync.any.pred", "vote.sync.uni.pred", "vote.sync.ballot.b32"]
 MATCHES = ["match.any.sync.b32", "match.any.sync.b64", "match.all.sync.b32", "match.all.sync.b64"]
+LATER = ["elect.sync", "fence.proxy.tensormap::generic.acquire.gpu"]
+"""Run by test_small_forms_of_sm_90.py."""
 SHUFFLES = [f"shfl.sync.{mode}.b32" for mode in ("up", "down", "bfly", "idx")]
-OPCODES = [*ATOMICS, *BARRIERS, *FENCES, *REDUX, *VOTES, *MATCHES, "activemask.b32", *SHUFFLES]
+OPCODES = [*ATOMICS, *BARRIERS, *FENCES, *REDUX, *VOTES, *MATCHES, "activemask.b32", *SHUFFLES, *LATER]
 
 
 @pytest.fixture

@@ -46,6 +46,8 @@ CHIP_OF = {
     "NVIDIA L4": "l4",
     "NVIDIA L40S": "l40s",
     "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H200": "h200",
+    "NVIDIA GeForce RTX 5090": "rtx5090",
 }
 """The driver's name of a GPU → its name in the model. Full names: variants of a GPU have other clocks and memory."""
 

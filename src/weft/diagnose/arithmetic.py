@@ -59,11 +59,11 @@ class Operands:
 
 
 def _binary(p: Provenance, s: Shadow, w: RunningWarp, ins: Instruction) -> Finish | None:
-    operands = Operands(p, s, w, ins, "ab")
+    operands = Operands(p, s, w, ins, "ab" if ins.find("c") is None else "abc")
     if not operands.tracked:
         s.forget(w, ins)
         return p.unmarked(w, ins)
-    (a, b), (x, y) = operands.take()
+    (a, b, *third), (x, y, *rest) = operands.take()
     match ins.facts.computes:
         case "product":
             result = p.multiply(a, x, b, y, operands.where)
@@ -72,8 +72,12 @@ def _binary(p: Provenance, s: Shadow, w: RunningWarp, ins: Instruction) -> Finis
             result = p.multiply(a, x, p.algebra.inverse(b), y, operands.where)
         case "larger":
             result = p.largest(a, x, b, y)
+            for c, z in zip(third, rest, strict=True):
+                result = p.largest(result, np.fmax(x, y), c, z)
         case "smaller":
             result = p.algebra.clamped(a, b)
+            for c in third:
+                result = p.algebra.clamped(result, c)
         case computes:
             minus = computes == "difference"
             result = p.add(a, b, minus=minus)

@@ -13,7 +13,11 @@ from weft.vm.reference.tensorcore import to_float64
 from .nodes import Numbers, single
 from .tags import Ids
 
-_PACKED = {"f16x2": np.dtype(np.float16), "bf16x2": np.dtype(ml_dtypes.bfloat16)}
+_PACKED = {
+    "f16x2": np.dtype(np.float16),
+    "bf16x2": np.dtype(ml_dtypes.bfloat16),
+    "f32x2": np.dtype(np.float32),
+}
 
 
 def elements(ids: Ids, ptx_type: str) -> Ids:

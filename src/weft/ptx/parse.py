@@ -20,6 +20,19 @@ LINKING = frozenset([".visible", ".extern", ".weak", ".common"])
 """How other files see a symbol; without one it is only for its file."""
 
 
+DIRECTIVES = frozenset(
+    ("maxntid", "reqntid", "minnctapersm", "maxnreg", "maxnctapersm", "explicitcluster", "reqnctapercluster",
+     "maxclusterrank")
+)  # fmt: skip
+"""Directives of a kernel; those of clusters are accepted if a cluster has one CTA."""
+
+
+def _one_cta_per_cluster(directives: Mapping[str, tuple[int, ...]]) -> bool:
+    """Return whether the directives of a kernel allow that each of its CTAs is a cluster."""
+    required = directives.get("reqnctapercluster", ())
+    return set(required) <= {1} and ("explicitcluster" not in directives or bool(required))
+
+
 def parse(text: str) -> Module:
     """Read an entire PTX file; calls through registers are resolved."""
     return resolve_calls(ModuleParser(tokenize(text)).module())
@@ -168,12 +181,14 @@ class ModuleParser(Cursor):
             if token.text == ".pragma":
                 self.pragma()
                 continue
-            if token.text[1:] not in ("maxntid", "reqntid", "minnctapersm", "maxnreg", "maxnctapersm"):
+            if token.text[1:] not in DIRECTIVES:
                 raise Unsupported(f"directive {isa.refusal(token.text)}", token.line)
-            values = [self.integer()]
+            values = [self.integer()] if self.token.kind == "int" else []
             while self.accept(","):
                 values.append(self.integer())
             directives[token.text[1:]] = tuple(values)
+        if not _one_cta_per_cluster(directives):
+            raise Unsupported(f"clusters of several CTAs: {name} runs only with clusters of one", line)
         if self.accept(";"):
             declared = Function(name, entry, tuple(params), tuple(returns), {}, (), (), {}, directives, True, line)
             return self.functions.get(name, declared)

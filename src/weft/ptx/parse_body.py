@@ -34,7 +34,7 @@ from .module import (
     Vec,
 )
 from .parse_variables import parse_parameter, parse_variables
-from .special import SPECIALS
+from .special import CLUSTERS, SPECIALS
 
 MOST_REGISTERS = 1 << 20
 """Limit of one function; compilers stay far below, and the input must not decide how much memory is used."""
@@ -249,10 +249,7 @@ class Body:
         if found is None:
             raise Unsupported(isa.refusal(token.text), token.line)
         row, mods = found
-        needed = row.facts.first_target(mods)
-        if self.target and is_later(needed, self.target):
-            cure = f"compile for {needed} or without this instruction"
-            raise Unsupported(f"{token.text}: needs {needed}, and the file is for {self.target}; {cure}", token.line)
+        self.require(token, row.facts.first_target(mods))
         operands: list[Operand] = []
         while not p.accept(";"):
             if operands:
@@ -265,10 +262,18 @@ class Body:
             operands = self.call_operands(operands, token.line)
         elif len(operands) < row.required:
             raise ParseError(f"{token.text} needs {row.required} operands, has {len(operands)}", token.line)
+        self.require(token, row.facts.first_target(mods, complete=len(operands) == len(row.operands)))
         pragma, self.pragma = self.pragma, ""
         made = Instruction(token.text, row, mods, tuple(operands), guard, token.line, self.place, pragma)
         check_operands(made, self.registers)
         return made
+
+    def require(self, token: Token, needed: str) -> None:
+        """Refuse an instruction that the target of the file does not have."""
+        if self.target and is_later(needed, self.target):
+            found = needed.replace("+", " or a later architecture-specific target")
+            cure = f"compile for {needed.rstrip('+')} or without this instruction"
+            raise Unsupported(f"{token.text}: needs {found}, and the file is for {self.target}; {cure}", token.line)
 
     def register(self, token: Token) -> Reg:
         unique = self.resolve(token.text)
@@ -313,7 +318,7 @@ class Body:
         unique = self.resolve(text)
         if unique is not None and unique in self.registers:
             return Reg(unique)
-        if text in SPECIALS:
+        if text in SPECIALS and not (text in CLUSTERS and is_later("sm_90", self.target)):
             return Special(text)
         if text.startswith("%") and unique is None:
             raise Unsupported(f"special register or undeclared register {isa.refusal(text)}", token.line)

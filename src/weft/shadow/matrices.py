@@ -87,6 +87,23 @@ def load_rows(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
         s.write(w, register, np.ascontiguousarray(matrix).reshape(32, 4))
 
 
+def store_rows(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
+    """stmatrix: the inverse of ldmatrix."""
+    registers = members(ins.operand("b"))
+    pointing = w.mask & (np.arange(32) < 8 * len(registers))
+    marks = np.zeros((4, 8, 8, 2), s.algebra.dtype)
+    data = np.zeros((4, 8, 8, 2), np.uint8)
+    for number, register in enumerate(registers):
+        marks[number] = s.read(w, register, 4).reshape(8, 8, 2)
+        data[number] = as_bytes(w.read(register, "b32", ins.line)).reshape(8, 8, 2)
+    if ins.has("trans"):
+        marks, data = marks.transpose(0, 2, 1, 3), data.transpose(0, 2, 1, 3)
+    rows, written = (np.ascontiguousarray(each).reshape(32, 16) for each in (marks, data))
+    target = s.target(w, ins, "a", pointing)
+    s.store(w, ins, target, rows)
+    s.algebra.stored(w, ins, target, rows, written)
+
+
 def transpose(s: Shadow, w: RunningWarp, ins: Instruction) -> None:
     """movmatrix: the transposed matrix of halves."""
     matrix = s.read(w, ins.operand("a"), 4).reshape(8, 8, 2).transpose(1, 0, 2)

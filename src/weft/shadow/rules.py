@@ -13,7 +13,7 @@ from weft.vm.reference.memory import source_bytes
 from weft.vm.reference.sync import shuffle_sources
 
 from .marks import Algebra, Bits, Marks, Rule, Shadow, Target, members, sources_of
-from .matrices import load_rows, load_tile, multiply, store_tile, transpose
+from .matrices import load_rows, load_tile, multiply, store_rows, store_tile, transpose
 
 
 def rule_for(ins: Instruction, algebra: Algebra) -> Rule:
@@ -329,6 +329,7 @@ _ACCESSES: Mapping[tuple[str, str], Rule] = {
     ("store", "type"): _store,
     ("atomic", "type"): _atomic,
     ("load", "row"): load_rows,
+    ("store", "row"): store_rows,
     ("load", "tile"): load_tile,
     ("store", "tile"): store_tile,
     ("load", "mbarrier"): _count,

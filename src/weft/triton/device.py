@@ -27,7 +27,7 @@ from .fresh import Fresh
 from .tensors import DeviceCopies, Known
 from .tuned import Tuned
 
-CAPABILITIES = ("8.0", "8.6", "8.9")
+CAPABILITIES = ("8.0", "8.6", "8.9", "9.0", "12.0")
 MOST_PROGRAMS = 64
 """Compiled kernels kept in memory: a test suite has thousands, most of which are launched once."""
 SMALL = 20_000

@@ -14,6 +14,7 @@ _sm_90 = partial(form, "convert", replace(_CONVERTS, target="sm_90"), "9.7.9.21"
 # Conversions of an f32 that keep bits of a NaN.
 _keeps = partial(form, "convert", Facts(converts=("a",)), "9.7.9.21")
 _keeps_sm_90 = partial(form, "convert", Facts(converts=("a",), target="sm_90"), "9.7.9.21")
+_sm_100 = partial(form, "convert", replace(_CONVERTS, target="sm_100"), "9.7.9.21")
 _keeps_sm_100 = partial(form, "convert", Facts(converts=("a",), target="sm_100"), "9.7.9.21")
 _INTS = "u8 u16 u32 u64 s8 s16 s32 s64"
 _RND = "rn rz rm rp"
@@ -42,7 +43,8 @@ ROWS: tuple[Form, ...] = (
     _cvt("cvt.rnd{.relu}{.satfinite}.dtype.atype d:dtype, a:atype", rnd="rn rz", dtype="f16 bf16", atype="f32"),
     _cvt("cvt.rnd{.sat}.dtype.atype d:dtype, a:atype", rnd=_RND, dtype="f16", atype="f64"),
     _sm_90("cvt.rnd{.sat}.dtype.atype d:dtype, a:atype", rnd=_RND, dtype="bf16", atype="f64"),
-    _sm_90("cvt.rnd{.sat}.dtype.atype d:dtype, a:atype", rnd=_RND, dtype="bf16", atype="f16"),
+    # Without a rounding it is to nearest even: ptxas 13 writes the same machine code.
+    _sm_90("cvt{.rnd}{.sat}.dtype.atype d:dtype, a:atype", rnd=_RND, dtype="bf16", atype="f16"),
     _sm_90("cvt.rnd{.sat}.dtype.atype d:dtype, a:atype", rnd=_RND, dtype="f16", atype="bf16"),
     # To the same type, with or without rounding to an integral value.
     _cvt("cvt{.irnd}{.ftz}{.sat}.dtype.atype d:dtype, a:atype", irnd=_INTEGRAL, dtype="f32", atype="f32"),
@@ -55,6 +57,7 @@ ROWS: tuple[Form, ...] = (
     _sm_89("cvt.rn.satfinite{.relu}.dtype.atype d:dtype, a:atype, b:atype", dtype="e4m3x2 e5m2x2", atype="f32"),
     _sm_89("cvt.rn.satfinite{.relu}.dtype.atype d:dtype, a:atype", dtype="e4m3x2 e5m2x2", atype="f16x2"),
     _sm_89("cvt.rn{.relu}.dtype.atype d:dtype, a:atype", dtype="f16x2", atype="e4m3x2 e5m2x2"),
+    _sm_100("cvt.rn{.relu}.dtype.atype d:dtype, a:atype", dtype="bf16x2", atype="e4m3x2 e5m2x2"),
     _keeps("cvt.rnd{.satfinite}.dtype.atype d:dtype, a:atype", rnd="rna", dtype="tf32", atype="f32"),
     _keeps_sm_90("cvt.rnd{.relu}.dtype.atype d:dtype, a:atype", rnd="rn rz", dtype="tf32", atype="f32"),
     _keeps_sm_100("cvt.rnd.satfinite{.relu}.dtype.atype d:dtype, a:atype", rnd="rn rz", dtype="tf32", atype="f32"),

@@ -97,7 +97,10 @@ class Facts:
     """The kind of matrix fragments that it multiplies."""
     reads_carry: bool = False
     target: str = "sm_80"
-    """The first architecture that has the form; `sm_80` is the first that Weft runs."""
+    """The first architecture that has the form; `sm_80` is the first that Weft runs. `sm_90a`: only this one has it;
+    `sm_90a+`: this one and the architecture-specific targets after it."""
+    target_of_all: str = ""
+    """The same for the form with all of its optional operands, if that differs."""
 
     @property
     def uses_memory(self) -> bool:
@@ -139,15 +142,22 @@ class Facts:
         effects = self.writes_memory or self.starts or self.settles or self.control == "call"
         return self.result == "lane" or bool(effects)
 
-    def first_target(self, mods: Mapping[str, str]) -> str:
-        """Return the first architecture that has the form with these modifiers; all with clusters have sm_90."""
-        return "sm_90" if mods.get("scope") == "cluster" and _number(self.target) < 90 else self.target
+    def first_target(self, mods: Mapping[str, str], *, complete: bool = False) -> str:
+        """Return the first architecture that has the form with these modifiers; all with clusters have sm_90.
+
+        `complete`: the instruction has all optional operands of its row.
+        """
+        target = (complete and self.target_of_all) or self.target
+        return "sm_90" if mods.get("scope") == "cluster" and _number(target) < 90 else target
 
 
 @lru_cache
 def is_later(needed: str, target: str) -> bool:
     """Return whether code for `target` cannot contain a form of the architecture `needed`."""
-    return _number(target) < _number(needed)
+    if needed.endswith("a"):
+        return target != needed
+    later = _number(target) < _number(needed)
+    return later or (needed.endswith("+") and not target.endswith("a"))
 
 
 def _number(target: str) -> int:

@@ -20,7 +20,7 @@ from functools import cached_property
 from .facts import Computation, Facts
 
 TYPES = frozenset(
-    "pred b8 u8 s8 b16 u16 s16 f16 bf16 b32 u32 s32 f32 f16x2 bf16x2 tf32 u16x2 s16x2 b64 u64 s64 f64 b128 "
+    "pred b8 u8 s8 b16 u16 s16 f16 bf16 b32 u32 s32 f32 f16x2 bf16x2 tf32 u16x2 s16x2 b64 u64 s64 f64 f32x2 b128 "
     "e4m3 e5m2 e4m3x2 e5m2x2".split()
 )
 ORDERED = (

@@ -1,4 +1,4 @@
-"""Warp-level matrix instructions: wmma, mma, ldmatrix, movmatrix (PTX ISA 9.7.14)."""
+"""Warp-level matrix instructions: wmma, mma, ldmatrix, stmatrix, movmatrix (PTX ISA 9.7.14)."""
 
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,8 @@ _mma = partial(form, "matrix", _MMA, "9.7.14.5.14")
 _mma_fp8 = partial(form, "matrix", replace(_MMA, target="sm_89"), "9.7.14.5.14")
 _mma_sm90 = partial(form, "matrix", replace(_MMA, target="sm_90"), "9.7.14.5.14")
 _rows = partial(form, "matrix", _TOGETHER(accesses=(Access("load", "a", "row", "d", only="shared"),)))
+_STORED_ROWS = (Access("store", "a", "row", "b", only="shared"),)
+_store_rows = partial(form, "matrix", _TOGETHER(accesses=_STORED_ROWS, target="sm_90"))
 _transpose = partial(form, "matrix", _TOGETHER())
 _WMMA = "m16n16k16 m32n8k16 m8n32k16"
 _SPACE = "global shared shared::cta"
@@ -61,6 +63,8 @@ ROWS: tuple[Form, ...] = (
     _mma_sm90("mma.sync.aligned.shape.row.col{.rnd}.dtype.atype.btype.ctype" + _DOUBLES,
        shape="m16n8k4 m16n8k8 m16n8k16", **_F64),
     _rows("9.7.14.5.15", "ldmatrix.sync.aligned.m8n8.num{.trans}{.space}.b16 *d:b32, [a]", num="x1 x2 x4",
+       space="shared shared::cta"),
+    _store_rows("9.7.14.5.16", "stmatrix.sync.aligned.m8n8.num{.trans}{.space}.b16 [a], *b:b32", num="x1 x2 x4",
        space="shared shared::cta"),
     _transpose("9.7.14.5.17", "movmatrix.sync.aligned.m8n8.trans.b16 d:b32, a:b32"),
 )  # fmt: skip

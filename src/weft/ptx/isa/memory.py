@@ -20,6 +20,7 @@ _settle = partial(form, "memory", Facts(settles="cp.async"))
 _mov = partial(form, "memory", Facts(copies=("a",)))
 _cvta = partial(form, "memory", Facts(converts=("a",)))
 _prefetch = partial(form, "memory", Facts(accesses=(Access("prefetch", "a", 0),)))
+_tensor_map = partial(form, "memory", Facts(accesses=(Access("prefetch", "a", 0),), target="sm_90"))
 _INTS = "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64"
 _ALL = f"{_INTS} f16 f32 f64"
 _SPACE = "const global local param shared shared::cta param::entry param::func"
@@ -49,6 +50,8 @@ ROWS: tuple[Form, ...] = (
     _st("st.order.scope{.space}{.evict}{.vec}.type [a], *b", space=_SPACE, vec="v2 v4", type=_ALL,
        order="relaxed release", scope=_ORDER["scope"], evict=_CACHE["evict"]),
     _prefetch("9.7.9.17", "prefetch{.space}.level [a]", space="global local", level="L1 L2"),
+    # Names a tensor map; a prefetch of it has no effect that a program can see.
+    _tensor_map("9.7.9.17", "prefetch{.space}.tensormap [a]", space="const param"),
     _cvta("9.7.9.20", "cvta.space.type d, a", space="const global local shared param", type="u32 u64"),
     _cvta("9.7.9.20", "cvta.to.space.type d, a", space="const global local shared param", type="u32 u64"),
     _f("9.7.9.19", "isspacep.space d:pred, a:b64", space="const global local shared param"),

@@ -6,7 +6,6 @@ _NEEDS: tuple[tuple[str, str], ...] = (
     ("tcgen05.", "fifth-generation tensor cores need sm_100a"),
     ("cp.async.bulk", "bulk and tensor copies (TMA) need sm_90"),
     ("cp.reduce.async", "bulk and tensor copies (TMA) need sm_90"),
-    ("prefetch.tensormap", "tensor maps (TMA) need sm_90"),
     ("tensormap.", "tensor maps (TMA) need sm_90"),
     ("mbarrier.try_wait", "mbarriers that suspend the thread need sm_90"),
     ("mbarrier.expect_tx", "mbarriers that count bytes need sm_90"),
@@ -19,17 +18,11 @@ _NEEDS: tuple[tuple[str, str], ...] = (
     ("%cluster", "clusters need sm_90"),
     ("%ncluster", "clusters need sm_90"),
     ("%is_explicit_cluster", "clusters need sm_90"),
-    (".reqnctapercluster", "clusters need sm_90"),
-    (".maxclusterrank", "clusters need sm_90"),
-    (".explicitcluster", "clusters need sm_90"),
     ("st.async", "clusters need sm_90"),
     ("red.async", "clusters need sm_90"),
     ("multimem.", "multicast memory needs sm_90 and several GPUs"),
     ("fence.proxy", "the asynchronous proxy needs sm_90"),
-    ("fence.mbarrier_init", "clusters need sm_90"),
-    ("setmaxnreg", "moving registers between warps needs sm_90a"),
-    ("elect.", "elect needs sm_90"),
-    ("stmatrix.", "stmatrix needs sm_90"),
+    ("stmatrix.", "stmatrix of bytes needs sm_100a"),
 )
 
 
@@ -37,7 +30,7 @@ def refusal(opcode: str) -> str:
     """Return the message for an opcode or special register that has no row in the ISA table."""
     for start, needs in _NEEDS:
         if opcode.startswith(start):
-            return f"{opcode}: {needs}, and Weft runs sm_80 to sm_89; {_ELSEWHERE}"
+            return f"{opcode}: {needs}, and Weft does not run it; {_ELSEWHERE}"
     if "shared::cluster" in opcode:
-        return f"{opcode}: clusters need sm_90, and Weft runs sm_80 to sm_89; {_ELSEWHERE}"
+        return f"{opcode}: clusters need sm_90, and Weft does not run them; {_ELSEWHERE}"
     return opcode

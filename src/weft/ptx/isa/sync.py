@@ -12,6 +12,10 @@ _barrier = partial(form, "sync", _CTA(waits=True), "9.7.13.1")
 _barrier_arrive = partial(form, "sync", _CTA(), "9.7.13.1")
 _WARP_SYNC = Facts(group="warp", waits=True, result="executing", fences=True)
 _fence = partial(form, "sync", Facts(fences=True), "9.7.13.4")
+# Between proxies (generic, asynchronous, of tensor maps), and for initialised mbarriers. They order no accesses of the
+# generic proxy, so the race checkers do not count them as fences.
+_proxy = partial(form, "sync", Facts(target="sm_90"), "9.7.13.4")
+_map_proxy = partial(form, "sync", Facts(accesses=(Access("prefetch", "a", 0),), target="sm_90"), "9.7.13.4")
 _UPDATE = (Access("atomic", "a", "type"),)
 _atom = partial(form, "sync", Facts(result="lane", accesses=_UPDATE), "9.7.13.5")
 _atom_sm_90 = partial(form, "sync", Facts(result="lane", accesses=_UPDATE, target="sm_90"), "9.7.13.5")
@@ -44,6 +48,11 @@ ROWS: tuple[Form, ...] = (
     form("sync", _WARP_SYNC, "9.7.13.2", "bar.warp.sync mask:u32"),
     _fence("membar.level", level="cta gl sys"),
     _fence("fence{.order}.scope", order="sc acq_rel", scope="cta cluster gpu sys"),
+    _proxy("fence.proxy.kind", kind="alias async"),
+    _proxy("fence.proxy.async.space", space="global shared::cta shared::cluster"),
+    _proxy("fence.proxy.tensormap::generic.release.scope", scope="cta cluster gpu sys"),
+    _map_proxy("fence.proxy.tensormap::generic.acquire.scope [a], size:u32", scope="cta cluster gpu sys"),
+    _proxy("fence.mbarrier_init.release.cluster"),
     *(_atom(f"atom{{.order}}{{.scope}}{{.space}}.{op}.type d, [a], b", type=types, **_ATOM)
       for op, types in _OPS.items()),
     _atom("atom{.order}{.scope}{.space}.cas.type d, [a], b, c", type="b16 b32 b64", **_ATOM),
@@ -60,5 +69,6 @@ ROWS: tuple[Form, ...] = (
     form("sync", Facts(result="executing"), "9.7.13.11", "activemask.b32 d"),
     _together("9.7.13.12", "redux.sync.op.type d, a, mask:u32", op="add min max", type="u32 s32"),
     _together("9.7.13.12", "redux.sync.op.b32 d, a, mask:u32", op="and or xor"),
+    form("sync", Facts(group="warp", result="lane", target="sm_90"), "9.7.13.14", "elect.sync d|p:b32, mask:u32"),
     _shuffle("9.7.9.6", "shfl.sync.mode.b32 d|p, a, b:u32, c:u32, mask:u32", mode="up down bfly idx"),
 )  # fmt: skip

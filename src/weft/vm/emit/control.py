@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from weft.core.errors import Unsupported
-from weft.ptx.module import Instruction, Sym
+from weft.ptx.module import Imm, Instruction, Sym
 
 from ..context import TRAPPED, WARP_WORKER, WORKER_CALL_HOST
 from ..ir import const
@@ -43,10 +43,18 @@ def nothing(e: KernelContract, ins: Instruction) -> None:
     """
 
 
+def setmaxnreg(e: KernelContract, ins: Instruction) -> None:
+    """Check the count; registers are not scarce here, so a warp never waits for them."""
+    count = ins.operand("count")
+    if not isinstance(count, Imm) or not 24 <= count.value <= 256 or count.value % 8:
+        raise Unsupported(f"{ins.opcode}: the count must be a constant from 24 to 256, a multiple of 8", ins.line)
+
+
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
     "brkpt": nothing,
     "call": call,
     "griddepcontrol": nothing,
     "nanosleep": nothing,
     "pmevent": nothing,
+    "setmaxnreg": setmaxnreg,
 }

@@ -214,9 +214,12 @@ def _from_fp8(e: Emitter, code: Value, kind: str) -> Value:
 
 
 def _fp8_to_halves(e: Emitter, ins: Instruction) -> Value:
-    kind = ins.mods["atype"].removesuffix("x2")
+    kind, base = ins.mods["atype"].removesuffix("x2"), ins.mods["dtype"].removesuffix("x2")
     halves = [_from_fp8(e, code, kind) for code in _unpack(e, e.src(ins, "a"), "i8")]
-    high, low = (e.bits(_shape(e, ins, half)) for half in halves)
+    if base == "bf16":  # exact: bf16 has f32's range and more digits than an fp8
+        high, low = (_narrow_half(e, ins, widen(e, half, "f16"), base) for half in halves)
+    else:
+        high, low = (e.bits(_shape(e, ins, half)) for half in halves)
     return _pack(e, high, low, "i32")
 
 

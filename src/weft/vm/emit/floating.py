@@ -7,13 +7,15 @@ from weft.ptx.module import Instruction
 from ..ir import Value, element
 from . import approx
 from .emitter import Emitter
-from .rounding import canonical, directed, flush, is_nan, quiet_f64, saturate
+from .rounding import canonical, directed, flush, is_nan, quiet_f64, saturate, widen
 
 _Emit = Callable[[Emitter, Instruction], None]
 
 
 def _inputs(e: Emitter, ins: Instruction, names: str) -> list[Value]:
     values = [e.src(ins, name) for name in names]
+    kinds = [ins.operand_type(name) for name in names]
+    values = [widen(e, x, kind) if kind in ("f16", "bf16") else x for x, kind in zip(values, kinds, strict=True)]
     return [flush(e, value) for value in values] if ins.has("ftz") else values
 
 
@@ -41,10 +43,28 @@ def _rounded(e: Emitter, ins: Instruction, operation: str, args: Sequence[Value]
 
 def _arithmetic(operation: str, names: str) -> _Emit:
     def emit(e: Emitter, ins: Instruction) -> None:
+        if ins.type == "f32x2":
+            _pairs(e, ins, operation, names)
+            return
         inputs = _inputs(e, ins, names)
         _finish(e, ins, _rounded(e, ins, operation, inputs), inputs)
 
     return emit
+
+
+def _pairs(e: Emitter, ins: Instruction, operation: str, names: str) -> None:
+    """Compute two floats in each register: twice as many lanes."""
+    lanes = e.lanes
+    values = [e.src(ins, name) for name in names]
+    e.lanes = 2 * lanes
+    try:
+        floats = [e.b.cast("bitcast", value, e.ty("float")) for value in values]
+        inputs = [flush(e, value) for value in floats] if ins.has("ftz") else floats
+        result = _rounded(e, ins, operation, inputs)
+        result = e.bits(canonical(e, flush(e, result) if ins.has("ftz") else result))
+    finally:
+        e.lanes = lanes
+    e.dst(ins, e.b.cast("bitcast", result, e.ty("i64")))
 
 
 def _div(e: Emitter, ins: Instruction) -> None:
@@ -123,8 +143,11 @@ def _number_extreme(e: Emitter, name: str, a: Value, b: Value) -> Value:
 
 def _extreme(name: str) -> _Emit:
     def emit(e: Emitter, ins: Instruction) -> None:
-        a, b = inputs = _inputs(e, ins, "ab")
-        _finish(e, ins, extreme(e, ins, name, a, b), inputs)
+        a, b, *third = inputs = _inputs(e, ins, "ab" if ins.find("c") is None else "abc")
+        result = extreme(e, ins, name, a, b)
+        for c in third:
+            result = extreme(e, ins, name, result, c)
+        _finish(e, ins, result, inputs)
 
     return emit
 

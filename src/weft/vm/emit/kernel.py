@@ -198,6 +198,8 @@ class KernelEmitter(KernelContract):
         scalars: dict[str, Field] = {"ctaid": WARP_CTAID, "nctaid": WARP_NCTAID, "ntid": WARP_NTID}
         if base in scalars:
             return get(b, warp, scalars[base], at)
+        if base in ("clusterid", "nclusterid"):  # every CTA is a cluster
+            return get(b, warp, scalars[base.replace("cluster", "cta")], at)
         if base == "tid":
             return b.load(vec("i32"), b.offset(warp, WARP_TID.at + 128 * at), align=64)
         lanes = vector("i32", range(LANES))
@@ -218,6 +220,10 @@ class KernelEmitter(KernelContract):
                 return get(b, warp, WARP_ID)
             case "nwarpid":
                 return get(b, warp, WARP_COUNT)
+            case "cluster_ctaid" | "cluster_ctarank":
+                return const("i32", 0)
+            case "cluster_nctaid" | "cluster_nctarank":
+                return const("i32", 1)
             case "gridid":
                 return const("i64", 0)
             case "smid":

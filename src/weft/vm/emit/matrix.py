@@ -1,4 +1,4 @@
-"""ldmatrix, movmatrix, mma and wmma: registers are passed to the runtime as consecutive 128-byte rows."""
+"""ldmatrix, stmatrix, movmatrix, mma and wmma: registers are passed to the runtime as consecutive 128-byte rows."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -8,7 +8,9 @@ from weft.ptx.module import WIDTH, Imm, Instruction, Operand, Vec
 
 from ..ir import LANES, Value, const, element, vec
 from ..mma_kind import wmma_parts
+from ..runtime.tiles import transposed
 from .kernel_contract import KernelContract
+from .mbarrier import shared_address
 from .sync import first_lane
 
 ROW = 128
@@ -55,8 +57,31 @@ def ldmatrix(e: KernelContract, ins: Instruction) -> None:
         raise Unsupported(f"{ins.opcode} into {len(_registers(ins, 'd'))} registers", ins.line)
     room = e.buffer("tile", ROW * 4)
     name = f"ldmatrix.x{count}" + (".trans" if ins.has("trans") else "")
-    e.runtime(name, "void", [e.address(ins, "a", "shared"), e.active(), e.site(), room])
+    e.runtime(name, "void", [shared_address(e, ins), e.active(), e.site(), room])
     _take(e, _registers(ins, "d"), room, ins.line)
+
+
+def stmatrix(e: KernelContract, ins: Instruction) -> None:
+    """Store rows of 16 bytes: lane 8 i + r gives the address of row r of matrix i, which is in register i.
+
+    As 128 bytes, a register is its eight rows one after the other, so the rows are a store of four words per lane.
+    """
+    count = int(ins.mods["num"][1:])
+    if len(_registers(ins, "b")) != count:
+        raise Unsupported(f"{ins.opcode} of {len(_registers(ins, 'b'))} registers", ins.line)
+    b = e.b
+    registers = e.items(ins, "b")
+    if ins.has("trans"):
+        matrices = (b.cast("bitcast", value, vec("i16", 64)) for value in registers)
+        registers = [b.cast("bitcast", transposed(b, matrix), vec("i32")) for matrix in matrices]
+    registers += [const(vec("i32"), 0)] * (4 - count)
+    words = e.buffer("st", ROW * 4)
+    for word in range(4):
+        column = [start + 4 * row + word for start in (0, LANES) for row in range(8)]
+        low, high = (b.shuffle(registers[at], registers[at + 1], column) for at in (0, 2))
+        b.store(b.shuffle(low, high, range(LANES)), b.offset(words, ROW * word), align=64)
+    named = b.op("and", e.active(), const("i32", (1 << (8 * count)) - 1))
+    e.runtime("st.shared.b32.v4", "void", [shared_address(e, ins), named, e.site(), words])
 
 
 def movmatrix(e: KernelContract, ins: Instruction) -> None:
@@ -184,6 +209,7 @@ def _chosen(values: Sequence[Value], registers: Sequence[int | None]) -> list[Va
 assert LANES * 4 == ROW
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
     "ldmatrix": ldmatrix,
+    "stmatrix": stmatrix,
     "movmatrix": movmatrix,
     "mma": mma,
     "wmma": wmma,

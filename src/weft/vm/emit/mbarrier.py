@@ -10,16 +10,21 @@ from ..memory import SHARED_BASE
 from .kernel_contract import KernelContract
 
 
-def _place(e: KernelContract, ins: Instruction) -> list[Value]:
-    """Return shared address, lanes and site; a generic address outside the shared window becomes an invalid one."""
+def shared_address(e: KernelContract, ins: Instruction) -> Value:
+    """Return the address of an object that must be in shared memory.
+
+    A generic address outside the shared window becomes an invalid one.
+    """
     if e.space_of(ins) == "shared":
-        address = e.address(ins, "a", "shared")
-    else:
-        offset = e.b.op("sub", e.address(ins, "a", "generic"), const(vec("i64"), SHARED_BASE))
-        outside = e.b.icmp("ugt", offset, const(vec("i64"), 0xFFFFFFFF))
-        low = e.b.cast("trunc", offset, vec("i32"))
-        address = e.b.select(outside, const(vec("i32"), 0xFFFFFFF0), low)
-    return [address, e.active(), e.site()]
+        return e.address(ins, "a", "shared")
+    offset = e.b.op("sub", e.address(ins, "a", "generic"), const(vec("i64"), SHARED_BASE))
+    outside = e.b.icmp("ugt", offset, const(vec("i64"), 0xFFFFFFFF))
+    return e.b.select(outside, const(vec("i32"), 0xFFFFFFF0), e.b.cast("trunc", offset, vec("i32")))
+
+
+def _place(e: KernelContract, ins: Instruction) -> list[Value]:
+    """Return shared address, lanes and site."""
+    return [shared_address(e, ins), e.active(), e.site()]
 
 
 def mbarrier(e: KernelContract, ins: Instruction) -> None:

@@ -149,6 +149,18 @@ def activemask(e: KernelContract, ins: Instruction) -> None:
     e.dst(ins, e.lift(e.active()))
 
 
+def elect(e: KernelContract, ins: Instruction) -> None:
+    """Elect the lowest lane of the member mask that is here; lanes with different masks are different groups."""
+    check_members(e, ins)
+    b, mask = e.b, ins.operand("mask")
+    members = b.op("and", e.read(mask, "u32", ins.line), e.lift(e.active()))
+    leader = b.intrinsic("cttz", members.ty, [members, const("i1", 0)])
+    e.dst(ins, leader)
+    operand = ins.operand("d")
+    if isinstance(operand, Pair):
+        e.write(operand.second, b.icmp("eq", leader, vector("i32", range(LANES))), "pred", ins.line)
+
+
 def redux(e: KernelContract, ins: Instruction) -> None:
     check_members(e, ins)
     mask = ins.operand("mask")
@@ -240,8 +252,9 @@ def _typed(e: KernelContract, value: Value, ptx_type: str) -> Value:
 
 
 def fence(e: KernelContract, ins: Instruction) -> None:
-    """Call the runtime: memory is in program order here; fences matter only to the race checker."""
-    e.runtime("fence", "void", [e.active(), e.site()])
+    """Call the runtime for the race checker, which does not use fences of proxies: memory is in program order here."""
+    if ins.facts.fences:
+        e.runtime("fence", "void", [e.active(), e.site()])
 
 
 EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
@@ -249,6 +262,7 @@ EMIT: dict[str, Callable[[KernelContract, Instruction], None]] = {
     "barrier": bar,
     "vote": vote,
     "activemask": activemask,
+    "elect": elect,
     "redux": redux,
     "match": match,
     "shfl": shfl,

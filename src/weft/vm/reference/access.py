@@ -9,7 +9,7 @@ from weft.core.errors import Unsupported
 from weft.ptx.module import Imm, Instruction, Mem, Reg, Sym
 
 from ..last_word import takes_last_word
-from ..memory import Bytes
+from ..memory import SHARED_BASE, Bytes
 from ..places import is_foreign
 from .machine import RunningWarp
 from .spaces import Addresses, Flags, SpaceStorage, in_window, to_offset
@@ -42,6 +42,12 @@ def address_of(w: RunningWarp, ins: Instruction, name: str) -> tuple[str, Addres
         return space, low.astype(np.uint64)
     base = np.full(32, mem.base.value, np.uint64) if isinstance(mem.base, Imm) else w.read(mem.base, "b64", ins.line)
     return space, base + np.uint64(mem.offset & 0xFFFFFFFFFFFFFFFF)
+
+
+def shared_addresses(w: RunningWarp, ins: Instruction) -> Addresses:
+    """Return the addresses `[a]` of objects that must be in shared memory, as offsets in its window."""
+    space, address = address_of(w, ins, "a")
+    return address - np.uint64(SHARED_BASE) if space == "generic" else address
 
 
 def written_space(ins: Instruction) -> str:

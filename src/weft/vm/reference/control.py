@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from weft.core.errors import Unsupported
-from weft.ptx.module import Args, Instruction, Label, Sym
+from weft.ptx.module import Args, Imm, Instruction, Label, Sym
 
 from ..findings import trap_words
 from ..printf import format_device
@@ -168,6 +168,13 @@ def _nothing(w: RunningWarp, ins: Instruction) -> None:
     """Do nothing: there is no debugger, no timer, no performance monitor, no launch that runs at the same time."""
 
 
+def _setmaxnreg(w: RunningWarp, ins: Instruction) -> None:
+    """Check the count; registers are not scarce here, so a warp never waits for them."""
+    count = ins.operand("count")
+    if not isinstance(count, Imm) or count.value not in range(24, 257, 8):
+        raise Unsupported(f"{ins.opcode}: the count must be a constant from 24 to 256, a multiple of 8", ins.line)
+
+
 EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "bra": _bra,
     "brkpt": _nothing,
@@ -179,4 +186,5 @@ EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "trap": _trap,
     "nanosleep": _nothing,
     "pmevent": _nothing,
+    "setmaxnreg": _setmaxnreg,
 }

@@ -1,6 +1,7 @@
 """f32 and f64 arithmetic (PTX ISA 9.7.3), by IEEE operations of NumPy and exact fractions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -51,6 +52,8 @@ def quiet(result: Lanes, inputs: list[Lanes]) -> Lanes:
 
 def _inputs(w: Warp, ins: Instruction, names: str) -> list[Lanes]:
     values = [w.src(ins, name) for name in names]
+    if ins.has("atype"):  # 16-bit operands of f32 arithmetic
+        values = [value.astype(np.float32) for value in values]
     return [flush(value) for value in values] if ins.has("ftz") else values
 
 
@@ -142,10 +145,26 @@ def _operation(w: Warp, ins: Instruction, name: str, inputs: list[Lanes]) -> Lan
 
 def _arithmetic(name: str, names: str) -> _Execute:
     def execute(w: Warp, ins: Instruction) -> None:
+        if ins.type == "f32x2":
+            _pairs(w, ins, name, names)
+            return
         inputs = _inputs(w, ins, names)
         _finish(w, ins, _operation(w, ins, name, inputs), inputs)
 
     return execute
+
+
+def _pairs(w: Warp, ins: Instruction, name: str, names: str) -> None:
+    """Compute the lower and then the upper float of each register."""
+    words = [np.ascontiguousarray(w.src(ins, each)).view(np.float32).reshape(32, 2) for each in names]
+    single = replace(ins, mods={**ins.mods, "type": "f32"})
+    result = np.zeros((32, 2), np.float32)
+    for half in range(2):
+        inputs = [np.ascontiguousarray(word[:, half]) for word in words]
+        inputs = [flush(x) for x in inputs] if ins.has("ftz") else inputs
+        value = _operation(w, single, name, inputs)
+        result[:, half] = canonical(flush(value) if ins.has("ftz") else value)
+    w.dst(ins, result.reshape(64).view(np.uint64))
 
 
 def _div(w: Warp, ins: Instruction) -> None:
@@ -214,8 +233,11 @@ def extreme(ins: Instruction, name: str, a: Lanes, b: Lanes) -> Lanes:
 
 def _extreme(name: str) -> _Execute:
     def execute(w: Warp, ins: Instruction) -> None:
-        a, b = inputs = _inputs(w, ins, "ab")
-        _finish(w, ins, extreme(ins, name, a, b), inputs)
+        a, b, *third = inputs = _inputs(w, ins, "ab" if ins.find("c") is None else "abc")
+        result = extreme(ins, name, a, b)
+        for c in third:
+            result = extreme(ins, name, result, c)
+        _finish(w, ins, result, inputs)
 
     return execute
 

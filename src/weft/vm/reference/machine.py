@@ -245,7 +245,9 @@ class RunningWarp(Warp):
             by_axis: dict[str, Lanes] = {"x": thread % x, "y": thread // x % y, "z": thread // (x * y)}
             return by_axis[axis]
         if axis:
-            triple = {"ntid": launch.block, "ctaid": self.cta.index, "nctaid": launch.grid}[base]
+            triples = {"ntid": launch.block, "ctaid": self.cta.index, "nctaid": launch.grid}
+            triples |= {"clusterid": self.cta.index, "nclusterid": launch.grid}  # every CTA is a cluster
+            triple = (triples | {"cluster_ctaid": (0, 0, 0), "cluster_nctaid": (1, 1, 1)})[base]
             return np.full(32, triple["xyz".index(axis)], np.uint64)
         if base.startswith("lanemask_"):
             below = (np.uint64(1) << lane) - np.uint64(1)
@@ -267,6 +269,8 @@ class RunningWarp(Warp):
             "nwarpid": -(-int(np.prod(launch.block)) // 32),
             "smid": self._linear() % launch.sms,
             "nsmid": launch.sms,
+            "cluster_ctarank": 0,
+            "cluster_nctarank": 1,
             "gridid": 0,
             "clock": self.steps,
             "clock64": self.steps,

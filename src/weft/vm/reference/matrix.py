@@ -9,7 +9,7 @@ from weft.core.errors import Unsupported
 from weft.ptx.module import Instruction, Vec
 
 from ..mma_kind import MmaKind
-from .access import address_of, as_bytes, fetch, load, locate, store
+from .access import address_of, as_bytes, fetch, load, locate, shared_addresses, store
 from .fragments import Array, Fragment, mma_fragment, wmma_fragment
 from .machine import RunningWarp
 from .tensorcore import mma
@@ -134,13 +134,28 @@ def _wmma_store(w: RunningWarp, ins: Instruction) -> None:
 def _ldmatrix(w: RunningWarp, ins: Instruction) -> None:
     """Load: lane 8 i + r points at row r of matrix i; lane l gets elements 2 (l mod 4) and the next of row l / 4."""
     count = int(ins.mods["num"][1:])
-    space, address = address_of(w, ins, "a")
     pointing = w.mask & (8 * count > _LANE)
-    rows = fetch(locate(w, ins, space, address, 16, lanes=pointing), 16)
+    rows = fetch(locate(w, ins, "shared", shared_addresses(w, ins), 16, lanes=pointing), 16)
     matrices = np.ascontiguousarray(rows).view(np.uint16).reshape(4, 8, 8)[:count]
     if ins.has("trans"):
         matrices = matrices.transpose(0, 2, 1)
     _deal(w, ins, np.stack([_words(matrix) for matrix in matrices]))
+
+
+def _stmatrix(w: RunningWarp, ins: Instruction) -> None:
+    """Store: the inverse of ldmatrix."""
+    count = int(ins.mods["num"][1:])
+    registers = w.items(ins, "b", "b32")
+    if len(registers) != count:
+        raise Unsupported(f"{ins.opcode} of {len(registers)} registers", ins.line)
+    rows = np.zeros((4, 8, 8), np.uint16)
+    rows[:count] = np.stack(registers).view(np.uint16).reshape(count, 8, 8)
+    if ins.has("trans"):
+        rows = np.ascontiguousarray(rows.transpose(0, 2, 1))
+    data = rows.view(np.uint8).reshape(32, 16)
+    pointing = w.mask & (8 * count > _LANE)
+    for region, lanes, at in locate(w, ins, "shared", shared_addresses(w, ins), 16, write=True, lanes=pointing):
+        region.data[at[lanes][:, None] + np.arange(16)] = data[lanes]
 
 
 def _words(matrix: Array) -> Array:
@@ -157,5 +172,6 @@ EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "mma": _mma,
     "wmma": _wmma,
     "ldmatrix": _ldmatrix,
+    "stmatrix": _stmatrix,
     "movmatrix": _movmatrix,
 }

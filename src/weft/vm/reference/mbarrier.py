@@ -8,8 +8,7 @@ import numpy as np
 from weft.ptx.module import Discard, Instruction
 
 from ..mbarrier_word import COUNT_MASK, INVALID, MARK, MARK_SHIFT, MOST_COUNT, NEXT_SHIFT, PHASE_MASK, PHASE_SHIFT
-from ..memory import SHARED_BASE
-from .access import address_of, locate
+from .access import locate, shared_addresses
 from .machine import Arrival, RunningWarp
 from .memory import carry_out
 from .spaces import SpaceStorage
@@ -50,11 +49,8 @@ def _store(region: SpaceStorage, at: int, bits: int) -> None:
 
 def _places(w: RunningWarp, ins: Instruction) -> dict[int, tuple[SpaceStorage, int]]:
     """Return lane → address of its mbarrier; lanes with an invalid address are reported and left out."""
-    space, address = address_of(w, ins, "a")
-    if space == "generic":  # in every window: only shared memory holds mbarriers
-        address = address - np.uint64(SHARED_BASE)
     where: dict[int, tuple[SpaceStorage, int]] = {}
-    for hit in locate(w, ins, "shared", address, 8, write=True):
+    for hit in locate(w, ins, "shared", shared_addresses(w, ins), 8, write=True):
         where |= {int(lane): (hit.region, int(hit.at[lane])) for lane in np.flatnonzero(hit.lanes)}
     return dict(sorted(where.items()))
 

@@ -106,7 +106,7 @@ def _hand_out(barrier: Barrier) -> None:
 
 
 def _fence(w: RunningWarp, ins: Instruction) -> None:
-    """Do nothing: memory is always in order here."""
+    """Do nothing: memory is always in order here, in every proxy."""
 
 
 # -- atomics -----------------------------------------------------------------------------------------------------
@@ -219,6 +219,12 @@ def _activemask(w: RunningWarp, ins: Instruction) -> None:
     w.dst(ins, np.full(32, _bits(w.mask), np.uint32))
 
 
+def _elect(w: RunningWarp, ins: Instruction) -> None:
+    leader = int(np.flatnonzero(w.mask)[0])
+    w.dst(ins, np.full(32, leader, np.uint32))
+    _second(w, ins, np.equal(_LANE, leader))
+
+
 def _redux(w: RunningWarp, ins: Instruction) -> None:
     values = w.src(ins, "a")
     fold = {
@@ -273,6 +279,7 @@ EXECUTE: dict[str, Callable[[RunningWarp, Instruction], None]] = {
     "vote": _vote,
     "match": _match,
     "activemask": _activemask,
+    "elect": _elect,
     "redux": _redux,
     "shfl": _shfl,
 }
